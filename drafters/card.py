@@ -1,0 +1,135 @@
+"""A pool's card: which target and drafters, from where, in which precision; read from YAML, validated."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from multidraft.errors import PoolError
+
+POOLS = Path(__file__).parent / "pools"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Source(_Strict):
+    """Where a model comes from: a folder beside the card, or a repository on the Hugging Face Hub."""
+
+    path: str | None = Field(None, description="folder, relative to the card's own")
+    id: str | None = Field(None, description="Hub repository, e.g. Qwen/Qwen2.5-0.5B-Instruct")
+    revision: str | None = Field(None, description="commit of the Hub repository, for reproducible runs")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Source:
+        if (self.path is None) == (self.id is None):
+            raise ValueError("give either path (a local folder) or id (a Hub repository)")
+        return self
+
+
+class DrafterCard(_Strict):
+    """One drafter of the pool."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", description="the arm's name, unique in the pool")
+    kind: Literal["lm", "pld"]
+    path: str | None = None
+    id: str | None = None
+    revision: str | None = None
+
+    @model_validator(mode="after")
+    def _model_where_needed(self) -> DrafterCard:
+        if self.kind == "lm" and (self.path is None) == (self.id is None):
+            raise ValueError("an lm drafter needs either path (a local folder) or id (a Hub repository)")
+        if self.kind == "pld" and (self.path or self.id):
+            raise ValueError("a pld drafter copies from the context; it takes no model")
+        return self
+
+    @property
+    def source(self) -> Source:
+        """Where an ``lm`` drafter's model comes from."""
+        return Source(path=self.path, id=self.id, revision=self.revision)
+
+
+class Example(_Strict):
+    """A prompt to offer in the app."""
+
+    task: str
+    prompt: str
+
+
+class Card(_Strict):
+    """A whole pool."""
+
+    name: str
+    title: str
+    description: str = ""
+    target: Source
+    drafters: list[DrafterCard] = Field(min_length=1)
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    device: str = "auto"
+    draft_length: int = Field(6, ge=1, le=64)
+    stop: list[str] = Field(default_factory=list, description="texts of further single-token stop tokens")
+    examples: list[Example] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _unique_names(self) -> Card:
+        names = [drafter.name for drafter in self.drafters]
+        if doubled := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"drafter names must be unique; twice: {', '.join(sorted(doubled))}")
+        return self
+
+
+def pool_names() -> list[str]:
+    """Names of the bundled cards."""
+    return sorted(path.stem for path in POOLS.glob("*.yaml"))
+
+
+def find_card(name_or_path: str | Path) -> Path:
+    """The card's file, by a bundled name or a path.
+
+    Raises:
+        PoolError: neither; the message lists the bundled cards.
+    """
+    bundled = POOLS / f"{name_or_path}.yaml"
+    if bundled.parent == POOLS and bundled.exists():
+        return bundled
+    path = Path(name_or_path)
+    if path.is_dir() and (path / "card.yaml").exists():
+        return path / "card.yaml"
+    if path.is_file():
+        return path
+    raise PoolError(
+        f"unknown pool {str(name_or_path)!r}; bundled pools: {', '.join(pool_names())}; "
+        "or give the path of a card (a .yaml file)"
+    )
+
+
+def load_card(path: Path) -> tuple[Card, str]:
+    """Read and validate a card.
+
+    Returns:
+        The card and the hash of its file (16 hex digits), which identifies the pool in the history.
+
+    Raises:
+        PoolError: not YAML, or not a valid card; the message names file, field and what is expected.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        content: Any = yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise PoolError(f"cannot read the pool card {path}: {error}") from None
+    if not isinstance(content, dict):
+        raise PoolError(f"the pool card {path} must be a mapping with name, title, target and drafters")
+    try:
+        card = Card.model_validate(content)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, e['loc'])) or 'card'}: {e['msg'].removeprefix('Value error, ')}" for e in error.errors()
+        )
+        raise PoolError(f"the pool card {path} is not valid: {problems}") from None
+    return card, hashlib.sha256(text.encode()).hexdigest()[:16]

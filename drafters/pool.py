@@ -1,0 +1,185 @@
+"""A pool: one target and its drafters, loaded from a card."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from drafters.base import Drafter, DrafterGroup, Evidence
+from drafters.card import Card, Source, find_card, load_card, pool_names
+from drafters.lm import make_lm_drafters
+from drafters.pld import PromptLookup
+from multidraft.errors import PoolError
+from multidraft.sampling import SamplingParams
+from multidraft.target import Target
+
+__all__ = ["Pool", "load_pool", "pool_names"]
+
+
+class Pool:
+    """A target, its tokenizer, and the drafters that propose tokens for it.
+
+    Attributes:
+        target: the :class:`~multidraft.target.Target`.
+        drafters: the arms, in the card's order.
+        tokenizer: shared by target and drafters.
+        stop_ids: token ids that end an output.
+        card, card_hash: what it was loaded from.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        drafters: Sequence[Drafter],
+        tokenizer: PreTrainedTokenizerBase,
+        card: Card,
+        card_hash: str = "",
+        stop_ids: frozenset[int] = frozenset(),
+    ):
+        self.target, self.drafters, self.tokenizer = target, list(drafters), tokenizer
+        self.card, self.card_hash, self.stop_ids = card, card_hash, stop_ids
+        self.name, self.title, self.description = card.name, card.title, card.description
+        self.dtype, self.draft_length = card.dtype, card.draft_length
+        self.examples = [(example.task, example.prompt) for example in card.examples]
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the target."""
+        return self.target.device
+
+    def encode(self, prompt: str) -> list[int]:
+        """Token ids of a user's prompt, in the target's chat form where its tokenizer has one."""
+        if self.tokenizer.chat_template:
+            messages = [{"role": "user", "content": prompt}]
+            ids = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+        else:
+            ids = self.tokenizer(prompt)["input_ids"]
+        return list(ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids, without special tokens."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def prepare(self, context: Sequence[int], arms: Sequence[int]) -> None:
+        """Let the drafters ``arms`` read the prompt; a group reads it at once if all its members do."""
+        chosen = [self.drafters[arm] for arm in arms]
+        done: set[int] = set()
+        for group in {id(d.group): d.group for d in chosen if d.group}.values():
+            if all(member in chosen for member in group.members):
+                group.prepare(context)
+                done.update(id(member) for member in group.members)
+        for drafter in chosen:
+            if id(drafter) not in done:
+                drafter.prepare(context)
+
+    def gamma(
+        self, context: Sequence[int], start: int, p: torch.Tensor | None, params: SamplingParams
+    ) -> np.ndarray:
+        """Acceptance probabilities ``(m, N)`` of all drafters at positions ``start … len(context) - 1`` (SPEC 3).
+
+        Args:
+            p: target probabilities ``(m, V)`` there; ``None`` for greedy runs.
+        """
+        evidence = Evidence(context, start, p, params)
+        return self._collect(
+            lambda group: group.gamma(evidence).T, lambda drafter: drafter.gamma(evidence), len(evidence)
+        ).T
+
+    def acceptances(self, context: Sequence[int], start: int, length: int) -> np.ndarray:
+        """How many leading tokens of each drafter's greedy draft, begun at each position from ``start`` on, equal
+        the recorded text: int64 ``(N, len(context) - start)``."""
+        return self._collect(
+            lambda group: group.acceptances(context, start, length),
+            lambda drafter: drafter.acceptances(context, start, length),
+            len(context) - start,
+        ).astype(np.int64)
+
+    def _collect(self, of_group, of_drafter, columns: int) -> np.ndarray:  # type: ignore[no-untyped-def]
+        rows = np.zeros((len(self.drafters), columns))
+        index = {id(drafter): i for i, drafter in enumerate(self.drafters)}
+        groups: dict[int, DrafterGroup] = {id(d.group): d.group for d in self.drafters if d.group}
+        for group in groups.values():
+            rows[[index[id(member)] for member in group.members]] = of_group(group)
+        for drafter in self.drafters:
+            if drafter.group is None:
+                rows[index[id(drafter)]] = of_drafter(drafter)
+        return rows
+
+
+def load_pool(name_or_path: str | Path, *, device: str | None = None) -> Pool:
+    """Load a pool from a bundled card's name or a path to a card.
+
+    Args:
+        device: overrides the card's ``device``; ``"auto"`` takes the GPU if there is one.
+
+    Raises:
+        PoolError: unknown pool, invalid card, or models that are missing, corrupt or do not fit together.
+    """
+    path = find_card(name_or_path)
+    card, digest = load_card(path)
+    where = device or card.device
+    if where == "auto":
+        where = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = getattr(torch, card.dtype)
+    tokenizer = _load_tokenizer(card.target, path)
+    model = _load_model(card.target, path, dtype, where, "the target")
+    models = {
+        d.name: _load_model(d.source, path, dtype, where, f"drafter {d.name!r}") for d in card.drafters if d.kind == "lm"
+    }
+    target = Target(model)
+    by_name: dict[str, Drafter] = {d.name: d for d in make_lm_drafters(models, target.vocab_size)}
+    by_name.update({d.name: PromptLookup(d.name) for d in card.drafters if d.kind == "pld"})
+    drafters = [by_name[d.name] for d in card.drafters]
+    return Pool(target, drafters, tokenizer, card, digest, _stop_ids(card, model, tokenizer))
+
+
+def _location(source: Source, card: Path) -> tuple[str, dict[str, str]]:
+    if source.path is not None:
+        folder = (card.parent / source.path).resolve()
+        if not folder.is_dir():
+            raise PoolError(f"the pool card {card} names the folder {folder}, which does not exist")
+        return str(folder), {}
+    return str(source.id), {"revision": source.revision} if source.revision else {}
+
+
+def _load_model(source: Source, card: Path, dtype: torch.dtype, device: str, what: str) -> PreTrainedModel:
+    location, extra = _location(source, card)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            location, dtype=dtype, use_safetensors=True, trust_remote_code=False, **extra
+        )
+    except Exception as error:
+        raise PoolError(
+            f"cannot load {what} from {location}: {_first_line(error)}. Check that the folder or Hub repository "
+            "holds config.json and complete .safetensors weights (and, for a gated one, that you are logged in)"
+        ) from error
+    return model.to(device).eval()
+
+
+def _load_tokenizer(source: Source, card: Path) -> PreTrainedTokenizerBase:
+    location, extra = _location(source, card)
+    try:
+        return AutoTokenizer.from_pretrained(location, trust_remote_code=False, **extra)
+    except Exception as error:
+        raise PoolError(f"cannot load the tokenizer from {location}: {_first_line(error)}") from error
+
+
+def _stop_ids(card: Card, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    ids: set[int] = set()
+    for value in (tokenizer.eos_token_id, model.generation_config.eos_token_id):
+        ids.update(value if isinstance(value, list) else [] if value is None else [value])
+    for text in card.stop:
+        found = tokenizer.convert_tokens_to_ids(text)
+        if found is None or found == tokenizer.unk_token_id:
+            raise PoolError(f"stop token {text!r} of pool {card.name!r} is not a single token of its tokenizer")
+        ids.add(int(found))
+    return frozenset(ids)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__).rstrip(".")

@@ -1,0 +1,94 @@
+"""Batches of tokenised examples, drawn without end from the corpus."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from drafters.training.corpus import FAMILIES, Example, Split
+from drafters.training.tokenizer import ASSISTANT, END, USER
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Token ids of one prompt with its answer; the first ``prompt_length`` ids are the prompt."""
+
+    ids: list[int]
+    prompt_length: int
+
+
+class Mixture:
+    """Draws examples from weighted families, plus a spice of real text where a GSM8K file is at hand."""
+
+    def __init__(self, weights: dict[str, float], seed: int, split: Split = "train", gsm8k: Path | None = None):
+        self.names, self.weights = list(weights), list(weights.values())
+        self.split: Split = split
+        self.rng = random.Random(seed)
+        self.real = [json.loads(line) for line in gsm8k.open(encoding="utf-8")] if gsm8k and gsm8k.exists() else []
+
+    def draw(self, real_share: float = 0.03) -> Example:
+        """One example; a share of ``real_share`` comes from GSM8K where it is loaded."""
+        if self.real and self.rng.random() < real_share:
+            row = self.rng.choice(self.real)
+            return Example("gsm8k", row["question"], row["answer"].replace("<<", "(").replace(">>", ")"))
+        name = self.rng.choices(self.names, self.weights)[0]
+        return FAMILIES[name].example(self.rng, self.split)
+
+
+def encode_prompt(tokenizer: PreTrainedTokenizerFast, prompt: str) -> list[int]:
+    """Ids of a prompt in the chat form that the target is trained on."""
+    body = tokenizer.backend_tokenizer.encode(prompt, add_special_tokens=False).ids
+    user, assistant = tokenizer.convert_tokens_to_ids([USER, ASSISTANT])
+    return [user, *body, assistant]
+
+
+def encode_example(tokenizer: PreTrainedTokenizerFast, example: Example) -> Encoded:
+    """Ids of a prompt and its answer, closed by the end token."""
+    prompt = encode_prompt(tokenizer, example.prompt)
+    answer = tokenizer.backend_tokenizer.encode(example.completion, add_special_tokens=False).ids
+    return Encoded([*prompt, *answer, tokenizer.convert_tokens_to_ids(END)], len(prompt))
+
+
+@dataclass
+class Batch:
+    """Right-padded ids ``(B, T)`` int64 with the mask ``(B, T)`` of positions whose *next* token is an answer token."""
+
+    ids: torch.Tensor
+    predicts_answer: torch.Tensor
+
+
+def collate(sequences: Sequence[Encoded], pad: int) -> Batch:
+    """Pad to the longest; right padding needs no attention mask under causal attention."""
+    longest = max(len(s.ids) for s in sequences)
+    ids = torch.full((len(sequences), longest), pad)
+    mask = torch.zeros((len(sequences), longest), dtype=torch.bool)
+    for row, s in enumerate(sequences):
+        ids[row, : len(s.ids)] = torch.tensor(s.ids)
+        mask[row, s.prompt_length - 1 : len(s.ids) - 1] = True
+    return Batch(ids, mask)
+
+
+def bucket_batches(
+    sequences: Iterator[Encoded], tokens_per_batch: int, pad: int, rng: random.Random, max_length: int = 1024
+) -> Iterator[Batch]:
+    """Batches of about ``tokens_per_batch`` padded tokens, each of sequences of similar length.
+
+    A window of sequences is sorted by length and cut into batches, which are then shuffled: little
+    padding without a curriculum from short to long.
+    """
+    while True:
+        window = [s for s in (next(sequences) for _ in range(512)) if len(s.ids) <= max_length]
+        window.sort(key=lambda s: len(s.ids))
+        batches: list[list[Encoded]] = [[]]
+        for s in window:
+            if (len(batches[-1]) + 1) * len(s.ids) > tokens_per_batch:
+                batches.append([])
+            batches[-1].append(s)
+        rng.shuffle(batches)
+        yield from (collate(b, pad) for b in batches if b)

@@ -1,0 +1,123 @@
+"""The training loop that target and drafters share: a budget in minutes, checkpoints, resume."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+WARMUP_SHARE = 0.02
+COOLDOWN_SHARE = 0.35
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long to train and how to leave a trace.
+
+    Attributes:
+        minutes: wall-clock training time; the learning rate follows the share of it that is spent, so
+            that a run on any machine ends fully cooled down.
+        tokens: alternative budget in trained tokens; whichever is reached first ends the run.
+        checkpoint: file that is written every ``checkpoint_seconds`` and resumed from where it exists.
+    """
+
+    minutes: float
+    tokens: float = math.inf
+    checkpoint: Path | None = None
+    checkpoint_seconds: float = 240.0
+    log_seconds: float = 20.0
+
+    def progress(self, seconds: float, tokens: int) -> float:
+        """Share of the budget spent, in [0, 1]."""
+        return min(1.0, max(seconds / (60 * self.minutes), tokens / self.tokens))
+
+
+def learning_rate_factor(progress: float) -> float:
+    """Warm-up, constant, then linear cool-down to zero (a schedule that a resumed run can continue)."""
+    warm = min(1.0, progress / WARMUP_SHARE) if progress < WARMUP_SHARE else 1.0
+    return max(0.0, warm * min(1.0, (1.0 - progress) / COOLDOWN_SHARE))
+
+
+def make_optimizers(model: nn.Module, lr: float) -> list[torch.optim.Optimizer]:
+    """Muon for the hidden matrices, AdamW for embeddings and norms."""
+    hidden = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
+    rest = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
+    return [
+        torch.optim.Muon(hidden, lr=lr, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(rest, lr=lr, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
+
+
+def train(
+    model: nn.Module,
+    batches: Iterator[Any],
+    loss_of: Callable[[Any], tuple[torch.Tensor, int]],
+    budget: Budget,
+    lr: float,
+    log: Callable[[str], None] = print,
+) -> None:
+    """Train ``model`` until the budget is spent.
+
+    Args:
+        batches: endless; a resumed run continues with fresh batches, so the source must be reseeded by the caller.
+        loss_of: maps a batch to (mean loss, tokens trained on).
+    """
+    optimizers = make_optimizers(model, lr)
+    seconds, tokens, step = 0.0, 0, 0
+    if budget.checkpoint and budget.checkpoint.exists():
+        state = torch.load(budget.checkpoint, weights_only=True)
+        model.load_state_dict(state["model"])
+        for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        seconds, tokens, step = state["seconds"], state["tokens"], state["step"]
+        log(f"resumed at step {step}, {seconds / 60:.1f} min, {tokens:,} tokens")
+
+    def save() -> None:
+        if budget.checkpoint:
+            budget.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+            part = budget.checkpoint.with_suffix(".part")
+            torch.save(
+                {
+                    "model": model.state_dict(),
+                    "optimizers": [o.state_dict() for o in optimizers],
+                    "seconds": seconds,
+                    "tokens": tokens,
+                    "step": step,
+                },
+                part,
+            )
+            part.replace(budget.checkpoint)
+
+    model.train()
+    saved_at = logged_at = seconds
+    losses: list[float] = []
+    while (progress := budget.progress(seconds, tokens)) < 1.0:
+        started = time.perf_counter()
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = lr * learning_rate_factor(progress)
+        loss, trained = loss_of(next(batches))
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        losses.append(loss.item())
+        tokens += trained
+        step += 1
+        seconds += time.perf_counter() - started
+        if seconds - logged_at >= budget.log_seconds:
+            mean = sum(losses) / len(losses)
+            log(f"{seconds / 60:6.1f} min  step {step:6d}  {tokens:11,} tokens  loss {mean:.4f}")
+            logged_at, losses = seconds, []
+        if seconds - saved_at >= budget.checkpoint_seconds:
+            save()
+            saved_at = seconds
+    save()
+    model.eval()

@@ -1,0 +1,97 @@
+"""Train the pocket target: a small Llama on the corpus, loss on the answers only."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch.nn import functional
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from drafters.training.data import Batch, Encoded, Mixture, bucket_batches, encode_example
+from drafters.training.loop import Budget, train
+
+TARGET_SHAPE = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 10, "num_attention_heads": 4}
+FAMILY_WEIGHTS = {
+    "math": 1.5,
+    "code": 1.2,
+    "sql": 1.0,
+    "translation": 1.3,
+    "summary": 0.8,
+    "json": 0.8,
+    "mixed": 0.7,
+}
+CONTEXT_WINDOW = 1024
+
+
+def make_llama(tokenizer: PreTrainedTokenizerFast, **shape: int) -> LlamaForCausalLM:
+    """A Llama with tied embeddings, sized for the pocket pool's tokenizer and context window."""
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        max_position_embeddings=CONTEXT_WINDOW,
+        tie_word_embeddings=True,
+        initializer_range=0.02,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+        **shape,
+    )
+    return LlamaForCausalLM(config)
+
+
+def answer_logits(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
+    """Logits ``(answer tokens, vocabulary)`` at the positions that predict an answer token.
+
+    Prompts are given, never predicted, so the head is spared their positions: about half its cost.
+    """
+    hidden = model.model(input_ids=batch.ids, use_cache=False).last_hidden_state
+    return model.lm_head(hidden[batch.predicts_answer])
+
+
+def next_answer_ids(batch: Batch) -> torch.Tensor:
+    """Ids ``(answer tokens,)`` that :func:`answer_logits` predicts."""
+    return batch.ids.roll(-1, dims=1)[batch.predicts_answer]
+
+
+def train_target(
+    tokenizer: PreTrainedTokenizerFast,
+    minutes: float,
+    folder: Path,
+    *,
+    tokens: float = float("inf"),
+    checkpoint: Path | None = None,
+    gsm8k: Path | None = None,
+    device: str = "cpu",
+    tokens_per_batch: int = 6144,
+    lr: float = 3e-3,
+) -> LlamaForCausalLM:
+    """Train the target within the budget and write it to ``folder`` (safetensors, bf16)."""
+    torch.manual_seed(0)
+    model = make_llama(tokenizer, num_key_value_heads=2, **TARGET_SHAPE).to(device)
+    # A resumed run draws new examples: the corpus has no end, so nothing is lost by not replaying it.
+    mixture = Mixture(FAMILY_WEIGHTS, seed=time.time_ns() % 2**32, gsm8k=gsm8k)
+
+    def sequences() -> Iterator[Encoded]:
+        while True:
+            yield encode_example(tokenizer, mixture.draw())
+
+    def loss_of(batch: Batch) -> tuple[torch.Tensor, int]:
+        batch.ids, batch.predicts_answer = batch.ids.to(device), batch.predicts_answer.to(device)
+        with torch.autocast(device, torch.bfloat16):
+            logits = answer_logits(model, batch)
+        return functional.cross_entropy(logits.float(), next_answer_ids(batch)), batch.ids.numel()
+
+    batches = bucket_batches(sequences(), tokens_per_batch, tokenizer.pad_token_id, random.Random(0), CONTEXT_WINDOW)
+    train(model, batches, loss_of, Budget(minutes, tokens, checkpoint), lr)
+    save_model(model, tokenizer, folder)
+    return model
+
+
+def save_model(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Write model and tokenizer in the Hugging Face layout, in half precision, shards under 10 MB."""
+    model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="9MB")
+    tokenizer.save_pretrained(folder)
+    model.to(torch.float32)

@@ -1,0 +1,1 @@
+"""Benchmarks: suites of prompts, a runner that interleaves policies, a report."""

@@ -1,0 +1,85 @@
+"""From benchmark runs to one report: JSON for programs, a table for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from multidraft.bench.runner import BASELINE, BenchRun
+
+if TYPE_CHECKING:
+    from drafters.pool import Pool
+
+
+def make_report(pool: Pool, suite: str, runs: Sequence[BenchRun], hardware: str, version: str) -> dict[str, Any]:
+    """The report (DESIGN: ``report.json``).
+
+    Rates are totals: tokens of all prompts ÷ decoding seconds of all prompts, so that every second counts the
+    same. ``speedup`` divides by the autoregressive rate over the same prompts. ``regret_rounds`` is the mean
+    per prompt. Prompts that could not be run are counted in ``statuses`` and ``failures``, not in the rates.
+    """
+    specs = list(dict.fromkeys(run.policy for run in runs))
+    failures = {run.item.id: run.generation.error for run in runs if run.generation.status == "error"}
+    return {
+        "pool": pool.name,
+        "card_hash": pool.card_hash,
+        "hardware": hardware,
+        "dtype": pool.dtype,
+        "version": version,
+        "suite": suite,
+        "failures": [{"id": key, "error": error} for key, error in failures.items()],
+        "policies": {spec: _summary([run for run in runs if run.policy == spec], by_task=True) for spec in specs},
+    }
+
+
+def _summary(runs: Sequence[BenchRun], *, by_task: bool = False) -> dict[str, Any]:
+    done = [run for run in runs if run.generation.rounds]
+    generations = [run.generation for run in done]
+    tokens = sum(len(g.token_ids) for g in generations)
+    rounds = [r for g in generations for r in g.rounds]
+    seconds = sum(r.seconds for r in rounds)
+    drafted = sum(len(r.drafted) for r in rounds)
+    baselines = [run.baseline for run in done if run.baseline]
+    base_seconds = sum(g.seconds for g in baselines)
+    base_rate = sum(len(g.token_ids) for g in baselines) / base_seconds if base_seconds else 0.0
+    rate = tokens / seconds if seconds else 0.0
+    regrets = [run.regret for run in done if run.regret]
+    played = [(run.regret.best_arm_ratio, len(run.generation.rounds)) for run in done if run.regret]
+    summary: dict[str, Any] = {
+        "tokens_per_second": rate,
+        "speedup": rate / base_rate if base_rate else 0.0,
+        "mean_accepted_tokens": tokens / len(rounds) if rounds else 0.0,
+        "acceptance_rate": sum(r.accepted for r in rounds) / drafted if drafted else 0.0,
+        "regret_rounds": sum(r.rounds for r in regrets) / len(regrets) if regrets else None,
+        "best_arm_ratio": sum(a * n for a, n in played) / sum(n for _, n in played) if played else None,
+        "lossless": all(run.lossless is not False for run in done),
+        "prompts": len({run.item.id for run in done}),
+        "tokens": tokens,
+        "prefill_seconds": sum(g.prefill_seconds for g in generations),
+        "seconds": seconds,
+        "draft_seconds": sum(r.draft_seconds for r in rounds),
+        "verify_seconds": sum(r.verify_seconds for r in rounds),
+        "policy_seconds": sum(r.policy_seconds for r in rounds),
+        "evaluate_seconds": sum(r.evaluate_seconds for r in rounds),
+        "statuses": dict(Counter(run.generation.status for run in runs)),
+    }
+    if by_task:
+        tasks = dict.fromkeys(run.item.task for run in runs)
+        summary["by_task"] = {task: _summary([run for run in runs if run.item.task == task]) for task in tasks}
+    return summary
+
+
+def render_table(report: dict[str, Any]) -> str:
+    """Markdown table in the manner of Spec-Bench: speed-up by task, then MAT, rate and losslessness."""
+    policies: dict[str, Any] = report["policies"]
+    tasks = list(policies.get(BASELINE, {}).get("by_task", {}))
+    head = ["policy", *(task or "all" for task in tasks), "overall", "MAT", "tokens/s", "regret", "best arm", "lossless"]
+    lines = [" | ".join(head), " | ".join("---" for _ in head)]
+    for spec, p in policies.items():
+        cells = [f"{p['by_task'][task]['speedup']:.2f}x" for task in tasks]
+        regret = "–" if p["regret_rounds"] is None else f"{p['regret_rounds']:.1f}"
+        ratio = "–" if p["best_arm_ratio"] is None else f"{p['best_arm_ratio']:.0%}"
+        cells += [f"{p['speedup']:.2f}x", f"{p['mean_accepted_tokens']:.2f}", f"{p['tokens_per_second']:.0f}"]
+        lines.append(" | ".join([spec, *cells, regret, ratio, "yes" if p["lossless"] else "NO"]))
+    return "\n".join(f"| {line} |" for line in lines)

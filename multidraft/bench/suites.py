@@ -1,0 +1,145 @@
+"""Suites: files of prompts, in the Spec-Bench form and simpler ones. A bad line is reported, the others are kept."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from multidraft.errors import SuiteError
+
+BUNDLED = Path(__file__).parent / "suites"
+MAX_BYTES = 20 * 1024 * 1024
+MAX_ITEMS = 10_000
+
+
+@dataclass(frozen=True)
+class SuiteItem:
+    """One prompt: ``id`` as given or its line number, ``task`` its category (``""`` if none)."""
+
+    id: str
+    prompt: str
+    task: str = ""
+
+
+@dataclass(frozen=True)
+class LineProblem:
+    """A line that holds no prompt, and why."""
+
+    line: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The prompts of a file and the lines that could not be read."""
+
+    name: str
+    items: list[SuiteItem]
+    problems: list[LineProblem] = field(default_factory=list)
+
+
+def suite_names() -> list[str]:
+    """Names of the bundled suites."""
+    return sorted(path.stem for path in BUNDLED.glob("*.jsonl"))
+
+
+def load_suite(name_or_path: str | Path) -> Suite:
+    """Read a bundled suite by name, or a file.
+
+    ``.jsonl``: objects with ``turns`` (Spec-Bench, MT-bench; the first turn is the prompt) or ``prompt``, and
+    optionally ``question_id`` or ``id`` and ``category`` or ``task``. ``.csv``: the same as columns. Anything
+    else: one prompt a line, empty lines skipped.
+
+    Raises:
+        SuiteError: no such suite or file, too large, not text, or without a single prompt.
+    """
+    path = BUNDLED / f"{name_or_path}.jsonl"
+    if path.parent != BUNDLED or not path.exists():
+        path = Path(name_or_path)
+    if not path.is_file():
+        raise SuiteError(f"no suite or file {str(name_or_path)!r}; bundled suites: {', '.join(suite_names()) or 'none'}")
+    if (size := path.stat().st_size) > MAX_BYTES:
+        raise SuiteError(
+            f"{path.name} has {size / 2**20:.0f} MB; a suite may have {MAX_BYTES / 2**20:.0f} MB. Split the file"
+        )
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SuiteError(f"{path.name} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    readers = {".jsonl": _json_lines, ".ndjson": _json_lines, ".csv": _csv_rows}
+    items: list[SuiteItem] = []
+    problems: list[LineProblem] = []
+    for entry in readers.get(path.suffix.lower(), _plain_lines)(text):
+        if isinstance(entry, LineProblem):
+            problems.append(entry)
+        elif len(items) >= MAX_ITEMS:
+            problems.append(LineProblem(0, f"only the first {MAX_ITEMS:,} prompts are used"))
+            break
+        else:
+            items.append(entry)
+    if not items:
+        first = f"; {problems[0]}" if problems else ""
+        raise SuiteError(f"{path.name} holds no prompt{first}")
+    return Suite(path.stem, items, problems)
+
+
+def _json_lines(text: str) -> Iterator[SuiteItem | LineProblem]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (json.JSONDecodeError, RecursionError) as error:
+            what = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+            yield LineProblem(number, f"not valid JSON ({what})")
+            continue
+        yield _item(row, number) if isinstance(row, dict) else LineProblem(number, "expected a JSON object {…}")
+
+
+def _csv_rows(text: str) -> Iterator[SuiteItem | LineProblem]:
+    reader = csv.DictReader(io.StringIO(text), strict=True)
+    columns = reader.fieldnames or []
+    if not {"prompt", "turns"} & set(columns):
+        yield LineProblem(1, f"the header needs a column 'prompt' (or 'turns'); it has: {', '.join(columns) or 'none'}")
+        return
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield LineProblem(reader.line_num, f"not valid CSV ({error})")
+            continue
+        yield _item(row, reader.line_num)
+
+
+def _plain_lines(text: str) -> Iterator[SuiteItem | LineProblem]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield SuiteItem(str(number), line.strip())
+
+
+def _item(row: dict[str, Any], line: int) -> SuiteItem | LineProblem:
+    prompt = row.get("prompt")
+    if prompt is None and (turns := row.get("turns")):
+        if isinstance(turns, str) and turns.lstrip().startswith("["):
+            try:
+                turns = json.loads(turns)
+            except json.JSONDecodeError:
+                return LineProblem(line, "'turns' is not a valid JSON list")
+        prompt = turns[0] if isinstance(turns, list) else turns
+    if not isinstance(prompt, str):
+        return LineProblem(line, "needs 'prompt' (text) or 'turns' (a list of texts)")
+    if not prompt.strip():
+        return LineProblem(line, "the prompt is empty")
+    identity = next((row[key] for key in ("question_id", "id") if row.get(key) not in (None, "")), line)
+    task = next((row[key] for key in ("category", "task") if row.get(key)), "")
+    return SuiteItem(str(identity), prompt, str(task))

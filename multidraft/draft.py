@@ -1,0 +1,82 @@
+"""A draft: the tokens a drafter proposes for one round, as a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A tree of proposed tokens; a chain is a tree of width 1.
+
+    Attributes:
+        tokens: token ids ``(n,)``, parents before children.
+        parents: for each node the index of its parent, -1 for a child of the context's last token.
+        q: drafter probabilities ``(n, V)`` float32, row ``j`` being the distribution that node ``j`` was
+            taken from; ``None`` for drafters without one (point mass on the token).
+            For a sampled draft these are the probabilities *after* temperature, top-k and top-p, since
+            losslessness depends on them; for a deterministic one they are taken at temperature 1 and
+            serve the feedback only.
+        sampled: whether the tokens were drawn from ``q`` (speculative sampling) or chosen
+            deterministically (argmax, lookup).
+    """
+
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
+    q: torch.Tensor | None = None
+    sampled: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.tokens) != len(self.parents):
+            raise ValueError(f"a draft of {len(self.tokens)} tokens has {len(self.parents)} parents")
+        if any(not -1 <= parent < node for node, parent in enumerate(self.parents)):
+            raise ValueError("every parent must stand before its child (or be -1 for the context)")
+        if self.sampled and self.q is None:
+            raise ValueError("a sampled draft needs the probabilities q it was sampled from")
+        if self.q is not None and self.q.shape[0] != len(self.tokens):
+            raise ValueError(f"q has {self.q.shape[0]} rows for {len(self.tokens)} tokens")
+
+    @classmethod
+    def chain(cls, tokens: Sequence[int], q: torch.Tensor | None = None, *, sampled: bool = False) -> Draft:
+        """A draft without branches."""
+        return cls(tuple(tokens), tuple(range(-1, len(tokens) - 1)), q, sampled)
+
+    @classmethod
+    def empty(cls) -> Draft:
+        """Nothing proposed: the round is one step of autoregressive decoding."""
+        return cls((), ())
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether no node has a sibling."""
+        return self.parents == tuple(range(-1, len(self.tokens) - 1))
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """Depth of each node, 0 for children of the context's last token."""
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(depths[parent] + 1 if parent >= 0 else 0)
+        return tuple(depths)
+
+    @property
+    def depth(self) -> int:
+        """Length of the longest path: the most tokens a round with this draft can accept."""
+        return max(self.depths, default=-1) + 1
+
+    def children(self, node: int) -> list[int]:
+        """Children of ``node`` (-1: of the context), in the order they are to be tried."""
+        return [child for child, parent in enumerate(self.parents) if parent == node]
+
+    def main_path(self, accepted: Sequence[int]) -> list[int]:
+        """The accepted path continued by the first child of each further node (SPEC: the chain that BD means)."""
+        path = list(accepted)
+        while children := self.children(path[-1] if path else -1):
+            path.append(children[0])
+        return path

@@ -1,0 +1,220 @@
+"""The core loop: draft → verify → learn, one round at a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from multidraft.draft import Draft
+from multidraft.errors import ContextWindowError, PromptError
+from multidraft.feedback import block_divergence
+from multidraft.policies import NO_DRAFTER, Feedback, Policy, make_policy
+from multidraft.records import Generation, Round, Status
+from multidraft.sampling import SamplingParams
+from multidraft.text import TextStream
+from multidraft.verify import Verdict, verify
+
+if TYPE_CHECKING:
+    from drafters.base import Drafter
+    from drafters.pool import Pool
+
+
+class Decoding(Iterator[Round]):
+    """A generation under way: iterate over it to decode, round by round.
+
+    Nothing is computed before the first round is asked for. ``generation`` always holds what is done so
+    far, also after :meth:`cancel` or an exception.
+
+    Args:
+        pool: target, drafters and tokenizer.
+        prompt: the user's text, or token ids (of a prompt that is already in its final form).
+        policy: a policy spec such as ``"ucb"``, or a :class:`~multidraft.policies.Policy` of one's own.
+        params: see :class:`~multidraft.sampling.SamplingParams`.
+        seed: seeds the target's and drafters' sampling and the policy.
+
+    Raises:
+        PromptError: an empty prompt.
+        ContextWindowError: a prompt that fills the target's context window.
+        PolicyError: an unknown policy or a setting it cannot take.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        prompt: str | Sequence[int],
+        policy: str | Policy = "normal-hedge",
+        params: SamplingParams | None = None,
+        seed: int = 0,
+    ):
+        self.pool, self.params, self.seed = pool, params or SamplingParams(), seed
+        text = prompt if isinstance(prompt, str) else pool.decode(prompt)
+        if not text.strip():
+            raise PromptError("the prompt is empty; type a few words for the target to answer")
+        self.context = pool.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        if len(self.context) >= pool.target.window:
+            raise ContextWindowError(
+                f"the prompt has {len(self.context):,} tokens, but the context window of pool {pool.name!r} holds "
+                f"{pool.target.window:,} including the answer; shorten the prompt or pick a pool with a larger window"
+            )
+        names = [drafter.name for drafter in pool.drafters]
+        self.policy = make_policy(policy, names, seed) if isinstance(policy, str) else policy
+        self.policy.reset(text)
+        spec = policy if isinstance(policy, str) else policy.name
+        self.generation = Generation(text, spec, tuple(names), len(self.context))
+        self._generator = torch.Generator(device=pool.target.device).manual_seed(seed)
+        self._cancelled = threading.Event()
+        self._rounds = self._decode()
+
+    def __next__(self) -> Round:
+        return next(self._rounds)
+
+    def cancel(self) -> None:
+        """End the generation after the round in progress; may be called from another thread."""
+        self._cancelled.set()
+
+    def run(self) -> Generation:
+        """Decode to the end."""
+        for _ in self:
+            pass
+        return self.generation
+
+    def _decode(self) -> Iterator[Round]:
+        generation, target, policy = self.generation, self.pool.target, self.policy
+        text = TextStream(self.pool.tokenizer)
+        try:
+            started = self._now()
+            target.prefill(self.context)
+            self.pool.prepare(self.context, policy.candidates())
+            generation.prefill_seconds = self._now() - started
+            self._evaluated, self._unseen_p = len(self.context), []
+            while generation.status == "running":
+                if self._cancelled.is_set():
+                    generation.status = "cancelled"
+                    break
+                generation.rounds.append(round := self._round(text))
+                generation.token_ids.extend(round.tokens)
+                generation.text += round.text
+                generation.status = self._status(round)
+                yield round
+        except BaseException as error:
+            generation.status, generation.error = "error", f"{type(error).__name__}: {error}"
+            raise
+
+    def _round(self, text: TextStream) -> Round:
+        policy, params = self.policy, self.params
+        room = min(params.max_new_tokens - len(self.generation.token_ids), self.pool.target.window - len(self.context))
+
+        t0 = self._now()
+        probabilities = policy.probabilities()
+        arm = policy.select()
+        length = 0 if arm == NO_DRAFTER else min(policy.draft_length(params.draft_length), params.draft_length)
+        t1 = self._now()
+        drafter = self.pool.drafters[arm] if length else None
+        draft = self._draft(drafter, min(length, room - 1))
+        t2 = self._now()
+        logits = self.pool.target.score(draft)
+        verdict = verify(draft, logits, params, self._generator)
+        tokens, own = self._emitted(draft, verdict)
+        if own is not None:
+            self.pool.target.accept(verdict.path, own)
+        self.context.extend(tokens)
+        accepted = len(tokens) - (own is not None)
+        t3 = self._now()
+        divergence = None
+        if policy.uses_block_divergence and drafter:
+            divergence = block_divergence(draft, verdict.path, logits, params, length)
+        t4 = self._now()
+        gamma = self._evaluate(draft, verdict, len(tokens))
+        t5 = self._now()
+        drafted = draft.main_path(verdict.path)
+        policy.update(Feedback(arm, len(drafted), accepted, len(tokens), length, divergence, gamma, t3 - t1))
+        pieces = text.add(tokens)
+        return Round(
+            index=len(self.generation.rounds),
+            arm=arm if drafter else None,
+            drafter=drafter.name if drafter else None,
+            drafted=tuple(draft.tokens[node] for node in drafted),
+            accepted=accepted,
+            tokens=tuple(tokens),
+            own=own,
+            text="".join(pieces),
+            pieces=tuple(pieces),
+            draft_length=length,
+            reward=policy.last_reward,
+            block_divergence=divergence,
+            probabilities=None if probabilities is None else tuple(probabilities),
+            draft_seconds=t2 - t1,
+            verify_seconds=t3 - t2,
+            policy_seconds=(t1 - t0) + (t4 - t3) + (self._now() - t5),
+            evaluate_seconds=t5 - t4,
+        )
+
+    def _draft(self, drafter: Drafter | None, length: int) -> Draft:
+        if drafter is None or length < 1:
+            return Draft.empty()
+        with_q = self.policy.uses_block_divergence
+        return drafter.propose(self.context, length, self.params, self._generator, with_q=with_q)
+
+    def _emitted(self, draft: Draft, verdict: Verdict) -> tuple[list[int], int | None]:
+        """The round's tokens, cut after the first stop token; without an own token where the cut falls before it."""
+        tokens = [draft.tokens[node] for node in verdict.path]
+        for index, token in enumerate(tokens):
+            if token in self.pool.stop_ids:
+                return tokens[: index + 1], None
+        return [*tokens, verdict.own], verdict.own
+
+    def _evaluate(self, draft: Draft, verdict: Verdict, emitted: int) -> np.ndarray | None:
+        """γ of all drafters at the positions verified since the last evaluation, if the policy wants it now."""
+        if not self.policy.uses_gamma:
+            return None
+        if verdict.probs is not None:
+            rows = [0, *(node + 1 for node in verdict.path)][:emitted]
+            self._unseen_p.append(verdict.probs[rows])
+        if not self.policy.wants_evaluation():
+            return None
+        p = torch.cat(self._unseen_p) if self._unseen_p else None
+        gamma = self.pool.gamma(self.context, self._evaluated, p, self.params)
+        self._evaluated, self._unseen_p = len(self.context), []
+        return gamma
+
+    def _status(self, round: Round) -> Status:
+        if round.tokens[-1] in self.pool.stop_ids:
+            return "stopped"
+        if len(self.generation.token_ids) >= self.params.max_new_tokens:
+            return "completed"
+        if len(self.context) >= self.pool.target.window:
+            return "context_limit"
+        return "running"
+
+    def _now(self) -> float:
+        """Seconds, with the device's queue emptied first."""
+        if self.pool.target.device.type == "cuda":
+            torch.cuda.synchronize(self.pool.target.device)
+        return time.perf_counter()
+
+
+def stream(
+    pool: Pool,
+    prompt: str | Sequence[int],
+    policy: str | Policy = "normal-hedge",
+    params: SamplingParams | None = None,
+    seed: int = 0,
+) -> Decoding:
+    """Decode ``prompt``, yielding each :class:`~multidraft.records.Round` as it happens; see :class:`Decoding`."""
+    return Decoding(pool, prompt, policy, params, seed)
+
+
+def generate(
+    pool: Pool,
+    prompt: str | Sequence[int],
+    policy: str | Policy = "normal-hedge",
+    params: SamplingParams | None = None,
+    seed: int = 0,
+) -> Generation:
+    """Decode ``prompt`` to the end and return the whole :class:`~multidraft.records.Generation`."""
+    return Decoding(pool, prompt, policy, params, seed).run()

@@ -1,0 +1,25 @@
+"""Errors that a user can mend: each message says what is wrong, where, and what to do."""
+
+
+class UserError(ValueError):
+    """Base of all errors caused by input; shown without a traceback."""
+
+
+class PromptError(UserError):
+    """A prompt that cannot be run, e.g. an empty one."""
+
+
+class ContextWindowError(PromptError):
+    """A prompt that does not fit the target's context window."""
+
+
+class PolicyError(UserError):
+    """A policy spec that names no policy, or settings it cannot take."""
+
+
+class PoolError(UserError):
+    """A pool that is unknown, incomplete or corrupt."""
+
+
+class SuiteError(UserError):
+    """A file of prompts that cannot be read."""

@@ -1,0 +1,185 @@
+"""The policy interface, and the registry behind policy specs such as ``ucb:beta=0.1,reward=be``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from multidraft.errors import PolicyError
+
+NO_DRAFTER = -1
+"""The arm of plain autoregressive decoding."""
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """What one round showed.
+
+    Attributes:
+        arm: the arm played (``NO_DRAFTER`` for none).
+        drafted: length of the draft (its longest path).
+        accepted: accepted tokens A.
+        emitted: emitted tokens, A + 1 unless the output ended inside the accepted path.
+        draft_length: draft length K asked for.
+        block_divergence: BD in [0, 1], MetaSD Eq. 4; ``None`` unless ``Policy.uses_block_divergence``.
+        gamma: acceptance probabilities ``(m, N)`` float64 in [0, 1]: one row for each newly evaluated
+            verified position in order, one column per drafter; ``None`` when nothing was evaluated.
+            Rows come late and in batches where the policy skips rounds, but none is ever left out.
+        seconds: wall-clock seconds of drafting and verification.
+    """
+
+    arm: int
+    drafted: int
+    accepted: int
+    emitted: int
+    draft_length: int
+    block_divergence: float | None = None
+    gamma: np.ndarray | None = None
+    seconds: float = 0.0
+
+    @property
+    def block_efficiency(self) -> float:
+        """BE = A / K (MetaSD Eq. 3)."""
+        return self.accepted / self.draft_length if self.draft_length else 0.0
+
+
+class Policy:
+    """Chooses an arm before each round, from past rounds only.
+
+    Choosing before anything is drafted is what keeps sampling lossless: an arm picked after a look at
+    its random draft would bias the output.
+
+    Subclasses set the class attributes, override :meth:`select` and :meth:`update`, and begin their
+    ``reset`` with ``super().reset(prompt)``.
+
+    Args:
+        arms: names of the drafters, in the pool's order.
+        seed: seeds every random choice.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    explanation: ClassVar[str]
+    source: ClassVar[str]
+    uses_block_divergence: bool = False
+    """Whether :class:`Feedback` must carry BD, which costs the engine two softmaxes per round."""
+    uses_gamma: bool = False
+    """Whether the policy learns from γ of all drafters (full information)."""
+
+    def __init__(self, arms: Sequence[str], seed: int = 0):
+        self.arms = tuple(arms)
+        self.seed = seed
+        self.reset()
+
+    def reset(self, prompt: str = "") -> None:
+        """Forget everything: a new query begins."""
+        self.rng = np.random.default_rng(self.seed)
+        self.t = 0
+        self.last_reward: float | None = None
+
+    def select(self) -> int:
+        """The arm of the next round, ``NO_DRAFTER`` for none."""
+        raise NotImplementedError
+
+    def candidates(self) -> Sequence[int]:
+        """Arms that may be played for this query; these drafters read the prompt during prefill."""
+        return range(len(self.arms))
+
+    def draft_length(self, limit: int) -> int:
+        """Draft length of the next round, at most ``limit``; asked after :meth:`select`."""
+        return limit
+
+    def wants_evaluation(self) -> bool:
+        """Whether all drafters are to be evaluated after the round that was just played."""
+        return False
+
+    def update(self, feedback: Feedback) -> None:
+        """Learn from the round just played."""
+
+    def probabilities(self) -> list[float] | None:
+        """Probabilities of the arms in the next round; ``None`` where the policy is deterministic."""
+        return None
+
+    @property
+    def arm_count(self) -> int:
+        """Number of arms N."""
+        return len(self.arms)
+
+
+P = TypeVar("P", bound=type[Policy])
+POLICIES: dict[str, type[Policy]] = {}
+
+
+def register(policy: P) -> P:
+    """Class decorator: make a policy known under its ``name`` in Python, command line and interface."""
+    POLICIES[policy.name] = policy
+    return policy
+
+
+def policy_names() -> list[str]:
+    """Names of all policies, alphabetically."""
+    return sorted(POLICIES)
+
+
+def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
+    """Split ``name:key=value,…`` into name and settings; a lone value (``fixed:math``) is the key ``""``."""
+    name, _, rest = spec.strip().partition(":")
+    settings: dict[str, str] = {}
+    for part in filter(None, (p.strip() for p in rest.split(","))):
+        key, equals, value = part.partition("=")
+        settings[key.strip() if equals else ""] = value.strip() if equals else key.strip()
+    return name.strip().lower(), settings
+
+
+def make_policy(spec: str, arms: int | Sequence[str], seed: int = 0) -> Policy:
+    """Build a policy from its spec.
+
+    Args:
+        spec: a name with optional settings, e.g. ``"ucb"``, ``"ucb:beta=0.1,reward=be"``, ``"fixed:math"``.
+        arms: the drafters' names, or just how many there are.
+        seed: seed of the policy's own generator.
+
+    Raises:
+        PolicyError: unknown name, unknown setting or a value out of range; the message lists what is valid.
+    """
+    name, settings = parse_spec(spec)
+    names = [f"arm{i}" for i in range(arms)] if isinstance(arms, int) else list(arms)
+    if name not in POLICIES:
+        raise PolicyError(f"unknown policy {name!r}; choose one of: {', '.join(policy_names())}")
+    kind = POLICIES[name]
+    if not names and name != "autoregressive":
+        raise PolicyError(f"policy {name!r} needs at least one drafter in the pool")
+    known = _settings_of(kind)
+    values: dict[str, Any] = {}
+    for key, text in settings.items():
+        if not key:
+            key = next(iter(known), "")  # the lone value of `fixed:math` is the first setting
+        if key not in known:
+            valid = f"it takes: {', '.join(known)}" if known else "it takes none"
+            raise PolicyError(f"policy {name!r} has no setting {key or text!r}; {valid}")
+        values[key] = _convert(name, key, text, known[key])
+    missing = [key for key, parameter in known.items() if parameter.default is parameter.empty and key not in values]
+    if missing:
+        raise PolicyError(f"policy {name!r} needs {missing[0]}, e.g. {name}:{names[0]}; drafters: {', '.join(names)}")
+    try:
+        return kind(names, seed, **values)
+    except PolicyError as error:
+        raise PolicyError(f"policy {spec!r}: {error}") from None
+
+
+def _settings_of(kind: type[Policy]) -> dict[str, inspect.Parameter]:
+    parameters = inspect.signature(kind.__init__).parameters
+    return {key: p for key, p in parameters.items() if key not in ("self", "arms", "seed")}
+
+
+def _convert(policy: str, key: str, text: str, parameter: inspect.Parameter) -> Any:
+    converters: dict[type, Callable[[str], Any]] = {int: int, float: float}
+    convert = converters.get(type(parameter.default), str)
+    try:
+        return convert(text)
+    except ValueError:
+        raise PolicyError(f"policy {policy!r}: {key} must be a number, got {text!r}") from None

@@ -1,0 +1,163 @@
+"""Full-information learners: every drafter is judged on every verified token, whichever of them drafted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from operator import mul
+
+import numpy as np
+
+from multidraft.errors import PolicyError
+from multidraft.policies.base import Feedback, Policy, register
+from multidraft.policies.choice import sample_arm
+from multidraft.policies.delayed import LengthLossQueue, acceptance_losses
+
+LOSSES = ("length", "acceptance", "hybrid")
+
+
+class FullInformation(Policy):
+    """Token-level game with delayed feedback: losses of all arms in, one arm drawn from ``p`` per round.
+
+    Subclasses override :meth:`learn`, and :meth:`reset` for what they keep.
+
+    Evaluating all drafters costs time, so it is skipped (HedgeSpec B.5): it follows each of the first
+    ``warmup`` rounds, then every ``every`` rounds, when all positions since the last one come in one batch.
+
+    Args:
+        loss: ``length`` is ``1 - EAL_K/(K+1)``, known K tokens later; ``acceptance`` is ``1 - gamma``, known at
+            once; ``hybrid`` learns from acceptance until the first length losses arrive, and from all length
+            losses then on. The fewer than K first positions of a hybrid query thus count in both ways
+            where every round is evaluated.
+        warmup: rounds evaluated one by one, 0 or more.
+        every: rounds per evaluation thereafter, 1 or more; 1 evaluates every round.
+
+    Source: HedgeSpec Alg. 1 / Fig. 4 (game), §3.4 (QFI-D), B.5 (hybrid losses, skipping updates).
+    """
+
+    uses_gamma = True
+
+    def __init__(self, arms: Sequence[str], seed: int = 0, loss: str = "length", warmup: int = 6, every: int = 12):
+        if loss not in LOSSES:
+            raise PolicyError(f"loss must be one of: {', '.join(LOSSES)}; got {loss!r}")
+        if warmup < 0:
+            raise PolicyError(f"warmup must be 0 or a positive number of rounds, got {warmup}")
+        if every < 1:
+            raise PolicyError(f"every must be at least 1 round, got {every}")
+        self.loss = loss
+        self.warmup = warmup
+        self.every = every
+        super().__init__(arms, seed)
+
+    def reset(self, prompt: str = "") -> None:
+        super().reset(prompt)
+        self.p = [1.0 / self.arm_count] * self.arm_count
+        self.queue = LengthLossQueue(self.arm_count)
+
+    def learn(self, losses: list[float]) -> None:
+        """Update ``p`` by the losses of all arms, each in [0, 1], at the next position of the game."""
+        raise NotImplementedError
+
+    def select(self) -> int:
+        return sample_arm(self.p, self.rng)
+
+    def probabilities(self) -> list[float]:
+        return list(self.p)
+
+    def wants_evaluation(self) -> bool:
+        played = self.t + 1  # asked before update() counts the round
+        return played <= self.warmup or (played - self.warmup) % self.every == 0
+
+    def update(self, feedback: Feedback) -> None:
+        self.t += 1
+        # It learns from losses of all arms, not from a reward: BE is for the record.
+        self.last_reward = feedback.block_efficiency
+        if feedback.gamma is not None:
+            self._check(feedback.gamma)
+            for row in self._losses(feedback.gamma, feedback.draft_length).tolist():
+                self.learn(row)
+
+    def _check(self, gamma: np.ndarray) -> None:
+        """Raise :class:`ValueError` where ``gamma`` is no ``(m, N)`` array of numbers."""
+        if gamma.ndim != 2 or gamma.shape[1] != self.arm_count:
+            raise ValueError(f"gamma must have the shape (positions, {self.arm_count} drafters), got {gamma.shape}")
+        finite = np.isfinite(gamma)
+        if not finite.all():  # one NaN would spread to the probabilities of all arms and stay there
+            broken = [name for name, good in zip(self.arms, finite.all(axis=0), strict=True) if not good]
+            raise ValueError(f"acceptance probabilities of {', '.join(broken)} are not finite; check those drafters")
+
+    def _losses(self, gamma: np.ndarray, draft_length: int) -> np.ndarray:
+        if self.loss == "acceptance":
+            return acceptance_losses(gamma)
+        lengths = self.queue.push(gamma, draft_length)
+        # Once the queue has spoken, each new position completes one loss (K staying the same): no way back.
+        return acceptance_losses(gamma) if self.loss == "hybrid" and len(lengths) == 0 else lengths
+
+
+@register
+class NormalHedge(FullInformation):
+    """NormalHedge, HedgeSpec's default learner; it has no learning rate to tune.
+
+    ``R_i += f_A - f_i`` with ``f_A = sum_i p_i f_i``; with ``c > 0`` such that
+    ``(1/N) sum_i exp([R_i]_+^2 / 2c) = e``, ``p_i ∝ ([R_i]_+ / c) exp([R_i]_+^2 / 2c)``;
+    uniform while no ``R_i > 0``.
+
+    Source: HedgeSpec Fig. 7 (Chaudhuri et al. 2009).
+    """
+
+    name = "normal-hedge"
+    title = "HedgeSpec (NormalHedge)"
+    explanation = (
+        "Once the large model has settled some tokens, every drafter is asked how well it would have guessed them, "
+        "not only the one that was used. So it learns about all drafters at once, without trying the bad ones out, "
+        "and soon draws nearly always the one that would have got furthest."
+    )
+    source = "HedgeSpec Fig. 7"
+
+    def reset(self, prompt: str = "") -> None:
+        super().reset(prompt)
+        self.regrets = [0.0] * self.arm_count
+        self.exponent = 1.0
+
+    def learn(self, losses: list[float]) -> None:
+        own = sum(map(mul, self.p, losses))
+        self.regrets = [regret + own - loss for regret, loss in zip(self.regrets, losses, strict=True)]
+        largest = max(self.regrets)
+        if largest <= 0.0:
+            self.p = [1.0 / self.arm_count] * self.arm_count
+            return
+        # Only ratios of regrets matter to p: with x = max(R)^2 / 2c and r_i = [R_i]_+ / max(R),
+        # p_i ∝ r_i exp(x r_i^2), where neither tiny nor huge regrets can under- or overflow.
+        ratios = [regret / largest if regret > 0.0 else 0.0 for regret in self.regrets]
+        squares = [ratio * ratio for ratio in ratios]
+        self.exponent = solve_exponent(squares, self.exponent)
+        weights = [ratio * math.exp(self.exponent * square) for ratio, square in zip(ratios, squares, strict=True)]
+        total = sum(weights)
+        self.p = [weight / total for weight in weights]
+
+
+def solve_exponent(squares: Sequence[float], start: float) -> float:
+    """The ``x`` with ``(1/N) sum_i exp(x s_i) = e`` (step 4 of HedgeSpec Fig. 7, ``c = max(R)^2 / 2x``).
+
+    With all ``s_i`` in [0, 1] and the largest 1, ``x`` lies in [1, 1 + ln N]. Newton's method runs on
+    ``h(x) = ln((1/N) sum_i exp(x s_i)) - 1``: ``h`` is convex and increasing, so after its first step, held to
+    the bracket, ``x`` falls to the root without crossing it. Two or three steps do when ``start`` is the
+    root of the position before.
+
+    Args:
+        squares: ``s_i = ([R_i]_+ / max(R))^2``.
+        start: where to begin, any number in the bracket.
+
+    Returns:
+        ``x`` to about 1e-13.
+    """
+    count = len(squares)
+    highest = 1.0 + math.log(count)
+    x = start
+    while True:
+        powers = [math.exp(x * square) for square in squares]
+        total = sum(powers)
+        step = (math.log(total / count) - 1.0) * total / sum(map(mul, squares, powers))
+        x = min(x - step, highest)
+        if abs(step) < 1e-7:  # convergence is quadratic, so what is left is of the order of step squared
+            return x

@@ -1,0 +1,39 @@
+"""What a bandit credits to the arm it played, in [0, 1]."""
+
+from __future__ import annotations
+
+from multidraft.errors import PolicyError
+from multidraft.policies.base import Feedback
+
+ALIGNMENT_REWARDS = ("bd", "be")
+"""Block divergence (MetaSD Eq. 4) and block efficiency (MetaSD Eq. 3)."""
+
+
+def check_alignment_reward(kind: str) -> str:
+    """Return ``kind``; raise :class:`PolicyError` where it is no alignment reward."""
+    if kind not in ALIGNMENT_REWARDS:
+        raise PolicyError(f"reward must be bd (block divergence) or be (block efficiency), got {kind!r}")
+    return kind
+
+
+def alignment_reward(feedback: Feedback, kind: str) -> float:
+    """BD or BE of the round; 0 where the drafter had nothing to propose.
+
+    Raises:
+        PolicyError: BD is wanted and the round was not measured for it.
+    """
+    if feedback.drafted == 0:
+        return 0.0
+    if kind == "be":
+        return feedback.block_efficiency
+    if feedback.block_divergence is None:
+        raise PolicyError("these rounds carry no block divergence to learn from; use the setting reward=be")
+    return feedback.block_divergence
+
+
+def emitted_reward(feedback: Feedback) -> float:
+    """``(y - 1) / K`` for ``y`` emitted tokens: BanditSpec's reward ``y in 1..K+1`` brought to [0, 1].
+
+    One token comes out of every round, whatever the drafter does, so it is no merit of the arm's.
+    """
+    return (feedback.emitted - 1) / feedback.draft_length if feedback.draft_length else 0.0

@@ -1,0 +1,123 @@
+"""Upper-confidence policies: play the arm that could still be the best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from multidraft.errors import PolicyError
+from multidraft.policies.base import NO_DRAFTER, Feedback, Policy, register
+from multidraft.policies.rewards import alignment_reward, check_alignment_reward, emitted_reward
+
+
+class UpperConfidence(Policy):
+    """Each arm once in the pool's order, then ``argmax_i mean_i + bonus(n_i)``; ties go to the lowest arm.
+
+    Subclasses give :meth:`bonus` and pass what they learn to :meth:`credit`. ``n_i`` counts the pulls of
+    arm ``i`` alone: dividing by all pulls would give every arm the same bonus, and so no exploration.
+    """
+
+    def reset(self, prompt: str = "") -> None:
+        super().reset(prompt)
+        self.counts = [0] * self.arm_count
+        self.totals = [0.0] * self.arm_count
+
+    def bonus(self, pulls: int) -> float:
+        """Width of the confidence interval of an arm after ``pulls`` >= 1 pulls, in units of its reward."""
+        raise NotImplementedError
+
+    def credit(self, arm: int, value: float) -> None:
+        """Count a pull of ``arm`` that was worth ``value``."""
+        self.t += 1
+        self.counts[arm] += 1
+        self.totals[arm] += value
+
+    def select(self) -> int:
+        if 0 in self.counts:
+            return self.counts.index(0)
+        indices = [total / n + self.bonus(n) for total, n in zip(self.totals, self.counts, strict=True)]
+        return indices.index(max(indices))
+
+
+@register
+class UCB(UpperConfidence):
+    """MetaSD-UCB: ``argmax_i mean_i + beta * sqrt(2 ln t / n_i)``, ``t`` the number of the round chosen for.
+
+    Args:
+        reward: ``bd`` block divergence or ``be`` block efficiency, both in [0, 1].
+        beta: weight of exploration, 0 or more.
+
+    Source: MetaSD Alg. 2; beta = 0.01 from its experiments.
+    """
+
+    name = "ucb"
+    title = "UCB"
+    explanation = (
+        "Tries every drafter once, then prefers the one whose guesses have matched the large model best so far, "
+        "with a small bonus for drafters it has seldom asked. It learns only from the drafter it asked, so each "
+        "drafter it wants to know about costs it a round."
+    )
+    source = "MetaSD Alg. 2"
+
+    def __init__(self, arms: Sequence[str], seed: int = 0, reward: str = "bd", beta: float = 0.01):
+        if not 0 <= beta < math.inf:
+            raise PolicyError(f"beta must be 0 or a positive number, got {beta}")
+        self.reward = check_alignment_reward(reward)
+        self.beta = beta
+        self.uses_block_divergence = reward == "bd"
+        super().__init__(arms, seed)
+
+    def bonus(self, pulls: int) -> float:
+        return self.beta * math.sqrt(2.0 * math.log(self.t + 1) / pulls)
+
+    def update(self, feedback: Feedback) -> None:
+        if feedback.arm == NO_DRAFTER:  # a round without a drafter says nothing about any
+            return
+        self.last_reward = alignment_reward(feedback, self.reward)
+        self.credit(feedback.arm, self.last_reward)
+
+
+@register
+class UCBSpec(UpperConfidence):
+    """UCBSpec: mean emitted tokens plus a self-normalised confidence radius.
+
+    ``cr_i = (K/2) * sqrt( (1 + n_i)/n_i^2 * (1 + 2 ln( N * sqrt(1 + n_i) / delta )) )`` for rewards
+    ``y in 1..K+1``, ``K`` being the longest draft length seen in the query: the last drafts of a query
+    may be cut short, which does not narrow the range of the earlier ones.
+
+    Args:
+        delta: confidence parameter, above 0 and at most 1; smaller explores more.
+
+    Source: BanditSpec Alg. 4, Eqs. 5-7.
+    """
+
+    name = "ucbspec"
+    title = "UCBSpec"
+    explanation = (
+        "Counts how many tokens each drafter's rounds have produced, and prefers the drafter that could, within the "
+        "error of that average, be the best. Its margin of error is a cautious one that holds even though the "
+        "rounds of a text depend on each other, so on short texts it explores a lot."
+    )
+    source = "BanditSpec Alg. 4"
+
+    def __init__(self, arms: Sequence[str], seed: int = 0, delta: float = 0.1):
+        if not 0 < delta <= 1:
+            raise PolicyError(f"delta must be above 0 and at most 1, got {delta}")
+        self.delta = delta
+        super().__init__(arms, seed)
+
+    def reset(self, prompt: str = "") -> None:
+        super().reset(prompt)
+        self.longest = 0
+
+    def bonus(self, pulls: int) -> float:
+        log_term = math.log(self.arm_count * math.sqrt(1 + pulls) / self.delta)
+        return self.longest / 2 * math.sqrt((1 + pulls) / pulls**2 * (1 + 2 * log_term))
+
+    def update(self, feedback: Feedback) -> None:
+        if feedback.arm == NO_DRAFTER:
+            return
+        self.longest = max(self.longest, feedback.draft_length)
+        # The radius is stated for rewards in 1..K+1; the record keeps them in [0, 1] like every policy's.
+        self.last_reward = emitted_reward(feedback)
+        self.credit(feedback.arm, float(feedback.emitted))

@@ -1,0 +1,77 @@
+"""Sampling parameters, and the distribution they make of logits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """What the user asks of one generation.
+
+    Attributes:
+        max_new_tokens: most tokens to generate, >= 1.
+        temperature: 0 is greedy decoding; otherwise logits are divided by it.
+        top_p: keep the fewest most probable tokens whose mass reaches ``top_p``; 1 keeps all.
+        top_k: keep the ``top_k`` most probable tokens; 0 keeps all.
+        draft_length: most tokens a drafter proposes in a round (the papers' K), >= 1.
+    """
+
+    max_new_tokens: int = 128
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    draft_length: int = 6
+
+    def __post_init__(self) -> None:
+        for name in ("max_new_tokens", "top_k", "draft_length"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise ValueError(f"{name} must be a whole number, got {value!r}")
+        if self.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise ValueError(f"temperature must be 0 (greedy) or a positive number, got {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
+        if self.top_k < 0:
+            raise ValueError(f"top_k must be 0 (off) or a positive number, got {self.top_k}")
+        if self.draft_length < 1:
+            raise ValueError(f"draft_length must be at least 1, got {self.draft_length}")
+
+    @property
+    def greedy(self) -> bool:
+        """Whether decoding takes the most probable token each time."""
+        return self.temperature == 0.0
+
+
+def probabilities(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
+    """Distribution ``(..., V)`` float32 after temperature, top-k and top-p, in that order.
+
+    Ties at the top-k border are all kept, as are the tokens that reach ``top_p`` exactly. At
+    temperature 0 the logits are taken at temperature 1 without truncation: nothing is drawn from
+    them then, they only feed the alignment feedback (SPEC 3).
+    """
+    logits = logits.float()
+    if params.greedy:
+        return torch.softmax(logits, dim=-1)
+    logits = logits / params.temperature
+    if 0 < params.top_k < logits.shape[-1]:
+        border = logits.topk(params.top_k, dim=-1).values[..., -1:]
+        logits = logits.masked_fill(logits < border, -torch.inf)
+    probs = torch.softmax(logits, dim=-1)
+    if params.top_p < 1.0:
+        ordered, order = probs.sort(dim=-1, descending=True, stable=True)
+        # Mass *before* a token decides: the token that crosses top_p is still kept, so never none is.
+        dropped = ordered.cumsum(dim=-1) - ordered >= params.top_p
+        probs = probs.masked_fill(torch.zeros_like(dropped).scatter(-1, order, dropped), 0.0)
+        probs = probs / probs.sum(dim=-1, keepdim=True)
+    return probs
+
+
+def draw(probs: torch.Tensor, generator: torch.Generator) -> int:
+    """Draw one token id from ``probs`` ``(V,)`` (need not be normalised)."""
+    return int(torch.multinomial(probs, 1, generator=generator))

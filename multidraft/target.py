@@ -1,0 +1,176 @@
+"""The target: a causal LM with its key-value cache; verifies a whole draft in one forward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from transformers import DynamicCache, PreTrainedModel
+
+from multidraft.draft import Draft
+from multidraft.errors import ContextWindowError
+from multidraft.llama import LlamaStack, unsupported
+
+
+class Target:
+    """A causal LM and the tokens it has cached.
+
+    Between calls the cache holds the whole context but its last token: that one is *pending* and goes
+    first into the next forward, whose first row of logits is the distribution after the context.
+
+    Args:
+        model: any Hugging Face causal LM with a key-value cache, in evaluation mode. Plain Llamas run
+            through :class:`~multidraft.llama.LlamaStack`, everything else through its own ``forward``.
+        lean: force (True) or forbid (False) the lean forward; by default it is used where it can be.
+    """
+
+    def __init__(self, model: PreTrainedModel, *, lean: bool | None = None):
+        self.model = model
+        config = model.config.get_text_config()
+        self.window: int = int(getattr(config, "max_position_embeddings", None) or 1 << 30)
+        self.vocab_size: int = int(config.vocab_size)
+        self.device = model.device
+        lean = unsupported(model) is None if lean is None else lean
+        self._forward: _Forward = _LeanForward(model) if lean else _HubForward(model)
+        self._pending: int | None = None
+
+    @property
+    def context_length(self) -> int:
+        """Tokens of the context, the pending one included."""
+        return self._forward.length + (self._pending is not None)
+
+    def prefill(self, ids: Sequence[int]) -> None:
+        """Begin a new context with the prompt ``ids``.
+
+        Raises:
+            ContextWindowError: the prompt leaves no room for a single new token.
+        """
+        if not ids:
+            raise ValueError("a context needs at least one token")
+        if len(ids) >= self.window:
+            raise ContextWindowError(
+                f"the prompt has {len(ids):,} tokens, but the target's context window holds {self.window:,} "
+                f"including the answer; shorten the prompt to at most {self.window - 1:,} tokens"
+            )
+        self._forward.clear()
+        if len(ids) > 1:
+            self._forward(list(ids[:-1]), None, None, last=1)
+        self._pending = ids[-1]
+
+    def score(self, draft: Draft) -> torch.Tensor:
+        """Logits ``(n + 1, V)`` for a draft of ``n`` nodes in one forward.
+
+        Row 0 follows the context, row ``j + 1`` follows node ``j`` and its ancestors. The nodes stay in
+        the cache until :meth:`accept` says which of them are kept.
+        """
+        if self._pending is None:
+            raise RuntimeError("prefill the target before scoring a draft")
+        ids = [self._pending, *draft.tokens]
+        if draft.is_chain:
+            return self._forward(ids, None, None)
+        start = self._forward.length
+        depths = torch.tensor([0, *(depth + 1 for depth in draft.depths)], device=self.device)
+        return self._forward(ids, start + depths, tree_mask(draft, start).to(self.device))
+
+    def accept(self, path: Sequence[int], own: int) -> None:
+        """Keep the nodes of ``path`` from the draft just scored, forget the others; ``own`` becomes pending."""
+        self._forward.keep([0, *(node + 1 for node in path)])
+        self._pending = own
+
+
+def tree_mask(draft: Draft, start: int) -> torch.Tensor:
+    """Which positions each of the ``n + 1`` fed tokens sees: bool ``(n + 1, start + n + 1)``.
+
+    All see the ``start`` cached tokens and the pending one; a node also sees its ancestors and itself.
+    """
+    count = len(draft) + 1
+    own = torch.zeros(count, count, dtype=torch.bool)
+    own[:, 0] = True
+    for node, parent in enumerate(draft.parents):
+        own[node + 1] |= own[parent + 1]
+        own[node + 1, node + 1] = True
+    return torch.cat([torch.ones(count, start, dtype=torch.bool), own], dim=1)
+
+
+class _Forward(Protocol):
+    """One forward over new tokens with a cache behind it."""
+
+    length: int
+
+    def __call__(
+        self, ids: list[int], positions: torch.Tensor | None, mask: torch.Tensor | None, last: int | None = None
+    ) -> torch.Tensor: ...
+
+    def keep(self, kept: list[int]) -> None:
+        """Of the tokens fed last, keep those with these indices (ascending) and forget the others."""
+
+    def clear(self) -> None:
+        """Forget everything."""
+
+
+class _LeanForward:
+    def __init__(self, model: PreTrainedModel):
+        self.stack = LlamaStack([model])
+        self.length = self.fed = 0
+
+    def __call__(
+        self, ids: list[int], positions: torch.Tensor | None, mask: torch.Tensor | None, last: int | None = None
+    ) -> torch.Tensor:
+        tokens = torch.tensor(ids, device=self.stack.device)
+        logits = self.stack.forward(tokens, self.length, 0, positions=positions, mask=mask, last=last)[0]
+        self.fed = len(ids)
+        self.length += self.fed
+        return logits
+
+    def keep(self, kept: list[int]) -> None:
+        start = self.length - self.fed
+        self.stack.keep(start, kept)
+        self.length, self.fed = start + len(kept), 0
+
+    def clear(self) -> None:
+        self.length = self.fed = 0
+
+
+class _HubForward:
+    def __init__(self, model: PreTrainedModel):
+        self.model = model
+        self.clear()
+
+    def clear(self) -> None:
+        # Without the model's configuration every layer keeps all it sees. Sliding-window layers of the
+        # library forget on write, which no rollback could undo; their window is applied by the mask.
+        self.cache = DynamicCache()
+        self.length = self.fed = 0
+
+    @torch.inference_mode()
+    def __call__(
+        self, ids: list[int], positions: torch.Tensor | None, mask: torch.Tensor | None, last: int | None = None
+    ) -> torch.Tensor:
+        device, dtype = self.model.device, self.model.dtype
+        extra = {}
+        if positions is not None and mask is not None:
+            blocked = torch.zeros(mask.shape, dtype=dtype, device=device).masked_fill_(~mask, torch.finfo(dtype).min)
+            extra = {"position_ids": positions[None], "attention_mask": blocked[None, None]}
+        logits = self.model(
+            input_ids=torch.tensor([ids], device=device),
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=last or 0,
+            **extra,
+        ).logits[0]
+        self.fed = len(ids)
+        self.length += self.fed
+        return logits
+
+    @torch.inference_mode()
+    def keep(self, kept: list[int]) -> None:
+        start = self.length - self.fed
+        if kept != list(range(len(kept))):
+            source = torch.tensor(kept, device=self.model.device) + start
+            for layer in self.cache.layers:
+                layer.keys[:, :, start : start + len(kept)] = layer.keys[:, :, source]
+                layer.values[:, :, start : start + len(kept)] = layer.values[:, :, source]
+        if surplus := self.fed - len(kept):
+            self.cache.crop(-surplus)
+        self.length, self.fed = start + len(kept), 0

@@ -1,0 +1,1 @@
+"""Runs in SQLite: one writer thread (``store``), read-only queries for the dashboard (``queries``)."""

@@ -1,0 +1,87 @@
+"""The two ways to open the database: the one writer, and any number of readers."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from sqlite_utils import Database
+
+from storage.problems import StorageError, explain
+from storage.schema import upgrade
+
+READ_BUSY_SECONDS = 5.0
+
+
+def open_writer(path: Path, busy_seconds: float) -> Database:
+    """Open for writing, create or upgrade the tables, and switch to write-ahead logging.
+
+    Args:
+        path: the file; created if missing (its folder is not).
+        busy_seconds: how long SQLite waits for another program's lock.
+
+    Raises:
+        sqlite3.Error: the file cannot be opened or written, or is no database; it is unchanged then.
+        StorageError: it is another program's database.
+    """
+    connection = sqlite3.connect(path, timeout=busy_seconds)
+    try:
+        db = Database(connection, execute_plugins=False)
+        with writing(db):  # takes the write lock even if there is nothing to upgrade: a read-only file shows now
+            upgrade(db)
+        db.enable_wal()
+        db.execute("PRAGMA synchronous = NORMAL")  # with WAL a power cut may cost the last runs, never the file
+        db.execute("PRAGMA foreign_keys = ON")
+        return db
+    except BaseException:
+        connection.close()
+        raise
+
+
+@contextmanager
+def writing(db: Database) -> Iterator[None]:
+    """A transaction that takes the write lock at its start.
+
+    ``Database.atomic`` takes it at the first write, where SQLite refuses at once, without the busy timeout,
+    if another program wrote in between.
+    """
+    db.conn.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.commit()
+    except BaseException:
+        db.rollback()
+        raise
+
+
+@contextmanager
+def open_reader(path: str | Path) -> Iterator[sqlite3.Connection]:
+    """A read-only connection; of an empty database in memory where the file, or its tables, don't exist yet.
+
+    Raises:
+        StorageError: the file cannot be read; the message says why and what to do.
+    """
+    path = Path(path).absolute()
+    try:
+        with closing(_connect_to_read(path)) as connection:
+            yield connection
+    except sqlite3.Error as error:
+        raise StorageError(explain(error, path)) from error
+
+
+def _connect_to_read(path: Path) -> sqlite3.Connection:
+    if path.exists():
+        connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=READ_BUSY_SECONDS)
+        try:
+            tables = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('runs', 'rounds')"
+            if connection.execute(tables).fetchone()[0] == 2:
+                return connection
+        except BaseException:
+            connection.close()
+            raise
+        connection.close()
+    empty = Database(memory=True, execute_plugins=False)
+    upgrade(empty)
+    return empty.conn

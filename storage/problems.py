@@ -1,0 +1,35 @@
+"""What can go wrong with the database file, said so that a user can mend it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class StorageError(Exception):
+    """The database cannot be read or written; the message says what is wrong, where, and what to do."""
+
+
+def explain(error: Exception, path: Path) -> str:
+    """One sentence or two for a user: what is wrong, with which file, what to do.
+
+    Told apart by SQLite's message, since Python 3.10 does not expose its error codes.
+    """
+    if isinstance(error, StorageError):
+        return str(error)
+    text = str(error).lower()
+    elsewhere = "or name another file with MULTIDRAFT_DB or --db"
+    if "locked" in text or "busy" in text:
+        return f"The database {path} is locked by another program: close that program or wait until it is done."
+    if "readonly" in text:
+        return f"The database {path} is read-only: make the file and its folder writable, {elsewhere}."
+    if "full" in text:
+        return f"The disk that holds {path} is full: free some space, {elsewhere}."
+    if "not a database" in text or "malformed" in text:
+        return f"{path} is damaged or no SQLite database; it was left as it is: move it away, {elsewhere}."
+    if not path.parent.is_dir():
+        return f"The folder {path.parent} of the database {path.name} does not exist: create it, {elsewhere}."
+    if path.is_dir():
+        return f"{path} is a folder, not a database file: move it away, {elsewhere}."
+    if "unable to open" in text:
+        return f"The database {path} cannot be opened: check the permissions of the file and its folder, {elsewhere}."
+    return f"The database {path} cannot be used ({error}): check the file and its disk, {elsewhere}."

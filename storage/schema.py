@@ -1,0 +1,127 @@
+"""The tables, as an ordered list of migrations.
+
+A database remembers in ``_sqlite_migrations`` which of them it has had, so a file written by any earlier
+version is brought up to date when it is opened. To change the schema, append a function; never edit one
+that was released. All pending migrations run in one transaction, so none may need to stand outside of one.
+"""
+
+from __future__ import annotations
+
+from sqlite_utils import Database, Migrations
+from sqlite_utils.db import ForeignKey
+
+from storage.problems import StorageError
+
+migrations = Migrations("multidraft")
+
+
+@migrations()
+def m001_runs_and_rounds(db: Database) -> None:
+    """One row per generation, and one per round of it."""
+    db.create_table(
+        "runs",
+        {
+            "id": int,
+            "created_at": str,  # UTC, ISO 8601 of fixed width: text order is time order
+            "source": str,  # play, batch, bench or api
+            "batch_id": str,
+            "suite": str,
+            "prompt": str,
+            "task": str,
+            "pool": str,
+            "card_hash": str,
+            "policy": str,  # the full spec, as given
+            "parameters": str,  # JSON object: all sampling parameters
+            "temperature": float,
+            "max_new_tokens": int,
+            "draft_length": int,
+            "seed": int,
+            "hardware": str,
+            "dtype": str,
+            "version": str,
+            "output": str,
+            "status": str,
+            "error": str,
+            "prompt_tokens": int,
+            "output_tokens": int,
+            "rounds": int,
+            "prefill_seconds": float,
+            "decode_seconds": float,  # the sum of the four that follow
+            "draft_seconds": float,
+            "verify_seconds": float,
+            "policy_seconds": float,
+            "evaluate_seconds": float,
+            "tokens_per_second": float,
+            "mean_accepted_tokens": float,
+            "acceptance_rate": float,
+            "baseline_tokens_per_second": float,
+            "speedup": float,
+            "regret_rounds": float,
+            "best_arm": str,  # the best fixed drafter's name
+            "best_arm_ratio": float,
+            "lossless": int,
+        },
+        pk="id",
+        not_null={"created_at", "source", "prompt", "pool", "policy", "parameters", "output", "status", "rounds"},
+    )
+    db.create_table(
+        "rounds",
+        {
+            "run_id": int,
+            "round_index": int,
+            "arm": int,
+            "drafter": str,
+            "drafted": int,
+            "accepted": int,
+            "emitted": int,
+            "own_token": int,
+            "drafted_ids": str,  # JSON list
+            "token_ids": str,  # JSON list
+            "draft_length": int,
+            "reward": float,
+            "block_divergence": float,
+            "probabilities": str,  # JSON list, one number per arm
+            "draft_seconds": float,
+            "verify_seconds": float,
+            "policy_seconds": float,
+            "evaluate_seconds": float,
+        },
+        # The key's own index begins with run_id, so it is the foreign key's index too.
+        pk=("run_id", "round_index"),
+        foreign_keys=[ForeignKey("rounds", "run_id", "runs", "id", on_delete="CASCADE")],
+        not_null={"drafted", "accepted", "emitted", "drafted_ids", "token_ids"},
+    )
+
+
+@migrations()
+def m002_filter_indexes(db: Database) -> None:
+    """What the dashboard filters and sorts by."""
+    for column in ("pool", "policy", "task", "created_at"):
+        db.table("runs").create_index([column])
+
+
+def upgrade(db: Database) -> None:
+    """Bring an empty or older database to the newest schema; call it inside a transaction.
+
+    Raises:
+        StorageError: the tables are another program's, or a newer version's; nothing is changed then.
+    """
+    applied = {migration.name for migration in migrations.applied(db)}
+    with Database(memory=True, execute_plugins=False) as fresh:
+        known = {migration.name for migration in migrations.pending(fresh)}
+    others = sorted(set(db.table_names()) - {Migrations.migrations_table})
+    if others and not applied:
+        raise StorageError(
+            f"{_file(db)} is another program's database (it has the table {others[0]!r}); it was left as it is: "
+            "name another file with MULTIDRAFT_DB or --db."
+        )
+    if newer := sorted(applied - known):
+        raise StorageError(
+            f"{_file(db)} was written by a newer version of this program ({newer[-1]}): update the program, "
+            "or name another file with MULTIDRAFT_DB or --db."
+        )
+    migrations.apply(db)
+
+
+def _file(db: Database) -> str:
+    return str(db.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()[0])

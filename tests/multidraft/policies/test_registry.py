@@ -1,0 +1,105 @@
+"""The registry: what a visitor of the interface or the command line can pick from."""
+
+import pytest
+
+import multidraft.policies as policies
+from multidraft.policies import NO_DRAFTER, POLICIES, Feedback, Policy, make_policy, parse_spec, policy_names, register
+
+EXPECTED = ["autoregressive", "exp3", "exp3spec", "fixed", "normal-hedge", "random", "round-robin", "ucb", "ucbspec"]
+
+
+def test_every_policy_of_the_house_is_registered():
+    assert set(EXPECTED) <= set(policy_names())
+    assert policy_names() == sorted(policy_names())
+
+
+def test_the_package_exports_the_public_names():
+    for name in (
+        "Policy",
+        "Feedback",
+        "NO_DRAFTER",
+        "make_policy",
+        "policy_names",
+        "register",
+        "parse_spec",
+        "POLICIES",
+    ):
+        assert name in policies.__all__ and hasattr(policies, name)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_every_policy_introduces_itself(name):
+    kind = POLICIES[name]
+    assert kind.name == name
+    assert kind.title and kind.source
+    assert kind.explanation.endswith(".") and "\n" not in kind.explanation and len(kind.explanation) > 100
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("arms", [1, 2, 5])
+def test_every_policy_plays_any_number_of_arms(name, arms):
+    policy = make_policy("fixed:arm0" if name == "fixed" else name, arms)
+    for _ in range(20):
+        arm = policy.select()
+        assert arm == NO_DRAFTER if name == "autoregressive" else 0 <= arm < arms
+        policy.update(Feedback(arm, drafted=4, accepted=2, emitted=3, draft_length=4, block_divergence=0.5))
+
+
+@pytest.mark.parametrize("name", ["ucb", "ucbspec", "exp3", "exp3spec"])
+def test_a_round_without_a_drafter_teaches_a_bandit_nothing(name):
+    policy, untouched = make_policy(name, 3), make_policy(name, 3)
+    policy.update(Feedback(NO_DRAFTER, drafted=0, accepted=0, emitted=1, draft_length=0))
+    assert policy.last_reward is None
+    for _ in range(10):
+        arm = policy.select()
+        assert arm == untouched.select()
+        for each in (policy, untouched):
+            each.update(Feedback(arm, drafted=4, accepted=arm, emitted=arm + 1, draft_length=4, block_divergence=0.3))
+
+
+def test_spec_parsing():
+    assert parse_spec("ucb") == ("ucb", {})
+    assert parse_spec(" UCB: beta = 0.1 , reward=be") == ("ucb", {"beta": "0.1", "reward": "be"})
+    assert parse_spec("fixed:math") == ("fixed", {"": "math"})
+
+
+def test_settings_reach_the_policy():
+    policy = make_policy("ucb:beta=0.5,reward=be", 3)
+    assert (policy.beta, policy.reward, policy.uses_block_divergence) == (0.5, "be", False)
+    policy = make_policy("normal-hedge:loss=hybrid,warmup=2,every=5", 3)
+    assert (policy.loss, policy.warmup, policy.every) == ("hybrid", 2, 5)
+    assert make_policy("exp3:gamma=0.25", 3).gamma == 0.25
+    assert make_policy("ucbspec:delta=0.5", 3).delta == 0.5
+
+
+def test_block_divergence_is_measured_only_for_those_who_learn_from_it():
+    wanting = {name for name in EXPECTED if name != "fixed" and make_policy(name, 2).uses_block_divergence}
+    assert wanting == {"ucb", "exp3"}
+
+
+def test_only_full_information_learners_ask_for_gamma():
+    assert {name for name in EXPECTED if POLICIES[name].uses_gamma} == {"normal-hedge"}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_only_drafters_that_may_be_played_read_the_prompt(name):
+    policy = make_policy("fixed:arm1" if name == "fixed" else name, 3)
+    expected = {"autoregressive": [], "fixed": [1]}.get(name, [0, 1, 2])
+    assert list(policy.candidates()) == expected
+
+
+def test_a_new_policy_is_one_decorated_class():
+    try:
+
+        @register
+        class Last(Policy):
+            name = "last"
+            title = explanation = source = "a test"
+
+            def select(self) -> int:
+                return self.arm_count - 1
+
+        assert "last" in policy_names()
+        assert make_policy("last", 4).select() == 3
+    finally:
+        POLICIES.pop("last", None)

@@ -1,0 +1,293 @@
+"""Writing while the file cannot be: the caller never notices but for ``problem``, and nothing is lost early."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import sqlite3
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from storage import queries
+from storage import store as store_module
+from storage.problems import StorageError, explain
+from storage.store import Store
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 5.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Another program's exclusive lock."""
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """Permissions don't bind root, so act as nobody meanwhile."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("when", ["before it was ever opened", "later"])
+def test_locked(path: Path, generation, context, when: str) -> None:
+    if when == "later":
+        Store(path).close()
+    with Store(path, busy_seconds=0.4, retry_seconds=0.05) as store:
+        if when == "later":
+            assert store.flush()
+        with locked(path):
+            start = time.monotonic()
+            for i in range(3):
+                store.add(generation(prompt=f"p{i}"), context())
+            assert time.monotonic() - start < 0.3, "add() must not wait for the lock"
+            wait_until(lambda: store.problem)
+            assert str(path) in store.problem
+            assert "locked by another program" in store.problem
+            assert "wait in memory to be written: 3." in store.problem
+            assert not store.flush(0.1)
+        wait_until(lambda: store.problem is None)
+        assert store.flush()
+        assert sorted(queries.runs(path)["prompt"]) == ["p0", "p1", "p2"]
+
+
+def test_order_and_times_survive_a_lock(store: Store, path: Path, generation, context) -> None:
+    assert store.flush()
+    with locked(path):
+        for i in range(4):
+            store.add(generation(prompt=f"p{i}"), context())
+        wait_until(lambda: store.problem)
+    assert store.flush()
+    frame = queries.runs(path)
+    assert list(frame["prompt"]) == ["p3", "p2", "p1", "p0"]
+    assert list(frame["id"]) == [4, 3, 2, 1]
+
+
+def test_the_queue_is_bounded_and_keeps_the_newest(path: Path, generation, context) -> None:
+    with Store(path, queue_limit=3, busy_seconds=0.02, retry_seconds=0.02) as store:
+        assert store.flush()
+        with locked(path):
+            for i in range(8):
+                store.add(generation(prompt=f"p{i}"), context())
+            wait_until(lambda: store.problem and "to be written: 3." in store.problem and "3: 5." in store.problem)
+            assert "Older runs dropped because memory keeps 3: 5." in store.problem
+        assert store.flush()
+        assert store.problem is None
+    assert sorted(queries.runs(path)["prompt"]) == ["p5", "p6", "p7"]
+
+
+def test_runs_that_come_too_fast_are_not_dropped_in_silence(path: Path, generation, context, monkeypatch) -> None:
+    go = threading.Event()
+    open_writer = store_module.open_writer
+
+    def slow(*args):
+        go.wait(5)
+        return open_writer(*args)
+
+    monkeypatch.setattr(store_module, "open_writer", slow)
+    with Store(path, queue_limit=2) as store:
+        for i in range(3):
+            store.add(generation(prompt=f"p{i}"), context())
+        assert "come faster" in store.problem and "memory keeps 2: 1." in store.problem
+        go.set()
+        assert store.flush()
+        assert store.problem is None
+    assert list(queries.runs(path)["prompt"]) == ["p2", "p1"]
+
+
+def test_close_gives_up_in_time_and_says_what_was_lost(path: Path, generation, context) -> None:
+    store = Store(path, busy_seconds=0.05, retry_seconds=0.05)
+    assert store.flush()
+    with locked(path):
+        store.add(generation(), context())
+        start = time.monotonic()
+        assert not store.close(timeout=0.2)
+        assert time.monotonic() - start < 2
+    assert "Runs that were not written: 1." in store.problem
+
+
+@pytest.mark.parametrize("content", [b"hello, no database", b"x" * 5000], ids=["short", "long"])
+def test_a_file_that_is_no_database_is_left_as_it_is(path: Path, generation, context, content: bytes) -> None:
+    path.write_bytes(content)
+    with Store(path, busy_seconds=0.05, retry_seconds=0.05) as store:
+        wait_until(lambda: store.problem)
+        store.add(generation(), context())
+        assert "no SQLite database" in store.problem and str(path) in store.problem and "move it" in store.problem
+        assert path.read_bytes() == content
+        with pytest.raises(StorageError, match="no SQLite database"):
+            queries.runs(path)
+        path.rename(path.with_suffix(".old"))  # what the sentence told the user to do
+        assert store.flush()
+        assert store.problem is None
+    assert queries.count(path) == 1
+    assert path.with_suffix(".old").read_bytes() == content
+
+
+def test_a_damaged_database_is_left_as_it_is(path: Path, generation, context) -> None:
+    with Store(path) as store:
+        store.add(generation(), context())
+    content = bytearray(path.read_bytes())
+    content[100:4096] = b"\xff" * 3996  # the page that holds the schema
+    path.write_bytes(content)
+    with Store(path, busy_seconds=0.05, retry_seconds=5) as store:
+        wait_until(lambda: store.problem)
+        assert "damaged" in store.problem
+        store.add(generation(), context())
+        assert not store.close(timeout=0.05)
+    assert path.read_bytes() == content
+
+
+def test_another_programs_database_is_left_as_it_is(path: Path, generation, context) -> None:
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE recipes (name TEXT)")
+    other.commit()
+    other.close()
+    content = path.read_bytes()
+    with Store(path, retry_seconds=0.02) as store:
+        store.add(generation(), context())
+        wait_until(lambda: store.problem)
+        assert "another program's database" in store.problem and str(path) in store.problem
+        store.close(timeout=0.05)
+    assert path.read_bytes() == content
+    assert queries.runs(path).empty
+
+
+def test_a_missing_folder(tmp_path: Path, generation, context) -> None:
+    path = tmp_path / "missing" / "runs.db"
+    with Store(path, retry_seconds=0.02) as store:
+        store.add(generation(), context())
+        wait_until(lambda: store.problem)
+        assert f"The folder {path.parent}" in store.problem and "create it" in store.problem
+        path.parent.mkdir()
+        wait_until(lambda: store.problem is None)
+    assert queries.count(path) == 1
+
+
+def test_the_problem_goes_even_if_no_run_waits(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "runs.db"
+    with Store(path, retry_seconds=0.02) as store:
+        wait_until(lambda: store.problem)
+        path.parent.mkdir()
+        wait_until(lambda: store.problem is None)
+        assert store.flush()
+
+
+def test_a_folder_in_place_of_the_file(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        wait_until(lambda: store.problem)
+        assert "is a folder" in store.problem
+    with pytest.raises(StorageError, match="is a folder"):
+        queries.count(tmp_path)
+
+
+@pytest.mark.parametrize("folder_mode", [0o777, 0o555], ids=["file", "file and folder"])
+def test_a_file_that_may_not_be_written(generation, context, folder_mode: int) -> None:
+    folder = Path(tempfile.mkdtemp())  # not tmp_path: nobody may not enter that
+    path = folder / "runs.db"
+    try:
+        Store(path).close()
+        path.chmod(0o444)
+        folder.chmod(folder_mode)
+        with unprivileged():
+            store = Store(path, retry_seconds=0.02)
+            store.add(generation(), context())
+            wait_until(lambda: store.problem)
+        assert "make the file and its folder writable" in store.problem or "check the permissions" in store.problem
+        assert str(path) in store.problem
+        folder.chmod(0o777)
+        path.chmod(0o666)
+        assert store.flush()
+        assert store.problem is None
+        assert store.close()
+        assert queries.count(path) == 1
+    finally:
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+def test_a_disk_that_takes_no_more(store: Store, path: Path, generation, context) -> None:
+    store.add(generation(prompt="before"), context())
+    assert store.flush()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, hard))
+    try:
+        store.add(generation(prompt="x" * 1_000_000), context())
+        wait_until(lambda: store.problem)
+        problem = store.problem
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert str(path) in problem and "disk" in problem
+    assert store.flush()
+    assert store.problem is None
+    assert [len(prompt) for prompt in queries.runs(path)["prompt"]] == [1_000_000, 6]
+
+
+def test_a_deleted_file_is_made_anew(store: Store, path: Path, generation, context) -> None:
+    store.add(generation(prompt="lost with its file"), context())
+    assert store.flush()
+    for file in path.parent.glob("runs.db*"):
+        file.unlink()
+    store.add(generation(prompt="after"), context())
+    assert store.flush()
+    assert list(queries.runs(path)["prompt"]) == ["after"]
+
+
+def test_one_unstorable_run_does_not_block_the_others(store: Store, path: Path, generation, context) -> None:
+    assert store.flush()
+    store.add(generation(), context(seed=2**64))
+    wait_until(lambda: store.problem)
+    assert "left out" in store.problem and str(path) in store.problem
+    store.add(generation(prompt="next"), context())
+    assert store.flush()
+    assert store.problem is None
+    assert list(queries.runs(path)["prompt"]) == ["next"]
+
+
+def test_a_run_is_written_with_all_its_rounds_or_not_at_all(store: Store, path: Path, generation, context) -> None:
+    assert store.flush()
+    twice = generation().rounds[0]
+    store.add(generation(rounds=[twice, twice]), context())  # the same round index twice: the key refuses it
+    wait_until(lambda: store.problem)
+    assert queries.count(path) == 0
+    assert queries.rounds(path, 1).empty
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("database is locked", "locked by another program"),
+        ("attempt to write a readonly database", "is read-only"),
+        ("database or disk is full", "is full: free some space"),
+        ("file is not a database", "no SQLite database"),
+        ("database disk image is malformed", "damaged"),
+        ("unable to open database file", "check the permissions"),
+        ("disk I/O error", "disk I/O error"),
+    ],
+)
+def test_sentences_say_what_where_and_what_to_do(path: Path, message: str, said: str) -> None:
+    sentence = explain(sqlite3.OperationalError(message), path)
+    assert said in sentence and str(path.parent) in sentence and ":" in sentence and sentence.endswith(".")
