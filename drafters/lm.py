@@ -42,7 +42,8 @@ class LMDrafter(Drafter):
 
     def prepare(self, context: Sequence[int]) -> None:
         self.cached = []
-        self.logits(context[:-1], last=1)
+        if len(context) <= self.model.window:  # beyond, it will have nothing to say
+            self.logits(context[:-1], last=1)
 
     def propose(
         self,
@@ -76,10 +77,11 @@ class LMDrafter(Drafter):
         return Draft.chain(tokens, probabilities(q, params) if params.greedy else q, sampled=not params.greedy)
 
     def gamma(self, evidence: Evidence) -> np.ndarray:
-        if len(evidence.context) > self.model.window + 1:
-            return np.zeros(len(evidence))
-        logits = self.logits(evidence.context[:-1], last=len(evidence))
-        return gamma_of(logits[None], evidence)[:, 0]
+        gamma = np.zeros(len(evidence))
+        if seen := evidence.within(self.model.window):
+            logits = self.logits(seen.context[:-1], last=len(seen))
+            gamma[: len(seen)] = gamma_of(logits[None], seen)[:, 0]
+        return gamma
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> np.ndarray:
         evidence = Evidence(context, start, None, SamplingParams())
@@ -115,12 +117,14 @@ class LMGroup:
     def prepare(self, context: Sequence[int]) -> None:
         for member in self.members:
             member.cached = []
-        self._logits(context[:-1], last=1)
+        if len(context) <= self.stack.window:
+            self._logits(context[:-1], last=1)
 
     def gamma(self, evidence: Evidence) -> np.ndarray:
-        if len(evidence.context) > self.stack.window + 1:
-            return np.zeros((len(evidence), len(self.members)))
-        return gamma_of(self._logits(evidence.context[:-1], last=len(evidence)), evidence)
+        gamma = np.zeros((len(evidence), len(self.members)))
+        if seen := evidence.within(self.stack.window):
+            gamma[: len(seen)] = gamma_of(self._logits(seen.context[:-1], last=len(seen)), seen)
+        return gamma
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> np.ndarray:
         hits = self.gamma(Evidence(context, start, None, SamplingParams())) > 0

@@ -101,6 +101,10 @@ class Decoding(Iterator[Round]):
                 generation.text += round.text
                 generation.status = self._status(round)
                 yield round
+        except GeneratorExit:  # the caller dropped the iterator, perhaps after the last round
+            if generation.status == "running":
+                generation.status = "cancelled"
+            raise
         except BaseException as error:
             generation.status, generation.error = "error", f"{type(error).__name__}: {error}"
             raise
@@ -158,7 +162,10 @@ class Decoding(Iterator[Round]):
         if drafter is None or length < 1:
             return Draft.empty()
         with_q = self.policy.uses_block_divergence
-        return drafter.propose(self.context, length, self.params, self._generator, with_q=with_q)
+        draft = drafter.propose(self.context, length, self.params, self._generator, with_q=with_q)
+        if draft.depth > length:  # it would overrun max_new_tokens or the context window
+            raise ValueError(f"drafter {drafter.name!r} proposed {draft.depth} tokens, asked for at most {length}")
+        return draft
 
     def _emitted(self, draft: Draft, verdict: Verdict) -> tuple[list[int], int | None]:
         """The round's tokens, cut after the first stop token; without an own token where the cut falls before it."""

@@ -68,7 +68,7 @@ class LlamaStack:
                 }
             )
         cos, sin = models[0].model.rotary_emb(self.embedding[0, :1, None], torch.arange(self.window)[None].to(self.device))
-        self.cos, self.sin = cos[0].float(), sin[0].float()
+        self.cos, self.sin = cos[0], sin[0]
         shape = (self.size, self.kv_heads, self.window, self.head_size)
         self.keys = [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in self.layers]
         self.values = [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in self.layers]
@@ -189,7 +189,7 @@ def unsupported(model: torch.nn.Module, like: LlamaForCausalLM | None = None) ->
     if like is not None:
         fields = (
             "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads "
-            "max_position_embeddings rms_norm_eps tie_word_embeddings rope_parameters"
+            "head_dim max_position_embeddings rms_norm_eps tie_word_embeddings rope_parameters"
         ).split()
         for name in fields:
             mine, other = getattr(config, name, None), getattr(like.config, name, None)

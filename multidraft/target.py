@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from transformers import DynamicCache, PreTrainedModel
@@ -147,13 +147,11 @@ class _HubForward:
     def __call__(
         self, ids: list[int], positions: torch.Tensor | None, mask: torch.Tensor | None, last: int | None = None
     ) -> torch.Tensor:
-        device, dtype = self.model.device, self.model.dtype
-        extra = {}
+        extra: dict[str, Any] = {}
         if positions is not None and mask is not None:
-            blocked = torch.zeros(mask.shape, dtype=dtype, device=device).masked_fill_(~mask, torch.finfo(dtype).min)
-            extra = {"position_ids": positions[None], "attention_mask": blocked[None, None]}
+            extra = {"position_ids": positions[None], "attention_mask": self._layer_masks(positions, mask)}
         logits = self.model(
-            input_ids=torch.tensor([ids], device=device),
+            input_ids=torch.tensor([ids], device=self.model.device),
             past_key_values=self.cache,
             use_cache=True,
             logits_to_keep=last or 0,
@@ -162,6 +160,26 @@ class _HubForward:
         self.fed = len(ids)
         self.length += self.fed
         return logits
+
+    def _layer_masks(self, positions: torch.Tensor, mask: torch.Tensor) -> torch.Tensor | dict[str, torch.Tensor]:
+        """A tree's mask as the model takes it: additive, one for each kind of layer where there are several.
+
+        The library passes a ready mask on as it is, so the window of sliding layers has to be in it.
+        """
+
+        def additive(seen: torch.Tensor) -> torch.Tensor:
+            dtype = self.model.dtype
+            return torch.zeros_like(seen, dtype=dtype).masked_fill_(~seen, torch.finfo(dtype).min)[None, None]
+
+        config = self.model.config.get_text_config()
+        window = getattr(config, "sliding_window", None)
+        if window is None:
+            return additive(mask)
+        places = torch.cat([torch.arange(self.length, device=positions.device), positions])
+        sliding = additive(mask & (places > positions[:, None] - window))
+        if not getattr(config, "layer_types", None):
+            return sliding
+        return {"full_attention": additive(mask), "sliding_attention": sliding}
 
     @torch.inference_mode()
     def keep(self, kept: list[int]) -> None:

@@ -1,45 +1,141 @@
-"""Retrain the pocket pool: ``python -m drafters.training STAGE``."""
+"""Retrain the pocket pool: ``python -m drafters.training all --minutes 240``, or one stage of it.
+
+Stages: tokenizer, target, answers (the target's own, to distil from), drafters, score (the target on held-out
+prompts, by exact check), suite (the bundled held-out prompts). Each stage resumes from its checkpoint.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
+import random
+from collections.abc import Callable
 from pathlib import Path
 
-from transformers import AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
+from drafters.training.corpus import FAMILIES
 from drafters.training.data import Mixture
-from drafters.training.pretrain import FAMILY_WEIGHTS, train_target
+from drafters.training.distill import GENERALIST, collect_answers, load_answers, save_answers, train_drafter
+from drafters.training.pretrain import FAMILY_WEIGHTS, save_model, train_target
+from drafters.training.score import score_target
 from drafters.training.tokenizer import train_tokenizer
 
 VOCAB_SIZE = 4096
+SHARES = {"target": 0.65, "answers": 0.1, "drafters": 0.25}
+"""Shares of the whole budget under ``all``."""
+SPECIALISTS = tuple(name for name in FAMILIES if name != "mixed")
+GENERALIST_SHARE = 0.25
+SUITE_PROMPTS_PER_FAMILY = 10
 
 
 def main() -> None:
-    """Parse the command line and run one stage."""
-    parser = argparse.ArgumentParser(prog="python -m drafters.training", description=__doc__)
-    parser.add_argument("stage", choices=["tokenizer", "target"])
+    """Parse the command line and run a stage, or all of them."""
+    parser = argparse.ArgumentParser(
+        prog="python -m drafters.training", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    stages: dict[str, Callable[[argparse.Namespace, float], None]] = {
+        "tokenizer": make_tokenizer,
+        "target": make_target,
+        "answers": make_answers,
+        "drafters": make_drafters,
+        "score": score,
+        "suite": make_suite,
+    }
+    parser.add_argument("stage", choices=["all", *stages])
     parser.add_argument("--pool", type=Path, default=Path("drafters/pocket"), help="folder of the pool's weights")
-    parser.add_argument("--work", type=Path, default=Path("runs/pocket"), help="checkpoints and generated data")
-    parser.add_argument("--minutes", type=float, default=60.0, help="time budget of the stage")
-    parser.add_argument("--tokens", type=float, default=float("inf"), help="token budget of the stage")
+    parser.add_argument("--work", type=Path, default=Path("runs/pocket"), help="checkpoints and collected answers")
+    parser.add_argument("--minutes", type=float, default=60.0, help="time budget of the stage, or of all")
+    parser.add_argument("--tokens", type=float, default=float("inf"), help="token budget of the target")
+    parser.add_argument("--only", nargs="*", default=None, help="drafters to train (default: all)")
     parser.add_argument("--gsm8k", type=Path, help="gsm8k_train.jsonl, a spice of real text where it is at hand")
+    parser.add_argument("--per-family", type=int, default=100, help="held-out prompts per family to score")
+    parser.add_argument("--show-wrong", type=int, default=0, help="print so many wrong answers per family")
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
-    if options.stage == "tokenizer":
-        mixture = Mixture(FAMILY_WEIGHTS, seed=1, gsm8k=options.gsm8k)
-        examples = (mixture.draw() for _ in range(40_000))
-        train_tokenizer((f"{e.prompt}\n{e.completion}" for e in examples), VOCAB_SIZE, options.pool / "target")
-    else:
-        tokenizer = AutoTokenizer.from_pretrained(options.pool / "target")
-        train_target(
+    if options.stage != "all":
+        stages[options.stage](options, options.minutes)
+        return
+    for name, run in stages.items():
+        print(f"== {name}")
+        run(options, options.minutes * SHARES.get(name, 0.0))
+
+
+def make_tokenizer(options: argparse.Namespace, minutes: float) -> None:
+    """Learn the vocabulary from 40,000 examples."""
+    mixture = Mixture(FAMILY_WEIGHTS, seed=1, gsm8k=options.gsm8k)
+    examples = (mixture.draw() for _ in range(40_000))
+    train_tokenizer((f"{e.prompt}\n{e.completion}" for e in examples), VOCAB_SIZE, options.pool / "target")
+
+
+def make_target(options: argparse.Namespace, minutes: float) -> None:
+    """Train the target and write it into the pool."""
+    train_target(
+        AutoTokenizer.from_pretrained(options.pool / "target"),
+        minutes,
+        options.pool / "target",
+        tokens=options.tokens,
+        checkpoint=options.work / "target.pt",
+        gsm8k=options.gsm8k,
+        device=options.device,
+    )
+
+
+def make_answers(options: argparse.Namespace, minutes: float) -> None:
+    """Collect the target's answers to training prompts."""
+    tokenizer, target = _load(options)
+    save_answers(collect_answers(target, tokenizer, minutes, seed=7), options.work / "answers.pt")
+
+
+def make_drafters(options: argparse.Namespace, minutes: float) -> None:
+    """Train the generalist, then the specialists from it, and write them into the pool."""
+    tokenizer = AutoTokenizer.from_pretrained(options.pool / "target")
+    answers = load_answers(options.work / "answers.pt")
+    budgets = {GENERALIST: minutes * GENERALIST_SHARE}
+    budgets |= {name: minutes * (1 - GENERALIST_SHARE) / len(SPECIALISTS) for name in SPECIALISTS}
+    for name, budget in budgets.items():
+        if options.only and name not in options.only:
+            continue
+        print(f"-- {name}: {budget:.1f} min")
+        start = None
+        if name != GENERALIST:
+            start = AutoModelForCausalLM.from_pretrained(options.pool / GENERALIST, dtype="float32")
+        model = train_drafter(
             tokenizer,
-            options.minutes,
-            options.pool / "target",
-            tokens=options.tokens,
-            checkpoint=options.work / "target.pt",
-            gsm8k=options.gsm8k,
+            name,
+            answers,
+            budget,
+            start_from=start,
+            checkpoint=options.work / "drafter.pt",
             device=options.device,
         )
+        save_model(model, tokenizer, options.pool / name)
+
+
+def score(options: argparse.Namespace, minutes: float) -> None:
+    """Print the target's accuracy on held-out prompts by family."""
+    tokenizer, target = _load(options)
+    for result in score_target(target, tokenizer, options.per_family):
+        for example, answer in result.wrong[: options.show_wrong]:
+            print(f"\n[{result.family}] {example.prompt}\n--- expected\n{example.completion}\n--- answered\n{answer}\n")
+
+
+def make_suite(options: argparse.Namespace, minutes: float) -> None:
+    """Write the bundled suite ``pocket``: held-out prompts of every family."""
+    rng = random.Random(11)
+    path = Path(__file__).parents[2] / "multidraft" / "bench" / "suites" / "pocket.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        for name, family in FAMILIES.items():
+            for index in range(SUITE_PROMPTS_PER_FAMILY):
+                row = {"id": f"{name}-{index}", "task": name, "prompt": family.example(rng, "heldout").prompt}
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def _load(options: argparse.Namespace) -> tuple[AutoTokenizer, LlamaForCausalLM]:
+    tokenizer = AutoTokenizer.from_pretrained(options.pool / "target")
+    target = AutoModelForCausalLM.from_pretrained(options.pool / "target", dtype="float32").to(options.device)
+    return tokenizer, target.eval()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,39 @@
+# Two commands on a fresh machine: `make demo` serves the app, `make test` checks everything.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint types unit browser clean
+
+demo: $(VENV)/app
+	$(BIN)/python app.py
+
+test: lint types unit
+
+lint: $(VENV)/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/dev
+	$(BIN)/mypy
+
+unit: $(VENV)/dev browser
+	$(BIN)/python -m pytest
+
+# The browser tests take the system's Chromium, else fetch one, else fail and say what to install.
+browser: $(VENV)/dev
+	$(BIN)/python tests/browser/find_chromium.py
+
+$(VENV)/app: requirements.txt constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) -r requirements.txt
+	touch $@
+
+$(VENV)/dev: $(VENV)/app requirements-dev.txt
+	$(PIP) -r requirements-dev.txt
+	touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

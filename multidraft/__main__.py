@@ -1,0 +1,262 @@
+"""The command line: ``python -m multidraft generate | bench | pool | demo``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import multidraft as md
+from multidraft.bench.inspect import accepted_by_task, describe_pool, render_matrix
+from multidraft.bench.report import make_report, render_table
+from multidraft.bench.runner import BASELINE, BenchRun, run_suite
+from multidraft.bench.suites import Suite, SuiteItem, load_suite
+from multidraft.hardware import describe
+
+DEFAULT_POLICIES = "autoregressive,ucb,normal-hedge"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; 0 on success, 2 with one clear line on bad input."""
+    options = _parser().parse_args(arguments)
+    _quiet_progress_bars()
+    try:
+        return int(options.run(options))
+    except md.UserError as error:
+        print(f"multidraft: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("multidraft: interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m multidraft", description="Multi-drafter speculative decoding with online policies."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(run=run)
+        sub.add_argument("--pool", default="pocket", help="a bundled card's name or a path to a card")
+        return sub
+
+    sub = command("generate", generate, "Answer one prompt.")
+    sub.add_argument("prompt")
+    sub.add_argument("--policy", default="normal-hedge", help="e.g. ucb, ucb:beta=0.1,reward=be, fixed:math")
+    _decoding_options(sub)
+    sub.add_argument("--json", action="store_true", help="print the run with all its rounds as JSON")
+
+    sub = command("bench", bench, "Compare policies on suites of prompts.")
+    sub.add_argument("suites", nargs="+", metavar="SUITE", help="a bundled suite's name or a .jsonl, .csv or text file")
+    sub.add_argument("--policies", default=DEFAULT_POLICIES, help=f"comma-separated (default: {DEFAULT_POLICIES})")
+    sub.add_argument("--limit", type=int, help="run so many prompts of each suite, evenly spread over it")
+    sub.add_argument("--repeat", type=int, default=1, help="run every prompt so many times")
+    sub.add_argument("--out", type=Path, help="write the report to this JSON file")
+    sub.add_argument("--db", type=Path, help="also keep every run in this history database")
+    _decoding_options(sub)
+
+    sub = commands.add_parser("pool", help="Show what is in a pool.", description="Show what is in a pool.")
+    sub.set_defaults(run=show_pool)
+    sub.add_argument("pool", nargs="?", default="pocket", help="a bundled card's name or a path to a card")
+    sub.add_argument("--matrix", action="store_true", help="accepted tokens by drafter and task")
+    sub.add_argument("--suite", default="pocket", help="prompts for --matrix")
+    sub.add_argument("--limit", type=int, help="prompts for --matrix, evenly spread over the suite")
+    sub.add_argument("--max-new-tokens", type=int, default=200)
+    sub.add_argument("--json", action="store_true")
+
+    sub = command("demo", demo, "Serve the web app.")
+    sub.add_argument("--port", type=int, help="port to serve on (default: the first free one from 7860)")
+    sub.add_argument("--db", type=Path, help="history database (default: $MULTIDRAFT_DB or runs.db)")
+    return parser
+
+
+def _decoding_options(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--max-new-tokens", type=int, default=128)
+    sub.add_argument("--temperature", type=float, default=0.0)
+    sub.add_argument("--top-p", type=float, default=1.0)
+    sub.add_argument("--top-k", type=int, default=0)
+    sub.add_argument("--draft-length", type=int, help="default: the pool's")
+    sub.add_argument("--seed", type=int, default=0)
+
+
+def _params(options: argparse.Namespace, draft_length: int) -> md.SamplingParams:
+    try:
+        return md.SamplingParams(
+            max_new_tokens=options.max_new_tokens,
+            temperature=options.temperature,
+            top_p=options.top_p,
+            top_k=options.top_k,
+            draft_length=options.draft_length if options.draft_length is not None else draft_length,
+        )
+    except ValueError as error:
+        raise md.UserError(str(error)) from None
+
+
+def generate(options: argparse.Namespace) -> int:
+    """``generate``: print the answer as it streams, then its figures."""
+    pool = md.load_pool(options.pool)
+    decoding = md.stream(pool, options.prompt, options.policy, _params(options, pool.draft_length), options.seed)
+    for round_ in decoding:
+        if not options.json:
+            print(round_.text, end="", flush=True)
+    out = decoding.generation
+    figures = {
+        "tokens_per_second": out.tokens_per_second,
+        "mean_accepted_tokens": out.mean_accepted_tokens,
+        "acceptance_rate": out.acceptance_rate,
+        "seconds": out.seconds,
+        "drafter_shares": out.drafter_shares,
+    }
+    if options.json:
+        print(json.dumps({**asdict(out), **figures}, ensure_ascii=False))
+    else:
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in out.drafter_shares.items())
+        print(
+            f"\n\n[{out.status}: {len(out.token_ids)} tokens in {out.seconds:.2f} s = {out.tokens_per_second:.0f} "
+            f"tokens/s; {out.mean_accepted_tokens:.2f} tokens per round; written by {shares}]",
+            file=sys.stderr,
+        )
+    return 0
+
+
+def bench(options: argparse.Namespace) -> int:
+    """``bench``: run suites under policies, print the table, write the report."""
+    if options.repeat < 1 or (options.limit is not None and options.limit < 1):
+        raise md.UserError("--repeat and --limit must be at least 1")
+    suites = [_limited(load_suite(name), options.limit) for name in options.suites]
+    for suite in suites:
+        for problem in suite.problems:
+            print(f"multidraft: {suite.name}: {problem} (left out)", file=sys.stderr)
+    items = [item for suite in suites for item in suite.items]
+    pool = md.load_pool(options.pool)
+    params = _params(options, pool.draft_length)
+    policies = split_specs(options.policies)
+    keep = _History(options, pool, params) if options.db else None
+    runs: list[BenchRun] = []
+    total = len(items) * options.repeat * len({BASELINE, *policies})
+    for run in run_suite(pool, items, policies, params, repeat=options.repeat, seed=options.seed):
+        runs.append(run)
+        if keep:
+            keep.add(run)
+        if sys.stderr.isatty() or len(runs) % 50 == 0 or len(runs) == total:
+            print(f"\r{len(runs)}/{total} runs", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    report = make_report(pool, " + ".join(s.name for s in suites), runs, describe(pool.device), md.version())
+    if options.out:
+        options.out.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(render_table(report))
+    if report["failures"]:
+        print(f"\n{len(report['failures'])} prompts could not be run, e.g. {report['failures'][0]['error']}")
+    if keep:
+        keep.close()
+    return 0
+
+
+class _History:
+    """Keeps benchmark runs in the history database, off the timed path."""
+
+    def __init__(self, options: argparse.Namespace, pool: Any, params: md.SamplingParams):
+        from storage.store import RunContext, Store
+
+        self.store, self.context, self.pool = Store(options.db), RunContext, pool
+        self.common = {
+            "source": "bench",
+            "pool": pool.name,
+            "card_hash": pool.card_hash,
+            "seed": options.seed,
+            "hardware": describe(pool.device),
+            "dtype": pool.dtype,
+            "version": md.version(),
+            "parameters": asdict(params),
+            "suite": " + ".join(Path(name).stem for name in options.suites),
+        }
+
+    def add(self, run: BenchRun) -> None:
+        regret = run.regret
+        context = self.context(
+            **self.common,
+            task=run.item.task or None,
+            baseline_tokens_per_second=run.baseline.tokens_per_second if run.baseline else None,
+            regret_rounds=regret.rounds if regret else None,
+            best_arm=self.pool.drafters[regret.best_arm].name if regret else None,
+            best_arm_ratio=regret.best_arm_ratio if regret else None,
+            lossless=run.lossless,
+        )
+        self.store.add(run.generation, context)
+
+    def close(self) -> None:
+        if not self.store.close(timeout=60) or self.store.problem:
+            print(f"multidraft: the history is incomplete: {self.store.problem}", file=sys.stderr)
+
+
+def show_pool(options: argparse.Namespace) -> int:
+    """``pool``: parameters and costs, and with ``--matrix`` accepted tokens by drafter and task."""
+    pool = md.load_pool(options.pool)
+    content = describe_pool(pool)
+    if options.matrix:
+        suite = _limited(load_suite(options.suite), options.limit)
+        params = md.SamplingParams(max_new_tokens=options.max_new_tokens, draft_length=pool.draft_length)
+        content["matrix"] = accepted_by_task(pool, suite.items, params)
+    if options.json:
+        print(json.dumps(content, indent=2, ensure_ascii=False))
+        return 0
+    target = content["target"]
+    print(f"{content['title']} ({content['pool']}, {content['dtype']} on {content['device']})")
+    print(
+        f"target: {target['parameters'] / 1e6:.1f}M parameters, {target['step_ms']:.2f} ms a token, "
+        f"{target['verify_ms']:.2f} ms to verify {target['draft_length']} drafted tokens\n"
+    )
+    print("| drafter | kind | parameters | ms per drafted token |\n|---|---|---|---|")
+    for d in content["drafters"]:
+        size = f"{d['parameters'] / 1e6:.2f}M" if d["parameters"] else "–"
+        print(f"| {d['name']} | {d['kind']} | {size} | {d['draft_step_ms']:.3f} |")
+    if options.matrix:
+        print("\nAccepted tokens per round (own token counted), by drafter and task:\n")
+        print(render_matrix(content["matrix"]))
+    return 0
+
+
+def demo(options: argparse.Namespace) -> int:
+    """``demo``: serve the web app."""
+    from multidraft.ui.app import launch
+
+    launch(pool=options.pool, port=options.port, db=options.db)
+    return 0
+
+
+def split_specs(text: str) -> list[str]:
+    """Split comma-separated policy specs; ``key=value`` parts belong to the spec before them."""
+    specs: list[str] = []
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        if specs and "=" in part and ":" not in part:
+            specs[-1] += f",{part}"
+        else:
+            specs.append(part)
+    return specs
+
+
+def _limited(suite: Suite, limit: int | None) -> Suite:
+    """``limit`` items evenly spread over the suite, so that every task of a sorted file keeps its share."""
+    count = len(suite.items)
+    if limit is None or limit >= count:
+        return suite
+    chosen: list[SuiteItem] = [suite.items[index * count // limit] for index in range(limit)]
+    return Suite(suite.name, chosen, suite.problems)
+
+
+def _quiet_progress_bars() -> None:
+    os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

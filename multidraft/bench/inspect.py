@@ -1,0 +1,120 @@
+"""What is in a pool: parameters, measured costs per step, accepted tokens by drafter and task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from multidraft.bench.suites import SuiteItem
+from multidraft.draft import Draft
+from multidraft.engine import generate
+from multidraft.errors import PromptError
+from multidraft.regret import acceptance_table, fixed_rounds
+from multidraft.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from drafters.pool import Pool
+
+PROBE_CONTEXT = 200
+PROBE_REPEATS = 25
+
+
+def describe_pool(pool: Pool) -> dict[str, Any]:
+    """Parameters and measured milliseconds of target and drafters (median of repeated steps, warm).
+
+    ``step_ms`` is one token by the target alone; ``verify_ms`` one forward over a full draft and the pending
+    token; a drafter's ``draft_step_ms`` is the time of a full draft divided by its length.
+    """
+    length = pool.draft_length
+    context = [token % pool.target.vocab_size for token in range(7, 7 + PROBE_CONTEXT)]
+    params = SamplingParams(draft_length=length)
+    generator = torch.Generator(device=pool.device)
+
+    def verify(draft: Draft) -> None:
+        pool.target.score(draft)
+        pool.target.accept([], context[-1])
+
+    pool.target.prefill(context)
+    step = _milliseconds(pool, lambda: verify(Draft.empty()))
+    pool.target.prefill(context)
+    full = _milliseconds(pool, lambda: verify(Draft.chain(context[:length])))
+    drafters = []
+    for drafter in pool.drafters:
+        drafter.prepare(context)
+        cost = _milliseconds(pool, lambda d=drafter: d.propose(context, length, params, generator))  # type: ignore[misc]
+        drafters.append(
+            {
+                "name": drafter.name,
+                "kind": drafter.kind,
+                "parameters": drafter.parameter_count,
+                "draft_step_ms": cost / length,
+            }
+        )
+    return {
+        "pool": pool.name,
+        "title": pool.title,
+        "card_hash": pool.card_hash,
+        "device": str(pool.device),
+        "dtype": pool.dtype,
+        "context_window": pool.target.window,
+        "target": {
+            "parameters": pool.target.model.num_parameters(),
+            "step_ms": step,
+            "verify_ms": full,
+            "draft_length": length,
+        },
+        "drafters": drafters,
+    }
+
+
+def _milliseconds(pool: Pool, action: Callable[[], object]) -> float:
+    seconds = []
+    for repeat in range(PROBE_REPEATS + 5):
+        started = time.perf_counter()
+        action()
+        if pool.device.type == "cuda":
+            torch.cuda.synchronize(pool.device)
+        if repeat >= 5:
+            seconds.append(time.perf_counter() - started)
+    return 1000 * median(seconds)
+
+
+def accepted_by_task(
+    pool: Pool, items: Sequence[SuiteItem], params: SamplingParams
+) -> dict[str, dict[str, float]]:
+    """MAT of every drafter on every task, over greedy answers: ``{task: {drafter: MAT}}``.
+
+    Each prompt is answered once; the drafters' rounds follow exactly from the acceptance table (SPEC 6).
+    Prompts that do not fit the context window are left out.
+    """
+    tokens: dict[str, int] = {}
+    rounds: dict[str, np.ndarray] = {}
+    for item in items:
+        try:
+            out = generate(pool, item.prompt, "normal-hedge", params)
+        except PromptError:
+            continue
+        table = acceptance_table(pool, pool.encode(item.prompt), out.token_ids, params.draft_length)
+        tokens[item.task] = tokens.get(item.task, 0) + len(out.token_ids)
+        needed = np.array([fixed_rounds(row) for row in table])
+        rounds[item.task] = rounds.get(item.task, np.zeros(len(pool.drafters))) + needed
+    return {
+        task: {d.name: tokens[task] / n for d, n in zip(pool.drafters, rounds[task], strict=True)} for task in tokens
+    }
+
+
+def render_matrix(matrix: dict[str, dict[str, float]]) -> str:
+    """Markdown table, drafters down, tasks across; the best of each task is marked with ``*``."""
+    tasks = list(matrix)
+    names = list(matrix[tasks[0]]) if tasks else []
+    best = {task: max(row, key=lambda name: row[name]) for task, row in matrix.items()}
+    lines = ["| drafter | " + " | ".join(tasks) + " |", "|---|" + "---|" * len(tasks)]
+    for name in names:
+        cells = [f"{matrix[task][name]:.2f}{'*' if best[task] == name else ''}" for task in tasks]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)

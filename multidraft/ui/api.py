@@ -1,0 +1,115 @@
+"""The endpoints for programs: stable names, plain values in and out."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import gradio as gr
+
+from multidraft.bench.suites import SuiteItem
+from multidraft.errors import UserError
+from multidraft.records import Generation
+from multidraft.ui import batch_rows
+from multidraft.ui.batch import BatchRun
+from multidraft.ui.choices import DEFAULT_POLICY, make_params
+from multidraft.ui.worker import Job, Request, Workbench
+
+MAX_PROMPTS = 1000
+
+
+class Api:
+    """The endpoints on one workbench."""
+
+    def __init__(self, workbench: Workbench):
+        self.workbench = workbench
+
+    def build(self) -> None:
+        """Register the endpoints; call it inside ``gr.Blocks``."""
+        gr.api(self.generate, api_name="generate", concurrency_limit=16)
+        gr.api(self.batch, api_name="batch", concurrency_limit=4)
+
+    def generate(
+        self,
+        prompt: str,
+        policy: str = DEFAULT_POLICY,
+        max_new_tokens: int = 128,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        draft_length: int = 6,
+        seed: int = 0,
+    ) -> dict[str, Any]:
+        """Decode a prompt with several drafters and return the text and its figures.
+
+        Args:
+            prompt: what the target is to answer.
+            policy: a policy spec, e.g. "normal-hedge", "ucb:beta=0.1,reward=be", "fixed:math".
+            max_new_tokens: most tokens to generate.
+            temperature: 0 is greedy decoding.
+            top_p: keep the fewest most probable tokens whose mass reaches this; 1 keeps all.
+            top_k: keep this many most probable tokens; 0 keeps all.
+            draft_length: most tokens a drafter proposes in a round.
+            seed: same seed, same tokens.
+
+        Returns:
+            text, status, tokens, rounds, tokens_per_second, baseline_tokens_per_second, speedup, mean_accepted_tokens,
+            acceptance_rate, drafter_shares, regret_rounds and best_drafter (null where unknown).
+        """
+        try:
+            params = make_params(max_new_tokens, temperature, top_p, top_k, draft_length)
+            job = self.workbench.submit(Request(prompt, policy, params, seed, "api"))
+        except UserError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+        try:
+            while not job.wait(0.5):
+                pass
+        finally:
+            job.cancel()
+        return _report(job)
+
+    def batch(
+        self, prompts: list[str], policies: list[str], max_new_tokens: int = 128, draft_length: int = 6, seed: int = 0
+    ) -> dict[str, Any]:
+        """Decode prompts under several policies, greedily, and return a row per prompt and policy and their summary.
+
+        Args:
+            prompts: at most 1,000.
+            policies: policy specs.
+            max_new_tokens: most tokens to generate for each prompt.
+            draft_length: most tokens a drafter proposes in a round.
+            seed: same seed, same choices.
+        """
+        try:
+            if not 1 <= len(prompts) <= MAX_PROMPTS:
+                raise UserError(f"send 1 to {MAX_PROMPTS:,} prompts at once, not {len(prompts):,}")
+            items = [SuiteItem(str(number), prompt) for number, prompt in enumerate(prompts, start=1)]
+            params = make_params(max_new_tokens, 0.0, 1.0, 0, draft_length)
+            batch = BatchRun(self.workbench, "api", items, policies, params, seed, "api")
+        except UserError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+        for _ in batch.run():
+            pass
+        summary = batch_rows.summarise(batch.rows)
+        return {"rows": [asdict(row) for row in batch.rows], "summary": batch_rows.records(summary)}
+
+
+def _report(job: Job) -> dict[str, Any]:
+    generation: Generation = job.generation
+    baseline = job.baseline.tokens_per_second if job.baseline else None
+    rate = generation.tokens_per_second
+    return {
+        "text": generation.text,
+        "status": generation.status,
+        "error": generation.error,
+        "tokens": len(generation.token_ids),
+        "rounds": len(generation.rounds),
+        "tokens_per_second": rate,
+        "baseline_tokens_per_second": baseline,
+        "speedup": rate / baseline if baseline else None,
+        "mean_accepted_tokens": generation.mean_accepted_tokens,
+        "acceptance_rate": generation.acceptance_rate,
+        "drafter_shares": generation.drafter_shares,
+        "regret_rounds": job.regret.rounds if job.regret else None,
+        "best_drafter": generation.drafters[job.regret.best_arm] if job.regret else None,
+    }

@@ -1,0 +1,90 @@
+"""The whole page, and how it is served."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import gradio as gr
+
+from drafters.pool import Pool, load_pool
+from multidraft.bench.suites import MAX_BYTES
+from multidraft.ui import about
+from multidraft.ui.api import Api
+from multidraft.ui.batch import Batch
+from multidraft.ui.dashboard import Dashboard
+from multidraft.ui.play import Play
+from multidraft.ui.theme import css, theme
+from multidraft.ui.worker import Workbench
+from storage.store import Store, default_path
+
+TITLE = "multidraft"
+
+HEADER = """
+<header class="md-header">
+<h1>multidraft</h1>
+<p>One language model writes, several small drafters guess ahead, and a policy learns whom to trust.
+<b>The output is exactly what the target would write alone, only faster.</b></p>
+</header>
+"""
+
+
+def build(pool: Pool, store: Store) -> gr.Blocks:
+    """The interface on a pool, with its history in ``store``; a workbench of its own runs what visitors ask for."""
+    return _build(Workbench(pool, store))
+
+
+def launch(
+    pool: str | Path | None = None, port: int | None = None, db: str | Path | None = None, host: str | None = None
+) -> None:
+    """Load the pool, serve the page, print its address, and return when the server is ended.
+
+    Args:
+        pool: a bundled card's name or a path; the environment variable ``MULTIDRAFT_POOL``, else ``pocket``.
+        port: ``GRADIO_SERVER_PORT``, else the first free one from 7860 on.
+        db: file of the history; ``MULTIDRAFT_DB``, else ``runs.db``.
+        host: address to listen on; ``GRADIO_SERVER_NAME``, else this machine only.
+
+    Raises:
+        UserError: the pool cannot be loaded.
+        OSError: the port is taken.
+    """
+    loaded = load_pool(pool or os.environ.get("MULTIDRAFT_POOL") or "pocket")
+    with Store(db or default_path()) as store:
+        workbench = Workbench(loaded, store)
+        workbench.warm_up()
+        page = _build(workbench)
+        try:
+            _, address, _ = page.launch(
+                server_name=host,
+                server_port=port,
+                theme=theme(),
+                css=css(),
+                max_file_size=MAX_BYTES,
+                footer_links=["api", "settings"],
+                run_history=False,
+                ssr_mode=False,
+                share=False,
+                quiet=True,
+                prevent_thread_lock=True,
+            )
+            print(f"multidraft serves pool {loaded.name!r} at {address} (Ctrl-C ends it)", flush=True)
+            page.block_thread()
+        finally:
+            workbench.close()
+
+
+def _build(workbench: Workbench) -> gr.Blocks:
+    with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
+        gr.HTML(HEADER, js_on_load=None)
+        with gr.Tab("Play", id="play"):
+            Play(workbench).build()
+        with gr.Tab("Batch", id="batch"):
+            Batch(workbench).build()
+        with gr.Tab("Dashboard", id="dashboard") as tab:
+            Dashboard(workbench.store, workbench.pool.name).build(tab)
+        with gr.Tab("Pool", id="pool"):
+            about.build(workbench)
+        Api(workbench).build()
+    page.queue(max_size=64)
+    return page

@@ -1,0 +1,89 @@
+"""What a visitor can choose: policies by readable names, explained; parameters, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from multidraft.errors import PolicyError, UserError
+from multidraft.policies import POLICIES, make_policy, parse_spec, policy_names
+from multidraft.sampling import SamplingParams
+
+DEFAULT_POLICY = "normal-hedge"
+
+
+def policy_choices(drafters: Sequence[str]) -> list[tuple[str, str]]:
+    """Pairs of title and spec: every policy of the house, and one entry per drafter where it needs to be named."""
+    whole: list[tuple[str, str]] = []
+    by_drafter: list[tuple[str, str]] = []
+    for name in policy_names():
+        title = POLICIES[name].title
+        try:
+            make_policy(name, drafters)
+            whole.append((title, name))
+        except PolicyError:  # it cannot be made without naming a drafter
+            by_drafter += [(f"{title}: {drafter}", f"{name}:{drafter}") for drafter in drafters]
+    whole.sort(key=lambda choice: (choice[1] != DEFAULT_POLICY, choice[0].lower()))
+    return whole + by_drafter
+
+
+def policy_title(spec: str) -> str:
+    """The readable name of a spec, its settings kept: ``UCB (beta=0.1)``; the spec itself if it is unknown."""
+    name, settings = parse_spec(spec)
+    if name not in POLICIES:
+        return spec
+    values = ", ".join(f"{key}={value}" if key else value for key, value in settings.items())
+    return POLICIES[name].title + (f" ({values})" if values else "")
+
+
+def explanation_html(spec: str, drafters: Sequence[str]) -> str:
+    """What the policy does and where it comes from; for a spec that cannot be used, what is wrong with it."""
+    try:
+        policy = make_policy(spec, drafters)
+    except PolicyError as error:
+        return f'<p class="md-explain md-error" role="alert">{escape(str(error))}</p>'
+    source = f'<span class="md-source">Source: {escape(policy.source)}.</span>'
+    return f'<p class="md-explain">{escape(policy.explanation)} {source}</p>'
+
+
+def make_params(
+    max_new_tokens: float | None,
+    temperature: float | None,
+    top_p: float | None,
+    top_k: float | None,
+    draft_length: float | None,
+) -> SamplingParams:
+    """Parameters from the page's numbers.
+
+    Raises:
+        UserError: a field is empty or out of range; the message names it.
+    """
+    numbers = {
+        "max_new_tokens": whole_number("max new tokens", max_new_tokens),
+        "temperature": _real("temperature", temperature),
+        "top_p": _real("top-p", top_p),
+        "top_k": whole_number("top-k", top_k),
+        "draft_length": whole_number("draft length", draft_length),
+    }
+    try:
+        return SamplingParams(**numbers)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+def whole_number(name: str, value: float | None) -> int:
+    """``value`` as an int.
+
+    Raises:
+        UserError: it is missing or has a fraction.
+    """
+    number = _real(name, value)
+    if not number.is_integer():
+        raise UserError(f"{name} must be a whole number, got {value}")
+    return int(number)
+
+
+def _real(name: str, value: float | None) -> float:
+    if value is None:
+        raise UserError(f"{name} is empty; enter a number")
+    return float(value)

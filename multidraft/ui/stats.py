@@ -1,0 +1,101 @@
+"""The figures above the output, and the line that says how a run stands."""
+
+from __future__ import annotations
+
+from html import escape
+
+from multidraft.records import Generation
+from multidraft.regret import Regret
+from multidraft.ui.tables import count, number
+from multidraft.ui.worker import Agreement, Baseline, Job
+
+_ENDS = {
+    "completed": "Completed: reached the most new tokens you asked for.",
+    "stopped": "Completed: the target ended its answer.",
+    "context_limit": "The target's context window is full, so the answer ends here.",
+    "cancelled": "Cancelled. What was decoded until then is shown.",
+}
+
+
+def message_html(kind: str, text: str) -> str:
+    """A status line: ``kind`` is ``idle``, ``busy``, ``done`` or ``error``."""
+    role = "alert" if kind == "error" else "status"
+    return f'<p class="md-status md-{kind}" role="{role}">{escape(text)}</p>'
+
+
+def status_html(job: Job) -> str:
+    """How a run stands, or how it ended."""
+    generation = job.generation
+    if job.phase == "waiting":
+        ahead = job.ahead
+        runs = "1 run" if ahead == 1 else f"{ahead} runs"
+        return message_html("busy", f"Waiting for the device: {runs} ahead of yours. Stop leaves the queue.")
+    if job.phase == "measuring":
+        return message_html("busy", "Measuring plain decoding of this prompt, to compare with …")
+    if job.phase == "decoding":
+        return message_html("busy", f"Decoding, round {len(generation.rounds) + 1} …")
+    if generation.status == "error":
+        return message_html("error", f"The run failed: {generation.error}. Please try again or report it.")
+    counts = f" {count(len(generation.token_ids), 'token')} in {count(len(generation.rounds), 'round')}."
+    return message_html("done", _ENDS[generation.status] + counts)
+
+
+def tiles_html(
+    generation: Generation | None = None,
+    baseline: Baseline | None = None,
+    agreement: Agreement | None = None,
+    regret: Regret | None = None,
+) -> str:
+    """Speed, speed-up, mean accepted tokens and acceptance (dashes before the first round), and how they came about."""
+    g = generation if generation and generation.rounds else None
+    rate = g.tokens_per_second if g else None
+    speedup = rate / baseline.tokens_per_second if rate and baseline else None
+    tiles = [
+        ("Speed", number(rate, 0 if rate and rate >= 100 else 1), "tokens/s", "Emitted tokens per second of decoding"),
+        ("Speed-up", number(speedup, 2, "×"), "over plain decoding", _how(baseline)),
+        (
+            "Tokens a round",
+            number(g.mean_accepted_tokens if g else None, 2),
+            "plain decoding: 1",
+            "MAT, mean accepted tokens: emitted tokens per round, the target's own token counted",
+        ),
+        (
+            "Accepted",
+            number(100 * g.acceptance_rate if g else None, 0, " %"),
+            "of drafted tokens",
+            "Acceptance: accepted tokens ÷ drafted tokens",
+        ),
+    ]
+    cells = "".join(
+        f'<div class="md-tile" title="{escape(tip)}"><dt>{name}</dt><dd>{value}</dd>'
+        f'<dd class="md-unit">{unit}</dd></div>'
+        for name, value, unit, tip in tiles
+    )
+    return f'<dl class="md-tiles">{cells}</dl><p class="md-note">{escape(_note(g, baseline, agreement, regret))}</p>'
+
+
+def _note(
+    generation: Generation | None, baseline: Baseline | None, agreement: Agreement | None, regret: Regret | None
+) -> str:
+    if baseline is None:
+        return f"{_how(None)}."
+    sentences = [f"Plain decoding: {baseline.tokens_per_second:.1f} tokens/s. {_how(baseline)}."]
+    if agreement and agreement.first_difference:
+        sentences.append(
+            f"Token {agreement.first_difference} differs from plain decoding's: in low precision that can happen "
+            "where two tokens are all but equally probable."
+        )
+    elif agreement:
+        sentences.append(f"Compared with it: {count(agreement.compared, 'token')}, all the same.")
+    if generation and regret:
+        name = generation.drafters[regret.best_arm]
+        sentences.append(
+            f"The best single drafter in hindsight, {name}, needs {count(regret.best_rounds, 'round')} for this text; "
+            f"this run took {len(generation.rounds)} (regret {regret.rounds:+d})."
+        )
+    return " ".join(sentences)
+
+
+def _how(baseline: Baseline | None) -> str:
+    how = "Speed-up compares with the same prompt, parameters and seed decoded without drafters just before the run"
+    return f"{how} ({count(len(baseline.token_ids), 'token')})" if baseline else how

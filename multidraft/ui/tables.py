@@ -1,0 +1,46 @@
+"""Tables as HTML that scroll by themselves, so that the page never does sideways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+
+
+def table_start(columns: Sequence[str], figures: int = 0, kind: str = "") -> str:
+    """Head of a table whose rows are appended; left open, browsers close it (see ``tokens.OUTPUT_START``).
+
+    Args:
+        columns: titles, as HTML.
+        figures: how many columns at the right are figures.
+        kind: a further CSS class.
+    """
+    first = len(columns) - figures
+    head = "".join(f'<th scope="col"{_aligned(i >= first)}>{title}</th>' for i, title in enumerate(columns))
+    return f'<div class="md-scroll {kind}" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>'
+
+
+def row_html(cells: Sequence[str], figures: int = 0) -> str:
+    """One row; the cells are HTML, so texts in them must be escaped."""
+    first = len(cells) - figures
+    return "<tr>" + "".join(f"<td{_aligned(i >= first)}>{cell}</td>" for i, cell in enumerate(cells)) + "</tr>"
+
+
+def table_html(columns: Sequence[str], rows: Iterable[Sequence[str]], figures: int = 0, kind: str = "") -> str:
+    """A whole table; see :func:`table_start` and :func:`row_html`."""
+    body = "".join(row_html(cells, figures) for cells in rows)
+    return f"{table_start(columns, figures, kind)}{body}</tbody></table></div>"
+
+
+def number(value: float | None, digits: int, unit: str = "") -> str:
+    """A figure for the eye; a dash for ``None`` and NaN."""
+    return "–" if value is None or pd.isna(value) else f"{value:,.{digits}f}{unit}"
+
+
+def count(number: int, noun: str) -> str:
+    """``1 round``, ``2 rounds``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _aligned(figure: bool) -> str:
+    return ' class="md-figure"' if figure else ""

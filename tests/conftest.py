@@ -1,0 +1,41 @@
+"""What every test of the engine shares: one thread, repeatable examples, a small pool."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+from drafters.pool import Pool, load_pool
+from tests import tiny
+
+torch.set_num_threads(1)
+
+settings.register_profile(
+    "repeatable",
+    derandomize=True,
+    deadline=None,
+    max_examples=30,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session")
+def pool_card(tmp_path_factory: pytest.TempPathFactory):
+    """Card of a pool on disk: a two-layer Llama, three Llama drafters (two of one shape), prompt lookup."""
+    return tiny.write_pool(tmp_path_factory.mktemp("pool"))
+
+
+@pytest.fixture(scope="session")
+def loaded_pool(pool_card) -> Pool:
+    return load_pool(pool_card)
+
+
+@pytest.fixture
+def pool(loaded_pool: Pool):
+    """The pool of ``pool_card`` without stop tokens, so that outputs have their full length."""
+    stop_ids = loaded_pool.stop_ids
+    loaded_pool.stop_ids = frozenset()
+    yield loaded_pool
+    loaded_pool.stop_ids = stop_ids

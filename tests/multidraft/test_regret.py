@@ -1,0 +1,105 @@
+"""The acceptance table equals drafting at every position, and its walk equals the rounds of a live run."""
+
+import numpy as np
+import pytest
+import torch
+
+from drafters.base import common_prefix
+from multidraft.engine import generate
+from multidraft.records import Generation
+from multidraft.regret import Regret, acceptance_table, fixed_rounds, regret_of
+from multidraft.sampling import SamplingParams
+from tests import tiny
+
+PARAMS = SamplingParams(30)
+
+
+def brute_force(pool, prompt, output, draft_length):
+    """A fresh draft at every position, compared with the text."""
+    whole = [*prompt, *output]
+    table = np.zeros((len(pool.drafters), len(output)), dtype=np.int64)
+    for row, drafter in enumerate(pool.drafters):
+        for s in range(len(output)):
+            drafter.prepare(())
+            position = len(prompt) + s
+            draft = drafter.propose(whole[:position], draft_length, SamplingParams(), torch.Generator())
+            table[row, s] = common_prefix(list(draft.tokens), whole[position:])
+    return table
+
+
+@pytest.mark.parametrize("draft_length", [1, 4, 7])
+def test_the_table_equals_drafting_everywhere(pool, draft_length):
+    for prompt in tiny.prompts(3, seed=20, longest=30):
+        output = generate(pool, prompt, "autoregressive", PARAMS).token_ids
+        table = acceptance_table(pool, prompt, output, draft_length)
+        assert table.shape == (4, 30) and table.dtype == np.int64
+        np.testing.assert_array_equal(table, brute_force(pool, prompt, output, draft_length))
+        assert table.max() <= draft_length
+
+
+@pytest.mark.parametrize("draft_length", [1, 4, 7])
+def test_the_walk_equals_the_rounds_of_a_live_run(pool, draft_length):
+    params = SamplingParams(30, draft_length=draft_length)
+    for prompt in tiny.prompts(5, seed=21, longest=30):
+        output = generate(pool, prompt, "autoregressive", params).token_ids
+        table = acceptance_table(pool, prompt, output, draft_length)
+        for row, drafter in zip(table, pool.drafters, strict=True):
+            live = generate(pool, prompt, f"fixed:{drafter.name}", params)
+            assert fixed_rounds(row) == len(live.rounds), drafter.name
+            positions = np.cumsum([0, *(r.emitted for r in live.rounds)])
+            assert [r.accepted for r in live.rounds[:-1]] == row[positions[:-2]].tolist()
+
+
+def test_the_walk_equals_a_live_run_that_ends_early(pool):
+    """At a stop token inside a draft, and at the end of the context window."""
+    for prompt in tiny.prompts(4, seed=22, shortest=20, longest=30):
+        pool.stop_ids = frozenset({tiny.greedy(pool.target.model, prompt, 12)[9]})
+        for params in (SamplingParams(30, draft_length=5), SamplingParams(500, draft_length=5)):
+            baseline = generate(pool, prompt, "autoregressive", params)
+            table = acceptance_table(pool, prompt, baseline.token_ids, 5)
+            for row, drafter in zip(table, pool.drafters, strict=True):
+                live = generate(pool, prompt, f"fixed:{drafter.name}", params)
+                assert live.status == baseline.status
+                assert fixed_rounds(row) == len(live.rounds), drafter.name
+        pool.stop_ids = frozenset()
+
+
+def test_the_table_of_no_output_is_empty(pool):
+    assert acceptance_table(pool, [2, 3, 4], [], 4).shape == (4, 0)
+
+
+def test_the_table_does_not_depend_on_what_the_drafters_saw_before(pool):
+    prompt = tiny.prompts(1, seed=23)[0]
+    output = generate(pool, prompt, "autoregressive", PARAMS).token_ids
+    expected = acceptance_table(pool, prompt, output, 4)
+    generate(pool, [9, 8, 7], "round-robin", PARAMS)
+    np.testing.assert_array_equal(acceptance_table(pool, prompt, output, 4), expected)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "rounds"),
+    [([], 0), ([0, 0, 0], 3), ([3, 9, 9, 9], 1), ([1, 0, 0, 0], 3), ([0, 2, 0, 0, 1], 3), ([5], 1)],
+)
+def test_fixed_rounds(accepted, rounds):
+    assert fixed_rounds(np.array(accepted, dtype=np.int64)) == rounds
+
+
+def test_regret_against_the_best_single_drafter(pool):
+    prompt = tiny.prompts(1, seed=24)[0]
+    output = generate(pool, prompt, "autoregressive", PARAMS).token_ids
+    table = acceptance_table(pool, prompt, output, PARAMS.draft_length)
+    needed = [fixed_rounds(row) for row in table]
+    best = needed.index(min(needed))
+    for index, drafter in enumerate(pool.drafters):
+        regret = regret_of(generate(pool, prompt, f"fixed:{drafter.name}", PARAMS), table)
+        assert regret == Regret(needed[index] - needed[best], best, needed[best], float(index == best))
+    turns = generate(pool, prompt, "round-robin", PARAMS)
+    regret = regret_of(turns, table)
+    assert regret.rounds == len(turns.rounds) - min(needed)
+    assert regret.best_arm_ratio == sum(r.arm == best for r in turns.rounds) / len(turns.rounds)
+
+
+def test_ties_go_to_the_first_drafter_and_switching_may_beat_every_one():
+    table = np.array([[1, 0, 0, 0], [0, 0, 1, 0]])
+    generation = Generation("", "p", ("a", "b"), 1)
+    assert regret_of(generation, table) == Regret(-3, 0, 3, 0.0)

@@ -1,0 +1,197 @@
+"""Models, tokenizers and pools of a few kilobytes, the same in every run.
+
+Freshly initialised models are nearly uniform, so their weights are drawn larger here: distributions are
+peaked, greedy decoding has no ties. A drafter made ``like`` a target shares its weights up to noise, so that
+some of its tokens are accepted and some are not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    CONFIG_MAPPING,
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+
+END = 0
+VOCAB = 12
+WINDOW = 64
+CHARACTERS = "?abcdefghi "
+"""What the tokens 1 … 11 spell; token 0 is ``<|end|>``, ``?`` stands for everything unknown."""
+
+HUB_KINDS = ("gpt2", "gpt_neox", "qwen2", "qwen3", "mistral", "gemma2")
+"""Architectures beside Llama. All layers of mistral, every other one of gemma2, see a sliding window of six tokens."""
+
+
+def spread(model: PreTrainedModel, seed: int, sharpness: float = 3.0, gain: float = 2.0) -> PreTrainedModel:
+    """Redraw all weights such that logits have a standard deviation of about ``sharpness``.
+
+    ``gain`` makes the layers outweigh the embedding they add to, so that more than the last token counts. The
+    stop token's row is zero: greedy decoding hardly ever takes it.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    output = model.get_output_embeddings().weight
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter is output:
+                scale = sharpness / math.sqrt(parameter.shape[1])
+            elif parameter is model.get_input_embeddings().weight:
+                scale = 1.0
+            elif parameter.ndim < 2:
+                continue
+            else:
+                scale = gain / math.sqrt(parameter.shape[1])
+            parameter.normal_(0.0, scale, generator=generator)
+        if output is not model.get_input_embeddings().weight:
+            output[END] = 0.0
+    return model.eval()
+
+
+def blend(model: PreTrainedModel, like: PreTrainedModel, noise: float) -> PreTrainedModel:
+    """Give ``model`` the weights of ``like`` plus ``noise`` times its own, wherever names and shapes agree."""
+    theirs = dict(like.named_parameters())
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name in theirs and theirs[name].shape == parameter.shape and parameter.ndim > 1:
+                parameter.mul_(noise).add_(theirs[name])
+    return model
+
+
+def llama(
+    seed: int = 0,
+    *,
+    layers: int = 2,
+    hidden: int = 24,
+    vocab: int = VOCAB,
+    window: int = WINDOW,
+    sharpness: float = 3.0,
+    **settings: Any,
+) -> LlamaForCausalLM:
+    """A Llama with grouped queries."""
+    values: dict[str, Any] = {
+        "vocab_size": vocab,
+        "hidden_size": hidden,
+        "intermediate_size": 2 * hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": window,
+        "tie_word_embeddings": False,
+        "bos_token_id": None,
+        "eos_token_id": END,
+        "pad_token_id": None,
+    }
+    return spread(LlamaForCausalLM(LlamaConfig(**{**values, **settings})), seed, sharpness)
+
+
+def causal_lm(
+    kind: str, seed: int = 0, *, layers: int = 2, vocab: int = VOCAB, window: int = WINDOW
+) -> PreTrainedModel:
+    """A model of one of ``HUB_KINDS``."""
+    values: dict[str, Any] = {
+        "vocab_size": vocab,
+        "hidden_size": 24,
+        "intermediate_size": 48,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 4,
+        "max_position_embeddings": window,
+        "bos_token_id": None,
+        "eos_token_id": END,
+        "pad_token_id": None,
+    }
+    if kind in ("qwen2", "qwen3", "mistral", "gemma2"):
+        values["num_key_value_heads"] = 2
+    if kind in ("qwen3", "mistral", "gemma2"):
+        values["head_dim"] = 8
+    if kind in ("mistral", "gemma2"):
+        values["sliding_window"] = 6
+        values["tie_word_embeddings"] = False
+    if kind == "gpt2":
+        del values["intermediate_size"]
+    return spread(AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](**values)), seed)
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """One token a character."""
+    vocabulary = {"<|end|>": END, **{character: i for i, character in enumerate(CHARACTERS, start=1)}}
+    characters = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
+    characters.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    characters.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=characters, eos_token="<|end|>", unk_token="?")
+
+
+def write_pool(folder: Path, *, sharpness: float = 3.0, **card: Any) -> Path:
+    """Write models, tokenizer and card of a pool to ``folder``.
+
+    Its drafters: ``near`` and ``far`` (Llamas of one shape: they share a stack), ``lookup`` (prompt lookup),
+    ``alone`` (a Qwen2 with a shorter window, run by transformers).
+
+    Returns:
+        The card's path.
+    """
+    target = llama(1, sharpness=sharpness)
+    target.save_pretrained(folder / "target")
+    tokenizer().save_pretrained(folder / "target")
+    blend(llama(2), target, 0.1).save_pretrained(folder / "near")
+    blend(llama(3), target, 0.3).save_pretrained(folder / "far")
+    blend(causal_lm("qwen2", 4, layers=1, window=WINDOW // 2), target, 0.1).save_pretrained(folder / "alone")
+    content = {
+        "name": "tiny",
+        "title": "A pool of a few kilobytes",
+        "target": {"path": "target"},
+        "drafters": [
+            {"name": "near", "kind": "lm", "path": "near"},
+            {"name": "lookup", "kind": "pld"},
+            {"name": "far", "kind": "lm", "path": "far"},
+            {"name": "alone", "kind": "lm", "path": "alone"},
+        ],
+        "device": "cpu",
+        "draft_length": 4,
+        **card,
+    }
+    path = folder / "card.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+@torch.inference_mode()
+def logits_of(model: PreTrainedModel, ids: Sequence[int]) -> torch.Tensor:
+    """Logits ``(len(ids), V)`` of a model without any cache: what everything else is compared with."""
+    return model(input_ids=torch.tensor([list(ids)], device=model.device), use_cache=False).logits[0]
+
+
+def greedy(model: PreTrainedModel, ids: Sequence[int], tokens: int) -> list[int]:
+    """``tokens`` greedy tokens after ``ids`` by transformers' own ``generate``, stop tokens ignored."""
+    prompt = torch.tensor([list(ids)])
+    output = model.generate(
+        prompt,
+        attention_mask=torch.ones_like(prompt),
+        max_new_tokens=tokens,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=END,
+    )
+    return output[0, len(ids) :].tolist()
+
+
+def prompts(count: int, seed: int = 0, shortest: int = 1, longest: int = 20, vocab: int = VOCAB) -> list[list[int]]:
+    """Random prompts of token ids, none a stop token."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(shortest, longest + 1, (count,), generator=generator).tolist()
+    return [torch.randint(2, vocab - 1, (length,), generator=generator).tolist() for length in lengths]
+
+
+def texts(count: int, seed: int = 0, shortest: int = 1, longest: int = 20) -> list[str]:
+    """Random prompts of the tiny tokenizer's letters."""
+    return ["".join(CHARACTERS[i - 1] for i in ids) for ids in prompts(count, seed, shortest, longest)]
