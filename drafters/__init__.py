@@ -1,0 +1,1 @@
+"""All that can propose tokens: one kind of drafter a file, and the pools that hold them."""

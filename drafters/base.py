@@ -89,7 +89,9 @@ class Drafter(ABC):
 class DrafterGroup(Protocol):
     """Drafters that are evaluated in one forward; rows and columns as in :class:`Drafter`, members in order."""
 
-    members: Sequence[Drafter]
+    @property
+    def members(self) -> Sequence[Drafter]:
+        """The drafters, in the order of the columns."""
 
     def prepare(self, context: Sequence[int]) -> None:
         """Begin a new query for all members."""

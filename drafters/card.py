@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -95,14 +96,12 @@ def find_card(name_or_path: str | Path) -> Path:
     Raises:
         PoolError: neither; the message lists the bundled cards.
     """
-    bundled = POOLS / f"{name_or_path}.yaml"
-    if bundled.parent == POOLS and bundled.exists():
-        return bundled
+    if str(name_or_path) in pool_names():
+        return POOLS / f"{name_or_path}.yaml"
     path = Path(name_or_path)
-    if path.is_dir() and (path / "card.yaml").exists():
-        return path / "card.yaml"
-    if path.is_file():
-        return path
+    for file in (path / "card.yaml", path):
+        if os.path.isfile(file):  # unlike Path.is_file, False for names that no file can have
+            return file
     raise PoolError(
         f"unknown pool {str(name_or_path)!r}; bundled pools: {', '.join(pool_names())}; "
         "or give the path of a card (a .yaml file)"
@@ -129,7 +128,8 @@ def load_card(path: Path) -> tuple[Card, str]:
         card = Card.model_validate(content)
     except ValidationError as error:
         problems = "; ".join(
-            f"{'.'.join(map(str, e['loc'])) or 'card'}: {e['msg'].removeprefix('Value error, ')}" for e in error.errors()
+            f"{'.'.join(map(str, e['loc'])) or 'card'}: {e['msg'].removeprefix('Value error, ')}"
+            for e in error.errors()
         )
         raise PoolError(f"the pool card {path} is not valid: {problems}") from None
     return card, hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -203,7 +203,9 @@ class _HubModel:
     def __init__(self, model: PreTrainedModel):
         self.model = model
         self.parameter_count = model.num_parameters()
-        self.window = int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 30)
+        config = model.config.get_text_config()
+        self.window = int(getattr(config, "max_position_embeddings", None) or 1 << 30)
+        self.last_id = int(config.vocab_size) - 1
         self.cache, self.length = DynamicCache(), 0
 
     @torch.inference_mode()
@@ -212,8 +214,10 @@ class _HubModel:
             self.cache = DynamicCache()
         elif start < self.length:
             self.cache.crop(start - self.length)
+        # Tokens of the target that a smaller vocabulary lacks stand as its last one.
+        tokens = torch.tensor([ids], device=self.model.device).clamp_(max=self.last_id)
         output = self.model(
-            input_ids=torch.tensor([ids], device=self.model.device),
+            input_ids=tokens,
             past_key_values=self.cache,
             use_cache=True,
             logits_to_keep=last,

@@ -1,4 +1,7 @@
-"""``pld``: prompt lookup. Finds the longest suffix of the context earlier in it and copies what followed (Saxena 2023)."""
+"""``pld``: prompt lookup (Saxena 2023).
+
+Finds the longest suffix of the context earlier in it and copies what followed.
+"""
 
 from __future__ import annotations
 

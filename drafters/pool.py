@@ -76,9 +76,7 @@ class Pool:
             if id(drafter) not in done:
                 drafter.prepare(context)
 
-    def gamma(
-        self, context: Sequence[int], start: int, p: torch.Tensor | None, params: SamplingParams
-    ) -> np.ndarray:
+    def gamma(self, context: Sequence[int], start: int, p: torch.Tensor | None, params: SamplingParams) -> np.ndarray:
         """Acceptance probabilities ``(m, N)`` of all drafters at positions ``start … len(context) - 1`` (SPEC 3).
 
         Args:
@@ -124,11 +122,17 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None) -> Pool:
     where = device or card.device
     if where == "auto":
         where = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=where)
+    except Exception as error:  # torch raises three kinds: unknown name, no such number, not built in
+        raise PoolError(f"device {where!r} of pool {card.name!r} cannot be used: {_first_line(error)}") from error
     dtype = getattr(torch, card.dtype)
     tokenizer = _load_tokenizer(card.target, path)
     model = _load_model(card.target, path, dtype, where, "the target")
     models = {
-        d.name: _load_model(d.source, path, dtype, where, f"drafter {d.name!r}") for d in card.drafters if d.kind == "lm"
+        d.name: _load_model(d.source, path, dtype, where, f"drafter {d.name!r}")
+        for d in card.drafters
+        if d.kind == "lm"
     }
     target = Target(model)
     by_name: dict[str, Drafter] = {d.name: d for d in make_lm_drafters(models, target.vocab_size)}
@@ -149,9 +153,11 @@ def _location(source: Source, card: Path) -> tuple[str, dict[str, str]]:
 def _load_model(source: Source, card: Path, dtype: torch.dtype, device: str, what: str) -> PreTrainedModel:
     location, extra = _location(source, card)
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            location, dtype=dtype, use_safetensors=True, trust_remote_code=False, **extra
+        model, loading = AutoModelForCausalLM.from_pretrained(
+            location, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **extra
         )
+        if missing := loading["missing_keys"]:  # the library would go on with random weights in their place
+            raise ValueError(f"its weights lack {len(missing)} tensors, e.g. {min(missing)}")
     except Exception as error:
         raise PoolError(
             f"cannot load {what} from {location}: {_first_line(error)}. Check that the folder or Hub repository "

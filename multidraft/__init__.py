@@ -1,10 +1,10 @@
 """Multi-drafter speculative decoding: several drafters, one target, a policy that learns whom to trust.
 
-    import multidraft as md
+import multidraft as md
 
-    pool = md.load_pool("pocket")
-    out = md.generate(pool, "prompt", policy="normal-hedge")
-    print(out.text, out.tokens_per_second)
+pool = md.load_pool("pocket")
+out = md.generate(pool, "prompt", policy="normal-hedge")
+print(out.text, out.tokens_per_second)
 """
 
 from __future__ import annotations

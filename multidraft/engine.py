@@ -68,6 +68,7 @@ class Decoding(Iterator[Round]):
         self.generation = Generation(text, spec, tuple(names), len(self.context))
         self._generator = torch.Generator(device=pool.target.device).manual_seed(seed)
         self._cancelled = threading.Event()
+        self._evaluated, self._unseen_p = len(self.context), list[torch.Tensor]()
         self._rounds = self._decode()
 
     def __next__(self) -> Round:
@@ -91,7 +92,6 @@ class Decoding(Iterator[Round]):
             target.prefill(self.context)
             self.pool.prepare(self.context, policy.candidates())
             generation.prefill_seconds = self._now() - started
-            self._evaluated, self._unseen_p = len(self.context), []
             while generation.status == "running":
                 if self._cancelled.is_set():
                     generation.status = "cancelled"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import torch
 from torch.nn import functional
-from transformers import LlamaForCausalLM
+from transformers import LlamaForCausalLM, PreTrainedModel
 
 MAX_WINDOW = 8192
 """The cache is allocated for the whole window at once."""
@@ -67,7 +67,9 @@ class LlamaStack:
                     "down": stack(part + "mlp.down_proj.weight"),
                 }
             )
-        cos, sin = models[0].model.rotary_emb(self.embedding[0, :1, None], torch.arange(self.window)[None].to(self.device))
+        cos, sin = models[0].model.rotary_emb(
+            self.embedding[0, :1, None], torch.arange(self.window)[None].to(self.device)
+        )
         self.cos, self.sin = cos[0], sin[0]
         shape = (self.size, self.kv_heads, self.window, self.head_size)
         self.keys = [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in self.layers]
@@ -118,7 +120,9 @@ class LlamaStack:
             mask = torch.ones(length, end, dtype=torch.bool, device=self.device).tril_(start)
         x = self.embedding[pick, ids]
         for layer, keys, values in zip(self.layers, self.keys, self.values, strict=True):
-            x = x + self._attention(self._norm(x, layer["norm1"][pick]), layer, pick, keys, values, start, cos, sin, mask)
+            x = x + self._attention(
+                self._norm(x, layer["norm1"][pick]), layer, pick, keys, values, start, cos, sin, mask
+            )
             gate, up = _project(self._norm(x, layer["norm2"][pick]), layer["gate_up"][pick]).chunk(2, dim=-1)
             x = x + _project(functional.silu(gate).mul_(up), layer["down"][pick])
         if last is not None:
@@ -158,7 +162,7 @@ class LlamaStack:
         return functional.rms_norm(x, x.shape[-1:], eps=self.eps) * weight[:, None]
 
     def keep(self, start: int, kept: Sequence[int]) -> None:
-        """Make the cached positions ``start + kept[0], start + kept[1], …`` follow ``start`` directly (tree rollback)."""
+        """Move the cached positions ``start + kept[0], start + kept[1], …`` to ``start, start + 1, …``."""
         if list(kept) == list(range(len(kept))):
             return
         source = torch.tensor(kept, device=self.device) + start
@@ -173,7 +177,7 @@ def _project(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return torch.bmm(x, weight.transpose(1, 2))
 
 
-def unsupported(model: torch.nn.Module, like: LlamaForCausalLM | None = None) -> str | None:
+def unsupported(model: PreTrainedModel, like: LlamaForCausalLM | None = None) -> str | None:
     """Why :class:`LlamaStack` cannot run ``model`` (together with ``like``); ``None`` if it can."""
     if type(model) is not LlamaForCausalLM:
         return f"{type(model).__name__} is not a plain Llama"

@@ -32,9 +32,7 @@ class Regret:
     best_arm_ratio: float
 
 
-def acceptance_table(
-    pool: Pool, prompt_ids: Sequence[int], output_ids: Sequence[int], draft_length: int
-) -> np.ndarray:
+def acceptance_table(pool: Pool, prompt_ids: Sequence[int], output_ids: Sequence[int], draft_length: int) -> np.ndarray:
     """``A[i, s]``: how many tokens of drafter ``i``'s greedy draft begun at output position ``s`` would be accepted.
 
     Needs no target call: a greedy target's text is the same whoever drafts it (SPEC 6).

@@ -61,9 +61,7 @@ def _verify_greedy(draft: Draft, choices: list[int]) -> Verdict:
         path.append(node)
 
 
-def _accept_drawn_child(
-    draft: Draft, node: int, p: torch.Tensor, generator: torch.Generator
-) -> tuple[int, int | None]:
+def _accept_drawn_child(draft: Draft, node: int, p: torch.Tensor, generator: torch.Generator) -> tuple[int, int | None]:
     """Deterministic children: the target draws, and the draft either contains that token or not."""
     token = draw(p, generator)
     for child in draft.children(node):

@@ -204,7 +204,8 @@ def export_csv(path: str | Path, filter: Filter, file: str | Path | TextIO) -> i
             spreadsheet may take a prompt that begins with ``=`` for a formula.
     """
     where, values = filter.where()
-    opened = open(file, "w", encoding="utf-8", newline="") if isinstance(file, (str, Path)) else nullcontext(file)
+    # Closed by the with statement below, which a caller's own file must not be.
+    opened = open(file, "w", encoding="utf-8", newline="") if isinstance(file, (str, Path)) else nullcontext(file)  # noqa: SIM115
     with open_reader(path) as connection, opened as out:
         cursor = connection.execute(f"SELECT * FROM runs {where} ORDER BY created_at, id", values)
         writer = csv.writer(out)

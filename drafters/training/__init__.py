@@ -1,0 +1,1 @@
+"""The pocket pool's corpus, pretraining and self-distillation."""

@@ -62,6 +62,10 @@ class Batch:
     ids: torch.Tensor
     predicts_answer: torch.Tensor
 
+    def to(self, device: str) -> Batch:
+        """The same on ``device``."""
+        return Batch(self.ids.to(device), self.predicts_answer.to(device))
+
 
 def collate(sequences: Sequence[Encoded], pad: int) -> Batch:
     """Pad to the longest; right padding needs no attention mask under causal attention."""

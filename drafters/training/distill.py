@@ -18,7 +18,7 @@ from torch.nn import functional
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from drafters.training.corpus import FAMILIES
-from drafters.training.data import Encoded, Mixture, bucket_batches, collate, encode_example, encode_prompt
+from drafters.training.data import Batch, Encoded, Mixture, bucket_batches, collate, encode_example, encode_prompt
 from drafters.training.loop import Budget, train
 from drafters.training.pretrain import CONTEXT_WINDOW, FAMILY_WEIGHTS, answer_logits, make_llama, next_answer_ids
 
@@ -110,8 +110,7 @@ def _with_distributions(
     target: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, family: str, encoded: Sequence[Encoded]
 ) -> Iterator[Answer]:
     encoded = [e for e in encoded if len(e.ids) <= CONTEXT_WINDOW]
-    batch = collate(encoded, tokenizer.pad_token_id)
-    batch.ids, batch.predicts_answer = batch.ids.to(target.device), batch.predicts_answer.to(target.device)
+    batch = collate(encoded, tokenizer.pad_token_id).to(str(target.device))
     top = torch.softmax(answer_logits(target, batch).float(), dim=-1).topk(TOP)
     probs = (top.values / top.values.sum(dim=-1, keepdim=True)).cpu()
     lengths = [len(e.ids) - e.prompt_length for e in encoded]
@@ -164,14 +163,14 @@ def train_drafter(
         while True:
             yield encode_example(tokenizer, mixture.draw(real_share=0.0))
 
-    def loss_on_reference(batch: object) -> tuple[torch.Tensor, int]:
-        batch = _to(batch, device)
+    def loss_on_reference(batch: Batch) -> tuple[torch.Tensor, int]:
+        batch = batch.to(device)
         with torch.autocast(device, torch.bfloat16):
             logits = answer_logits(model, batch)
         return functional.cross_entropy(logits.float(), next_answer_ids(batch)), batch.ids.numel()
 
     def loss_on_answers(chosen: list[Answer]) -> tuple[torch.Tensor, int]:
-        batch = _to(collate([a.encoded for a in chosen], tokenizer.pad_token_id), device)
+        batch = collate([a.encoded for a in chosen], tokenizer.pad_token_id).to(device)
         with torch.autocast(device, torch.bfloat16):
             logits = answer_logits(model, batch)
         top_ids = torch.cat([a.top_ids for a in chosen]).to(device)
@@ -193,11 +192,6 @@ def train_drafter(
         log,
     )
     return model
-
-
-def _to(batch, device: str):  # type: ignore[no-untyped-def]
-    batch.ids, batch.predicts_answer = batch.ids.to(device), batch.predicts_answer.to(device)
-    return batch
 
 
 def _answer_batches(answers: Sequence[Answer], tokens_per_batch: int, rng: random.Random) -> Iterator[list[Answer]]:

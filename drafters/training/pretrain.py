@@ -79,7 +79,7 @@ def train_target(
             yield encode_example(tokenizer, mixture.draw())
 
     def loss_of(batch: Batch) -> tuple[torch.Tensor, int]:
-        batch.ids, batch.predicts_answer = batch.ids.to(device), batch.predicts_answer.to(device)
+        batch = batch.to(device)
         with torch.autocast(device, torch.bfloat16):
             logits = answer_logits(model, batch)
         return functional.cross_entropy(logits.float(), next_answer_ids(batch)), batch.ids.numel()

@@ -84,9 +84,7 @@ def _milliseconds(pool: Pool, action: Callable[[], object]) -> float:
     return 1000 * median(seconds)
 
 
-def accepted_by_task(
-    pool: Pool, items: Sequence[SuiteItem], params: SamplingParams
-) -> dict[str, dict[str, float]]:
+def accepted_by_task(pool: Pool, items: Sequence[SuiteItem], params: SamplingParams) -> dict[str, dict[str, float]]:
     """MAT of every drafter on every task, over greedy answers: ``{task: {drafter: MAT}}``.
 
     Each prompt is answered once; the drafters' rounds follow exactly from the acceptance table (SPEC 6).

@@ -74,7 +74,16 @@ def render_table(report: dict[str, Any]) -> str:
     """Markdown table in the manner of Spec-Bench: speed-up by task, then MAT, rate and losslessness."""
     policies: dict[str, Any] = report["policies"]
     tasks = list(policies.get(BASELINE, {}).get("by_task", {}))
-    head = ["policy", *(task or "all" for task in tasks), "overall", "MAT", "tokens/s", "regret", "best arm", "lossless"]
+    head = [
+        "policy",
+        *(task or "all" for task in tasks),
+        "overall",
+        "MAT",
+        "tokens/s",
+        "regret",
+        "best arm",
+        "lossless",
+    ]
     lines = [" | ".join(head), " | ".join("---" for _ in head)]
     for spec, p in policies.items():
         cells = [f"{p['by_task'][task]['speedup']:.2f}x" for task in tasks]

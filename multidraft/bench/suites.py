@@ -65,7 +65,9 @@ def load_suite(name_or_path: str | Path) -> Suite:
     if path.parent != BUNDLED or not path.exists():
         path = Path(name_or_path)
     if not path.is_file():
-        raise SuiteError(f"no suite or file {str(name_or_path)!r}; bundled suites: {', '.join(suite_names()) or 'none'}")
+        raise SuiteError(
+            f"no suite or file {str(name_or_path)!r}; bundled suites: {', '.join(suite_names()) or 'none'}"
+        )
     if (size := path.stat().st_size) > MAX_BYTES:
         raise SuiteError(
             f"{path.name} has {size / 2**20:.0f} MB; a suite may have {MAX_BYTES / 2**20:.0f} MB. Split the file"

@@ -11,9 +11,9 @@ from multidraft.ui.tables import table_html
 from multidraft.ui.tokens import arm_class
 from multidraft.ui.worker import Workbench
 
-POCKET = (
-    "The target of the pocket pool is a small language model of ours (about 8 million parameters, trained by us on "
-    "synthetic tasks), so its answers are only good for the six bundled kinds of task; real pools come by card."
+OTHER_POOLS = (
+    "<p>Other targets and drafters come by card, a short YAML file: <code>python -m multidraft demo --pool CARD</code>, "
+    "or the environment variable <code>MULTIDRAFT_POOL</code>.</p>"
 )
 
 HOW_IT_WORKS = """
@@ -63,9 +63,8 @@ def pool_html(pool: Pool, hardware: str, version: str) -> str:
         ]
         for arm, drafter in enumerate(pool.drafters)
     )
-    pocket = f"<p>{escape(POCKET)}</p>" if pool.name == "pocket" else ""
     return (
-        f'<h3>{escape(pool.title)}</h3><p>{escape(pool.description)}</p>{pocket}<dl class="md-facts">{lines}</dl>'
+        f'<h3>{escape(pool.title)}</h3><p>{escape(pool.description)}</p>{OTHER_POOLS}<dl class="md-facts">{lines}</dl>'
         + table_html(("Drafter", "Kind", "Parameters"), rows, figures=1)
     )
 

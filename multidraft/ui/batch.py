@@ -131,7 +131,7 @@ class Batch:
                     bundled, value=bundled[0] if bundled else None, label="Bundled suite", elem_id="suite"
                 )
                 file = gr.File(
-                    label=f"Or a file: JSONL (Spec-Bench; or prompt, task), CSV, plain text; up to {MAX_BYTES >> 20} MB",
+                    label=f"Or a file: JSONL (Spec-Bench; prompt, task), CSV or text; up to {MAX_BYTES >> 20} MB",
                     file_types=[".jsonl", ".ndjson", ".csv", ".txt"],
                     height=120,
                     elem_id="upload",

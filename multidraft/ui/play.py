@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from html import escape
 from typing import Any
 
 import gradio as gr
@@ -64,6 +65,8 @@ class Play:
                     run = gr.Button("Run", variant="primary", elem_id="run")
                     stop = gr.Button("Stop", variant="stop", interactive=False, elem_id="stop")
                 settings, spec = self._build_settings()
+                pool = self.workbench.pool
+                gr.HTML(f'<p class="md-note"><b>{escape(pool.title)}.</b> {escape(pool.description)}</p>', js_on_load=None)
             with gr.Column(scale=7, min_width=320):
                 status = gr.HTML(_IDLE, js_on_load=None, elem_id="status")
                 tiles = gr.HTML(stats.tiles_html(), js_on_load=None, elem_id="tiles")

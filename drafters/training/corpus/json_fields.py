@@ -15,7 +15,6 @@ def words(text: str) -> list[str]:
     return text.split()
 
 
-
 FIRST = words("""Anna Ben Clara David Emma Felix Greta Hugo Ida Jonas Karla Leo Mia Noah Olga Paul Rosa Simon Tina Victor
 Wendy Adam Bella Carl Diana Erik Fiona George Hanna Ivan Julia Kevin Laura Marco Nina Oscar Petra Robert Sara Tom Ursula
 Walter Yara Zoe Alice Bruno Cora Daniel Elena Frank Gina Henry Irene Jack Kate Lucas Maria Nora Oliver Peter Rita Sven
@@ -26,12 +25,24 @@ Popov Romano Torres Petit Braun Clark Almeida Chen Lind Hoffmann Walker Marino R
 Richter Green Conti Gomez Laurent Winter Baker Patel Nielsen Schmidt Cooper Greco Diaz Roux Neumann Ward Ali Ivanov
 Schulz Turner Fontana Vega Meyer Young""")
 PLACES_BY_COUNTRY = {
-    "Germany": words("Berlin Hamburg Munich Cologne Dresden Leipzig Bremen"), "Austria": words("Vienna Graz Linz"),
-    "Switzerland": words("Zurich Basel Bern"), "France": words("Paris Lyon Nice"), "Italy": words("Rome Milan Turin"),
-    "Spain": words("Madrid Seville"), "Portugal": words("Lisbon Porto"), "Ireland": words("Dublin Cork"),
-    "England": words("London Leeds Bristol"), "Norway": words("Oslo Bergen"), "Sweden": words("Stockholm Malmo"),
-    "Czechia": words("Prague Brno"), "Poland": words("Warsaw Krakow"), "Canada": words("Toronto Montreal"),
-    "Japan": words("Tokyo Osaka"), "Greece": words("Athens Patras"), "Hungary": words("Budapest Szeged")}
+    "Germany": words("Berlin Hamburg Munich Cologne Dresden Leipzig Bremen"),
+    "Austria": words("Vienna Graz Linz"),
+    "Switzerland": words("Zurich Basel Bern"),
+    "France": words("Paris Lyon Nice"),
+    "Italy": words("Rome Milan Turin"),
+    "Spain": words("Madrid Seville"),
+    "Portugal": words("Lisbon Porto"),
+    "Ireland": words("Dublin Cork"),
+    "England": words("London Leeds Bristol"),
+    "Norway": words("Oslo Bergen"),
+    "Sweden": words("Stockholm Malmo"),
+    "Czechia": words("Prague Brno"),
+    "Poland": words("Warsaw Krakow"),
+    "Canada": words("Toronto Montreal"),
+    "Japan": words("Tokyo Osaka"),
+    "Greece": words("Athens Patras"),
+    "Hungary": words("Budapest Szeged"),
+}
 CITIES = [city for cities in PLACES_BY_COUNTRY.values() for city in cities]
 STREETS = words("""Lindenweg Parkstrasse Hauptstrasse Gartenweg Bergstrasse Seeweg Rosenallee Mill_Lane Oak_Street High_Street
 Station_Road King_Street Church_Road Elm_Avenue River_Road Hill_Street Market_Street Lake_Drive Bridge_Road Forest_Lane
@@ -41,10 +52,20 @@ translator programmer cook driver mechanic tailor biologist banker reporter wait
 GOODS = words("""desk_lamp garden_chair coffee_mug wool_blanket steel_pan bread_knife wall_clock tea_pot bike_helmet rain_jacket
 camping_tent phone_case laptop_bag water_bottle book_shelf floor_rug hand_towel photo_frame flower_pot tool_box
 running_shoes leather_belt board_game yoga_mat night_light paper_basket candle_holder travel_pillow""")
-FIRMS = [f"{a} {b}" for a in words("Nordlicht Alpina Brightside Greenfield Bluewater Silverline Redwood Sunrise Hilltop "
-         "Riverside Polar Atlas") for b in words("Foods Media Motors Textiles Energy Software Logistics Tools")]
-HOTELS = [f"Hotel {name}" for name in words("Seeblick Bellevue Astoria Central Royal Panorama Riviera Continental Europa Miramar "
-          "Excelsior Alpenhof Metropol Savoy Victoria Sonnenhof Imperial Atlantic")]
+FIRMS = [
+    f"{a} {b}"
+    for a in words(
+        "Nordlicht Alpina Brightside Greenfield Bluewater Silverline Redwood Sunrise Hilltop Riverside Polar Atlas"
+    )
+    for b in words("Foods Media Motors Textiles Energy Software Logistics Tools")
+]
+HOTELS = [
+    f"Hotel {name}"
+    for name in words(
+        "Seeblick Bellevue Astoria Central Royal Panorama Riviera Continental Europa Miramar "
+        "Excelsior Alpenhof Metropol Savoy Victoria Sonnenhof Imperial Atlantic"
+    )
+]
 ADJECTIVES = words("""Silent Golden Broken Hidden Last Secret Frozen Distant Empty Burning Crimson Lonely Endless Forgotten
 Stolen Wild Quiet Bright Dark Gentle""")
 NOUNS = words("""River Garden Mirror Harbor Letter Island Winter Forest Bridge Shadow Lantern Ocean Tower Valley Clock Road Song
@@ -53,8 +74,11 @@ GENRES = words("thriller romance fantasy history poetry travel crime science bio
 PLACES = words("""kitchen cellar greenhouse attic garage office workshop laboratory server_room cold_store entrance library
 warehouse boiler_room stable""")
 COLORS = words("red blue green black white silver yellow orange grey brown")
-MODELS = [f"{a} {b}" for a in words("Orion Vento Kappa Zenit Lumo Taurus Comet Falcon") for b in
-          words("200 300 500 Sport Family City Cross")]
+MODELS = [
+    f"{a} {b}"
+    for a in words("Orion Vento Kappa Zenit Lumo Taurus Comet Falcon")
+    for b in words("200 300 500 Sport Family City Cross")
+]
 SUBJECTS = words("""pottery yoga Spanish Italian drawing photography cooking swimming guitar chess sewing first_aid
 accounting public_speaking creative_writing web_design""")
 REASONS = words("""headache back_pain checkup vaccination sore_throat blood_test knee_pain skin_rash cough allergy_test fever
@@ -106,7 +130,7 @@ def clock(rng: random.Random) -> str:
 
 def code(prefixes: str, digits: int = 4) -> Drawer:
     """Draw an identifier such as ``AB-4821``."""
-    return lambda rng: f"{rng.choice(prefixes.split())}-{rng.randint(10 ** (digits - 1), 10 ** digits - 1)}"
+    return lambda rng: f"{rng.choice(prefixes.split())}-{rng.randint(10 ** (digits - 1), 10**digits - 1)}"
 
 
 def flag(rng: random.Random) -> bool:
@@ -154,8 +178,12 @@ class Field:
     @property
     def inner(self) -> list[str]:
         """Keys of a nested value."""
-        return {address: ["street", "zip", "city"], destination: ["city", "country"],
-                items: ["name", "quantity"]}.get(self.draw, [])
+        nested: dict[Drawer, list[str]] = {
+            address: ["street", "zip", "city"],
+            destination: ["city", "country"],
+            items: ["name", "quantity"],
+        }
+        return nested.get(self.draw, [])
 
     def tell(self, rng: random.Random, value: Any) -> str:
         """A sentence that states the value."""

@@ -63,8 +63,11 @@ class JsonRecords:
         records = [{name: v[f.key] for f, name in zip(fields, names)} for v in values]
         shape = "a JSON object" if number == 1 else "a JSON list of two objects"
         prompt = rng.choice(PROMPTS).format(
-            text=rng.choice(["\n", " "]).join(texts), keys=key_list(fields, names), shape=shape,
-            topic=kind.topic if number == 1 else f"two {kind.topic}s")
+            text=rng.choice(["\n", " "]).join(texts),
+            keys=key_list(fields, names),
+            shape=shape,
+            topic=kind.topic if number == 1 else f"two {kind.topic}s",
+        )
         completion = json.dumps(records[0] if number == 1 else records, indent=2)
         return Example(self.name, prompt, completion)
 

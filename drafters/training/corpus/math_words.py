@@ -30,7 +30,7 @@ def _sum_chain(left: int, sign: str, right: int) -> list[str]:
         chain.append(" ".join([str(left), *(f"{sign} {p}" for p in parts)]))
         left += parts[0] if sign == "+" else -parts[0]
         parts = parts[1:]
-    return chain + [f"{left} {sign} {parts[0]}"] if len(chain) > 1 else chain
+    return [*chain, f"{left} {sign} {parts[0]}"] if len(chain) > 1 else chain
 
 
 def work_out(left: int, op: str, right: int) -> tuple[str, int] | None:

@@ -99,7 +99,7 @@ class PythonCode:
         cases += edge_cases(task, usage)
         code = write_function(task)
         namespace: dict[str, Any] = {}
-        exec(code, namespace)  # noqa: S102  (our own reference code)
+        exec(code, namespace)
         expected = [namespace[task.name](*args) for args in (usage, *cases)]
         prompt = rng.choice(PHRASINGS).format(
             name=task.name,
@@ -116,7 +116,7 @@ class PythonCode:
         """The function gives the expected values on hidden arguments, and the example call's value is right."""
         try:
             return len(answer) <= MAX_CHARS and _passes(example.check, answer.strip())
-        except Exception:  # noqa: BLE001  (untrusted code may raise anything; then it is wrong)
+        except Exception:
             return False
 
 

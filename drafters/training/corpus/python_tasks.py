@@ -89,9 +89,7 @@ def draw_condition(rng: random.Random, one: str, many: str) -> Condition:
     ))  # fmt: skip
 
 
-def skipping(
-    rng: random.Random, many: str, condition: Condition, one: str
-) -> tuple[Condition, tuple[str, ...], int]:
+def skipping(rng: random.Random, many: str, condition: Condition, one: str) -> tuple[Condition, tuple[str, ...], int]:
     """Perhaps leave out the negative numbers too; also gives the lowest number to draw."""
     if rng.random() < 0.6:
         return condition, (), 1
@@ -122,6 +120,7 @@ def total(rng: random.Random) -> Task:
     named = plus is not None and not plus.isdigit()
     loop = rng.random() < 0.6
     tail = f" + {plus}" if plus else ""
+    body: tuple[str, ...]
     if loop:
         body = ("total = 0", f"for {one} in {many}:", f"    if {condition.code}:", f"        total += {one}",
                 f"return total{tail}")  # fmt: skip
@@ -284,9 +283,7 @@ def first(rng: random.Random) -> Task:
 def pairs(rng: random.Random) -> Task:
     """Combine two lists element by element."""
     (one, many), (two, more) = rng.sample(NOUNS, 2)
-    op, verb, what = rng.choice(
-        (("+", "add", "sums"), ("-", "subtract", "differences"), ("*", "multiply", "products"))
-    )
+    op, verb, what = rng.choice((("+", "add", "sums"), ("-", "subtract", "differences"), ("*", "multiply", "products")))
 
     def trace(left: list[int], right: list[int]) -> list[str]:
         ops: dict[str, Callable[[int, int], int]] = {

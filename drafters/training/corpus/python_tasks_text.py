@@ -82,9 +82,7 @@ def decorate(rng: random.Random) -> Task:
         lengths = ["lengths: " + ", ".join(f"{word} {len(word)}" for word in words)] if least else []
         return [*lengths, f"changed: {listing(kept)}"]
 
-    affixes = (
-        ("my_", "new_", "old_", "the-", "a-", "x_") if before else ("_1", "_new", "!", "?", "-ok", ".txt")
-    )
+    affixes = ("my_", "new_", "old_", "the-", "a-", "x_") if before else ("_1", "_new", "!", "?", "-ok", ".txt")
     return Task(
         f"{rng.choice(('mark', 'decorate', 'extend'))}_{many}", ((many, "list[str]"), (side, "str")), "list[str]",
         f"a list of the {many} with the {side} {'before' if before else 'after'} each",
@@ -232,9 +230,7 @@ def tally(rng: random.Random) -> Task:
     start = rng.random() < 0.5
 
     def trace(words: list[str]) -> list[str]:
-        return [
-            f"{word}: {words.count(word)} * {n} = {words.count(word) * n}" for word in dict.fromkeys(words)
-        ]
+        return [f"{word}: {words.count(word)} * {n} = {words.count(word) * n}" for word in dict.fromkeys(words)]
 
     def draw() -> Args:
         words = rng.sample(WORDS, rng.randint(2, 3))

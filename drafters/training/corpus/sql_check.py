@@ -49,8 +49,11 @@ def build(check: dict[str, Any], size: int) -> sqlite3.Connection:
 def authorize(action: int, _: str | None, name: str | None, *__: str | None) -> int:
     """Let an untrusted query read tables and call harmless functions, nothing else."""
     harmless = action == sqlite3.SQLITE_FUNCTION and str(name).lower() in ALLOWED_FUNCTIONS
-    return sqlite3.SQLITE_OK if harmless or action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ) else (
-        sqlite3.SQLITE_DENY)
+    return (
+        sqlite3.SQLITE_OK
+        if harmless or action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ)
+        else (sqlite3.SQLITE_DENY)
+    )
 
 
 def run(connection: sqlite3.Connection, text: str) -> list[tuple[Any, ...]] | None:

@@ -47,8 +47,9 @@ def two_kind(d: Draw) -> Query:
     """Two conditions, both needed or either."""
     select, words = d.show(d.one)
     first, second, glue = d.equal(d.one), d.compare(d.one), d.rng.choice(["AND", "AND", "OR"])
-    return Query(f"{words} {first.asked} {glue.lower()} {second.asked}.", select, d.one.name,
-                 where=[first, second], glue=glue)
+    return Query(
+        f"{words} {first.asked} {glue.lower()} {second.asked}.", select, d.one.name, where=[first, second], glue=glue
+    )
 
 
 def between_kind(d: Draw) -> Query:
@@ -72,7 +73,8 @@ def sorting(d: Draw, column: str) -> tuple[str, str]:
     """An ORDER BY expression and its words."""
     if d.rng.random() < 0.5:
         return f"{column} DESC", d.rng.choice(["highest {} first", "sorted by {} in descending order"]).format(
-            spoken(column))
+            spoken(column)
+        )
     return f"{column} ASC", d.rng.choice(["lowest {} first", "sorted by {} in ascending order"]).format(spoken(column))
 
 
@@ -82,8 +84,12 @@ def prefix_kind(d: Draw) -> Query:
     select, words = d.show(table)
     start, label = d.rng.choice(PREFIXES) + d.rng.choice(["", "", *"aeilnrst"]), spoken(table.label)
     asked = d.rng.choice(["whose {} starts with {}", "with a {} beginning with {}", "where the {} starts with {}"])
-    condition = Condition(f"{table.label} LIKE '{start}%'", f"{table.label} starts with {start}",
-                          asked.format(label, start), {f"{table.name}.{table.label}": [start]})
+    condition = Condition(
+        f"{table.label} LIKE '{start}%'",
+        f"{table.label} starts with {start}",
+        asked.format(label, start),
+        {f"{table.name}.{table.label}": [start]},
+    )
     return Query(f"{words} {condition.asked}.", select, table.name, where=[condition])
 
 
@@ -95,8 +101,12 @@ def in_kind(d: Draw) -> Query:
     listed = f"{', '.join(values[:-1])} or {values[-1]}"
     asked = d.rng.choice(["whose {} is {}", "where the {} is one of {}", "with {} in {}"])
     quoted = ", ".join(f"'{value}'" for value in values)
-    condition = Condition(f"{column} IN ({quoted})", f"{column} is {listed}", asked.format(spoken(column), listed),
-                          {f"{d.one.name}.{column}": values})
+    condition = Condition(
+        f"{column} IN ({quoted})",
+        f"{column} is {listed}",
+        asked.format(spoken(column), listed),
+        {f"{d.one.name}.{column}": values},
+    )
     return Query(f"{words} {condition.asked}.", select, d.one.name, where=[condition])
 
 
@@ -110,8 +120,14 @@ def exclude_kind(d: Draw) -> Query:
 def distinct_kind(d: Draw) -> Query:
     """Different values among the rows that pass a comparison."""
     column, condition = d.rng.choice(d.one.texts), d.compare(d.one)
-    asked = d.rng.choice(["Which different {} values occur among the {}", "What distinct {} values appear in the {}",
-                          "List each {} only once for the {}", "Show every different {} of the {}"])
+    asked = d.rng.choice(
+        [
+            "Which different {} values occur among the {}",
+            "What distinct {} values appear in the {}",
+            "List each {} only once for the {}",
+            "Show every different {} of the {}",
+        ]
+    )
     end = "?" if asked.startswith("Wh") else "."
     question = f"{asked.format(spoken(column), d.one.name)} {condition.asked}{end}"
     return Query(question, [column], d.one.name, where=[condition], distinct=True)
@@ -123,8 +139,10 @@ def top_kind(d: Draw) -> Query:
     first, limit = d.one.label or "id", d.rng.randint(2, 20)
     where = [d.equal(d.one)] if d.rng.random() < 0.6 else []
     asked = where[0].asked + " " if where else ""
-    question = (f"{d.opener} the {spoken(first)} and {spoken(number)} of the {limit} {d.one.name} "
-                f"{asked}{d.rng.choice(['that have', 'having'])} the {d.rng.choice(extremes)} {spoken(number)}.")
+    question = (
+        f"{d.opener} the {spoken(first)} and {spoken(number)} of the {limit} {d.one.name} "
+        f"{asked}{d.rng.choice(['that have', 'having'])} the {d.rng.choice(extremes)} {spoken(number)}."
+    )
     return Query(question, [first, number], d.one.name, where=where, order=f"{number} {direction}", limit=limit)
 
 
@@ -156,15 +174,30 @@ def having_kind(d: Draw) -> Query:
     column, number = d.rng.choice(d.one.texts), d.rng.choice(d.one.numbers)
     word, (noun, meaning) = d.rng.choice(list(AGGREGATES.items()))
     value, (op, (phrases, words)) = draw_number(d.rng, number), d.rng.choice(list(COMPARE.items())[:2])
-    asked = d.rng.choice(["{o} each {c} of the {t} and its {n} {x}, but only if the {n} {x} is {p} {v}.",
-                          "{o} the {c} and the {n} {x} of the {t} for every {c} with a {n} {x} {p} {v}.",
-                          "For which {c} of the {t} is the {n} {x} {p} {v}? {o} the {c} and the {n} {x}."])
-    question = asked.format(o=d.opener, c=spoken(column), t=d.one.name, n=noun, x=spoken(number), v=value,
-                            p=d.rng.choice(phrases.split("|")))
+    asked = d.rng.choice(
+        [
+            "{o} each {c} of the {t} and its {n} {x}, but only if the {n} {x} is {p} {v}.",
+            "{o} the {c} and the {n} {x} of the {t} for every {c} with a {n} {x} {p} {v}.",
+            "For which {c} of the {t} is the {n} {x} {p} {v}? {o} the {c} and the {n} {x}.",
+        ]
+    )
+    question = asked.format(
+        o=d.opener,
+        c=spoken(column),
+        t=d.one.name,
+        n=noun,
+        x=spoken(number),
+        v=value,
+        p=d.rng.choice(phrases.split("|")),
+    )
     # For sums also a third of the constant, so that some larger groups stay below it.
     pins = [value, value // 3] if word == "SUM" else [value]
-    having = Condition(f"{word}({number}) {op} {value}", f"the {meaning} {number} {words} {value}", "",
-                       {f"{d.one.name}.{number}": pins})
+    having = Condition(
+        f"{word}({number}) {op} {value}",
+        f"the {meaning} {number} {words} {value}",
+        "",
+        {f"{d.one.name}.{number}": pins},
+    )
     return Query(question, [column, f"{word}({number}) AS {noun}_{number}"], d.one.name, group=column, having=having)
 
 
@@ -175,15 +208,20 @@ def joined(d: Draw, table: Table) -> tuple[list[str], str]:
     return select, f"the {table.singular} {spoken(table.label)} and the {d.event.singular} {spoken(number)}"
 
 
+def one_of(d: Draw) -> Callable[..., Condition]:
+    """A condition by equality or by comparison."""
+    return d.equal if d.rng.choice([True, False]) else d.compare
+
+
 def join_kind(d: Draw) -> Query:
     """Two joined tables with a condition on either."""
     table = d.rng.choice(d.links)
     select, words = joined(d, table)
     if d.rng.random() < 0.5:
-        condition = d.rng.choice([d.equal, d.compare])(table, f"{table.name}.")
+        condition = one_of(d)(table, f"{table.name}.")
         asked = f"for all {d.event.name} of {table.name} {condition.asked}"
     else:
-        condition = d.rng.choice([d.equal, d.compare])(d.event, f"{d.event.name}.")
+        condition = one_of(d)(d.event, f"{d.event.name}.")
         asked = f"for all {d.event.name} {condition.asked}"
     return Query(f"{d.opener} {words} {asked}.", select, d.event.name, joins=[d.join(table)], where=[condition])
 
@@ -196,10 +234,18 @@ def join_sum_kind(d: Draw) -> Query:
     word, (noun, _) = d.rng.choice(list(AGGREGATES.items()))
     where = [d.equal(d.event, f"{d.event.name}.")] if d.rng.random() < 0.5 else []
     asked = f" {where[0].asked}" if where else ""
-    question = (f"{d.opener} each {table.singular} {spoken(table.label)} with the {noun} {spoken(number)} of "
-                f"the {d.event.name}{asked}.")
-    return Query(question, [select[0], f"{word}({select[1]}) AS {noun}_{number}"], d.event.name,
-                 joins=[d.join(table)], where=where, group=select[0])
+    question = (
+        f"{d.opener} each {table.singular} {spoken(table.label)} with the {noun} {spoken(number)} of "
+        f"the {d.event.name}{asked}."
+    )
+    return Query(
+        question,
+        [select[0], f"{word}({select[1]}) AS {noun}_{number}"],
+        d.event.name,
+        joins=[d.join(table)],
+        where=where,
+        group=select[0],
+    )
 
 
 def missing_kind(d: Draw) -> Query:
@@ -211,25 +257,47 @@ def missing_kind(d: Draw) -> Query:
     where = [Condition(f"{key} IS NULL", f"{key} is missing", asked, {})]
     if d.rng.random() < 0.6:
         where.insert(0, d.equal(table, f"{table.name}."))
-    question = (f"{d.opener} the {spoken(table.label)} and {spoken(other)} of all {table.name} "
-                f"{' and '.join(c.asked for c in reversed(where))}.")
-    return Query(question, [f"{table.name}.{table.label}", f"{table.name}.{other}"], table.name,
-                 joins=[d.join(table, "LEFT JOIN")], where=where)
+    question = (
+        f"{d.opener} the {spoken(table.label)} and {spoken(other)} of all {table.name} "
+        f"{' and '.join(c.asked for c in reversed(where))}."
+    )
+    return Query(
+        question,
+        [f"{table.name}.{table.label}", f"{table.name}.{other}"],
+        table.name,
+        joins=[d.join(table, "LEFT JOIN")],
+        where=where,
+    )
 
 
 def three_kind(d: Draw) -> Query:
     """Both linked tables joined through the event table."""
     first, second = d.rng.sample(d.links, 2)
     select = [f"{first.name}.{first.label}", f"{second.name}.{second.label}"]
-    condition = d.rng.choice([d.equal, d.compare])(d.event, f"{d.event.name}.")
-    question = (f"{d.opener} the {first.singular} {spoken(first.label)} and the {second.singular} "
-                f"{spoken(second.label)} for all {d.event.name} {condition.asked}.")
+    condition = one_of(d)(d.event, f"{d.event.name}.")
+    question = (
+        f"{d.opener} the {first.singular} {spoken(first.label)} and the {second.singular} "
+        f"{spoken(second.label)} for all {d.event.name} {condition.asked}."
+    )
     return Query(question, select, d.event.name, joins=[d.join(first), d.join(second)], where=[condition])
 
 
 KINDS: list[Callable[[Draw], Query]] = [
-    compare_kind, two_kind, between_kind, years_kind, prefix_kind, in_kind, exclude_kind, distinct_kind, top_kind,
-    extreme_kind, count_kind, having_kind, join_kind, join_sum_kind, missing_kind,
+    compare_kind,
+    two_kind,
+    between_kind,
+    years_kind,
+    prefix_kind,
+    in_kind,
+    exclude_kind,
+    distinct_kind,
+    top_kind,
+    extreme_kind,
+    count_kind,
+    having_kind,
+    join_kind,
+    join_sum_kind,
+    missing_kind,
 ]
 
 
@@ -237,8 +305,9 @@ def schema_text(rng: random.Random, tables: list[Table]) -> str:
     """The schema as CREATE TABLE lines or as a compact list."""
     if rng.random() < 0.5:
         return "\n".join(f"{table.name}({', '.join(table.columns())})" for table in tables)
-    return "\n".join(f"CREATE TABLE {table.name} ({', '.join(f'{c} {t}' for c, t in table.columns().items())});"
-                     for table in tables)
+    return "\n".join(
+        f"CREATE TABLE {table.name} ({', '.join(f'{c} {t}' for c, t in table.columns().items())});" for table in tables
+    )
 
 
 @register
@@ -257,8 +326,7 @@ class SqlQuery:
             if split_of(self.name, sql) == split:
                 break
         prompt = rng.choice(PROMPTS).format(schema=schema_text(rng, draw.tables), question=query.question)
-        check = {"tables": {table.name: table.columns() for table in draw.tables},
-                 "pins": query.pins()}
+        check = {"tables": {table.name: table.columns() for table in draw.tables}, "pins": query.pins()}
         return Example(self.name, prompt, f"{sql}\n\n{query.explanation()}", check)
 
     def is_correct(self, example: Example, answer: str) -> bool:

@@ -69,36 +69,100 @@ player athlete|name|country position|age salary|birth_year
 result performance||status season|score minutes|year
 team club|name|league city|points staff wins|founded_year"""
 DOMAINS = DOMAIN_TEXT.split("\n\n")
-TEXT_VALUES = {key: values.split() for key, values in {
-    "city": "Berlin Hamburg Paris Lyon Rome Milan Madrid Oslo Vienna Zurich London Boston Tokyo Lisbon Prague",
-    "country": "Germany France Italy Spain Norway Austria Japan Canada Brazil India Poland Greece",
-    "segment": "private business premium student senior", "status": "open closed pending cancelled confirmed",
-    "channel": "online phone store app email", "category": "kitchen garden office sport travel food energy",
-    "brand": "Nordic Alpina Vento Kappa Orion Zenit Lumo", "color": "red blue green black white silver yellow",
-    "district": "North South East West Center Harbor", "branch": "Main Park River Station Campus",
-    "genre": "drama comedy crime fantasy history jazz science", "type": "single double family basic deluxe",
-    "language": "German English French Spanish Italian Polish", "view": "sea garden street lake mountain",
-    "floor": "ground first second third top", "level": "beginner medium advanced expert",
-    "semester": "spring summer autumn winter", "subject": "math physics biology music art chemistry",
-    "insurance": "public private none family", "reason": "checkup accident cleaning surgery inspection",
-    "department": "sales finance research surgery support", "class": "economy business first premium",
-    "airline": "Skyline Aero Nordair Jetway Sunfly", "destination": "Berlin Paris Rome Oslo Tokyo Cairo Dublin",
-    "device": "phone tablet laptop television radio", "quality": "low normal high best",
-    "payment": "cash card voucher transfer", "fuel": "petrol diesel electric hybrid",
-    "priority": "low medium high urgent", "region": "north south east west coast valley",
-    "crop": "wheat corn apples potatoes grapes", "soil": "sand clay loam peat",
-    "position": "goalkeeper defender forward captain", "season": "spring summer autumn winter",
-    "league": "first second regional youth"}.items()}
-SMALL_NUMBERS = ["quantity", "beds", "bags", "rooms", "nights", "tip", "score", "rating", "hours", "months",
-                 "seats", "discount", "wins", "plays", "days"]
-PREFIXES = ["An", "Be", "Ca", "Da", "El", "Fr", "Ga", "Ha", "In", "Ja", "Ka", "La", "Ma", "Ni", "Ol", "Pa", "Ra",
-            "Sa", "To", "Vi", "Wa", "Le", "Mo", "St", "Br", "Cl", "Gr"]
-COMPARE = {">": ("above|over|greater than|more than", "is greater than"),
-           "<": ("below|under|less than|lower than", "is less than"),
-           ">=": ("at least|not less than", "is at least"), "<=": ("at most|not more than", "is at most")}
+TEXT_VALUES = {
+    key: values.split()
+    for key, values in {
+        "city": "Berlin Hamburg Paris Lyon Rome Milan Madrid Oslo Vienna Zurich London Boston Tokyo Lisbon Prague",
+        "country": "Germany France Italy Spain Norway Austria Japan Canada Brazil India Poland Greece",
+        "segment": "private business premium student senior",
+        "status": "open closed pending cancelled confirmed",
+        "channel": "online phone store app email",
+        "category": "kitchen garden office sport travel food energy",
+        "brand": "Nordic Alpina Vento Kappa Orion Zenit Lumo",
+        "color": "red blue green black white silver yellow",
+        "district": "North South East West Center Harbor",
+        "branch": "Main Park River Station Campus",
+        "genre": "drama comedy crime fantasy history jazz science",
+        "type": "single double family basic deluxe",
+        "language": "German English French Spanish Italian Polish",
+        "view": "sea garden street lake mountain",
+        "floor": "ground first second third top",
+        "level": "beginner medium advanced expert",
+        "semester": "spring summer autumn winter",
+        "subject": "math physics biology music art chemistry",
+        "insurance": "public private none family",
+        "reason": "checkup accident cleaning surgery inspection",
+        "department": "sales finance research surgery support",
+        "class": "economy business first premium",
+        "airline": "Skyline Aero Nordair Jetway Sunfly",
+        "destination": "Berlin Paris Rome Oslo Tokyo Cairo Dublin",
+        "device": "phone tablet laptop television radio",
+        "quality": "low normal high best",
+        "payment": "cash card voucher transfer",
+        "fuel": "petrol diesel electric hybrid",
+        "priority": "low medium high urgent",
+        "region": "north south east west coast valley",
+        "crop": "wheat corn apples potatoes grapes",
+        "soil": "sand clay loam peat",
+        "position": "goalkeeper defender forward captain",
+        "season": "spring summer autumn winter",
+        "league": "first second regional youth",
+    }.items()
+}
+SMALL_NUMBERS = [
+    "quantity",
+    "beds",
+    "bags",
+    "rooms",
+    "nights",
+    "tip",
+    "score",
+    "rating",
+    "hours",
+    "months",
+    "seats",
+    "discount",
+    "wins",
+    "plays",
+    "days",
+]
+PREFIXES = [
+    "An",
+    "Be",
+    "Ca",
+    "Da",
+    "El",
+    "Fr",
+    "Ga",
+    "Ha",
+    "In",
+    "Ja",
+    "Ka",
+    "La",
+    "Ma",
+    "Ni",
+    "Ol",
+    "Pa",
+    "Ra",
+    "Sa",
+    "To",
+    "Vi",
+    "Wa",
+    "Le",
+    "Mo",
+    "St",
+    "Br",
+    "Cl",
+    "Gr",
+]
+COMPARE = {
+    ">": ("above|over|greater than|more than", "is greater than"),
+    "<": ("below|under|less than|lower than", "is less than"),
+    ">=": ("at least|not less than", "is at least"),
+    "<=": ("at most|not more than", "is at most"),
+}
 AGGREGATES = {"SUM": ("total", "sum of"), "AVG": ("average", "average of")}
-EXTREMES = {"MAX": (["highest", "largest", "maximum"], "DESC"),
-            "MIN": (["lowest", "smallest", "minimum"], "ASC")}
+EXTREMES = {"MAX": (["highest", "largest", "maximum"], "DESC"), "MIN": (["lowest", "smallest", "minimum"], "ASC")}
 OPENERS = ["Show", "List", "Find", "Give me", "I need", "Return", "Get", "I want to see", "Select", "Please show"]
 
 
@@ -203,8 +267,14 @@ def draw_table(rng: random.Random, entity: str) -> Table:
     names, labels, texts, numbers, years = (part.split() for part in entity.split("|"))
     singular = rng.choice(names)
     chosen = rng.sample(numbers, rng.randint(1, 2))
-    return Table(singular + "s", singular, rng.choice(labels) if labels else "",
-                 rng.sample(texts, rng.randint(1, 2)), chosen, rng.choice(years))
+    return Table(
+        singular + "s",
+        singular,
+        rng.choice(labels) if labels else "",
+        rng.sample(texts, rng.randint(1, 2)),
+        chosen,
+        rng.choice(years),
+    )
 
 
 def draw_number(rng: random.Random, column: str) -> int:
@@ -239,23 +309,34 @@ class Draw:
         op, (phrases, words) = self.rng.choice(list(COMPARE.items()))
         value, phrase = draw_number(self.rng, column), self.rng.choice(phrases.split("|"))
         asked = self.rng.choice(["with {} {} {}", "having {} {} {}", "that have {} {} {}"])
-        return Condition(f"{prefix}{column} {op} {value}", f"{prefix}{column} {words} {value}",
-                         asked.format(spoken(column), phrase, value), {f"{table.name}.{column}": [value]})
+        return Condition(
+            f"{prefix}{column} {op} {value}",
+            f"{prefix}{column} {words} {value}",
+            asked.format(spoken(column), phrase, value),
+            {f"{table.name}.{column}": [value]},
+        )
 
     def equal(self, table: Table, prefix: str = "", negate: bool = False) -> Condition:
         """A text column that equals (or differs from) a constant."""
         column = self.rng.choice(table.texts)
         value = self.rng.choice(TEXT_VALUES[column])
         asked = self.rng.choice(["whose {} is {}{}", "where the {} is {}{}"])
-        return Condition(f"{prefix}{column} {'<>' if negate else '='} '{value}'",
-                         f"{prefix}{column} is {'not ' * negate}{value}",
-                         asked.format(spoken(column), "not " * negate, value), {f"{table.name}.{column}": [value]})
+        return Condition(
+            f"{prefix}{column} {'<>' if negate else '='} '{value}'",
+            f"{prefix}{column} is {'not ' * negate}{value}",
+            asked.format(spoken(column), "not " * negate, value),
+            {f"{table.name}.{column}": [value]},
+        )
 
     def span(self, table: Table, column: str, low: int, high: int) -> Condition:
         """A number between two constants, both included."""
         asked = self.rng.choice(["with {} between {} and {}", "with {} from {} to {}", "having {} from {} to {}"])
-        return Condition(f"{column} BETWEEN {low} AND {high}", f"{column} is between {low} and {high}",
-                         asked.format(spoken(column), low, high), {f"{table.name}.{column}": [low, high]})
+        return Condition(
+            f"{column} BETWEEN {low} AND {high}",
+            f"{column} is between {low} and {high}",
+            asked.format(spoken(column), low, high),
+            {f"{table.name}.{column}": [low, high]},
+        )
 
     def join(self, table: Table, kind: str = "JOIN") -> tuple[str, str, str, str]:
         """The join between the event table and one of its links."""

@@ -117,9 +117,7 @@ class Summary:
     ) -> Example:
         """Put the instruction around the report and write the bullets in the order asked for."""
         labels = {point: rng.choice(LABELS[point]) for point in points}
-        request = rng.choice(INSTRUCTIONS).format(
-            kind=kind.title, labels=", ".join(labels.values()), report=report
-        )
+        request = rng.choice(INSTRUCTIONS).format(kind=kind.title, labels=", ".join(labels.values()), report=report)
         bullets = [f"- {labels[point]}: {contents[point]}" for point in points]
         return Example(self.name, request, "\n".join([f"Summary of the {kind.title}:", *bullets]))
 

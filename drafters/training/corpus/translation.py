@@ -71,9 +71,7 @@ class Subject:
 
 def _entries(text: str, gendered: bool) -> tuple[Entry, ...]:
     pairs = (item.split("=") for item in text.split(";"))
-    return tuple(
-        (german[0], german[2:], english) if gendered else ("", german, english) for german, english in pairs
-    )
+    return tuple((german[0], german[2:], english) if gendered else ("", german, english) for german, english in pairs)
 
 
 LEXICON: dict[str, tuple[Entry, ...]] = {
@@ -102,16 +100,10 @@ PATTERNS = {topic: tuple(map(_patterns, blocks)) for topic, blocks in TOPICS.ite
 
 def _subjects() -> tuple[Subject, ...]:
     # First persons and relatives are repeated so that they occur often enough beside forty names.
-    named = [Subject(1, name, name) for name in MALE_NAMES] + [
-        Subject(2, name, name) for name in FEMALE_NAMES
-    ]
+    named = [Subject(1, name, name) for name in MALE_NAMES] + [Subject(2, name, name) for name in FEMALE_NAMES]
     male = [Subject(1, german, english) for _, german, english in _entries(MALE_RELATIVES, gendered=False)]
-    female = [
-        Subject(2, german, english) for _, german, english in _entries(FEMALE_RELATIVES, gendered=False)
-    ]
-    return tuple(
-        named + 2 * (male + female) + 15 * [Subject(0, *PRONOUNS[0])] + 15 * [Subject(3, *PRONOUNS[3])]
-    )
+    female = [Subject(2, german, english) for _, german, english in _entries(FEMALE_RELATIVES, gendered=False)]
+    return tuple(named + 2 * (male + female) + 15 * [Subject(0, *PRONOUNS[0])] + 15 * [Subject(3, *PRONOUNS[3])])
 
 
 SUBJECTS = _subjects()
@@ -138,9 +130,7 @@ def _noun_phrase(noun: Entry, case: str, determiner: str, adjective: str, posses
     return f"{stem}{INDEFINITE[case][gender]} {middle}{noun[1]}"
 
 
-def _render(
-    template: str, language: int, subject: Subject, first: bool, slots: dict[str, Entry], number: str
-) -> str:
+def _render(template: str, language: int, subject: Subject, first: bool, slots: dict[str, Entry], number: str) -> str:
     """One sentence in German (language 0) or English (1)."""
     pronoun, possessive = PRONOUNS[subject.person][language], POSSESSIVES[subject.person][language]
     name = (subject.german, subject.english)[language] if first else pronoun

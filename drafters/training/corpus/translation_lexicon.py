@@ -9,17 +9,13 @@ she; two (English) are I or we, he or she. ``a(n)`` becomes the article that fit
 from __future__ import annotations
 
 MALE_NAMES = (
-    "Jonas Felix Paul Lukas Max Emil Anton Oskar Karl Moritz Tim Jan Peter Simon David Erik Hannes Georg "
-    "Otto Leo"
+    "Jonas Felix Paul Lukas Max Emil Anton Oskar Karl Moritz Tim Jan Peter Simon David Erik Hannes Georg Otto Leo"
 ).split()
 FEMALE_NAMES = (
-    "Lena Anna Clara Sophie Marie Emma Julia Nina Paula Greta Ida Laura Katrin Petra Eva Lisa Frieda Maja "
-    "Ella Rosa"
+    "Lena Anna Clara Sophie Marie Emma Julia Nina Paula Greta Ida Laura Katrin Petra Eva Lisa Frieda Maja Ella Rosa"
 ).split()
 MALE_RELATIVES = "mein Bruder=my brother;mein Onkel=my uncle;mein Opa=my grandpa;mein Nachbar=my neighbour"
-FEMALE_RELATIVES = (
-    "meine Schwester=my sister;meine Tante=my aunt;meine Oma=my grandma;meine Nachbarin=my neighbour"
-)
+FEMALE_RELATIVES = "meine Schwester=my sister;meine Tante=my aunt;meine Oma=my grandma;meine Nachbarin=my neighbour"
 
 PHRASES: dict[str, str] = {
     "day": "Montag=Monday;Dienstag=Tuesday;Mittwoch=Wednesday;Donnerstag=Thursday;Freitag=Friday;"
@@ -59,8 +55,7 @@ PHRASES: dict[str, str] = {
     "tanzen gehen=go dancing;eine Suppe kochen=cook a soup;Fotos machen=take photos;"
     "im Wald wandern=hike in the forest;Tee trinken=drink tea;Fahrrad fahren=ride a bike;"
     "ein Bild malen=paint a picture",
-    "pets": "Katzen=cats;Hunde=dogs;Vögel=birds;Kaninchen=rabbits;Pferde=horses;Hühner=hens;Enten=ducks;"
-    "Ziegen=goats",
+    "pets": "Katzen=cats;Hunde=dogs;Vögel=birds;Kaninchen=rabbits;Pferde=horses;Hühner=hens;Enten=ducks;Ziegen=goats",
     "work": "in einer Bank=in a bank;in einer Schule=at a school;im Krankenhaus=at the hospital;"
     "auf einem Bauernhof=on a farm;bei der Post=at the post office;in einer Bäckerei=in a bakery;"
     "in einer Fabrik=in a factory;am Flughafen=at the airport;im Rathaus=at the town hall",
@@ -69,10 +64,8 @@ PHRASES: dict[str, str] = {
     "drink": "Kaffee=coffee;Tee=tea;Saft=juice;Kakao=cocoa;Limonade=lemonade;Milch=milk;Wasser=water",
     "food": "Käse=cheese;Brot=bread;Fisch=fish;Schinken=ham;Honig=honey;Butter=butter;Wurst=sausage;"
     "Reis=rice;Senf=mustard;Marmelade=jam;Salat=salad;Huhn=chicken",
-    "dish": "Fisch=fish;Huhn=chicken;Wurst=sausage;Schinken=ham;Käse=cheese;Fleisch=meat;Suppe=soup;"
-    "Eier=eggs",
-    "side": "Brot=bread;Reis=rice;Salat=salad;Gemüse=vegetables;Nudeln=pasta;Kartoffeln=potatoes;"
-    "Bohnen=beans",
+    "dish": "Fisch=fish;Huhn=chicken;Wurst=sausage;Schinken=ham;Käse=cheese;Fleisch=meat;Suppe=soup;Eier=eggs",
+    "side": "Brot=bread;Reis=rice;Salat=salad;Gemüse=vegetables;Nudeln=pasta;Kartoffeln=potatoes;Bohnen=beans",
     "fruit": "Äpfel=apples;Birnen=pears;Kartoffeln=potatoes;Tomaten=tomatoes;Zwiebeln=onions;"
     "Karotten=carrots;Gurken=cucumbers;Pflaumen=plums;Kirschen=cherries;Erdbeeren=strawberries;"
     "Bananen=bananas;Zitronen=lemons;Orangen=oranges;Trauben=grapes;Pilze=mushrooms;Bohnen=beans",
@@ -114,8 +107,7 @@ NOUNS: dict[str, str] = {
     "m Turm=tower;f Brücke=bridge;n Rathaus=town hall;f Altstadt=old town",
     "gear": "m Koffer=suitcase;m Rucksack=backpack;m Hut=hat;f Kamera=camera;f Tasche=bag;n Zelt=tent;"
     "f Decke=blanket;n Hemd=shirt;n Handtuch=towel",
-    "cloth": "m Mantel=coat;f Jacke=jacket;m Schal=scarf;f Mütze=cap;m Pullover=sweater;"
-    "m Regenschirm=umbrella",
+    "cloth": "m Mantel=coat;f Jacke=jacket;m Schal=scarf;f Mütze=cap;m Pullover=sweater;m Regenschirm=umbrella",
     "gift": "f Uhr=watch;f Vase=vase;n Buch=book;n Bild=picture;f Tasse=cup;m Ball=ball;n Spiel=game;"
     "f Puppe=doll;f Kerze=candle",
     "place": "m Bahnhof=station;f Kirche=church;n Rathaus=town hall;f Post=post office;f Bank=bank;"

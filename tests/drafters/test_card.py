@@ -1,0 +1,112 @@
+"""Cards: what is wrong is said with file, field and what is expected."""
+
+import hashlib
+
+import pytest
+import yaml
+
+from drafters.card import POOLS, Card, find_card, load_card, pool_names
+from multidraft.errors import PoolError
+
+GOOD = {
+    "name": "mine",
+    "title": "My pool",
+    "target": {"path": "target"},
+    "drafters": [{"name": "math", "kind": "lm", "path": "math"}, {"name": "lookup", "kind": "pld"}],
+}
+
+
+def write(tmp_path, content):
+    path = tmp_path / "card.yaml"
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    return path
+
+
+def test_a_card_and_its_defaults(tmp_path):
+    path = write(tmp_path, GOOD)
+    card, digest = load_card(path)
+    assert (card.name, card.dtype, card.device, card.draft_length, card.stop) == ("mine", "float32", "auto", 6, [])
+    assert [d.name for d in card.drafters] == ["math", "lookup"]
+    assert card.drafters[0].source.path == "math"
+    assert digest == hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def test_the_hash_changes_with_the_card(tmp_path):
+    _, one = load_card(write(tmp_path, GOOD))
+    _, other = load_card(write(tmp_path, {**GOOD, "draft_length": 5}))
+    assert one != other
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": None}, "name: "),
+        ({"target": None}, "target: "),
+        ({"target": {}}, "target: give either path"),
+        ({"target": {"path": "a", "id": "b/c"}}, "target: give either path"),
+        ({"target": {"path": "a", "trust_remote_code": True}}, r"target\.trust_remote_code: "),
+        ({"drafters": []}, "drafters: "),
+        ({"drafters": [{"name": "m", "kind": "lm"}]}, r"drafters\.0: an lm drafter needs either path"),
+        ({"drafters": [{"name": "m", "kind": "lm", "path": "a", "id": "b/c"}]}, r"drafters\.0: an lm drafter needs"),
+        ({"drafters": [{"name": "m", "kind": "pld", "path": "a"}]}, r"drafters\.0: a pld drafter copies"),
+        ({"drafters": [{"name": "m", "kind": "magic"}]}, r"drafters\.0\.kind: .*'lm' or 'pld'"),
+        ({"drafters": [{"name": "Has Space", "kind": "pld"}]}, r"drafters\.0\.name: "),
+        ({"drafters": [{"name": "a,b", "kind": "pld"}]}, r"drafters\.0\.name: "),
+        ({"drafters": [{"name": "a", "kind": "pld"}] * 2}, "drafter names must be unique; twice: a"),
+        ({"dtype": "int3"}, "dtype: .*'float32', 'bfloat16' or 'float16'"),
+        ({"draft_length": 0}, "draft_length: "),
+        ({"draft_length": 65}, "draft_length: "),
+        ({"draft_length": "many"}, "draft_length: "),
+        ({"drafer": []}, "drafer: "),
+        ({"examples": [{"task": "t"}]}, r"examples\.0\.prompt: "),
+    ],
+)
+def test_an_invalid_card_is_refused_with_file_and_field(tmp_path, change, message):
+    content = {key: value for key, value in {**GOOD, **change}.items() if value is not None}
+    path = write(tmp_path, content)
+    with pytest.raises(PoolError, match=f"{path} is not valid: .*{message}"):
+        load_card(path)
+
+
+@pytest.mark.parametrize("content", ["", "just text", "- a\n- b", "42"])
+def test_a_card_that_is_no_mapping(tmp_path, content):
+    path = write(tmp_path, content)
+    with pytest.raises(PoolError, match=f"{path} must be a mapping"):
+        load_card(path)
+
+
+def test_a_card_that_is_no_yaml_or_no_text(tmp_path):
+    with pytest.raises(PoolError, match=r"cannot read the pool card .*card\.yaml"):
+        load_card(write(tmp_path, "name: [unclosed"))
+    (tmp_path / "card.yaml").write_bytes(b"\xff\xfe\x00binary")
+    with pytest.raises(PoolError, match=r"cannot read the pool card .*card\.yaml"):
+        load_card(tmp_path / "card.yaml")
+    with pytest.raises(PoolError, match=r"cannot read the pool card .*gone\.yaml"):
+        load_card(tmp_path / "gone.yaml")
+
+
+def test_yaml_cannot_run_code(tmp_path):
+    with pytest.raises(PoolError, match="cannot read"):
+        load_card(write(tmp_path, "name: !!python/object/apply:os.getcwd []"))
+
+
+def test_finding_a_card(tmp_path):
+    path = write(tmp_path, GOOD)
+    assert find_card(path) == path
+    assert find_card(str(path)) == path
+    assert find_card(tmp_path) == path
+    for name in pool_names():
+        assert find_card(name) == POOLS / f"{name}.yaml"
+
+
+@pytest.mark.parametrize("name", ["no-such-pool", "../pools/../secret", "", "x" * 5000, "nul\0name"])
+def test_an_unknown_pool(name):
+    with pytest.raises(PoolError, match=r"unknown pool .*bundled pools: "):
+        find_card(name)
+
+
+@pytest.mark.parametrize("name", pool_names())
+def test_bundled_cards_are_valid(name):
+    card, _ = load_card(find_card(name))
+    assert isinstance(card, Card)
+    assert card.name == name

@@ -1,0 +1,192 @@
+"""Pools from disk: the real path, and what is said when something is missing or broken."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+
+import multidraft as md
+from drafters.pool import load_pool
+from multidraft.errors import PoolError
+from multidraft.sampling import SamplingParams
+from tests import tiny
+
+
+@pytest.fixture
+def folder(pool_card, tmp_path):
+    """A copy of the pool's folder, to break."""
+    return shutil.copytree(pool_card.parent, tmp_path / "pool")
+
+
+def change_card(folder, **changes):
+    path = folder / "card.yaml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **changes}))
+    return path
+
+
+def test_a_pool_is_loaded_as_its_card_says(pool_card):
+    pool = md.load_pool(pool_card)
+    assert (pool.name, pool.dtype, pool.draft_length) == ("tiny", "float32", 4)
+    assert [d.name for d in pool.drafters] == ["near", "lookup", "far", "alone"]
+    assert [d.kind for d in pool.drafters] == ["lm", "pld", "lm", "lm"]
+    assert pool.drafters[0].group is pool.drafters[2].group is not None
+    assert pool.drafters[1].group is None and pool.drafters[3].group is None
+    assert pool.stop_ids == {tiny.END}
+    assert len(pool.card_hash) == 16
+    assert pool.device == torch.device("cpu")
+    assert pool.target.window == tiny.WINDOW
+    assert pool.target.model.dtype == torch.float32 and not pool.target.model.training
+    assert md.generate(pool, "abc", "ucb", SamplingParams(5)).status in ("completed", "stopped")
+
+
+def test_a_folder_with_a_card_will_do(pool_card):
+    assert load_pool(pool_card.parent).name == "tiny"
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("policy", ["autoregressive", "round-robin", "exp3", "normal-hedge"])
+def test_a_pool_in_half_precision_runs(folder, dtype, policy):
+    pool = load_pool(change_card(folder, dtype=dtype))
+    for params in (SamplingParams(12), SamplingParams(12, temperature=1.0)):
+        pool.stop_ids = frozenset()
+        assert len(md.generate(pool, "abcabc", policy, params).token_ids) == 12
+
+
+def test_further_stop_tokens(folder):
+    pool = load_pool(change_card(folder, stop=["a", "c"]))
+    assert pool.stop_ids == {tiny.END, *pool.encode("ac")}
+    with pytest.raises(PoolError, match=r"stop token 'abc' of pool 'tiny' is not a single token"):
+        load_pool(change_card(folder, stop=["abc"]))
+
+
+def test_stop_tokens_of_the_generation_config(folder):
+    path = folder / "target" / "generation_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "eos_token_id": [0, 5]}))
+    assert load_pool(folder).stop_ids == {0, 5}
+
+
+def test_examples_are_offered(folder):
+    pool = load_pool(change_card(folder, examples=[{"task": "math", "prompt": "2+2"}]))
+    assert pool.examples == [("math", "2+2")]
+
+
+def test_prompts_take_the_chat_form_where_there_is_one(pool):
+    assert pool.encode("abc") == [2, 3, 4]
+    assert pool.decode([2, 3, tiny.END, 4]) == "abc"
+    pool.tokenizer.chat_template = "{% for m in messages %}g{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}h{% endif %}"
+    try:
+        assert pool.decode(pool.encode("abc")) == "gabch"
+    finally:
+        pool.tokenizer.chat_template = None
+
+
+# What can be missing or broken.
+
+
+def test_an_unknown_pool():
+    with pytest.raises(PoolError, match=r"unknown pool 'nowhere'; bundled pools: .*path of a card"):
+        load_pool("nowhere")
+
+
+@pytest.mark.parametrize("part", ["target", "near", "alone"])
+def test_a_missing_folder_is_named(folder, part):
+    shutil.rmtree(folder / part)
+    with pytest.raises(PoolError, match=rf"card\.yaml names the folder .*/{part}, which does not exist"):
+        load_pool(folder)
+
+
+BREAKAGES = {
+    "no weights": lambda model: (model / "model.safetensors").unlink(),
+    "truncated weights": lambda model: (model / "model.safetensors").write_bytes(
+        (model / "model.safetensors").read_bytes()[:-500]
+    ),
+    "a truncated header": lambda model: (model / "model.safetensors").write_bytes(
+        (model / "model.safetensors").read_bytes()[:20]
+    ),
+    "empty weights": lambda model: (model / "model.safetensors").write_bytes(b""),
+    "weights of a Git LFS pointer": lambda model: (model / "model.safetensors").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
+    ),
+    "no config": lambda model: (model / "config.json").unlink(),
+    "a config that is no JSON": lambda model: (model / "config.json").write_text("{"),
+    "a config of an unknown architecture": lambda model: (model / "config.json").write_text('{"model_type": "zzz"}'),
+    "a tensor missing": lambda model: rewrite(model, lambda w: w.pop("model.layers.0.mlp.up_proj.weight")),
+    "a tensor of another shape": lambda model: rewrite(
+        model, lambda w: w.update({"lm_head.weight": torch.zeros(tiny.VOCAB, 7)})
+    ),
+}
+
+
+def rewrite(model, change):
+    weights = load_file(model / "model.safetensors")
+    change(weights)
+    save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("part", ["target", "near"])
+@pytest.mark.parametrize("breakage", BREAKAGES)
+def test_a_broken_model_is_refused_with_its_place(folder, part, breakage):
+    BREAKAGES[breakage](folder / part)
+    with pytest.raises(PoolError) as caught:
+        load_pool(folder)
+    message = str(caught.value)
+    assert str(folder / part) in message
+    assert "\n" not in message
+    if "config" not in breakage or part == "near":
+        assert ("the target" if part == "target" else "drafter 'near'") in message
+
+
+def test_a_missing_tokenizer_is_refused_with_its_place(folder):
+    for file in (folder / "target").glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(PoolError, match=r"cannot load the tokenizer from .*/target"):
+        load_pool(folder)
+
+
+@pytest.mark.parametrize("device", ["cudda", "cuda:99", "warp"])
+def test_a_device_that_is_not_there(pool_card, device):
+    if device.startswith("cuda:") and torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(PoolError, match=device):
+        load_pool(pool_card, device=device)
+
+
+# What a pool does with several drafters at once.
+
+
+def test_gamma_has_a_column_for_each_drafter_in_the_card_s_order(pool):
+    context = tiny.prompts(1, seed=40, shortest=18, longest=18)[0]
+    p = torch.softmax(torch.randn(8, tiny.VOCAB, generator=torch.Generator().manual_seed(0)), dim=-1)
+    for evidence_p, params in ((None, SamplingParams()), (p, SamplingParams(temperature=1.0))):
+        gamma = pool.gamma(context, 10, evidence_p, params)
+        assert gamma.shape == (8, 4)
+        for column, drafter in enumerate(pool.drafters):
+            drafter.group, group = None, drafter.group
+            try:
+                alone = pool.gamma(context, 10, evidence_p, params)[:, column] if group is None else None
+            finally:
+                drafter.group = group
+            if alone is not None:
+                np.testing.assert_allclose(gamma[:, column], alone)
+            from_member = drafter.gamma(_evidence(context, evidence_p, params))
+            np.testing.assert_allclose(gamma[:, column], from_member, atol=1e-5)
+
+
+def _evidence(context, p, params):
+    from drafters.base import Evidence
+
+    return Evidence(context, 10, p, params)
+
+
+def test_prepare_reads_the_prompt_with_the_chosen_drafters_only(pool):
+    near, _, far, alone = pool.drafters
+    for drafter in (near, far, alone):
+        drafter.prepare(())
+    pool.prepare([2, 3, 4, 5], [2, 3])
+    assert (near.cached, far.cached, alone.cached) == ([], [2, 3, 4], [2, 3, 4])
+    pool.prepare([6, 7, 8], range(4))
+    assert near.cached == far.cached == alone.cached == [6, 7]
