@@ -92,10 +92,16 @@ class Decoding(Iterator[Round]):
             target.prefill(self.context)
             self.pool.prepare(self.context, policy.candidates())
             generation.prefill_seconds = self._now() - started
+            query = target.queries
             while generation.status == "running":
                 if self._cancelled.is_set():
                     generation.status = "cancelled"
                     break
+                if target.queries != query:
+                    raise RuntimeError(
+                        f"another generation has begun on pool {self.pool.name!r}, which runs one at a time; "
+                        "finish this one first, or load the pool twice"
+                    )
                 generation.rounds.append(round := self._round(text))
                 generation.token_ids.extend(round.tokens)
                 generation.text += round.text

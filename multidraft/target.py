@@ -34,6 +34,8 @@ class Target:
         lean = unsupported(model) is None if lean is None else lean
         self._forward: _Forward = _LeanForward(model) if lean else _HubForward(model)
         self._pending: int | None = None
+        self.queries = 0
+        """How many prompts were prefilled: by it a generation notices that another took over the cache."""
 
     @property
     def context_length(self) -> int:
@@ -53,6 +55,7 @@ class Target:
                 f"the prompt has {len(ids):,} tokens, but the target's context window holds {self.window:,} "
                 f"including the answer; shorten the prompt to at most {self.window - 1:,} tokens"
             )
+        self.queries += 1
         self._forward.clear()
         if len(ids) > 1:
             self._forward(list(ids[:-1]), None, None, last=1)

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from transformers import PreTrainedTokenizerBase
 
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
+LONGEST_START = 3
+"""UTF-8 characters have up to four bytes, so a broken-off one has at most three."""
 
 
 class TextStream:
     """Decodes a growing output token by token.
 
-    A character whose bytes span several tokens appears with the last of them, and spaces come out as they
-    stand in the whole text. Only the tokens since the last complete character are decoded again, so the
-    cost does not grow with the output.
+    A character whose bytes span several tokens appears with the last of them (one that the output breaks off
+    never does), and spaces come out as they stand in the whole text. Only the tokens since the last complete
+    character are decoded again, so the cost does not grow with the output.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
@@ -29,12 +31,18 @@ class TextStream:
 
     def _add(self, token: int) -> str:
         self.ids.append(token)
-        # `known` is the text of the tokens begin…read: decoding from a little before the new token keeps
+        # `known` is the text given out since token `begin`: decoding from a little before the new token keeps
         # the space that some tokenizers drop at the very start.
-        text = self.tokenizer.decode(self.ids[self.begin :], skip_special_tokens=True)
-        if text.endswith(INCOMPLETE) and len(self.ids) - self.read < 8:
-            return ""
-        piece = text[len(self.known) :]
-        self.begin, self.read = self.read, len(self.ids)
-        self.known = self.tokenizer.decode(self.ids[self.begin :], skip_special_tokens=True)
+        text = self._decode()
+        held = min(LONGEST_START, len(text) - len(text.rstrip(INCOMPLETE)))
+        final = text[: len(text) - held]
+        piece = final[len(self.known) :]
+        if held:
+            self.known = final
+        else:
+            self.begin, self.read = self.read, len(self.ids)
+            self.known = self._decode()
         return piece
+
+    def _decode(self) -> str:
+        return str(self.tokenizer.decode(self.ids[self.begin :], skip_special_tokens=True))

@@ -55,6 +55,18 @@ def encode_example(tokenizer: PreTrainedTokenizerFast, example: Example) -> Enco
     return Encoded([*prompt, *answer, tokenizer.convert_tokens_to_ids(END)], len(prompt))
 
 
+def echo(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Encoded:
+    """A prompt of random tokens whose answer repeats them: nothing but copying helps here.
+
+    The tasks need names and numbers copied out of the prompt, yet teach copying slowly, since most of their
+    tokens can be guessed from the format. Random tokens cannot.
+    """
+    user, assistant, end = tokenizer.convert_tokens_to_ids([USER, ASSISTANT, END])
+    specials = len(tokenizer.all_special_ids)
+    ids = [rng.randrange(specials, len(tokenizer)) for _ in range(rng.randint(8, 80))]
+    return Encoded([user, *ids, assistant, *ids, end], len(ids) + 2)
+
+
 @dataclass
 class Batch:
     """Right-padded ids ``(B, T)`` int64 with the mask ``(B, T)`` of positions whose *next* token is an answer token."""

@@ -11,7 +11,8 @@ import torch
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from drafters.training.data import Batch, Encoded, Mixture, bucket_batches, encode_example
+from drafters.training.data import Batch, Encoded, Mixture, bucket_batches, echo, encode_example
+from drafters.training.induction import plant_copying
 from drafters.training.loop import Budget, train
 
 TARGET_SHAPE = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 10, "num_attention_heads": 4}
@@ -67,16 +68,24 @@ def train_target(
     device: str = "cpu",
     tokens_per_batch: int = 6144,
     lr: float = 3e-3,
+    echo_share: float = 0.1,
 ) -> LlamaForCausalLM:
-    """Train the target within the budget and write it to ``folder`` (safetensors, bf16)."""
+    """Train the target within the budget and write it to ``folder`` (safetensors, bf16).
+
+    Args:
+        echo_share: share of the examples that only ask to repeat random tokens.
+    """
     torch.manual_seed(0)
-    model = make_llama(tokenizer, num_key_value_heads=2, **TARGET_SHAPE).to(device)
+    model = make_llama(tokenizer, num_key_value_heads=2, **TARGET_SHAPE)
+    plant_copying(model)
+    model.to(device)
     # A resumed run draws new examples: the corpus has no end, so nothing is lost by not replaying it.
     mixture = Mixture(FAMILY_WEIGHTS, seed=time.time_ns() % 2**32, gsm8k=gsm8k)
 
     def sequences() -> Iterator[Encoded]:
         while True:
-            yield encode_example(tokenizer, mixture.draw())
+            copies = mixture.rng.random() < echo_share
+            yield echo(tokenizer, mixture.rng) if copies else encode_example(tokenizer, mixture.draw())
 
     def loss_of(batch: Batch) -> tuple[torch.Tensor, int]:
         batch = batch.to(device)

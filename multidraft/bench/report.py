@@ -54,7 +54,7 @@ def _summary(runs: Sequence[BenchRun], *, by_task: bool = False) -> dict[str, An
         "regret_rounds": sum(r.rounds for r in regrets) / len(regrets) if regrets else None,
         "best_arm_ratio": sum(a * n for a, n in played) / sum(n for _, n in played) if played else None,
         "lossless": all(run.lossless is not False for run in done),
-        "prompts": len({run.item.id for run in done}),
+        "prompts": len({run.item for run in done}),
         "tokens": tokens,
         "prefill_seconds": sum(g.prefill_seconds for g in generations),
         "seconds": seconds,
@@ -76,7 +76,7 @@ def render_table(report: dict[str, Any]) -> str:
     tasks = list(policies.get(BASELINE, {}).get("by_task", {}))
     head = [
         "policy",
-        *(task or "all" for task in tasks),
+        *(task.replace("|", "\\|") or "all" for task in tasks),
         "overall",
         "MAT",
         "tokens/s",

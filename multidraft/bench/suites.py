@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,9 +63,9 @@ def load_suite(name_or_path: str | Path) -> Suite:
         SuiteError: no such suite or file, too large, not text, or without a single prompt.
     """
     path = BUNDLED / f"{name_or_path}.jsonl"
-    if path.parent != BUNDLED or not path.exists():
+    if str(name_or_path) not in suite_names():
         path = Path(name_or_path)
-    if not path.is_file():
+    if not os.path.isfile(path):  # unlike Path.is_file, False for names that no file can have
         raise SuiteError(
             f"no suite or file {str(name_or_path)!r}; bundled suites: {', '.join(suite_names()) or 'none'}"
         )
@@ -99,16 +100,19 @@ def _json_lines(text: str) -> Iterator[SuiteItem | LineProblem]:
             continue
         try:
             row = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            what = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
-            yield LineProblem(number, f"not valid JSON ({what})")
+        except (ValueError, RecursionError) as error:
+            yield LineProblem(number, f"not valid JSON ({_reason(error)})")
             continue
         yield _item(row, number) if isinstance(row, dict) else LineProblem(number, "expected a JSON object {…}")
 
 
 def _csv_rows(text: str) -> Iterator[SuiteItem | LineProblem]:
     reader = csv.DictReader(io.StringIO(text), strict=True)
-    columns = reader.fieldnames or []
+    try:
+        columns = reader.fieldnames or []
+    except csv.Error as error:
+        yield LineProblem(1, f"the header is not valid CSV ({error})")
+        return
     if not {"prompt", "turns"} & set(columns):
         yield LineProblem(1, f"the header needs a column 'prompt' (or 'turns'); it has: {', '.join(columns) or 'none'}")
         return
@@ -118,7 +122,7 @@ def _csv_rows(text: str) -> Iterator[SuiteItem | LineProblem]:
         except StopIteration:
             return
         except csv.Error as error:
-            yield LineProblem(reader.line_num, f"not valid CSV ({error})")
+            yield LineProblem(reader.reader.line_num, f"not valid CSV ({error})")  # its own count stops at errors
             continue
         yield _item(row, reader.line_num)
 
@@ -135,7 +139,7 @@ def _item(row: dict[str, Any], line: int) -> SuiteItem | LineProblem:
         if isinstance(turns, str) and turns.lstrip().startswith("["):
             try:
                 turns = json.loads(turns)
-            except json.JSONDecodeError:
+            except (ValueError, RecursionError):
                 return LineProblem(line, "'turns' is not a valid JSON list")
         prompt = turns[0] if isinstance(turns, list) else turns
     if not isinstance(prompt, str):
@@ -144,4 +148,15 @@ def _item(row: dict[str, Any], line: int) -> SuiteItem | LineProblem:
         return LineProblem(line, "the prompt is empty")
     identity = next((row[key] for key in ("question_id", "id") if row.get(key) not in (None, "")), line)
     task = next((row[key] for key in ("category", "task") if row.get(key)), "")
-    return SuiteItem(str(identity), prompt, str(task))
+    item = SuiteItem(str(identity), prompt, str(task))
+    try:
+        f"{item.id}{item.prompt}{item.task}".encode()
+    except UnicodeEncodeError:
+        return LineProblem(line, "holds half of a character (a lone surrogate such as \\ud83d)")
+    return item
+
+
+def _reason(error: ValueError | RecursionError) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return error.msg
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number with too many digits"

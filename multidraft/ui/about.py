@@ -12,7 +12,7 @@ from multidraft.ui.tokens import arm_class
 from multidraft.ui.worker import Workbench
 
 OTHER_POOLS = (
-    "<p>Other targets and drafters come by card, a short YAML file: <code>python -m multidraft demo --pool CARD</code>, "
+    "<p>Real pools come by card, a short YAML file: <code>python -m multidraft demo --pool CARD</code>, "
     "or the environment variable <code>MULTIDRAFT_POOL</code>.</p>"
 )
 

@@ -133,7 +133,7 @@ class Batch:
                 file = gr.File(
                     label=f"Or a file: JSONL (Spec-Bench; prompt, task), CSV or text; up to {MAX_BYTES >> 20} MB",
                     file_types=[".jsonl", ".ndjson", ".csv", ".txt"],
-                    height=120,
+                    height=140,
                     elem_id="upload",
                 )
                 read = gr.HTML(

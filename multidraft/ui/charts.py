@@ -20,6 +20,9 @@ POLICY_HEIGHT = 270
 NO_DRAFT = "no draft"
 
 _GRID = "rgba(128,134,142,0.25)"
+_HEAT = [[0, "#f3f8fc"], [1, "#56a8dc"]]
+"""Light enough throughout for dark figures on it."""
+
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "star")
 
@@ -140,7 +143,8 @@ def drafter_task_figure(frame: pd.DataFrame) -> go.Figure:
         customdata=counts.values.tolist(),
         texttemplate="%{z:.1f}",
         hovertemplate="%{y} on %{x}: %{z:.2f} accepted tokens a round, %{customdata} rounds<extra></extra>",
-        colorscale="Cividis",
+        colorscale=_HEAT,
+        textfont={"color": TEXT},
         zmin=0,
         xgap=2,
         ygap=2,

@@ -46,7 +46,7 @@ class Dashboard:
             tasks = gr.Dropdown(
                 [], multiselect=True, label="Tasks (all unless chosen)", min_width=220, elem_id="filter-tasks"
             )
-            refresh = gr.Button("Refresh", min_width=110, scale=0, elem_id="refresh")
+            refresh = gr.Button("Refresh", size="md", min_width=110, scale=0, elem_id="refresh")
         note = gr.HTML("", js_on_load=None, elem_id="dashboard-note")
         with gr.Column(visible=False) as figures:
             summary = gr.HTML("", js_on_load=None, elem_id="policy-summary")
@@ -73,8 +73,8 @@ class Dashboard:
         named = [(policy_title(policy), policy) for policy in found["policies"]]
         return (
             gr.Dropdown([ALL_POOLS, *found["pools"]], value=pool if pool in found["pools"] else ALL_POOLS),
-            gr.Dropdown(named, value=[policy for policy in policies if policy in found["policies"]]),
-            gr.Dropdown(found["tasks"], value=[task for task in tasks if task in found["tasks"]]),
+            gr.Dropdown(named, multiselect=True, value=[policy for policy in policies if policy in found["policies"]]),
+            gr.Dropdown(found["tasks"], multiselect=True, value=[task for task in tasks if task in found["tasks"]]),
         )
 
     def show(self, pool: str, policies: Sequence[str], tasks: Sequence[str]) -> tuple[Any, ...]:

@@ -66,7 +66,9 @@ class Play:
                     stop = gr.Button("Stop", variant="stop", interactive=False, elem_id="stop")
                 settings, spec = self._build_settings()
                 pool = self.workbench.pool
-                gr.HTML(f'<p class="md-note"><b>{escape(pool.title)}.</b> {escape(pool.description)}</p>', js_on_load=None)
+                gr.HTML(
+                    f'<p class="md-note"><b>{escape(pool.title)}.</b> {escape(pool.description)}</p>', js_on_load=None
+                )
             with gr.Column(scale=7, min_width=320):
                 status = gr.HTML(_IDLE, js_on_load=None, elem_id="status")
                 tiles = gr.HTML(stats.tiles_html(), js_on_load=None, elem_id="tiles")
@@ -131,12 +133,18 @@ class Play:
         pool = self.workbench.pool
         longest = min(1024, pool.target.window - 1)
         with gr.Accordion("Settings", open=False, elem_id="settings"):
-            length = gr.Slider(1, longest, min(128, longest), step=1, label="Max new tokens")
+            length = gr.Slider(1, longest, min(128, longest), step=1, label="Max new tokens", elem_id="max-new-tokens")
             draft = gr.Slider(
                 1, 16, pool.draft_length, step=1, label="Draft length", info="Most tokens a drafter proposes in a round"
             )
             heat = gr.Slider(
-                0, 2, 0, step=0.05, label="Temperature", info="0 is greedy: always the most probable token"
+                0,
+                2,
+                0,
+                step=0.05,
+                label="Temperature",
+                info="0 is greedy: always the most probable token",
+                elem_id="temperature",
             )
             with gr.Row():
                 top_p = gr.Slider(0.05, 1, 1, step=0.01, label="Top-p", info="1 keeps all tokens", min_width=140)

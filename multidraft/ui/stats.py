@@ -98,4 +98,4 @@ def _note(
 
 def _how(baseline: Baseline | None) -> str:
     how = "Speed-up compares with the same prompt, parameters and seed decoded without drafters just before the run"
-    return f"{how} ({count(len(baseline.token_ids), 'token')})" if baseline else how
+    return f"{how} ({count(len(baseline.token_ids), 'token')}, median)" if baseline else how

@@ -17,7 +17,7 @@ TARGET_COLOUR = "#7a7f87"
 
 TEXT, TEXT_DARK = "#16191d", "#eef1f4"
 SURFACE, SURFACE_DARK = "#ffffff", "#16191d"
-TINT, TINT_DARK = 0.38, 0.52
+TINT, TINT_DARK = 0.38, 0.42
 """How much of the arm's colour a token's background takes; the texts above keep WCAG AA contrast on all of them."""
 
 SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif")

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from statistics import median
 from typing import Literal
 
 from drafters.pool import Pool
@@ -57,7 +58,8 @@ class Baseline:
     """Plain decoding of the prompt, without drafters.
 
     Attributes:
-        tokens_per_second: its rate, prefill apart.
+        tokens_per_second: one token by the median time of a token, prefill apart: a hiccup of the machine in so
+            short a measurement must not make plain decoding look slow.
         token_ids: what it emitted; a greedy run must begin with the same tokens.
         whole: whether that is the whole answer, up to the most new tokens asked for.
     """
@@ -175,7 +177,8 @@ class Job:
         if plain.status == "cancelled":
             return None
         whole = plain.status != "completed" or length == request.params.max_new_tokens
-        return Baseline(plain.tokens_per_second, tuple(plain.token_ids), whole)
+        rate = 1.0 / median(r.seconds for r in plain.rounds)
+        return Baseline(rate, tuple(plain.token_ids), whole)
 
     def _decode(self) -> None:
         if self._cancelled.is_set():  # in line or while measuring: spare the device the prompt

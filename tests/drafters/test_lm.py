@@ -120,8 +120,8 @@ def test_gamma_follows_its_definition(drafters, name, params):
 def test_a_group_judges_as_its_members_do(drafters, context, data, sampled):
     start = data.draw(st.integers(1, len(context)))
     count = len(context) - start
-    p = torch.softmax(torch.randn(count, V, generator=torch.Generator().manual_seed(count)), dim=-1) if sampled else None
-    evidence = Evidence(context, start, p, SAMPLED if sampled else GREEDY)
+    p = torch.softmax(torch.randn(count, V, generator=torch.Generator().manual_seed(count)), dim=-1)
+    evidence = Evidence(context, start, p if sampled else None, SAMPLED if sampled else GREEDY)
     for group in {id(d.group): d.group for d in drafters.values() if d.group}.values():
         found = group.gamma(evidence)
         assert found.shape == (count, len(group.members))

@@ -85,9 +85,10 @@ def with_drafter(pool, draft_of):
 def test_greedy_output_is_that_of_transformers(pool, policy):
     model = pool.target.model
     for prompt in tiny.prompts(6, seed=1):
+        expected = tiny.greedy(model, prompt, 30)
         for length in (1, 3, 6):
             out = generate(pool, prompt, policy, SamplingParams(30, draft_length=length))
-            assert out.token_ids == tiny.greedy(model, prompt, 30)
+            assert out.token_ids == expected
             assert out.status == "completed"
 
 
@@ -337,6 +338,17 @@ def test_the_pool_is_usable_after_a_broken_or_unfinished_generation(pool):
     unfinished = stream(pool, [5, 6, 7], "normal-hedge", SAMPLED)
     next(unfinished)
     assert generate(pool, prompt, "round-robin", GREEDY).token_ids == expected
+
+
+def test_two_generations_on_one_pool_are_not_mixed_up(pool):
+    """They share one cache: the first must not go on with what the second left in it."""
+    first, second = stream(pool, "abcd", "ucb", GREEDY), stream(pool, "fgh", "ucb", GREEDY)
+    next(first)
+    next(second)
+    with pytest.raises(RuntimeError, match="another generation has begun on pool 'tiny'"):
+        next(first)
+    assert first.generation.status == "error"
+    assert second.run().token_ids == tiny.greedy(pool.target.model, pool.encode("fgh"), 40)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

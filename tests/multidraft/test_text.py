@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
@@ -81,11 +81,16 @@ def test_any_text_in_rounds_of_any_size(pocket, one_byte, text, sizes):
         assert "".join(stream(tokenizer, ids, sizes)) == tokenizer.decode(ids, skip_special_tokens=True)
 
 
-@given(ids=st.lists(st.integers(0, 255), max_size=40))
+@settings(max_examples=300)
+@given(ids=st.lists(st.one_of(st.integers(0, 255), st.integers(128, 255)), max_size=40))
 def test_complete_text_among_broken_bytes_is_never_lost(one_byte, ids):
     """A model may emit bytes that are no text; followed by plain text, all comes out as in the whole decode."""
     ids = [*ids, *one_byte("end.")["input_ids"]]
     assert "".join(stream(one_byte, ids)) == one_byte.decode(ids)
+
+
+def test_a_character_that_the_output_breaks_off_is_left_out(one_byte):
+    assert stream(one_byte, one_byte("a🎉")["input_ids"][:-1]) == ["a", "", "", ""]
 
 
 def test_a_character_appears_with_its_last_token(one_byte):

@@ -332,7 +332,5 @@ def test_choosing_among_drafts_after_sampling_them_is_found_out(pool, exact_outp
             first, second = (super(Peeking, self)._draft(drafter, 1) for _ in range(2))
             return min(first, second, key=lambda draft: draft.tokens)
 
-    counts = Counter(
-        tuple(Peeking(pool, PROMPT, "fixed:near", params, seed).run().token_ids) for seed in range(RUNS)
-    )
+    counts = Counter(tuple(Peeking(pool, PROMPT, "fixed:near", params, seed).run().token_ids) for seed in range(RUNS))
     assert p_value(counts, exact_outputs(params)) < ALPHA

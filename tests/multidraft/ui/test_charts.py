@@ -26,7 +26,7 @@ def test_a_deterministic_policy_shows_the_arms_it_played(make_round) -> None:
     points = {trace.name: list(zip(trace.x, trace.y, strict=True)) for trace in figure.data}
     assert points == {"code": [], "math": [(1, 1)], "no draft": [(2, 2)]}
     assert list(figure.layout.yaxis.ticktext) == ["code", "math", "no draft"]
-    assert figure.data[1].customdata[0] == (2, 3)
+    assert figure.data[1].customdata[0] == [2, 3]
 
 
 def test_before_the_first_round_the_chart_says_what_will_come() -> None:

@@ -37,7 +37,8 @@ def test_an_error_is_an_alert_with_its_message(make_generation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "words"), [("measuring", "Measuring plain decoding"), ("decoding", "round 3"), ("waiting", "2 runs ahead")]
+    ("phase", "words"),
+    [("measuring", "Measuring plain decoding"), ("decoding", "round 3"), ("waiting", "2 runs ahead")],
 )
 def test_phases_on_the_way(make_generation, phase: str, words: str) -> None:
     assert words in stats.status_html(job(make_generation(status="running"), phase, ahead=2))

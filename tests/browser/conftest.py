@@ -1,0 +1,102 @@
+"""The app in a process of its own, and a real Chromium that visits it.
+
+``MULTIDRAFT_TEST_POOL`` names another pool than the bundled one.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.browser.find_chromium import HINT, find_chromium
+
+ROOT = Path(__file__).parent.parent.parent
+START_SECONDS = 240
+"""Loading libraries and models takes long on a busy machine."""
+
+ACTION_MS = 60_000
+
+expect.set_options(timeout=ACTION_MS)
+
+
+@pytest.fixture(scope="session")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The app's database, empty at first."""
+    return tmp_path_factory.mktemp("app") / "runs.db"
+
+
+@pytest.fixture(scope="session")
+def address(history: Path) -> Iterator[str]:
+    """Address of a freshly started app."""
+    folder = history.parent
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {
+        **os.environ,
+        "MULTIDRAFT_POOL": os.environ.get("MULTIDRAFT_TEST_POOL", "pocket"),
+        "MULTIDRAFT_DB": str(history),
+        "GRADIO_SERVER_PORT": str(port),
+        "GRADIO_TEMP_DIR": str(folder / "uploads"),
+    }
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=environment, stdout=log, stderr=log)
+        try:
+            url = f"http://127.0.0.1:{port}/"
+            _wait_for(url, process, folder / "log")
+            yield url
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until:
+        assert process.poll() is None, f"the app ended while it started:\n{log.read_text()[-3000:]}"
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.5)
+    raise AssertionError(f"the app did not start within {START_SECONDS} s:\n{log.read_text()[-3000:]}")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    path = find_chromium()
+    assert path, HINT
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium: Browser, address: str) -> Iterator[Page]:
+    """The app's page at desktop width; the test fails if a script of the page does, or if it calls elsewhere."""
+    context = chromium.new_context(viewport={"width": 1400, "height": 900})
+    context.set_default_timeout(ACTION_MS)
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: errors.append(f"request to {request.url}") if _foreign(request.url) else None)
+    page.goto(address)
+    expect(page.locator("#run")).to_be_visible()
+    yield page
+    context.close()
+    assert not errors, errors
+
+
+def _foreign(url: str) -> bool:
+    return not url.startswith(("http://127.0.0.1", "data:", "blob:"))

@@ -1,0 +1,54 @@
+"""Finds a Chromium for the browser tests: ``$CHROMIUM``, one on the PATH, or Playwright's own.
+
+Run as a script it downloads Playwright's if there is none, and fails with what to install if that fails too.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+HINT = (
+    "no Chromium for the browser tests: install one (`apt-get install chromium`, or `python -m playwright install "
+    "--with-deps chromium`), or set CHROMIUM to its path"
+)
+
+
+def find_chromium() -> str | None:
+    """Path of the browser, ``None`` if there is none.
+
+    Raises:
+        FileNotFoundError: ``$CHROMIUM`` names a file that does not exist.
+    """
+    if named := os.environ.get("CHROMIUM"):
+        if not Path(named).is_file():
+            raise FileNotFoundError(f"CHROMIUM names {named}, which does not exist; correct or unset it")
+        return named
+    return next(filter(None, map(shutil.which, NAMES)), None) or _playwrights_own()
+
+
+def _playwrights_own() -> str | None:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        path = playwright.chromium.executable_path
+    return path if Path(path).is_file() else None
+
+
+def main() -> int:
+    """Find or download one; 0 if there is one in the end."""
+    if not find_chromium():
+        subprocess.run([sys.executable, "-m", "playwright", "install", "chromium"], check=False)
+        if not find_chromium():
+            print(HINT, file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

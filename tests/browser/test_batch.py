@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+SUITE = """{"prompt": "What is 3 plus 4?", "task": "<img src=x onerror=window.broken=1>"}
+this line is no JSON
+{"question_id": 81, "category": "math", "turns": ["A box holds 12 eggs. How many are in 5 boxes?", "And in 6?"]}
+"""
+
+
+def open_batch(page: Page) -> None:
+    page.get_by_role("tab", name="Batch").click()
+    expect(page.locator("#batch-run")).to_be_visible()
+    page.locator("#length input").fill("12")
+
+
+def upload(page: Page, path: Path) -> None:
+    page.locator("#upload input[type=file]").set_input_files(path)
+
+
+def test_a_file_with_a_bad_line(page: Page, tmp_path: Path) -> None:
+    long = json.dumps({"id": "far too long", "task": "math", "prompt": "word and number 12 " * 3000})
+    path = tmp_path / "mine.jsonl"
+    path.write_text(SUITE + long + "\n", encoding="utf-8")
+    open_batch(page)
+    upload(page, path)
+    expect(page.locator("#suite-read")).to_contain_text("3 prompts")
+    expect(page.locator("#suite-read")).to_contain_text("Line 2: not valid JSON")
+    page.locator("#batch-run").click()
+    status = page.locator("#batch-status .md-done")
+    expect(status).to_contain_text("6 of 6 runs")
+    expect(status).to_contain_text("2 too long")
+    expect(status).to_contain_text("lines left out of the file: 2")
+    assert page.locator("#rows tbody tr").count() == 6
+    assert page.locator("#rows td", has_text="too long").count() >= 2
+    assert page.locator("#rows img, #summary img").count() == 0 and page.evaluate("window.broken") is None
+    expect(page.locator("#summary tbody tr").first).to_be_visible()
+    expect(page.locator("#batch-chart .js-plotly-plot")).to_be_visible()
+
+    with page.expect_download() as download:
+        page.locator("#csv").click()
+    with Path(download.value.path()).open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 6 and {row["status"] for row in rows} >= {"too long"}
+    with page.expect_download() as download:
+        page.locator("#json").click()
+    report = json.loads(Path(download.value.path()).read_text(encoding="utf-8"))
+    assert len(report["rows"]) == 6 and report["problems"][0]["line"] == 2
+
+
+def test_a_bundled_suite_can_be_stopped(page: Page) -> None:
+    open_batch(page)
+    page.locator("#limit input").fill("0")
+    page.locator("#batch-run").click()
+    expect(page.locator("#rows tbody tr").first).to_be_visible()
+    page.locator("#batch-stop").click()
+    expect(page.locator("#batch-status")).to_contain_text(re.compile(r"Cancelled: \d+ of \d+ runs"))
+    expect(page.locator("#batch-run")).to_be_enabled()
+
+
+def test_a_file_that_cannot_be_read_gets_a_message(page: Page, tmp_path: Path) -> None:
+    path = tmp_path / "picture.txt"
+    path.write_bytes(bytes(range(128, 256)))
+    open_batch(page)
+    upload(page, path)
+    expect(page.locator("#suite-read [role=alert]")).to_contain_text("not UTF-8 text")
+    page.locator("#batch-run").click()
+    expect(page.locator("#batch-status [role=alert]")).to_contain_text("not UTF-8 text")
+
+
+def test_a_file_that_is_too_large_gets_a_message(page: Page, tmp_path: Path) -> None:
+    path = tmp_path / "large.txt"
+    path.write_bytes(b"word " * (21 * 2**20 // 5))
+    open_batch(page)
+    upload(page, path)
+    expect(page.get_by_text(re.compile("20 ?MB.*|.*maximum.*size.*", re.I)).last).to_be_visible()

@@ -1,0 +1,61 @@
+"""Widths, light and dark, and what a screen reader or keyboard needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.test_play import DONE, run_example
+
+TABS = ("Play", "Batch", "Dashboard", "Pool")
+
+
+@pytest.fixture(params=["light", "dark"])
+def phone(request: pytest.FixtureRequest, chromium: Browser, address: str) -> Iterator[Page]:
+    """The page on a phone of 390 pixels."""
+    context = chromium.new_context(viewport={"width": 390, "height": 844}, color_scheme=request.param)
+    context.set_default_timeout(60_000)
+    page = context.new_page()
+    page.goto(address)
+    expect(page.locator("#run")).to_be_visible()
+    yield page
+    context.close()
+
+
+def test_a_phone_never_scrolls_sideways(phone: Page) -> None:
+    run_example(phone, tokens=24)
+    expect(phone.locator(DONE)).to_be_visible()
+    for tab in TABS:
+        phone.get_by_role("tab", name=tab).click()
+        phone.wait_for_timeout(700)  # charts settle
+        assert phone.evaluate("document.documentElement.scrollWidth") <= 390, tab
+
+
+def test_dark_mode_is_dark_with_light_text(phone: Page) -> None:
+    dark = phone.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+    body = brightness(phone.evaluate("getComputedStyle(document.querySelector('.gradio-container')).backgroundColor"))
+    text = brightness(phone.evaluate("getComputedStyle(document.querySelector('#status p')).color"))
+    assert (body < 60 and text > 200) if dark else (body > 230 and text < 60)
+
+
+def brightness(colour: str) -> float:
+    return sum(map(float, re.findall(r"[\d.]+", colour)[:3])) / 3
+
+
+def test_nothing_moves_while_tokens_stream_in(page: Page) -> None:
+    before = page.evaluate("document.querySelector('#chart').getBoundingClientRect().top")
+    run_example(page, tokens=48)
+    expect(page.locator("#output .md-token").first).to_be_attached()
+    page.evaluate("window.scrollTo(0, 0)")
+    during = page.evaluate("document.querySelector('#chart').getBoundingClientRect().top")
+    expect(page.locator(DONE)).to_be_visible()
+    after = page.evaluate("document.querySelector('#chart').getBoundingClientRect().top")
+    assert max(before, during, after) - min(before, during, after) <= 1
+
+
+def test_the_output_can_be_reached_by_keyboard(page: Page) -> None:
+    assert page.locator("#output .md-output").get_attribute("tabindex") == "0"
+    assert page.locator("#output .md-output").get_attribute("aria-label")

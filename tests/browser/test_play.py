@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from storage import queries
+from tests.browser.conftest import ACTION_MS
+
+DONE = "#status .md-done"
+
+
+def run_example(page: Page, tokens: int = 32) -> None:
+    """Take an example and run it."""
+    take_example(page, tokens)
+    page.locator("#run").click()
+
+
+def take_example(page: Page, tokens: int) -> None:
+    set_length(page, tokens)
+    page.locator("#example-task").get_by_text("json", exact=True).click()
+    page.locator("#example-0").click()
+    expect(page.locator("#prompt textarea")).not_to_have_value("")
+
+
+def set_length(page: Page, tokens: int) -> None:
+    set_number(page, "#max-new-tokens", tokens)
+
+
+def set_number(page: Page, control: str, value: float) -> None:
+    """Type a number into one of the settings, opening them if need be."""
+    field = page.locator(f"{control} input[type=number]")
+    if not field.is_visible():
+        page.locator("#settings > button").click()
+    field.fill(str(value))
+    field.blur()
+
+
+def set_spec(page: Page, spec: str) -> None:
+    if not page.locator("#spec").is_visible():
+        page.locator("#settings > button").click()
+    field = page.locator("#spec").locator("input, textarea").first
+    field.fill(spec)
+    field.blur()
+
+
+def take_long(page: Page) -> None:
+    """Prepare a run of many seconds: hot sampling hardly ever draws the stop token."""
+    set_spec(page, "autoregressive")
+    set_length(page, 900)
+    set_number(page, "#temperature", 2)
+    page.locator("#prompt textarea").fill("Count on and on.")
+
+
+def run_long(page: Page) -> None:
+    """Start that run and wait until it streams."""
+    take_long(page)
+    page.locator("#run").click()
+    expect(page.locator("#output .md-token").nth(2)).to_be_attached()
+
+
+def choose_policy(page: Page, title: str) -> None:
+    page.locator("#policy input").click()
+    page.get_by_role("option", name=title, exact=True).click()
+
+
+def test_tokens_are_coloured_by_drafter_and_the_targets_own_are_marked(page: Page) -> None:
+    run_example(page)
+    expect(page.locator(DONE)).to_contain_text("tokens in")
+    output = page.locator("#output")
+    drafted = output.locator(".md-token[class*=md-arm]")
+    own = output.locator(".md-token.md-own")
+    assert drafted.count() > 0 and own.count() > 0
+    expect(drafted.first).not_to_have_css("background-color", "rgba(0, 0, 0, 0)")
+    expect(own.first).to_have_css("border-bottom-style", "dotted")
+    expect(own.first).to_have_css("font-weight", "700")
+    tooltip = output.locator(".md-round").first.get_attribute("title")
+    assert tooltip and re.match(r"Round 1: \w+, accepted \d of \d", tooltip)
+
+
+def test_figures_legend_chart_and_details(page: Page) -> None:
+    run_example(page)
+    expect(page.locator(DONE)).to_be_visible()
+    figures = page.locator("#tiles .md-tile dd:not(.md-unit)").all_inner_texts()
+    assert len(figures) == 4 and all(re.match(r"\d", figure) for figure in figures), figures
+    note = page.locator("#tiles .md-note")
+    expect(note).to_contain_text("Plain decoding:")
+    expect(note).to_contain_text("all the same")
+    expect(note).to_contain_text("in hindsight")
+    shares = page.locator("#legend li b").all_inner_texts()
+    assert abs(sum(int(share.split()[0]) for share in shares) - 100) <= len(shares)
+    expect(page.locator("#chart .js-plotly-plot .scatterlayer .trace").first).to_be_attached()
+    expect(page.locator("#chart .gtitle")).to_contain_text("Chance of each drafter")
+    page.get_by_text("Every round in detail").click()
+    expect(page.locator("#rounds td").first).to_be_visible()
+    assert page.locator("#rounds tbody tr").count() == page.locator("#output .md-round").count()
+
+
+def test_stop_in_mid_stream(page: Page) -> None:
+    run_long(page)
+    expect(page.locator("#run")).to_be_disabled()
+    page.locator("#stop").click()
+    expect(page.locator("#status .md-done")).to_contain_text("Cancelled", timeout=5_000)
+    expect(page.locator("#run")).to_be_enabled()
+    assert 3 <= page.locator("#output .md-round").count() < 900
+
+
+def test_an_empty_prompt_gets_a_message(page: Page) -> None:
+    page.locator("#run").click()
+    expect(page.get_by_role("alert").first).to_contain_text("prompt is empty")
+    expect(page.locator("#run")).to_be_enabled()
+
+
+def test_a_prompt_beyond_the_window_gets_a_message(page: Page) -> None:
+    page.locator("#prompt textarea").fill("word and number 12 " * 3000)
+    page.locator("#run").click()
+    expect(page.get_by_role("alert").first).to_contain_text("context window")
+
+
+def test_a_bad_spec_gets_the_valid_names(page: Page) -> None:
+    set_spec(page, "<img src=x onerror=window.broken=1>")
+    alert = page.locator("#explanation [role=alert]")
+    expect(alert).to_contain_text("choose one of")
+    expect(alert).to_contain_text("normal-hedge")
+    page.locator("#prompt textarea").fill("Add 2 and 3.")
+    page.locator("#run").click()
+    expect(page.locator("#status [role=alert]")).to_contain_text("unknown policy")
+    assert page.locator("#status img, #explanation img").count() == 0
+    assert page.evaluate("window.broken") is None
+
+
+def test_choosing_a_policy_explains_it(page: Page) -> None:
+    before = page.locator("#explanation").inner_text()
+    choose_policy(page, "UCB")
+    expect(page.locator("#explanation")).to_contain_text("MetaSD Alg. 2")
+    assert page.locator("#explanation").inner_text() != before
+
+
+def test_a_deterministic_policy_shows_the_arms_it_played(page: Page) -> None:
+    choose_policy(page, "UCB")
+    run_example(page, tokens=16)
+    expect(page.locator(DONE)).to_be_visible()
+    expect(page.locator("#chart .gtitle")).to_contain_text("Drafter played")
+
+
+def test_markup_in_a_prompt_does_nothing(page: Page) -> None:
+    set_length(page, 24)
+    page.locator("#prompt textarea").fill(
+        '<img src=x onerror="window.broken=1"> <script>window.broken=2</script> שלום 👩‍🔬'
+    )
+    page.locator("#run").click()
+    expect(page.locator(DONE)).to_be_visible()
+    assert page.locator("#output img, #output script").count() == 0
+    assert page.evaluate("window.broken") is None
+
+
+@pytest.fixture
+def other(chromium: Browser, address: str) -> Iterator[Page]:
+    """A second visitor."""
+    with chromium.new_context() as context:
+        context.set_default_timeout(ACTION_MS)
+        page = context.new_page()
+        page.goto(address)
+        expect(page.locator("#run")).to_be_visible()
+        yield page
+
+
+def test_a_second_visitor_waits_and_sees_it(page: Page, other: Page) -> None:
+    take_example(other, tokens=8)
+    run_long(page)
+    other.locator("#run").click()
+    expect(other.locator("#status")).to_contain_text("Waiting for the device: 1 run ahead of yours")
+    page.locator("#stop").click()
+    expect(other.locator(DONE)).to_be_visible()
+
+
+def test_leaving_the_page_frees_the_device(page: Page, other: Page, history: Path) -> None:
+    known = queries.count(history)
+    take_example(page, tokens=8)
+    run_long(other)
+    page.locator("#run").click()
+    expect(page.locator("#status")).to_contain_text("Waiting")
+    other.close()
+    expect(page.locator(DONE)).to_be_visible()
+    deadline = time.monotonic() + 30
+    while queries.count(history) < known + 2 and time.monotonic() < deadline:
+        page.wait_for_timeout(100)
+    assert queries.runs(history, limit=2).status.to_list()[1] == "cancelled"

@@ -1,0 +1,147 @@
+"""The report: totals that can be checked by hand, and a table."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from multidraft.bench.report import make_report, render_table
+from multidraft.bench.runner import BenchRun, run_suite
+from multidraft.bench.suites import SuiteItem
+from multidraft.records import Generation, Round
+from multidraft.regret import Regret
+from multidraft.sampling import SamplingParams
+from tests import tiny
+
+POOL = SimpleNamespace(name="tiny", card_hash="0123", dtype="float32")
+ITEMS = [SuiteItem("1", "a", "math"), SuiteItem("2", "b", "sql")]
+ROUND = Round(
+    index=0, arm=0, drafter="near", drafted=(1, 2, 3, 4), accepted=2, tokens=(1, 2, 9), own=9, text="abc",
+    pieces=("a", "b", "c"), draft_length=4, reward=None, block_divergence=None, probabilities=None,
+    draft_seconds=0.06, verify_seconds=0.2, policy_seconds=0.01, evaluate_seconds=0.03,
+)  # fmt: skip
+PLAIN = replace(
+    ROUND, arm=None, drafter=None, drafted=(), accepted=0, tokens=(9,), text="c", pieces=("c",), draft_length=0,
+    draft_seconds=0.0, policy_seconds=0.0, evaluate_seconds=0.0,
+)  # fmt: skip
+
+
+def generation(policy, rounds, status="completed", prefill=0.5):
+    tokens = [token for r in rounds for token in r.tokens]
+    return Generation("p", policy, ("near",), 1, tokens, "", list(rounds), status, prefill)
+
+
+def runs():
+    """Two prompts: 6 tokens each in 1.2 s plainly, in 0.6 s (two rounds of 3 tokens) with a drafter."""
+    found = []
+    for item, lossless, regret in zip(ITEMS, (True, False), (Regret(2, 0, 1, 1.0), None), strict=True):
+        baseline = generation("autoregressive", [PLAIN] * 6)
+        found.append(BenchRun(item, "autoregressive", 0, baseline, baseline, True))
+        found.append(BenchRun(item, "ucb", 0, generation("ucb", [ROUND] * 2), baseline, lossless, regret))
+    failed = SuiteItem("3", "c", "sql")
+    for policy in ("autoregressive", "ucb"):
+        broken = Generation("c", policy, (), 0, status="error", error="too long")
+        found.append(BenchRun(failed, policy, 0, broken))
+    return found
+
+
+@pytest.fixture
+def report():
+    return make_report(POOL, "suite", runs(), "a machine", "1.2.3")
+
+
+def test_its_head(report):
+    head = {key: report[key] for key in ("pool", "card_hash", "hardware", "dtype", "version", "suite")}
+    assert head == {
+        "pool": "tiny",
+        "card_hash": "0123",
+        "hardware": "a machine",
+        "dtype": "float32",
+        "version": "1.2.3",
+        "suite": "suite",
+    }
+    assert report["failures"] == [{"id": "3", "error": "too long"}]
+    assert list(report["policies"]) == ["autoregressive", "ucb"]
+
+
+def test_its_totals(report):
+    ucb = report["policies"]["ucb"]
+    assert ucb["tokens"] == 12 and ucb["prompts"] == 2
+    assert ucb["tokens_per_second"] == pytest.approx(12 / 1.2)
+    assert ucb["speedup"] == pytest.approx(2.0)
+    assert ucb["mean_accepted_tokens"] == 3.0
+    assert ucb["acceptance_rate"] == 0.5
+    assert ucb["regret_rounds"] == 2.0 and ucb["best_arm_ratio"] == 1.0
+    assert ucb["prefill_seconds"] == 1.0
+    assert ucb["seconds"] == pytest.approx(1.2)
+    parts = [ucb[f"{phase}_seconds"] for phase in ("draft", "verify", "policy", "evaluate")]
+    assert parts == pytest.approx([0.24, 0.8, 0.04, 0.12])
+    assert ucb["statuses"] == {"completed": 2, "error": 1}
+    assert ucb["lossless"] is False
+
+
+def test_the_baseline_against_itself(report):
+    plain = report["policies"]["autoregressive"]
+    assert plain["speedup"] == pytest.approx(1.0)
+    assert plain["mean_accepted_tokens"] == 1.0
+    assert plain["acceptance_rate"] == 0.0
+    assert plain["regret_rounds"] is None and plain["best_arm_ratio"] is None
+    assert plain["lossless"] is True
+
+
+def test_by_task(report):
+    tasks = report["policies"]["ucb"]["by_task"]
+    assert list(tasks) == ["math", "sql"]
+    assert tasks["math"]["lossless"] is True and tasks["sql"]["lossless"] is False
+    assert tasks["sql"]["statuses"] == {"completed": 1, "error": 1}
+    assert tasks["sql"]["regret_rounds"] is None
+    assert set(tasks["math"]) == set(report["policies"]["ucb"]) - {"by_task"}
+
+
+def test_two_prompts_of_one_id_are_two_prompts():
+    twins = [SuiteItem("1", "a", "t"), SuiteItem("1", "b", "t")]
+    baseline = generation("autoregressive", [PLAIN])
+    runs = [BenchRun(item, "autoregressive", 0, baseline, baseline, True) for item in twins]
+    found = make_report(POOL, "s", runs, "m", "v")
+    assert found["policies"]["autoregressive"]["prompts"] == 2
+
+
+def test_nothing_but_failures():
+    report = make_report(POOL, "s", runs()[-2:], "m", "v")
+    ucb = report["policies"]["ucb"]
+    assert (ucb["tokens"], ucb["tokens_per_second"], ucb["speedup"], ucb["prompts"]) == (0, 0.0, 0.0, 0)
+    assert "ucb" in render_table(report)
+
+
+def test_it_is_json(report):
+    assert json.loads(json.dumps(report)) == report
+
+
+def test_the_table(report):
+    lines = render_table(report).splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert cells[0] == ["policy", "math", "sql", "overall", "MAT", "tokens/s", "regret", "best arm", "lossless"]
+    assert set(cells[1]) == {"---"}
+    assert cells[2] == ["autoregressive", "1.00x", "1.00x", "1.00x", "1.00", "5", "–", "–", "yes"]
+    assert cells[3] == ["ucb", "2.00x", "2.00x", "2.00x", "3.00", "10", "2.0", "100%", "NO"]
+
+
+def test_a_task_with_a_bar_in_its_name_keeps_the_table_s_columns():
+    baseline = generation("autoregressive", [PLAIN])
+    run = BenchRun(SuiteItem("1", "a", "a|b"), "autoregressive", 0, baseline, baseline, True)
+    table = render_table(make_report(POOL, "s", [run], "m", "v"))
+    assert r"a\|b" in table.splitlines()[0]
+
+
+def test_a_report_of_a_real_run(pool):
+    items = [SuiteItem(str(i), text, "letters") for i, text in enumerate(tiny.texts(3, 60, 3))]
+    runs = list(run_suite(pool, items, ["ucb", "fixed:near"], SamplingParams(12), repeat=2))
+    report = make_report(pool, "letters", runs, "a machine", "v")
+    assert report["failures"] == []
+    for spec, summary in report["policies"].items():
+        assert summary["prompts"] == 3 and summary["tokens"] == 3 * 2 * 12, spec
+        assert summary["lossless"] is True
+        assert summary["tokens_per_second"] > 0 and summary["speedup"] > 0
+    assert report["policies"]["autoregressive"]["speedup"] == pytest.approx(1.0)
+    assert len(render_table(report).splitlines()) == 5

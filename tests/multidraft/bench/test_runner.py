@@ -1,0 +1,128 @@
+"""The runner: interleaved, honest about losses and failures."""
+
+from collections import Counter
+
+import pytest
+
+from multidraft.bench import runner
+from multidraft.bench.runner import run_suite
+from multidraft.bench.suites import SuiteItem
+from multidraft.errors import PolicyError
+from multidraft.regret import acceptance_table, regret_of
+from multidraft.sampling import SamplingParams
+from tests import tiny
+
+GREEDY = SamplingParams(12, draft_length=4)
+ITEMS = [SuiteItem(str(i), text, "even" if i % 2 == 0 else "odd") for i, text in enumerate(tiny.texts(4, 50, 3))]
+TOO_LONG = SuiteItem("long", "a" * 200, "odd")
+POLICIES = ["ucb", "autoregressive", "fixed:near", "ucb"]
+SPECS = ["autoregressive", "ucb", "fixed:near"]
+
+
+def run(pool, items=ITEMS, policies=POLICIES, params=GREEDY, **kw):
+    return list(run_suite(pool, items, policies, params, **kw))
+
+
+@pytest.fixture
+def generated(monkeypatch):
+    """The (prompt, policy) pairs in the order in which they were generated, warm-up apart."""
+    order = []
+    generate = runner.generate
+
+    def recording(pool, prompt, policy, *rest):
+        order.append((prompt, policy))
+        return generate(pool, prompt, policy, *rest)
+
+    monkeypatch.setattr(runner, "generate", recording)
+    return order
+
+
+def test_every_prompt_meets_every_policy_once(pool):
+    runs = run(pool)
+    assert Counter((r.item.id, r.policy) for r in runs) == Counter((i.id, s) for i in ITEMS for s in SPECS)
+
+
+def test_policies_are_interleaved_prompt_by_prompt_in_turns(pool, generated):
+    run(pool)
+    by_prompt = [generated[start : start + 3] for start in range(0, len(generated), 3)]
+    assert [{prompt for prompt, _ in group} for group in by_prompt] == [{item.prompt} for item in ITEMS]
+    assert all({policy for _, policy in group} == set(SPECS) for group in by_prompt)
+    assert [group[0][1] for group in by_prompt] == ["autoregressive", "ucb", "fixed:near", "autoregressive"]
+
+
+def test_the_baseline_is_that_of_the_same_prompt(pool):
+    for r in run(pool):
+        assert r.baseline.policy == "autoregressive"
+        assert r.baseline.prompt == r.item.prompt
+        assert (r.generation is r.baseline) == (r.policy == "autoregressive")
+
+
+def test_repeats(pool):
+    runs = run(pool, ITEMS[:2], repeat=3)
+    counts = Counter((r.item.id, r.repeat) for r in runs)
+    assert counts == {(item.id, repeat): len(SPECS) for item in ITEMS[:2] for repeat in range(3)}
+
+
+def test_greedy_runs_are_checked_for_losses_and_their_regret_is_exact(pool):
+    for r in run(pool):
+        assert r.lossless is True
+        if r.policy == "autoregressive":
+            assert r.regret is None
+        else:
+            table = acceptance_table(pool, pool.encode(r.item.prompt), r.baseline.token_ids, 4)
+            assert r.regret == regret_of(r.generation, table)
+
+
+def test_a_loss_is_reported(pool, monkeypatch):
+    generate = runner.generate
+
+    def lossy(pool, prompt, policy, *rest):
+        out = generate(pool, prompt, policy, *rest)
+        if policy == "ucb" and prompt == ITEMS[1].prompt:
+            out.token_ids[-1] ^= 1
+        return out
+
+    monkeypatch.setattr(runner, "generate", lossy)
+    lossless = {(r.item.id, r.policy): (r.lossless, r.regret is None) for r in run(pool)}
+    assert lossless.pop(("1", "ucb")) == (False, True)
+    assert {found for found, _ in lossless.values()} == {True}
+
+
+def test_sampled_runs_have_no_loss_and_no_regret_to_report(pool):
+    for r in run(pool, params=SamplingParams(12, temperature=1.0), seed=3):
+        assert r.lossless is None and r.regret is None
+        assert len(r.generation.token_ids) == 12
+
+
+def test_a_prompt_that_does_not_fit_is_counted_with_its_message(pool):
+    runs = run(pool, [TOO_LONG, *ITEMS[:1]])
+    failed = [r for r in runs if r.item is TOO_LONG]
+    assert {r.policy for r in failed} == set(SPECS)
+    for r in failed:
+        assert r.generation.status == "error"
+        assert "200 tokens" in r.generation.error
+        assert r.lossless is None and r.regret is None and r.baseline is None
+    assert all(r.generation.status == "completed" for r in runs if r.item is not TOO_LONG)
+
+
+def test_a_suite_in_which_nothing_fits(pool):
+    assert {r.generation.status for r in run(pool, [TOO_LONG])} == {"error"}
+
+
+def test_a_bad_policy_is_refused_before_anything_runs(pool, generated):
+    with pytest.raises(PolicyError, match="unknown policy"):
+        run(pool, policies=["ucb", "no-such"])
+    assert generated == []
+
+
+def test_runs_come_as_they_happen(pool, generated):
+    runs = run_suite(pool, ITEMS, POLICIES, GREEDY)
+    assert generated == []
+    next(runs)
+    assert len(generated) == 3
+
+
+def test_the_baseline_alone(pool):
+    runs = run(pool, policies=[])
+    assert [r.policy for r in runs] == ["autoregressive"] * 4
+    assert all(r.lossless for r in runs)

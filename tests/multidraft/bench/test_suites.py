@@ -1,0 +1,215 @@
+"""Files of prompts: every form, and files as people have them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from multidraft.bench import suites
+from multidraft.bench.suites import LineProblem, SuiteItem, load_suite, suite_names
+from multidraft.errors import SuiteError
+
+SPEC_BENCH = Path(__file__).parents[4] / "shared" / "data" / "spec_bench.jsonl"
+
+
+def write(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def load(tmp_path, name, content):
+    return load_suite(write(tmp_path, name, content))
+
+
+# The forms.
+
+
+def test_spec_bench_lines(tmp_path):
+    lines = [
+        {"question_id": 81, "category": "writing", "turns": ["First.", "Second."], "reference": ["x"]},
+        {"question_id": "q2", "category": "math", "turns": ["Only."]},
+    ]
+    suite = load(tmp_path, "mine.jsonl", "\n".join(map(json.dumps, lines)))
+    assert suite.name == "mine"
+    assert suite.items == [SuiteItem("81", "First.", "writing"), SuiteItem("q2", "Only.", "math")]
+    assert suite.problems == []
+
+
+def test_prompt_lines(tmp_path):
+    lines = ['{"prompt": "One", "task": "t"}', "", '{"prompt": "Two", "id": 7}', '{"prompt": "Three"}']
+    suite = load(tmp_path, "a.jsonl", "\n".join(lines))
+    assert suite.items == [SuiteItem("1", "One", "t"), SuiteItem("7", "Two"), SuiteItem("4", "Three")]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".JSONL", ".ndjson"])
+def test_json_suffixes(tmp_path, suffix):
+    assert load(tmp_path, "a" + suffix, '{"prompt": "One"}').items == [SuiteItem("1", "One")]
+
+
+def test_csv_with_quotes_commas_and_line_breaks(tmp_path):
+    content = 'id,task,prompt\r\n1,sql,"List ""all"", please"\r\n2,,"two\r\nlines"\r\n\r\n3,math,1+1\r\n'
+    assert load(tmp_path, "a.csv", content).items == [
+        SuiteItem("1", 'List "all", please', "sql"),
+        SuiteItem("2", "two\r\nlines"),
+        SuiteItem("3", "1+1", "math"),
+    ]
+
+
+def test_csv_with_turns(tmp_path):
+    content = 'question_id,category,turns\n5,qa,"[""First"", ""Second""]"\n6,qa,Plain\n7,qa,"[broken"\n'
+    suite = load(tmp_path, "a.csv", content)
+    assert suite.items == [SuiteItem("5", "First", "qa"), SuiteItem("6", "Plain", "qa")]
+    assert suite.problems == [LineProblem(4, "'turns' is not a valid JSON list")]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "prompts"])
+def test_plain_lines(tmp_path, name):
+    suite = load(tmp_path, name, "First\r\n\r\n  Second  \nThird")
+    assert suite.items == [SuiteItem("1", "First"), SuiteItem("3", "Second"), SuiteItem("4", "Third")]
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path):
+    bom = b"\xef\xbb\xbf"
+    assert load(tmp_path, "a.txt", bom + b"First").items[0].prompt == "First"
+    assert load(tmp_path, "a.jsonl", bom + b'{"prompt": "First"}').items[0].prompt == "First"
+    assert load(tmp_path, "a.csv", bom + b"prompt\nFirst").items[0].prompt == "First"
+
+
+def test_windows_line_ends_in_json_lines(tmp_path):
+    suite = load(tmp_path, "a.jsonl", '{"prompt": "a\\r\\nb"}\r\n{"prompt": "c"}\r\n')
+    assert [item.prompt for item in suite.items] == ["a\r\nb", "c"]
+
+
+def test_unicode_line_separators_do_not_split_prompts(tmp_path):
+    text = "one\u2028still\u0085one\x0cstill"
+    assert load(tmp_path, "a.txt", text).items[0].prompt == text
+    assert load(tmp_path, "a.jsonl", json.dumps({"prompt": text}, ensure_ascii=False)).items[0].prompt == text
+
+
+# Bad lines are reported with their number, the others kept.
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "not valid JSON"),
+        ("nonsense", "not valid JSON"),
+        ('["a"]', "expected a JSON object"),
+        ("42", "expected a JSON object"),
+        ("null", "expected a JSON object"),
+        ("{}", "needs 'prompt'"),
+        ('{"prompt": 5}', "needs 'prompt'"),
+        ('{"prompt": null}', "needs 'prompt'"),
+        ('{"turns": []}', "needs 'prompt'"),
+        ('{"turns": [5]}', "needs 'prompt'"),
+        ('{"turns": {"a": 1}}', "needs 'prompt'"),
+        ('{"prompt": "  "}', "the prompt is empty"),
+        ('{"turns": [""]}', "the prompt is empty"),
+        ("[" * 100_000, "not valid JSON"),
+        ('{"prompt": "x", "id": ' + "9" * 5000 + "}", "not valid JSON (a number with too many digits)"),
+        ('{"prompt": "x \\ud83d y"}', "half of a character"),
+    ],
+    ids=lambda value: value[:24],
+)
+def test_a_bad_json_line_is_reported(tmp_path, line, message):
+    suite = load(tmp_path, "a.jsonl", f'{{"prompt": "good"}}\n\n{line}\n{{"prompt": "good too"}}\n')
+    assert [item.prompt for item in suite.items] == ["good", "good too"]
+    (problem,) = suite.problems
+    assert problem.line == 3
+    assert message in problem.message
+    assert str(problem).startswith("line 3: ")
+
+
+def test_a_bad_csv_row_is_reported(tmp_path):
+    suite = load(tmp_path, "a.csv", 'prompt,task\ngood,t\n,t\n"x"y,t\nalso good,t\n')
+    assert [item.prompt for item in suite.items] == ["good", "also good"]
+    assert [problem.line for problem in suite.problems] == [3, 4]
+    assert suite.problems[0].message == "the prompt is empty"
+    assert "not valid CSV" in suite.problems[1].message
+
+
+def test_an_unclosed_quote_in_csv_ends_the_file_not_the_program(tmp_path):
+    suite = load(tmp_path, "a.csv", 'prompt\ngood\n"never closed\nand on\n')
+    assert [item.prompt for item in suite.items] == ["good"]
+    assert len(suite.problems) == 1 and "CSV" in suite.problems[0].message
+
+
+def test_csv_rows_of_unlike_length(tmp_path):
+    suite = load(tmp_path, "a.csv", "prompt,task\nonly prompt\nmore,t,than,asked\n")
+    assert suite.items == [SuiteItem("2", "only prompt"), SuiteItem("3", "more", "t")]
+
+
+# Files that hold nothing usable.
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv"])
+@pytest.mark.parametrize("content", [b"", b"\n\n  \n", b"\xef\xbb\xbf"])
+def test_an_empty_file(tmp_path, name, content):
+    with pytest.raises(SuiteError, match=f"{name} holds no prompt"):
+        load(tmp_path, name, content)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", "{}\n[]\n", "holds no prompt; line 1: needs 'prompt'"),
+        ("a.csv", "question,answer\n1,2\n", "line 1: the header needs a column 'prompt'.*question, answer"),
+        ("a.csv", '"que"stion,prompt\n1,2\n', "line 1: the header is not valid CSV"),
+    ],
+)
+def test_a_file_without_a_prompt_says_why(tmp_path, name, content, message):
+    with pytest.raises(SuiteError, match=message):
+        load(tmp_path, name, content)
+
+
+@pytest.mark.parametrize("content", ["naïve".encode("latin-1"), "text".encode("utf-16"), bytes(range(256))])
+def test_a_file_that_is_no_utf_8(tmp_path, content):
+    with pytest.raises(SuiteError, match=r"a\.txt is not UTF-8 text \(byte \d+\); save it as UTF-8"):
+        load(tmp_path, "a.txt", content)
+
+
+def test_a_huge_file_is_refused_unread(tmp_path, monkeypatch):
+    path = tmp_path / "huge.jsonl"
+    with path.open("wb") as file:
+        file.truncate(suites.MAX_BYTES + 1)  # sparse: takes no space
+    monkeypatch.setattr(Path, "read_bytes", lambda self: pytest.fail("read"))
+    with pytest.raises(SuiteError, match=r"huge\.jsonl has 20 MB; a suite may have 20 MB"):
+        load_suite(path)
+
+
+def test_too_many_prompts_are_cut_and_it_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(suites, "MAX_ITEMS", 3)
+    suite = load(tmp_path, "a.txt", "\n".join("abcdef"))
+    assert [item.prompt for item in suite.items] == ["a", "b", "c"]
+    assert [problem.message for problem in suite.problems] == ["only the first 3 prompts are used"]
+
+
+@pytest.mark.parametrize("name", ["no-such", "no/such.jsonl", "", "x" * 5000, "nul\0name", "../suites"])
+def test_an_unknown_suite(name):
+    with pytest.raises(SuiteError, match=r"no suite or file .*bundled suites: "):
+        load_suite(name)
+
+
+def test_a_folder_is_no_suite(tmp_path):
+    with pytest.raises(SuiteError, match="no suite or file"):
+        load_suite(tmp_path)
+
+
+@pytest.mark.parametrize("name", suite_names())
+def test_bundled_suites_are_sound(name):
+    suite = load_suite(name)
+    assert suite.name == name and suite.problems == []
+    assert len({item.id for item in suite.items}) == len(suite.items)
+    assert all(item.task for item in suite.items)
+
+
+def test_the_published_spec_bench_file():
+    if not SPEC_BENCH.exists():
+        pytest.skip(f"{SPEC_BENCH.name} is not beside the repository")
+    suite = load_suite(SPEC_BENCH)
+    lines = [json.loads(line) for line in SPEC_BENCH.read_text(encoding="utf-8").splitlines()]
+    assert suite.problems == []
+    assert [item.prompt for item in suite.items] == [line["turns"][0] for line in lines]
+    assert len(suite.items) == 480
+    assert {"translation", "summarization", "qa", "math_reasoning", "rag"} <= {item.task for item in suite.items}

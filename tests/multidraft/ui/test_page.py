@@ -1,0 +1,111 @@
+"""The page as a whole, and its endpoints for programs."""
+
+from __future__ import annotations
+
+import inspect
+
+import gradio as gr
+import pytest
+
+from drafters.pool import Pool
+from multidraft.sampling import SamplingParams
+from multidraft.ui import build
+from multidraft.ui.about import pool_html
+from multidraft.ui.api import Api
+from multidraft.ui.play import Play
+from multidraft.ui.worker import Request, Workbench
+from storage import queries
+from storage.store import Store
+
+
+def test_only_the_stable_endpoints_are_public(pool: Pool, store: Store) -> None:
+    page = build(pool, store)
+    assert set(page.get_api_info()["named_endpoints"]) == {"/generate", "/batch"}
+    assert page.analytics_enabled is False
+
+
+def test_generate_returns_text_and_figures(workbench: Workbench) -> None:
+    report = Api(workbench).generate("abc abd", "ucb", max_new_tokens=8, draft_length=4)
+    assert report["status"] == "completed" and report["tokens"] == 8
+    assert report["speedup"] == pytest.approx(report["tokens_per_second"] / report["baseline_tokens_per_second"])
+    assert sum(report["drafter_shares"].values()) == pytest.approx(1.0)
+    assert report["best_drafter"] in [drafter.name for drafter in workbench.pool.drafters]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "policy", "words"),
+    [("", "ucb", "empty"), ("abc", "nonsense", "choose one of"), ("a" * 99, "ucb", "window")],
+)
+def test_generate_refuses_with_a_clear_message(workbench: Workbench, prompt: str, policy: str, words: str) -> None:
+    with pytest.raises(gr.Error, match=words):
+        Api(workbench).generate(prompt, policy)
+
+
+def test_batch_returns_rows_and_summary(workbench: Workbench) -> None:
+    report = Api(workbench).batch(["abc", "a" * 99], ["ucb", "random"], max_new_tokens=6, draft_length=4)
+    assert [row["status"] for row in report["rows"]] == ["completed"] * 2 + ["too long"] * 2
+    assert [line["too_long"] for line in report["summary"]] == [1, 1]
+    with pytest.raises(gr.Error, match="1 to 1,000"):
+        Api(workbench).batch([], ["ucb"])
+
+
+def test_endpoints_are_documented_for_their_callers() -> None:
+    for endpoint in (Api.generate, Api.batch):
+        for name in list(inspect.signature(endpoint).parameters)[1:]:
+            assert f"{name}:" in (endpoint.__doc__ or "")
+
+
+def test_pool_page_names_all_that_is_loaded(pool: Pool) -> None:
+    html = pool_html(pool, "A <fast> chip", "1.0")
+    for drafter in pool.drafters:
+        assert drafter.name in html
+    assert "A &lt;fast&gt; chip" in html and pool.card_hash[:8] in html and "float32" in html
+
+
+class Visitor:
+    """Stands for ``gr.Request``."""
+
+    session_hash = "someone"
+
+
+def play(
+    workbench: Workbench, prompt: str, policy: str = "ucb", spec: str = "", tokens: float | None = 8
+) -> list[tuple]:
+    return list(Play(workbench).run(prompt, policy, spec, tokens, 0, 1, 0, 4, 0, Visitor()))  # type: ignore[arg-type]
+
+
+def test_play_streams_to_the_end(workbench: Workbench) -> None:
+    first, *_, last = play(workbench, "abc abd")
+    assert first[6].interactive is False and first[7].interactive is True  # Run rests, Stop is live
+    assert last[6].interactive is True and last[7].interactive is False
+    assert "8 tokens" in last[0] and "md-token" in last[2] and last[2].startswith(first[2])
+    assert "Every round in detail" in last[5]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "spec", "tokens", "words"),
+    [
+        ("", "", 8, "prompt is empty"),
+        ("abc", "<b>x</b>", 8, "choose one of"),
+        ("a" * 99, "", 8, "context window"),
+        ("abc", "", None, "Max new tokens"),
+    ],
+)
+def test_play_says_what_is_wrong_in_the_page(
+    workbench: Workbench, prompt: str, spec: str, tokens: float | None, words: str
+) -> None:
+    ((status, *_, run, stop),) = play(workbench, prompt, spec=spec, tokens=tokens)
+    assert words in status and 'role="alert"' in status and "<b>" not in status
+    assert run.interactive is True and stop.interactive is False
+
+
+def test_leaving_the_page_ends_the_run(workbench: Workbench, gate, store: Store) -> None:
+    parts = Play(workbench).run("abc abd", "ucb", "", 8, 0, 1, 0, 4, 0, Visitor())  # type: ignore[arg-type]
+    next(parts)
+    assert gate.reached.wait(30)
+    parts.close()  # what Gradio does when the connection is gone
+    gate.open()
+    params = SamplingParams(max_new_tokens=4, draft_length=4)
+    follower = workbench.submit(Request("abc", "ucb", params))
+    assert follower.wait(60)
+    assert store.flush() and queries.runs(store.path).prompt.to_list() == ["abc"]

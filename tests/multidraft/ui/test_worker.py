@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from drafters.pool import Pool
+from multidraft import generate
+from multidraft.draft import Draft
+from multidraft.errors import ContextWindowError, PolicyError, PromptError
+from multidraft.sampling import SamplingParams
+from multidraft.ui import worker
+from multidraft.ui.worker import Agreement, Baseline, Job, Request, Stops, Workbench
+from storage import queries
+from storage.store import Store
+
+PARAMS = SamplingParams(max_new_tokens=12, draft_length=4)
+PROMPT = "abc abd abe"
+
+
+def finished(job: Job) -> Job:
+    assert job.wait(60), f"the run hangs in phase {job.phase}"
+    return job
+
+
+def test_a_run_gives_what_the_engine_gives_and_is_recorded(workbench: Workbench, pool: Pool, store: Store) -> None:
+    job = finished(workbench.submit(Request(PROMPT, "ucb", PARAMS, seed=3, task="letters")))
+    assert job.phase == "done"
+    assert job.generation.token_ids == generate(pool, PROMPT, "autoregressive", PARAMS).token_ids
+    assert store.flush()
+    run = queries.runs(store.path).iloc[0]
+    assert (run.policy, run.task, run.source, run.seed, run.status) == ("ucb", "letters", "play", 3, "completed")
+    assert run.baseline_tokens_per_second == pytest.approx(job.baseline.tokens_per_second)
+    assert run.regret_rounds == job.regret.rounds
+    assert run.best_arm in workbench_names(workbench)
+    assert run.lossless == 1  # the baseline, as long as the answer, was the same
+    assert run.output == job.generation.text
+
+
+def workbench_names(workbench: Workbench) -> list[str]:
+    return [drafter.name for drafter in workbench.pool.drafters]
+
+
+def test_a_short_baseline_proves_nothing_about_the_rest(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch, store: Store
+) -> None:
+    monkeypatch.setattr(worker, "BASELINE_TOKENS", 5)
+    job = finished(workbench.submit(Request(PROMPT, "ucb", PARAMS)))
+    assert len(job.baseline.token_ids) == 5
+    assert job.agreement == Agreement(5, None, None)
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ((1, 2, 3), Agreement(3, None, True)),
+        ((1, 9, 3), Agreement(3, 2, False)),
+        ((1, 2), Agreement(2, None, None)),
+        ((1, 2, 3, 4), Agreement(3, None, None)),
+    ],
+)
+def test_agreement_with_a_whole_baseline(output: tuple[int, ...], expected: Agreement) -> None:
+    assert Agreement.of(output, Baseline(1.0, (1, 2, 3), whole=True)) == expected
+
+
+def test_a_sampled_run_has_neither_regret_nor_agreement(workbench: Workbench) -> None:
+    params = SamplingParams(max_new_tokens=8, temperature=1.0, draft_length=4)
+    job = finished(workbench.submit(Request(PROMPT, "ucb", params, seed=1)))
+    assert job.generation.status == "completed"
+    assert job.regret is None and job.agreement is None
+    assert job.baseline is not None
+
+
+def test_a_hiccup_does_not_make_plain_decoding_look_slow(
+    workbench: Workbench, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    score, calls = pool.target.score, iter(range(1000))
+
+    def with_hiccup(draft: Draft) -> torch.Tensor:
+        if next(calls) == 3:
+            time.sleep(0.5)
+        return score(draft)
+
+    monkeypatch.setattr(pool.target, "score", with_hiccup)
+    job = finished(workbench.submit(Request(PROMPT, "autoregressive", PARAMS)))
+    assert job.baseline.tokens_per_second > 24  # by the mean, 12 tokens in over half a second
+
+
+def test_a_baseline_can_be_used_again(workbench: Workbench) -> None:
+    baseline = Baseline(123.0, (), whole=False)
+    job = finished(workbench.submit(Request(PROMPT, "ucb", PARAMS, baseline=baseline)))
+    assert job.baseline is baseline
+
+
+@pytest.mark.parametrize(
+    ("prompt", "policy", "error"),
+    [("  ", "ucb", PromptError), ("abc", "nonsense", PolicyError), ("a" * 200, "ucb", ContextWindowError)],
+)
+def test_what_cannot_run_is_refused_at_once(
+    workbench: Workbench, prompt: str, policy: str, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        workbench.submit(Request(prompt, policy, PARAMS))
+
+
+def test_runs_wait_in_line(workbench: Workbench, gate) -> None:
+    jobs = [workbench.submit(Request(PROMPT, "ucb", PARAMS)) for _ in range(3)]
+    assert gate.reached.wait(30)
+    assert [job.phase for job in jobs] == ["measuring", "waiting", "waiting"]
+    assert [job.ahead for job in jobs] == [0, 1, 2]
+    gate.open()
+    for job in jobs:
+        assert finished(job).generation.status == "completed"
+
+
+def test_leaving_the_line_spares_the_device(workbench: Workbench, gate, store: Store) -> None:
+    first, second = (workbench.submit(Request(PROMPT, "ucb", PARAMS)) for _ in range(2))
+    assert gate.reached.wait(30)
+    second.cancel()
+    gate.open()
+    assert finished(first).generation.status == "completed"
+    assert finished(second).generation.status == "cancelled"
+    assert not second.generation.rounds and second.generation.prefill_seconds == 0
+    assert store.flush() and queries.count(store.path) == 1
+
+
+def test_stop_in_mid_stream_keeps_what_is_there(workbench: Workbench, store: Store) -> None:
+    params = SamplingParams(max_new_tokens=50, draft_length=1)
+    job = workbench.submit(Request("ab", "fixed:far", params))
+    while not job.generation.rounds and not job.done:
+        job.wait(0.001)
+    job.cancel()
+    generation = finished(job).generation
+    assert generation.status == "cancelled"
+    assert 0 < len(generation.token_ids) < 50
+    assert job.regret is None
+    assert store.flush() and queries.runs(store.path).iloc[0].status == "cancelled"
+
+
+def test_stop_while_measuring(workbench: Workbench, gate) -> None:
+    job = workbench.submit(Request(PROMPT, "ucb", PARAMS))
+    assert gate.reached.wait(30)
+    job.cancel()
+    gate.open()
+    assert finished(job).generation.status == "cancelled"
+    assert job.baseline is None and not job.generation.rounds
+
+
+def test_a_failing_run_is_told_and_the_next_one_works(
+    workbench: Workbench, pool: Pool, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pool.target, "score", broken)
+        job = finished(workbench.submit(Request(PROMPT, "ucb", PARAMS)))
+    assert (job.generation.status, job.generation.error) == ("error", "RuntimeError: out of memory")
+    assert finished(workbench.submit(Request(PROMPT, "ucb", PARAMS))).generation.status == "completed"
+
+
+def test_snapshots_hold_whole_rounds(workbench: Workbench) -> None:
+    job = finished(workbench.submit(Request(PROMPT, "ucb", PARAMS)))
+    snapshot = job.snapshot()
+    assert snapshot.token_ids == job.generation.token_ids
+    assert snapshot.rounds is not job.generation.rounds
+
+
+def test_closing_ends_what_runs_and_what_waits(pool: Pool, store: Store, gate) -> None:
+    workbench = Workbench(pool, store)
+    running, waiting = (workbench.submit(Request(PROMPT, "ucb", PARAMS)) for _ in range(2))
+    assert gate.reached.wait(30)
+    closing = threading.Thread(target=workbench.close)
+    closing.start()
+    assert finished(waiting).generation.status == "cancelled"
+    gate.open()
+    closing.join(30)
+    assert finished(running).generation.status == "cancelled"
+
+
+def test_warming_up_leaves_no_trace(workbench: Workbench, store: Store) -> None:
+    workbench.warm_up()
+    assert store.flush() and queries.count(store.path) == 0
+
+
+def test_stop_reaches_only_the_visitor_who_asks() -> None:
+    stops, ended = Stops(), []
+
+    def ending(name: str) -> Callable[[], None]:
+        return lambda: ended.append(name)
+
+    stops.set("a", ending("a"))
+    stops.set("b", ending("b"))
+    stops.stop("b")
+    stops.stop("nobody")
+    assert ended == ["b"]
+    stops.forget("b")
+    stops.stop("b")
+    assert ended == ["b"]
