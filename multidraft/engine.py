@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from multidraft.draft import Draft
-from multidraft.errors import ContextWindowError, PromptError
+from multidraft.errors import ContextWindowError, PolicyError, PromptError
 from multidraft.feedback import block_divergence
 from multidraft.policies import NO_DRAFTER, Feedback, Policy, make_policy
 from multidraft.records import Generation, Round, Status
@@ -63,6 +63,10 @@ class Decoding(Iterator[Round]):
             )
         names = [drafter.name for drafter in pool.drafters]
         self.policy = make_policy(policy, names, seed) if isinstance(policy, str) else policy
+        if self.policy.arm_count not in (0, len(names)):
+            raise PolicyError(
+                f"the policy was made for {self.policy.arm_count} drafters, but pool {pool.name!r} has {len(names)}"
+            )
         self.policy.reset(text)
         spec = policy if isinstance(policy, str) else policy.name
         self.generation = Generation(text, spec, tuple(names), len(self.context))
@@ -121,11 +125,14 @@ class Decoding(Iterator[Round]):
 
         t0 = self._now()
         probabilities = policy.probabilities()
-        arm = policy.select()
-        length = 0 if arm == NO_DRAFTER else min(policy.draft_length(params.draft_length), params.draft_length)
+        # With room for one token there is nothing to draft, hence nothing to choose or to learn.
+        arm = policy.select() if room > 1 else NO_DRAFTER
+        length = 0
+        if arm != NO_DRAFTER:
+            length = min(policy.draft_length(params.draft_length), params.draft_length, room - 1)
         t1 = self._now()
         drafter = self.pool.drafters[arm] if length else None
-        draft = self._draft(drafter, min(length, room - 1))
+        draft = self._draft(drafter, length)
         t2 = self._now()
         logits = self.pool.target.score(draft)
         verdict = verify(draft, logits, params, self._generator)
@@ -139,10 +146,11 @@ class Decoding(Iterator[Round]):
         if policy.uses_block_divergence and drafter:
             divergence = block_divergence(draft, verdict.path, logits, params, length)
         t4 = self._now()
-        gamma = self._evaluate(draft, verdict, len(tokens))
+        gamma = self._evaluate(draft, verdict, len(tokens)) if room > 1 else None
         t5 = self._now()
         drafted = draft.main_path(verdict.path)
-        policy.update(Feedback(arm, len(drafted), accepted, len(tokens), length, divergence, gamma, t3 - t1))
+        if room > 1:
+            policy.update(Feedback(arm, len(drafted), accepted, len(tokens), length, divergence, gamma, t3 - t1))
         pieces = text.add(tokens)
         return Round(
             index=len(self.generation.rounds),
@@ -155,7 +163,7 @@ class Decoding(Iterator[Round]):
             text="".join(pieces),
             pieces=tuple(pieces),
             draft_length=length,
-            reward=policy.last_reward,
+            reward=policy.last_reward if drafter else None,
             block_divergence=divergence,
             probabilities=None if probabilities is None else tuple(probabilities),
             draft_seconds=t2 - t1,
@@ -165,7 +173,7 @@ class Decoding(Iterator[Round]):
         )
 
     def _draft(self, drafter: Drafter | None, length: int) -> Draft:
-        if drafter is None or length < 1:
+        if drafter is None:
             return Draft.empty()
         with_q = self.policy.uses_block_divergence
         draft = drafter.propose(self.context, length, self.params, self._generator, with_q=with_q)

@@ -23,7 +23,7 @@ class Regret:
             switching beat every single drafter.
         best_arm: that drafter (ties: the first).
         best_rounds: its rounds.
-        best_arm_ratio: share of the rounds in which the policy played it.
+        best_arm_ratio: in what share of the rounds with a drafter it was the one.
     """
 
     rounds: int
@@ -60,10 +60,10 @@ def regret_of(generation: Generation, table: np.ndarray) -> Regret:
     """Regret of a greedy generation, given its acceptance table."""
     needed = [fixed_rounds(row) for row in table]
     best = int(np.argmin(needed))
-    played = sum(r.arm == best for r in generation.rounds)
+    arms = [r.arm for r in generation.rounds if r.arm is not None]
     return Regret(
         rounds=len(generation.rounds) - needed[best],
         best_arm=best,
         best_rounds=needed[best],
-        best_arm_ratio=played / len(generation.rounds) if generation.rounds else 0.0,
+        best_arm_ratio=arms.count(best) / len(arms) if arms else 0.0,
     )

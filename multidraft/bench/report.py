@@ -17,7 +17,7 @@ def make_report(pool: Pool, suite: str, runs: Sequence[BenchRun], hardware: str,
 
     Rates are totals: tokens of all prompts ÷ decoding seconds of all prompts, so that every second counts the
     same. ``speedup`` divides by the autoregressive rate over the same prompts. ``regret_rounds`` is the mean
-    per prompt. Prompts that could not be run are counted in ``statuses`` and ``failures``, not in the rates.
+    per prompt; ``lossless`` is ``None`` where nothing could be compared (sampling). Prompts that could not be run are counted in ``statuses`` and ``failures``, not in the rates.
     """
     specs = list(dict.fromkeys(run.policy for run in runs))
     failures = {run.item.id: run.generation.error for run in runs if run.generation.status == "error"}
@@ -46,6 +46,7 @@ def _summary(runs: Sequence[BenchRun], *, by_task: bool = False) -> dict[str, An
     rate = tokens / seconds if seconds else 0.0
     regrets = [run.regret for run in done if run.regret]
     played = [(run.regret.best_arm_ratio, len(run.generation.rounds)) for run in done if run.regret]
+    checked = [run.lossless for run in done if run.lossless is not None]
     summary: dict[str, Any] = {
         "tokens_per_second": rate,
         "speedup": rate / base_rate if base_rate else 0.0,
@@ -53,7 +54,7 @@ def _summary(runs: Sequence[BenchRun], *, by_task: bool = False) -> dict[str, An
         "acceptance_rate": sum(r.accepted for r in rounds) / drafted if drafted else 0.0,
         "regret_rounds": sum(r.rounds for r in regrets) / len(regrets) if regrets else None,
         "best_arm_ratio": sum(a * n for a, n in played) / sum(n for _, n in played) if played else None,
-        "lossless": all(run.lossless is not False for run in done),
+        "lossless": None if not checked else all(checked),
         "prompts": len({run.item for run in done}),
         "tokens": tokens,
         "prefill_seconds": sum(g.prefill_seconds for g in generations),
@@ -90,5 +91,5 @@ def render_table(report: dict[str, Any]) -> str:
         regret = "–" if p["regret_rounds"] is None else f"{p['regret_rounds']:.1f}"
         ratio = "–" if p["best_arm_ratio"] is None else f"{p['best_arm_ratio']:.0%}"
         cells += [f"{p['speedup']:.2f}x", f"{p['mean_accepted_tokens']:.2f}", f"{p['tokens_per_second']:.0f}"]
-        lines.append(" | ".join([spec, *cells, regret, ratio, "yes" if p["lossless"] else "NO"]))
+        lines.append(" | ".join([spec, *cells, regret, ratio, {True: "yes", False: "NO", None: "–"}[p["lossless"]]]))
     return "\n".join(f"| {line} |" for line in lines)

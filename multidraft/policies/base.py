@@ -21,10 +21,10 @@ class Feedback:
 
     Attributes:
         arm: the arm played (``NO_DRAFTER`` for none).
-        drafted: length of the draft (its longest path).
+        drafted: length of the draft, along its main path where it is a tree.
         accepted: accepted tokens A.
         emitted: emitted tokens, A + 1 unless the output ended inside the accepted path.
-        draft_length: draft length K asked for.
+        draft_length: draft length K asked for; shorter than usual where the output is about to end.
         block_divergence: BD in [0, 1], MetaSD Eq. 4; ``None`` unless ``Policy.uses_block_divergence``.
         gamma: acceptance probabilities ``(m, N)`` float64 in [0, 1]: one row for each newly evaluated
             verified position in order, one column per drafter; ``None`` when nothing was evaluated.

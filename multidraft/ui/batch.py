@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
@@ -82,7 +82,7 @@ class BatchRun:
 
     def _run_one(
         self, item: SuiteItem, policy: str, baseline: Baseline | None, progress: Progress
-    ) -> Iterator[Progress]:
+    ) -> Generator[Progress, None, Baseline | None]:
         request = Request(
             item.prompt, policy, self.params, self.seed, self.source, item.task or None, self.suite, self.id, baseline
         )

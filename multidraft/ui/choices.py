@@ -58,15 +58,16 @@ def make_params(
     Raises:
         UserError: a field is empty or out of range; the message names it.
     """
-    numbers = {
-        "max_new_tokens": whole_number("max new tokens", max_new_tokens),
-        "temperature": _real("temperature", temperature),
-        "top_p": _real("top-p", top_p),
-        "top_k": whole_number("top-k", top_k),
-        "draft_length": whole_number("draft length", draft_length),
-    }
     try:
-        return SamplingParams(**numbers)
+        return SamplingParams(
+            max_new_tokens=whole_number("max new tokens", max_new_tokens),
+            temperature=_real("temperature", temperature),
+            top_p=_real("top-p", top_p),
+            top_k=whole_number("top-k", top_k),
+            draft_length=whole_number("draft length", draft_length),
+        )
+    except UserError:
+        raise
     except ValueError as error:
         raise UserError(str(error)) from None
 

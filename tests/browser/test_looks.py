@@ -36,7 +36,7 @@ def test_a_phone_never_scrolls_sideways(phone: Page) -> None:
 
 def test_dark_mode_is_dark_with_light_text(phone: Page) -> None:
     dark = phone.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
-    body = brightness(phone.evaluate("getComputedStyle(document.querySelector('.gradio-container')).backgroundColor"))
+    body = brightness(phone.evaluate("getComputedStyle(document.body).backgroundColor"))
     text = brightness(phone.evaluate("getComputedStyle(document.querySelector('#status p')).color"))
     assert (body < 60 and text > 200) if dark else (body > 230 and text < 60)
 

@@ -128,7 +128,7 @@ def test_a_bad_spec_gets_the_valid_names(page: Page) -> None:
     expect(alert).to_contain_text("normal-hedge")
     page.locator("#prompt textarea").fill("Add 2 and 3.")
     page.locator("#run").click()
-    expect(page.locator("#status [role=alert]")).to_contain_text("unknown policy")
+    expect(page.locator("#status [role=alert]")).to_contain_text("Unknown policy")
     assert page.locator("#status img, #explanation img").count() == 0
     assert page.evaluate("window.broken") is None
 
