@@ -30,7 +30,7 @@ keeps the history.
 
 | Term | Meaning |
 |---|---|
-| tokens a round, MAT | mean accepted tokens: emitted tokens per round, the target's own counted; plain decoding has 1 |
+| MAT | mean accepted tokens: emitted tokens per round, the target's own counted; plain decoding has 1 |
 | accepted | accepted tokens ÷ drafted tokens |
 | speed-up | tokens per second ÷ those of plain decoding of the same prompt on the same machine |
 | regret | rounds more than the best single drafter in hindsight would have needed; negative where switching won |

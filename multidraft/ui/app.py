@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import gradio as gr
+from transformers.utils import logging
 
 from drafters.pool import Pool, load_pool
 from multidraft.bench.suites import MAX_BYTES
@@ -49,6 +50,7 @@ def launch(
         UserError: the pool cannot be loaded.
         OSError: the port is taken.
     """
+    logging.disable_progress_bar()
     loaded = load_pool(pool or os.environ.get("MULTIDRAFT_POOL") or "pocket")
     with Store(db or default_path()) as store:
         workbench = Workbench(loaded, store)

@@ -128,10 +128,14 @@ class Batch:
         with gr.Row(elem_classes="md-columns"):
             with gr.Column(min_width=320):
                 suite = gr.Dropdown(
-                    bundled, value=bundled[0] if bundled else None, label="Bundled suite", elem_id="suite"
+                    bundled,
+                    value=bundled[0] if bundled else None,
+                    label="Bundled suite",
+                    info="or upload one: JSONL in the Spec-Bench form or with prompt and task, CSV, or a prompt a line",
+                    elem_id="suite",
                 )
                 file = gr.File(
-                    label=f"Or a file: JSONL (Spec-Bench; prompt, task), CSV or text; up to {MAX_BYTES >> 20} MB",
+                    label=f"Your own file, up to {MAX_BYTES >> 20} MB",
                     file_types=[".jsonl", ".ndjson", ".csv", ".txt"],
                     height=140,
                     elem_id="upload",
@@ -162,8 +166,8 @@ class Batch:
         status = gr.HTML(_IDLE, js_on_load=None, elem_id="batch-status")
         rows = gr.HTML(batch_rows.rows_start(), js_on_load=None, apply_default_css=False, elem_id="rows")
         with gr.Row(elem_classes="md-buttons"):
-            as_csv = gr.DownloadButton("Download CSV", interactive=False, elem_id="csv")
-            as_json = gr.DownloadButton("Download JSON", interactive=False, elem_id="json")
+            as_csv = gr.DownloadButton("Download CSV", size="md", interactive=False, elem_id="csv")
+            as_json = gr.DownloadButton("Download JSON", size="md", interactive=False, elem_id="json")
         summary = gr.HTML("", js_on_load=None, elem_id="summary")
         chart = gr.Plot(None, show_label=False, visible=False, elem_id="batch-chart", elem_classes="md-chart")
 

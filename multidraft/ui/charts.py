@@ -31,7 +31,7 @@ def blank_figure() -> go.Figure:
     """What stands for :func:`policy_figure` before the first round."""
     figure = _figure("The policy, round by round", "", "", height=POLICY_HEIGHT)
     figure.add_annotation(
-        text="Its choices appear here while the target writes.",
+        text="No rounds yet.",
         x=0.5,
         y=0.5,
         xref="paper",

@@ -65,10 +65,6 @@ class Play:
                     run = gr.Button("Run", variant="primary", elem_id="run")
                     stop = gr.Button("Stop", variant="stop", interactive=False, elem_id="stop")
                 settings, spec = self._build_settings()
-                pool = self.workbench.pool
-                gr.HTML(
-                    f'<p class="md-note"><b>{escape(pool.title)}.</b> {escape(pool.description)}</p>', js_on_load=None
-                )
             with gr.Column(scale=7, min_width=320):
                 status = gr.HTML(_IDLE, js_on_load=None, elem_id="status")
                 tiles = gr.HTML(stats.tiles_html(), js_on_load=None, elem_id="tiles")
@@ -78,6 +74,9 @@ class Play:
                 legend = gr.HTML(tokens.legend_html(self.drafters, {}), js_on_load=None, elem_id="legend")
                 chart = gr.Plot(charts.blank_figure(), show_label=False, elem_id="chart", elem_classes="md-chart")
                 details = gr.HTML("", js_on_load=None, elem_id="rounds")
+
+        pool = self.workbench.pool
+        gr.HTML(f'<p class="md-note"><b>{escape(pool.title)}.</b> {escape(pool.description)}</p>', js_on_load=None)
 
         for control in (policy, spec):
             control.change(
@@ -92,6 +91,7 @@ class Play:
             show_progress="hidden",
             api_visibility="private",
         )
+        run.click(None, js=_SHOW_STATUS, api_visibility="private")
         stop.click(self.stop, None, None, queue=False, show_progress="hidden", api_visibility="private")
 
     def _build_examples(self, prompt: gr.Textbox) -> None:
@@ -227,6 +227,9 @@ class Play:
         legend = tokens.legend_html(self.drafters, {})
         return stats.tiles_html(), tokens.OUTPUT_START, legend, charts.blank_figure(), ""
 
+
+_SHOW_STATUS = "() => { if (innerWidth < 760) document.querySelector('#status').scrollIntoView({behavior: 'smooth'}); }"
+"""On a phone the output is below the controls: go there when a run starts."""
 
 _IDLE = stats.message_html(
     "idle", "Ready. The output is exactly what the target would write alone; only the speed changes."

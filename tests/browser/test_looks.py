@@ -34,6 +34,12 @@ def test_a_phone_never_scrolls_sideways(phone: Page) -> None:
         assert phone.evaluate("document.documentElement.scrollWidth") <= 390, tab
 
 
+def test_a_phone_goes_to_the_output_when_a_run_starts(phone: Page) -> None:
+    expect(phone.locator("#status")).not_to_be_in_viewport()
+    run_example(phone, tokens=24)
+    expect(phone.locator("#status")).to_be_in_viewport()
+
+
 def test_dark_mode_is_dark_with_light_text(phone: Page) -> None:
     dark = phone.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
     body = brightness(phone.evaluate("getComputedStyle(document.body).backgroundColor"))

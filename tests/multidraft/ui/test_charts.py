@@ -29,10 +29,10 @@ def test_a_deterministic_policy_shows_the_arms_it_played(make_round) -> None:
     assert figure.data[1].customdata[0] == [2, 3]
 
 
-def test_before_the_first_round_the_chart_says_what_will_come() -> None:
+def test_before_the_first_round_the_chart_says_so() -> None:
     figure = charts.policy_figure([], DRAFTERS)
     assert not figure.data
-    assert "while the target writes" in figure.layout.annotations[0].text
+    assert "No rounds yet" in figure.layout.annotations[0].text
     assert figure.layout.height == charts.POLICY_HEIGHT
 
 
