@@ -17,7 +17,8 @@ def make_report(pool: Pool, suite: str, runs: Sequence[BenchRun], hardware: str,
 
     Rates are totals: tokens of all prompts ÷ decoding seconds of all prompts, so that every second counts the
     same. ``speedup`` divides by the autoregressive rate over the same prompts. ``regret_rounds`` is the mean
-    per prompt; ``lossless`` is ``None`` where nothing could be compared (sampling). Prompts that could not be run are counted in ``statuses`` and ``failures``, not in the rates.
+    per prompt; ``lossless`` is ``None`` where nothing could be compared (sampling). Prompts that could not be
+    run are counted in ``statuses`` and ``failures``, not in the rates.
     """
     specs = list(dict.fromkeys(run.policy for run in runs))
     failures = {run.item.id: run.generation.error for run in runs if run.generation.status == "error"}
