@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/pocket"), help="checkpoints and collected answers")
     parser.add_argument("--minutes", type=float, default=60.0, help="time budget of the stage, or of all")
     parser.add_argument("--tokens", type=float, default=float("inf"), help="token budget of the target")
-    parser.add_argument("--lr", type=float, default=3e-3, help="peak learning rate of the target")
+    parser.add_argument("--lr", type=float, default=2e-3, help="peak learning rate of the target")
     parser.add_argument("--echo-share", type=float, default=0.1, help="share of copying exercises for the target")
     parser.add_argument("--only", nargs="*", default=None, help="drafters to train (default: all)")
     parser.add_argument("--gsm8k", type=Path, help="gsm8k_train.jsonl, a spice of real text where it is at hand")

@@ -182,14 +182,14 @@ def train_drafter(
         return Budget(minutes * share, checkpoint=checkpoint and checkpoint.with_name(f"{family}-{name}.pt"))
 
     batches = bucket_batches(references(), tokens_per_batch, tokenizer.pad_token_id, rng, CONTEXT_WINDOW)
-    train(model, batches, loss_on_reference, stage("reference", REFERENCE_SHARE), lr, log)
+    train(model, batches, loss_on_reference, stage("reference", REFERENCE_SHARE), lr, log=log)
     train(
         model,
         _answer_batches(own, tokens_per_batch, rng),
         loss_on_answers,
         stage("answers", 1 - REFERENCE_SHARE),
         lr / 2,
-        log,
+        log=log,
     )
     return model
 

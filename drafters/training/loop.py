@@ -60,6 +60,7 @@ def train(
     loss_of: Callable[[Any], tuple[torch.Tensor, int]],
     budget: Budget,
     lr: float,
+    accumulate: int = 1,
     log: Callable[[str], None] = print,
 ) -> None:
     """Train ``model`` until the budget is spent.
@@ -67,6 +68,8 @@ def train(
     Args:
         batches: endless; a resumed run continues with fresh batches, so the source must be reseeded by the caller.
         loss_of: maps a batch to (mean loss, tokens trained on).
+        accumulate: batches per step. Batches hold examples of one length, hence often of one task; a step over
+            several of them sees the mixture.
     """
     optimizers = make_optimizers(model, lr)
     seconds, tokens, step = 0.0, 0, 0
@@ -102,14 +105,15 @@ def train(
         for optimizer in optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = lr * learning_rate_factor(progress)
-        loss, trained = loss_of(next(batches))
-        loss.backward()
+        for _ in range(accumulate):
+            loss, trained = loss_of(next(batches))
+            (loss / accumulate).backward()
+            losses.append(loss.item())
+            tokens += trained
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        losses.append(loss.item())
-        tokens += trained
         step += 1
         seconds += time.perf_counter() - started
         if seconds - logged_at >= budget.log_seconds:

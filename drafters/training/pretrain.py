@@ -66,8 +66,9 @@ def train_target(
     checkpoint: Path | None = None,
     gsm8k: Path | None = None,
     device: str = "cpu",
-    tokens_per_batch: int = 6144,
-    lr: float = 3e-3,
+    tokens_per_batch: int = 2048,
+    accumulate: int = 2,
+    lr: float = 2e-3,
     echo_share: float = 0.1,
 ) -> LlamaForCausalLM:
     """Train the target within the budget and write it to ``folder`` (safetensors, bf16).
@@ -94,7 +95,7 @@ def train_target(
         return functional.cross_entropy(logits.float(), next_answer_ids(batch)), batch.ids.numel()
 
     batches = bucket_batches(sequences(), tokens_per_batch, tokenizer.pad_token_id, random.Random(0), CONTEXT_WINDOW)
-    train(model, batches, loss_of, Budget(minutes, tokens, checkpoint), lr)
+    train(model, batches, loss_of, Budget(minutes, tokens, checkpoint), lr, accumulate)
     save_model(model, tokenizer, folder)
     return model
 

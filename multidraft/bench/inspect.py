@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from drafters.pool import Pool
 
 PROBE_CONTEXT = 200
-PROBE_REPEATS = 25
+PROBE_WARMUP, PROBE_REPEATS = 5, 25
 
 
 def describe_pool(pool: Pool) -> dict[str, Any]:
@@ -31,7 +31,8 @@ def describe_pool(pool: Pool) -> dict[str, Any]:
     token; a drafter's ``draft_step_ms`` is the time of a full draft divided by its length.
     """
     length = pool.draft_length
-    context = [token % pool.target.vocab_size for token in range(7, 7 + PROBE_CONTEXT)]
+    room = pool.target.window - PROBE_WARMUP - PROBE_REPEATS - length - 1
+    context = [token % pool.target.vocab_size for token in range(7, 7 + min(PROBE_CONTEXT, room))]
     params = SamplingParams(draft_length=length)
     generator = torch.Generator(device=pool.device)
 
@@ -74,12 +75,12 @@ def describe_pool(pool: Pool) -> dict[str, Any]:
 
 def _milliseconds(pool: Pool, action: Callable[[], object]) -> float:
     seconds = []
-    for repeat in range(PROBE_REPEATS + 5):
+    for repeat in range(PROBE_WARMUP + PROBE_REPEATS):
         started = time.perf_counter()
         action()
         if pool.device.type == "cuda":
             torch.cuda.synchronize(pool.device)
-        if repeat >= 5:
+        if repeat >= PROBE_WARMUP:
             seconds.append(time.perf_counter() - started)
     return 1000 * median(seconds)
 

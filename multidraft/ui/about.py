@@ -22,7 +22,7 @@ HOW_IT_WORKS = """
 A large **target** model writes one token at a time, and each token costs a whole pass through it. A small **drafter**
 can guess several tokens ahead at little cost; the target then checks all of them in a single pass, keeps those that
 agree with what it would have written, and adds one token of its own. That is a **round**. The output is exactly the
-target's, only faster.
+target's; only the speed changes.
 
 One drafter is rarely good at everything. Here several are at hand, and a **policy** learns while the text is being
 written which of them to trust. *Play* shows who wrote what; *Batch* measures policies on many prompts; *Dashboard*

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.test_play import DONE, run_example
+from tests.browser.test_play import DONE, run_example, run_long
 
 TABS = ("Play", "Batch", "Dashboard", "Pool")
 
@@ -60,6 +60,13 @@ def test_nothing_moves_while_tokens_stream_in(page: Page) -> None:
     expect(page.locator(DONE)).to_be_visible()
     after = page.evaluate("document.querySelector('#chart').getBoundingClientRect().top")
     assert max(before, during, after) - min(before, during, after) <= 1
+
+
+def test_a_long_output_stays_in_sight_at_its_end(page: Page) -> None:
+    run_long(page)
+    page.wait_for_function("document.querySelector('#output').scrollTop > 40")
+    page.locator("#stop").click()
+    expect(page.locator(DONE)).to_be_visible()
 
 
 def test_the_output_can_be_reached_by_keyboard(page: Page) -> None:

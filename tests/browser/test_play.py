@@ -49,7 +49,7 @@ def set_spec(page: Page, spec: str) -> None:
 
 
 def take_long(page: Page) -> None:
-    """Prepare a run of many seconds: hot sampling hardly ever draws the stop token."""
+    """Prepare a run of many seconds: sampled hot, on no task of the pool's, an answer hardly ever ends by itself."""
     set_spec(page, "autoregressive")
     set_length(page, 900)
     set_number(page, "#temperature", 2)

@@ -1,0 +1,66 @@
+"""Batches: what is predicted, what is padding, what belongs together."""
+
+import random
+
+import torch
+
+from drafters.training.corpus import FAMILIES
+from drafters.training.data import Mixture, bucket_batches, collate, echo, encode_example, encode_prompt
+
+
+def some(tokenizer, count=40, seed=0):
+    mixture = Mixture({"math": 1.0, "sql": 1.0}, seed)
+    return [encode_example(tokenizer, mixture.draw()) for _ in range(count)]
+
+
+def test_a_prompt_is_encoded_as_the_chat_template_says(tokenizer):
+    prompt = FAMILIES["math"].example(random.Random(0), "train").prompt
+    chat = tokenizer.apply_chat_template(
+        [{"role": "user", "content": prompt}], add_generation_prompt=True, return_dict=False
+    )
+    assert encode_prompt(tokenizer, prompt) == chat
+
+
+def test_exactly_the_answer_is_predicted(tokenizer):
+    sequences = some(tokenizer, 5)
+    batch = collate(sequences, tokenizer.pad_token_id)
+    for row, sequence in enumerate(sequences):
+        positions = batch.predicts_answer[row].nonzero().flatten()
+        assert batch.ids[row, positions + 1].tolist() == sequence.ids[sequence.prompt_length :]
+    assert sequence.ids[-1] == tokenizer.eos_token_id
+
+
+def test_batches_hold_similar_lengths_within_their_size(tokenizer):
+    source = iter(lambda: some(tokenizer, 1, random.random())[0], None)
+    batches = bucket_batches(source, 1500, tokenizer.pad_token_id, random.Random(0))
+    sizes, padding = [], []
+    for _ in range(20):
+        batch = next(batches)
+        sizes.append(batch.ids.numel())
+        padding.append((batch.ids == tokenizer.pad_token_id).float().mean().item())
+    assert max(sizes) <= 1500
+    assert sum(padding) / len(padding) < 0.1
+
+
+def test_an_echo_repeats_its_prompt(tokenizer):
+    example = echo(tokenizer, random.Random(0))
+    prompt = example.ids[1 : example.prompt_length - 1]
+    assert example.ids[example.prompt_length : -1] == prompt
+    assert not set(prompt) & set(tokenizer.all_special_ids)
+
+
+def test_a_mixture_keeps_its_weights_and_its_seed():
+    draws = [Mixture({"math": 3.0, "json": 1.0}, seed=5) for _ in range(2)]
+    first, second = ([m.draw() for _ in range(200)] for m in draws)
+    assert first == second
+    assert 0.65 < sum(e.family == "math" for e in first) / 200 < 0.85
+
+
+def test_real_text_is_a_spice(tmp_path):
+    path = tmp_path / "gsm8k.jsonl"
+    path.write_text('{"question": "How many?", "answer": "2 + 3 = <<2+3=5>>5\\n#### 5"}\n')
+    mixture = Mixture({"math": 1.0}, seed=0, gsm8k=path)
+    real = [e for e in (mixture.draw(real_share=0.2) for _ in range(200)) if e.family == "gsm8k"]
+    assert 20 <= len(real) <= 60
+    assert real[0].completion == "2 + 3 = (2+3=5)5\n#### 5"
+    assert torch.tensor([e.family == "gsm8k" for e in (mixture.draw(0.0) for _ in range(50))]).sum() == 0

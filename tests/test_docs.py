@@ -1,0 +1,70 @@
+"""What the documents show works as it stands there."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+import multidraft as md
+from drafters.card import Card
+from multidraft.policies import base
+
+ROOT = Path(__file__).parent.parent
+DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(document: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+
+
+def test_the_first_use_from_python(capsys):
+    (code,) = blocks("README.md", "python")
+    exec(code, {})
+    out = capsys.readouterr().out
+    assert "tokens/s" in out and "'" in out
+
+
+def test_the_policy_of_ones_own(pool, monkeypatch):
+    (code,) = blocks("docs/policies.md", "python")
+    monkeypatch.setattr(base, "POLICIES", dict(base.POLICIES))
+    exec(code, {})
+    assert "greedy" in md.policy_names()
+    params = md.SamplingParams(max_new_tokens=30, draft_length=4)
+    outs = [md.generate(pool, "a badge", policy=spec, params=params) for spec in ("greedy", "autoregressive")]
+    assert outs[0].token_ids == outs[1].token_ids
+
+
+def test_the_card():
+    (card,) = blocks("docs/pools.md", "yaml")
+    assert [d.name for d in Card.model_validate(yaml.safe_load(card)).drafters] == ["small", "lookup"]
+
+
+def test_every_command_of_the_documents_parses(capsys):
+    """Commands are parsed with ``--help`` in place of running them; every option must be known there."""
+    from multidraft.__main__ import main
+
+    seen = 0
+    for path in DOCS:
+        for line in re.findall(r"^python -m multidraft (.*)$", path.read_text(), re.MULTILINE):
+            command, *rest = line.split("  ")[0].split("#")[0].split()
+            with pytest.raises(SystemExit) as stop:
+                main([command, "--help"])
+            shown = capsys.readouterr().out
+            assert stop.value.code == 0
+            for option in (word for word in rest if word.startswith("--")):
+                assert option.split("=")[0] in shown, (path.name, line)
+            seen += 1
+    assert seen >= 5
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda p: p.name)
+def test_links_and_pictures_exist(path):
+    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text()):
+        if not link.startswith("http"):
+            assert (path.parent / link).exists(), link
+
+
+def test_every_policy_is_in_the_documents():
+    text = (ROOT / "docs" / "policies.md").read_text()
+    assert [name for name in md.policy_names() if f"`{name}" not in text] == []
