@@ -1,5 +1,6 @@
 """The corpus: exact references, checks that fail wrong answers, held-out combinations that training never draws."""
 
+import itertools
 import random
 
 import pytest
@@ -31,7 +32,7 @@ def test_references_pass_their_own_check(name, split):
 def test_damaged_answers_fail(name):
     """Nothing, the beginning alone, the answer to another prompt."""
     examples = draw(name)
-    for example, other in zip(examples, examples[1:]):
+    for example, other in itertools.pairwise(examples):
         answer = example.completion
         family = FAMILIES[name]
         assert not family.is_correct(example, "")

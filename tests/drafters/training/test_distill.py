@@ -51,14 +51,23 @@ def test_collected_answers_carry_the_targets_distributions(tokenizer, target, tm
     torch.testing.assert_close(again[0].top_probs, answer.top_probs, rtol=2e-3, atol=1e-4)
 
 
-def test_a_drafter_learns_from_them(tokenizer, target, tmp_path):
+def test_a_drafter_learns_from_them(tokenizer, target):
     answers = collect_answers(target, tokenizer, minutes=0.5 / 60, seed=0, batch=2)
-    log = []
-    drafter = train_drafter(
-        tokenizer, answers[0].family, answers, 2 / 60, start_from=target, tokens_per_batch=512, log=log.append
-    )
-    assert drafter.config.num_hidden_layers == 1
-    assert any(not torch.equal(a, b) for a, b in zip(drafter.parameters(), target.parameters()))
+    """A drafter that starts from other weights comes closer to the target's distribution."""
+    torch.manual_seed(1)
+    other = make_llama(tokenizer, num_key_value_heads=6, **DRAFTER_SHAPE).eval()
+    family = answers[0].family
+    drafter = train_drafter(tokenizer, family, answers, 6 / 60, start_from=other, tokens_per_batch=512, lr=1e-3)
+
+    def cross_entropy(model):
+        total = 0.0
+        for answer in (a for a in answers if a.family == family):
+            with torch.inference_mode():
+                logits = model(torch.tensor([answer.encoded.ids])).logits[0, answer.encoded.prompt_length - 1 : -1]
+            total -= (answer.top_probs * torch.log_softmax(logits, -1).gather(1, answer.top_ids)).sum().item()
+        return total
+
+    assert cross_entropy(drafter) < cross_entropy(other) - 1
 
 
 def test_the_score_asks_heldout_prompts_and_shows_what_was_wrong(tokenizer, target):
