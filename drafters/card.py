@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from multidraft.errors import PoolError
+from multidraft.records import OWN
 
 POOLS = Path(__file__).parent / "pools"
 
@@ -82,6 +83,8 @@ class Card(_Strict):
         names = [drafter.name for drafter in self.drafters]
         if doubled := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"drafter names must be unique; twice: {', '.join(sorted(doubled))}")
+        if OWN in names:
+            raise ValueError(f"no drafter may be called {OWN!r}: by that name the target's own tokens are counted")
         return self
 
 

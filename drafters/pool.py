@@ -158,6 +158,8 @@ def _load_model(source: Source, card: Path, dtype: torch.dtype, device: str, wha
         )
         if missing := loading["missing_keys"]:  # the library would go on with random weights in their place
             raise ValueError(f"its weights lack {len(missing)} tensors, e.g. {min(missing)}")
+        if model._is_stateful:
+            raise ValueError(f"{type(model).__name__} keeps a recurrent state, which cannot be rolled back")
     except Exception as error:
         raise PoolError(
             f"cannot load {what} from {location}: {_first_line(error)}. Check that the folder or Hub repository "

@@ -13,6 +13,10 @@ Status = Literal["running", "completed", "stopped", "context_limit", "cancelled"
 target's context window (context_limit), by the caller (cancelled), by an error."""
 
 
+OWN = "target"
+"""The target's name where tokens are counted by who wrote them."""
+
+
 @dataclass(frozen=True)
 class Round:
     """One round: a draft, its verification, the target's own token.
@@ -119,5 +123,5 @@ class Generation:
             if r.drafter is not None and r.accepted:
                 counts[r.drafter] = counts.get(r.drafter, 0) + r.accepted
             if r.own is not None:
-                counts["target"] = counts.get("target", 0) + 1
+                counts[OWN] = counts.get(OWN, 0) + 1
         return {name: count / len(self.token_ids) for name, count in counts.items()}

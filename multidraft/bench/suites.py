@@ -7,7 +7,7 @@ import io
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,14 @@ class SuiteItem:
 
 @dataclass(frozen=True)
 class LineProblem:
-    """A line that holds no prompt, and why."""
+    """A line (or, in a JSON list, an entry) that holds no prompt, and why; ``line`` counts from 1."""
 
     line: int
     message: str
+    unit: str = "line"
 
     def __str__(self) -> str:
-        return f"line {self.line}: {self.message}"
+        return f"{self.unit} {self.line}: {self.message}"
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,8 @@ def load_suite(name_or_path: str | Path) -> Suite:
     """Read a bundled suite by name, or a file.
 
     ``.jsonl``: objects with ``turns`` (Spec-Bench, MT-bench; the first turn is the prompt) or ``prompt``, and
-    optionally ``question_id`` or ``id`` and ``category`` or ``task``. ``.csv``: the same as columns. Anything
-    else: one prompt a line, empty lines skipped.
+    optionally ``question_id`` or ``id`` and ``category`` or ``task``. ``.json``: a list of such objects.
+    ``.csv``: the same as columns. Anything else: one prompt a line, empty lines skipped.
 
     Raises:
         SuiteError: no such suite or file, too large, not text, or without a single prompt.
@@ -77,14 +78,14 @@ def load_suite(name_or_path: str | Path) -> Suite:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise SuiteError(f"{path.name} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
-    readers = {".jsonl": _json_lines, ".ndjson": _json_lines, ".csv": _csv_rows}
+    readers = {".jsonl": _json_lines, ".ndjson": _json_lines, ".json": _json_list, ".csv": _csv_rows}
     items: list[SuiteItem] = []
     problems: list[LineProblem] = []
     for entry in readers.get(path.suffix.lower(), _plain_lines)(text):
         if isinstance(entry, LineProblem):
             problems.append(entry)
         elif len(items) >= MAX_ITEMS:
-            problems.append(LineProblem(0, f"only the first {MAX_ITEMS:,} prompts are used"))
+            problems.append(LineProblem(MAX_ITEMS + 1, f"only the first {MAX_ITEMS:,} prompts are used", "prompt"))
             break
         else:
             items.append(entry)
@@ -104,6 +105,17 @@ def _json_lines(text: str) -> Iterator[SuiteItem | LineProblem]:
             yield LineProblem(number, f"not valid JSON ({_reason(error)})")
             continue
         yield _item(row, number) if isinstance(row, dict) else LineProblem(number, "expected a JSON object {…}")
+
+
+def _json_list(text: str) -> Iterator[SuiteItem | LineProblem]:
+    try:
+        rows = json.loads(text)
+    except (ValueError, RecursionError):
+        yield from _json_lines(text)  # JSON lines under the wrong name, or their errors line by line
+        return
+    for number, row in enumerate(rows if isinstance(rows, list) else [rows], start=1):
+        entry = _item(row, number) if isinstance(row, dict) else LineProblem(number, "expected a JSON object {…}")
+        yield replace(entry, unit="entry") if isinstance(entry, LineProblem) else entry
 
 
 def _csv_rows(text: str) -> Iterator[SuiteItem | LineProblem]:

@@ -136,7 +136,7 @@ class Batch:
                 )
                 file = gr.File(
                     label=f"Your own file, up to {MAX_BYTES >> 20} MB",
-                    file_types=[".jsonl", ".ndjson", ".csv", ".txt"],
+                    file_types=[".jsonl", ".ndjson", ".json", ".csv", ".txt"],
                     height=140,
                     elem_id="upload",
                 )

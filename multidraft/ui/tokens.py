@@ -8,16 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from multidraft.records import Round
+from multidraft.records import OWN, Round
 from multidraft.ui.tables import number, table_html
 from multidraft.ui.theme import DRAFTER_COLOURS
 
 OUTPUT_START = '<div class="md-output" dir="auto" role="region" tabindex="0" aria-label="Output">'
 """Never closed in the page's value: browsers close it, and a value that only grows at its end lets Gradio send
 nothing but the new tokens."""
-
-OWN = "target"
-"""Key of the target's own tokens in ``Generation.drafter_shares``."""
 
 
 def arm_class(arm: int) -> str:

@@ -53,6 +53,7 @@ def test_the_hash_changes_with_the_card(tmp_path):
         ({"drafters": [{"name": "Has Space", "kind": "pld"}]}, r"drafters\.0\.name: "),
         ({"drafters": [{"name": "a,b", "kind": "pld"}]}, r"drafters\.0\.name: "),
         ({"drafters": [{"name": "a", "kind": "pld"}] * 2}, "drafter names must be unique; twice: a"),
+        ({"drafters": [{"name": "target", "kind": "pld"}]}, "no drafter may be called 'target'"),
         ({"dtype": "int3"}, "dtype: .*'float32', 'bfloat16' or 'float16'"),
         ({"draft_length": 0}, "draft_length: "),
         ({"draft_length": 65}, "draft_length: "),

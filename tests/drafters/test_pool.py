@@ -8,6 +8,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file, save_file
+from transformers import MambaConfig, MambaForCausalLM
 
 import multidraft as md
 from drafters.base import Evidence
@@ -121,6 +122,14 @@ BREAKAGES = {
         model, lambda w: w.update({"lm_head.weight": torch.zeros(tiny.VOCAB, 7)})
     ),
 }
+
+
+def test_a_recurrent_model_is_refused(folder):
+    shutil.rmtree(folder / "near")
+    config = MambaConfig(vocab_size=tiny.VOCAB, hidden_size=8, num_hidden_layers=1, state_size=4)
+    MambaForCausalLM(config).save_pretrained(folder / "near")
+    with pytest.raises(PoolError, match=r"'near'.*MambaForCausalLM keeps a recurrent state"):
+        load_pool(folder)
 
 
 def rewrite(model, change):

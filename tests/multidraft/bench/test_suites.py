@@ -182,7 +182,20 @@ def test_too_many_prompts_are_cut_and_it_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(suites, "MAX_ITEMS", 3)
     suite = load(tmp_path, "a.txt", "\n".join("abcdef"))
     assert [item.prompt for item in suite.items] == ["a", "b", "c"]
-    assert [problem.message for problem in suite.problems] == ["only the first 3 prompts are used"]
+    assert [str(problem) for problem in suite.problems] == ["prompt 4: only the first 3 prompts are used"]
+
+
+def test_a_json_list_is_read_entry_by_entry(tmp_path):
+    rows = [{"prompt": "one", "task": "a"}, {"task": "b"}, 7, {"turns": ["two", "three"], "question_id": 9}]
+    suite = load(tmp_path, "a.json", json.dumps(rows, indent=2))
+    assert suite.items == [SuiteItem("1", "one", "a"), SuiteItem("9", "two", "")]
+    assert [str(p)[:8] for p in suite.problems] == ["entry 2:", "entry 3:"]
+
+
+def test_json_lines_are_read_under_the_name_json_too(tmp_path):
+    suite = load(tmp_path, "a.json", '{"prompt": "one"}\n{"prompt": \n{"prompt": "two"}')
+    assert [item.prompt for item in suite.items] == ["one", "two"]
+    assert [p.line for p in suite.problems] == [2]
 
 
 @pytest.mark.parametrize("name", ["no-such", "no/such.jsonl", "", "x" * 5000, "nul\0name", "../suites"])
