@@ -4,7 +4,15 @@ To add one, write a class with ``@register`` in a file of this folder and import
 appears in the interface, the command line and the benchmark.
 """
 
-from multidraft.policies import exp3, hedge, static, ucb  # noqa: F401  (importing registers)
+from multidraft.policies import (  # noqa: F401  (importing registers)
+    elimination,
+    exp3,
+    hedge,
+    nonstationary,
+    posterior,
+    static,
+    ucb,
+)
 from multidraft.policies.base import (
     NO_DRAFTER,
     POLICIES,

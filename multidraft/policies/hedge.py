@@ -11,15 +11,21 @@ import numpy as np
 from multidraft.errors import PolicyError
 from multidraft.policies.base import Feedback, Policy, register
 from multidraft.policies.choice import sample_arm
-from multidraft.policies.delayed import LengthLossQueue, acceptance_losses
+from multidraft.policies.delayed import LengthLossQueue, acceptance_losses, expected_accept_lengths
+from multidraft.policies.exp3 import softmax
 
 LOSSES = ("length", "acceptance", "hybrid")
+GAMES = ("token", "chunk")
 
 
 class FullInformation(Policy):
-    """Token-level game with delayed feedback: losses of all arms in, one arm drawn from ``p`` per round.
+    """Losses of all arms in, one arm drawn from ``p`` per round.
 
     Subclasses override :meth:`learn`, and :meth:`reset` for what they keep.
+
+    In the token-level game every verified position is judged by full drafts of K tokens, with delayed feedback. In the
+    chunk-level game every round is judged once and at once, by the tokens it happened to emit; what a drafter
+    would have got beyond them stays unseen, which can favour the wrong one (HedgeSpec B.4).
 
     Evaluating all drafters costs time, so it is skipped (HedgeSpec B.5): it follows each of the first
     ``warmup`` rounds, then every ``every`` rounds, when all positions since the last one come in one batch.
@@ -32,19 +38,30 @@ class FullInformation(Policy):
         warmup: rounds evaluated one by one, 0 or more.
         every: rounds per evaluation thereafter, 1 or more; 1 evaluates every round.
 
-    Source: HedgeSpec Alg. 1 / Fig. 4 (game), §3.4 (QFI-D), B.5 (hybrid losses, skipping updates).
+    Source: HedgeSpec Alg. 1 / Fig. 4 (token game), §3.4 (QFI-D), B.3 (chunk game), B.5 (hybrid losses, skipping).
     """
 
     uses_gamma = True
 
-    def __init__(self, arms: Sequence[str], seed: int = 0, loss: str = "length", warmup: int = 6, every: int = 12):
+    def __init__(
+        self,
+        arms: Sequence[str],
+        seed: int = 0,
+        loss: str = "length",
+        game: str = "token",
+        warmup: int = 6,
+        every: int = 12,
+    ):
         if loss not in LOSSES:
             raise PolicyError(f"loss must be one of: {', '.join(LOSSES)}; got {loss!r}")
+        if game not in GAMES:
+            raise PolicyError(f"game must be one of: {', '.join(GAMES)}; got {game!r}")
         if warmup < 0:
             raise PolicyError(f"warmup must be 0 or a positive number of rounds, got {warmup}")
         if every < 1:
             raise PolicyError(f"every must be at least 1 round, got {every}")
         self.loss = loss
+        self.game = game
         self.warmup = warmup
         self.every = every
         super().__init__(arms, seed)
@@ -53,6 +70,7 @@ class FullInformation(Policy):
         super().reset(prompt)
         self.p = [1.0 / self.arm_count] * self.arm_count
         self.queue = LengthLossQueue(self.arm_count)
+        self.unseen_chunks: list[int] = []
 
     def learn(self, losses: list[float]) -> None:
         """Update ``p`` by the losses of all arms, each in [0, 1], at the next position of the game."""
@@ -72,9 +90,12 @@ class FullInformation(Policy):
         self.t += 1
         # It learns from losses of all arms, not from a reward: BE is for the record.
         self.last_reward = feedback.block_efficiency
+        self.unseen_chunks.append(feedback.emitted)
         if feedback.gamma is not None:
             self._check(feedback.gamma)
-            for row in self._losses(feedback.gamma, feedback.draft_length).tolist():
+            losses = self._losses(feedback.gamma, feedback.draft_length)
+            self.unseen_chunks = []
+            for row in losses.tolist():
                 self.learn(row)
 
     def _check(self, gamma: np.ndarray) -> None:
@@ -87,11 +108,89 @@ class FullInformation(Policy):
             raise ValueError(f"acceptance probabilities of {', '.join(broken)} are not finite; check those drafters")
 
     def _losses(self, gamma: np.ndarray, draft_length: int) -> np.ndarray:
+        if self.game == "chunk":
+            ends = np.cumsum(self.unseen_chunks)[:-1]
+            chunks = [chunk for chunk in np.split(gamma, ends) if len(chunk)]
+            return np.array([self._chunk_loss(chunk) for chunk in chunks])
         if self.loss == "acceptance":
             return acceptance_losses(gamma)
         lengths = self.queue.push(gamma, draft_length)
         # Once the queue has spoken, each new position completes one loss (K staying the same): no way back.
         return acceptance_losses(gamma) if self.loss == "hybrid" and len(lengths) == 0 else lengths
+
+    def _chunk_loss(self, gamma: np.ndarray) -> np.ndarray:
+        """Loss ``(N,)`` of a chunk of ``k`` verified positions (HedgeSpec B.3, with the chunk's own length as K)."""
+        if self.loss == "acceptance":
+            return acceptance_losses(gamma).mean(axis=0)
+        return 1.0 - expected_accept_lengths(gamma, len(gamma))[0] / (len(gamma) + 1)
+
+
+@register
+class Hedge(FullInformation):
+    """Exponential weights ``p_i ∝ exp(-eta * sum of losses of i)`` with ``eta = sqrt(8 ln N / T)``.
+
+    The horizon T is unknown: it starts at 16 positions and doubles whenever it is reached. The sums are kept then,
+    since a restart would forget which drafter is good; decreasing rates have the same regret up to a constant.
+
+    Source: HedgeSpec Fig. 4 with the learner of Freund & Schapire (1997); doubling: Cesa-Bianchi & Lugosi (2006, 2.3).
+    """
+
+    name = "hedge"
+    title = "Hedge"
+    explanation = (
+        "Asks every drafter how well it would have guessed what the large model wrote, and shifts weight from those "
+        "with larger losses to those with smaller ones, by a rate that has to be guessed from the length of the text."
+    )
+    source = "HedgeSpec Fig. 4; Freund & Schapire 1997"
+
+    def reset(self, prompt: str = "") -> None:
+        super().reset(prompt)
+        self.sums = [0.0] * self.arm_count
+        self.positions, self.horizon = 0, 16
+
+    def learn(self, losses: list[float]) -> None:
+        self.sums = [total + loss for total, loss in zip(self.sums, losses, strict=True)]
+        self.positions += 1
+        if self.positions > self.horizon:
+            self.horizon *= 2
+        eta = math.sqrt(8.0 * math.log(self.arm_count) / self.horizon)
+        self.p = softmax([-eta * total for total in self.sums])
+
+
+@register
+class AdaNormalHedge(FullInformation):
+    """AdaNormalHedge: ``p_i ∝ (Phi(R_i + 1, C_i + 1) - Phi(R_i - 1, C_i + 1)) / 2``, ``Phi(R, C) = exp([R]_+^2 / 3C)``.
+
+    ``R_i += f_A - f_i``, ``C_i += |f_A - f_i|`` with ``f_A = sum_i p_i f_i``; uniform while no weight is positive.
+
+    Source: HedgeSpec §3.4 / App. B.2 (Luo & Schapire 2015, Alg. 1 with Eq. 2).
+    """
+
+    name = "ada-normal-hedge"
+    title = "AdaNormalHedge"
+    explanation = (
+        "A relative of NormalHedge that also counts how much each drafter's losses have differed from the mixture's. "
+        "It settles faster where one drafter is clearly the best throughout."
+    )
+    source = "HedgeSpec §3.4; Luo & Schapire 2015"
+
+    def reset(self, prompt: str = "") -> None:
+        super().reset(prompt)
+        self.regrets = [0.0] * self.arm_count
+        self.spreads = [0.0] * self.arm_count
+
+    def learn(self, losses: list[float]) -> None:
+        own = sum(map(mul, self.p, losses))
+        self.regrets = [regret + own - loss for regret, loss in zip(self.regrets, losses, strict=True)]
+        self.spreads = [spread + abs(own - loss) for spread, loss in zip(self.spreads, losses, strict=True)]
+        uppers, lowers = [], []
+        for regret, spread in zip(self.regrets, self.spreads, strict=True):
+            uppers.append(max(regret + 1.0, 0.0) ** 2 / (3.0 * (spread + 1.0)))
+            lowers.append(max(regret - 1.0, 0.0) ** 2 / (3.0 * (spread + 1.0)))
+        largest = max(uppers)  # regrets of thousands would overflow the exponentials themselves
+        weights = [math.exp(a - largest) - math.exp(b - largest) for a, b in zip(uppers, lowers, strict=True)]
+        total = sum(weights)
+        self.p = [w / total for w in weights] if total > 0.0 else [1.0 / self.arm_count] * self.arm_count
 
 
 @register

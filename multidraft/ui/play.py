@@ -133,7 +133,7 @@ class Play:
         pool = self.workbench.pool
         longest = min(1024, pool.target.window - 1)
         with gr.Accordion("Settings", open=False, elem_id="settings"):
-            length = gr.Slider(1, longest, min(128, longest), step=1, label="Max new tokens", elem_id="max-new-tokens")
+            length = gr.Slider(1, longest, min(256, longest), step=1, label="Max new tokens", elem_id="max-new-tokens")
             draft = gr.Slider(
                 1, 16, pool.draft_length, step=1, label="Draft length", info="Most tokens a drafter proposes in a round"
             )

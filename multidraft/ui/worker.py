@@ -22,7 +22,7 @@ from storage.store import RunContext, Store
 
 log = logging.getLogger(__name__)
 
-BASELINE_TOKENS = 32
+BASELINE_TOKENS = 64
 """Length of the plain decoding that a run's speed is compared with: short, since the visitor waits for it."""
 
 FINISHED = ("completed", "stopped", "context_limit")

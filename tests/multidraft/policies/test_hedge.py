@@ -205,3 +205,58 @@ def test_seed_decides_and_reset_forgets():
     assert policy.probabilities() == [1 / 3] * 3
     assert len(policy.queue) == 0
     assert play(policy, shares, 60) == first
+
+
+def test_hedge_against_the_formula():
+    rng = np.random.default_rng(2)
+    policy = make_policy("hedge:loss=acceptance", 3)
+    losses = []
+    for t in range(1, 80):
+        losses.append(rng.uniform(size=3))
+        p = feed(policy, [1 - losses[-1]])
+        horizon = 16 if t <= 16 else 32 if t <= 32 else 64 if t <= 64 else 128
+        weights = np.exp(-math.sqrt(8 * math.log(3) / horizon) * np.sum(losses, axis=0))
+        assert p == pytest.approx((weights / weights.sum()).tolist())
+
+
+def test_ada_normal_hedge_against_the_formula():
+    rng = np.random.default_rng(3)
+    policy = make_policy("ada-normal-hedge:loss=acceptance", 3)
+    p, regrets, spreads = np.full(3, 1 / 3), np.zeros(3), np.zeros(3)
+
+    def phi(r, c):
+        return np.exp(np.maximum(r, 0) ** 2 / (3 * c))
+
+    for _ in range(80):
+        loss = rng.uniform(size=3) * [0.5, 1.0, 0.9]
+        regrets, spreads = regrets + p @ loss - loss, spreads + abs(p @ loss - loss)
+        weights = (phi(regrets + 1, spreads + 1) - phi(regrets - 1, spreads + 1)) / 2
+        p = weights / weights.sum()
+        assert feed(policy, [1 - loss]) == pytest.approx(p.tolist())
+    assert p.argmax() == 0
+
+
+def test_ada_normal_hedge_survives_huge_regrets():
+    policy = make_policy("ada-normal-hedge:loss=acceptance", 2)
+    for _ in range(20):
+        p = feed(policy, np.tile([1.0, 0.0], (1000, 1)))
+    assert p == [pytest.approx(1.0), pytest.approx(0.0)]
+
+
+@pytest.mark.parametrize("name", ["hedge", "normal-hedge", "ada-normal-hedge"])
+@pytest.mark.parametrize("loss", ["length", "acceptance"])
+def test_the_chunk_game_judges_each_round_once(name, loss, monkeypatch):
+    """Rounds of 3, 1 and 2 tokens evaluated together: three losses, each over its own chunk's length."""
+    policy = make_policy(f"{name}:game=chunk,loss={loss},warmup=0,every=3", 2)
+    learnt = []
+    monkeypatch.setattr(policy, "learn", learnt.append)
+    gamma = np.random.default_rng(0).uniform(size=(6, 2))
+    for accepted in (2, 0):
+        policy.update(seen(None, accepted=accepted))
+    policy.update(seen(gamma, accepted=1))
+    for row, chunk in zip(learnt, (gamma[:3], gamma[3:4], gamma[4:]), strict=True):
+        if loss == "acceptance":
+            assert row == pytest.approx((1 - chunk.mean(axis=0)).tolist())
+        else:
+            lengths = 1 + np.cumprod(chunk, axis=0).sum(axis=0)
+            assert row == pytest.approx((1 - lengths / (len(chunk) + 1)).tolist())

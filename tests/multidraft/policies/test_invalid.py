@@ -10,7 +10,7 @@ from multidraft.policies import Feedback, make_policy
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("ucbb", "unknown policy 'ucbb'; choose one of: autoregressive, "),
+        ("ucbb", "unknown policy 'ucbb'; choose one of: ada-normal-hedge, autoregressive, "),
         ("ucb:gamma=1", "has no setting 'gamma'; it takes: reward, beta"),
         ("random:0.5", "has no setting '0.5'; it takes none"),
         ("exp3spec:eta=1", "it takes none"),
@@ -25,6 +25,14 @@ from multidraft.policies import Feedback, make_policy
         ("exp3:gamma=nan", "gamma must be above 0"),
         ("ucbspec:delta=0", "delta must be above 0 and at most 1, got 0.0"),
         ("ucbspec:delta=2", "delta must be above 0 and at most 1, got 2.0"),
+        ("sh:period=0", "period must be at least 1 turn, got 0"),
+        ("petc:c=0", "c must be a positive number, got 0.0"),
+        ("petc:budget=1", "budget must be at least 2 tokens, got 1"),
+        ("d-ucb:gamma=0", "gamma must be above 0 and at most 1, got 0.0"),
+        ("sw-ucb:window=0", "window must be at least 1 round, got 0"),
+        ("kl-ucb:c=-1", "c must be 0 or a positive number, got -1.0"),
+        ("thompson:reward=speed", "reward must be bd"),
+        ("hedge:game=chess", "game must be one of: token, chunk; got 'chess'"),
         ("normal-hedge:loss=speed", "loss must be one of: length, acceptance, hybrid; got 'speed'"),
         ("normal-hedge:warmup=-1", "warmup must be 0 or a positive number of rounds, got -1"),
         ("normal-hedge:every=0", "every must be at least 1 round, got 0"),

@@ -5,7 +5,9 @@ import pytest
 import multidraft.policies as policies
 from multidraft.policies import NO_DRAFTER, POLICIES, Feedback, Policy, make_policy, parse_spec, policy_names, register
 
-EXPECTED = ["autoregressive", "exp3", "exp3spec", "fixed", "normal-hedge", "random", "round-robin", "ucb", "ucbspec"]
+BANDITS = ["ucb", "ucbspec", "exp3", "exp3spec", "sh", "petc", "d-ucb", "sw-ucb", "thompson", "kl-ucb"]
+FULL_INFORMATION = ["hedge", "normal-hedge", "ada-normal-hedge"]
+EXPECTED = ["autoregressive", "fixed", "random", "round-robin", *BANDITS, *FULL_INFORMATION]
 
 
 def test_every_policy_of_the_house_is_registered():
@@ -45,7 +47,7 @@ def test_every_policy_plays_any_number_of_arms(name, arms):
         policy.update(Feedback(arm, drafted=4, accepted=2, emitted=3, draft_length=4, block_divergence=0.5))
 
 
-@pytest.mark.parametrize("name", ["ucb", "ucbspec", "exp3", "exp3spec"])
+@pytest.mark.parametrize("name", BANDITS)
 def test_a_round_without_a_drafter_teaches_a_bandit_nothing(name):
     policy, untouched = make_policy(name, 3), make_policy(name, 3)
     policy.update(Feedback(NO_DRAFTER, drafted=0, accepted=0, emitted=1, draft_length=0))
@@ -74,11 +76,11 @@ def test_settings_reach_the_policy():
 
 def test_block_divergence_is_measured_only_for_those_who_learn_from_it():
     wanting = {name for name in EXPECTED if name != "fixed" and make_policy(name, 2).uses_block_divergence}
-    assert wanting == {"ucb", "exp3"}
+    assert wanting == set(BANDITS) - {"ucbspec", "exp3spec"}
 
 
 def test_only_full_information_learners_ask_for_gamma():
-    assert {name for name in EXPECTED if POLICIES[name].uses_gamma} == {"normal-hedge"}
+    assert {name for name in EXPECTED if POLICIES[name].uses_gamma} == set(FULL_INFORMATION)
 
 
 @pytest.mark.parametrize("name", EXPECTED)

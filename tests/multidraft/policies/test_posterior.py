@@ -1,0 +1,54 @@
+"""Thompson sampling and KL-UCB."""
+
+import math
+
+import numpy as np
+import pytest
+
+from multidraft.policies import make_policy
+from multidraft.policies.posterior import kl_upper_bound
+from tests.multidraft.policies.test_ucb import K, play, seen
+
+
+def test_thompson_draws_from_the_posterior():
+    """The share of draws that arm 0 wins is P(Beta(1 + 6, 1 + 2) > Beta(1 + 3, 1 + 5)), here by quadrature."""
+    policy = make_policy("thompson:reward=be", 2)
+    for arm, accepted in [(0, 3)] * 8 + [(1, 1)] * 4 + [(1, 2)] * 4:
+        policy.update(seen(arm, accepted))
+    assert (policy.successes, policy.failures) == ([7.0, 4.0], [3.0, 6.0])
+    x = (np.arange(20_000) + 0.5) / 20_000
+    first, second = x**6 * (1 - x) ** 2, x**3 * (1 - x) ** 5
+    exact = (first / first.sum() * np.cumsum(second / second.sum())).sum()
+    draws = np.mean([policy.select() == 0 for _ in range(20_000)])
+    assert draws == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 20_000))
+
+
+@pytest.mark.parametrize(("mean", "divergence"), [(0.0, 0.1), (0.3, 0.0), (0.5, 0.2), (0.9, 0.05), (0.2, 3.0)])
+def test_the_bound_lies_where_the_divergence_is_spent(mean, divergence):
+    q = kl_upper_bound(mean, divergence)
+    kl = (mean * math.log(mean / q) if mean else 0.0) + (1 - mean) * math.log((1 - mean) / (1 - q))
+    assert mean <= q <= 1 and kl == pytest.approx(divergence, abs=1e-4)
+
+
+def test_the_bound_of_a_perfect_drafter_is_one():
+    assert kl_upper_bound(1.0, 0.3) == 1.0
+
+
+def test_kl_ucb_index_against_the_formula():
+    rng = np.random.default_rng(6)
+    policy = make_policy("kl-ucb:reward=be", 3)
+    history = {arm: [] for arm in range(3)}
+    for t in range(1, 120):
+        arm = policy.select()
+        if t > 3:
+            index = [kl_upper_bound(np.mean(h), math.log(t) / len(h)) for h in history.values()]
+            assert arm == int(np.argmax(index))
+        accepted = int(rng.binomial(K, 0.2 + 0.2 * arm))
+        policy.update(seen(arm, accepted))
+        history[arm].append(accepted / K)
+
+
+@pytest.mark.parametrize("name", ["thompson", "kl-ucb"])
+def test_the_best_arm_is_found_and_the_seed_repeats(name):
+    runs = [play(make_policy(name, 4, seed=3), [0.2, 0.3, 0.9, 0.4], 1000, np.random.default_rng(1)) for _ in range(2)]
+    assert runs[0] == runs[1] and runs[0][-300:].count(2) > 280
