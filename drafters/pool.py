@@ -13,6 +13,7 @@ from drafters.base import Drafter, DrafterGroup, Evidence
 from drafters.card import Card, Source, find_card, load_card, pool_names
 from drafters.lm import make_lm_drafters
 from drafters.pld import PromptLookup
+from multidraft.costs import CostMeter
 from multidraft.errors import PoolError
 from multidraft.sampling import SamplingParams
 from multidraft.target import Target
@@ -29,6 +30,7 @@ class Pool:
         tokenizer: shared by target and drafters.
         stop_ids: token ids that end an output.
         card, card_hash: what it was loaded from.
+        costs: what rounds have cost on this device so far.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Pool:
         self.card, self.card_hash, self.stop_ids = card, card_hash, stop_ids
         self.name, self.title, self.description = card.name, card.title, card.description
         self.dtype, self.draft_length = card.dtype, card.draft_length
+        self.costs = CostMeter(len(self.drafters))
         self.examples = [(example.task, example.prompt) for example in card.examples]
 
     @property

@@ -67,6 +67,7 @@ class Decoding(Iterator[Round]):
             raise PolicyError(
                 f"the policy was made for {self.policy.arm_count} drafters, but pool {pool.name!r} has {len(names)}"
             )
+        self.policy.costs = pool.costs
         self.policy.reset(text)
         spec = policy if isinstance(policy, str) else policy.name
         self.generation = Generation(text, spec, tuple(names), len(self.context))
@@ -95,6 +96,7 @@ class Decoding(Iterator[Round]):
             started = self._now()
             target.prefill(self.context)
             self.pool.prepare(self.context, policy.candidates())
+            self.pool.costs.begin()
             generation.prefill_seconds = self._now() - started
             query = target.queries
             while generation.status == "running":
@@ -148,6 +150,10 @@ class Decoding(Iterator[Round]):
         t4 = self._now()
         gamma = self._evaluate(draft, verdict, len(tokens)) if room > 1 else None
         t5 = self._now()
+        costs = self.pool.costs
+        costs.played(arm if drafter else None, length, len(draft), t2 - t1, t3 - t2, emitted=len(tokens))
+        if gamma is not None:
+            costs.evaluated(len(gamma), t5 - t4)
         drafted = draft.main_path(verdict.path)
         if room > 1:
             policy.update(Feedback(arm, len(drafted), accepted, len(tokens), length, divergence, gamma, t3 - t1))

@@ -17,13 +17,13 @@ from drafters.training.loop import Budget, train
 
 TARGET_SHAPE = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 10, "num_attention_heads": 4}
 FAMILY_WEIGHTS = {
-    "math": 1.5,
-    "code": 1.2,
+    "math": 1.1,
+    "code": 1.3,
     "sql": 1.0,
-    "translation": 1.3,
-    "summary": 0.8,
-    "json": 0.8,
-    "mixed": 0.7,
+    "translation": 1.6,
+    "summary": 1.0,
+    "json": 1.0,
+    "mixed": 0.6,
 }
 CONTEXT_WINDOW = 1024
 

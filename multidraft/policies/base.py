@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from multidraft.costs import CostSource
 from multidraft.errors import PolicyError
 
 NO_DRAFTER = -1
@@ -69,6 +70,8 @@ class Policy:
     """Whether :class:`Feedback` must carry BD, which costs the engine two softmaxes per round."""
     uses_gamma: bool = False
     """Whether the policy learns from γ of all drafters (full information)."""
+    costs: CostSource | None = None
+    """What the parts of a round cost, set before :meth:`reset` by who runs the policy; ``None`` if nobody measures."""
 
     def __init__(self, arms: Sequence[str], seed: int = 0):
         self.arms = tuple(arms)

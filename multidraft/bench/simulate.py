@@ -1,0 +1,141 @@
+"""Policies on a table of mean accepted tokens: a laboratory that needs no model.
+
+Each drafter accepts every token of a task independently with the probability that gives it the table's MAT. That is
+all the papers' tables tell; real acceptances come in bursts, which helps long drafts.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from multidraft.costs import Costs
+from multidraft.errors import SuiteError
+from multidraft.policies import make_policy
+from multidraft.replay import replay
+
+MIXED = "mixed"
+"""Name of the stream whose task changes between and inside responses."""
+
+
+@dataclass(frozen=True)
+class MatTable:
+    """Mean accepted tokens ``values[drafter, task]`` at some draft length."""
+
+    drafters: list[str]
+    tasks: list[str]
+    values: np.ndarray
+
+
+def read_table(path: Path) -> MatTable:
+    """Read a CSV file: a header ``drafter,task,…``, then a row for each drafter.
+
+    Raises:
+        SuiteError: no such file, or a cell that is no number of at least 1; the message says where.
+    """
+    try:
+        rows = [row for row in csv.reader(path.read_text(encoding="utf-8-sig").splitlines()) if row]
+    except (OSError, UnicodeDecodeError) as error:
+        raise SuiteError(f"cannot read {path}: {error}") from None
+    if len(rows) < 2 or len(rows[0]) < 2:
+        raise SuiteError(f"{path.name} needs a header 'drafter,TASK,…' and a row for each drafter")
+    tasks = [name.strip() for name in rows[0][1:]]
+    values = np.empty((len(rows) - 1, len(tasks)))
+    for number, row in enumerate(rows[1:], start=2):
+        if len(row) != len(tasks) + 1:
+            raise SuiteError(f"{path.name}, row {number}: {len(row)} cells where the header has {len(tasks) + 1}")
+        for column, cell in enumerate(row[1:]):
+            try:
+                value = float(cell)
+            except ValueError:
+                value = np.nan
+            if not 1 <= value < np.inf:
+                raise SuiteError(
+                    f"{path.name}, row {number}, column {tasks[column]!r}: {cell!r} is no mean accepted tokens "
+                    "(a number of at least 1)"
+                )
+            values[number - 2, column] = value
+    return MatTable([row[0].strip() for row in rows[1:]], tasks, values)
+
+
+def acceptance_probability(mat: float, draft_length: int) -> float:
+    """The γ with ``1 + γ + … + γ^K = mat``: HedgeSpec Thm 3 for a constant γ, solved by bisection."""
+    if mat >= draft_length + 1:
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        gamma = (low + high) / 2
+        low, high = (gamma, high) if sum(gamma**j for j in range(draft_length + 1)) < mat else (low, gamma)
+    return low
+
+
+def draw_table(gamma: np.ndarray, draft_length: int, rng: np.random.Generator) -> np.ndarray:
+    """An acceptance table ``(drafters, positions)`` of independent hits with probabilities ``gamma`` of that shape."""
+    hits = rng.random(gamma.shape) < gamma
+    runs = np.zeros(gamma.shape, dtype=np.int64)
+    following = np.zeros(len(gamma), dtype=np.int64)
+    for position in reversed(range(gamma.shape[1])):
+        following = np.where(hits[:, position], following + 1, 0)
+        runs[:, position] = following
+    return np.minimum(runs, draft_length)
+
+
+def simulate(
+    table: MatTable,
+    policies: Sequence[str],
+    *,
+    tokens: tuple[int, int] = (250, 250),
+    draft_length: int = 8,
+    seeds: int = 20,
+    costs: Costs | None = None,
+    mixed: bool = False,
+) -> dict[str, Any]:
+    """Every policy on the same ``seeds`` responses of every task, beginning afresh with each response.
+
+    Args:
+        tokens: shortest and longest response; lengths are drawn uniformly.
+        costs: to tell tokens per second.
+        mixed: in place of the tasks one stream of responses, each of which changes from one task to another at a
+            point drawn uniformly (MetaSD App. H.2).
+
+    Returns:
+        ``{"policies": {SPEC: {"mean_accepted_tokens", "by_task": {TASK: MAT}, "tokens_per_second"}}}``; the mean is
+        over tasks, as in the papers' tables.
+
+    Raises:
+        PolicyError: a bad spec, or a policy that cannot be replayed.
+    """
+    gamma = np.vectorize(lambda mat: acceptance_probability(mat, draft_length))(table.values)
+    for spec in policies:
+        make_policy(spec, table.drafters)
+    streams = [MIXED] if mixed else table.tasks
+    results: dict[str, Any] = {}
+    sums = {spec: {stream: np.zeros(3) for stream in streams} for spec in policies}
+    for column, stream in enumerate(streams):
+        for seed in range(seeds):
+            rng = np.random.default_rng((seed, column))
+            length = int(rng.integers(tokens[0], tokens[1] + 1))
+            if mixed:
+                first, second = rng.choice(len(table.tasks), 2, replace=False)
+                turn = int(rng.integers(1, length))
+                chances = np.repeat(gamma[:, [first, second]], [turn, length - turn], axis=1)
+            else:
+                chances = np.repeat(gamma[:, [column]], length, axis=1)
+            accepted = draw_table(chances, draft_length, rng)
+            for spec in policies:
+                played = replay(accepted, spec, seed, draft_length=draft_length, drafters=table.drafters, costs=costs)
+                sums[spec][stream] += (length, played.rounds, played.seconds or 0.0)
+    for spec in policies:
+        by_task = {stream: float(n / rounds) for stream, (n, rounds, _) in sums[spec].items()}
+        total = np.sum(list(sums[spec].values()), axis=0)
+        results[spec] = {
+            "mean_accepted_tokens": sum(by_task.values()) / len(by_task),
+            "by_task": by_task,
+            "tokens_per_second": float(total[0] / total[2]) if costs else None,
+        }
+    return {"policies": results}

@@ -1,0 +1,165 @@
+"""What the parts of a round cost in seconds: measured while decoding, used to choose and to score policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of the parts of a round.
+
+    Attributes:
+        draft_step: per drafted token and drafter, ``(N,)``.
+        catch_up: per token that a drafter has to read before it can draft, ``(N,)`` (MetaSD App. H.1).
+        verify: of scoring ``k`` drafted tokens and the pending one, for ``k = 0 … K``, ``(K + 1,)``.
+        evaluate: of evaluating all drafters once, whatever the number of tokens.
+        evaluate_token: the same, for each token it covers.
+    """
+
+    draft_step: np.ndarray
+    catch_up: np.ndarray
+    verify: np.ndarray
+    evaluate: float = 0.0
+    evaluate_token: float = 0.0
+
+    @classmethod
+    def uniform(cls, drafters: int, length: int, *, step: float, verify: float, evaluate: float = 0.0) -> Costs:
+        """The same for all drafters and any length, as for models whose time is spent on reading weights."""
+        return cls(np.full(drafters, step), np.zeros(drafters), np.full(length + 1, verify), evaluate)
+
+    def costs(self, length: int) -> Costs:
+        """Itself: what is given does not change, unlike what a :class:`CostMeter` measures."""
+        return self
+
+    def round_seconds(self, arm: int | None, length: int, unread: int = 0) -> float:
+        """Seconds of a round of ``length`` drafted tokens by ``arm``, which has ``unread`` tokens to read first."""
+        if arm is None or length == 0:
+            return float(self.verify[0])
+        drafting = self.draft_step[arm] * length + self.catch_up[arm] * unread
+        return float(drafting + self.verify[min(length, len(self.verify) - 1)])
+
+    def evaluation_seconds(self, tokens: int) -> float:
+        """Seconds of evaluating all drafters at ``tokens`` positions."""
+        return self.evaluate + self.evaluate_token * tokens
+
+
+class CostSource(Protocol):
+    """Where a policy reads the costs."""
+
+    def costs(self, length: int) -> Costs:
+        """The present estimates, for drafts of up to ``length`` tokens."""
+        ...
+
+
+@dataclass
+class Line:
+    """``seconds = fixed + per_unit * units`` by least squares in which old measurements fade.
+
+    A measurement of more than ``OUTLIER`` times the expected counts as that much: a hiccup of the machine is not a
+    property of the model.
+    """
+
+    memory: float = 0.98
+    weight: float = 0.0
+    x: float = 0.0
+    y: float = 0.0
+    xx: float = 0.0
+    xy: float = 0.0
+    OUTLIER: ClassVar[float] = 3.0
+
+    def add(self, units: float, seconds: float) -> None:
+        """Count a measurement."""
+        if self.weight > 3.0:
+            seconds = min(seconds, self.OUTLIER * self.at(units))
+        self.weight = self.memory * self.weight + 1.0
+        self.x = self.memory * self.x + units
+        self.y = self.memory * self.y + seconds
+        self.xx = self.memory * self.xx + units * units
+        self.xy = self.memory * self.xy + units * seconds
+
+    @property
+    def per_unit(self) -> float:
+        """Slope, never negative; 0 while all measurements were of the same units."""
+        spread = self.xx * self.weight - self.x * self.x
+        if spread <= 1e-9 * self.weight * self.weight:
+            return 0.0
+        slope = (self.xy * self.weight - self.x * self.y) / spread
+        return min(max(slope, 0.0), self.y / self.x if self.x else slope)
+
+    @property
+    def fixed(self) -> float:
+        """Intercept."""
+        return (self.y - self.per_unit * self.x) / self.weight if self.weight else 0.0
+
+    def at(self, units: float) -> float:
+        """Expected seconds of ``units``."""
+        return self.fixed + self.per_unit * units
+
+
+class CostMeter:
+    """Fading averages of what rounds have cost on this device, kept by a pool across generations.
+
+    Drafting is modelled as ``steps * d_i + unread * s_i``: the time of a drafter that had next to nothing to read
+    gives ``d_i``, what others took beyond that gives ``s_i``. Before a drafter was ever measured the mean of the others
+    stands in for it.
+    """
+
+    NEXT_TO_NOTHING = 2
+
+    def __init__(self, drafters: int):
+        self.verify, self.evaluation = Line(), Line()
+        self.steps = [Line() for _ in range(drafters)]
+        self.reads = [Line() for _ in range(drafters)]
+        self.begin()
+
+    def begin(self) -> None:
+        """A query begins: all drafters have read its prompt."""
+        self.unread = [0] * len(self.steps)
+
+    def played(
+        self, arm: int | None, length: int, nodes: int, draft_seconds: float, verify_seconds: float, emitted: int
+    ) -> None:
+        """A round was played.
+
+        Args:
+            arm: who drafted, ``None`` for nobody.
+            length: draft length asked for.
+            nodes: drafted tokens that the target scored.
+            emitted: tokens that everybody else now has to read.
+        """
+        self.verify.add(nodes, verify_seconds)
+        if arm is not None:
+            if self.unread[arm] <= self.NEXT_TO_NOTHING or not self.steps[arm].weight:
+                self.steps[arm].add(1.0, draft_seconds / length)
+            else:
+                surplus = max(draft_seconds - length * self.steps[arm].at(1.0), 0.0)
+                self.reads[arm].add(1.0, surplus / self.unread[arm])
+        self.unread = [tokens + emitted for tokens in self.unread]
+        if arm is not None:
+            self.unread[arm] = 1  # of its own draft it has all but the target's own token
+
+    def evaluated(self, positions: int, seconds: float) -> None:
+        """All drafters were evaluated at ``positions``, and so have read everything."""
+        self.evaluation.add(positions, seconds)
+        self.begin()
+
+    def costs(self, length: int) -> Costs:
+        """The present estimates, for drafts of up to ``length`` tokens."""
+        return Costs(
+            draft_step=np.array(_filled(self.steps)),
+            catch_up=np.array(_filled(self.reads)),
+            verify=np.array([self.verify.at(k) for k in range(length + 1)]),
+            evaluate=self.evaluation.fixed,
+            evaluate_token=self.evaluation.per_unit,
+        )
+
+
+def _filled(lines: Sequence[Line]) -> list[float]:
+    known = [line.at(1.0) for line in lines if line.weight]
+    mean = sum(known) / len(known) if known else 0.0
+    return [line.at(1.0) if line.weight else mean for line in lines]

@@ -1,0 +1,161 @@
+"""Exact replay: any policy on a recorded greedy generation, with no model at all.
+
+The text of a greedy run does not depend on who drafted it. So once it is known how many tokens of each drafter's
+draft would have been accepted from each position, the rounds of every policy are a walk over that table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from multidraft.costs import Costs
+from multidraft.errors import PolicyError
+from multidraft.policies import NO_DRAFTER, Feedback, Policy, make_policy
+from multidraft.regret import fixed_rounds
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The rounds a policy would have played.
+
+    Attributes:
+        arms: arm of each round, ``NO_DRAFTER`` where no drafter was asked.
+        lengths: draft length of each round.
+        emitted: tokens of each round.
+        best_arm: the drafter that alone would have needed the fewest rounds (ties: the first).
+        best_rounds: its rounds, at the full draft length.
+        seconds: time of all rounds by the given costs; ``None`` without costs.
+    """
+
+    arms: list[int]
+    lengths: list[int]
+    emitted: list[int]
+    best_arm: int
+    best_rounds: int
+    seconds: float | None = None
+
+    @property
+    def rounds(self) -> int:
+        """Rounds played."""
+        return len(self.arms)
+
+    @property
+    def regret(self) -> int:
+        """Stopping-time regret: rounds beyond those of the best single drafter (MetaSD Def. 1, BanditSpec Eq. 1)."""
+        return self.rounds - self.best_rounds
+
+    @property
+    def mean_accepted_tokens(self) -> float:
+        """Tokens a round, the own token counted."""
+        return sum(self.emitted) / self.rounds if self.rounds else 0.0
+
+    @property
+    def best_arm_ratio(self) -> float:
+        """In what share of the rounds with a drafter the best single one was played."""
+        played = [arm for arm in self.arms if arm != NO_DRAFTER]
+        return played.count(self.best_arm) / len(played) if played else 0.0
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Rate by the given costs."""
+        return sum(self.emitted) / self.seconds if self.seconds else None
+
+
+def replay(
+    table: np.ndarray,
+    policy: str | Policy,
+    seed: int = 0,
+    *,
+    draft_length: int | None = None,
+    max_new_tokens: int | None = None,
+    drafters: Sequence[str] | None = None,
+    prompt: str = "",
+    costs: Costs | None = None,
+) -> Replayed:
+    """Walk ``s ← s + min(A[arm, s], k) + 1`` over a recorded generation under ``policy`` (SPEC 6).
+
+    The rounds are those of a live run with the same seed, for every policy that does not look at the clock. Policies
+    that learn from block divergence cannot be replayed: it needs the target's distributions beyond rejected tokens.
+
+    Args:
+        table: from :func:`~multidraft.regret.acceptance_table`, int ``(drafters, positions)``.
+        policy: a spec, or a policy made for as many arms as the table has rows.
+        seed: the policy's seed.
+        draft_length: K; by default the longest acceptance in the table.
+        max_new_tokens: the run's limit where its output ended earlier, at a stop token: drafts near the end were
+            cut by it. By default the output's length.
+        drafters: their names, for specs such as ``fixed:math``.
+        prompt: handed to the policy.
+        costs: to tell the time of every round, and to feed policies that choose by it.
+
+    Raises:
+        PolicyError: an unknown policy, or one that learns from block divergence.
+        ValueError: a table that is no ``(drafters, positions)`` array of counts.
+    """
+    table = np.asarray(table)
+    if table.ndim != 2 or not len(table) or (table.size and table.min() < 0):
+        raise ValueError(f"table must be an array of counts (drafters, positions), got the shape {table.shape}")
+    count, end = table.shape
+    longest = int(table.max(initial=1)) if draft_length is None else draft_length
+    names = drafters or [f"arm{i}" for i in range(count)]
+    player = make_policy(policy, names, seed) if isinstance(policy, str) else policy
+    if player.uses_block_divergence:
+        raise PolicyError(
+            f"policy {player.name!r} learns from block divergence, which a recorded text does not hold; "
+            "use the setting reward=be"
+        )
+    player.costs = costs
+    player.reset(prompt)
+    limit = end if max_new_tokens is None else max_new_tokens
+    hits = (table > 0).astype(np.float64).T
+    accepted_of = table.tolist()
+    arms, lengths, emitted = list[int](), list[int](), list[int]()
+    unread = [0] * count
+    position = evaluated = 0
+    seconds = 0.0
+    while position < end:
+        room = limit - position
+        arm = player.select() if room > 1 else NO_DRAFTER
+        length = min(player.draft_length(longest), longest, room - 1) if arm != NO_DRAFTER else 0
+        accepted = min(accepted_of[arm][position], length) if length else 0
+        tokens = min(accepted + 1, end - position)
+        spent = 0.0
+        if costs:
+            spent = costs.round_seconds(arm if length else None, length, unread[arm])
+        position += tokens
+        unread = [tokens + n for n in unread]
+        if length:
+            unread[arm] = 1
+        gamma = None
+        if room > 1:
+            if player.uses_gamma and player.wants_evaluation():
+                gamma = hits[evaluated:position]
+                seconds += costs.evaluation_seconds(position - evaluated) if costs else 0.0
+                evaluated, unread = position, [0] * count
+            player.update(Feedback(arm, length, accepted, tokens, length, gamma=gamma, seconds=spent))
+        seconds += spent
+        arms.append(arm if length else NO_DRAFTER)
+        lengths.append(length)
+        emitted.append(tokens)
+    needed = [fixed_rounds(np.minimum(row, longest)) for row in table]
+    best = int(np.argmin(needed))
+    return Replayed(arms, lengths, emitted, best, needed[best], seconds if costs else None)
+
+
+def best_fixed_rate(table: np.ndarray, costs: Costs, lengths: Sequence[int]) -> tuple[float, int, int]:
+    """The fastest single ``(drafter, draft length)`` in hindsight: tokens per second, drafter, length.
+
+    Length 0 is plain decoding; its drafter is ``NO_DRAFTER``.
+    """
+    tokens = table.shape[1]
+    best = (0.0, NO_DRAFTER, 0)
+    for length in lengths:
+        for arm, row in enumerate(table) if length else [(NO_DRAFTER, np.zeros(tokens, dtype=int))]:
+            rounds = fixed_rounds(np.minimum(row, length))
+            unread = 1 if length else 0
+            rate = tokens / (rounds * costs.round_seconds(arm if length else None, length, unread))
+            best = max(best, (rate, arm, length))
+    return best
