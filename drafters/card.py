@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 from typing import Any, Literal
@@ -115,7 +114,7 @@ def load_card(path: Path) -> tuple[Card, str]:
     """Read and validate a card.
 
     Returns:
-        The card and the hash of its file (16 hex digits), which identifies the pool in the history.
+        The card and its text.
 
     Raises:
         PoolError: not YAML, or not a valid card; the message names file, field and what is expected.
@@ -124,7 +123,7 @@ def load_card(path: Path) -> tuple[Card, str]:
         text = path.read_text(encoding="utf-8")
         content: Any = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise PoolError(f"cannot read the pool card {path}: {error}") from None
+        raise PoolError(f"cannot read the pool card {path}: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise PoolError(f"the pool card {path} must be a mapping with name, title, target and drafters")
     try:
@@ -135,4 +134,4 @@ def load_card(path: Path) -> tuple[Card, str]:
             for e in error.errors()
         )
         raise PoolError(f"the pool card {path} is not valid: {problems}") from None
-    return card, hashlib.sha256(text.encode()).hexdigest()[:16]
+    return card, text

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from drafters.base import Drafter, DrafterGroup, Evidence
 from drafters.card import Card, Source, find_card, load_card, pool_names
@@ -29,8 +31,9 @@ class Pool:
         drafters: the arms, in the card's order.
         tokenizer: shared by target and drafters.
         stop_ids: token ids that end an output.
-        card, card_hash: what it was loaded from.
+        card, card_hash: what it was loaded from; the hash covers card and weights.
         costs: what rounds have cost on this device so far.
+        lock: held by who uses target or drafters, for one round at a time: their caches serve one generation.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Pool:
         self.name, self.title, self.description = card.name, card.title, card.description
         self.dtype, self.draft_length = card.dtype, card.draft_length
         self.costs = CostMeter(len(self.drafters))
+        self.lock = threading.RLock()
         self.examples = [(example.task, example.prompt) for example in card.examples]
 
     @property
@@ -121,7 +125,7 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None) -> Pool:
         PoolError: unknown pool, invalid card, or models that are missing, corrupt or do not fit together.
     """
     path = find_card(name_or_path)
-    card, digest = load_card(path)
+    card, text = load_card(path)
     where = device or card.device
     if where == "auto":
         where = "cuda" if torch.cuda.is_available() else "cpu"
@@ -132,15 +136,15 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None) -> Pool:
     dtype = getattr(torch, card.dtype)
     tokenizer = _load_tokenizer(card.target, path)
     model = _load_model(card.target, path, dtype, where, "the target")
-    models = {
-        d.name: _load_model(d.source, path, dtype, where, f"drafter {d.name!r}")
-        for d in card.drafters
-        if d.kind == "lm"
-    }
+    models: dict[str, PreTrainedModel] = {}
+    for d in (d for d in card.drafters if d.kind == "lm"):
+        models[d.name] = _load_model(d.source, path, dtype, where, f"drafter {d.name!r}")
+        _check_same_tokens(d.name, _drafter_tokenizer(d.source, path), tokenizer)
     target = Target(model)
     by_name: dict[str, Drafter] = {d.name: d for d in make_lm_drafters(models, target.vocab_size)}
     by_name.update({d.name: PromptLookup(d.name) for d in card.drafters if d.kind == "pld"})
     drafters = [by_name[d.name] for d in card.drafters]
+    digest = _digest(text, [model, *models.values()])
     return Pool(target, drafters, tokenizer, card, digest, _stop_ids(card, model, tokenizer))
 
 
@@ -163,12 +167,61 @@ def _load_model(source: Source, card: Path, dtype: torch.dtype, device: str, wha
             raise ValueError(f"its weights lack {len(missing)} tensors, e.g. {min(missing)}")
         if model._is_stateful:
             raise ValueError(f"{type(model).__name__} keeps a recurrent state, which cannot be rolled back")
+        model = model.to(device).eval()
+        _probe(model)
     except Exception as error:
         raise PoolError(
             f"cannot load {what} from {location}: {_first_line(error)}. Check that the folder or Hub repository "
             "holds config.json and complete .safetensors weights (and, for a gated one, that you are logged in)"
         ) from error
-    return model.to(device).eval()
+    return model
+
+
+@torch.inference_mode()
+def _probe(model: PreTrainedModel) -> None:
+    """Decode three tokens and roll one back, as every round will: what cannot do that should say so at loading."""
+    ids = torch.tensor([[0, 1]], device=model.device)
+    cache = DynamicCache()
+    model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+    cache.crop(-1)
+    model(input_ids=ids[:, 1:], past_key_values=cache, use_cache=True, logits_to_keep=1)
+    if cache.get_seq_length() != 2:
+        raise ValueError(f"{type(model).__name__} does not keep its past in a cache that can be rolled back")
+
+
+def _drafter_tokenizer(source: Source, card: Path) -> PreTrainedTokenizerBase | None:
+    """The drafter's tokenizer where it brings one."""
+    location, extra = _location(source, card)
+    try:
+        own = AutoTokenizer.from_pretrained(location, trust_remote_code=False, **extra)
+    except Exception:  # weights alone are fine: then the card's author answers for the ids
+        return None
+    # Where the files are missing the library may make up a tokenizer of a few special tokens.
+    return own if len(own.get_vocab()) > len(own.all_special_ids) else None
+
+
+def _check_same_tokens(name: str, own: PreTrainedTokenizerBase | None, target: PreTrainedTokenizerBase) -> None:
+    """Raise :class:`PoolError` unless the ids that both tokenizers know stand for the same tokens."""
+    if own is None:
+        return
+    theirs = {index: token for token, index in target.get_vocab().items()}
+    for token, index in sorted(own.get_vocab().items(), key=lambda item: item[1]):
+        if theirs.get(index, token) != token:
+            raise PoolError(
+                f"drafter {name!r} has another tokenizer than the target: id {index} is {token!r} to it and "
+                f"{theirs[index]!r} to the target. Drafters of kind lm need the target's token ids"
+            )
+
+
+def _digest(card: str, models: Sequence[PreTrainedModel]) -> str:
+    """What identifies a pool in the history: 16 hex digits of its card and of its weights (64 of each tensor)."""
+    digest = hashlib.sha256(card.encode())
+    for model in models:
+        for name, tensor in model.state_dict().items():
+            flat = tensor.flatten()
+            sample = flat[:: max(1, len(flat) // 64)].float().cpu().contiguous()
+            digest.update(f"{name} {tuple(tensor.shape)}".encode() + sample.numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _load_tokenizer(source: Source, card: Path) -> PreTrainedTokenizerBase:

@@ -9,6 +9,8 @@ print(out.text, out.tokens_per_second)
 
 from __future__ import annotations
 
+import subprocess
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,12 +59,15 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None) -> Pool:
     return load(name_or_path, device=device)
 
 
+@cache
 def version() -> str:
-    """Version of the code, with the commit where it runs from a git checkout."""
-    head = Path(__file__).parent.parent / ".git" / "HEAD"
-    try:
-        reference = head.read_text().strip()
-        commit = (head.parent / reference[5:]).read_text().strip() if reference.startswith("ref: ") else reference
-    except OSError:
+    """Version of the code, with the commit where it runs from a git checkout, ``-dirty`` where that was changed."""
+    root = Path(__file__).parent.parent
+    if not (root / ".git").exists():
         return __version__
-    return f"{__version__}+{commit[:8]}"
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=8", "--exclude=*"]
+    try:
+        commit = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=10).stdout
+    except (OSError, subprocess.SubprocessError):
+        return __version__
+    return f"{__version__}+{commit.strip()}"

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+import uuid
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +16,7 @@ import multidraft as md
 from multidraft.bench.inspect import accepted_by_task, describe_pool, render_matrix
 from multidraft.bench.report import make_report, render_table
 from multidraft.bench.runner import BASELINE, BenchRun, run_suite
-from multidraft.bench.suites import Suite, SuiteItem, load_suite
+from multidraft.bench.suites import Suite, load_suite, spread
 from multidraft.hardware import describe
 
 DEFAULT_POLICIES = "autoregressive,ucb,normal-hedge"
@@ -69,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--suite", default="pocket", help="prompts for --matrix")
     sub.add_argument("--limit", type=int, help="prompts for --matrix, evenly spread over the suite")
     sub.add_argument("--max-new-tokens", type=int, default=200)
+    sub.add_argument("--draft-length", type=int, help="default: the pool's")
     sub.add_argument("--json", action="store_true")
 
     sub = command("demo", demo, "Serve the web app.")
@@ -87,14 +89,10 @@ def _decoding_options(sub: argparse.ArgumentParser) -> None:
 
 
 def _params(options: argparse.Namespace, draft_length: int) -> md.SamplingParams:
+    asked = {name: getattr(options, name, None) for name in md.SamplingParams.__dataclass_fields__}
+    given = {name: value for name, value in asked.items() if value is not None}
     try:
-        return md.SamplingParams(
-            max_new_tokens=options.max_new_tokens,
-            temperature=options.temperature,
-            top_p=options.top_p,
-            top_k=options.top_k,
-            draft_length=options.draft_length if options.draft_length is not None else draft_length,
-        )
+        return md.SamplingParams(**{"draft_length": draft_length, **given})
     except ValueError as error:
         raise md.UserError(str(error)) from None
 
@@ -128,8 +126,10 @@ def generate(options: argparse.Namespace) -> int:
 
 def bench(options: argparse.Namespace) -> int:
     """``bench``: run suites under policies, print the table, write the report."""
-    if options.repeat < 1 or (options.limit is not None and options.limit < 1):
-        raise md.UserError("--repeat and --limit must be at least 1")
+    if options.repeat < 1:
+        raise md.UserError("--repeat must be at least 1")
+    if options.out and not options.out.absolute().parent.is_dir():
+        raise md.UserError(f"--out: the folder {options.out.absolute().parent} does not exist; create it first")
     suites = [_limited(load_suite(name), options.limit) for name in options.suites]
     for suite in suites:
         for problem in suite.problems:
@@ -141,52 +141,54 @@ def bench(options: argparse.Namespace) -> int:
     keep = _History(options, pool, params) if options.db else None
     runs: list[BenchRun] = []
     total = len(items) * options.repeat * len({BASELINE, *policies})
-    for run in run_suite(pool, items, policies, params, repeat=options.repeat, seed=options.seed):
-        runs.append(run)
-        if keep:
-            keep.add(run)
-        if sys.stderr.isatty() or len(runs) % 50 == 0 or len(runs) == total:
-            print(f"\r{len(runs)}/{total} runs", end="", file=sys.stderr, flush=True)
+    interrupted = False
+    try:
+        for run in run_suite(pool, items, policies, params, repeat=options.repeat, seed=options.seed):
+            runs.append(run)
+            if keep:
+                keep.add(run)
+            if sys.stderr.isatty() or len(runs) % 50 == 0 or len(runs) == total:
+                print(f"\r{len(runs)}/{total} runs", end="", file=sys.stderr, flush=True)
+    except KeyboardInterrupt:  # what is measured so far is not lost
+        interrupted = True
     print(file=sys.stderr)
     report = make_report(pool, " + ".join(s.name for s in suites), runs, describe(pool.device), md.version())
-    if options.out:
-        options.out.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     print(render_table(report))
-    if report["failures"]:
-        print(f"\n{len(report['failures'])} prompts could not be run, e.g. {report['failures'][0]['error']}")
+    if failures := report["failures"]:
+        print(f"\n{len(failures)} runs failed, e.g. prompt {failures[0]['id']}: {failures[0]['error']}")
     if keep:
         keep.close()
-    return 0
+    if options.out:
+        options.out.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    if interrupted:
+        print(f"multidraft: interrupted after {len(runs)} of {total} runs", file=sys.stderr)
+    return 130 if interrupted else 0
 
 
 class _History:
     """Keeps benchmark runs in the history database, off the timed path."""
 
     def __init__(self, options: argparse.Namespace, pool: Any, params: md.SamplingParams):
-        from storage.store import RunContext, Store
+        from storage.store import Store
 
-        self.store, self.context, self.pool = Store(options.db), RunContext, pool
-        self.common = {
-            "source": "bench",
-            "pool": pool.name,
-            "card_hash": pool.card_hash,
-            "seed": options.seed,
-            "hardware": describe(pool.device),
-            "dtype": pool.dtype,
-            "version": md.version(),
-            "parameters": asdict(params),
-            "suite": " + ".join(Path(name).stem for name in options.suites),
-        }
+        self.store, self.pool, self.params = Store(options.db), pool, params
+        self.suite = " + ".join(Path(name).stem for name in options.suites)
+        self.id = uuid.uuid4().hex
 
     def add(self, run: BenchRun) -> None:
-        regret = run.regret
-        context = self.context(
-            **self.common,
+        from multidraft.bench.history import run_context
+
+        context = run_context(
+            self.pool,
+            self.params,
+            source="bench",
+            seed=run.seed,
             task=run.item.task or None,
+            suite=self.suite,
+            batch_id=self.id,
             baseline_tokens_per_second=run.baseline.tokens_per_second if run.baseline else None,
-            regret_rounds=regret.rounds if regret else None,
-            best_arm=self.pool.drafters[regret.best_arm].name if regret else None,
-            best_arm_ratio=regret.best_arm_ratio if regret else None,
+            regret=run.regret,
+            table=run.table,
             lossless=run.lossless,
         )
         self.store.add(run.generation, context)
@@ -202,7 +204,7 @@ def show_pool(options: argparse.Namespace) -> int:
     content = describe_pool(pool)
     if options.matrix:
         suite = _limited(load_suite(options.suite), options.limit)
-        params = md.SamplingParams(max_new_tokens=options.max_new_tokens, draft_length=pool.draft_length)
+        params = _params(options, pool.draft_length)
         content["matrix"] = accepted_by_task(pool, suite.items, params)
     if options.json:
         print(json.dumps(content, indent=2, ensure_ascii=False))
@@ -227,7 +229,10 @@ def demo(options: argparse.Namespace) -> int:
     """``demo``: serve the web app."""
     from multidraft.ui.app import launch
 
-    launch(pool=options.pool, port=options.port, db=options.db)
+    try:
+        launch(pool=options.pool, port=options.port, db=options.db)
+    except OSError as error:
+        raise md.UserError(f"the page cannot be served: {error}") from None
     return 0
 
 
@@ -243,12 +248,9 @@ def split_specs(text: str) -> list[str]:
 
 
 def _limited(suite: Suite, limit: int | None) -> Suite:
-    """``limit`` items evenly spread over the suite, so that every task of a sorted file keeps its share."""
-    count = len(suite.items)
-    if limit is None or limit >= count:
-        return suite
-    chosen: list[SuiteItem] = [suite.items[index * count // limit] for index in range(limit)]
-    return Suite(suite.name, chosen, suite.problems)
+    if limit is not None and limit < 1:
+        raise md.UserError("--limit must be at least 1")
+    return Suite(suite.name, spread(suite.items, limit), suite.problems)
 
 
 def _quiet_progress_bars() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from multidraft.draft import Draft
-from multidraft.errors import ContextWindowError, PolicyError, PromptError
+from multidraft.errors import ContextWindowError, PolicyError, PromptError, UserError
 from multidraft.feedback import block_divergence
 from multidraft.policies import NO_DRAFTER, Feedback, Policy, make_policy
 from multidraft.records import Generation, Round, Status
@@ -38,9 +38,10 @@ class Decoding(Iterator[Round]):
         seed: seeds the target's and drafters' sampling and the policy.
 
     Raises:
-        PromptError: an empty prompt.
+        PromptError: a prompt that is empty, no text, or holds ids that the target does not have.
         ContextWindowError: a prompt that fills the target's context window.
         PolicyError: an unknown policy or a setting it cannot take.
+        UserError: a seed that is none.
     """
 
     def __init__(
@@ -52,10 +53,9 @@ class Decoding(Iterator[Round]):
         seed: int = 0,
     ):
         self.pool, self.params, self.seed = pool, params or SamplingParams(), seed
-        text = prompt if isinstance(prompt, str) else pool.decode(prompt)
-        if not text.strip():
-            raise PromptError("the prompt is empty; type a few words for the target to answer")
-        self.context = pool.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+            raise UserError(f"the seed must be a whole number from 0 to 2^63 - 1, got {seed!r}")
+        text, self.context = _read_prompt(pool, prompt)
         if len(self.context) >= pool.target.window:
             raise ContextWindowError(
                 f"the prompt has {len(self.context):,} tokens, but the context window of pool {pool.name!r} holds "
@@ -93,22 +93,24 @@ class Decoding(Iterator[Round]):
         generation, target, policy = self.generation, self.pool.target, self.policy
         text = TextStream(self.pool.tokenizer)
         try:
-            started = self._now()
-            target.prefill(self.context)
-            self.pool.prepare(self.context, policy.candidates())
-            self.pool.costs.begin()
-            generation.prefill_seconds = self._now() - started
-            query = target.queries
+            with self.pool.lock:
+                started = self._now()
+                target.prefill(self.context)
+                self.pool.prepare(self.context, policy.candidates())
+                self.pool.costs.begin()
+                generation.prefill_seconds = self._now() - started
+                query = target.queries
             while generation.status == "running":
                 if self._cancelled.is_set():
                     generation.status = "cancelled"
                     break
-                if target.queries != query:
-                    raise RuntimeError(
-                        f"another generation has begun on pool {self.pool.name!r}, which runs one at a time; "
-                        "finish this one first, or load the pool twice"
-                    )
-                generation.rounds.append(round := self._round(text))
+                with self.pool.lock:  # no other thread may come in between the check and the end of the round
+                    if target.queries != query:
+                        raise RuntimeError(
+                            f"another generation has begun on pool {self.pool.name!r}, which runs one at a time; "
+                            "finish this one first, or load the pool twice"
+                        )
+                    generation.rounds.append(round := self._round(text))
                 generation.token_ids.extend(round.tokens)
                 generation.text += round.text
                 generation.status = self._status(round)
@@ -157,6 +159,7 @@ class Decoding(Iterator[Round]):
         drafted = draft.main_path(verdict.path)
         if room > 1:
             policy.update(Feedback(arm, len(drafted), accepted, len(tokens), length, divergence, gamma, t3 - t1))
+        t6 = self._now()
         pieces = text.add(tokens)
         return Round(
             index=len(self.generation.rounds),
@@ -174,7 +177,7 @@ class Decoding(Iterator[Round]):
             probabilities=None if probabilities is None else tuple(probabilities),
             draft_seconds=t2 - t1,
             verify_seconds=t3 - t2,
-            policy_seconds=(t1 - t0) + (t4 - t3) + (self._now() - t5),
+            policy_seconds=(t1 - t0) + (t4 - t3) + (t6 - t5),
             evaluate_seconds=t5 - t4,
         )
 
@@ -223,6 +226,26 @@ class Decoding(Iterator[Round]):
         if self.pool.target.device.type == "cuda":
             torch.cuda.synchronize(self.pool.target.device)
         return time.perf_counter()
+
+
+def _read_prompt(pool: Pool, prompt: str | Sequence[int]) -> tuple[str, list[int]]:
+    """Text and token ids of a prompt that is either."""
+    if isinstance(prompt, str):
+        try:
+            prompt.encode()
+        except UnicodeEncodeError as error:
+            raise PromptError(f"character {error.start + 1} of the prompt is half of one (a lone surrogate)") from None
+        if not prompt.strip():
+            raise PromptError("the prompt is empty; type a few words for the target to answer")
+        return prompt, pool.encode(prompt)
+    if not isinstance(prompt, Sequence) or not all(isinstance(token, int) for token in prompt):
+        raise PromptError(f"the prompt must be a text or a list of token ids, got {type(prompt).__name__}")
+    ids = [int(token) for token in prompt]
+    if not ids:
+        raise PromptError("the prompt is empty; give at least one token id")
+    if outside := [token for token in ids if not 0 <= token < pool.target.vocab_size]:
+        raise PromptError(f"token id {outside[0]} is not one of the target's: 0 to {pool.target.vocab_size - 1:,}")
+    return pool.decode(ids), ids
 
 
 def stream(

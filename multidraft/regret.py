@@ -23,6 +23,7 @@ class Regret:
             switching beat every single drafter.
         best_arm: that drafter (ties: the first).
         best_rounds: its rounds.
+        needed: rounds that each drafter alone would have needed.
         best_arm_ratio: in what share of the rounds with a drafter it was the one.
     """
 
@@ -30,6 +31,7 @@ class Regret:
     best_arm: int
     best_rounds: int
     best_arm_ratio: float
+    needed: tuple[int, ...] = ()
 
 
 def acceptance_table(pool: Pool, prompt_ids: Sequence[int], output_ids: Sequence[int], draft_length: int) -> np.ndarray:
@@ -66,4 +68,5 @@ def regret_of(generation: Generation, table: np.ndarray) -> Regret:
         best_arm=best,
         best_rounds=needed[best],
         best_arm_ratio=arms.count(best) / len(arms) if arms else 0.0,
+        needed=tuple(needed),
     )

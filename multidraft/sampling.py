@@ -58,8 +58,8 @@ def probabilities(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     logits = logits.float()
     if params.greedy:
         return torch.softmax(logits, dim=-1)
-    # The largest becomes 0, so that no temperature, however small, makes it infinite.
-    logits = (logits - logits.amax(dim=-1, keepdim=True)) / params.temperature
+    # The largest becomes 0, so that a small temperature makes none infinite; one below float32's reach acts like 1e-30.
+    logits = (logits - logits.amax(dim=-1, keepdim=True)) / max(params.temperature, 1e-30)
     if 0 < params.top_k < logits.shape[-1]:
         border = logits.topk(params.top_k, dim=-1).values[..., -1:]
         logits = logits.masked_fill(logits < border, -torch.inf)

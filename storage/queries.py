@@ -37,6 +37,7 @@ class Filter:
         pool: the pool's name.
         policies: policy specs, any of them (a single one may be given as text).
         tasks: tasks, any of them (likewise).
+        hardware: the device, in words.
         source: ``play``, ``batch``, ``bench`` or ``api``.
         since: earliest ``created_at``: a datetime (naive means UTC) or ISO 8601 text.
         until: the moment before which a run must have been created.
@@ -45,6 +46,7 @@ class Filter:
     pool: str | None = None
     policies: Sequence[str] = ()
     tasks: Sequence[str] = ()
+    hardware: str | None = None
     source: str | None = None
     since: datetime | str | None = None
     until: datetime | str | None = None
@@ -61,7 +63,7 @@ class Filter:
             ValueError: ``since`` or ``until`` is no ISO 8601 date or time.
         """
         parts, values = list(conditions), []
-        for column, value in (("pool", self.pool), ("source", self.source)):
+        for column, value in (("pool", self.pool), ("hardware", self.hardware), ("source", self.source)):
             if value is not None:
                 parts.append(f"{column} = ?")
                 values.append(value)
@@ -156,19 +158,20 @@ def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
 
 
 def drafter_by_task(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
-    """How well each drafter does on each task, over the rounds of finished runs.
+    """How well each drafter alone would have done on each task, whoever was chosen: over finished greedy runs.
 
-    Columns: drafter, task (``NO_TASK`` for runs without one), rounds, accepted_per_round (drafted tokens
-    accepted, the own token not counted).
+    Columns: drafter, task (``NO_TASK`` for runs without one), runs, mean_accepted_tokens (tokens of these runs ÷
+    rounds the drafter would have needed for them).
     """
-    where, values = filter.where(_FINISHED, "drafter IS NOT NULL")
+    where, values = filter.where(_FINISHED, "drafter_rounds IS NOT NULL")
     sql = f"""
-        SELECT drafter, coalesce(task, ?) AS task, count(*) AS rounds, avg(accepted) AS accepted_per_round
-        FROM runs JOIN rounds ON rounds.run_id = runs.id {where}
+        SELECT key AS drafter, coalesce(task, ?) AS task, count(*) AS runs,
+               1.0 * sum(output_tokens) / sum(value) AS mean_accepted_tokens
+        FROM runs, json_each(runs.drafter_rounds) {where}
         GROUP BY 1, 2 ORDER BY 1, 2
     """
     with open_reader(path) as connection:
-        return _typed(_frame(connection, sql, [NO_TASK, *values]), numbers=["accepted_per_round"])
+        return _typed(_frame(connection, sql, [NO_TASK, *values]), numbers=["mean_accepted_tokens"])
 
 
 def run(path: str | Path, id: int) -> dict[str, Any] | None:

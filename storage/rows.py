@@ -99,7 +99,9 @@ class RunContext:
         regret_rounds: rounds more than the best fixed drafter needs (SPEC 6).
         best_arm: that drafter's name.
         best_arm_ratio: share of the rounds that played it, in [0, 1].
-        lossless: whether the output equals plain decoding's; ``None`` where it was not compared.
+        drafter_rounds: rounds that each drafter alone would have needed for the same text, by name.
+        acceptance: the acceptance table of the run, uint8 ``(drafters, output positions)``, zlib-compressed.
+        lossless: whether the output is what plain decoding writes; ``None`` where it was not compared.
     """
 
     source: Source
@@ -117,6 +119,8 @@ class RunContext:
     regret_rounds: float | None = None
     best_arm: str | None = None
     best_arm_ratio: float | None = None
+    drafter_rounds: Mapping[str, int] | None = None
+    acceptance: bytes | None = None
     lossless: bool | None = None
 
     def __post_init__(self) -> None:
@@ -178,6 +182,8 @@ def to_rows(generation: GenerationLike, context: RunContext, now: datetime | Non
         "regret_rounds": context.regret_rounds,
         "best_arm": context.best_arm,
         "best_arm_ratio": context.best_arm_ratio,
+        "drafter_rounds": None if context.drafter_rounds is None else _json(dict(context.drafter_rounds)),
+        "acceptance": context.acceptance,
         "lossless": context.lossless,
     }
     return RunRows(_storable(run), [_storable(_round_row(r)) for r in rounds])

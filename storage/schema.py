@@ -100,6 +100,13 @@ def m002_filter_indexes(db: Database) -> None:
         db.table("runs").create_index([column])
 
 
+@migrations()
+def m003_acceptance(db: Database) -> None:
+    """How every drafter would have done on the same text, whoever was chosen: by rounds, and in full for replay."""
+    db.table("runs").add_column("drafter_rounds", str)  # JSON object: rounds each drafter alone would have needed
+    db.table("runs").add_column("acceptance", bytes)  # zlib of uint8 (drafters, output positions), row by row
+
+
 def upgrade(db: Database) -> None:
     """Bring an empty or older database to the newest schema; call it inside a transaction.
 

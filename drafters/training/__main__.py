@@ -1,7 +1,7 @@
 """Retrain the pocket pool: ``python -m drafters.training all --minutes 240``, or one stage of it.
 
 Stages: tokenizer, target, answers (the target's own, to distil from), drafters, score (the target on held-out
-prompts, by exact check), suite (the bundled held-out prompts). Each stage resumes from its checkpoint.
+prompts, by exact check), suite (the bundled held-out prompts). Target and drafters resume from their checkpoints.
 """
 
 from __future__ import annotations
@@ -48,13 +48,15 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0, help="time budget of the stage, or of all")
     parser.add_argument("--tokens", type=float, default=float("inf"), help="token budget of the target")
     parser.add_argument("--lr", type=float, default=2e-3, help="peak learning rate of the target")
-    parser.add_argument("--echo-share", type=float, default=0.1, help="share of copying exercises for the target")
+    parser.add_argument("--echo-share", type=float, default=0.05, help="share of copying exercises for the target")
     parser.add_argument("--only", nargs="*", default=None, help="drafters to train (default: all)")
     parser.add_argument("--gsm8k", type=Path, help="gsm8k_train.jsonl, a spice of real text where it is at hand")
     parser.add_argument("--per-family", type=int, default=100, help="held-out prompts per family to score")
     parser.add_argument("--show-wrong", type=int, default=0, help="print so many wrong answers per family")
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
+    if options.gsm8k and not options.gsm8k.is_file():
+        parser.error(f"--gsm8k: there is no file {options.gsm8k}")
     if options.stage != "all":
         stages[options.stage](options, options.minutes)
         return
@@ -64,7 +66,10 @@ def main() -> None:
 
 
 def make_tokenizer(options: argparse.Namespace, minutes: float) -> None:
-    """Learn the vocabulary from 40,000 examples."""
+    """Learn the vocabulary from 40,000 examples, unless a target is being trained on the present one."""
+    if (options.work / "target.pt").exists():
+        print(f"kept: {options.work / 'target.pt'} was trained with it; remove that file to begin anew")
+        return
     mixture = Mixture(FAMILY_WEIGHTS, seed=1, gsm8k=options.gsm8k)
     examples = (mixture.draw() for _ in range(40_000))
     train_tokenizer((f"{e.prompt}\n{e.completion}" for e in examples), VOCAB_SIZE, options.pool / "target")
@@ -95,6 +100,9 @@ def make_drafters(options: argparse.Namespace, minutes: float) -> None:
     """Train the generalist, then the specialists from it, and write them into the pool."""
     tokenizer = AutoTokenizer.from_pretrained(options.pool / "target")
     answers = load_answers(options.work / "answers.pt")
+    written = (options.work / "answers.pt").stat().st_mtime
+    for stale in [p for p in options.work.glob("*-*.pt") if p.stat().st_mtime < written]:
+        stale.unlink()  # a drafter of an older target: it must not be resumed
     budgets = {GENERALIST: minutes * GENERALIST_SHARE}
     budgets |= {name: minutes * (1 - GENERALIST_SHARE) / len(SPECIALISTS) for name in SPECIALISTS}
     for name, budget in budgets.items():

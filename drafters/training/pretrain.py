@@ -69,7 +69,7 @@ def train_target(
     tokens_per_batch: int = 2048,
     accumulate: int = 2,
     lr: float = 2e-3,
-    echo_share: float = 0.1,
+    echo_share: float = 0.05,
 ) -> LlamaForCausalLM:
     """Train the target within the budget and write it to ``folder`` (safetensors, bf16).
 

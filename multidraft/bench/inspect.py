@@ -32,7 +32,8 @@ def describe_pool(pool: Pool) -> dict[str, Any]:
     """
     length = pool.draft_length
     room = pool.target.window - PROBE_WARMUP - PROBE_REPEATS - length - 1
-    context = [token % pool.target.vocab_size for token in range(7, 7 + min(PROBE_CONTEXT, room))]
+    # It repeats itself, or prompt lookup would have nothing to say and look free.
+    context = [(7 + place % 50) % pool.target.vocab_size for place in range(min(PROBE_CONTEXT, room))]
     params = SamplingParams(draft_length=length)
     generator = torch.Generator(device=pool.device)
 

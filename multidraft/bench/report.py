@@ -18,10 +18,11 @@ def make_report(pool: Pool, suite: str, runs: Sequence[BenchRun], hardware: str,
     Rates are totals: tokens of all prompts ÷ decoding seconds of all prompts, so that every second counts the
     same. ``speedup`` divides by the autoregressive rate over the same prompts. ``regret_rounds`` is the mean
     per prompt; ``lossless`` is ``None`` where nothing could be compared (sampling). Prompts that could not be
-    run are counted in ``statuses`` and ``failures``, not in the rates.
+    run are counted in ``statuses`` and ``failures``, not in the rates; ``near_ties`` counts outputs that left the
+    baseline's where two tokens were all but equally probable.
     """
     specs = list(dict.fromkeys(run.policy for run in runs))
-    failures = {run.item.id: run.generation.error for run in runs if run.generation.status == "error"}
+    failures = {(run.item, run.policy): run.generation.error for run in runs if run.generation.status == "error"}
     return {
         "pool": pool.name,
         "card_hash": pool.card_hash,
@@ -29,13 +30,13 @@ def make_report(pool: Pool, suite: str, runs: Sequence[BenchRun], hardware: str,
         "dtype": pool.dtype,
         "version": version,
         "suite": suite,
-        "failures": [{"id": key, "error": error} for key, error in failures.items()],
+        "failures": [{"id": i.id, "policy": policy, "error": error} for (i, policy), error in failures.items()],
         "policies": {spec: _summary([run for run in runs if run.policy == spec], by_task=True) for spec in specs},
     }
 
 
 def _summary(runs: Sequence[BenchRun], *, by_task: bool = False) -> dict[str, Any]:
-    done = [run for run in runs if run.generation.rounds]
+    done = [run for run in runs if run.generation.rounds and run.baseline]
     generations = [run.generation for run in done]
     tokens = sum(len(g.token_ids) for g in generations)
     rounds = [r for g in generations for r in g.rounds]
@@ -46,7 +47,9 @@ def _summary(runs: Sequence[BenchRun], *, by_task: bool = False) -> dict[str, An
     base_rate = sum(len(g.token_ids) for g in baselines) / base_seconds if base_seconds else 0.0
     rate = tokens / seconds if seconds else 0.0
     regrets = [run.regret for run in done if run.regret]
-    played = [(run.regret.best_arm_ratio, len(run.generation.rounds)) for run in done if run.regret]
+    played = [
+        (run.regret.best_arm_ratio, sum(r.arm is not None for r in run.generation.rounds)) for run in done if run.regret
+    ]
     checked = [run.lossless for run in done if run.lossless is not None]
     summary: dict[str, Any] = {
         "tokens_per_second": rate,
@@ -54,8 +57,9 @@ def _summary(runs: Sequence[BenchRun], *, by_task: bool = False) -> dict[str, An
         "mean_accepted_tokens": tokens / len(rounds) if rounds else 0.0,
         "acceptance_rate": sum(r.accepted for r in rounds) / drafted if drafted else 0.0,
         "regret_rounds": sum(r.rounds for r in regrets) / len(regrets) if regrets else None,
-        "best_arm_ratio": sum(a * n for a, n in played) / sum(n for _, n in played) if played else None,
+        "best_arm_ratio": _weighted(played),
         "lossless": None if not checked else all(checked),
+        "near_ties": sum(run.near_tie is not None for run in done),
         "prompts": len({run.item for run in done}),
         "tokens": tokens,
         "prefill_seconds": sum(g.prefill_seconds for g in generations),
@@ -70,6 +74,11 @@ def _summary(runs: Sequence[BenchRun], *, by_task: bool = False) -> dict[str, An
         tasks = dict.fromkeys(run.item.task for run in runs)
         summary["by_task"] = {task: _summary([run for run in runs if run.item.task == task]) for task in tasks}
     return summary
+
+
+def _weighted(pairs: Sequence[tuple[float, int]]) -> float | None:
+    total = sum(weight for _, weight in pairs)
+    return sum(value * weight for value, weight in pairs) / total if total else None
 
 
 def render_table(report: dict[str, Any]) -> str:

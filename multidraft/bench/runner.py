@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from multidraft.bench.suites import SuiteItem
-from multidraft.engine import Decoding, generate
+from multidraft.engine import Decoding
 from multidraft.errors import PromptError
+from multidraft.lossless import Difference, greedy_differences
 from multidraft.policies import make_policy
 from multidraft.records import Generation
 from multidraft.regret import Regret, acceptance_table, regret_of
@@ -19,6 +24,8 @@ if TYPE_CHECKING:
 
 BASELINE = "autoregressive"
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class BenchRun:
@@ -27,17 +34,24 @@ class BenchRun:
     Attributes:
         generation: what came out; a prompt that could not be run has status ``"error"`` and its message.
         baseline: the autoregressive generation of the same prompt in the same repeat.
-        lossless: whether the tokens equal the baseline's; ``None`` where that is no test (sampling, errors).
+        seed: of this prompt and repeat, the same for all policies.
+        lossless: whether the tokens equal the baseline's, or leave it only where two are all but equally probable
+            (see ``near_tie``); ``None`` where that is no test (sampling, errors).
+        near_tie: the first token that rounding decided otherwise than for the baseline.
         regret: against the best single drafter; ``None`` where unknown (sampling, autoregressive, errors).
+        table: the acceptance table that it comes from.
     """
 
     item: SuiteItem
     policy: str
     repeat: int
+    seed: int
     generation: Generation
     baseline: Generation | None = None
     lossless: bool | None = None
+    near_tie: Difference | None = None
     regret: Regret | None = None
+    table: np.ndarray | None = None
 
 
 def run_suite(
@@ -49,10 +63,13 @@ def run_suite(
     repeat: int = 1,
     seed: int = 0,
 ) -> Iterator[BenchRun]:
-    """Run every prompt under every policy, the autoregressive baseline first among them.
+    """Run every prompt under every policy, plain decoding always among them.
 
     The order of the policies rotates from prompt to prompt. The policies and the device are warmed up on the
-    first prompt that fits, which is not counted.
+    first prompt that fits, which is not counted. Each prompt and repeat has a seed of its own, made from ``seed``: with
+    one for all, a randomised policy would open every prompt with the same drafters.
+
+    A run that fails is reported with its error and the others go on.
 
     Raises:
         PolicyError: a bad policy spec, before anything runs.
@@ -66,29 +83,51 @@ def run_suite(
         for round_ in range(repeat):
             order = specs[turn % len(specs) :] + specs[: turn % len(specs)]
             turn += 1
-            yield from _run_prompt(pool, item, order, params, round_, seed)
+            yield from _run_prompt(pool, item, order, params, round_, seed_of(seed, item, round_))
+
+
+def seed_of(seed: int, item: SuiteItem, repeat: int = 0) -> int:
+    """The seed of one prompt in one repeat; it depends on the prompt's id, not on its place among others."""
+    return zlib.crc32(f"{seed} {item.id} {repeat}".encode())
 
 
 def _run_prompt(
     pool: Pool, item: SuiteItem, specs: Sequence[str], params: SamplingParams, repeat: int, seed: int
 ) -> Iterator[BenchRun]:
-    generations: dict[str, Generation] = {}
-    for spec in specs:
-        try:
-            generations[spec] = generate(pool, item.prompt, spec, params, seed)
-        except PromptError as error:
-            failed = Generation(item.prompt, spec, (), 0, status="error", error=str(error))
-            yield from (BenchRun(item, spec, repeat, failed) for spec in specs)
-            return
+    generations = {spec: _generate(pool, item.prompt, spec, params, seed) for spec in specs}
     baseline = generations[BASELINE]
     table = None
-    if params.greedy and len(specs) > 1:
-        prompt_ids = pool.encode(item.prompt)
+    prompt_ids = pool.encode(item.prompt) if params.greedy and baseline.rounds else []
+    if prompt_ids and len(specs) > 1:
         table = acceptance_table(pool, prompt_ids, baseline.token_ids, params.draft_length)
     for spec, generation in generations.items():
-        same = generation.token_ids == baseline.token_ids if params.greedy else None
+        if generation.status == "error" or not baseline.rounds:
+            yield BenchRun(item, spec, repeat, seed, generation)
+            continue
+        same = generation.token_ids == baseline.token_ids
+        lossless: bool | None = same if params.greedy else None
+        near_tie: Difference | None = None
+        if lossless is False:
+            differences = greedy_differences(pool, prompt_ids, generation.token_ids)
+            lossless = bool(differences) and all(d.rounding for d in differences)
+            near_tie = differences[0] if lossless else None
         regret = regret_of(generation, table) if table is not None and same and spec != BASELINE else None
-        yield BenchRun(item, spec, repeat, generation, baseline, same, regret)
+        yield BenchRun(
+            item, spec, repeat, seed, generation, baseline, lossless, near_tie, regret, table if regret else None
+        )
+
+
+def _generate(pool: Pool, prompt: str, spec: str, params: SamplingParams, seed: int) -> Generation:
+    """The generation, or where it fails as much of it as there is, with its error."""
+    try:
+        decoding = Decoding(pool, prompt, spec, params, seed)
+    except PromptError as error:
+        return Generation(prompt, spec, (), 0, status="error", error=str(error))
+    try:
+        return decoding.run()
+    except Exception as error:
+        log.warning("%s failed on %r: %s", spec, prompt[:60], error)
+        return decoding.generation
 
 
 def _warm_up(pool: Pool, items: Sequence[SuiteItem], specs: Sequence[str], params: SamplingParams) -> None:
@@ -102,3 +141,6 @@ def _warm_up(pool: Pool, items: Sequence[SuiteItem], specs: Sequence[str], param
             return
         except PromptError:
             continue
+        except Exception as error:  # it will fail again, and be reported, when it counts
+            log.warning("the warm-up failed: %s", error)
+            return

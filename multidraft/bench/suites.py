@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,12 @@ def load_suite(name_or_path: str | Path) -> Suite:
         first = f"; {problems[0]}" if problems else ""
         raise SuiteError(f"{path.name} holds no prompt{first}")
     return Suite(path.stem, items, problems)
+
+
+def spread(items: Sequence[SuiteItem], limit: int | None) -> list[SuiteItem]:
+    """``limit`` items evenly spread over the suite, so that every task of a sorted file keeps its share."""
+    count = min(len(items), limit or len(items))
+    return [items[index * len(items) // count] for index in range(count)]
 
 
 def _json_lines(text: str) -> Iterator[SuiteItem | LineProblem]:

@@ -1,18 +1,12 @@
 """Policies: which drafter to trust next. Importing this package registers every policy of the house.
 
-To add one, write a class with ``@register`` in a file of this folder and import that file below; it then
-appears in the interface, the command line and the benchmark.
+To add one, write a class with ``@register`` in a file of this folder; it then appears in the interface, the command
+line and the benchmark.
 """
 
-from multidraft.policies import (  # noqa: F401  (importing registers)
-    elimination,
-    exp3,
-    hedge,
-    nonstationary,
-    posterior,
-    static,
-    ucb,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
 from multidraft.policies.base import (
     NO_DRAFTER,
     POLICIES,
@@ -34,3 +28,6 @@ __all__ = [
     "policy_names",
     "register",
 ]
+
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

@@ -104,7 +104,7 @@ class Policy:
         """Learn from the round just played."""
 
     def probabilities(self) -> list[float] | None:
-        """Probabilities of the arms in the next round; ``None`` where the policy is deterministic."""
+        """Probabilities of the arms in the next round; ``None`` where the policy draws from none or keeps none."""
         return None
 
     @property

@@ -12,7 +12,7 @@ from multidraft.errors import UserError
 from multidraft.records import Generation
 from multidraft.ui import batch_rows
 from multidraft.ui.batch import BatchRun
-from multidraft.ui.choices import DEFAULT_POLICY, make_params
+from multidraft.ui.choices import DEFAULT_POLICY, make_params, whole_number
 from multidraft.ui.worker import Job, Request, Workbench
 
 MAX_PROMPTS = 1000
@@ -37,7 +37,7 @@ class Api:
         temperature: float = 0.0,
         top_p: float = 1.0,
         top_k: int = 0,
-        draft_length: int = 6,
+        draft_length: int | None = None,
         seed: int = 0,
     ) -> dict[str, Any]:
         """Decode a prompt with several drafters and return the text and its figures.
@@ -49,7 +49,7 @@ class Api:
             temperature: 0 is greedy decoding.
             top_p: keep the fewest most probable tokens whose mass reaches this; 1 keeps all.
             top_k: keep this many most probable tokens; 0 keeps all.
-            draft_length: most tokens a drafter proposes in a round.
+            draft_length: most tokens a drafter proposes in a round; null takes the pool's.
             seed: same seed, same tokens.
 
         Returns:
@@ -57,8 +57,10 @@ class Api:
             acceptance_rate, drafter_shares, regret_rounds and best_drafter (null where unknown).
         """
         try:
-            params = make_params(max_new_tokens, temperature, top_p, top_k, draft_length)
-            job = self.workbench.submit(Request(prompt, policy, params, seed, "api"))
+            length = self.workbench.pool.draft_length if draft_length is None else draft_length
+            params = make_params(max_new_tokens, temperature, top_p, top_k, length)
+            request = Request(_text("prompt", prompt), _text("policy", policy), params, _seed(seed), "api")
+            job = self.workbench.submit(request)
         except UserError as error:
             raise gr.Error(str(error), print_exception=False) from None
         try:
@@ -69,7 +71,12 @@ class Api:
         return _report(job)
 
     def batch(
-        self, prompts: list[str], policies: list[str], max_new_tokens: int = 128, draft_length: int = 6, seed: int = 0
+        self,
+        prompts: list[str],
+        policies: list[str],
+        max_new_tokens: int = 128,
+        draft_length: int | None = None,
+        seed: int = 0,
     ) -> dict[str, Any]:
         """Decode prompts under several policies, greedily, and return a row per prompt and policy and their summary.
 
@@ -77,21 +84,36 @@ class Api:
             prompts: at most 1,000.
             policies: policy specs.
             max_new_tokens: most tokens to generate for each prompt.
-            draft_length: most tokens a drafter proposes in a round.
+            draft_length: most tokens a drafter proposes in a round; null takes the pool's.
             seed: same seed, same choices.
         """
         try:
+            if not isinstance(prompts, list) or not isinstance(policies, list):
+                raise UserError("prompts and policies must be lists of texts")
             if not 1 <= len(prompts) <= MAX_PROMPTS:
                 raise UserError(f"send 1 to {MAX_PROMPTS:,} prompts at once, not {len(prompts):,}")
-            items = [SuiteItem(str(number), prompt) for number, prompt in enumerate(prompts, start=1)]
-            params = make_params(max_new_tokens, 0.0, 1.0, 0, draft_length)
-            batch = BatchRun(self.workbench, "api", items, policies, params, seed, "api")
+            items = [SuiteItem(str(n), _text(f"prompt {n}", prompt)) for n, prompt in enumerate(prompts, start=1)]
+            specs = [_text("policy", policy) for policy in policies]
+            length = self.workbench.pool.draft_length if draft_length is None else draft_length
+            params = make_params(max_new_tokens, 0.0, 1.0, 0, length)
+            batch = BatchRun(self.workbench, "api", items, specs, params, _seed(seed), "api")
         except UserError as error:
             raise gr.Error(str(error), print_exception=False) from None
         for _ in batch.run():
             pass
         summary = batch_rows.summarise(batch.rows)
         return {"rows": [asdict(row) for row in batch.rows], "summary": batch_rows.records(summary)}
+
+
+def _text(name: str, value: Any) -> str:
+    """``value`` if it is a text: the endpoint hands on whatever JSON was sent, and a list would pass for token ids."""
+    if not isinstance(value, str):
+        raise UserError(f"{name} must be a text, got {value!r:.40}")
+    return value
+
+
+def _seed(value: Any) -> int:
+    return whole_number("seed", value)
 
 
 def _report(job: Job) -> dict[str, Any]:

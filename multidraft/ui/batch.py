@@ -13,7 +13,8 @@ from typing import Any
 
 import gradio as gr
 
-from multidraft.bench.suites import MAX_BYTES, Suite, SuiteItem, load_suite, suite_names
+from multidraft.bench.runner import seed_of
+from multidraft.bench.suites import MAX_BYTES, Suite, SuiteItem, load_suite, spread, suite_names
 from multidraft.errors import ContextWindowError, PromptError, SuiteError, UserError
 from multidraft.policies import make_policy
 from multidraft.sampling import SamplingParams
@@ -83,8 +84,9 @@ class BatchRun:
     def _run_one(
         self, item: SuiteItem, policy: str, baseline: Baseline | None, progress: Progress
     ) -> Generator[Progress, None, Baseline | None]:
+        seed = seed_of(self.seed, item)
         request = Request(
-            item.prompt, policy, self.params, self.seed, self.source, item.task or None, self.suite, self.id, baseline
+            item.prompt, policy, self.params, seed, self.source, item.task or None, self.suite, self.id, baseline
         )
         try:
             job = self.workbench.submit(request)
@@ -121,6 +123,7 @@ class Batch:
         self.workbench = workbench
         self.drafters = [drafter.name for drafter in workbench.pool.drafters]
         self.stops = Stops()
+        self.files = tempfile.TemporaryDirectory(prefix="multidraft-batches-")
 
     def build(self) -> None:
         """Lay out the tab inside the surrounding ``gr.Tab``."""
@@ -212,10 +215,11 @@ class Batch:
             if not (file or suite):
                 raise UserError("there is nothing to run; choose a suite or upload a file")
             loaded = load_suite(file or suite or "")
-            most = choices.whole_number("prompts at most", limit) or None
+            if (most := choices.whole_number("prompts at most", limit)) < 0:
+                raise UserError(f"prompts at most must be 0 (all) or a positive number, got {most}")
             draft_length = self.workbench.pool.draft_length
             params = choices.make_params(length, 0.0, 1.0, 0, draft_length)
-            batch = BatchRun(self.workbench, loaded.name, spread(loaded.items, most), policies, params)
+            batch = BatchRun(self.workbench, loaded.name, spread(loaded.items, most or None), policies, params)
         except UserError as error:
             blank = (batch_rows.rows_start(), "", gr.Plot(visible=False), *_downloads(None, None))
             yield (message_html("error", f"{error}."), *blank, *_buttons(running=False))
@@ -248,7 +252,8 @@ class Batch:
         )
 
     def _files(self, batch: BatchRun, suite: Suite) -> tuple[Path, Path]:
-        folder = Path(tempfile.mkdtemp(prefix="multidraft-batch-"))
+        folder = Path(self.files.name, batch.id)
+        folder.mkdir()
         as_csv, as_json = folder / f"{suite.name}.csv", folder / f"{suite.name}.json"
         bench = self.workbench
         about: dict[str, object] = {
@@ -263,12 +268,6 @@ class Batch:
         batch_rows.write_csv(as_csv, batch.rows)
         batch_rows.write_json(as_json, suite.name, batch.rows, batch_rows.summarise(batch.rows), about)
         return as_csv, as_json
-
-
-def spread(items: Sequence[SuiteItem], limit: int | None) -> list[SuiteItem]:
-    """``limit`` items evenly spread over the suite, so that every task of a sorted file keeps its share."""
-    count = min(len(items), limit or len(items))
-    return [items[index * len(items) // count] for index in range(count)]
 
 
 def _progress_html(progress: Progress) -> str:

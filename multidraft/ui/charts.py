@@ -99,53 +99,56 @@ def _arms_figure(rounds: Sequence[Round], drafters: Sequence[str]) -> go.Figure:
     return figure
 
 
-def speedup_figure(frame: pd.DataFrame) -> go.Figure:
-    """Speed-up of each run by the time it was made (``queries.speedup_over_time``)."""
+def speedup_figure(frame: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
+    """Speed-up of each run by the time it was made (``queries.speedup_over_time``).
+
+    ``policies`` gives each its colour: the same list for charts that are seen together.
+    """
     figure = _figure("Speed-up of every run", "", "times plain decoding")
-    for index, (policy, runs) in enumerate(frame.dropna(subset=["speedup"]).groupby("policy", sort=True)):
+    for policy, runs in frame.dropna(subset=["speedup"]).groupby("policy", sort=True):
         figure.add_scatter(
             x=runs["created_at"].to_list(),
             y=runs["speedup"].to_list(),
             mode="markers",
             customdata=runs[["task", "tokens_per_second"]].fillna({"task": "no task"}).values.tolist(),
             hovertemplate="%{y:.2f}× on %{customdata[0]}, %{customdata[1]:.1f} tokens/s<br>%{x|%d %b %Y %H:%M:%S} UTC",
-            **_policy_style(index, str(policy)),
+            **_policy_style(policies.index(str(policy)), str(policy)),
         )
     figure.add_hline(y=1, line={"dash": "dot", "color": TARGET_COLOUR, "width": 1.5})
     figure.update_yaxes(rangemode="tozero", ticksuffix="×")
     return figure
 
 
-def regret_figure(frame: pd.DataFrame) -> go.Figure:
-    """Regret summed up over the runs of each policy (``queries.regret_over_time``)."""
+def regret_figure(frame: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
+    """Regret summed up over the runs of each policy (``queries.regret_over_time``); colours as in the chart above."""
     figure = _figure("Cumulative regret", "greedy runs of the policy", "rounds above the best drafter")
-    for index, (policy, runs) in enumerate(frame.groupby("policy", sort=True)):
+    for policy, runs in frame.groupby("policy", sort=True):
         figure.add_scatter(
             x=runs["run_number"].to_list(),
             y=runs["cumulative_regret"].to_list(),
             mode="lines+markers",
             customdata=runs[["regret_rounds"]].values.tolist(),
             hovertemplate="run %{x}: %{y:+.0f} rounds in all, this run %{customdata[0]:+.0f}",
-            **_policy_style(index, str(policy)),
+            **_policy_style(policies.index(str(policy)), str(policy)),
         )
     return figure
 
 
 def drafter_task_figure(frame: pd.DataFrame) -> go.Figure:
-    """Accepted tokens per round by drafter and task (``queries.drafter_by_task``)."""
-    figure = _figure("Accepted tokens per round", "task", "", height=340)
-    table = frame.pivot(index="drafter", columns="task", values="accepted_per_round")
-    counts = frame.pivot(index="drafter", columns="task", values="rounds").fillna(0)
+    """Tokens per round of each drafter alone, by task (``queries.drafter_by_task``)."""
+    figure = _figure("Tokens a round, each drafter alone", "task", "", height=340)
+    table = frame.pivot(index="drafter", columns="task", values="mean_accepted_tokens")
+    counts = frame.pivot(index="drafter", columns="task", values="runs").fillna(0)
     figure.add_heatmap(
         z=table.astype(object).where(table.notna(), None).values.tolist(),
         x=[escape(str(task)) for task in table.columns],
         y=[escape(str(name)) for name in table.index],
         customdata=counts.values.tolist(),
         texttemplate="%{z:.1f}",
-        hovertemplate="%{y} on %{x}: %{z:.2f} accepted tokens a round, %{customdata} rounds<extra></extra>",
+        hovertemplate="%{y} alone on %{x}: %{z:.2f} tokens a round, over %{customdata} runs<extra></extra>",
         colorscale=_HEAT,
         textfont={"color": TEXT},
-        zmin=0,
+        zmin=1,
         xgap=2,
         ygap=2,
         showscale=False,

@@ -87,4 +87,6 @@ def whole_number(name: str, value: float | None) -> int:
 def _real(name: str, value: float | None) -> float:
     if value is None:
         raise UserError(f"{name} is empty; enter a number")
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise UserError(f"{name} must be a number, got {value!r:.40}")
     return float(value)

@@ -18,6 +18,7 @@ from storage.problems import StorageError
 from storage.store import Store
 
 ALL_POOLS = "all pools"
+ALL_HARDWARE = "all hardware"
 
 EMPTY = (
     '<div class="md-empty"><p><b>No runs yet.</b></p><p>Every run of <i>Play</i> and <i>Batch</i> is recorded and '
@@ -32,14 +33,23 @@ NOTHING_FITS = (
 class Dashboard:
     """The tab and what its controls do."""
 
-    def __init__(self, store: Store, pool: str):
+    def __init__(self, store: Store, pool: str = ALL_POOLS, hardware: str = ALL_HARDWARE):
         self.store = store
-        self.pool = pool
+        self.pool, self.hardware = pool, hardware
 
     def build(self, tab: gr.Tab) -> None:
         """Lay out the inside of ``tab``, which brings itself up to date whenever it is opened."""
         with gr.Row(elem_classes="md-filters"):
-            pool = gr.Dropdown([ALL_POOLS], value=ALL_POOLS, label="Pool", min_width=160, elem_id="filter-pool")
+            pool = gr.Dropdown(
+                [ALL_POOLS, self.pool], value=self.pool, label="Pool", min_width=160, elem_id="filter-pool"
+            )
+            hardware = gr.Dropdown(
+                [ALL_HARDWARE, self.hardware],
+                value=self.hardware,
+                label="Hardware",
+                min_width=160,
+                elem_id="filter-hardware",
+            )
             policies = gr.Dropdown(
                 [], multiselect=True, label="Policies (all unless chosen)", min_width=220, elem_id="filter-policies"
             )
@@ -54,7 +64,7 @@ class Dashboard:
             with gr.Row(elem_classes="md-columns"):
                 regret = gr.Plot(None, show_label=False, min_width=320, elem_id="regret-chart", elem_classes="md-chart")
                 matrix = gr.Plot(None, show_label=False, min_width=320, elem_id="matrix-chart", elem_classes="md-chart")
-        filters = [pool, policies, tasks]
+        filters = [pool, hardware, policies, tasks]
         shown = [note, figures, summary, speedup, regret, matrix]
         hidden: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         for event in (tab.select, refresh.click):
@@ -63,26 +73,34 @@ class Dashboard:
             control.input(self.show, filters, shown, **hidden)
 
     def choices(
-        self, pool: str, policies: Sequence[str], tasks: Sequence[str]
-    ) -> tuple[gr.Dropdown, gr.Dropdown, gr.Dropdown]:
+        self, pool: str, hardware: str, policies: Sequence[str], tasks: Sequence[str]
+    ) -> tuple[gr.Dropdown, gr.Dropdown, gr.Dropdown, gr.Dropdown]:
         """The filters with what there is now to choose; choices that are gone are dropped."""
         try:
             found = queries.filters(self.store.path)
         except StorageError:  # show() says what is wrong
-            found = {"pools": [], "policies": [], "tasks": []}
+            found = {"pools": [], "hardware": [], "policies": [], "tasks": []}
         named = [(policy_title(policy), policy) for policy in found["policies"]]
         return (
             gr.Dropdown([ALL_POOLS, *found["pools"]], value=pool if pool in found["pools"] else ALL_POOLS),
+            gr.Dropdown(
+                [ALL_HARDWARE, *found["hardware"]], value=hardware if hardware in found["hardware"] else ALL_HARDWARE
+            ),
             gr.Dropdown(named, multiselect=True, value=[policy for policy in policies if policy in found["policies"]]),
             gr.Dropdown(found["tasks"], multiselect=True, value=[task for task in tasks if task in found["tasks"]]),
         )
 
-    def show(self, pool: str, policies: Sequence[str], tasks: Sequence[str]) -> tuple[Any, ...]:
+    def show(self, pool: str, hardware: str, policies: Sequence[str], tasks: Sequence[str]) -> tuple[Any, ...]:
         """Note, visibility of the figures, summary and charts for the filters."""
         problem = self.store.problem
         note = message_html("error", f"The history is not being written. {problem}") if problem else ""
         hidden = (gr.Column(visible=False), "", None, None, None)
-        chosen = queries.Filter(None if pool == ALL_POOLS else pool, policies, tasks)
+        chosen = queries.Filter(
+            None if pool == ALL_POOLS else pool,
+            policies,
+            tasks,
+            hardware=None if hardware == ALL_HARDWARE else hardware,
+        )
         path = self.store.path
         try:
             if not queries.count(path):
@@ -90,12 +108,13 @@ class Dashboard:
             summary = queries.policy_summary(path, chosen)
             if summary.empty:
                 return (note + NOTHING_FITS, *hidden)
+            names = [str(name) for name in summary["policy"]]
             return (
                 note,
                 gr.Column(visible=True),
                 summary_html(summary),
-                charts.speedup_figure(queries.speedup_over_time(path, chosen)),
-                charts.regret_figure(queries.regret_over_time(path, chosen)),
+                charts.speedup_figure(queries.speedup_over_time(path, chosen), names),
+                charts.regret_figure(queries.regret_over_time(path, chosen), names),
                 charts.drafter_task_figure(queries.drafter_by_task(path, chosen)),
             )
         except StorageError as error:

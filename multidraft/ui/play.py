@@ -135,7 +135,12 @@ class Play:
         with gr.Accordion("Settings", open=False, elem_id="settings"):
             length = gr.Slider(1, longest, min(256, longest), step=1, label="Max new tokens", elem_id="max-new-tokens")
             draft = gr.Slider(
-                1, 16, pool.draft_length, step=1, label="Draft length", info="Most tokens a drafter proposes in a round"
+                1,
+                max(16, pool.draft_length),
+                pool.draft_length,
+                step=1,
+                label="Draft length",
+                info="Most tokens a drafter proposes in a round",
             )
             heat = gr.Slider(
                 0,
@@ -220,7 +225,7 @@ class Play:
             yield (*self._parts(job, generation, output), chart, gr.skip(), gr.skip(), gr.skip())
 
     def _parts(self, job: Job, generation: Generation, output: str) -> tuple[str, str, str, str]:
-        tiles = stats.tiles_html(generation, job.baseline, job.agreement, job.regret)
+        tiles = stats.tiles_html(generation, job.baseline, job.differences, job.regret)
         return stats.status_html(job), tiles, output, tokens.legend_html(self.drafters, generation.drafter_shares)
 
     def _blank(self) -> tuple[Any, ...]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
+from multidraft.lossless import Difference
 from multidraft.records import Generation
 from multidraft.regret import Regret
 from multidraft.ui.tables import count, number
-from multidraft.ui.worker import Agreement, Baseline, Job
+from multidraft.ui.worker import Baseline, Job
 
 _ENDS = {
     "completed": "Completed: reached the most new tokens you asked for.",
@@ -43,7 +45,7 @@ def status_html(job: Job) -> str:
 def tiles_html(
     generation: Generation | None = None,
     baseline: Baseline | None = None,
-    agreement: Agreement | None = None,
+    differences: Sequence[Difference] | None = None,
     regret: Regret | None = None,
 ) -> str:
     """Speed, speed-up, mean accepted tokens and acceptance (dashes before the first round), and how they came about."""
@@ -71,22 +73,20 @@ def tiles_html(
         f'<dd class="md-unit">{unit}</dd></div>'
         for name, value, unit, tip in tiles
     )
-    return f'<dl class="md-tiles">{cells}</dl><p class="md-note">{escape(_note(g, baseline, agreement, regret))}</p>'
+    return f'<dl class="md-tiles">{cells}</dl><p class="md-note">{escape(_note(g, baseline, differences, regret))}</p>'
 
 
 def _note(
-    generation: Generation | None, baseline: Baseline | None, agreement: Agreement | None, regret: Regret | None
+    generation: Generation | None,
+    baseline: Baseline | None,
+    differences: Sequence[Difference] | None,
+    regret: Regret | None,
 ) -> str:
     if baseline is None:
         return f"{_how(None)}."
     sentences = [f"Plain decoding: {baseline.tokens_per_second:.1f} tokens/s. {_how(baseline)}."]
-    if agreement and agreement.first_difference:
-        sentences.append(
-            f"Token {agreement.first_difference} differs from plain decoding's: in low precision that can happen "
-            "where two tokens are all but equally probable."
-        )
-    elif agreement:
-        sentences.append(f"Compared with it: {count(agreement.compared, 'token')}, all the same.")
+    if generation and differences is not None:
+        sentences.append(_checked(generation, differences))
     if generation and regret:
         name = generation.drafters[regret.best_arm]
         sentences.append(
@@ -96,6 +96,22 @@ def _note(
     return " ".join(sentences)
 
 
+def _checked(generation: Generation, differences: Sequence[Difference]) -> str:
+    tokens = count(len(generation.token_ids), "token")
+    if not differences:
+        return f"Checked: {tokens}, each the target's own greedy choice."
+    faults = [d for d in differences if not d.rounding]
+    if not faults:
+        return (
+            f"Checked: of {tokens}, {len(differences)} decided between all but equally probable ones by rounding "
+            f"(logits at most {max(d.gap for d in differences):.2g} apart); all others are the target's greedy choice."
+        )
+    return (
+        f"Token {faults[0].position + 1} is not the target's greedy choice (its logit lies {faults[0].gap:.2g} below "
+        "the largest): that should never happen. Please report it with this prompt."
+    )
+
+
 def _how(baseline: Baseline | None) -> str:
     how = "Speed-up compares with the same prompt, parameters and seed decoded without drafters just before the run"
-    return f"{how} ({count(len(baseline.token_ids), 'token')}, median)" if baseline else how
+    return f"{how} ({count(baseline.tokens, 'token')}, median)" if baseline else how

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
+import numpy as np
+
 from drafters.pool import Pool
 from multidraft import version
+from multidraft.bench.history import run_context
 from multidraft.engine import Decoding
 from multidraft.hardware import describe
+from multidraft.lossless import Difference, greedy_differences
 from multidraft.records import Generation
 from multidraft.regret import Regret, acceptance_table, regret_of
 from multidraft.sampling import SamplingParams
 from storage.rows import Source
-from storage.store import RunContext, Store
+from storage.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -60,36 +64,11 @@ class Baseline:
     Attributes:
         tokens_per_second: one token by the median time of a token, prefill apart: a hiccup of the machine in so
             short a measurement must not make plain decoding look slow.
-        token_ids: what it emitted; a greedy run must begin with the same tokens.
-        whole: whether that is the whole answer, up to the most new tokens asked for.
+        tokens: how many tokens it emitted.
     """
 
     tokens_per_second: float
-    token_ids: tuple[int, ...]
-    whole: bool
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """A greedy run's tokens beside those of its baseline.
-
-    Attributes:
-        compared: how many tokens both have.
-        first_difference: number (from 1) of the first that differs, ``None`` where none does.
-        lossless: whether the whole output is the same; ``None`` where the baseline ends before it.
-    """
-
-    compared: int
-    first_difference: int | None
-    lossless: bool | None
-
-    @classmethod
-    def of(cls, token_ids: Sequence[int], baseline: Baseline) -> Agreement:
-        """Compare an output with a baseline."""
-        pairs = list(zip(token_ids, baseline.token_ids, strict=False))
-        first = next((i for i, (a, b) in enumerate(pairs, start=1) if a != b), None)
-        whole = baseline.whole and len(token_ids) == len(baseline.token_ids)
-        return cls(len(pairs), first, False if first else True if whole else None)
+    tokens: int
 
 
 class Job:
@@ -103,8 +82,9 @@ class Job:
         self.request = request
         self.decoding = Decoding(workbench.pool, request.prompt, request.policy, request.params, request.seed)
         self.baseline = request.baseline
-        self.agreement: Agreement | None = None
+        self.differences: list[Difference] | None = None
         self.regret: Regret | None = None
+        self.table: np.ndarray | None = None
         self.phase: Phase = "waiting"
         self._workbench = workbench
         self._plain: Decoding | None = None
@@ -115,6 +95,11 @@ class Job:
     def generation(self) -> Generation:
         """What the device's thread is writing."""
         return self.decoding.generation
+
+    @property
+    def lossless(self) -> bool | None:
+        """Whether the output is the target's own, near-ties within rounding apart; ``None`` for sampled runs."""
+        return None if self.differences is None else all(d.rounding for d in self.differences)
 
     def snapshot(self) -> Generation:
         """What is done so far, in rounds that are whole: it no longer changes."""
@@ -150,13 +135,16 @@ class Job:
                 self.baseline = self._measure()
             self.phase = "decoding"
             self._decode()
-            self.phase = "scoring"
-            self._score()
         except Exception as error:
             log.exception("a run failed")
             self.generation.status, self.generation.error = "error", f"{type(error).__name__}: {error}"
-        finally:
+        try:
+            self.phase = "scoring"
+            self._score()
             self._workbench.record(self)
+        except Exception:
+            log.exception("a run could not be scored or recorded")
+        finally:
             self.phase = "done"
             self._done.set()
 
@@ -176,9 +164,7 @@ class Job:
         plain = self._plain.run()
         if plain.status == "cancelled":
             return None
-        whole = plain.status != "completed" or length == request.params.max_new_tokens
-        rate = 1.0 / median(r.seconds for r in plain.rounds)
-        return Baseline(rate, tuple(plain.token_ids), whole)
+        return Baseline(1.0 / median(r.seconds for r in plain.rounds), len(plain.token_ids))
 
     def _decode(self) -> None:
         if self._cancelled.is_set():  # in line or while measuring: spare the device the prompt
@@ -187,16 +173,15 @@ class Job:
             self.decoding.run()
 
     def _score(self) -> None:
-        """What is known of a greedy run only afterwards, off the clock: equality with plain decoding, and regret."""
+        """What is known of a greedy run only afterwards, off the clock: that it is the target's own, and regret."""
         generation, params, pool = self.generation, self.request.params, self._workbench.pool
-        if not params.greedy or not generation.rounds:
+        if not params.greedy or not generation.rounds or generation.status == "error":
             return
-        if self.baseline:
-            self.agreement = Agreement.of(generation.token_ids, self.baseline)
-        if generation.status in FINISHED:
-            prompt_ids = self.decoding.context[: generation.prompt_tokens]
-            table = acceptance_table(pool, prompt_ids, generation.token_ids, params.draft_length)
-            self.regret = regret_of(generation, table)
+        prompt_ids = self.decoding.context[: generation.prompt_tokens]
+        self.differences = greedy_differences(pool, prompt_ids, generation.token_ids)
+        if generation.status in FINISHED and any(r.arm is not None for r in generation.rounds):
+            self.table = acceptance_table(pool, prompt_ids, generation.token_ids, params.draft_length)
+            self.regret = regret_of(generation, self.table)
 
 
 class Workbench:
@@ -244,24 +229,19 @@ class Workbench:
         """Hand a run that emitted something to the store."""
         if not job.generation.rounds:
             return
-        request, regret, baseline = job.request, job.regret, job.baseline
-        context = RunContext(
+        request = job.request
+        context = run_context(
+            self.pool,
+            request.params,
             source=request.source,
-            pool=self.pool.name,
-            card_hash=self.pool.card_hash,
-            parameters=asdict(request.params),
             seed=request.seed,
-            hardware=self.hardware,
-            dtype=self.pool.dtype,
-            version=self.version,
             task=request.task,
             suite=request.suite,
             batch_id=request.batch_id,
-            baseline_tokens_per_second=baseline.tokens_per_second if baseline else None,
-            regret_rounds=regret.rounds if regret else None,
-            best_arm=self.pool.drafters[regret.best_arm].name if regret else None,
-            best_arm_ratio=regret.best_arm_ratio if regret else None,
-            lossless=job.agreement.lossless if job.agreement else None,
+            baseline_tokens_per_second=job.baseline.tokens_per_second if job.baseline else None,
+            regret=job.regret,
+            table=job.table,
+            lossless=job.lossless,
         )
         try:
             self.store.add(job.generation, context)

@@ -1,7 +1,5 @@
 """Cards: what is wrong is said with file, field and what is expected."""
 
-import hashlib
-
 import pytest
 import yaml
 
@@ -24,17 +22,11 @@ def write(tmp_path, content):
 
 def test_a_card_and_its_defaults(tmp_path):
     path = write(tmp_path, GOOD)
-    card, digest = load_card(path)
+    card, text = load_card(path)
     assert (card.name, card.dtype, card.device, card.draft_length, card.stop) == ("mine", "float32", "auto", 6, [])
     assert [d.name for d in card.drafters] == ["math", "lookup"]
     assert card.drafters[0].source.path == "math"
-    assert digest == hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-
-
-def test_the_hash_changes_with_the_card(tmp_path):
-    _, one = load_card(write(tmp_path, GOOD))
-    _, other = load_card(write(tmp_path, {**GOOD, "draft_length": 5}))
-    assert one != other
+    assert text == path.read_text()
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,24 @@ def test_a_pool_is_loaded_as_its_card_says(pool_card):
     assert md.generate(pool, "abc", "ucb", SamplingParams(5)).status in ("completed", "stopped")
 
 
+def test_the_hash_tells_pools_apart_by_card_and_by_weights(folder):
+    first = load_pool(folder).card_hash
+    assert load_pool(folder).card_hash == first
+    rewrite(folder / "far", lambda w: w["model.norm.weight"].mul_(1.001))
+    retrained = load_pool(folder).card_hash
+    assert retrained != first
+    assert load_pool(change_card(folder, draft_length=3)).card_hash not in (first, retrained)
+
+
+def test_a_drafter_with_another_tokenizer_is_refused(folder):
+    tiny.tokenizer().save_pretrained(folder / "near")
+    load_pool(folder)
+    path = folder / "near" / "tokenizer.json"
+    path.write_text(path.read_text().replace('"b":', '"B":', 1))
+    with pytest.raises(PoolError, match=r"drafter 'near' has another tokenizer than the target: id \d+ is 'B' to it"):
+        load_pool(folder)
+
+
 def test_a_folder_with_a_card_will_do(pool_card):
     assert load_pool(pool_card.parent).name == "tiny"
 

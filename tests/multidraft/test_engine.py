@@ -14,7 +14,7 @@ from drafters.pld import PromptLookup
 from drafters.pool import Pool
 from multidraft.draft import Draft
 from multidraft.engine import Decoding, generate, stream
-from multidraft.errors import ContextWindowError, PolicyError, PromptError
+from multidraft.errors import ContextWindowError, PolicyError, PromptError, UserError
 from multidraft.policies import NO_DRAFTER, Policy
 from multidraft.sampling import SamplingParams
 from multidraft.target import Target
@@ -32,7 +32,16 @@ POLICIES = [
     "ucbspec",
     "exp3",
     "exp3spec",
+    "sh",
+    "petc",
+    "d-ucb",
+    "sw-ucb",
+    "thompson",
+    "kl-ucb",
+    "hedge",
+    "ada-normal-hedge",
     "normal-hedge",
+    "normal-hedge:game=chunk",
     "normal-hedge:loss=hybrid,warmup=2,every=3",
 ]
 SAMPLED = SamplingParams(40, temperature=1.0, top_k=8, draft_length=4)
@@ -506,3 +515,53 @@ def test_gradients_are_never_recorded(pool):
     pool.target.prefill([1, 2])
     assert not pool.target.score(Draft.empty()).requires_grad
     assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "said"),
+    [
+        ("half \ud83d", "character 6 of the prompt is half of one"),
+        ([], "at least one token id"),
+        ([2, tiny.VOCAB], f"token id {tiny.VOCAB} is not one of the target's: 0 to {tiny.VOCAB - 1}"),
+        ([2, -1], "token id -1"),
+        ([1.5], "a text or a list of token ids, got list"),
+        (None, "a text or a list of token ids, got NoneType"),
+    ],
+)
+def test_prompts_that_are_none(pool, prompt, said):
+    with pytest.raises(PromptError, match=said):
+        generate(pool, prompt)
+
+
+def test_any_token_ids_are_a_prompt(pool):
+    assert len(generate(pool, [tiny.END], "ucb", SamplingParams(4)).token_ids) == 4
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 1.5, "7", True])
+def test_seeds_that_are_none(pool, seed):
+    with pytest.raises(UserError, match="the seed must be a whole number from 0"):
+        generate(pool, "abc", seed=seed)
+
+
+def test_threads_on_one_pool_never_mix(pool):
+    """Whoever is overtaken is told so; whoever ends has the text it would have alone."""
+    params = SamplingParams(30, draft_length=4)
+    prompts = tiny.texts(6, 9, 5)
+    alone = {text: generate(pool, text, "ucb", params).token_ids for text in prompts}
+    ended, refused = [], []
+
+    def work(text):
+        try:
+            ended.append((text, generate(pool, text, "ucb", params).token_ids))
+        except RuntimeError as error:
+            refused.append(str(error))
+
+    for _ in range(5):
+        threads = [threading.Thread(target=work, args=(text,)) for text in prompts]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(ended) + len(refused) == 30 and ended
+    assert all(tokens == alone[text] for text, tokens in ended)
+    assert all("another generation has begun" in message for message in refused)

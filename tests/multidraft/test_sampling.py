@@ -27,7 +27,7 @@ def test_truncation():
 def test_temperature():
     torch.testing.assert_close(of(temperature=0.5), LOGITS.exp() ** 2 / (LOGITS.exp() ** 2).sum())
     torch.testing.assert_close(of(temperature=0.0, top_k=1), LOGITS.exp())  # greedy: temperature 1, no truncation
-    for temperature in (1e-3, 1e-12, 1e-37):
+    for temperature in (1e-3, 1e-12, 1e-37, 1e-50, 5e-324):
         torch.testing.assert_close(of(temperature=temperature), torch.tensor([0.0, 1.0, 0.0, 0.0, 0.0]))
 
 

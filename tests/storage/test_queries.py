@@ -121,15 +121,26 @@ def test_policy_summary_where_no_run_has_a_figure(filled: Path) -> None:
     assert math.isnan(row["median_speedup"]) and math.isnan(row["regret_rounds"])
 
 
-def test_drafter_by_task(filled: Path) -> None:
-    rows = queries.drafter_by_task(filled).values.tolist()
-    assert rows == [
-        ["code", "code", 1, 0.0],
-        ["math", "code", 2, 2.0],
-        ["math", "math", 6, 2.0],
-        ["math", queries.NO_TASK, 2, 2.0],
+def test_drafter_by_task(store: Store, path: Path, generation, context) -> None:
+    """Six tokens a run: totals of tokens over totals of rounds, whoever was played."""
+    for task, needed in (("math", {"code": 6, "math": 2}), ("math", {"code": 4, "math": 2}), (None, {"code": 3})):
+        store.add(generation(), context(task=task, drafter_rounds=needed))
+    store.add(generation(), context(task="sql"))  # a sampled run: not known
+    store.add(generation(status="cancelled"), context(task="math", drafter_rounds={"code": 1}))
+    assert store.flush()
+    assert queries.drafter_by_task(path).values.tolist() == [
+        ["code", "math", 2, 12 / 10],
+        ["code", queries.NO_TASK, 1, 2.0],
+        ["math", "math", 2, 3.0],
     ]
-    assert queries.drafter_by_task(filled, Filter(tasks=("code",)))["rounds"].tolist() == [1, 2]
+    assert queries.drafter_by_task(path, Filter(tasks=("math",)))["runs"].tolist() == [2, 2]
+
+
+def test_hardware_is_a_filter(store: Store, path: Path, generation, context) -> None:
+    for hardware in ("CPU", "CPU", "GPU"):
+        store.add(generation(), context(hardware=hardware))
+    assert store.flush()
+    assert [queries.count(path, Filter(hardware=name)) for name in ("CPU", "GPU", "TPU")] == [2, 1, 0]
 
 
 def test_one_run_and_its_rounds(filled: Path) -> None:

@@ -57,7 +57,7 @@ SCHEMA = dedent("""\
        "best_arm" TEXT,
        "best_arm_ratio" REAL,
        "lossless" INTEGER
-    );
+    , "drafter_rounds" TEXT, "acceptance" BLOB);
     CREATE TABLE "rounds" (
        "run_id" INTEGER REFERENCES "runs"("id") ON DELETE CASCADE,
        "round_index" INTEGER,
@@ -106,7 +106,11 @@ def test_upgrade_twice_changes_nothing() -> None:
     upgrade(db)
     upgrade(db)
     assert schema(db) == SCHEMA
-    assert [m.name for m in migrations.applied(db)] == ["m001_runs_and_rounds", "m002_filter_indexes"]
+    assert [m.name for m in migrations.applied(db)] == [
+        "m001_runs_and_rounds",
+        "m002_filter_indexes",
+        "m003_acceptance",
+    ]
 
 
 def test_a_store_upgrades_a_version_1_file_and_keeps_its_data(path, generation, context) -> None:

@@ -37,12 +37,12 @@ def runs():
     found = []
     for item, lossless, regret in zip(ITEMS, (True, False), (Regret(2, 0, 1, 1.0), None), strict=True):
         baseline = generation("autoregressive", [PLAIN] * 6)
-        found.append(BenchRun(item, "autoregressive", 0, baseline, baseline, True))
-        found.append(BenchRun(item, "ucb", 0, generation("ucb", [ROUND] * 2), baseline, lossless, regret))
+        found.append(BenchRun(item, "autoregressive", 0, 7, baseline, baseline, True))
+        found.append(BenchRun(item, "ucb", 0, 7, generation("ucb", [ROUND] * 2), baseline, lossless, None, regret))
     failed = SuiteItem("3", "c", "sql")
     for policy in ("autoregressive", "ucb"):
         broken = Generation("c", policy, (), 0, status="error", error="too long")
-        found.append(BenchRun(failed, policy, 0, broken))
+        found.append(BenchRun(failed, policy, 0, 7, broken))
     return found
 
 
@@ -61,7 +61,9 @@ def test_its_head(report):
         "version": "1.2.3",
         "suite": "suite",
     }
-    assert report["failures"] == [{"id": "3", "error": "too long"}]
+    assert report["failures"] == [
+        {"id": "3", "policy": policy, "error": "too long"} for policy in ("autoregressive", "ucb")
+    ]
     assert list(report["policies"]) == ["autoregressive", "ucb"]
 
 
@@ -102,7 +104,7 @@ def test_by_task(report):
 def test_two_prompts_of_one_id_are_two_prompts():
     twins = [SuiteItem("1", "a", "t"), SuiteItem("1", "b", "t")]
     baseline = generation("autoregressive", [PLAIN])
-    runs = [BenchRun(item, "autoregressive", 0, baseline, baseline, True) for item in twins]
+    runs = [BenchRun(item, "autoregressive", 0, 7, baseline, baseline, True) for item in twins]
     found = make_report(POOL, "s", runs, "m", "v")
     assert found["policies"]["autoregressive"]["prompts"] == 2
 
@@ -129,7 +131,7 @@ def test_the_table(report):
 
 def test_a_task_with_a_bar_in_its_name_keeps_the_table_s_columns():
     baseline = generation("autoregressive", [PLAIN])
-    run = BenchRun(SuiteItem("1", "a", "a|b"), "autoregressive", 0, baseline, baseline, True)
+    run = BenchRun(SuiteItem("1", "a", "a|b"), "autoregressive", 0, 7, baseline, baseline, True)
     table = render_table(make_report(POOL, "s", [run], "m", "v"))
     assert r"a\|b" in table.splitlines()[0]
 

@@ -8,6 +8,7 @@ from multidraft.bench import runner
 from multidraft.bench.runner import run_suite
 from multidraft.bench.suites import SuiteItem
 from multidraft.errors import PolicyError
+from multidraft.lossless import Difference
 from multidraft.regret import acceptance_table, regret_of
 from multidraft.sampling import SamplingParams
 from tests import tiny
@@ -27,13 +28,13 @@ def run(pool, items=ITEMS, policies=POLICIES, params=GREEDY, **kw):
 def generated(monkeypatch):
     """The (prompt, policy) pairs in the order in which they were generated, warm-up apart."""
     order = []
-    generate = runner.generate
+    generate = runner._generate
 
     def recording(pool, prompt, policy, *rest):
         order.append((prompt, policy))
         return generate(pool, prompt, policy, *rest)
 
-    monkeypatch.setattr(runner, "generate", recording)
+    monkeypatch.setattr(runner, "_generate", recording)
     return order
 
 
@@ -74,7 +75,7 @@ def test_greedy_runs_are_checked_for_losses_and_their_regret_is_exact(pool):
 
 
 def test_a_loss_is_reported(pool, monkeypatch):
-    generate = runner.generate
+    generate = runner._generate
 
     def lossy(pool, prompt, policy, *rest):
         out = generate(pool, prompt, policy, *rest)
@@ -82,7 +83,7 @@ def test_a_loss_is_reported(pool, monkeypatch):
             out.token_ids[-1] ^= 1
         return out
 
-    monkeypatch.setattr(runner, "generate", lossy)
+    monkeypatch.setattr(runner, "_generate", lossy)
     lossless = {(r.item.id, r.policy): (r.lossless, r.regret is None) for r in run(pool)}
     assert lossless.pop(("1", "ucb")) == (False, True)
     assert {found for found, _ in lossless.values()} == {True}
@@ -126,3 +127,51 @@ def test_the_baseline_alone(pool):
     runs = run(pool, policies=[])
     assert [r.policy for r in runs] == ["autoregressive"] * 4
     assert all(r.lossless for r in runs)
+
+
+def test_each_prompt_and_repeat_has_its_own_seed_the_same_for_all_policies(pool):
+    params = SamplingParams(12, temperature=1.0, draft_length=4)
+    runs = run(pool, ITEMS, ["random"], params, repeat=3)
+    seeds = {(r.item.id, r.repeat): r.seed for r in runs}
+    assert len(set(seeds.values())) == len(ITEMS) * 3
+    assert all(r.seed == seeds[r.item.id, r.repeat] for r in runs)
+    played = [r for r in runs if r.policy == "random"]
+    assert len({tuple(g.generation.token_ids) for g in played if g.item.id == "0"}) == 3
+    assert len({tuple(x.arm for x in g.generation.rounds[:3]) for g in played}) > 3
+
+
+def test_a_suite_in_another_order_has_the_same_seeds(pool):
+    first, second = (run(pool, items, []) for items in (ITEMS, ITEMS[::-1]))
+    assert {r.item.id: r.seed for r in first} == {r.item.id: r.seed for r in second}
+
+
+def test_a_drafter_that_breaks_fails_its_runs_alone(pool, monkeypatch):
+    propose, calls = pool.drafters[0].propose, iter(range(100))
+
+    def breaking(*arguments, **settings):
+        if next(calls) == 10:
+            raise RuntimeError("out of memory")
+        return propose(*arguments, **settings)
+
+    monkeypatch.setattr(pool.drafters[0], "propose", breaking)
+    runs = run(pool, ITEMS, ["fixed:near"])
+    failed = [r for r in runs if r.generation.status == "error"]
+    assert len(runs) == 2 * len(ITEMS) and len(failed) == 1
+    assert failed[0].policy == "fixed:near" and failed[0].generation.error == "RuntimeError: out of memory"
+
+
+def test_a_near_tie_is_no_loss_and_is_told(pool, monkeypatch):
+    """An output that differs from the baseline's only where the target's two best logits are within rounding."""
+    monkeypatch.setattr(runner, "greedy_differences", lambda *arguments: [Difference(11, 1e-5, True)])
+    generate = runner._generate
+
+    def rounded(pool, prompt, policy, *rest):
+        out = generate(pool, prompt, policy, *rest)
+        if policy == "ucb":
+            out.token_ids[-1] ^= 1
+        return out
+
+    monkeypatch.setattr(runner, "_generate", rounded)
+    found = {r.policy: r for r in run(pool, ITEMS[:1])}
+    assert found["ucb"].lossless is True and found["ucb"].near_tie.gap == 1e-5 and found["ucb"].regret is None
+    assert found["fixed:near"].near_tie is None

@@ -60,7 +60,7 @@ def runs() -> pd.DataFrame:
 
 
 def test_speedups_by_policy_leave_out_runs_without_one(runs: pd.DataFrame) -> None:
-    figure = charts.speedup_figure(runs)
+    figure = charts.speedup_figure(runs, sorted(set(runs["policy"])))
     points = {trace.name: list(trace.y) for trace in figure.data}
     assert points == {"HedgeSpec (NormalHedge)": [2.0], "UCB": [1.5]}
     assert figure.data[0].customdata[0][0] == "no task"
@@ -68,21 +68,21 @@ def test_speedups_by_policy_leave_out_runs_without_one(runs: pd.DataFrame) -> No
 
 
 def test_regret_grows_by_policy(runs: pd.DataFrame) -> None:
-    figure = charts.regret_figure(runs)
+    figure = charts.regret_figure(runs, sorted(set(runs["policy"])))
     lines = {trace.name: (list(trace.x), list(trace.y)) for trace in figure.data}
     assert lines["UCB"] == ([1, 2], [2.0, 1.0])
     assert "rounds" in figure.layout.yaxis.title.text
 
 
 def test_policies_differ_by_more_than_colour(runs: pd.DataFrame) -> None:
-    first, second = charts.regret_figure(runs).data
+    first, second = charts.regret_figure(runs, sorted(set(runs["policy"]))).data
     assert first.line.dash != second.line.dash
     assert first.marker.symbol != second.marker.symbol
 
 
 def test_heat_map_leaves_unknown_pairs_empty() -> None:
     frame = pd.DataFrame(
-        {"drafter": ["code", "math"], "task": ["sql", "math"], "rounds": [3, 4], "accepted_per_round": [1.5, 2.5]}
+        {"drafter": ["code", "math"], "task": ["sql", "math"], "runs": [3, 4], "mean_accepted_tokens": [1.5, 2.5]}
     )
     heat = charts.drafter_task_figure(frame).data[0]
     assert list(heat.x) == ["math", "sql"] and list(heat.y) == ["code", "math"]

@@ -41,6 +41,30 @@ def test_generate_refuses_with_a_clear_message(workbench: Workbench, prompt: str
         Api(workbench).generate(prompt, policy)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"prompt": [2, 3]}, "prompt must be a text"),
+        ({"prompt": None}, "prompt must be a text"),
+        ({"policy": 7}, "policy must be a text"),
+        ({"seed": 1.5}, "seed must be a whole number"),
+        ({"seed": -1}, "the seed must be a whole number from 0"),
+        ({"seed": "x"}, "seed must be a number"),
+        ({"max_new_tokens": "many"}, "max new tokens must be a number"),
+        ({"prompt": "half \ud83d"}, "half of one"),
+    ],
+)
+def test_whatever_json_is_sent_gets_a_sentence(workbench: Workbench, arguments: dict[str, object], said: str) -> None:
+    with pytest.raises(gr.Error, match=said):
+        Api(workbench).generate(**{"prompt": "abc", **arguments})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("arguments", [("abc", ["ucb"]), (["abc"], "ucb"), (["abc", 7], ["ucb"]), (["abc"], [None])])
+def test_batches_of_other_things_than_texts(workbench: Workbench, arguments: tuple[object, object]) -> None:
+    with pytest.raises(gr.Error, match="must be"):
+        Api(workbench).batch(*arguments)  # type: ignore[arg-type]
+
+
 def test_batch_returns_rows_and_summary(workbench: Workbench) -> None:
     report = Api(workbench).batch(["abc", "a" * 99], ["ucb", "random"], max_new_tokens=6, draft_length=4)
     assert [row["status"] for row in report["rows"]] == ["completed"] * 2 + ["too long"] * 2

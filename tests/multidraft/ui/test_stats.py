@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from multidraft.lossless import Difference
 from multidraft.regret import Regret
 from multidraft.ui import stats
-from multidraft.ui.worker import Agreement, Baseline
+from multidraft.ui.worker import Baseline
 
 
 def job(generation: Any, phase: str = "done", ahead: int = 0) -> Any:
@@ -49,7 +50,7 @@ def test_tiles_show_dashes_before_the_first_round() -> None:
 
 
 def test_tiles_show_the_figures(make_generation) -> None:
-    html = stats.tiles_html(make_generation(), Baseline(150.0, tuple(range(32)), False))
+    html = stats.tiles_html(make_generation(), Baseline(150.0, 32))
     assert "<dd>300</dd>" in html  # 6 tokens in 20 ms
     assert "<dd>2.00×</dd>" in html
     assert "<dd>3.00</dd>" in html
@@ -57,9 +58,12 @@ def test_tiles_show_the_figures(make_generation) -> None:
     assert "150.0 tokens/s" in html and "32 tokens" in html
 
 
-def test_note_tells_agreement_and_regret(make_generation) -> None:
-    baseline = Baseline(150.0, (5, 6, 9), False)
-    html = stats.tiles_html(make_generation(), baseline, Agreement(3, None, None), Regret(1, 1, 1, 0.5))
-    assert "3 tokens, all the same" in html
-    assert "math, needs 1 round " in html and "regret +1" in html
-    assert "Token 2 differs" in stats.tiles_html(make_generation(), baseline, Agreement(3, 2, False))
+def test_note_tells_the_check_and_the_regret(make_generation) -> None:
+    def note(differences):
+        return stats.tiles_html(make_generation(), Baseline(150.0, 32), differences, Regret(1, 1, 1, 0.5))
+
+    assert "6 tokens, each the target&#x27;s own greedy choice" in note([])
+    assert "math, needs 1 round " in note([]) and "regret +1" in note([])
+    assert "1 decided between all but equally probable" in note([Difference(1, 0.0312, True)])
+    assert "0.031 apart" in note([Difference(1, 0.0312, True)])
+    assert "Token 2 is not" in note([Difference(1, 2.5, False), Difference(3, 0.01, True)])

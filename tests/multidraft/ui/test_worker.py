@@ -13,7 +13,7 @@ from multidraft.draft import Draft
 from multidraft.errors import ContextWindowError, PolicyError, PromptError
 from multidraft.sampling import SamplingParams
 from multidraft.ui import worker
-from multidraft.ui.worker import Agreement, Baseline, Job, Request, Stops, Workbench
+from multidraft.ui.worker import Baseline, Job, Request, Stops, Workbench
 from storage import queries
 from storage.store import Store
 
@@ -36,7 +36,7 @@ def test_a_run_gives_what_the_engine_gives_and_is_recorded(workbench: Workbench,
     assert run.baseline_tokens_per_second == pytest.approx(job.baseline.tokens_per_second)
     assert run.regret_rounds == job.regret.rounds
     assert run.best_arm in workbench_names(workbench)
-    assert run.lossless == 1  # the baseline, as long as the answer, was the same
+    assert run.lossless == 1
     assert run.output == job.generation.text
 
 
@@ -44,33 +44,43 @@ def workbench_names(workbench: Workbench) -> list[str]:
     return [drafter.name for drafter in workbench.pool.drafters]
 
 
-def test_a_short_baseline_proves_nothing_about_the_rest(
-    workbench: Workbench, monkeypatch: pytest.MonkeyPatch, store: Store
+def test_a_greedy_run_is_checked_to_its_end_however_short_the_baseline(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "BASELINE_TOKENS", 5)
     job = finished(workbench.submit(Request(PROMPT, "ucb", PARAMS)))
-    assert len(job.baseline.token_ids) == 5
-    assert job.agreement == Agreement(5, None, None)
+    assert job.baseline.tokens == 5
+    assert job.differences == [] and job.lossless is True
 
 
-@pytest.mark.parametrize(
-    ("output", "expected"),
-    [
-        ((1, 2, 3), Agreement(3, None, True)),
-        ((1, 9, 3), Agreement(3, 2, False)),
-        ((1, 2), Agreement(2, None, None)),
-        ((1, 2, 3, 4), Agreement(3, None, None)),
-    ],
-)
-def test_agreement_with_a_whole_baseline(output: tuple[int, ...], expected: Agreement) -> None:
-    assert Agreement.of(output, Baseline(1.0, (1, 2, 3), whole=True)) == expected
+def test_plain_decoding_has_no_regret(workbench: Workbench) -> None:
+    job = finished(workbench.submit(Request(PROMPT, "autoregressive", PARAMS)))
+    assert job.lossless is True and job.regret is None
 
 
-def test_a_sampled_run_has_neither_regret_nor_agreement(workbench: Workbench) -> None:
+def test_a_failure_in_scoring_leaves_the_run_as_good_as_it_was(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments):
+        raise MemoryError("no room for the table")
+
+    monkeypatch.setattr(worker, "acceptance_table", broken)
+    job = finished(workbench.submit(Request(PROMPT, "ucb", PARAMS)))
+    assert job.generation.status == "completed" and job.regret is None
+
+
+def test_a_record_that_fails_does_not_hold_the_visitor_up(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workbench.store, "add", lambda *arguments: 1 / 0)
+    assert finished(workbench.submit(Request(PROMPT, "ucb", PARAMS))).generation.status == "completed"
+
+
+def test_a_sampled_run_has_neither_regret_nor_check(workbench: Workbench) -> None:
     params = SamplingParams(max_new_tokens=8, temperature=1.0, draft_length=4)
     job = finished(workbench.submit(Request(PROMPT, "ucb", params, seed=1)))
     assert job.generation.status == "completed"
-    assert job.regret is None and job.agreement is None
+    assert job.regret is None and job.lossless is None
     assert job.baseline is not None
 
 
@@ -90,7 +100,7 @@ def test_a_hiccup_does_not_make_plain_decoding_look_slow(
 
 
 def test_a_baseline_can_be_used_again(workbench: Workbench) -> None:
-    baseline = Baseline(123.0, (), whole=False)
+    baseline = Baseline(123.0, 32)
     job = finished(workbench.submit(Request(PROMPT, "ucb", PARAMS, baseline=baseline)))
     assert job.baseline is baseline
 
