@@ -1,8 +1,8 @@
 """Train the pocket drafters by self-distillation: on the target's own answers and distributions (MetaSD App. F.1).
 
-Two stages. The target first answers prompts of every family, at several temperatures; its answers are kept
-with its most probable tokens at each position. Each drafter then starts on the reference answers of the
-corpus, which cost no target call, and ends on what the target really says.
+The target first answers prompts of every family, at several temperatures; its answers are kept with its most probable
+tokens at each position. Each drafter then starts on the reference answers of the corpus, of which there is no end and
+which cost no target call, and goes on with batches of what the target really says between them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ TOP = 8
 """Target probabilities kept per position; the rest of the mass is a fraction of a percent."""
 TEMPERATURES = (0.0, 0.0, 0.7)
 REFERENCE_SHARE = 0.4
-"""Share of a drafter's budget spent on the corpus' reference answers before the target's own."""
+"""Share of a drafter's budget spent on the corpus' reference answers alone. Thereafter every other batch is the
+target's own words; without references between them a few hundred answers would be learnt by heart."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def collect_answers(
     minutes: float,
     seed: int,
     *,
-    batch: int = 48,
+    batch: int = 96,
     log: Callable[[str], None] = print,
 ) -> list[Answer]:
     """Let the target answer training prompts of all families, a batch of one family after the other."""
@@ -65,10 +66,10 @@ def collect_answers(
     while time.perf_counter() - started < 60 * minutes:
         family = families[turn % len(families)]
         temperature = TEMPERATURES[turn // len(families) % len(TEMPERATURES)]
-        prompts = [
-            encode_prompt(tokenizer, FAMILIES[family].example(mixture.rng, "train").prompt) for _ in range(batch)
-        ]
-        encoded = answer_batch(target, tokenizer, prompts, temperature, max_new_tokens=420)
+        examples = [FAMILIES[family].example(mixture.rng, "train") for _ in range(batch)]
+        prompts = [encode_prompt(tokenizer, example.prompt) for example in examples]
+        longest = max(len(encode_example(tokenizer, e).ids) - len(p) for e, p in zip(examples, prompts, strict=True))
+        encoded = answer_batch(target, tokenizer, prompts, temperature, max_new_tokens=longest + 16)
         answers.extend(_with_distributions(target, tokenizer, family, encoded))
         turn += 1
         if turn % len(families) == 0:
@@ -178,20 +179,23 @@ def train_drafter(
         kept = functional.log_softmax(logits.float(), dim=-1).gather(1, top_ids)
         return -(top_probs * kept).sum(dim=-1).mean(), batch.ids.numel()
 
+    def loss_on_either(batch: Batch | list[Answer]) -> tuple[torch.Tensor, int]:
+        return loss_on_reference(batch) if isinstance(batch, Batch) else loss_on_answers(batch)
+
     def stage(name: str, share: float) -> Budget:
         return Budget(minutes * share, checkpoint=checkpoint and checkpoint.with_name(f"{family}-{name}.pt"))
 
     batches = bucket_batches(references(), tokens_per_batch, tokenizer.pad_token_id, rng, CONTEXT_WINDOW)
     train(model, batches, loss_on_reference, stage("reference", REFERENCE_SHARE), lr, log=log)
-    train(
-        model,
-        _answer_batches(own, tokens_per_batch, rng),
-        loss_on_answers,
-        stage("answers", 1 - REFERENCE_SHARE),
-        lr / 2,
-        log=log,
-    )
+    both = _alternate(batches, _answer_batches(own, tokens_per_batch, rng))
+    train(model, both, loss_on_either, stage("answers", 1 - REFERENCE_SHARE), lr / 2, log=log)
     return model
+
+
+def _alternate(first: Iterator[Batch], second: Iterator[list[Answer]]) -> Iterator[Batch | list[Answer]]:
+    while True:
+        yield next(first)
+        yield next(second)
 
 
 def _answer_batches(answers: Sequence[Answer], tokens_per_batch: int, rng: random.Random) -> Iterator[list[Answer]]:
