@@ -85,8 +85,8 @@ def replay(
         policy: a spec, or a policy made for as many arms as the table has rows.
         seed: the policy's seed.
         draft_length: K; by default the longest acceptance in the table.
-        max_new_tokens: the run's limit where its output ended earlier, at a stop token: drafts near the end were
-            cut by it. By default the output's length.
+        max_new_tokens: most tokens that the run could have emitted (its own limit or what its context window left),
+            where it ended earlier at a stop token: drafts near the end are cut by it. By default the output's length.
         drafters: their names, for specs such as ``fixed:math``.
         prompt: handed to the policy.
         costs: to tell the time of every round, and to feed policies that choose by it.

@@ -1,0 +1,79 @@
+"""Costs: learnt from rounds, robust against hiccups."""
+
+import numpy as np
+import pytest
+
+from multidraft.costs import CostMeter, Costs, Line
+
+
+def test_a_line_through_noisy_measurements():
+    rng = np.random.default_rng(0)
+    line = Line()
+    for _ in range(300):
+        k = int(rng.integers(0, 9))
+        line.add(k, (5.0 + 0.5 * k) * rng.uniform(0.95, 1.05))
+    assert line.fixed == pytest.approx(5.0, rel=0.05) and line.per_unit == pytest.approx(0.5, rel=0.15)
+
+
+def test_a_line_through_measurements_of_one_size_is_flat():
+    line = Line()
+    for _ in range(5):
+        line.add(4, 2.0)
+    assert (line.per_unit, line.at(9)) == (0.0, pytest.approx(2.0))
+    assert Line().at(3) == 0.0
+
+
+def test_a_hiccup_counts_little():
+    line = Line()
+    for _ in range(50):
+        line.add(1, 1.0)
+    line.add(1, 500.0)
+    assert line.at(1) < 1.1
+
+
+def test_old_measurements_fade():
+    line = Line()
+    for seconds in [2.0] * 100 + [1.0] * 200:
+        line.add(1, seconds)
+    assert line.at(1) == pytest.approx(1.0, abs=0.05)
+
+
+def test_a_meter_recovers_what_rounds_cost():
+    """Rounds timed by known costs; the meter finds step, catch-up, verification and evaluation."""
+    true = Costs(np.array([0.4, 0.8]), np.array([0.05, 0.1]), 6.0 + 0.3 * np.arange(9), 1.5, 0.02)
+    rng = np.random.default_rng(1)
+    meter = CostMeter(2)
+    meter.begin()
+    unread = [0, 0]
+    since = 0
+    for round_ in range(600):
+        arm = int(rng.integers(0, 2)) if rng.random() < 0.3 else round_ // 200 % 2
+        length = int(rng.integers(1, 9))
+        tokens = int(rng.integers(1, length + 2))
+        draft = true.draft_step[arm] * length + true.catch_up[arm] * unread[arm]
+        meter.played(arm, length, length, draft, true.verify[length], tokens)
+        unread = [tokens + u for u in unread]
+        unread[arm] = 1
+        since += tokens
+        if round_ % 40 == 39:
+            meter.evaluated(since, true.evaluation_seconds(since))
+            unread, since = [0, 0], 0
+    found = meter.costs(8)
+    assert found.draft_step == pytest.approx(true.draft_step, rel=0.15)
+    assert found.catch_up == pytest.approx(true.catch_up, rel=0.5)
+    assert found.verify == pytest.approx(true.verify, rel=0.02)
+    assert found.evaluation_seconds(30) == pytest.approx(true.evaluation_seconds(30), rel=0.1)
+
+
+def test_a_drafter_never_measured_is_taken_for_an_average_one():
+    meter = CostMeter(3)
+    for arm, seconds in ((0, 4.0), (1, 8.0)):
+        meter.played(arm, 4, 4, seconds, 6.0, 2)
+    assert meter.costs(4).draft_step.tolist() == [1.0, 2.0, 1.5]
+
+
+def test_a_round_without_a_drafter_costs_a_plain_step():
+    costs = Costs.uniform(2, 3, step=0.1, verify=1.0)
+    assert costs.round_seconds(None, 0) == costs.round_seconds(1, 0) == 1.0
+    assert costs.round_seconds(1, 3, unread=5) == pytest.approx(1.3)
+    assert costs.costs(3) is costs

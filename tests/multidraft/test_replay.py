@@ -1,0 +1,115 @@
+"""Replay equals life: the same arms, lengths and tokens, round by round."""
+
+import numpy as np
+import pytest
+
+from multidraft.costs import Costs
+from multidraft.engine import generate
+from multidraft.errors import PolicyError
+from multidraft.policies import NO_DRAFTER
+from multidraft.regret import acceptance_table, regret_of
+from multidraft.replay import best_fixed_rate, replay
+from multidraft.sampling import SamplingParams
+from tests import tiny
+
+POLICIES = [
+    "fixed:near",
+    "fixed:lookup",
+    "random",
+    "round-robin",
+    "autoregressive",
+    "ucb:reward=be",
+    "exp3:reward=be",
+    "ucbspec",
+    "exp3spec",
+    "sh:reward=be",
+    "petc:reward=be",
+    "d-ucb:reward=be",
+    "sw-ucb:reward=be",
+    "thompson:reward=be",
+    "kl-ucb:reward=be",
+    "hedge",
+    "ada-normal-hedge",
+    "normal-hedge",
+    "normal-hedge:every=1",
+    "normal-hedge:loss=hybrid,warmup=2,every=3",
+    "normal-hedge:game=chunk",
+]
+GREEDY = SamplingParams(40, draft_length=4)
+PROMPTS = tiny.texts(4, 11, 3)
+
+
+def table_of(pool, out, draft_length=4):
+    return acceptance_table(pool, pool.encode(out.prompt), out.token_ids, draft_length)
+
+
+def names_of(pool):
+    return [drafter.name for drafter in pool.drafters]
+
+
+@pytest.mark.parametrize("spec", POLICIES)
+@pytest.mark.parametrize("seed", [0, 7])
+def test_replayed_rounds_are_the_live_ones(pool, spec, seed):
+    for prompt in PROMPTS:
+        live = generate(pool, prompt, spec, GREEDY, seed)
+        played = replay(table_of(pool, live), spec, seed, draft_length=4, drafters=names_of(pool), prompt=prompt)
+        assert played.arms == [NO_DRAFTER if r.arm is None else r.arm for r in live.rounds]
+        assert played.lengths == [r.draft_length for r in live.rounds]
+        assert played.emitted == [r.emitted for r in live.rounds]
+        regret = regret_of(live, table_of(pool, live))
+        assert (played.regret, played.best_arm, played.best_rounds) == (
+            regret.rounds,
+            regret.best_arm,
+            regret.best_rounds,
+        )
+        assert played.best_arm_ratio == regret.best_arm_ratio
+        assert played.mean_accepted_tokens == live.mean_accepted_tokens
+
+
+@pytest.mark.parametrize("spec", ["ucb:reward=be", "normal-hedge", "exp3spec"])
+def test_runs_that_end_at_a_stop_token(pool, spec):
+    """Their last drafts were cut by the limit, not by the end of the text."""
+    params, ended = SamplingParams(60, draft_length=4), 0
+    for prompt in tiny.texts(6, 5, 3):
+        pool.stop_ids = frozenset(generate(pool, prompt, "autoregressive", params).token_ids[20:21])
+        live = generate(pool, prompt, spec, params, 3)
+        table = table_of(pool, live)
+        room = min(60, tiny.WINDOW - live.prompt_tokens)
+        played = replay(table, spec, 3, draft_length=4, max_new_tokens=room, drafters=names_of(pool))
+        assert played.emitted == [r.emitted for r in live.rounds]
+        assert played.lengths == [r.draft_length for r in live.rounds]
+        ended += live.status == "stopped"
+    assert ended
+
+
+def test_time_by_hand():
+    # Two drafters in turn. Unread tokens before each round: 0, 2, 2, 2. The last draft is cut to one token.
+    table = np.array([[1, 0, 0, 0, 0, 0], [0, 0, 0, 2, 1, 0]])
+    costs = Costs(np.array([0.1, 0.2]), np.array([0.01, 0.02]), np.array([1.0, 1.1, 1.2]))
+    played = replay(table, "round-robin", draft_length=2, costs=costs)
+    assert (played.arms, played.lengths, played.emitted) == ([0, 1, 0, 1], [2, 2, 2, 1], [2, 1, 1, 2])
+    assert played.seconds == pytest.approx((0.2 + 1.2) + (0.4 + 0.04 + 1.2) + (0.2 + 0.02 + 1.2) + (0.2 + 0.04 + 1.1))
+    assert played.tokens_per_second == pytest.approx(6 / 5.8)
+
+
+def test_the_best_fixed_drafter_and_length():
+    costs = Costs.uniform(2, 4, step=0.1, verify=1.0)
+    good, bad = [4, 3, 2, 1, 0] * 4, [0] * 20
+    assert best_fixed_rate(np.array([bad, good]), costs, range(5)) == (pytest.approx(5 / 1.4), 1, 4)
+    assert best_fixed_rate(np.array([bad, bad]), costs, range(5)) == (pytest.approx(1.0), NO_DRAFTER, 0)
+
+
+def test_block_divergence_cannot_be_replayed():
+    with pytest.raises(PolicyError, match=r"'ucb' learns from block divergence.*reward=be"):
+        replay(np.ones((2, 5), dtype=int), "ucb")
+
+
+@pytest.mark.parametrize("table", [np.zeros(5), np.zeros((0, 5)), np.full((2, 3), -1)])
+def test_tables_that_are_none(table):
+    with pytest.raises(ValueError, match="table must be"):
+        replay(table, "random")
+
+
+def test_an_empty_output_has_no_rounds():
+    played = replay(np.zeros((2, 0), dtype=int), "ucbspec")
+    assert (played.rounds, played.regret, played.mean_accepted_tokens) == (0, 0, 0.0)
