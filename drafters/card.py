@@ -74,6 +74,7 @@ class Card(_Strict):
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     device: str = "auto"
     draft_length: int = Field(6, ge=1, le=64)
+    router: Path | None = Field(None, description="folder of a router, relative to the card")
     stop: list[str] = Field(default_factory=list, description="texts of further single-token stop tokens")
     examples: list[Example] = Field(default_factory=list)
 

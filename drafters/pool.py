@@ -15,6 +15,7 @@ from drafters.base import Drafter, DrafterGroup, Evidence
 from drafters.card import Card, Source, find_card, load_card, pool_names
 from drafters.lm import make_lm_drafters
 from drafters.pld import PromptLookup
+from drafters.router import Router
 from multidraft.costs import CostMeter
 from multidraft.errors import PoolError
 from multidraft.sampling import SamplingParams
@@ -32,6 +33,7 @@ class Pool:
         tokenizer: shared by target and drafters.
         stop_ids: token ids that end an output.
         card, card_hash: what it was loaded from; the hash covers card and weights.
+        router: guesses by the prompt which drafter suits it; ``None`` where the card names none.
         costs: what rounds have cost on this device so far.
         lock: held by who uses target or drafters, for one round at a time: their caches serve one generation.
     """
@@ -44,9 +46,10 @@ class Pool:
         card: Card,
         card_hash: str = "",
         stop_ids: frozenset[int] = frozenset(),
+        router: Router | None = None,
     ):
         self.target, self.drafters, self.tokenizer = target, list(drafters), tokenizer
-        self.card, self.card_hash, self.stop_ids = card, card_hash, stop_ids
+        self.card, self.card_hash, self.stop_ids, self.router = card, card_hash, stop_ids, router
         self.name, self.title, self.description = card.name, card.title, card.description
         self.dtype, self.draft_length = card.dtype, card.draft_length
         self.costs = CostMeter(len(self.drafters))
@@ -66,6 +69,13 @@ class Pool:
         else:
             ids = self.tokenizer(prompt)["input_ids"]
         return list(ids)
+
+    def route(self, prompt: str) -> list[float] | None:
+        """How well each drafter suits ``prompt``, in [0, 1], in the pool's order; ``None`` without a router."""
+        if self.router is None:
+            return None
+        suited = self.router.probabilities(prompt)
+        return [suited.get(drafter.name, 0.0) for drafter in self.drafters]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, without special tokens."""
@@ -145,7 +155,8 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None) -> Pool:
     by_name.update({d.name: PromptLookup(d.name) for d in card.drafters if d.kind == "pld"})
     drafters = [by_name[d.name] for d in card.drafters]
     digest = _digest(text, [model, *models.values()])
-    return Pool(target, drafters, tokenizer, card, digest, _stop_ids(card, model, tokenizer))
+    router = Router.load((path.parent / card.router).resolve()) if card.router else None
+    return Pool(target, drafters, tokenizer, card, digest, _stop_ids(card, model, tokenizer), router)
 
 
 def _location(source: Source, card: Path) -> tuple[str, dict[str, str]]:

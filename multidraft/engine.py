@@ -62,13 +62,8 @@ class Decoding(Iterator[Round]):
                 f"{pool.target.window:,} including the answer; shorten the prompt or pick a pool with a larger window"
             )
         names = [drafter.name for drafter in pool.drafters]
-        self.policy = make_policy(policy, names, seed) if isinstance(policy, str) else policy
-        if self.policy.arm_count not in (0, len(names)):
-            raise PolicyError(
-                f"the policy was made for {self.policy.arm_count} drafters, but pool {pool.name!r} has {len(names)}"
-            )
-        self.policy.costs = pool.costs
-        self.policy.reset(text)
+        self.policy = policy_for(pool, policy, seed)
+        self.policy.longest = self.params.draft_length
         spec = policy if isinstance(policy, str) else policy.name
         self.generation = Generation(text, spec, tuple(names), len(self.context))
         self._generator = torch.Generator(device=pool.target.device).manual_seed(seed)
@@ -95,6 +90,7 @@ class Decoding(Iterator[Round]):
         try:
             with self.pool.lock:
                 started = self._now()
+                policy.reset(generation.prompt)
                 target.prefill(self.context)
                 self.pool.prepare(self.context, policy.candidates())
                 self.pool.costs.begin()
@@ -205,7 +201,7 @@ class Decoding(Iterator[Round]):
         if verdict.probs is not None:
             rows = [0, *(node + 1 for node in verdict.path)][:emitted]
             self._unseen_p.append(verdict.probs[rows])
-        if not self.policy.wants_evaluation():
+        if not self.policy.wants_evaluation(emitted):
             return None
         p = torch.cat(self._unseen_p) if self._unseen_p else None
         gamma = self.pool.gamma(self.context, self._evaluated, p, self.params)
@@ -226,6 +222,24 @@ class Decoding(Iterator[Round]):
         if self.pool.target.device.type == "cuda":
             torch.cuda.synchronize(self.pool.target.device)
         return time.perf_counter()
+
+
+def policy_for(pool: Pool, policy: str | Policy, seed: int = 0) -> Policy:
+    """The policy of a spec, or the given one, with what ``pool`` has for it.
+
+    Raises:
+        PolicyError: an unknown policy, a setting it cannot take, or one that this pool cannot play.
+    """
+    names = [drafter.name for drafter in pool.drafters]
+    player = make_policy(policy, names, seed) if isinstance(policy, str) else policy
+    if player.arm_count not in (0, len(names)):
+        raise PolicyError(
+            f"the policy was made for {player.arm_count} drafters, but pool {pool.name!r} has {len(names)}"
+        )
+    if player.needs_route and pool.router is None:
+        raise PolicyError(f"policy {player.name!r} needs a router, and pool {pool.name!r} has none")
+    player.costs, player.route = pool.costs, pool.route if pool.router else None
+    return player
 
 
 def _read_prompt(pool: Pool, prompt: str | Sequence[int]) -> tuple[str, list[int]]:

@@ -6,7 +6,7 @@ draft would have been accepted from each position, the rounds of every policy ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,6 +74,7 @@ def replay(
     drafters: Sequence[str] | None = None,
     prompt: str = "",
     costs: Costs | None = None,
+    route: Callable[[str], Sequence[float] | None] | None = None,
 ) -> Replayed:
     """Walk ``s ← s + min(A[arm, s], k) + 1`` over a recorded generation under ``policy`` (SPEC 6).
 
@@ -90,6 +91,7 @@ def replay(
         drafters: their names, for specs such as ``fixed:math``.
         prompt: handed to the policy.
         costs: to tell the time of every round, and to feed policies that choose by it.
+        route: how well each drafter suits a prompt, such as :meth:`~drafters.pool.Pool.route`.
 
     Raises:
         PolicyError: an unknown policy, or one that learns from block divergence.
@@ -102,12 +104,14 @@ def replay(
     longest = int(table.max(initial=1)) if draft_length is None else draft_length
     names = drafters or [f"arm{i}" for i in range(count)]
     player = make_policy(policy, names, seed) if isinstance(policy, str) else policy
+    if player.needs_route and route is None:
+        raise PolicyError(f"policy {player.name!r} needs a router")
     if player.uses_block_divergence:
         raise PolicyError(
             f"policy {player.name!r} learns from block divergence, which a recorded text does not hold; "
             "use the setting reward=be"
         )
-    player.costs = costs
+    player.costs, player.longest, player.route = costs, longest, route
     player.reset(prompt)
     limit = end if max_new_tokens is None else max_new_tokens
     hits = (table > 0).astype(np.float64).T
@@ -131,7 +135,7 @@ def replay(
             unread[arm] = 1
         gamma = None
         if room > 1:
-            if player.uses_gamma and player.wants_evaluation():
+            if player.uses_gamma and player.wants_evaluation(tokens):
                 gamma = hits[evaluated:position]
                 seconds += costs.evaluation_seconds(position - evaluated) if costs else 0.0
                 evaluated, unread = position, [0] * count

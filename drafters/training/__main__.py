@@ -1,6 +1,6 @@
 """Retrain the pocket pool: ``python -m drafters.training all --minutes 240``, or one stage of it.
 
-Stages: tokenizer, target, answers (the target's own, to distil from), drafters, score (the target on held-out
+Stages: tokenizer, target, answers (the target's own, to distil from), drafters, router, score (the target on held-out
 prompts, by exact check), suite (the bundled held-out prompts). Target and drafters resume from their checkpoints.
 """
 
@@ -14,7 +14,8 @@ from pathlib import Path
 
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
-from drafters.training.corpus import FAMILIES
+from drafters.router import Router
+from drafters.training.corpus import FAMILIES, Split
 from drafters.training.data import Mixture
 from drafters.training.distill import GENERALIST, collect_answers, load_answers, save_answers, train_drafter
 from drafters.training.pretrain import FAMILY_WEIGHTS, save_model, train_target
@@ -27,6 +28,7 @@ SHARES = {"target": 0.65, "answers": 0.1, "drafters": 0.25}
 SPECIALISTS = tuple(name for name in FAMILIES if name != "mixed")
 GENERALIST_SHARE = 0.25
 SUITE_PROMPTS_PER_FAMILY = 10
+ROUTER_PROMPTS_PER_FAMILY = 1500
 
 
 def main() -> None:
@@ -39,6 +41,7 @@ def main() -> None:
         "target": make_target,
         "answers": make_answers,
         "drafters": make_drafters,
+        "router": make_router,
         "score": score,
         "suite": make_suite,
     }
@@ -122,6 +125,22 @@ def make_drafters(options: argparse.Namespace, minutes: float) -> None:
             device=options.device,
         )
         save_model(model, tokenizer, options.pool / name)
+
+
+def make_router(options: argparse.Namespace, minutes: float) -> None:
+    """Train the router on training prompts and tell how often it is right on held-out ones."""
+    rng = random.Random(5)
+
+    def prompts(split: Split, per_family: int) -> tuple[list[str], list[str]]:
+        names = [name for name in SPECIALISTS for _ in range(per_family)]
+        return [FAMILIES[name].example(rng, split).prompt for name in names], names
+
+    router = Router.train(*prompts("train", ROUTER_PROMPTS_PER_FAMILY))
+    router.save(options.pool / "router")
+    asked, names = prompts("heldout", options.per_family)
+    found = [max((p := router.probabilities(prompt)), key=p.__getitem__) for prompt in asked]
+    right = sum(a == b for a, b in zip(found, names, strict=True))
+    print(f"router: {right}/{len(names)} held-out prompts to the right drafter")
 
 
 def score(options: argparse.Namespace, minutes: float) -> None:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from multidraft.bench.suites import SuiteItem
-from multidraft.engine import Decoding
+from multidraft.engine import Decoding, policy_for
 from multidraft.errors import PromptError
 from multidraft.lossless import Difference, greedy_differences
-from multidraft.policies import make_policy
 from multidraft.records import Generation
 from multidraft.regret import Regret, acceptance_table, regret_of
 from multidraft.sampling import SamplingParams
@@ -76,7 +75,7 @@ def run_suite(
     """
     specs = [BASELINE, *(spec for spec in dict.fromkeys(policies) if spec != BASELINE)]
     for spec in specs:
-        make_policy(spec, [drafter.name for drafter in pool.drafters], seed)
+        policy_for(pool, spec)
     _warm_up(pool, items, specs, params)
     turn = 0
     for item in items:

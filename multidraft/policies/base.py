@@ -73,6 +73,13 @@ class Policy:
     costs: CostSource | None = None
     """What the parts of a round cost, set before :meth:`reset` by who runs the policy; ``None`` if nobody measures."""
 
+    route: Callable[[str], Sequence[float] | None] | None = None
+    """How well each drafter suits a prompt, in [0, 1], by the pool's router; set before :meth:`reset` likewise."""
+    needs_route: bool = False
+    """Whether the policy cannot do without a router."""
+    longest: int = 8
+    """Draft length K that the user allows at most; set before :meth:`reset` likewise."""
+
     def __init__(self, arms: Sequence[str], seed: int = 0):
         self.arms = tuple(arms)
         self.seed = seed
@@ -96,8 +103,8 @@ class Policy:
         """Draft length of the next round, at most ``limit``; asked after :meth:`select`."""
         return limit
 
-    def wants_evaluation(self) -> bool:
-        """Whether all drafters are to be evaluated after the round that was just played."""
+    def wants_evaluation(self, emitted: int) -> bool:
+        """Whether all drafters are to be evaluated after the round that was just played and emitted so many tokens."""
         return False
 
     def update(self, feedback: Feedback) -> None:

@@ -82,7 +82,7 @@ class FullInformation(Policy):
     def probabilities(self) -> list[float]:
         return list(self.p)
 
-    def wants_evaluation(self) -> bool:
+    def wants_evaluation(self, emitted: int) -> bool:
         played = self.t + 1  # asked before update() counts the round
         return played <= self.warmup or (played - self.warmup) % self.every == 0
 

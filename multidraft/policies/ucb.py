@@ -108,16 +108,16 @@ class UCBSpec(UpperConfidence):
 
     def reset(self, prompt: str = "") -> None:
         super().reset(prompt)
-        self.longest = 0
+        self.widest = 0
 
     def bonus(self, pulls: int) -> float:
         log_term = math.log(self.arm_count * math.sqrt(1 + pulls) / self.delta)
-        return self.longest / 2 * math.sqrt((1 + pulls) / pulls**2 * (1 + 2 * log_term))
+        return self.widest / 2 * math.sqrt((1 + pulls) / pulls**2 * (1 + 2 * log_term))
 
     def update(self, feedback: Feedback) -> None:
         if feedback.arm == NO_DRAFTER:
             return
-        self.longest = max(self.longest, feedback.draft_length)
+        self.widest = max(self.widest, feedback.draft_length)
         # The radius is stated for rewards in 1..K+1; the record keeps them in [0, 1] like every policy's.
         self.last_reward = emitted_reward(feedback)
         self.credit(feedback.arm, float(feedback.emitted))

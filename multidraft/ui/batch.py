@@ -15,8 +15,8 @@ import gradio as gr
 
 from multidraft.bench.runner import seed_of
 from multidraft.bench.suites import MAX_BYTES, Suite, SuiteItem, load_suite, spread, suite_names
+from multidraft.engine import policy_for
 from multidraft.errors import ContextWindowError, PromptError, SuiteError, UserError
-from multidraft.policies import make_policy
 from multidraft.sampling import SamplingParams
 from multidraft.ui import batch_rows, charts, choices
 from multidraft.ui.batch_rows import Row
@@ -58,11 +58,10 @@ class BatchRun:
         self.rows: list[Row] = []
         self.id = uuid.uuid4().hex
         self.cancelled = threading.Event()
-        names = [drafter.name for drafter in workbench.pool.drafters]
         if not self.policies:
             raise UserError("no policy is chosen; choose at least one")
         for policy in self.policies:
-            make_policy(policy, names)  # a bad spec is refused before anything runs
+            policy_for(workbench.pool, policy)  # a bad spec is refused before anything runs
 
     def cancel(self) -> None:
         """End after the round in progress."""
@@ -148,7 +147,7 @@ class Batch:
                 )
             with gr.Column(min_width=320):
                 policies = gr.Dropdown(
-                    choices.policy_choices(self.drafters),
+                    choices.policy_choices(self.drafters, self.workbench.pool.router is not None),
                     value=DEFAULT_POLICIES,
                     multiselect=True,
                     allow_custom_value=True,

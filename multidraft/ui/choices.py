@@ -12,11 +12,17 @@ from multidraft.sampling import SamplingParams
 DEFAULT_POLICY = "normal-hedge"
 
 
-def policy_choices(drafters: Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs of title and spec: every policy of the house, and one entry per drafter where it needs to be named."""
+def policy_choices(drafters: Sequence[str], routed: bool = True) -> list[tuple[str, str]]:
+    """Pairs of title and spec: every policy of the house, and one entry per drafter where it needs to be named.
+
+    Args:
+        routed: whether the pool has a router; policies that need one are left out otherwise.
+    """
     whole: list[tuple[str, str]] = []
     by_drafter: list[tuple[str, str]] = []
     for name in policy_names():
+        if POLICIES[name].needs_route and not routed:
+            continue
         title = POLICIES[name].title
         try:
             make_policy(name, drafters)

@@ -50,7 +50,7 @@ class Play:
                 )
                 self._build_examples(prompt)
                 policy = gr.Dropdown(
-                    choices.policy_choices(self.drafters),
+                    choices.policy_choices(self.drafters, self.workbench.pool.router is not None),
                     value=choices.DEFAULT_POLICY,
                     label="Policy",
                     info="Who chooses the drafter of each round, and how",

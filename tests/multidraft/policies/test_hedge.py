@@ -145,7 +145,7 @@ def test_evaluation_is_skipped_after_the_warm_up(spec, evaluated):
     policy, rounds = make_policy(spec, 2), []
     for number in range(1, 33):
         policy.select()
-        if policy.wants_evaluation():
+        if policy.wants_evaluation(1):
             rounds.append(number)
         policy.update(seen(None))
     assert rounds == evaluated
@@ -176,7 +176,7 @@ def play(policy, shares, rounds, seed=0):
         arms.append(policy.select())
         accepted = min(int(rng.geometric(1 - shares[arms[-1]])) - 1, K)
         pending.extend(np.clip(shares + rng.normal(0, 0.2, (accepted + 1, len(shares))), 0, 1))
-        gamma = np.array(pending) if policy.wants_evaluation() else None
+        gamma = np.array(pending) if policy.wants_evaluation(1) else None
         if gamma is not None:
             pending = []
         policy.update(Feedback(arms[-1], K, accepted, accepted + 1, K, gamma=gamma))

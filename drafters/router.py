@@ -1,0 +1,78 @@
+"""A router: reads the prompt and says which drafter suits it, before a single token is written.
+
+The static baseline of the papers: a linear classifier on the prompt's words and word pairs, hashed to a fixed number
+of features, so that all there is to store is one matrix.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from multidraft.errors import PoolError
+
+FEATURES = 1 << 13
+WEIGHTS, LABELS = "router.safetensors", "router.json"
+
+
+class Router:
+    """Probabilities of drafters, given a prompt.
+
+    Args:
+        drafters: names, one per row of ``weights``.
+        weights: ``(drafters, FEATURES)`` float32.
+        bias: ``(drafters,)`` float32.
+    """
+
+    def __init__(self, drafters: Sequence[str], weights: np.ndarray, bias: np.ndarray):
+        if weights.shape != (len(drafters), FEATURES) or bias.shape != (len(drafters),):
+            raise ValueError(f"a router of {len(drafters)} drafters cannot have weights of shape {weights.shape}")
+        self.drafters, self.weights, self.bias = tuple(drafters), weights, bias
+
+    @cached_property
+    def _vectorizer(self):  # type: ignore[no-untyped-def]
+        from sklearn.feature_extraction.text import HashingVectorizer  # takes a second to import, rarely needed
+
+        return HashingVectorizer(n_features=FEATURES, ngram_range=(1, 2), alternate_sign=False)
+
+    def probabilities(self, prompt: str) -> dict[str, float]:
+        """How likely each drafter is the one for ``prompt``; they sum to 1."""
+        scores = (self._vectorizer.transform([prompt]) @ self.weights.T + self.bias)[0]
+        weights = np.exp(scores - scores.max())
+        return dict(zip(self.drafters, (weights / weights.sum()).tolist(), strict=True))
+
+    @classmethod
+    def train(cls, prompts: Sequence[str], drafters: Sequence[str]) -> Router:
+        """Fit to ``prompts`` whose drafters are known, by regularised multinomial logistic regression."""
+        from sklearn.linear_model import LogisticRegression
+
+        empty = cls((), np.zeros((0, FEATURES), np.float32), np.zeros(0, np.float32))
+        model = LogisticRegression(C=30.0, max_iter=300).fit(empty._vectorizer.transform(prompts), drafters)
+        return cls(model.classes_.tolist(), model.coef_.astype(np.float32), model.intercept_.astype(np.float32))
+
+    def save(self, folder: Path) -> None:
+        """Write the router to ``folder``; half precision is plenty for scores."""
+        folder.mkdir(parents=True, exist_ok=True)
+        # The library writes the buffer as it lies, so rows have to lie one after the other.
+        weights = np.ascontiguousarray(self.weights, dtype=np.float16)
+        save_file({"weights": weights, "bias": self.bias}, folder / WEIGHTS)
+        (folder / LABELS).write_text(json.dumps({"drafters": list(self.drafters)}) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> Router:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            PoolError: missing or damaged files.
+        """
+        try:
+            tensors = load_file(folder / WEIGHTS)
+            names = json.loads((folder / LABELS).read_text())["drafters"]
+            return cls(names, tensors["weights"].astype(np.float32), tensors["bias"])
+        except Exception as error:  # the library raises several kinds for damaged files
+            raise PoolError(f"cannot load the router from {folder}: {error}. Train it anew, or leave it out") from error

@@ -1,0 +1,179 @@
+"""``rate-hedge``: drafter and draft length by expected tokens per second, our own policy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from multidraft.errors import PolicyError
+from multidraft.policies.base import NO_DRAFTER, Feedback, Policy, register
+
+PRIOR_TOKENS = 1.5
+"""How many tokens' worth of evidence the first guess about a drafter counts."""
+NEIGHBOURS = 2.0
+"""How many tokens' worth of evidence a drafter's acceptance at any depth lends to each single depth."""
+UNKNOWN, SUITED, UNSUITED = 0.6, 0.8, 0.35
+"""First guesses of a drafter's acceptance: without a router; the router sure of it; the router sure of another."""
+EVALUATION_WEIGHT = 0.5
+"""Drafts that begin at neighbouring positions share tokens, so each counts for less than a draft of its own."""
+WORSE, ALARM = 0.5, 3.0
+"""The change watched for: a drafter whose acceptance falls to this share of what it was. The log-likelihood ratio,
+summed over rounds and never below 0, that calls for an evaluation: Page's cumulative-sum test (1954)."""
+FORGET = 0.25
+"""What is left of all evidence when a surprise says that the text has changed."""
+FIRST_GAP, LAST_GAP = 4, 32
+"""Rounds between evaluations while nothing surprises: doubled each time."""
+
+
+@register
+class RateHedge(Policy):
+    """Plays the pair of drafter and draft length with the most expected tokens per second; length 0 is plain decoding.
+
+    *Acceptance.* For each drafter ``i`` and depth ``j`` it keeps how often the ``j``-th drafted token was reached and
+    accepted, fading with the text. Their ratios are the hazards of a Kaplan-Meier estimate, so a draft that ended
+    before its ``j``-th token says nothing about depth ``j`` instead of something wrong: no feedback is censored, and
+    none has to wait (compare HedgeSpec Example 7). ``EAL_k[i] = 1 + sum_{j<=k} prod_{m<=j} hazard_m[i]``.
+
+    *Time.* With measured costs the pair yields ``EAL_k[i]`` tokens in ``k d_i + v(k) + s_i * unread_i`` seconds, the
+    catch-up of a cold drafter charged. Of renewals with rewards the best has the largest ratio of the means.
+
+    *Evidence.* Each round tells about the drafter that was played, for nothing. All others are evaluated together when
+    a test says that the drafter in charge has become worse, and at growing intervals, as long as evaluations have cost
+    less than ``budget`` of the time. The first drafter is the router's, where the pool has one.
+
+    Args:
+        budget: share of the decoding time that evaluations may take, 0 or more and below 1.
+        memory: weight of evidence one token later, above 0 and at most 1.
+        start: ``router`` (where the pool has one) or ``cold``.
+
+    Source: ours; renewal reward as in Ross (1996, 3.6), hazards as in Kaplan & Meier (1958).
+    """
+
+    name = "rate-hedge"
+    title = "Rate (ours)"
+    explanation = (
+        "Chooses not only who guesses but also how many tokens ahead, by the clock: expected tokens divided by "
+        "expected seconds, both measured as the text is written. When guessing does not pay, it stops guessing. It "
+        "asks all drafters for their opinion only when the one in charge disappoints."
+    )
+    source = "This project; builds on HedgeSpec's full information and BanditSpec's draft lengths"
+    uses_gamma = True
+
+    def __init__(
+        self, arms: Sequence[str], seed: int = 0, budget: float = 0.02, memory: float = 0.985, start: str = "router"
+    ):
+        if not 0 <= budget < 1:
+            raise PolicyError(f"budget must be 0 or more and below 1, got {budget}")
+        if not 0 < memory <= 1:
+            raise PolicyError(f"memory must be above 0 and at most 1, got {memory}")
+        if start not in ("router", "cold"):
+            raise PolicyError(f"start must be router or cold, got {start!r}")
+        self.budget, self.memory, self.start = budget, memory, start
+        super().__init__(arms, seed)
+
+    def reset(self, prompt: str = "") -> None:
+        super().reset(prompt)
+        count, longest = self.arm_count, self.longest
+        self.trials, self.hits = np.zeros((count, longest)), np.zeros((count, longest))
+        self.lengths = np.arange(1, longest + 1)
+        self.guess = np.full(count, UNKNOWN)
+        suited = self.route(prompt) if self.route and self.start == "router" else None
+        if suited is not None:
+            self.guess = UNSUITED + (SUITED - UNSUITED) * np.asarray(suited)
+        self.unread = np.zeros(count)
+        self.arm, self.length, self.change = 0, 0, 0.0
+        self.gap = FIRST_GAP if suited is not None else 1
+        self.since, self.elapsed, self.evaluating = 0, 0.0, 0.0
+        self._read_costs()
+
+    def _read_costs(self) -> None:
+        """Take over the present costs; where nothing is measured yet a drafted token costs a tenth of a target step."""
+        known = self.costs.costs(self.longest) if self.costs else None
+        if known is None or not known.verify[0] > 0:
+            self.step, self.catch_up = np.full(self.arm_count, 0.1), np.zeros(self.arm_count)
+            self.verify, self.evaluation = np.full(self.longest + 1, 1.0), (0.0, 0.0)
+        else:
+            self.step, self.catch_up, self.verify = known.draft_step, known.catch_up, known.verify
+            self.evaluation = (known.evaluate, known.evaluate_token)
+
+    def expected_tokens(self) -> np.ndarray:
+        """``EAL_k[i]`` ``(N, K)``: tokens that a round of each drafter and draft length is expected to emit."""
+        pooled = (self.hits.sum(axis=1) + PRIOR_TOKENS * self.guess) / (self.trials.sum(axis=1) + PRIOR_TOKENS)
+        hazards = (self.hits + NEIGHBOURS * pooled[:, None]) / (self.trials + NEIGHBOURS)
+        self.hazards = np.minimum(hazards, 0.98)  # for the test below, to which nothing is impossible
+        return 1.0 + hazards.cumprod(axis=1).cumsum(axis=1)
+
+    def _evidence_of_change(self, arm: int, accepted: int, length: int) -> float:
+        """Log-likelihood ratio of a round: acceptance fell to ``WORSE`` of what it was, against: it did not."""
+        ratio = accepted * math.log(WORSE)
+        if accepted < length:
+            hazard = float(self.hazards[arm, accepted])
+            ratio += math.log((1.0 - WORSE * hazard) / (1.0 - hazard))
+        return ratio
+
+    def select(self) -> int:
+        tokens = self.expected_tokens()
+        fixed = self.catch_up * self.unread
+        seconds = fixed[:, None] + self.step[:, None] * self.lengths + self.verify[1:]
+        rates = tokens / seconds
+        best = int(rates.argmax())
+        arm, column = divmod(best, self.longest)
+        if rates[arm, column] * self.verify[0] <= 1.0:
+            self.length = 0
+            return NO_DRAFTER
+        self.arm, self.length = arm, column + 1
+        return arm
+
+    def draft_length(self, limit: int) -> int:
+        return min(self.length, limit)
+
+    def wants_evaluation(self, emitted: int) -> bool:
+        self.since += 1
+        if self.length:
+            accepted = min(emitted - 1, self.length)
+            self.change = max(self.change + self._evidence_of_change(self.arm, accepted, self.length), 0.0)
+        wanted = self.change > ALARM or self.since >= self.gap
+        return wanted and self.evaluating <= self.budget * self.elapsed
+
+    def update(self, feedback: Feedback) -> None:
+        self.t += 1
+        self.last_reward = feedback.block_efficiency
+        self.elapsed += feedback.seconds
+        self._fade(self.memory**feedback.emitted)
+        self.unread += feedback.emitted
+        if feedback.arm != NO_DRAFTER and feedback.draft_length:
+            reached = min(feedback.accepted + 1, max(feedback.drafted, 1))
+            self.trials[feedback.arm, :reached] += 1.0
+            self.hits[feedback.arm, : feedback.accepted] += 1.0
+            self.unread[feedback.arm] = 1.0
+        if feedback.gamma is not None:
+            self._evaluated(feedback.gamma)
+        if self.t % 16 == 0:
+            self._read_costs()
+
+    def _fade(self, share: float) -> None:
+        self.trials *= share
+        self.hits *= share
+
+    def _evaluated(self, gamma: np.ndarray) -> None:
+        """Count every start of a draft among the evaluated positions, as deep as the positions known go."""
+        surprised = self.change > ALARM
+        if surprised:
+            self._fade(FORGET)
+            self.guess[:] = UNKNOWN
+        self.gap = FIRST_GAP if surprised else min(2 * max(self.gap, FIRST_GAP // 2), LAST_GAP)
+        self.since, self.change = 0, 0.0
+        recent = gamma[-4 * self.longest :] if surprised else gamma
+        reached = np.ones_like(recent)
+        for depth in range(min(self.longest, len(recent))):
+            reached = reached[: len(recent) - depth]
+            accepted = reached * recent[depth:]
+            self.trials[:, depth] += EVALUATION_WEIGHT * reached.sum(axis=0)
+            self.hits[:, depth] += EVALUATION_WEIGHT * accepted.sum(axis=0)
+            reached = accepted
+        self.unread[:] = 0.0
+        fixed, per_token = self.evaluation
+        self.evaluating += fixed + per_token * len(gamma)
+        self._read_costs()

@@ -1,0 +1,81 @@
+"""The router: right on prompts like those it was trained on, the same after a trip to disk, refused when damaged."""
+
+import random
+
+import numpy as np
+import pytest
+import yaml
+
+import multidraft as md
+from drafters.pool import load_pool
+from drafters.router import FEATURES, Router
+from drafters.training.corpus import FAMILIES
+from multidraft.errors import PolicyError, PoolError
+from tests import tiny
+
+NAMES = ["math", "sql", "translation"]
+
+
+def prompts(split, count, seed=0):
+    rng = random.Random(seed)
+    names = [name for name in NAMES for _ in range(count)]
+    return [FAMILIES[name].example(rng, split).prompt for name in names], names
+
+
+@pytest.fixture(scope="module")
+def router():
+    return Router.train(*prompts("train", 60))
+
+
+def test_it_recognises_heldout_prompts(router):
+    asked, names = prompts("heldout", 20)
+    found = [router.probabilities(prompt) for prompt in asked]
+    assert all(sum(p.values()) == pytest.approx(1.0) and set(p) == set(NAMES) for p in found)
+    assert np.mean([max(p, key=p.get) == name for p, name in zip(found, names)]) > 0.95
+
+
+def test_it_is_the_same_from_disk(router, tmp_path):
+    router.save(tmp_path / "router")
+    again = Router.load(tmp_path / "router")
+    for prompt in prompts("heldout", 3)[0]:
+        assert again.probabilities(prompt) == pytest.approx(router.probabilities(prompt), abs=0.01)
+    assert sum(f.stat().st_size for f in (tmp_path / "router").iterdir()) < 200_000
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "labels"])
+def test_damage_is_told(router, tmp_path, damage):
+    router.save(tmp_path)
+    weights = tmp_path / "router.safetensors"
+    if damage == "missing":
+        weights.unlink()
+    elif damage == "truncated":
+        weights.write_bytes(weights.read_bytes()[:100])
+    else:
+        (tmp_path / "router.json").write_text('{"drafters": ["one"]}')
+    with pytest.raises(PoolError, match="cannot load the router from"):
+        Router.load(tmp_path)
+
+
+@pytest.fixture
+def routed(tmp_path, pool_card):
+    """A pool whose router sends every prompt to ``far``."""
+    weights = np.zeros((2, FEATURES), np.float32)
+    Router(["near", "far"], weights, np.array([0.0, 9.0], np.float32)).save(tmp_path / "router")
+    card = yaml.safe_load(pool_card.read_text())
+    for source in [card["target"], *(d for d in card["drafters"] if "path" in d)]:
+        source["path"] = str(pool_card.parent / source["path"])
+    (tmp_path / "card.yaml").write_text(yaml.safe_dump({**card, "router": "router"}))
+    return load_pool(tmp_path / "card.yaml")
+
+
+def test_the_policy_plays_what_the_router_says(routed):
+    params = md.SamplingParams(12, draft_length=4)
+    out = md.generate(routed, "abc", "router", params)
+    assert {r.drafter for r in out.rounds} <= {"far", None} and out.rounds[0].drafter == "far"
+    assert out.token_ids == md.generate(routed, "abc", "autoregressive", params).token_ids
+    assert routed.route("abc") == pytest.approx([0.0, 0.0, 1.0, 0.0], abs=1e-3)  # in the pool's order
+
+
+def test_a_pool_without_a_router_says_so(pool):
+    with pytest.raises(PolicyError, match="'router' needs a router, and pool 'tiny' has none"):
+        md.generate(pool, tiny.texts(1)[0], "router")

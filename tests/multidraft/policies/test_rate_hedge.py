@@ -1,0 +1,168 @@
+"""``rate-hedge``: expected tokens per second, by hand, in simulation and live."""
+
+import numpy as np
+import pytest
+
+from multidraft.bench.simulate import MatTable, draw_table, simulate
+from multidraft.costs import Costs
+from multidraft.engine import generate
+from multidraft.policies import NO_DRAFTER, Feedback, make_policy
+from multidraft.replay import best_fixed_rate, replay
+from multidraft.sampling import SamplingParams
+from tests import tiny
+
+K = 4
+
+
+def policy_with(costs, arms=2, spec="rate-hedge", route=None):
+    policy = make_policy(spec, arms)
+    policy.costs, policy.longest, policy.route = costs, K, route
+    policy.reset("prompt")
+    return policy
+
+
+def tell(policy, gamma):
+    """An evaluation of all drafters, the round itself apart."""
+    policy._evaluated(np.asarray(gamma, dtype=float))
+
+
+def test_hazards_by_hand():
+    # Arm 0 accepted 4 of 4, then 1 of 4: depth 1: 2 of 2, depth 2: 1 of 2, depths 3 and 4: 1 of 1; one token fades.
+    policy = policy_with(Costs.uniform(2, K, step=0.1, verify=1.0), spec="rate-hedge:memory=1")
+    for accepted in (4, 1):
+        policy.update(Feedback(0, K, accepted, accepted + 1, K))
+    assert policy.trials.tolist() == [[2, 2, 1, 1], [0, 0, 0, 0]]
+    assert policy.hits.tolist() == [[2, 1, 1, 1], [0, 0, 0, 0]]
+    pooled = (5 + 1.5 * 0.6) / (6 + 1.5)
+    hazards = [(2 + 2 * pooled) / 4, (1 + 2 * pooled) / 4, (1 + 2 * pooled) / 3, (1 + 2 * pooled) / 3]
+    assert policy.expected_tokens()[0] == pytest.approx(1 + np.cumsum(np.cumprod(hazards)))
+    assert policy.expected_tokens()[1] == pytest.approx(1 + np.cumsum(np.cumprod([0.6] * K)))
+
+
+def test_an_evaluation_counts_each_start_as_deep_as_it_is_known():
+    # γ of one drafter: hit, hit, miss. Starts: reach 1: 3 trials, 2 hits; reach 2: 2 trials (one start is out of
+    # sight), 1 hit; reach 3: 1 trial, missed. Half weight each.
+    policy = policy_with(Costs.uniform(1, K, step=0.1, verify=1.0), arms=1)
+    tell(policy, [[1.0], [1.0], [0.0]])
+    assert policy.trials[0].tolist() == [1.5, 1.0, 0.5, 0.0]
+    assert policy.hits[0].tolist() == [1.0, 0.5, 0.0, 0.0]
+
+
+def test_probabilities_count_as_shares():
+    policy = policy_with(Costs.uniform(1, K, step=0.1, verify=1.0), arms=1)
+    tell(policy, [[0.5], [0.4]])
+    assert policy.trials[0].tolist() == pytest.approx([1.0, 0.25, 0, 0])
+    assert policy.hits[0].tolist() == pytest.approx([0.45, 0.1, 0, 0])
+
+
+def test_dear_drafting_makes_short_drafts_and_none_at_all():
+    lengths = []
+    for step in (0.01, 0.3, 2.0):
+        policy = policy_with(Costs.uniform(2, K, step=step, verify=1.0))
+        tell(policy, [[0.8, 0.2]] * 30)
+        lengths.append((policy.select(), policy.draft_length(K)))
+    assert lengths[0] == (0, K) and lengths[1][0] == 0 and 0 < lengths[1][1] < K and lengths[2][0] == NO_DRAFTER
+
+
+def test_a_good_drafter_that_is_slow_loses_to_a_fair_one_that_is_fast():
+    costs = Costs(np.array([0.5, 0.02]), np.zeros(2), np.ones(K + 1))
+    policy = policy_with(costs)
+    tell(policy, [[0.8, 0.6]] * 50)
+    assert policy.select() == 1
+
+
+def test_catching_up_is_charged():
+    costs = Costs(np.array([0.1, 0.1]), np.array([0.0, 0.05]), np.ones(K + 1))
+    policy = policy_with(costs)
+    tell(policy, [[0.7, 0.72]] * 50)
+    assert policy.select() == 1
+    policy.unread[:] = 10.0
+    assert policy.select() == 0
+
+
+def test_the_router_is_believed_first_and_evidence_later():
+    policy = policy_with(Costs.uniform(3, K, step=0.1, verify=1.0), arms=3, route=lambda prompt: [0.0, 1.0, 0.0])
+    assert policy.select() == 1
+    tell(policy, [[0.0, 0.0, 1.0]] * 12)
+    assert policy.select() == 2
+
+
+def test_a_disappointing_drafter_calls_for_an_evaluation():
+    policy = policy_with(Costs.uniform(2, K, step=0.1, verify=1.0))
+    tell(policy, [[0.95, 0.1]] * 40)
+    policy.elapsed, policy.gap = 1e9, 1000
+    calls = []
+    for accepted in (4, 4, 4, 0, 0, 0):
+        assert policy.select() == 0
+        calls.append(policy.wants_evaluation(accepted + 1))
+        policy.update(Feedback(0, K, accepted, accepted + 1, K, seconds=1.0))
+    assert calls[:3] == [False] * 3 and calls[-1]
+
+
+def test_evaluations_keep_within_their_budget():
+    """However much the text surprises: those made cost at most the budget, and the one in progress."""
+    costs = Costs(np.full(3, 0.1), np.zeros(3), np.ones(9), evaluate=2.0)
+    rng = np.random.default_rng(0)
+    table = draw_table(rng.choice([0.05, 0.95], size=(3, 400)), 8, rng)
+    for budget in (0.0, 0.02, 0.1):
+        policy = make_policy(f"rate-hedge:budget={budget}", 3)
+        replay(table, policy, draft_length=8, costs=costs)
+        assert policy.evaluating <= budget * policy.elapsed + 2.0
+
+
+def test_nothing_is_lost_where_no_drafter_helps():
+    costs = Costs(np.full(8, 0.05), np.zeros(8), 1.0 + 0.02 * np.arange(9), evaluate=0.4)
+    played = replay(np.zeros((8, 200), dtype=int), "rate-hedge", draft_length=8, costs=costs)
+    assert played.seconds < 1.03 * 200
+
+
+def test_it_is_faster_than_hedge_on_the_published_table_and_far_faster_where_the_task_changes():
+    """Seven specialists of HedgeSpec's table, its costs; the same responses for all."""
+    values = np.full((7, 7), 3.5) + 4.0 * np.eye(7)
+    table = MatTable([f"d{i}" for i in range(7)], [f"t{i}" for i in range(7)], values)
+    costs = Costs.uniform(7, 8, step=0.0025, verify=0.0757, evaluate=0.0029)
+    specs = ["rate-hedge", "normal-hedge", "ucbspec"]
+    rates = []
+    for mixed in (False, True):
+        found = simulate(table, specs, tokens=(200, 300), seeds=40 if mixed else 8, costs=costs, mixed=mixed)
+        rates.append([found["policies"][spec]["tokens_per_second"] for spec in specs])
+    assert rates[0][0] > rates[0][1] > rates[0][2]
+    assert rates[1][0] > 1.1 * max(rates[1][1:])
+
+
+def test_it_comes_close_to_the_best_pair_in_hindsight():
+    rng = np.random.default_rng(3)
+    costs = Costs.uniform(4, 8, step=0.1, verify=1.0, evaluate=0.2)
+    ratios = []
+    for _ in range(10):
+        gamma = rng.permutation([0.85, 0.5, 0.4, 0.3])
+        table = draw_table(np.repeat(gamma[:, None], 250, axis=1), 8, rng)
+        best, *_ = best_fixed_rate(table, costs, range(9))
+        ratios.append(replay(table, "rate-hedge", draft_length=8, costs=costs).tokens_per_second / best)
+    assert np.mean(ratios) > 0.9
+
+
+def test_live_rounds_are_those_replayed_without_a_clock(pool, monkeypatch):
+    """With costs that stay the same a greedy run and its replay agree round by round.
+
+    Lookup is too dear to be played: its drafts may be shorter than asked for, which the table does not tell.
+    """
+    from multidraft.regret import acceptance_table
+
+    costs = Costs(np.array([0.1, 9.0, 0.12, 0.2]), np.full(4, 0.01), 1.0 + 0.05 * np.arange(5), 0.0, 0.0)
+    monkeypatch.setattr(pool.costs, "costs", lambda length: costs)
+    for prompt in tiny.texts(3, 8, 3):
+        live = generate(pool, prompt, "rate-hedge:budget=0", SamplingParams(40, draft_length=4))
+        table = acceptance_table(pool, pool.encode(prompt), live.token_ids, 4)
+        played = replay(table, "rate-hedge:budget=0", draft_length=4, costs=costs)
+        assert played.lengths == [r.draft_length for r in live.rounds]
+        assert played.emitted == [r.emitted for r in live.rounds]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [("budget=1", "budget must be"), ("memory=0", "memory must be"), ("start=hot", "start must be router or cold")],
+)
+def test_bad_settings(spec, message):
+    with pytest.raises(ValueError, match=message):
+        make_policy(f"rate-hedge:{spec}", 2)
