@@ -20,6 +20,7 @@ from multidraft.errors import ContextWindowError, PolicyError, PoolError, Prompt
 from multidraft.policies import Feedback, Policy, make_policy, policy_names
 from multidraft.records import Generation, Round
 from multidraft.regret import acceptance_table
+from multidraft.replay import Replayed, replay
 from multidraft.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ __all__ = [
     "PolicyError",
     "PoolError",
     "PromptError",
+    "Replayed",
     "Round",
     "SamplingParams",
     "SuiteError",
@@ -46,6 +48,7 @@ __all__ = [
     "load_pool",
     "make_policy",
     "policy_names",
+    "replay",
     "stream",
     "version",
 ]

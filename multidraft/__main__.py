@@ -1,4 +1,4 @@
-"""The command line: ``python -m multidraft generate | bench | pool | demo``."""
+"""The command line: ``python -m multidraft generate | bench | replay | simulate | pool | demo``."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from multidraft.bench.suites import Suite, load_suite, spread
 from multidraft.hardware import describe
 
 DEFAULT_POLICIES = "autoregressive,ucb,normal-hedge"
+REPLAY_POLICIES = "ucb,exp3,ucbspec,exp3spec,normal-hedge,rate-hedge"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,6 +63,26 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--out", type=Path, help="write the report to this JSON file")
     sub.add_argument("--db", type=Path, help="also keep every run in this history database")
     _decoding_options(sub)
+
+    sub = commands.add_parser("replay", help="Try policies on recorded runs.", description=replay_runs.__doc__)
+    sub.set_defaults(run=replay_runs)
+    sub.add_argument("--db", type=Path, required=True, help="history database, as bench and the app write it")
+    sub.add_argument("--run", type=int, dest="run_id", help="one run alone, by its id")
+    sub.add_argument("--policies", default=REPLAY_POLICIES, help=f"comma-separated (default: {REPLAY_POLICIES})")
+    sub.add_argument("--pool", help="take the router of this pool, for policies that ask it")
+    sub.add_argument("--json", action="store_true")
+
+    sub = commands.add_parser("simulate", help="Policies on a table of MATs.", description=simulate_table.__doc__)
+    sub.set_defaults(run=simulate_table)
+    sub.add_argument("table", type=Path, metavar="TABLE.csv", help="rows drafters, columns tasks")
+    sub.add_argument("--policies", default=REPLAY_POLICIES, help=f"comma-separated (default: {REPLAY_POLICIES})")
+    sub.add_argument("--tokens", default="250", help="length of a response, e.g. 250 or 200-300")
+    sub.add_argument("--draft-length", type=int, default=8)
+    sub.add_argument("--seeds", type=int, default=20, help="responses of each task")
+    sub.add_argument("--mixed", action="store_true", help="responses whose task changes midway, in place of the tasks")
+    sub.add_argument("--target-ms", type=float, default=75.7, help="a target forward (default: HedgeSpec's Llama)")
+    sub.add_argument("--drafter-ms", type=float, default=2.5, help="a drafter step; an evaluation costs as much")
+    sub.add_argument("--json", action="store_true")
 
     sub = commands.add_parser("pool", help="Show what is in a pool.", description="Show what is in a pool.")
     sub.set_defaults(run=show_pool)
@@ -196,6 +217,78 @@ class _History:
     def close(self) -> None:
         if not self.store.close(timeout=60) or self.store.problem:
             print(f"multidraft: the history is incomplete: {self.store.problem}", file=sys.stderr)
+
+
+def replay_runs(options: argparse.Namespace) -> int:
+    """Replay policies on the texts of recorded greedy runs: exact rounds, seconds by the costs measured there."""
+    from multidraft.bench.replays import recorded_runs, without_divergence
+
+    specs = [without_divergence(spec) for spec in split_specs(options.policies)]
+    route = md.load_pool(options.pool).route if options.pool else None
+    runs = list(recorded_runs(options.db, options.run_id))
+    tokens = sum(r.run["output_tokens"] for r in runs)
+    best = tokens / sum(r.run["output_tokens"] / r.best_fixed() for r in runs)
+    rows = []
+    for spec in specs:
+        played = [r.replay(spec, route) for r in runs]
+        rounds = sum(p.rounds for p in played)
+        rows.append(
+            {
+                "policy": spec,
+                "mean_accepted_tokens": tokens / rounds,
+                "regret_rounds": sum(p.regret for p in played) / len(played),
+                "best_arm_ratio": sum(p.best_arm_ratio * p.rounds for p in played) / rounds,
+                "tokens_per_second": tokens / sum(p.seconds or 0.0 for p in played),
+            }
+        )
+    if options.json:
+        print(json.dumps({"runs": len(runs), "tokens": tokens, "best_fixed_tokens_per_second": best, "policies": rows}))
+        return 0
+    print(f"{len(runs)} recorded texts, {tokens:,} tokens; tokens/s by the costs measured there.")
+    print(f"The best single drafter and draft length of each text, in hindsight: {best:.0f} tokens/s.\n")
+    print("| policy | MAT | regret, rounds a text | best arm | tokens/s |\n|---|---|---|---|---|")
+    for row in rows:
+        print(
+            f"| {row['policy']} | {row['mean_accepted_tokens']:.2f} | {row['regret_rounds']:+.1f} "
+            f"| {row['best_arm_ratio']:.0%} | {row['tokens_per_second']:.0f} |"
+        )
+    return 0
+
+
+def simulate_table(options: argparse.Namespace) -> int:
+    """Simulate policies on a table of mean accepted tokens, each drafter's tokens accepted independently."""
+    from multidraft.bench.replays import without_divergence
+    from multidraft.bench.simulate import read_table, simulate
+    from multidraft.costs import Costs
+
+    low, _, high = options.tokens.partition("-")
+    if not (low.isdigit() and (high or low).isdigit() and 1 <= int(low) <= int(high or low)):
+        raise md.UserError(
+            f"--tokens must be a number of at least 1 or a range such as 200-300, got {options.tokens!r}"
+        )
+    if options.seeds < 1 or options.draft_length < 1 or min(options.target_ms, options.drafter_ms) <= 0:
+        raise md.UserError("--seeds and --draft-length must be at least 1, --target-ms and --drafter-ms positive")
+    table = read_table(options.table)
+    step, verify = options.drafter_ms / 1000, options.target_ms / 1000
+    found = simulate(
+        table,
+        [without_divergence(spec) for spec in split_specs(options.policies)],
+        tokens=(int(low), int(high or low)),
+        draft_length=options.draft_length,
+        seeds=options.seeds,
+        costs=Costs.uniform(len(table.drafters), options.draft_length, step=step, verify=verify, evaluate=step),
+        mixed=options.mixed,
+    )
+    if options.json:
+        print(json.dumps(found, indent=2))
+        return 0
+    streams = list(next(iter(found["policies"].values()))["by_task"])
+    print(f"| policy | {' | '.join(streams)} | mean MAT | tokens/s |")
+    print("|---" * (len(streams) + 3) + "|")
+    for spec, row in found["policies"].items():
+        cells = " | ".join(f"{row['by_task'][stream]:.2f}" for stream in streams)
+        print(f"| {spec} | {cells} | {row['mean_accepted_tokens']:.2f} | {row['tokens_per_second']:.1f} |")
+    return 0
 
 
 def show_pool(options: argparse.Namespace) -> int:

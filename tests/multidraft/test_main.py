@@ -60,6 +60,95 @@ def test_pool_prints_costs_and_matrix(pool_card, suite, capsys):
     assert set(json.loads(capsys.readouterr().out)["matrix"]["letters"]) == {"near", "lookup", "far", "alone"}
 
 
+@pytest.fixture
+def history(pool_card, suite, tmp_path, capsys):
+    """A history of a benchmark: the file, and its report."""
+    db, out = tmp_path / "history.db", tmp_path / "out.json"
+    arguments = ["bench", str(suite), "--pool", str(pool_card), "--policies", "ucb:reward=be,normal-hedge,fixed:near"]
+    assert main([*arguments, "--max-new-tokens", "40", "--db", str(db), "--out", str(out)]) == 0
+    capsys.readouterr()
+    return db, json.loads(out.read_text())["policies"]
+
+
+def test_replay_tells_what_the_benchmark_measured(history, capsys):
+    """Deterministic policies by exact rounds; the seed of the record is not needed for them."""
+    db, report = history
+    assert main(["replay", "--db", str(db), "--policies", "ucb,fixed:near,rate-hedge", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = {row["policy"]: row for row in found["policies"]}
+    assert found["runs"] == 3 and set(rows) == {"ucb:reward=be", "fixed:near", "rate-hedge"}
+    for spec in ("ucb:reward=be", "fixed:near"):
+        assert rows[spec]["mean_accepted_tokens"] == pytest.approx(report[spec]["mean_accepted_tokens"])
+        assert rows[spec]["regret_rounds"] == pytest.approx(report[spec]["regret_rounds"])
+    assert all(row["tokens_per_second"] > 0 for row in rows.values())
+
+
+def test_replay_of_one_run_as_a_table(history, capsys):
+    db, _ = history
+    with sqlite3.connect(db) as connection:
+        (run,) = connection.execute("SELECT id FROM runs WHERE policy = 'normal-hedge' LIMIT 1").fetchone()
+    assert main(["replay", "--db", str(db), "--run", str(run)]) == 0
+    out = capsys.readouterr().out
+    assert "1 recorded texts, 40 tokens" in out and "| rate-hedge |" in out
+    assert main(["replay", "--db", str(db), "--run", "999"]) == 2
+    assert "run 999 cannot be replayed" in capsys.readouterr().err
+
+
+def test_replay_without_a_history(tmp_path, capsys):
+    assert main(["replay", "--db", str(tmp_path / "none.db")]) == 2
+    assert "no run can be replayed" in capsys.readouterr().err
+
+
+@pytest.fixture
+def mats(tmp_path):
+    path = tmp_path / "mats.csv"
+    path.write_text("drafter,Math,Code\nmath,6.5,2.5\ncode,2.0,7.0\n")
+    return path
+
+
+def test_simulate_reaches_the_mats_of_the_table(mats, capsys):
+    arguments = ["simulate", str(mats), "--policies", "fixed:math,fixed:code,ucb", "--tokens", "200-300"]
+    assert main([*arguments, "--seeds", "60", "--json"]) == 0
+    policies = json.loads(capsys.readouterr().out)["policies"]
+    assert policies["fixed:math"]["by_task"] == {
+        "Math": pytest.approx(6.5, rel=0.05),
+        "Code": pytest.approx(2.5, rel=0.05),
+    }
+    assert policies["fixed:code"]["by_task"] == {
+        "Math": pytest.approx(2.0, rel=0.05),
+        "Code": pytest.approx(7.0, rel=0.05),
+    }
+    assert 5.5 < policies["ucb:reward=be"]["mean_accepted_tokens"] < 6.75
+
+
+def test_simulate_as_a_table_and_mixed(mats, capsys):
+    assert main(["simulate", str(mats), "--seeds", "2", "--mixed"]) == 0
+    assert "| policy | mixed | mean MAT | tokens/s |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "said"),
+    [
+        ("drafter,Math\nmath,x\n", [], "row 2, column 'Math': 'x' is no mean accepted tokens"),
+        ("drafter,Math\nmath,0.5\n", [], "a number of at least 1"),
+        ("drafter,Math\nmath,2,3\n", [], "row 2: 3 cells where the header has 2"),
+        ("", [], "needs a header"),
+        (None, [], "cannot read"),
+        ("drafter,Math\nmath,2\n", ["--tokens", "300-200"], "--tokens must be"),
+        ("drafter,Math\nmath,2\n", ["--tokens", "many"], "--tokens must be"),
+        ("drafter,Math\nmath,2\n", ["--seeds", "0"], "--seeds"),
+        ("drafter,Math\nmath,2\n", ["--policies", "nonsense"], "unknown policy"),
+        ("drafter,Math\nmath,2\n", ["--policies", "router"], "needs a router"),
+    ],
+)
+def test_simulate_with_bad_input(tmp_path, capsys, content, arguments, said):
+    path = tmp_path / "table.csv"
+    if content is not None:
+        path.write_text(content)
+    assert main(["simulate", str(path), *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -71,6 +160,9 @@ def test_pool_prints_costs_and_matrix(pool_card, suite, capsys):
         (["generate", "abc", "--max-new-tokens", "0"], "max_new_tokens"),
         (["bench", "no-such-suite"], "no-such-suite"),
         (["bench", "pocket", "--limit", "0"], "--limit"),
+        (["bench", "pocket", "--out", "no/such/folder/report.json"], "--out: the folder"),
+        (["generate", "abc", "--seed", "-1"], "seed"),
+        (["generate", "abc", "--policy", "router"], "needs a router"),
         (["bench", "pocket", "--policies", "ucb:beta=x"], "beta"),
     ],
 )
@@ -79,6 +171,26 @@ def test_bad_input_is_one_line_and_status_2(pool_card, capsys, arguments, said):
     out, err = capsys.readouterr()
     lines = err.strip().splitlines()
     assert said in lines[-1] and lines[-1].startswith("multidraft: ") and "Traceback" not in err and not out
+
+
+def test_an_interrupted_benchmark_reports_what_it_has(pool_card, suite, tmp_path, capsys, monkeypatch):
+    from multidraft import __main__ as cli
+
+    run_suite = cli.run_suite
+
+    def interrupted(*arguments, **settings):
+        for index, run in enumerate(run_suite(*arguments, **settings)):
+            if index == 4:
+                raise KeyboardInterrupt
+            yield run
+
+    monkeypatch.setattr(cli, "run_suite", interrupted)
+    report = tmp_path / "report.json"
+    arguments = ["bench", str(suite), "--pool", str(pool_card), "--policies", "ucb", "--max-new-tokens", "8"]
+    assert main([*arguments, "--out", str(report)]) == 130
+    out, err = capsys.readouterr()
+    assert "| ucb |" in out and "interrupted after 4 of 6 runs" in err
+    assert json.loads(report.read_text())["policies"]["ucb"]["prompts"] == 2
 
 
 def test_an_unknown_pool_names_the_bundled_ones(capsys):
