@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,14 +14,13 @@ import torch
 from multidraft.draft import Draft
 from multidraft.errors import ContextWindowError, PolicyError, PromptError, UserError
 from multidraft.feedback import block_divergence
-from multidraft.policies import NO_DRAFTER, Feedback, Policy, make_policy
+from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Feedback, Policy, make_policy
 from multidraft.records import Generation, Round, Status
 from multidraft.sampling import SamplingParams
 from multidraft.text import TextStream
 from multidraft.verify import Verdict, verify
 
 if TYPE_CHECKING:
-    from drafters.base import Drafter
     from drafters.pool import Pool
 
 
@@ -131,11 +131,13 @@ class Decoding(Iterator[Round]):
         if arm != NO_DRAFTER:
             length = min(policy.draft_length(params.draft_length), params.draft_length, room - 1)
         t1 = self._now()
-        drafter = self.pool.drafters[arm] if length else None
-        draft = self._draft(drafter, length)
+        draft = self._draft(arm, length)
         t2 = self._now()
         logits = self.pool.target.score(draft)
         verdict = verify(draft, logits, params, self._generator)
+        together = arm == ALL_DRAFTERS
+        arm = self._author(verdict) if together else arm
+        drafter = self.pool.drafters[arm] if length else None
         tokens, own = self._emitted(draft, verdict)
         if own is not None:
             self.pool.target.accept(verdict.path, own)
@@ -148,10 +150,10 @@ class Decoding(Iterator[Round]):
         t4 = self._now()
         gamma = self._evaluate(draft, verdict, len(tokens)) if room > 1 else None
         t5 = self._now()
-        costs = self.pool.costs
-        costs.played(arm if drafter else None, length, len(draft), t2 - t1, t3 - t2, emitted=len(tokens))
+        alone = arm if drafter and not together else None
+        self.pool.costs.played(alone, length, len(draft), t2 - t1, t3 - t2, emitted=len(tokens))
         if gamma is not None:
-            costs.evaluated(len(gamma), t5 - t4)
+            self.pool.costs.evaluated(len(gamma), t5 - t4)
         drafted = draft.main_path(verdict.path)
         if room > 1:
             policy.update(Feedback(arm, len(drafted), accepted, len(tokens), length, divergence, gamma, t3 - t1))
@@ -177,14 +179,39 @@ class Decoding(Iterator[Round]):
             evaluate_seconds=t5 - t4,
         )
 
-    def _draft(self, drafter: Drafter | None, length: int) -> Draft:
-        if drafter is None:
+    def _draft(self, arm: int, length: int) -> Draft:
+        if not length:
             return Draft.empty()
+        if arm == ALL_DRAFTERS:
+            return self._draft_all(length)
+        drafter = self.pool.drafters[arm]
         with_q = self.policy.uses_block_divergence
         draft = drafter.propose(self.context, length, self.params, self._generator, with_q=with_q)
         if draft.depth > length:  # it would overrun max_new_tokens or the context window
             raise ValueError(f"drafter {drafter.name!r} proposed {draft.depth} tokens, asked for at most {length}")
         return draft
+
+    def _draft_all(self, length: int) -> Draft:
+        """The union of all drafters' greedy chains, as a tree; ``_authors`` notes who proposed each node first."""
+        params = replace(self.params, temperature=0.0)
+        tokens, parents, nodes = list[int](), list[int](), dict[tuple[int, int], int]()
+        self._authors: list[int] = []
+        for arm, drafter in enumerate(self.pool.drafters):
+            parent = -1
+            for token in drafter.propose(self.context, length, params, self._generator).tokens:
+                if (parent, token) not in nodes:
+                    if len(self.context) + len(tokens) >= self.pool.target.window:  # the target's cache is full
+                        break
+                    nodes[parent, token] = len(tokens)
+                    tokens.append(token)
+                    parents.append(parent)
+                    self._authors.append(arm)
+                parent = nodes[parent, token]
+        return Draft(tuple(tokens), tuple(parents))
+
+    def _author(self, verdict: Verdict) -> int:
+        """The drafter that was first to propose the accepted path, or where none is, the first of all."""
+        return self._authors[verdict.path[-1]] if verdict.path else 0
 
     def _emitted(self, draft: Draft, verdict: Verdict) -> tuple[list[int], int | None]:
         """The round's tokens, cut after the first stop token; without an own token where the cut falls before it."""
@@ -236,6 +263,8 @@ def policy_for(pool: Pool, policy: str | Policy, seed: int = 0) -> Policy:
         raise PolicyError(
             f"the policy was made for {player.arm_count} drafters, but pool {pool.name!r} has {len(names)}"
         )
+    if not player.live:
+        raise PolicyError(f"policy {player.name!r} cannot be played live; it is for replays")
     if player.needs_route and pool.router is None:
         raise PolicyError(f"policy {player.name!r} needs a router, and pool {pool.name!r} has none")
     player.costs, player.route = pool.costs, pool.route if pool.router else None

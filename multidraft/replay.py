@@ -13,7 +13,7 @@ import numpy as np
 
 from multidraft.costs import Costs
 from multidraft.errors import PolicyError
-from multidraft.policies import NO_DRAFTER, Feedback, Policy, make_policy
+from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Feedback, Policy, make_policy
 from multidraft.regret import fixed_rounds
 
 
@@ -111,7 +111,8 @@ def replay(
             f"policy {player.name!r} learns from block divergence, which a recorded text does not hold; "
             "use the setting reward=be"
         )
-    player.costs, player.longest, player.route = costs, longest, route
+    needed = [fixed_rounds(np.minimum(row, longest)) for row in table]
+    player.costs, player.longest, player.route, player.hindsight = costs, longest, route, needed
     player.reset(prompt)
     limit = end if max_new_tokens is None else max_new_tokens
     hits = (table > 0).astype(np.float64).T
@@ -124,11 +125,14 @@ def replay(
         room = limit - position
         arm = player.select() if room > 1 else NO_DRAFTER
         length = min(player.draft_length(longest), longest, room - 1) if arm != NO_DRAFTER else 0
+        spent = 0.0
+        if arm == ALL_DRAFTERS:  # the union is accepted as far as the best of its chains, the first of them credited
+            arm = max(range(count), key=lambda i: min(accepted_of[i][position], length))
+            spent = float(costs.draft_step.sum() - costs.draft_step[arm]) * length if costs else 0.0
         accepted = min(accepted_of[arm][position], length) if length else 0
         tokens = min(accepted + 1, end - position)
-        spent = 0.0
         if costs:
-            spent = costs.round_seconds(arm if length else None, length, unread[arm])
+            spent += costs.round_seconds(arm if length else None, length, unread[arm])
         position += tokens
         unread = [tokens + n for n in unread]
         if length:
@@ -144,7 +148,6 @@ def replay(
         arms.append(arm if length else NO_DRAFTER)
         lengths.append(length)
         emitted.append(tokens)
-    needed = [fixed_rounds(np.minimum(row, longest)) for row in table]
     best = int(np.argmin(needed))
     return Replayed(arms, lengths, emitted, best, needed[best], seconds if costs else None)
 

@@ -12,6 +12,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from drafters.training.corpus import FAMILIES, Example, Split
+from drafters.training.corpus.math_words import work_out
 from drafters.training.tokenizer import ASSISTANT, END, USER
 
 
@@ -65,6 +66,18 @@ def echo(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Encoded:
     specials = len(tokenizer.all_special_ids)
     ids = [rng.randrange(specials, len(tokenizer)) for _ in range(rng.randint(8, 80))]
     return Encoded([user, *ids, assistant, *ids, end], len(ids) + 2)
+
+
+def sums(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Encoded:
+    """A bare operation of the word problems, worked out: a page of sums holds more of them than a page of stories."""
+    while True:
+        op = rng.choice("+-**/")
+        left, right = rng.randint(2, 9) if op == "*" else rng.randint(2, 700), rng.randint(2, 99 if op == "*" else 300)
+        if op == "/":
+            right = rng.randint(2, 9)
+            left = right * rng.randint(2, 99)
+        if chain := work_out(left, op, right):
+            return encode_example(tokenizer, Example("math", f"Work out {left} {op} {right}.", chain[0]))
 
 
 @dataclass

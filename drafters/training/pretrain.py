@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from drafters.training.data import Batch, Encoded, Mixture, bucket_batches, echo, encode_example
+from drafters.training.data import Batch, Encoded, Mixture, bucket_batches, echo, encode_example, sums
 from drafters.training.induction import plant_copying
 from drafters.training.loop import Budget, train
 
@@ -70,11 +70,13 @@ def train_target(
     accumulate: int = 2,
     lr: float = 2e-3,
     echo_share: float = 0.05,
+    sums_share: float = 0.25,
 ) -> LlamaForCausalLM:
     """Train the target within the budget and write it to ``folder`` (safetensors, bf16).
 
     Args:
         echo_share: share of the examples that only ask to repeat random tokens.
+        sums_share: share of the examples that are bare sums (which are short: a twentieth of the tokens).
     """
     torch.manual_seed(0)
     model = make_llama(tokenizer, num_key_value_heads=2, **TARGET_SHAPE)
@@ -85,8 +87,13 @@ def train_target(
 
     def sequences() -> Iterator[Encoded]:
         while True:
-            copies = mixture.rng.random() < echo_share
-            yield echo(tokenizer, mixture.rng) if copies else encode_example(tokenizer, mixture.draw())
+            kind = mixture.rng.random()
+            if kind < echo_share:
+                yield echo(tokenizer, mixture.rng)
+            elif kind < echo_share + sums_share:
+                yield sums(tokenizer, mixture.rng)
+            else:
+                yield encode_example(tokenizer, mixture.draw())
 
     def loss_of(batch: Batch) -> tuple[torch.Tensor, int]:
         batch = batch.to(device)

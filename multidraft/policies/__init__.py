@@ -8,6 +8,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from multidraft.policies.base import (
+    ALL_DRAFTERS,
     NO_DRAFTER,
     POLICIES,
     Feedback,
@@ -19,6 +20,7 @@ from multidraft.policies.base import (
 )
 
 __all__ = [
+    "ALL_DRAFTERS",
     "NO_DRAFTER",
     "POLICIES",
     "Feedback",

@@ -15,6 +15,9 @@ from multidraft.errors import PolicyError
 NO_DRAFTER = -1
 """The arm of plain autoregressive decoding."""
 
+ALL_DRAFTERS = -2
+"""The arm of a round in which every drafter drafts and the target verifies the union of the drafts as a tree."""
+
 
 @dataclass(frozen=True)
 class Feedback:
@@ -77,6 +80,10 @@ class Policy:
     """How well each drafter suits a prompt, in [0, 1], by the pool's router; set before :meth:`reset` likewise."""
     needs_route: bool = False
     """Whether the policy cannot do without a router."""
+    live: bool = True
+    """Whether it can be played live, and not only on recorded texts."""
+    hindsight: Sequence[int] | None = None
+    """Rounds that each drafter alone would need, set by a replay; ``None`` live."""
     longest: int = 8
     """Draft length K that the user allows at most; set before :meth:`reset` likewise."""
 

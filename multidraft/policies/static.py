@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from multidraft.errors import PolicyError
-from multidraft.policies.base import NO_DRAFTER, Feedback, Policy, register
+from multidraft.policies.base import ALL_DRAFTERS, NO_DRAFTER, Feedback, Policy, register
 
 
 @register
@@ -95,3 +95,22 @@ class RoundRobin(Policy):
 
     def update(self, feedback: Feedback) -> None:
         self.t += 1
+
+
+@register
+class DraftAll(Policy):
+    """Every drafter drafts in every round; the target verifies the union of the chains as one tree.
+
+    The drafts are greedy at any temperature: a token that several drafters agree on is one node then.
+    """
+
+    name = "draft-all"
+    title = "All drafters at once"
+    explanation = (
+        "Every drafter guesses ahead in every round, and the large model checks all the guesses together. No round is "
+        "wasted on the wrong drafter, but each pays for all of them: the fewest rounds, and seldom the fastest text."
+    )
+    source = "MetaSD §4 (DraftAll)"
+
+    def select(self) -> int:
+        return ALL_DRAFTERS

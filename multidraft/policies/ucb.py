@@ -26,6 +26,10 @@ class UpperConfidence(Policy):
         """Width of the confidence interval of an arm after ``pulls`` >= 1 pulls, in units of its reward."""
         raise NotImplementedError
 
+    def spread(self, pulls: int) -> float:
+        """``sqrt(2 ln t / n)``, ``t`` being the number of the round chosen for."""
+        return math.sqrt(2.0 * math.log(self.t + 1) / pulls)
+
     def credit(self, arm: int, value: float) -> None:
         """Count a pull of ``arm`` that was worth ``value``."""
         self.t += 1
@@ -68,7 +72,7 @@ class UCB(UpperConfidence):
         super().__init__(arms, seed)
 
     def bonus(self, pulls: int) -> float:
-        return self.beta * math.sqrt(2.0 * math.log(self.t + 1) / pulls)
+        return self.beta * self.spread(pulls)
 
     def update(self, feedback: Feedback) -> None:
         if feedback.arm == NO_DRAFTER:  # a round without a drafter says nothing about any

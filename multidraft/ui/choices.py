@@ -21,7 +21,7 @@ def policy_choices(drafters: Sequence[str], routed: bool = True) -> list[tuple[s
     whole: list[tuple[str, str]] = []
     by_drafter: list[tuple[str, str]] = []
     for name in policy_names():
-        if POLICIES[name].needs_route and not routed:
+        if not POLICIES[name].live or (POLICIES[name].needs_route and not routed):
             continue
         title = POLICIES[name].title
         try:

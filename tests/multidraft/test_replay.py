@@ -28,6 +28,7 @@ POLICIES = [
     "sw-ucb:reward=be",
     "thompson:reward=be",
     "kl-ucb:reward=be",
+    "draft-all",
     "hedge",
     "ada-normal-hedge",
     "normal-hedge",
@@ -113,3 +114,20 @@ def test_tables_that_are_none(table):
 def test_an_empty_output_has_no_rounds():
     played = replay(np.zeros((2, 0), dtype=int), "ucbspec")
     assert (played.rounds, played.regret, played.mean_accepted_tokens) == (0, 0, 0.0)
+
+
+def test_the_oracle_is_the_best_single_drafter_and_never_live(pool):
+    for prompt in PROMPTS:
+        live = generate(pool, prompt, "fixed:near", GREEDY)
+        played = replay(table_of(pool, live), "oracle", draft_length=4)
+        assert played.regret == 0 and played.rounds == played.best_rounds and played.best_arm_ratio == 1.0
+    with pytest.raises(PolicyError, match="'oracle' cannot be played live"):
+        generate(pool, PROMPTS[0], "oracle")
+
+
+def test_drafting_all_is_charged_for_all(pool):
+    table = np.array([[0, 1, 0, 0], [2, 0, 0, 0]])
+    costs = Costs(np.array([0.1, 0.2]), np.zeros(2), np.ones(4))
+    played = replay(table, "draft-all", draft_length=2, costs=costs)
+    assert (played.arms, played.emitted) == ([1, NO_DRAFTER], [3, 1])
+    assert played.seconds == pytest.approx(1.0 + 2 * 0.3 + 1.0)

@@ -3,11 +3,22 @@
 import pytest
 
 import multidraft.policies as policies
-from multidraft.policies import NO_DRAFTER, POLICIES, Feedback, Policy, make_policy, parse_spec, policy_names, register
+from multidraft.policies import (
+    ALL_DRAFTERS,
+    NO_DRAFTER,
+    POLICIES,
+    Feedback,
+    Policy,
+    make_policy,
+    parse_spec,
+    policy_names,
+    register,
+)
 
 BANDITS = ["ucb", "ucbspec", "exp3", "exp3spec", "sh", "petc", "d-ucb", "sw-ucb", "thompson", "kl-ucb"]
-FULL_INFORMATION = ["hedge", "normal-hedge", "ada-normal-hedge"]
-EXPECTED = ["autoregressive", "fixed", "random", "round-robin", *BANDITS, *FULL_INFORMATION]
+FULL_INFORMATION = ["hedge", "normal-hedge", "ada-normal-hedge", "rate-hedge"]
+OTHERS = ["autoregressive", "fixed", "random", "round-robin", "draft-all", "router", "oracle", "ucb-length"]
+EXPECTED = [*OTHERS, *BANDITS, *FULL_INFORMATION]
 
 
 def test_every_policy_of_the_house_is_registered():
@@ -43,7 +54,8 @@ def test_every_policy_plays_any_number_of_arms(name, arms):
     policy = make_policy("fixed:arm0" if name == "fixed" else name, arms)
     for _ in range(20):
         arm = policy.select()
-        assert arm == NO_DRAFTER if name == "autoregressive" else 0 <= arm < arms
+        allowed = {"autoregressive": [NO_DRAFTER], "draft-all": [ALL_DRAFTERS]}.get(name, range(arms))
+        assert arm in allowed or (arm == NO_DRAFTER and name in ("ucb-length", "rate-hedge"))
         policy.update(Feedback(arm, drafted=4, accepted=2, emitted=3, draft_length=4, block_divergence=0.5))
 
 
@@ -86,7 +98,7 @@ def test_only_full_information_learners_ask_for_gamma():
 @pytest.mark.parametrize("name", EXPECTED)
 def test_only_drafters_that_may_be_played_read_the_prompt(name):
     policy = make_policy("fixed:arm1" if name == "fixed" else name, 3)
-    expected = {"autoregressive": [], "fixed": [1]}.get(name, [0, 1, 2])
+    expected = {"autoregressive": [], "fixed": [1], "router": [0], "ucb-length": [0]}.get(name, [0, 1, 2])
     assert list(policy.candidates()) == expected
 
 
