@@ -28,7 +28,8 @@ class FullInformation(Policy):
     would have got beyond them stays unseen, which can favour the wrong one (HedgeSpec B.4).
 
     Evaluating all drafters costs time, so it is skipped (HedgeSpec B.5): it follows each of the first
-    ``warmup`` rounds, then every ``every`` rounds, when all positions since the last one come in one batch.
+    ``warmup`` rounds, then every ``every`` rounds, when all positions since the last one come in one batch; and never
+    before the positions waiting complete a loss, since nothing could be learnt then.
 
     Args:
         loss: ``length`` is ``1 - EAL_K/(K+1)``, known K tokens later; ``acceptance`` is ``1 - gamma``, known at
@@ -84,7 +85,15 @@ class FullInformation(Policy):
 
     def wants_evaluation(self, emitted: int) -> bool:
         played = self.t + 1  # asked before update() counts the round
-        return played <= self.warmup or (played - self.warmup) % self.every == 0
+        due = played <= self.warmup or (played - self.warmup) % self.every == 0
+        return due and self._would_teach(emitted)
+
+    def _would_teach(self, emitted: int) -> bool:
+        """Whether an evaluation now completes a loss at all: length losses need K verified positions."""
+        if self.loss != "length" or self.game == "chunk":
+            return True
+        waiting = len(self.queue) + sum(self.unseen_chunks) + emitted
+        return waiting >= (self.queue.draft_length or self.longest)
 
     def update(self, feedback: Feedback) -> None:
         self.t += 1

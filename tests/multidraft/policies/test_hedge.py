@@ -135,10 +135,11 @@ def test_tiny_differences_count_as_much_as_large_ones(scale):
 @pytest.mark.parametrize(
     ("spec", "evaluated"),
     [
-        ("normal-hedge", [1, 2, 3, 4, 5, 6, 18, 30]),
-        ("normal-hedge:warmup=2,every=3", [1, 2, 5, 8, 11, 14, 17, 20, 23, 26, 29, 32]),
+        ("normal-hedge:loss=acceptance", [1, 2, 3, 4, 5, 6, 18, 30]),
+        ("normal-hedge:loss=hybrid,warmup=2,every=3", [1, 2, 5, 8, 11, 14, 17, 20, 23, 26, 29, 32]),
+        ("normal-hedge:game=chunk,warmup=0,every=10", [10, 20, 30]),
         ("normal-hedge:warmup=0,every=10", [10, 20, 30]),
-        ("normal-hedge:every=1", list(range(1, 33))),
+        ("normal-hedge:loss=acceptance,every=1", list(range(1, 33))),
     ],
 )
 def test_evaluation_is_skipped_after_the_warm_up(spec, evaluated):
@@ -149,6 +150,21 @@ def test_evaluation_is_skipped_after_the_warm_up(spec, evaluated):
             rounds.append(number)
         policy.update(seen(None))
     assert rounds == evaluated
+
+
+def test_nothing_is_evaluated_before_a_length_loss_can_be_complete():
+    """K = 4: after rounds of 1 and 2 tokens there is nothing to learn; 3 more complete three positions' losses."""
+    policy, wanted = make_policy("normal-hedge", 2), []
+    policy.longest = K
+    unseen = 0
+    for emitted in (1, 2, 3, 1, 2):
+        wanted.append(policy.wants_evaluation(emitted))
+        unseen += emitted
+        gamma = np.full((unseen, 2), 0.5) if wanted[-1] else None
+        unseen = 0 if wanted[-1] else unseen
+        policy.update(Feedback(0, K, emitted - 1, emitted, K, gamma=gamma))
+    assert wanted == [False, False, True, True, True]  # thereafter K - 1 positions wait, and each token completes one
+    assert len(policy.queue) == K - 1
 
 
 def test_reward_of_the_record_is_block_efficiency():
