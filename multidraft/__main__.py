@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import multidraft as md
-from multidraft.bench.inspect import accepted_by_task, describe_pool, render_matrix
+from multidraft.bench.inspect import accepted_by_task, compare_plain_decoding, describe_pool, render_matrix
 from multidraft.bench.report import make_report, render_table
 from multidraft.bench.runner import BASELINE, BenchRun, run_suite
 from multidraft.bench.suites import Suite, load_suite, spread
@@ -88,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.set_defaults(run=show_pool)
     sub.add_argument("pool", nargs="?", default="pocket", help="a bundled card's name or a path to a card")
     sub.add_argument("--matrix", action="store_true", help="accepted tokens by drafter and task")
+    sub.add_argument("--plain", action="store_true", help="plain decoding by this engine and by transformers")
     sub.add_argument("--suite", default="pocket", help="prompts for --matrix")
     sub.add_argument("--limit", type=int, help="prompts for --matrix, evenly spread over the suite")
     sub.add_argument("--max-new-tokens", type=int, default=200)
@@ -299,6 +300,9 @@ def show_pool(options: argparse.Namespace) -> int:
         suite = _limited(load_suite(options.suite), options.limit)
         params = _params(options, pool.draft_length)
         content["matrix"] = accepted_by_task(pool, suite.items, params)
+    if options.plain:
+        prompt = pool.examples[0][1] if pool.examples else "Hello"
+        content["plain_tokens_per_second"] = compare_plain_decoding(pool, prompt)
     if options.json:
         print(json.dumps(content, indent=2, ensure_ascii=False))
         return 0
@@ -312,6 +316,9 @@ def show_pool(options: argparse.Namespace) -> int:
     for d in content["drafters"]:
         size = f"{d['parameters'] / 1e6:.2f}M" if d["parameters"] else "–"
         print(f"| {d['name']} | {d['kind']} | {size} | {d['draft_step_ms']:.3f} |")
+    if options.plain:
+        ours, theirs = content["plain_tokens_per_second"].values()
+        print(f"\nPlain decoding, prefill included: {ours:.0f} tokens/s, by transformers' own generate {theirs:.0f}.")
     if options.matrix:
         print("\nAccepted tokens per round (own token counted), by drafter and task:\n")
         print(render_matrix(content["matrix"]))

@@ -86,6 +86,32 @@ def _milliseconds(pool: Pool, action: Callable[[], object]) -> float:
     return 1000 * median(seconds)
 
 
+def compare_plain_decoding(pool: Pool, prompt: str, tokens: int = 64, repeats: int = 7) -> dict[str, float]:
+    """Tokens per second of plain greedy decoding, by this engine and by ``transformers``' own ``generate``.
+
+    Both read the prompt and decode it, in turns; medians of ``repeats``, after one turn each to warm up. Our baseline
+    has to be the faster one, or speed-ups over it would be worth nothing.
+    """
+    ids = torch.tensor([pool.encode(prompt)], device=pool.device)
+    params = SamplingParams(max_new_tokens=tokens)
+    ours, theirs = [], []
+    for _ in range(repeats + 1):
+        out = generate(pool, prompt, "autoregressive", params)
+        ours.append(len(out.token_ids) / (out.prefill_seconds + out.seconds))
+        started = time.perf_counter()
+        output = pool.target.model.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=len(out.token_ids),
+            do_sample=False,
+            pad_token_id=min(pool.stop_ids, default=0),
+        )
+        if pool.device.type == "cuda":
+            torch.cuda.synchronize(pool.device)
+        theirs.append((output.shape[1] - ids.shape[1]) / (time.perf_counter() - started))
+    return {"ours": median(ours[1:]), "transformers": median(theirs[1:])}
+
+
 def accepted_by_task(pool: Pool, items: Sequence[SuiteItem], params: SamplingParams) -> dict[str, dict[str, float]]:
     """MAT of every drafter on every task, over greedy answers: ``{task: {drafter: MAT}}``.
 
