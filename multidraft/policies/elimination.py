@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 
 from multidraft.errors import PolicyError
-from multidraft.policies.base import NO_DRAFTER, Feedback, Policy, register
-from multidraft.policies.rewards import alignment_reward, check_alignment_reward
+from multidraft.policies.base import register
+from multidraft.policies.rewards import AlignmentBandit
 
 
-class Halving(Policy):
+class Halving(AlignmentBandit):
     """Plays all drafters still in the race for a number of turns, then keeps the better half by summed reward.
 
     Subclasses say with :meth:`turns` how many turns a phase has. Of an odd number the middle one stays; ties
@@ -19,11 +19,6 @@ class Halving(Policy):
     Source: MetaSD Alg. 5 (Karnin et al. 2013). We take ⌈log₂ N⌉ phases, since ⌊log₂ N⌋ of them leave two drafters
     standing where N is not a power of two.
     """
-
-    def __init__(self, arms: Sequence[str], seed: int = 0, reward: str = "bd"):
-        self.reward = check_alignment_reward(reward)
-        self.uses_block_divergence = reward == "bd"
-        super().__init__(arms, seed)
 
     def reset(self, prompt: str = "") -> None:
         super().reset(prompt)
@@ -41,14 +36,10 @@ class Halving(Policy):
     def select(self) -> int:
         return self.to_play[0] if self.to_play else self.standing[0]
 
-    def update(self, feedback: Feedback) -> None:
-        if feedback.arm == NO_DRAFTER:
-            return
-        self.t += 1
-        self.last_reward = alignment_reward(feedback, self.reward)
+    def learn(self, arm: int, reward: float) -> None:
         if not self.to_play:
             return
-        self.sums[feedback.arm] += self.last_reward
+        self.sums[arm] += reward
         self.to_play.pop(0)
         if not self.to_play:
             kept = sorted(self.standing, key=lambda arm: -self.sums[arm])[: math.ceil(len(self.standing) / 2)]

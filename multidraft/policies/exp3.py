@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from multidraft.errors import PolicyError
 from multidraft.policies.base import NO_DRAFTER, Feedback, Policy, register
 from multidraft.policies.choice import sample_arm
-from multidraft.policies.rewards import alignment_reward, check_alignment_reward, emitted_reward
+from multidraft.policies.rewards import AlignmentBandit, emitted_reward
 
 
 def softmax(scores: Sequence[float]) -> list[float]:
@@ -35,7 +35,7 @@ class ExponentialWeights(Policy):
 
 
 @register
-class Exp3(ExponentialWeights):
+class Exp3(AlignmentBandit, ExponentialWeights):
     """MetaSD-EXP3: ``P_i = (1 - gamma) w_i / sum(w) + gamma/N``, then ``w_i *= exp(gamma * (r/P_i) / N)``.
 
     ``scores`` are the logarithms of the weights: the weights themselves overflow after some 700 rounds.
@@ -60,16 +60,10 @@ class Exp3(ExponentialWeights):
         if not 0 < gamma <= 1:
             raise PolicyError(f"gamma must be above 0 and at most 1, got {gamma}")
         self.gamma = gamma
-        self.reward = check_alignment_reward(reward)
-        self.uses_block_divergence = reward == "bd"
-        super().__init__(arms, seed)
+        super().__init__(arms, seed, reward)
 
-    def update(self, feedback: Feedback) -> None:
-        if feedback.arm == NO_DRAFTER:  # a round without a drafter says nothing about any
-            return
-        self.t += 1
-        self.last_reward = alignment_reward(feedback, self.reward)
-        self.scores[feedback.arm] += self.gamma * self.last_reward / self.p[feedback.arm] / self.arm_count
+    def learn(self, arm: int, reward: float) -> None:
+        self.scores[arm] += self.gamma * reward / self.p[arm] / self.arm_count
         floor = self.gamma / self.arm_count
         self.p = [(1 - self.gamma) * weight + floor for weight in softmax(self.scores)]
 

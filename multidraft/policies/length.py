@@ -71,4 +71,5 @@ class UCBLength(UpperConfidence):
         length = min(feedback.draft_length, self.longest)
         rate = feedback.emitted / (feedback.seconds or 1.0)
         self.fastest = max(self.fastest, rate)
+        self.t += 1
         self.credit(length, rate)

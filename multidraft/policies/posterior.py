@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 
 from multidraft.errors import PolicyError
-from multidraft.policies.base import NO_DRAFTER, Feedback, Policy, register
-from multidraft.policies.rewards import alignment_reward, check_alignment_reward
+from multidraft.policies.base import register
+from multidraft.policies.rewards import AlignmentBandit
 from multidraft.policies.ucb import UpperConfidence
 
 
 @register
-class Thompson(Policy):
+class Thompson(AlignmentBandit):
     """Beta-Bernoulli Thompson sampling, a reward ``r`` in [0, 1] counted as ``r`` of a success.
 
     Each round draws a mean from every drafter's posterior ``Beta(1 + sum r, 1 + sum (1 - r))`` and plays the largest.
@@ -32,11 +32,6 @@ class Thompson(Policy):
     )
     source = "Thompson 1933; Agrawal & Goyal 2012"
 
-    def __init__(self, arms: Sequence[str], seed: int = 0, reward: str = "bd"):
-        self.reward = check_alignment_reward(reward)
-        self.uses_block_divergence = reward == "bd"
-        super().__init__(arms, seed)
-
     def reset(self, prompt: str = "") -> None:
         super().reset(prompt)
         self.successes = [1.0] * self.arm_count
@@ -45,13 +40,9 @@ class Thompson(Policy):
     def select(self) -> int:
         return int(self.rng.beta(self.successes, self.failures).argmax())
 
-    def update(self, feedback: Feedback) -> None:
-        if feedback.arm == NO_DRAFTER:
-            return
-        self.t += 1
-        self.last_reward = alignment_reward(feedback, self.reward)
-        self.successes[feedback.arm] += self.last_reward
-        self.failures[feedback.arm] += 1.0 - self.last_reward
+    def learn(self, arm: int, reward: float) -> None:
+        self.successes[arm] += reward
+        self.failures[arm] += 1.0 - reward
 
 
 def kl_upper_bound(mean: float, divergence: float) -> float:
@@ -66,7 +57,7 @@ def kl_upper_bound(mean: float, divergence: float) -> float:
 
 
 @register
-class KLUCB(UpperConfidence):
+class KLUCB(AlignmentBandit, UpperConfidence):
     """KL-UCB: ``argmax_i max{q : n_i kl(mean_i, q) <= ln t + c ln ln t}``.
 
     Args:
@@ -87,10 +78,8 @@ class KLUCB(UpperConfidence):
     def __init__(self, arms: Sequence[str], seed: int = 0, reward: str = "bd", c: float = 0.0):
         if not 0 <= c < math.inf:
             raise PolicyError(f"c must be 0 or a positive number, got {c}")
-        self.reward = check_alignment_reward(reward)
-        self.uses_block_divergence = reward == "bd"
         self.c = c
-        super().__init__(arms, seed)
+        super().__init__(arms, seed, reward)
 
     def select(self) -> int:
         if 0 in self.counts:
@@ -100,8 +89,5 @@ class KLUCB(UpperConfidence):
         indices = [kl_upper_bound(total / n, allowed / n) for total, n in zip(self.totals, self.counts, strict=True)]
         return indices.index(max(indices))
 
-    def update(self, feedback: Feedback) -> None:
-        if feedback.arm == NO_DRAFTER:
-            return
-        self.last_reward = alignment_reward(feedback, self.reward)
-        self.credit(feedback.arm, self.last_reward)
+    def learn(self, arm: int, reward: float) -> None:
+        self.credit(arm, reward)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from multidraft.errors import PolicyError
-from multidraft.policies.base import Feedback
+from multidraft.policies.base import NO_DRAFTER, Feedback, Policy
 
 ALIGNMENT_REWARDS = ("bd", "be")
 """Block divergence (MetaSD Eq. 4) and block efficiency (MetaSD Eq. 3)."""
-
-
-def check_alignment_reward(kind: str) -> str:
-    """Return ``kind``; raise :class:`PolicyError` where it is no alignment reward."""
-    if kind not in ALIGNMENT_REWARDS:
-        raise PolicyError(f"reward must be bd (block divergence) or be (block efficiency), got {kind!r}")
-    return kind
 
 
 def alignment_reward(feedback: Feedback, kind: str) -> float:
@@ -37,3 +32,29 @@ def emitted_reward(feedback: Feedback) -> float:
     One token comes out of every round, whatever the drafter does, so it is no merit of the arm's.
     """
     return (feedback.emitted - 1) / feedback.draft_length if feedback.draft_length else 0.0
+
+
+class AlignmentBandit(Policy):
+    """A bandit on the alignment reward of the drafter it played: subclasses override :meth:`learn`.
+
+    Args:
+        reward: ``bd`` block divergence or ``be`` block efficiency, both in [0, 1].
+    """
+
+    def __init__(self, arms: Sequence[str], seed: int = 0, reward: str = "bd"):
+        if reward not in ALIGNMENT_REWARDS:
+            raise PolicyError(f"reward must be bd (block divergence) or be (block efficiency), got {reward!r}")
+        self.reward = reward
+        self.uses_block_divergence = reward == "bd"
+        super().__init__(arms, seed)
+
+    def learn(self, arm: int, reward: float) -> None:
+        """Count a pull of ``arm`` that was worth ``reward``; :attr:`t` counts it already."""
+        raise NotImplementedError
+
+    def update(self, feedback: Feedback) -> None:
+        if feedback.arm == NO_DRAFTER:  # a round without a drafter says nothing about any
+            return
+        self.t += 1
+        self.last_reward = alignment_reward(feedback, self.reward)
+        self.learn(feedback.arm, self.last_reward)

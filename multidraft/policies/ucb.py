@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from multidraft.errors import PolicyError
 from multidraft.policies.base import NO_DRAFTER, Feedback, Policy, register
-from multidraft.policies.rewards import alignment_reward, check_alignment_reward, emitted_reward
+from multidraft.policies.rewards import AlignmentBandit, emitted_reward
 
 
 class UpperConfidence(Policy):
@@ -31,8 +31,7 @@ class UpperConfidence(Policy):
         return math.sqrt(2.0 * math.log(self.t + 1) / pulls)
 
     def credit(self, arm: int, value: float) -> None:
-        """Count a pull of ``arm`` that was worth ``value``."""
-        self.t += 1
+        """Count a pull of ``arm`` that was worth ``value``; :attr:`t` is the caller's to count."""
         self.counts[arm] += 1
         self.totals[arm] += value
 
@@ -44,7 +43,7 @@ class UpperConfidence(Policy):
 
 
 @register
-class UCB(UpperConfidence):
+class UCB(AlignmentBandit, UpperConfidence):
     """MetaSD-UCB: ``argmax_i mean_i + beta * sqrt(2 ln t / n_i)``, ``t`` the number of the round chosen for.
 
     Args:
@@ -66,19 +65,14 @@ class UCB(UpperConfidence):
     def __init__(self, arms: Sequence[str], seed: int = 0, reward: str = "bd", beta: float = 0.01):
         if not 0 <= beta < math.inf:
             raise PolicyError(f"beta must be 0 or a positive number, got {beta}")
-        self.reward = check_alignment_reward(reward)
         self.beta = beta
-        self.uses_block_divergence = reward == "bd"
-        super().__init__(arms, seed)
+        super().__init__(arms, seed, reward)
 
     def bonus(self, pulls: int) -> float:
         return self.beta * self.spread(pulls)
 
-    def update(self, feedback: Feedback) -> None:
-        if feedback.arm == NO_DRAFTER:  # a round without a drafter says nothing about any
-            return
-        self.last_reward = alignment_reward(feedback, self.reward)
-        self.credit(feedback.arm, self.last_reward)
+    def learn(self, arm: int, reward: float) -> None:
+        self.credit(arm, reward)
 
 
 @register
@@ -124,4 +118,5 @@ class UCBSpec(UpperConfidence):
         self.widest = max(self.widest, feedback.draft_length)
         # The radius is stated for rewards in 1..K+1; the record keeps them in [0, 1] like every policy's.
         self.last_reward = emitted_reward(feedback)
+        self.t += 1
         self.credit(feedback.arm, float(feedback.emitted))
