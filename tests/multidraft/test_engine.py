@@ -363,7 +363,7 @@ def test_two_generations_on_one_pool_are_not_mixed_up(pool):
     assert second.run().token_ids == tiny.greedy(pool.target.model, pool.encode("fgh"), 40)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", [p for p in POLICIES if p not in ("ucb-length", "rate-hedge")])  # ruled by the clock
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 def test_the_same_seed_gives_the_same_tokens_and_arms(pool, policy, params):
     def run(seed):
