@@ -89,7 +89,7 @@ def test_figures_legend_chart_and_details(page: Page) -> None:
     assert len(figures) == 4 and all(re.match(r"\d", figure) for figure in figures), figures
     note = page.locator("#tiles .md-note")
     expect(note).to_contain_text("Plain decoding:")
-    expect(note).to_contain_text("all the same")
+    expect(note).to_contain_text("each the target's own greedy choice")
     expect(note).to_contain_text("in hindsight")
     shares = page.locator("#legend li b").all_inner_texts()
     assert abs(sum(int(share.split()[0]) for share in shares) - 100) <= len(shares)

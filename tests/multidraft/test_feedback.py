@@ -116,7 +116,7 @@ class Recording(Policy):
     def select(self):
         return len(self.feedback) % (self.arm_count + 1) - 1  # now and then no drafter at all
 
-    def wants_evaluation(self):
+    def wants_evaluation(self, emitted):
         return len(self.feedback) % self.every == self.every - 1
 
     def update(self, feedback):
