@@ -9,27 +9,71 @@ that is what makes evaluating all of them affordable (HedgeSpec 3.2). It compute
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch.nn import functional
 from transformers import LlamaForCausalLM, PreTrainedModel
 
+from multidraft.projection import Projection
+
 MAX_WINDOW = 8192
 """The cache is allocated for the whole window at once."""
-
-FEW_TOKENS, LARGE_MATRIX, LARGE_MODEL = 16, 250_000, 4_000_000
-"""Up to so many tokens, and from so many numbers on, a product on a CPU has the weights on the left: see
-:meth:`LlamaStack._project`. A model is large where its weights outgrow the caches near the core."""
 
 MAX_PARAMETERS = 500_000_000
 """Beyond, fusing kernels gains little and holding a second copy of the weights costs a lot."""
 
 
+@dataclass(frozen=True)
+class Layer:
+    """One layer of M models."""
+
+    norm1: torch.Tensor
+    """``(M, 1, hidden)``, like ``norm2``."""
+    qkv: Projection
+    out: Projection
+    norm2: torch.Tensor
+    gate_up: Projection
+    down: Projection
+    cache: torch.Tensor
+    """Keys, then values: ``(M, 2 kv heads, window, head size)``."""
+
+    def of(self, model: int) -> Layer:
+        """That of one of the models, sharing weights and cache."""
+        one = slice(model, model + 1)
+        return Layer(
+            self.norm1[one],
+            self.qkv.of(model),
+            self.out.of(model),
+            self.norm2[one],
+            self.gate_up.of(model),
+            self.down.of(model),
+            self.cache[one],
+        )
+
+
+@dataclass(frozen=True)
+class Weights:
+    """M models, as one forward needs them."""
+
+    embedding: torch.Tensor
+    """``(M, V, hidden)``."""
+    layers: list[Layer]
+    final_norm: torch.Tensor
+    head: Projection
+
+    def of(self, model: int) -> Weights:
+        """Those of one of the models, sharing the storage."""
+        one = slice(model, model + 1)
+        layers = [layer.of(model) for layer in self.layers]
+        return Weights(self.embedding[one], layers, self.final_norm[one], self.head.of(model))
+
+
 class LlamaStack:
     """N Llama models of one shape, with a key-value cache of their own.
 
-    The cache is one buffer per layer and side, ``(N, kv heads, window, head size)``: position ``s`` of
-    model ``i`` is written in place, so rolling back is forgetting a number.
+    The cache is one buffer per layer: position ``s`` of model ``i`` is written in place, so rolling back
+    is forgetting a number.
 
     Args:
         models: the models; configurations must agree in everything but names.
@@ -49,44 +93,40 @@ class LlamaStack:
         self.eps = float(config.rms_norm_eps)
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_size = getattr(config, "head_dim", None) or config.hidden_size // self.heads
+        self.parameter_count = models[0].num_parameters()
         weight = models[0].model.embed_tokens.weight
         self.device, self.dtype = weight.device, weight.dtype
+        self.root_eps = torch.tensor(self.eps**0.5, device=self.device)
 
         def stack(name: str) -> torch.Tensor:
             return torch.stack([model.get_parameter(name).detach() for model in models])
 
-        self.embedding = stack("model.embed_tokens.weight")
-        self.final_norm = stack("model.norm.weight")
-        self.head = self.embedding if config.tie_word_embeddings else stack("lm_head.weight")
-        self.layers = []
+        def project(*names: str) -> Projection:
+            return Projection(torch.cat([stack(name) for name in names], dim=1), self.parameter_count)
+
+        cache_shape = (self.size, 2 * self.kv_heads, self.window, self.head_size)
+        layers = []
         for index in range(config.num_hidden_layers):
             part = f"model.layers.{index}."
-            self.layers.append(
-                {
-                    "norm1": stack(part + "input_layernorm.weight"),
-                    "qkv": torch.cat([stack(f"{part}self_attn.{p}_proj.weight") for p in "qkv"], dim=1),
-                    "out": stack(part + "self_attn.o_proj.weight"),
-                    "norm2": stack(part + "post_attention_layernorm.weight"),
-                    "gate_up": torch.cat([stack(f"{part}mlp.{p}_proj.weight") for p in ("gate", "up")], dim=1),
-                    "down": stack(part + "mlp.down_proj.weight"),
-                }
+            layers.append(
+                Layer(
+                    norm1=stack(part + "input_layernorm.weight")[:, None],
+                    qkv=project(*(f"{part}self_attn.{p}_proj.weight" for p in "qkv")),
+                    out=project(part + "self_attn.o_proj.weight"),
+                    norm2=stack(part + "post_attention_layernorm.weight")[:, None],
+                    gate_up=project(*(f"{part}mlp.{p}_proj.weight" for p in ("gate", "up"))),
+                    down=project(part + "mlp.down_proj.weight"),
+                    cache=torch.zeros(cache_shape, dtype=self.dtype, device=self.device),
+                )
             )
-        cos, sin = models[0].model.rotary_emb(
-            self.embedding[0, :1, None], torch.arange(self.window)[None].to(self.device)
-        )
-        self.cos, self.sin = cos[0], sin[0]
-        self.parameters_each = self.parameter_count
-        shape = (self.size, self.kv_heads, self.window, self.head_size)
-        self.keys = [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in self.layers]
-        self.values = [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in self.layers]
-
-    @property
-    def parameter_count(self) -> int:
-        """Parameters of one of the models."""
-        tensors = [self.embedding, self.final_norm, *(t for layer in self.layers for t in layer.values())]
-        if self.head is not self.embedding:
-            tensors.append(self.head)
-        return sum(t[0].numel() for t in tensors)
+        embedding, tied = stack("model.embed_tokens.weight"), config.tie_word_embeddings
+        head = project("model.embed_tokens.weight" if tied else "lm_head.weight")
+        self.all = Weights(embedding, layers, stack("model.norm.weight")[:, None], head)
+        self.each = [self.all.of(index) for index in range(self.size)]
+        cos, sin = models[0].model.rotary_emb(embedding[0, :1, None], torch.arange(self.window)[None].to(self.device))
+        # Rotation multiplies (-high, low) by the sine: the sign is put into the table once.
+        low, high = sin[0, :, None].chunk(2, dim=-1)
+        self.cos, self.sin = cos[0, :, None], torch.cat([-low, high], dim=-1)
 
     @torch.inference_mode()
     def forward(
@@ -112,84 +152,79 @@ class LlamaStack:
         Returns:
             Logits ``(models, T or last, V)``, ``models`` being 1 or N.
         """
-        pick = slice(None) if model is None else slice(model, model + 1)
         length = ids.shape[0]
         end = start + length
         if end > self.window:
             raise ValueError(f"{end} tokens exceed the context window of {self.window}")
-        if positions is None:
-            cos, sin = self.cos[start:end], self.sin[start:end]
-        else:
-            cos, sin = self.cos[positions], self.sin[positions]
-        if mask is None and length > 1:
-            mask = torch.ones(length, end, dtype=torch.bool, device=self.device).tril_(start)
-        x = self.embedding[pick, ids]
-        for layer, keys, values in zip(self.layers, self.keys, self.values, strict=True):
-            x = x + self._attention(
-                self._norm(x, layer["norm1"][pick]), layer, pick, keys, values, start, cos, sin, mask
-            )
-            gate, up = self._project(self._norm(x, layer["norm2"][pick]), layer["gate_up"][pick]).chunk(2, dim=-1)
-            x = x + self._project(functional.silu(gate).mul_(up), layer["down"][pick])
-        if last is not None:
+        at = slice(start, end) if positions is None else positions
+        rotation = self.cos[at], self.sin[at]
+        bias = self._attention_bias(mask, start, length)
+        weights = self.all if model is None else self.each[model]
+        x = weights.embedding.index_select(1, ids)
+        for layer in weights.layers:
+            qkv = layer.qkv(self._norm(x, layer.norm1))
+            x = x + layer.out(self._attention(qkv, layer.cache, start, rotation, bias))
+            gate, up = layer.gate_up(self._norm(x, layer.norm2)).chunk(2, dim=-1)
+            x = x + layer.down(functional.silu(gate).mul_(up))
+        if last is not None and last < length:
             x = x[:, -last:]
-        return self._project(self._norm(x, self.final_norm[pick]), self.head[pick])
+        return weights.head(self._norm(x, weights.final_norm))
+
+    def _attention_bias(self, mask: torch.Tensor | None, start: int, length: int) -> torch.Tensor | None:
+        """``(group * T, start + T)`` to add to the scores, once for each query head that shares a key; ``None`` where
+        nothing is hidden or the kernel hides it (a prompt, causal from the first token on)."""
+        if mask is None:
+            if length == 1 or start == 0:
+                return None
+            mask = torch.ones(length, start + length, dtype=torch.bool, device=self.device).tril_(start)
+        bias = torch.zeros(mask.shape, dtype=self.dtype, device=self.device).masked_fill_(~mask, -torch.inf)
+        return bias.repeat(self.heads // self.kv_heads, 1)
 
     def _attention(
         self,
-        x: torch.Tensor,
-        layer: dict[str, torch.Tensor],
-        pick: slice,
-        keys: torch.Tensor,
-        values: torch.Tensor,
+        qkv: torch.Tensor,
+        cache: torch.Tensor,
         start: int,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
-        mask: torch.Tensor | None,
+        rotation: tuple[torch.Tensor, torch.Tensor],
+        bias: torch.Tensor | None,
     ) -> torch.Tensor:
-        models, length, _ = x.shape
-        end = start + length
-        heads = self._project(x, layer["qkv"][pick]).view(models, length, -1, self.head_size).transpose(1, 2)
-        rotary, value = heads[:, : self.heads + self.kv_heads], heads[:, self.heads + self.kv_heads :]
+        """Write the new keys and values from ``start`` on, and attend to all so far; ``(M, T, heads * head size)``."""
+        models, length, _ = qkv.shape
+        end, group = start + length, self.heads // self.kv_heads
+        heads = qkv.view(models, length, -1, self.head_size)
+        rotary = heads[:, :, : self.heads + self.kv_heads]
         low, high = rotary.chunk(2, dim=-1)
-        rotary = rotary * cos + torch.cat((-high, low), dim=-1) * sin
-        keys[pick, :, start:end] = rotary[:, self.heads :]
-        values[pick, :, start:end] = value
-        attended = functional.scaled_dot_product_attention(
-            rotary[:, : self.heads],
-            keys[pick, :, :end],
-            values[pick, :, :end],
-            attn_mask=mask,
-            enable_gqa=self.heads != self.kv_heads,
-        )
-        return self._project(attended.transpose(1, 2).reshape(models, length, -1), layer["out"][pick])
+        swapped = torch.cat((high, low), dim=-1)
+        rotary.mul_(rotation[0]).addcmul_(swapped, rotation[1])
+        cache[:, :, start:end] = heads[:, :, self.heads :].transpose(1, 2)
+        keys, values = cache[:, :, :end].chunk(2, dim=1)
+        query = heads[:, :, : self.heads]
+        if bias is None and length > 1:
+            attended = functional.scaled_dot_product_attention(
+                query.transpose(1, 2), keys, values, is_causal=True, enable_gqa=group > 1
+            )
+        else:
+            # Query heads that share a key stand as rows of one product: no kernel for grouped queries takes a mask.
+            rows = query.view(models, length, self.kv_heads, group, -1).permute(0, 2, 3, 1, 4)
+            rows = rows.reshape(models, self.kv_heads, group * length, -1)
+            attended = functional.scaled_dot_product_attention(rows, keys, values, attn_mask=bias)
+            attended = attended.view(models, self.heads, length, -1)
+        return attended.transpose(1, 2).reshape(models, length, -1)
 
     def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return functional.rms_norm(x, x.shape[-1:], eps=self.eps) * weight[:, None]
-
-    def _project(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """``x`` (M, T, in) times ``weight`` (M, out, in), each model with its own.
-
-        For a few tokens on a CPU the weights go first, ``(weight x^T)^T``, where they are large or have to come from
-        far: as the right-hand matrix they take two to four times as long (600 instead of 140 µs for the output head
-        of the pocket target). A single token counts as two then: one column goes a slower way again.
-        """
-        models, tokens, _ = x.shape
-        large = models * self.parameters_each > LARGE_MODEL or weight[0].numel() > LARGE_MATRIX
-        if large and tokens <= FEW_TOKENS and x.device.type == "cpu":
-            columns = x.expand(-1, max(tokens, 2), -1).contiguous().transpose(1, 2)
-            product = torch.mm(weight[0], columns[0])[None] if models == 1 else torch.bmm(weight, columns)
-            return product[..., :tokens].transpose(1, 2)
-        if models == 1:
-            return functional.linear(x, weight[0])
-        return torch.bmm(x, weight.transpose(1, 2))
+        if x.dtype == torch.float32:  # the library's kernel is a chain of nine on a CPU
+            size = x.shape[-1]
+            root = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+            return x / root.mul_(size**-0.5).hypot_(self.root_eps) * weight
+        return functional.rms_norm(x, x.shape[-1:], eps=self.eps) * weight
 
     def keep(self, start: int, kept: Sequence[int]) -> None:
         """Move the cached positions ``start + kept[0], start + kept[1], …`` to ``start, start + 1, …``."""
         if list(kept) == list(range(len(kept))):
             return
         source = torch.tensor(kept, device=self.device) + start
-        for buffer in (*self.keys, *self.values):
-            buffer[:, :, start : start + len(kept)] = buffer[:, :, source]
+        for layer in self.all.layers:
+            layer.cache[:, :, start : start + len(kept)] = layer.cache[:, :, source]
 
 
 def unsupported(model: PreTrainedModel, like: LlamaForCausalLM | None = None) -> str | None:
@@ -206,11 +241,11 @@ def unsupported(model: PreTrainedModel, like: LlamaForCausalLM | None = None) ->
     if config.hidden_act != "silu" or config.attention_bias or config.mlp_bias:
         return "a Llama with biases or another activation"
     if like is not None:
-        fields = (
+        names = (
             "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads "
             "head_dim max_position_embeddings rms_norm_eps tie_word_embeddings rope_parameters"
         ).split()
-        for name in fields:
+        for name in names:
             mine, other = getattr(config, name, None), getattr(like.config, name, None)
             if mine != other:
                 return f"{name} differs: {mine} and {other}"

@@ -12,8 +12,11 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from drafters.training.corpus import FAMILIES, Example, Split
+from drafters.training.corpus.json_records import JsonRecords
 from drafters.training.corpus.math_words import work_out
 from drafters.training.tokenizer import ASSISTANT, END, USER
+
+JSON = JsonRecords()
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,25 @@ def sums(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Encoded:
             left = right * rng.randint(2, 99)
         if chain := work_out(left, op, right):
             return encode_example(tokenizer, Example("math", f"Work out {left} {op} {right}.", chain[0]))
+
+
+def lookups(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Encoded:
+    """A few facts in running text, of which one or two are asked for as JSON."""
+    return encode_example(tokenizer, JSON.lookup(rng))
+
+
+def quotes(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Encoded:
+    """Names and words of the tasks, to be put between quotes.
+
+    A word after a space and the same word after a quote or a bracket are different tokens: which belong
+    together has to be learned for every name, and here are ten to a line.
+    """
+    values: list[str] = []
+    while len(values) < 10:
+        example = JSON.lookup(rng) if rng.random() < 0.7 else FAMILIES["code"].example(rng, "train")
+        found = json.loads(example.completion).values() if example.family == "json" else [example.check["name"]]
+        values += [value for value in found if isinstance(value, str) and "," not in value]
+    return encode_example(tokenizer, Example("json", f"Quote these: {', '.join(values)}", json.dumps(values)))
 
 
 @dataclass

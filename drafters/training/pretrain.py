@@ -11,19 +11,19 @@ import torch
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from drafters.training.data import Batch, Encoded, Mixture, bucket_batches, echo, encode_example, sums
+from drafters.training.data import Batch, Encoded, Mixture, bucket_batches, echo, encode_example, lookups, quotes, sums
 from drafters.training.induction import plant_copying
 from drafters.training.loop import Budget, train
 
 TARGET_SHAPE = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 10, "num_attention_heads": 4}
 FAMILY_WEIGHTS = {
-    "math": 1.1,
-    "code": 1.3,
-    "sql": 1.0,
-    "translation": 1.6,
-    "summary": 1.0,
-    "json": 1.0,
-    "mixed": 0.6,
+    "math": 1.3,
+    "code": 2.0,
+    "sql": 0.7,
+    "translation": 1.8,
+    "summary": 0.4,
+    "json": 2.2,
+    "mixed": 0.5,
 }
 CONTEXT_WINDOW = 1024
 
@@ -70,13 +70,17 @@ def train_target(
     accumulate: int = 2,
     lr: float = 2e-3,
     echo_share: float = 0.05,
-    sums_share: float = 0.25,
+    sums_share: float = 0.2,
+    lookups_share: float = 0.2,
+    quotes_share: float = 0.1,
 ) -> LlamaForCausalLM:
     """Train the target within the budget and write it to ``folder`` (safetensors, bf16).
 
     Args:
         echo_share: share of the examples that only ask to repeat random tokens.
         sums_share: share of the examples that are bare sums (which are short: a twentieth of the tokens).
+        lookups_share: share of the examples that ask for one or two facts of a short text.
+        quotes_share: share of the examples that put names between quotes.
     """
     torch.manual_seed(0)
     model = make_llama(tokenizer, num_key_value_heads=2, **TARGET_SHAPE)
@@ -86,14 +90,11 @@ def train_target(
     mixture = Mixture(FAMILY_WEIGHTS, seed=time.time_ns() % 2**32, gsm8k=gsm8k)
 
     def sequences() -> Iterator[Encoded]:
+        drills = {echo: echo_share, sums: sums_share, lookups: lookups_share, quotes: quotes_share}
+        whole = 1.0 - sum(drills.values())
         while True:
-            kind = mixture.rng.random()
-            if kind < echo_share:
-                yield echo(tokenizer, mixture.rng)
-            elif kind < echo_share + sums_share:
-                yield sums(tokenizer, mixture.rng)
-            else:
-                yield encode_example(tokenizer, mixture.draw())
+            drill = mixture.rng.choices([None, *drills], [whole, *drills.values()])[0]
+            yield drill(tokenizer, mixture.rng) if drill else encode_example(tokenizer, mixture.draw())
 
     def loss_of(batch: Batch) -> tuple[torch.Tensor, int]:
         batch = batch.to(device)

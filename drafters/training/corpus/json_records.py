@@ -57,19 +57,36 @@ class JsonRecords:
                 break
         # Sometimes the text tells more than is asked for.
         spare = [f for f in extras if f not in asked and not f.inner and rng.random() < 0.15][:1]
-        told = [*fields, *spare]
+        return self._write(rng, kind, values, fields, [*fields, *spare])
+
+    def lookup(self, rng: random.Random) -> Example:
+        """A short exercise: few facts are told, one or two of them are asked for.
+
+        Which words of the text belong to a key is what a model learns last, and a whole record asks for it
+        seldom. A lookup tells fewer facts than any record of :meth:`example`, so none of those is given away.
+        """
+        kind = rng.choice(TYPES)
+        extras = [f for f in kind.fields if f.key not in kind.lead_keys]
+        chosen = rng.sample(extras, rng.randint(0, 2))
+        told = [f for f in kind.fields if f.key in kind.lead_keys or f in chosen]
+        asked = rng.sample(told, min(len(told), rng.randint(1, 2)))
+        return self._write(rng, kind, [{f.key: f.draw(rng) for f in kind.fields}], asked, told)
+
+    def _write(
+        self, rng: random.Random, kind: RecordType, values: list[dict[str, Any]], asked: list[Field], told: list[Field]
+    ) -> Example:
+        """The prompt that tells ``told`` of every record, and the answer with the fields ``asked``."""
         texts = [record_text(rng, kind, v, told) for v in values]
-        names = [rng.choice(f.names) for f in fields]
-        records = [{name: v[f.key] for f, name in zip(fields, names)} for v in values]
-        shape = "a JSON object" if number == 1 else "a JSON list of two objects"
+        names = [rng.choice(f.names) for f in asked]
+        records = [{name: v[f.key] for f, name in zip(asked, names)} for v in values]
+        single = len(values) == 1
         prompt = rng.choice(PROMPTS).format(
             text=rng.choice(["\n", " "]).join(texts),
-            keys=key_list(fields, names),
-            shape=shape,
-            topic=kind.topic if number == 1 else f"two {kind.topic}s",
+            keys=key_list(asked, names),
+            shape="a JSON object" if single else "a JSON list of two objects",
+            topic=kind.topic if single else f"two {kind.topic}s",
         )
-        completion = json.dumps(records[0] if number == 1 else records, indent=2)
-        return Example(self.name, prompt, completion)
+        return Example(self.name, prompt, json.dumps(records[0] if single else records, indent=2))
 
     def is_correct(self, example: Example, answer: str) -> bool:
         """Whether the answer parses to the reference value with the same key order and types."""

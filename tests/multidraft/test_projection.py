@@ -1,0 +1,32 @@
+import pytest
+import torch
+
+from multidraft.projection import LARGE_MATRIX, LARGE_MODEL, Projection, can_pack
+
+
+@pytest.mark.parametrize("models", [1, 3])
+@pytest.mark.parametrize("tokens", [1, 2, 7, 17, 40])
+@pytest.mark.parametrize("shape", [(24, 16), (600, 256)])
+def test_product_is_that_of_the_plain_matrices(models, tokens, shape):
+    generator = torch.Generator().manual_seed(tokens)
+    weights = torch.randn(models, *shape, generator=generator)
+    x = torch.randn(models, tokens, shape[1], generator=generator)
+    projection = Projection(weights, weights[0].numel())
+    assert bool(projection.packed) == (weights[0].numel() >= LARGE_MATRIX and can_pack(weights))
+    expected = torch.einsum("mti,moi->mto", x, weights)
+    torch.testing.assert_close(projection(x), expected, rtol=1e-4, atol=1e-4)
+    last = projection.of(models - 1)
+    torch.testing.assert_close(last(x[-1:]), expected[-1:], rtol=1e-4, atol=1e-4)
+
+
+def test_every_matrix_of_a_large_model_is_packed_and_the_plain_one_let_go():
+    weights = torch.randn(1, 8, 8)
+    projection = Projection(weights, LARGE_MODEL)
+    if can_pack(weights):
+        assert len(projection.packed) == 1 and projection.weights.numel() == 0
+    assert not Projection(weights, LARGE_MODEL - 1).packed
+
+
+def test_half_precision_is_left_alone():
+    weights = torch.randn(1, 600, 256, dtype=torch.bfloat16)
+    assert not can_pack(weights) and not Projection(weights, LARGE_MODEL).packed
