@@ -33,12 +33,6 @@ class Evidence:
     def __len__(self) -> int:
         return len(self.context) - self.start
 
-    def within(self, window: int) -> Evidence:
-        """The positions before which stand at most ``window`` tokens: all that a drafter of that window can judge."""
-        end = max(self.start, min(len(self.context), window + 1))
-        p = None if self.p is None else self.p[: end - self.start]
-        return Evidence(self.context[:end], self.start, p, self.params)
-
 
 class Drafter(ABC):
     """Proposes the tokens that may follow a context.

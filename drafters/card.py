@@ -41,6 +41,14 @@ class DrafterCard(_Strict):
     path: str | None = None
     id: str | None = None
     revision: str | None = None
+    window: int | None = Field(None, ge=2, description="most tokens of a context it reads; longer ones slide by")
+    sinks: int = Field(4, ge=0, description="first tokens of the context that a sliding window keeps")
+
+    @model_validator(mode="after")
+    def _sinks_within_window(self) -> DrafterCard:
+        if self.window is not None and (self.kind != "lm" or self.sinks >= self.window):
+            raise ValueError("window is for lm drafters, and must be larger than sinks")
+        return self
 
     @model_validator(mode="after")
     def _model_where_needed(self) -> DrafterCard:

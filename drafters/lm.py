@@ -11,6 +11,7 @@ from torch.nn import functional
 from transformers import DynamicCache, LlamaForCausalLM, PreTrainedModel
 
 from drafters.base import Drafter, Evidence, common_prefix
+from drafters.window import Window
 from multidraft.draft import Draft
 from multidraft.feedback import greedy_gamma, sampled_gamma
 from multidraft.llama import LlamaStack, unsupported
@@ -24,26 +25,28 @@ class LMDrafter(Drafter):
         name: the arm's name.
         model: where the logits come from.
         vocab_size: the target's vocabulary size; padded or missing rows of the drafter's are aligned to it.
+        window: what it reads of long contexts; by default all that fits its model, and nothing longer.
     """
 
     kind = "lm"
 
-    def __init__(self, name: str, model: _Model, vocab_size: int):
+    def __init__(self, name: str, model: _Model, vocab_size: int, window: Window | None = None):
         self.name = name
         self.model = model
+        self.window = window or Window(model.window)
         self.vocab_size = vocab_size
         self.parameter_count = model.parameter_count
         self.cached: list[int] = []
 
     @classmethod
-    def from_model(cls, name: str, model: PreTrainedModel, vocab_size: int) -> LMDrafter:
+    def from_model(cls, name: str, model: PreTrainedModel, vocab_size: int, window: Window | None = None) -> LMDrafter:
         """A drafter that runs alone; see :func:`make_lm_drafters` for several of one shape."""
-        return cls(name, _HubModel(model), vocab_size)
+        return cls(name, _HubModel(model), vocab_size, window)
 
     def prepare(self, context: Sequence[int]) -> None:
         self.cached = []
-        if len(context) <= self.model.window:  # beyond, it will have nothing to say
-            self.logits(context[:-1], last=1)
+        if self.window.covers(len(context)):
+            self.logits(self.window.view(context)[:-1], last=1)
 
     def propose(
         self,
@@ -54,9 +57,10 @@ class LMDrafter(Drafter):
         *,
         with_q: bool = False,
     ) -> Draft:
-        length = min(length, self.model.window - len(context) + 1)
-        if length < 1:
+        if not self.window.covers(len(context)):
             return Draft.empty()
+        context = self.window.view(context)
+        length = min(length, self.model.window - len(context) + 1)
         logits = self.logits(context, last=1)
         tokens: list[int] = []
         rows: list[torch.Tensor] = []
@@ -78,9 +82,11 @@ class LMDrafter(Drafter):
 
     def gamma(self, evidence: Evidence) -> np.ndarray:
         gamma = np.zeros(len(evidence))
-        if seen := evidence.within(self.model.window):
-            logits = self.logits(seen.context[:-1], last=len(seen))
-            gamma[: len(seen)] = gamma_of(logits[None], seen)[:, 0]
+        done = 0
+        for part in self.window.parts(evidence):
+            logits = self.logits(part.context[:-1], last=len(part))
+            gamma[done : done + len(part)] = gamma_of(logits[None], part)[:, 0]
+            done += len(part)
         return gamma
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> np.ndarray:
@@ -102,7 +108,7 @@ class LMDrafter(Drafter):
 
 
 class LMGroup:
-    """LM drafters of one shape, evaluated in one stacked forward that also catches all of them up.
+    """LM drafters of one shape and window, evaluated in one stacked forward that also catches all of them up.
 
     What one member was fed for drafting is fed to it again here: the stack moves in step, and a few
     tokens twice cost less than a forward for each member.
@@ -111,19 +117,22 @@ class LMGroup:
     def __init__(self, members: Sequence[LMDrafter], stack: LlamaStack):
         self.members = members
         self.stack = stack
+        self.window = members[0].window
         for member in members:
             member.group = self
 
     def prepare(self, context: Sequence[int]) -> None:
         for member in self.members:
             member.cached = []
-        if len(context) <= self.stack.window:
-            self._logits(context[:-1], last=1)
+        if self.window.covers(len(context)):
+            self._logits(self.window.view(context)[:-1], last=1)
 
     def gamma(self, evidence: Evidence) -> np.ndarray:
         gamma = np.zeros((len(evidence), len(self.members)))
-        if seen := evidence.within(self.stack.window):
-            gamma[: len(seen)] = gamma_of(self._logits(seen.context[:-1], last=len(seen)), seen)
+        done = 0
+        for part in self.window.parts(evidence):
+            gamma[done : done + len(part)] = gamma_of(self._logits(part.context[:-1], last=len(part)), part)
+            done += len(part)
         return gamma
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> np.ndarray:
@@ -142,21 +151,30 @@ class LMGroup:
         return logits
 
 
-def make_lm_drafters(models: dict[str, PreTrainedModel], vocab_size: int) -> list[LMDrafter]:
-    """Drafters for named models; plain small Llamas of one shape share a stack and are evaluated together."""
+def make_lm_drafters(
+    models: dict[str, PreTrainedModel], vocab_size: int, windows: dict[str, Window] | None = None
+) -> list[LMDrafter]:
+    """Drafters for named models; plain small Llamas of one shape share a stack and are evaluated together.
+
+    Args:
+        windows: what drafters read of long contexts, by name; only those with the same window share a stack.
+    """
+    chosen = windows or {}
     drafters: dict[str, LMDrafter] = {}
     waiting = dict(models)
     while waiting:
         name, model = next(iter(waiting.items()))
-        alike = {n: m for n, m in waiting.items() if isinstance(model, LlamaForCausalLM) and not unsupported(m, model)}
+        window = chosen.get(name)
+        same = {n: m for n, m in waiting.items() if chosen.get(n) == window}
+        alike = {n: m for n, m in same.items() if isinstance(model, LlamaForCausalLM) and not unsupported(m, model)}
         if alike and model.config.vocab_size == vocab_size:
             stack = LlamaStack([m for m in alike.values() if isinstance(m, LlamaForCausalLM)])
-            members = [LMDrafter(n, _StackMember(stack, i), vocab_size) for i, n in enumerate(alike)]
+            members = [LMDrafter(n, _StackMember(stack, i), vocab_size, window) for i, n in enumerate(alike)]
             LMGroup(members, stack)
             drafters.update(zip(alike, members, strict=True))
         else:
             alike = {name: model}
-            drafters[name] = LMDrafter.from_model(name, model, vocab_size)
+            drafters[name] = LMDrafter.from_model(name, model, vocab_size, window)
         waiting = {n: m for n, m in waiting.items() if n not in alike}
     return [drafters[name] for name in models]
 

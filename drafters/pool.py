@@ -16,6 +16,7 @@ from drafters.card import Card, Source, find_card, load_card, pool_names
 from drafters.lm import make_lm_drafters
 from drafters.pld import PromptLookup
 from drafters.router import Router
+from drafters.window import Window
 from multidraft.costs import CostMeter
 from multidraft.errors import PoolError
 from multidraft.sampling import SamplingParams
@@ -35,6 +36,7 @@ class Pool:
         card, card_hash: what it was loaded from; the hash covers card and weights.
         router: guesses by the prompt which drafter suits it; ``None`` where the card names none.
         costs: what rounds have cost on this device so far.
+        previous: mean acceptance of each drafter in the last query under each policy spec.
         lock: held by who uses target or drafters, for one round at a time: their caches serve one generation.
     """
 
@@ -53,6 +55,7 @@ class Pool:
         self.name, self.title, self.description = card.name, card.title, card.description
         self.dtype, self.draft_length = card.dtype, card.draft_length
         self.costs = CostMeter(len(self.drafters))
+        self.previous: dict[str, list[float]] = {}
         self.lock = threading.RLock()
         self.examples = [(example.task, example.prompt) for example in card.examples]
 
@@ -151,7 +154,12 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None) -> Pool:
         models[d.name] = _load_model(d.source, path, dtype, where, f"drafter {d.name!r}")
         _check_same_tokens(d.name, _drafter_tokenizer(d.source, path), tokenizer)
     target = Target(model)
-    by_name: dict[str, Drafter] = {d.name: d for d in make_lm_drafters(models, target.vocab_size)}
+    windows = {d.name: Window(d.window, d.sinks) for d in card.drafters if d.window}
+    for name, window in windows.items():
+        own = getattr(models[name].config.get_text_config(), "max_position_embeddings", None) or window.size
+        if window.size > own:
+            raise PoolError(f"drafter {name!r} is to read {window.size} tokens, but its model knows {own} positions")
+    by_name: dict[str, Drafter] = {d.name: d for d in make_lm_drafters(models, target.vocab_size, windows)}
     by_name.update({d.name: PromptLookup(d.name) for d in card.drafters if d.kind == "pld"})
     drafters = [by_name[d.name] for d in card.drafters]
     digest = _digest(text, [model, *models.values()])

@@ -13,6 +13,7 @@ import torch
 
 from multidraft.draft import Draft
 from multidraft.errors import ContextWindowError, PolicyError, PromptError, UserError
+from multidraft.experience import Experience
 from multidraft.feedback import block_divergence
 from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Feedback, Policy, make_policy
 from multidraft.records import Generation, Round, Status
@@ -66,6 +67,7 @@ class Decoding(Iterator[Round]):
         self.policy.longest = self.params.draft_length
         spec = policy if isinstance(policy, str) else policy.name
         self.generation = Generation(text, spec, tuple(names), len(self.context))
+        self._experience = Experience(len(names), pool.previous.get(spec))
         self._generator = torch.Generator(device=pool.target.device).manual_seed(seed)
         self._cancelled = threading.Event()
         self._evaluated, self._unseen_p = len(self.context), list[torch.Tensor]()
@@ -90,7 +92,7 @@ class Decoding(Iterator[Round]):
         try:
             with self.pool.lock:
                 started = self._now()
-                policy.reset(generation.prompt)
+                policy.begin(generation.prompt)
                 target.prefill(self.context)
                 self.pool.prepare(self.context, policy.candidates())
                 self.pool.costs.begin()
@@ -118,6 +120,9 @@ class Decoding(Iterator[Round]):
         except BaseException as error:
             generation.status, generation.error = "error", f"{type(error).__name__}: {error}"
             raise
+        finally:
+            if means := self._experience.means():
+                self.pool.previous[generation.policy] = means
 
     def _round(self, text: TextStream) -> Round:
         policy, params = self.policy, self.params
@@ -156,7 +161,9 @@ class Decoding(Iterator[Round]):
             self.pool.costs.evaluated(len(gamma), t5 - t4)
         drafted = draft.main_path(verdict.path)
         if room > 1:
-            policy.update(Feedback(arm, len(drafted), accepted, len(tokens), length, divergence, gamma, t3 - t1))
+            feedback = Feedback(arm, len(drafted), accepted, len(tokens), length, divergence, gamma, t3 - t1)
+            policy.update(feedback)
+            self._experience.add(-1 if alone is None else alone, feedback.block_efficiency, gamma)
         t6 = self._now()
         pieces = text.add(tokens)
         return Round(
@@ -268,6 +275,7 @@ def policy_for(pool: Pool, policy: str | Policy, seed: int = 0) -> Policy:
     if player.needs_route and pool.router is None:
         raise PolicyError(f"policy {player.name!r} needs a router, and pool {pool.name!r} has none")
     player.costs, player.route = pool.costs, pool.route if pool.router else None
+    player.previous = pool.previous.get(policy if isinstance(policy, str) else policy.name)
     return player
 
 

@@ -113,7 +113,7 @@ def replay(
         )
     needed = [fixed_rounds(np.minimum(row, longest)) for row in table]
     player.costs, player.longest, player.route, player.hindsight = costs, longest, route, needed
-    player.reset(prompt)
+    player.begin(prompt)
     limit = end if max_new_tokens is None else max_new_tokens
     hits = (table > 0).astype(np.float64).T
     accepted_of = table.tolist()

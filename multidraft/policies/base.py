@@ -15,6 +15,9 @@ from multidraft.errors import PolicyError
 NO_DRAFTER = -1
 """The arm of plain autoregressive decoding."""
 
+STARTS = ("cold", "router", "previous")
+"""What a query begins with: nothing, the router's guess, or how the drafters did in the query before."""
+
 ALL_DRAFTERS = -2
 """The arm of a round in which every drafter drafts and the target verifies the union of the drafts as a tree."""
 
@@ -78,8 +81,14 @@ class Policy:
 
     route: Callable[[str], Sequence[float] | None] | None = None
     """How well each drafter suits a prompt, in [0, 1], by the pool's router; set before :meth:`reset` likewise."""
+    previous: Sequence[float] | None = None
+    """Mean acceptance of each drafter, in [0, 1], in the query before; set before :meth:`begin` likewise."""
     needs_route: bool = False
     """Whether the policy cannot do without a router."""
+    start: str = "cold"
+    """One of ``STARTS``; a setting of every policy that learns."""
+    learns: ClassVar[bool] = True
+    """Whether rounds change what it plays."""
     live: bool = True
     """Whether it can be played live, and not only on recorded texts."""
     hindsight: Sequence[int] | None = None
@@ -97,6 +106,24 @@ class Policy:
         self.rng = np.random.default_rng(self.seed)
         self.t = 0
         self.last_reward: float | None = None
+
+    def begin(self, prompt: str = "") -> None:
+        """Begin a query: :meth:`reset`, then :meth:`warm_up` where the start is warm and something is known."""
+        self.reset(prompt)
+        guess = None
+        if self.start == "router" and self.route:
+            guess = self.route(prompt)
+        elif self.start == "previous":
+            guess = self.previous
+        if guess is not None:
+            self.warm_up([float(value) for value in guess])
+            self.last_reward = None
+
+    def warm_up(self, guess: Sequence[float]) -> None:
+        """Learn from a guess how good each drafter is, in [0, 1]: as if each had been played for one round so good."""
+        for arm, value in enumerate(guess):
+            accepted = round(value * self.longest)
+            self.update(Feedback(arm, self.longest, accepted, accepted + 1, self.longest, value))
 
     def select(self) -> int:
         """The arm of the next round, ``NO_DRAFTER`` for none."""
@@ -171,6 +198,8 @@ def make_policy(spec: str, arms: int | Sequence[str], seed: int = 0) -> Policy:
     if not names and name != "autoregressive":
         raise PolicyError(f"policy {name!r} needs at least one drafter in the pool")
     known = _settings_of(kind)
+    if kind.learns:
+        known.setdefault("start", inspect.Parameter("start", inspect.Parameter.KEYWORD_ONLY, default=kind.start))
     values: dict[str, Any] = {}
     for key, text in settings.items():
         if not key:
@@ -182,10 +211,15 @@ def make_policy(spec: str, arms: int | Sequence[str], seed: int = 0) -> Policy:
     missing = [key for key, parameter in known.items() if parameter.default is parameter.empty and key not in values]
     if missing:
         raise PolicyError(f"policy {name!r} needs {missing[0]}, e.g. {name}:{names[0]}; drafters: {', '.join(names)}")
+    start = values.pop("start", kind.start)
     try:
-        return kind(names, seed, **values)
+        if start not in STARTS:
+            raise PolicyError(f"start must be one of: {', '.join(STARTS)}; got {start!r}")
+        policy = kind(names, seed, **values)
     except PolicyError as error:
         raise PolicyError(f"policy {spec!r}: {error}") from None
+    policy.start = start
+    return policy
 
 
 def _settings_of(kind: type[Policy]) -> dict[str, inspect.Parameter]:

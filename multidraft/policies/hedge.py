@@ -77,6 +77,11 @@ class FullInformation(Policy):
         """Update ``p`` by the losses of all arms, each in [0, 1], at the next position of the game."""
         raise NotImplementedError
 
+    def warm_up(self, guess: Sequence[float]) -> None:
+        """Count the guess as one loss for each token of a draft."""
+        for _ in range(self.longest):
+            self.learn([1.0 - value for value in guess])
+
     def select(self) -> int:
         return sample_arm(self.p, self.rng)
 

@@ -15,7 +15,7 @@ PRIOR_TOKENS = 1.5
 NEIGHBOURS = 2.0
 """How many tokens' worth of evidence a drafter's acceptance at any depth lends to each single depth."""
 UNKNOWN, SUITED, UNSUITED = 0.6, 0.8, 0.35
-"""First guesses of a drafter's acceptance: without a router; the router sure of it; the router sure of another."""
+"""First guesses of a drafter's acceptance: a cold start; a warm one sure of it; a warm one sure of another."""
 EVALUATION_WEIGHT = 0.5
 """Drafts that begin at neighbouring positions share tokens, so each counts for less than a draft of its own."""
 WORSE, ALARM = 0.5, 3.0
@@ -46,7 +46,7 @@ class RateHedge(Policy):
     Args:
         budget: share of the decoding time that evaluations may take, 0 or more and below 1.
         memory: weight of evidence one token later, above 0 and at most 1.
-        start: ``router`` (where the pool has one) or ``cold``.
+        start: ``router`` by default (where the pool has one).
 
     Source: ours; renewal reward as in Ross (1996, 3.6), hazards as in Kaplan & Meier (1958).
     """
@@ -61,16 +61,14 @@ class RateHedge(Policy):
     source = "This project; builds on HedgeSpec's full information and BanditSpec's draft lengths"
     uses_gamma = True
 
-    def __init__(
-        self, arms: Sequence[str], seed: int = 0, budget: float = 0.02, memory: float = 0.985, start: str = "router"
-    ):
+    start = "router"
+
+    def __init__(self, arms: Sequence[str], seed: int = 0, budget: float = 0.02, memory: float = 0.985):
         if not 0 <= budget < 1:
             raise PolicyError(f"budget must be 0 or more and below 1, got {budget}")
         if not 0 < memory <= 1:
             raise PolicyError(f"memory must be above 0 and at most 1, got {memory}")
-        if start not in ("router", "cold"):
-            raise PolicyError(f"start must be router or cold, got {start!r}")
-        self.budget, self.memory, self.start = budget, memory, start
+        self.budget, self.memory = budget, memory
         super().__init__(arms, seed)
 
     def reset(self, prompt: str = "") -> None:
@@ -79,14 +77,15 @@ class RateHedge(Policy):
         self.trials, self.hits = np.zeros((count, longest)), np.zeros((count, longest))
         self.lengths = np.arange(1, longest + 1)
         self.guess = np.full(count, UNKNOWN)
-        suited = self.route(prompt) if self.route and self.start == "router" else None
-        if suited is not None:
-            self.guess = UNSUITED + (SUITED - UNSUITED) * np.asarray(suited)
         self.unread = np.zeros(count)
         self.arm, self.length, self.change = 0, 0, 0.0
-        self.gap = FIRST_GAP if suited is not None else 1
+        self.gap = 1
         self.since, self.elapsed, self.evaluating = 0, 0.0, 0.0
         self._read_costs()
+
+    def warm_up(self, guess: Sequence[float]) -> None:
+        self.guess = UNSUITED + (SUITED - UNSUITED) * np.asarray(guess)
+        self.gap = FIRST_GAP
 
     def _read_costs(self) -> None:
         """Take over the present costs; where nothing is measured yet a drafted token costs a tenth of a target step."""

@@ -6,7 +6,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafters.base import Evidence
 from multidraft.draft import Draft
 from multidraft.engine import generate
 from multidraft.feedback import block_divergence, greedy_gamma, sampled_gamma
@@ -203,13 +202,3 @@ def test_block_divergence_of_a_round_is_that_of_its_draft(pool):
             overlap = torch.minimum(p[: len(q)], torch.stack(q)).sum()
             assert r.block_divergence == pytest.approx(float(overlap) / r.draft_length, abs=1e-5)
         context += r.tokens
-
-
-@pytest.mark.parametrize(("window", "rows"), [(9, 4), (8, 4), (7, 3), (5, 1), (4, 0), (1, 0)])
-def test_evidence_within_a_window(window, rows):
-    p = torch.eye(4)
-    evidence = Evidence([1, 2, 3, 4, 5, 6, 7, 8, 9], 5, p, GREEDY)
-    seen = evidence.within(window)
-    assert len(seen) == rows and len(seen.p) == rows
-    assert list(seen.context) == [1, 2, 3, 4, 5, 6, 7, 8, 9][: 5 + rows]
-    assert Evidence(evidence.context, 5, None, GREEDY).within(window).p is None

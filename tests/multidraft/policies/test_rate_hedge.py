@@ -17,7 +17,7 @@ K = 4
 def policy_with(costs, arms=2, spec="rate-hedge", route=None):
     policy = make_policy(spec, arms)
     policy.costs, policy.longest, policy.route = costs, K, route
-    policy.reset("prompt")
+    policy.begin("prompt")
     return policy
 
 
@@ -161,7 +161,7 @@ def test_live_rounds_are_those_replayed_without_a_clock(pool, monkeypatch):
 
 @pytest.mark.parametrize(
     ("spec", "message"),
-    [("budget=1", "budget must be"), ("memory=0", "memory must be"), ("start=hot", "start must be router or cold")],
+    [("budget=1", "budget must be"), ("memory=0", "memory must be")],
 )
 def test_bad_settings(spec, message):
     with pytest.raises(ValueError, match=message):

@@ -1,0 +1,79 @@
+"""Pools, drafters and policies that the tests of the engine share."""
+
+from drafters.base import Drafter
+from drafters.card import Card
+from drafters.lm import make_lm_drafters
+from drafters.pld import PromptLookup
+from drafters.pool import Pool
+from multidraft.sampling import SamplingParams
+from multidraft.target import Target
+from tests import tiny
+
+POLICIES = [
+    "autoregressive",
+    "fixed:near",
+    "fixed:alone",
+    "fixed:lookup",
+    "random",
+    "round-robin",
+    "ucb",
+    "ucb:reward=be",
+    "ucbspec",
+    "exp3",
+    "exp3spec",
+    "sh",
+    "petc",
+    "d-ucb",
+    "sw-ucb",
+    "thompson",
+    "kl-ucb",
+    "hedge",
+    "ada-normal-hedge",
+    "draft-all",
+    "ucb-length",
+    "rate-hedge",
+    "normal-hedge",
+    "normal-hedge:game=chunk",
+    "normal-hedge:loss=hybrid,warmup=2,every=3",
+]
+SAMPLED = SamplingParams(40, temperature=1.0, top_k=8, draft_length=4)
+GREEDY = SamplingParams(40, draft_length=4)
+
+
+def pool_of(model, *, lean=None):
+    """A pool around ``model`` with two noisy copies of itself and prompt lookup."""
+    near, far = (tiny.blend(type(model)(model.config), model, 0.0) for _ in range(2))
+    for copy, noise, seed in ((near, 0.05, 5), (far, 0.3, 6)):
+        tiny.blend(tiny.spread(copy, seed), model, noise)
+    target = Target(model, lean=lean)
+    drafters = [*make_lm_drafters({"near": near, "alone": far}, target.vocab_size), PromptLookup("lookup")]
+    card = Card.model_validate(
+        {"name": "tiny", "title": "", "target": {"path": "."}, "drafters": [{"name": "lookup", "kind": "pld"}]}
+    )
+    return Pool(target, drafters, tiny.tokenizer(), card)
+
+
+class Scripted(Drafter):
+    """Proposes what it is told to."""
+
+    kind = "scripted"
+
+    def __init__(self, name, draft_of):
+        self.name, self.draft_of = name, draft_of
+
+    def prepare(self, context):
+        pass
+
+    def propose(self, context, length, params, generator, *, with_q=False):
+        return self.draft_of(list(context), length)
+
+    def gamma(self, evidence):
+        raise NotImplementedError
+
+    def acceptances(self, context, start, length):
+        raise NotImplementedError
+
+
+def with_drafter(pool, draft_of):
+    """The pool's target with one scripted drafter."""
+    return Pool(pool.target, [Scripted("scripted", draft_of)], pool.tokenizer, pool.card)
