@@ -17,6 +17,7 @@ from multidraft.policies.base import (
     parse_spec,
     policy_names,
     register,
+    settings_of,
 )
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "parse_spec",
     "policy_names",
     "register",
+    "settings_of",
 ]
 
 for _module in iter_modules(__path__):

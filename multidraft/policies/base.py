@@ -197,9 +197,7 @@ def make_policy(spec: str, arms: int | Sequence[str], seed: int = 0) -> Policy:
     kind = POLICIES[name]
     if not names and name != "autoregressive":
         raise PolicyError(f"policy {name!r} needs at least one drafter in the pool")
-    known = _settings_of(kind)
-    if kind.learns:
-        known.setdefault("start", inspect.Parameter("start", inspect.Parameter.KEYWORD_ONLY, default=kind.start))
+    known = settings_of(kind)
     values: dict[str, Any] = {}
     for key, text in settings.items():
         if not key:
@@ -222,9 +220,13 @@ def make_policy(spec: str, arms: int | Sequence[str], seed: int = 0) -> Policy:
     return policy
 
 
-def _settings_of(kind: type[Policy]) -> dict[str, inspect.Parameter]:
+def settings_of(kind: type[Policy]) -> dict[str, inspect.Parameter]:
+    """What a spec of this policy may set, with defaults (``empty`` where it must be given)."""
     parameters = inspect.signature(kind.__init__).parameters
-    return {key: p for key, p in parameters.items() if key not in ("self", "arms", "seed")}
+    known = {key: p for key, p in parameters.items() if key not in ("self", "arms", "seed")}
+    if kind.learns:
+        known["start"] = inspect.Parameter("start", inspect.Parameter.KEYWORD_ONLY, default=kind.start)
+    return known
 
 
 def _convert(policy: str, key: str, text: str, parameter: inspect.Parameter) -> Any:

@@ -5,7 +5,8 @@ import sqlite3
 
 import pytest
 
-from multidraft.__main__ import main, split_specs
+from multidraft.__main__ import main
+from multidraft.commands.options import split_specs
 from tests import tiny
 
 PROMPT = tiny.texts(1, 7, 8)[0]
@@ -176,7 +177,7 @@ def test_bad_input_is_one_line_and_status_2(pool_card, capsys, arguments, said):
 
 
 def test_an_interrupted_benchmark_reports_what_it_has(pool_card, suite, tmp_path, capsys, monkeypatch):
-    from multidraft import __main__ as cli
+    from multidraft.commands import bench as cli
 
     run_suite = cli.run_suite
 
@@ -212,3 +213,18 @@ def test_settings_stay_with_their_spec():
         "normal-hedge",
         "fixed:math",
     ]
+
+
+def test_policies_are_listed_with_settings_sources_and_cost(capsys):
+    from multidraft.policies import POLICIES
+
+    assert main(["policies"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" | ")[0].strip("| ") for line in lines[2:]] == sorted(POLICIES)
+    assert "| ucb | UCB | reward=bd, beta=0.01, start=cold | MetaSD Alg. 2 |" in lines
+    assert "| fixed | One drafter | drafter | Speculative decoding" in "\n".join(lines)
+    assert main(["policies", "--time", "--json", "--drafters", "3", "--draft-length", "2"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["policy"] for row in rows} == set(POLICIES)
+    assert all(row["microseconds"] > 0 for row in rows)
+    assert main(["policies", "--time", "--drafters", "1"]) == 2

@@ -1,0 +1,50 @@
+"""What a policy itself costs: its decision and its update, without any model."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from multidraft.costs import CostMeter
+from multidraft.policies import NO_DRAFTER, Feedback, make_policy
+
+
+def microseconds_per_round(name: str, drafters: int = 8, draft_length: int = 8, rounds: int = 2000) -> float:
+    """Mean time of a decision with its update, over rounds of random feedback.
+
+    Args:
+        name: a policy's name; ``fixed`` is given its first drafter.
+        drafters: arms N.
+        draft_length: K.
+        rounds: rounds played.
+    """
+    spec = f"{name}:arm0" if name == "fixed" else name
+    rng = np.random.default_rng(0)
+    policy = make_policy(spec, drafters)
+    policy.costs = meter = CostMeter(drafters)
+    policy.longest, policy.route = draft_length, lambda prompt: [1.0 / drafters] * drafters
+    for _ in range(50 * drafters):  # as after some text: every cost is known
+        arm, length = int(rng.integers(drafters)), int(rng.integers(1, draft_length + 1))
+        meter.played(arm, length, length, 0.003, 0.008, emitted=3)
+    policy.begin("prompt")
+    waiting: list[np.ndarray] = []
+    spent = 0.0
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        policy.probabilities()
+        arm = policy.select()
+        length = min(policy.draft_length(draft_length), draft_length) if arm != NO_DRAFTER else 0
+        spent += time.perf_counter() - begun
+        accepted = min(int(rng.geometric(0.3)) - 1, length)
+        waiting.append((rng.random((accepted + 1, drafters)) < 0.6).astype(np.float64))
+        begun = time.perf_counter()
+        wanted = policy.uses_gamma and policy.wants_evaluation(accepted + 1)
+        spent += time.perf_counter() - begun
+        gamma = np.concatenate(waiting) if wanted else None
+        waiting = [] if wanted else waiting
+        feedback = Feedback(max(arm, 0) if length else arm, length, accepted, accepted + 1, length, 0.5, gamma, 0.01)
+        begun = time.perf_counter()
+        policy.update(feedback)
+        spent += time.perf_counter() - begun
+    return 1e6 * spent / rounds

@@ -1,0 +1,27 @@
+"""``demo``: serve the web app."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import multidraft as md
+from multidraft.commands.options import add_pool
+
+
+def add(sub: argparse.ArgumentParser) -> None:
+    """Its arguments."""
+    add_pool(sub)
+    sub.add_argument("--port", type=int, help="port to serve on (default: the first free one from 7860)")
+    sub.add_argument("--db", type=Path, help="history database (default: $MULTIDRAFT_DB or runs.db)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve the app until it is stopped."""
+    from multidraft.ui.app import launch
+
+    try:
+        launch(pool=options.pool, port=options.port, db=options.db)
+    except OSError as error:
+        raise md.UserError(f"the page cannot be served: {error}") from None
+    return 0

@@ -1,0 +1,49 @@
+"""``generate``: answer one prompt."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+
+import multidraft as md
+from multidraft.commands.options import add_decoding, add_pool, sampling_params
+
+
+def add(sub: argparse.ArgumentParser) -> None:
+    """Its arguments."""
+    add_pool(sub)
+    sub.add_argument("prompt")
+    sub.add_argument("--policy", default="normal-hedge", help="e.g. ucb, ucb:beta=0.1,reward=be, fixed:math")
+    add_decoding(sub)
+    sub.add_argument("--json", action="store_true", help="print the run with all its rounds as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the answer as it streams, then its figures."""
+    pool = md.load_pool(options.pool)
+    decoding = md.stream(
+        pool, options.prompt, options.policy, sampling_params(options, pool.draft_length), options.seed
+    )
+    for round_ in decoding:
+        if not options.json:
+            print(round_.text, end="", flush=True)
+    out = decoding.generation
+    figures = {
+        "tokens_per_second": out.tokens_per_second,
+        "mean_accepted_tokens": out.mean_accepted_tokens,
+        "acceptance_rate": out.acceptance_rate,
+        "seconds": out.seconds,
+        "drafter_shares": out.drafter_shares,
+    }
+    if options.json:
+        print(json.dumps({**asdict(out), **figures}, ensure_ascii=False))
+    else:
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in out.drafter_shares.items())
+        print(
+            f"\n\n[{out.status}: {len(out.token_ids)} tokens in {out.seconds:.2f} s = {out.tokens_per_second:.0f} "
+            f"tokens/s; {out.mean_accepted_tokens:.2f} tokens per round; written by {shares}]",
+            file=sys.stderr,
+        )
+    return 0

@@ -1,0 +1,58 @@
+"""``simulate``: policies on a table of mean accepted tokens."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import multidraft as md
+from multidraft.bench.replays import without_divergence
+from multidraft.bench.simulate import read_table, simulate
+from multidraft.commands.options import REPLAY_POLICIES, split_specs
+from multidraft.costs import Costs
+
+
+def add(sub: argparse.ArgumentParser) -> None:
+    """Its arguments."""
+    sub.add_argument("table", type=Path, metavar="TABLE.csv", help="rows drafters, columns tasks")
+    sub.add_argument("--policies", default=REPLAY_POLICIES, help=f"comma-separated (default: {REPLAY_POLICIES})")
+    sub.add_argument("--tokens", default="250", help="length of a response, e.g. 250 or 200-300")
+    sub.add_argument("--draft-length", type=int, default=8)
+    sub.add_argument("--seeds", type=int, default=20, help="responses of each task")
+    sub.add_argument("--mixed", action="store_true", help="responses whose task changes midway, in place of the tasks")
+    sub.add_argument("--target-ms", type=float, default=75.7, help="a target forward (default: HedgeSpec's Llama)")
+    sub.add_argument("--drafter-ms", type=float, default=2.5, help="a drafter step; an evaluation costs as much")
+    sub.add_argument("--json", action="store_true")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Simulate policies on a table of mean accepted tokens, each drafter's tokens accepted independently."""
+    low, _, high = options.tokens.partition("-")
+    if not (low.isdigit() and (high or low).isdigit() and 1 <= int(low) <= int(high or low)):
+        raise md.UserError(
+            f"--tokens must be a number of at least 1 or a range such as 200-300, got {options.tokens!r}"
+        )
+    if options.seeds < 1 or options.draft_length < 1 or min(options.target_ms, options.drafter_ms) <= 0:
+        raise md.UserError("--seeds and --draft-length must be at least 1, --target-ms and --drafter-ms positive")
+    table = read_table(options.table)
+    step, verify = options.drafter_ms / 1000, options.target_ms / 1000
+    found = simulate(
+        table,
+        [without_divergence(spec) for spec in split_specs(options.policies)],
+        tokens=(int(low), int(high or low)),
+        draft_length=options.draft_length,
+        seeds=options.seeds,
+        costs=Costs.uniform(len(table.drafters), options.draft_length, step=step, verify=verify, evaluate=step),
+        mixed=options.mixed,
+    )
+    if options.json:
+        print(json.dumps(found, indent=2))
+        return 0
+    streams = list(next(iter(found["policies"].values()))["by_task"])
+    print(f"| policy | {' | '.join(streams)} | mean MAT | tokens/s |")
+    print("|---" * (len(streams) + 3) + "|")
+    for spec, row in found["policies"].items():
+        cells = " | ".join(f"{row['by_task'][stream]:.2f}" for stream in streams)
+        print(f"| {spec} | {cells} | {row['mean_accepted_tokens']:.2f} | {row['tokens_per_second']:.1f} |")
+    return 0
