@@ -1,4 +1,4 @@
-"""Exact regret of a greedy generation against the best single drafter in hindsight."""
+"""Regret against the best single drafter in hindsight: exact for greedy generations, expected for sampled ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from multidraft.draft import Draft
+from multidraft.policies.delayed import expected_accept_lengths
 from multidraft.records import Generation
+from multidraft.sampling import SamplingParams, probabilities
 
 if TYPE_CHECKING:
     from drafters.pool import Pool
@@ -32,6 +35,24 @@ class Regret:
     best_rounds: int
     best_arm_ratio: float
     needed: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ExpectedRegret:
+    """Regret of a sampled generation, in HedgeSpec's losses: what the drafts were expected to bring, not what they did.
+
+    Attributes:
+        loss: ``sum_t f_t[i_t] - min_i sum_t f_t[i]`` over the rounds ``t``, with ``f_t[i] = 1 - EAL_K[i] / (K + 1)``
+            from where round ``t`` began.
+        best_arm: the drafter with the smallest sum (ties: the first).
+        best_arm_ratio: in what share of these rounds it was played.
+        rounds: rounds counted; those within K tokens of the end are not, since their lengths are not known.
+    """
+
+    loss: float
+    best_arm: int
+    best_arm_ratio: float
+    rounds: int
 
 
 def acceptance_table(pool: Pool, prompt_ids: Sequence[int], output_ids: Sequence[int], draft_length: int) -> np.ndarray:
@@ -70,3 +91,47 @@ def regret_of(generation: Generation, table: np.ndarray) -> Regret:
         best_arm_ratio=arms.count(best) / len(arms) if arms else 0.0,
         needed=tuple(needed),
     )
+
+
+def gamma_table(
+    pool: Pool, prompt_ids: Sequence[int], output_ids: Sequence[int], params: SamplingParams, chunk: int = 64
+) -> np.ndarray:
+    """Acceptance probabilities ``(output positions, drafters)`` of a sampled generation: ``1 - TV(p, q)`` each.
+
+    Target and drafters read the finished text, ``chunk`` positions a forward.
+    """
+    context, rows = list(prompt_ids), []
+    with pool.lock:
+        pool.target.prefill(context)
+        for start in range(0, len(output_ids), chunk):
+            tokens = list(output_ids[start : start + chunk])
+            logits = pool.target.score(Draft.chain(tokens[:-1]))
+            pool.target.accept(range(len(tokens) - 1), tokens[-1])
+            begin = len(context)
+            context += tokens
+            rows.append(pool.gamma(context, begin, probabilities(logits, params), params))
+    return np.concatenate(rows) if rows else np.empty((0, len(pool.drafters)))
+
+
+def expected_regret_of(generation: Generation, gamma: np.ndarray, draft_length: int) -> ExpectedRegret | None:
+    """Expected regret of a sampled generation, given its ``gamma`` (see :func:`gamma_table`).
+
+    Returns:
+        ``None`` where no round with a drafter has its loss complete.
+
+    Source: HedgeSpec §3.2; the losses of its Theorem 3.
+    """
+    losses = 1.0 - expected_accept_lengths(gamma, draft_length) / (draft_length + 1)
+    starts, position = list[tuple[int, int]](), 0
+    for r in generation.rounds:
+        if r.arm is not None and position < len(losses):
+            starts.append((r.arm, position))
+        position += r.emitted
+    if not starts:
+        return None
+    arms = [arm for arm, _ in starts]
+    at = losses[[place for _, place in starts]]
+    totals = at.sum(axis=0)
+    best = int(totals.argmin())
+    played = float(at[np.arange(len(arms)), arms].sum())
+    return ExpectedRegret(played - float(totals[best]), best, arms.count(best) / len(arms), len(arms))

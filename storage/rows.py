@@ -97,6 +97,7 @@ class RunContext:
         batch_id: common to the runs of one batch or benchmark.
         baseline_tokens_per_second: plain decoding of the same prompt on the same machine.
         regret_rounds: rounds more than the best fixed drafter needs (SPEC 6).
+        expected_regret: of a sampled run, expected loss above that of the best fixed drafter (HedgeSpec §3.2).
         best_arm: that drafter's name.
         best_arm_ratio: share of the rounds that played it, in [0, 1].
         drafter_rounds: rounds that each drafter alone would have needed for the same text, by name.
@@ -117,6 +118,7 @@ class RunContext:
     batch_id: str | None = None
     baseline_tokens_per_second: float | None = None
     regret_rounds: float | None = None
+    expected_regret: float | None = None
     best_arm: str | None = None
     best_arm_ratio: float | None = None
     drafter_rounds: Mapping[str, int] | None = None
@@ -180,6 +182,7 @@ def to_rows(generation: GenerationLike, context: RunContext, now: datetime | Non
         "baseline_tokens_per_second": baseline,
         "speedup": speed / baseline if baseline else None,
         "regret_rounds": context.regret_rounds,
+        "expected_regret": context.expected_regret,
         "best_arm": context.best_arm,
         "best_arm_ratio": context.best_arm_ratio,
         "drafter_rounds": None if context.drafter_rounds is None else _json(dict(context.drafter_rounds)),

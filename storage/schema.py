@@ -107,6 +107,12 @@ def m003_acceptance(db: Database) -> None:
     db.table("runs").add_column("acceptance", bytes)  # zlib of uint8 (drafters, output positions), row by row
 
 
+@migrations()
+def m004_expected_regret(db: Database) -> None:
+    """Regret of sampled runs, whose rounds another drafter would not have repeated: expected losses."""
+    db.table("runs").add_column("expected_regret", float)
+
+
 def upgrade(db: Database) -> None:
     """Bring an empty or older database to the newest schema; call it inside a transaction.
 

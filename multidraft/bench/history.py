@@ -10,7 +10,7 @@ import numpy as np
 
 from multidraft import version
 from multidraft.hardware import describe
-from multidraft.regret import Regret
+from multidraft.regret import ExpectedRegret, Regret
 from multidraft.sampling import SamplingParams
 from storage.rows import RunContext, Source
 
@@ -29,6 +29,7 @@ def run_context(
     batch_id: str | None = None,
     baseline_tokens_per_second: float | None = None,
     regret: Regret | None = None,
+    expected_regret: ExpectedRegret | None = None,
     table: np.ndarray | None = None,
     lossless: bool | None = None,
 ) -> RunContext:
@@ -38,6 +39,7 @@ def run_context(
         table: the acceptance table of a greedy run, from which any policy can be replayed.
     """
     names = [drafter.name for drafter in pool.drafters]
+    known = regret or expected_regret
     return RunContext(
         source=source,
         pool=pool.name,
@@ -52,8 +54,9 @@ def run_context(
         batch_id=batch_id,
         baseline_tokens_per_second=baseline_tokens_per_second,
         regret_rounds=regret.rounds if regret else None,
-        best_arm=names[regret.best_arm] if regret else None,
-        best_arm_ratio=regret.best_arm_ratio if regret else None,
+        expected_regret=expected_regret.loss if expected_regret else None,
+        best_arm=names[known.best_arm] if known else None,
+        best_arm_ratio=known.best_arm_ratio if known else None,
         drafter_rounds=dict(zip(names, regret.needed, strict=True)) if regret else None,
         acceptance=None if table is None else zlib.compress(table.astype(np.uint8).tobytes()),
         lossless=lossless,

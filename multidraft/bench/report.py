@@ -17,9 +17,10 @@ def make_report(pool: Pool, suite: str, runs: Sequence[BenchRun], hardware: str,
 
     Rates are totals: tokens of all prompts ÷ decoding seconds of all prompts, so that every second counts the
     same. ``speedup`` divides by the autoregressive rate over the same prompts. ``regret_rounds`` is the mean
-    per prompt; ``lossless`` is ``None`` where nothing could be compared (sampling). Prompts that could not be
-    run are counted in ``statuses`` and ``failures``, not in the rates; ``near_ties`` counts outputs that left the
-    baseline's where two tokens were all but equally probable.
+    per prompt, ``expected_regret`` that of the losses of sampled runs; ``lossless`` is ``None`` where nothing
+    could be compared (sampling). Prompts that could not be run are counted in ``statuses`` and ``failures``, not
+    in the rates; ``near_ties`` counts outputs that left the baseline's where two tokens were all but equally
+    probable.
     """
     specs = list(dict.fromkeys(run.policy for run in runs))
     failures = {(run.item, run.policy): run.generation.error for run in runs if run.generation.status == "error"}
@@ -48,8 +49,11 @@ def _summary(runs: Sequence[BenchRun], *, by_task: bool = False) -> dict[str, An
     rate = tokens / seconds if seconds else 0.0
     regrets = [run.regret for run in done if run.regret]
     played = [
-        (run.regret.best_arm_ratio, sum(r.arm is not None for r in run.generation.rounds)) for run in done if run.regret
+        (known.best_arm_ratio, sum(r.arm is not None for r in run.generation.rounds))
+        for run in done
+        if (known := run.regret or run.expected_regret)
     ]
+    expected = [run.expected_regret.loss for run in done if run.expected_regret]
     checked = [run.lossless for run in done if run.lossless is not None]
     summary: dict[str, Any] = {
         "tokens_per_second": rate,
@@ -57,6 +61,7 @@ def _summary(runs: Sequence[BenchRun], *, by_task: bool = False) -> dict[str, An
         "mean_accepted_tokens": tokens / len(rounds) if rounds else 0.0,
         "acceptance_rate": sum(r.accepted for r in rounds) / drafted if drafted else 0.0,
         "regret_rounds": sum(r.rounds for r in regrets) / len(regrets) if regrets else None,
+        "expected_regret": sum(expected) / len(expected) if expected else None,
         "best_arm_ratio": _weighted(played),
         "lossless": None if not checked else all(checked),
         "near_ties": sum(run.near_tie is not None for run in done),
@@ -99,6 +104,8 @@ def render_table(report: dict[str, Any]) -> str:
     for spec, p in policies.items():
         cells = [f"{p['by_task'][task]['speedup']:.2f}x" for task in tasks]
         regret = "–" if p["regret_rounds"] is None else f"{p['regret_rounds']:.1f}"
+        if p["expected_regret"] is not None:
+            regret = f"{p['expected_regret']:.2f} (expected loss)"
         ratio = "–" if p["best_arm_ratio"] is None else f"{p['best_arm_ratio']:.0%}"
         cells += [f"{p['speedup']:.2f}x", f"{p['mean_accepted_tokens']:.2f}", f"{p['tokens_per_second']:.0f}"]
         lines.append(" | ".join([spec, *cells, regret, ratio, {True: "yes", False: "NO", None: "–"}[p["lossless"]]]))

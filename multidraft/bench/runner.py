@@ -15,7 +15,14 @@ from multidraft.engine import Decoding, policy_for
 from multidraft.errors import PromptError
 from multidraft.lossless import Difference, greedy_differences
 from multidraft.records import Generation
-from multidraft.regret import Regret, acceptance_table, regret_of
+from multidraft.regret import (
+    ExpectedRegret,
+    Regret,
+    acceptance_table,
+    expected_regret_of,
+    gamma_table,
+    regret_of,
+)
 from multidraft.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -38,6 +45,7 @@ class BenchRun:
             (see ``near_tie``); ``None`` where that is no test (sampling, errors).
         near_tie: the first token that rounding decided otherwise than for the baseline.
         regret: against the best single drafter; ``None`` where unknown (sampling, autoregressive, errors).
+        expected_regret: its expectation, for sampled runs alone.
         table: the acceptance table that it comes from.
     """
 
@@ -50,6 +58,7 @@ class BenchRun:
     lossless: bool | None = None
     near_tie: Difference | None = None
     regret: Regret | None = None
+    expected_regret: ExpectedRegret | None = None
     table: np.ndarray | None = None
 
 
@@ -111,8 +120,22 @@ def _run_prompt(
             lossless = bool(differences) and all(d.rounding for d in differences)
             near_tie = differences[0] if lossless else None
         regret = regret_of(generation, table) if table is not None and same and spec != BASELINE else None
+        expected = None
+        if not params.greedy and spec != BASELINE and generation.rounds:
+            gamma = gamma_table(pool, pool.encode(item.prompt), generation.token_ids, params)
+            expected = expected_regret_of(generation, gamma, params.draft_length)
         yield BenchRun(
-            item, spec, repeat, seed, generation, baseline, lossless, near_tie, regret, table if regret else None
+            item,
+            spec,
+            repeat,
+            seed,
+            generation,
+            baseline,
+            lossless,
+            near_tie,
+            regret,
+            expected,
+            table if regret else None,
         )
 
 

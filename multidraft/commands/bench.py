@@ -95,6 +95,7 @@ class _History:
             batch_id=self.id,
             baseline_tokens_per_second=run.baseline.tokens_per_second if run.baseline else None,
             regret=run.regret,
+            expected_regret=run.expected_regret,
             table=run.table,
             lossless=run.lossless,
         )

@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
         settings: dict[str, Any] = {
             key: None if value.default is value.empty else value.default for key, value in settings_of(kind).items()
         }
-        row = {"policy": name, "title": kind.title, "settings": settings, "source": kind.source}
+        row: dict[str, Any] = {"policy": name, "title": kind.title, "settings": settings, "source": kind.source}
         if options.time:
             row["microseconds"] = microseconds_per_round(name, options.drafters, options.draft_length)
         rows.append(row)

@@ -1,14 +1,23 @@
 """The acceptance table equals drafting at every position, and its walk equals the rounds of a live run."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
 from drafters.base import common_prefix
 from multidraft.engine import generate
-from multidraft.records import Generation
-from multidraft.regret import Regret, acceptance_table, fixed_rounds, regret_of
-from multidraft.sampling import SamplingParams
+from multidraft.records import Generation, Round
+from multidraft.regret import (
+    Regret,
+    acceptance_table,
+    expected_regret_of,
+    fixed_rounds,
+    gamma_table,
+    regret_of,
+)
+from multidraft.sampling import SamplingParams, probabilities
 from tests import tiny
 
 PARAMS = SamplingParams(30)
@@ -104,3 +113,49 @@ def test_ties_go_to_the_first_drafter_and_switching_may_beat_every_one():
     table = np.array([[1, 0, 0, 0], [0, 0, 1, 0]])
     generation = Generation("", "p", ("a", "b"), 1)
     assert regret_of(generation, table) == Regret(-3, 0, 3, 0.0, (3, 3))
+
+
+def a_round(arm, emitted):
+    """A round of which only the arm and the number of tokens matter."""
+    tokens = (0,) * emitted
+    return Round(0, arm, None, tokens, emitted, tokens, None, "", (), emitted, None, None, None, 0.0, 0.0, 0.0, 0.0)
+
+
+def test_expected_regret_is_the_losses_played_minus_the_best_column():
+    gamma = np.array([[0.5, 1.0], [1.0, 0.0], [0.25, 0.5], [1.0, 1.0], [0.0, 0.5]])
+    # K = 2: EAL = 1 + g_t + g_t g_{t+1}, known for the first four positions.
+    eal = [1 + g[0] + g[0] * g[1] for g in (gamma[i : i + 2] for i in range(4))]
+    losses = 1 - np.array(eal) / 3
+    rounds = [a_round(0, 1), a_round(1, 2), a_round(None, 1), a_round(0, 1)]  # at positions 0, 1, 3 (none), 4 (unknown)
+    found = expected_regret_of(Generation("p", "x", ("a", "b"), 1, rounds=rounds), gamma, 2)
+    totals = losses[0] + losses[1]
+    assert found.loss == pytest.approx(losses[0][0] + losses[1][1] - totals.min())
+    assert (found.best_arm, found.best_arm_ratio, found.rounds) == (int(totals.argmin()), 0.5, 2)
+
+
+def test_without_a_complete_loss_nothing_is_expected():
+    rounds = [a_round(0, 2)]
+    assert expected_regret_of(Generation("p", "x", ("a",), 1, rounds=rounds), np.ones((2, 1)), 3) is None
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 64])
+def test_gamma_table_is_the_overlap_of_the_distributions(pool, chunk):
+    params = SamplingParams(17, temperature=0.8, top_k=6, draft_length=3)
+    prompt = pool.encode("abca")
+    out = generate(pool, prompt, "random", params, seed=3)
+    table = gamma_table(pool, prompt, out.token_ids, params, chunk)
+    context = [*prompt, *out.token_ids]
+    p = probabilities(tiny.logits_of(pool.target.model, context), params)[len(prompt) - 1 : -1]
+    whole = pool.gamma(context, len(prompt), p, params)
+    np.testing.assert_allclose(table, whole, atol=1e-5)
+
+
+def test_the_expected_regret_of_a_policy_that_stays_with_the_best_is_zero(pool):
+    params = SamplingParams(40, temperature=1.0, draft_length=3)
+    prompt = pool.encode("abca")
+    out = generate(pool, prompt, "random", params, seed=3)
+    gamma = gamma_table(pool, prompt, out.token_ids, params)
+    found = expected_regret_of(out, gamma, 3)
+    assert found.loss > 0 and found.rounds > 5
+    stayed = [dataclasses.replace(r, arm=found.best_arm) for r in out.rounds]
+    assert expected_regret_of(dataclasses.replace(out, rounds=stayed), gamma, 3).loss == pytest.approx(0.0)

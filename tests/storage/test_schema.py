@@ -57,7 +57,7 @@ SCHEMA = dedent("""\
        "best_arm" TEXT,
        "best_arm_ratio" REAL,
        "lossless" INTEGER
-    , "drafter_rounds" TEXT, "acceptance" BLOB);
+    , "drafter_rounds" TEXT, "acceptance" BLOB, "expected_regret" REAL);
     CREATE TABLE "rounds" (
        "run_id" INTEGER REFERENCES "runs"("id") ON DELETE CASCADE,
        "round_index" INTEGER,
@@ -110,6 +110,7 @@ def test_upgrade_twice_changes_nothing() -> None:
         "m001_runs_and_rounds",
         "m002_filter_indexes",
         "m003_acceptance",
+        "m004_expected_regret",
     ]
 
 

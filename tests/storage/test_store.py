@@ -39,6 +39,7 @@ def test_round_trip(store: Store, path: Path, generation, context) -> None:
         "best_arm_ratio": 0.5,
         "lossless": True,
         "regret_rounds": None,
+        "expected_regret": None,
         "error": None,
     }
     assert {key: run[key] for key in expected} == expected

@@ -89,9 +89,10 @@ def test_a_loss_is_reported(pool, monkeypatch):
     assert {found for found, _ in lossless.values()} == {True}
 
 
-def test_sampled_runs_have_no_loss_and_no_regret_to_report(pool):
-    for r in run(pool, params=SamplingParams(12, temperature=1.0), seed=3):
+def test_sampled_runs_have_an_expected_regret_only(pool):
+    for r in run(pool, params=SamplingParams(12, temperature=1.0, draft_length=3), seed=3):
         assert r.lossless is None and r.regret is None
+        assert (r.expected_regret is None) == (r.policy == "autoregressive")
         assert len(r.generation.token_ids) == 12
 
 
