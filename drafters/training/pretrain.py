@@ -18,12 +18,12 @@ from drafters.training.loop import Budget, train
 TARGET_SHAPE = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 10, "num_attention_heads": 4}
 FAMILY_WEIGHTS = {
     "math": 1.3,
-    "code": 2.0,
-    "sql": 0.7,
-    "translation": 1.8,
-    "summary": 0.4,
+    "code": 1.6,
+    "sql": 1.2,
+    "translation": 1.5,
+    "summary": 0.5,
     "json": 2.2,
-    "mixed": 0.5,
+    "mixed": 0.8,
 }
 CONTEXT_WINDOW = 1024
 
@@ -70,9 +70,9 @@ def train_target(
     accumulate: int = 2,
     lr: float = 2e-3,
     echo_share: float = 0.05,
-    sums_share: float = 0.2,
+    sums_share: float = 0.15,
     lookups_share: float = 0.2,
-    quotes_share: float = 0.1,
+    quotes_share: float = 0.06,
 ) -> LlamaForCausalLM:
     """Train the target within the budget and write it to ``folder`` (safetensors, bf16).
 
