@@ -106,13 +106,14 @@ class CostMeter:
 
     Drafting is modelled as ``steps * d_i + unread * s_i``: the time of a drafter that had next to nothing to read
     gives ``d_i``, what others took beyond that gives ``s_i``. Before a drafter was ever measured the mean of the others
-    stands in for it.
+    stands in for it. Verification is a line in the drafted tokens, but for plain decoding, whose single token may go
+    another way through the kernels: whether drafting pays at all hangs on it, so it is measured by itself.
     """
 
     NEXT_TO_NOTHING = 2
 
     def __init__(self, drafters: int):
-        self.verify, self.evaluation = Line(), Line()
+        self.plain, self.verify, self.evaluation = Line(), Line(), Line()
         self.steps = [Line() for _ in range(drafters)]
         self.reads = [Line() for _ in range(drafters)]
         self.begin()
@@ -132,7 +133,7 @@ class CostMeter:
             nodes: drafted tokens that the target scored.
             emitted: tokens that everybody else now has to read.
         """
-        self.verify.add(nodes, verify_seconds)
+        (self.verify if nodes else self.plain).add(nodes, verify_seconds)
         if arm is not None:
             if self.unread[arm] <= self.NEXT_TO_NOTHING or not self.steps[arm].weight:
                 self.steps[arm].add(1.0, draft_seconds / length)
@@ -150,10 +151,13 @@ class CostMeter:
 
     def costs(self, length: int) -> Costs:
         """The present estimates, for drafts of up to ``length`` tokens."""
+        verify = [self.verify.at(k) if self.verify.weight else self.plain.at(0) for k in range(length + 1)]
+        if self.plain.weight:
+            verify[0] = self.plain.at(0)
         return Costs(
             draft_step=np.array(_filled(self.steps)),
             catch_up=np.array(_filled(self.reads)),
-            verify=np.array([self.verify.at(k) for k in range(length + 1)]),
+            verify=np.array(verify),
             evaluate=self.evaluation.fixed,
             evaluate_token=self.evaluation.per_unit,
         )

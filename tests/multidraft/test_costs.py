@@ -77,3 +77,15 @@ def test_a_round_without_a_drafter_costs_a_plain_step():
     assert costs.round_seconds(None, 0) == costs.round_seconds(1, 0) == 1.0
     assert costs.round_seconds(1, 3, unread=5) == pytest.approx(1.3)
     assert costs.costs(3) is costs
+
+
+def test_plain_decoding_is_measured_by_itself():
+    meter = CostMeter(1)
+    for length in (1, 2, 4, 6) * 5:
+        meter.played(0, length, length, 0.4 * length, 4.0 + 0.1 * length, 2)
+    assert meter.costs(4).verify == pytest.approx([4.0, 4.1, 4.2, 4.3, 4.4])  # not seen yet: by the line
+    meter.played(None, 0, 0, 0.0, 3.7, 1)
+    assert meter.costs(4).verify == pytest.approx([3.7, 4.1, 4.2, 4.3, 4.4])
+    alone = CostMeter(1)
+    alone.played(None, 0, 0, 0.0, 3.7, 1)
+    assert alone.costs(2).verify == pytest.approx([3.7, 3.7, 3.7])
