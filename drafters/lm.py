@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -81,17 +81,13 @@ class LMDrafter(Drafter):
         return Draft.chain(tokens, probabilities(q, params) if params.greedy else q, sampled=not params.greedy)
 
     def gamma(self, evidence: Evidence) -> np.ndarray:
-        gamma = np.zeros(len(evidence))
-        done = 0
-        for part in self.window.parts(evidence):
-            logits = self.logits(part.context[:-1], last=len(part))
-            gamma[done : done + len(part)] = gamma_of(logits[None], part)[:, 0]
-            done += len(part)
-        return gamma
+        return judge(self.window, evidence, 1, self._gamma)[:, 0]
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> np.ndarray:
-        evidence = Evidence(context, start, None, SamplingParams())
-        return run_lengths(self.gamma(evidence) > 0, length)
+        return follow(self.window, context, start, length, 1, self._gamma, self.model.window)[0]
+
+    def _gamma(self, part: Evidence) -> np.ndarray:
+        return gamma_of(self.logits(part.context[:-1], last=len(part))[None], part)
 
     def logits(self, context: Sequence[int], last: int) -> torch.Tensor:
         """Logits ``(last, V)`` after the last ``last`` tokens of ``context``; feeds only what the cache lacks."""
@@ -128,16 +124,13 @@ class LMGroup:
             self._logits(self.window.view(context)[:-1], last=1)
 
     def gamma(self, evidence: Evidence) -> np.ndarray:
-        gamma = np.zeros((len(evidence), len(self.members)))
-        done = 0
-        for part in self.window.parts(evidence):
-            gamma[done : done + len(part)] = gamma_of(self._logits(part.context[:-1], last=len(part)), part)
-            done += len(part)
-        return gamma
+        return judge(self.window, evidence, len(self.members), self._gamma)
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> np.ndarray:
-        hits = self.gamma(Evidence(context, start, None, SamplingParams())) > 0
-        return np.stack([run_lengths(column, length) for column in hits.T])
+        return follow(self.window, context, start, length, len(self.members), self._gamma, self.stack.window)
+
+    def _gamma(self, part: Evidence) -> np.ndarray:
+        return gamma_of(self._logits(part.context[:-1], last=len(part)), part)
 
     def _logits(self, context: Sequence[int], last: int) -> torch.Tensor:
         if not context:
@@ -187,12 +180,45 @@ def gamma_of(logits: torch.Tensor, evidence: Evidence) -> np.ndarray:
     return sampled_gamma(evidence.p, probabilities(logits, evidence.params))
 
 
-def run_lengths(hits: np.ndarray, length: int) -> np.ndarray:
-    """How many hits follow each other from each position on, at most ``length``.
+def judge(window: Window, evidence: Evidence, drafters: int, gamma: Callable[[Evidence], np.ndarray]) -> np.ndarray:
+    """γ ``(m, drafters)`` at all positions, by ``gamma`` of each part that shares a view; 0 beyond the window."""
+    judged = np.zeros((len(evidence), drafters))
+    done = 0
+    for count, part in window.parts(evidence):
+        judged[done : done + count] = gamma(part)
+        done += count
+    return judged
 
-    A greedy draft follows the recorded text exactly as long as its teacher-forced predictions are hits,
-    for until then both see the same context: the acceptance table needs no drafting at all (SPEC 6).
+
+def follow(
+    window: Window,
+    context: Sequence[int],
+    start: int,
+    length: int,
+    drafters: int,
+    gamma: Callable[[Evidence], np.ndarray],
+    model_window: int,
+) -> np.ndarray:
+    """How far the greedy draft begun at each position follows the recorded text; int64 ``(drafters, positions)``.
+
+    It does so exactly as long as the teacher-forced predictions are hits, for until then both see the same context:
+    the acceptance table needs no drafting at all (SPEC 6). A draft keeps the view it began with, and ends where the
+    positions of its model end.
     """
+    accepted = np.zeros((drafters, len(context) - start), dtype=np.int64)
+    done = 0
+    for count, part in window.parts(Evidence(context, start, None, SamplingParams()), ahead=length - 1):
+        seen = len(part.context[: model_window + 1]) - part.start
+        hits = gamma(Evidence(part.context[: model_window + 1], part.start, None, part.params)) > 0
+        hits = np.vstack([hits, np.zeros((len(part) - seen, drafters), dtype=bool)])
+        for row, column in zip(accepted, hits.T, strict=True):
+            row[done : done + count] = run_lengths(column, length)[:count]
+        done += count
+    return accepted
+
+
+def run_lengths(hits: np.ndarray, length: int) -> np.ndarray:
+    """How many hits follow each other from each position on, at most ``length``."""
     runs = np.zeros(len(hits) + 1, dtype=np.int64)
     for s in range(len(hits) - 1, -1, -1):
         runs[s] = runs[s + 1] + 1 if hits[s] else 0

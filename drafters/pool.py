@@ -36,7 +36,7 @@ class Pool:
         card, card_hash: what it was loaded from; the hash covers card and weights.
         router: guesses by the prompt which drafter suits it; ``None`` where the card names none.
         costs: what rounds have cost on this device so far.
-        previous: mean acceptance of each drafter in the last query under each policy spec.
+        previous: how each drafter did in the last finished query under each policy spec.
         lock: held by who uses target or drafters, for one round at a time: their caches serve one generation.
     """
 
@@ -74,11 +74,14 @@ class Pool:
         return list(ids)
 
     def route(self, prompt: str) -> list[float] | None:
-        """How well each drafter suits ``prompt``, in [0, 1], in the pool's order; ``None`` without a router."""
+        """How well each drafter suits ``prompt``, in [0, 1], in the pool's order; ``None`` without a router.
+
+        Drafters that the router was not trained on count as one of its classes about which it knows nothing.
+        """
         if self.router is None:
             return None
         suited = self.router.probabilities(prompt)
-        return [suited.get(drafter.name, 0.0) for drafter in self.drafters]
+        return [suited.get(drafter.name, 1.0 / len(suited)) for drafter in self.drafters]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, without special tokens."""
@@ -157,8 +160,11 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None) -> Pool:
     windows = {d.name: Window(d.window, d.sinks) for d in card.drafters if d.window}
     for name, window in windows.items():
         own = getattr(models[name].config.get_text_config(), "max_position_embeddings", None) or window.size
-        if window.size > own:
-            raise PoolError(f"drafter {name!r} is to read {window.size} tokens, but its model knows {own} positions")
+        if window.size + card.draft_length - 1 > own:
+            raise PoolError(
+                f"drafter {name!r} is to read {window.size} tokens and to draft {card.draft_length} more, "
+                f"but its model knows {own} positions"
+            )
     by_name: dict[str, Drafter] = {d.name: d for d in make_lm_drafters(models, target.vocab_size, windows)}
     by_name.update({d.name: PromptLookup(d.name) for d in card.drafters if d.kind == "pld"})
     drafters = [by_name[d.name] for d in card.drafters]

@@ -43,15 +43,24 @@ class Window:
         """What is read of ``context``."""
         return self._cut(context, self.left_out(len(context)))
 
-    def parts(self, evidence: Evidence) -> Iterator[Evidence]:
-        """The evidence as it is read: positions that share a view together, in order, those not covered left out."""
+    def parts(self, evidence: Evidence, ahead: int = 0) -> Iterator[tuple[int, Evidence]]:
+        """The evidence as it is read: positions that share a view together, in order, those not covered left out.
+
+        Args:
+            ahead: let each part reach so many positions further in its own view, as a draft begun at its last one does.
+
+        Yields:
+            How many positions the part is for, and the evidence, which holds those and the further ones.
+        """
         begin, end = evidence.start, len(evidence.context)
         while begin < end and self.covers(begin):
             left_out, stop = self.left_out(begin), begin + 1
             while stop < end and self.covers(stop) and self.left_out(stop) == left_out:
                 stop += 1
-            p = None if evidence.p is None else evidence.p[begin - evidence.start : stop - evidence.start]
-            yield Evidence(self._cut(evidence.context[:stop], left_out), begin - left_out, p, evidence.params)
+            reach = min(stop + ahead, end)
+            p = None if evidence.p is None else evidence.p[begin - evidence.start : reach - evidence.start]
+            view = self._cut(evidence.context[:reach], left_out)
+            yield stop - begin, Evidence(view, begin - left_out, p, evidence.params)
             begin = stop
 
     def _cut(self, context: Sequence[int], left_out: int) -> Sequence[int]:

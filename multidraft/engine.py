@@ -67,7 +67,6 @@ class Decoding(Iterator[Round]):
         self.policy.longest = self.params.draft_length
         spec = policy if isinstance(policy, str) else policy.name
         self.generation = Generation(text, spec, tuple(names), len(self.context))
-        self._experience = Experience(len(names), pool.previous.get(spec))
         self._generator = torch.Generator(device=pool.target.device).manual_seed(seed)
         self._cancelled = threading.Event()
         self._evaluated, self._unseen_p = len(self.context), list[torch.Tensor]()
@@ -92,6 +91,8 @@ class Decoding(Iterator[Round]):
         try:
             with self.pool.lock:
                 started = self._now()
+                policy.previous = self.pool.previous.get(generation.policy)
+                self._experience = Experience(self.pool.drafters, policy.previous, by_token=policy.uses_gamma)
                 policy.begin(generation.prompt)
                 target.prefill(self.context)
                 self.pool.prepare(self.context, policy.candidates())
@@ -113,6 +114,8 @@ class Decoding(Iterator[Round]):
                 generation.text += round.text
                 generation.status = self._status(round)
                 yield round
+            if means := self._experience.means():
+                self.pool.previous[generation.policy] = means
         except GeneratorExit:  # the caller dropped the iterator, perhaps after the last round
             if generation.status == "running":
                 generation.status = "cancelled"
@@ -120,9 +123,6 @@ class Decoding(Iterator[Round]):
         except BaseException as error:
             generation.status, generation.error = "error", f"{type(error).__name__}: {error}"
             raise
-        finally:
-            if means := self._experience.means():
-                self.pool.previous[generation.policy] = means
 
     def _round(self, text: TextStream) -> Round:
         policy, params = self.policy, self.params
@@ -163,7 +163,7 @@ class Decoding(Iterator[Round]):
         if room > 1:
             feedback = Feedback(arm, len(drafted), accepted, len(tokens), length, divergence, gamma, t3 - t1)
             policy.update(feedback)
-            self._experience.add(-1 if alone is None else alone, feedback.block_efficiency, gamma)
+            self._experience.add(feedback, policy.last_reward)
         t6 = self._now()
         pieces = text.add(tokens)
         return Round(
@@ -275,7 +275,6 @@ def policy_for(pool: Pool, policy: str | Policy, seed: int = 0) -> Policy:
     if player.needs_route and pool.router is None:
         raise PolicyError(f"policy {player.name!r} needs a router, and pool {pool.name!r} has none")
     player.costs, player.route = pool.costs, pool.route if pool.router else None
-    player.previous = pool.previous.get(policy if isinstance(policy, str) else policy.name)
     return player
 
 

@@ -102,7 +102,8 @@ class LlamaStack:
             return torch.stack([model.get_parameter(name).detach() for model in models])
 
         def project(*names: str) -> Projection:
-            return Projection(torch.cat([stack(name) for name in names], dim=1), self.parameter_count)
+            stacked = [stack(name) for name in names]
+            return Projection(torch.cat(stacked, dim=1) if len(names) > 1 else stacked[0], self.parameter_count)
 
         cache_shape = (self.size, 2 * self.kv_heads, self.window, self.head_size)
         layers = []
@@ -120,7 +121,7 @@ class LlamaStack:
                 )
             )
         embedding, tied = stack("model.embed_tokens.weight"), config.tie_word_embeddings
-        head = project("model.embed_tokens.weight" if tied else "lm_head.weight")
+        head = Projection(embedding, self.parameter_count) if tied else project("lm_head.weight")
         self.all = Weights(embedding, layers, stack("model.norm.weight")[:, None], head)
         self.each = [self.all.of(index) for index in range(self.size)]
         cos, sin = models[0].model.rotary_emb(embedding[0, :1, None], torch.arange(self.window)[None].to(self.device))
@@ -208,7 +209,9 @@ class LlamaStack:
             rows = query.view(models, length, self.kv_heads, group, -1).permute(0, 2, 3, 1, 4)
             rows = rows.reshape(models, self.kv_heads, group * length, -1)
             attended = functional.scaled_dot_product_attention(rows, keys, values, attn_mask=bias)
-            attended = attended.view(models, self.heads, length, -1)
+            # Some kernels return strides that no view could regroup, so dimensions are only split before the copy.
+            attended = attended.unflatten(2, (group, length)).permute(0, 3, 1, 2, 4)
+            return attended.reshape(models, length, -1)
         return attended.transpose(1, 2).reshape(models, length, -1)
 
     def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

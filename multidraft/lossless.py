@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import torch
 
 from multidraft.draft import Draft
 
@@ -33,6 +35,21 @@ class Difference:
     rounding: bool
 
 
+def teacher_forced(
+    pool: Pool, prompt_ids: Sequence[int], output_ids: Sequence[int], chunk: int = CHUNK
+) -> Iterator[tuple[int, list[int], torch.Tensor]]:
+    """The target reads a finished text: first position, tokens and logits ``(tokens, V)`` of each chunk of the output.
+
+    Hold the pool's lock meanwhile.
+    """
+    pool.target.prefill(prompt_ids)
+    for start in range(0, len(output_ids), chunk):
+        tokens = list(output_ids[start : start + chunk])
+        logits = pool.target.score(Draft.chain(tokens[:-1]))
+        pool.target.accept(range(len(tokens) - 1), tokens[-1])
+        yield start, tokens, logits
+
+
 def greedy_differences(pool: Pool, prompt_ids: Sequence[int], output_ids: Sequence[int]) -> list[Difference]:
     """All output tokens that differ from the target's greedy choice after the tokens before them.
 
@@ -42,14 +59,10 @@ def greedy_differences(pool: Pool, prompt_ids: Sequence[int], output_ids: Sequen
     """
     differences = []
     with pool.lock:
-        pool.target.prefill(prompt_ids)
-        for start in range(0, len(output_ids), CHUNK):
-            chunk = list(output_ids[start : start + CHUNK])
-            logits = pool.target.score(Draft.chain(chunk[:-1])).float()
-            pool.target.accept(range(len(chunk) - 1), chunk[-1])
-            best = logits.max(dim=-1)
-            for offset, token in enumerate(chunk):
+        for start, tokens, logits in teacher_forced(pool, prompt_ids, output_ids):
+            best = logits.float().max(dim=-1)
+            for offset, token in enumerate(tokens):
                 if int(best.indices[offset]) != token:
-                    gap = float(best.values[offset] - logits[offset, token])
+                    gap = float(best.values[offset] - logits[offset, token].float())
                     differences.append(Difference(start + offset, gap, gap <= ROUNDING[pool.dtype]))
     return differences

@@ -7,18 +7,15 @@ from torch.nn import functional
 
 LARGE_MATRIX, LARGE_MODEL = 150_000, 4_000_000
 """From so many numbers on, a matrix is packed on a CPU; all matrices of a model so large, whose weights outgrow the
-caches near the core. Below, what a packed product costs to start (16 µs) is more than it saves."""
-
-FEW_TOKENS = 16
-"""Up to so many tokens, a product of several small matrices on a CPU has the weights on the left."""
+caches near the core. Below, what a packed product costs to start (16 µs) is more than it saves for a single model."""
 
 
 class Projection:
     """The same weight matrix of M models: ``y = x W^T``, each model with its own.
 
-    On a CPU, large fp32 weights are held in the blocked layout of oneDNN instead of the ordinary one: for the few
-    tokens of a step or a verification, torch's own product takes two to four times as long (8.0 instead of 1.9 ms for
-    all matrices of the pocket target and 7 tokens on two cores).
+    On a CPU, large fp32 weights are held in the blocked layout of oneDNN: for the few tokens of a step, a verification
+    or an evaluation, torch's own product takes two to four times as long (8.0 instead of 1.9 ms for all matrices of
+    the pocket target and 7 tokens on two cores), and one batched over several models is slower still.
 
     Args:
         weights: ``(M, out, in)``.
@@ -29,16 +26,17 @@ class Projection:
         self.weights = weights
         self.packed: list[torch.Tensor] = []
         large = weights[0].numel() >= LARGE_MATRIX or parameters_each >= LARGE_MODEL
-        if large and can_pack(weights):
+        if can_pack(weights) and (large or len(weights) > 1):
             # Not a public interface, but the one that torch's own compiler uses for frozen weights.
             self.packed = [torch.ops.mkldnn._reorder_linear_weight(weight, None) for weight in weights]
+        if self.packed and large:
             self.weights = weights.new_empty(0)
 
     def of(self, model: int) -> Projection:
         """That of one of the models, sharing the weights."""
         one = Projection.__new__(Projection)
         one.weights = self.weights[model : model + 1]
-        one.packed = self.packed[model : model + 1]
+        one.packed = [] if len(one.weights) else self.packed[model : model + 1]
         return one
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -49,10 +47,6 @@ class Projection:
             return torch.stack([packed_product(*pair) for pair in zip(x, self.packed, strict=True)])
         if len(self.weights) == 1:
             return functional.linear(x, self.weights[0])
-        if x.shape[1] <= FEW_TOKENS and x.device.type == "cpu":
-            # A single token counts as two: one column goes a slower way.
-            columns = x.expand(-1, max(x.shape[1], 2), -1).contiguous().transpose(1, 2)
-            return torch.bmm(self.weights, columns)[..., : x.shape[1]].transpose(1, 2)
         return torch.bmm(x, self.weights.transpose(1, 2))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from multidraft.draft import Draft
+from multidraft.lossless import teacher_forced
 from multidraft.policies.delayed import expected_accept_lengths
 from multidraft.records import Generation
 from multidraft.sampling import SamplingParams, probabilities
@@ -102,19 +102,16 @@ def gamma_table(
     """
     context, rows = list(prompt_ids), []
     with pool.lock:
-        pool.target.prefill(context)
-        for start in range(0, len(output_ids), chunk):
-            tokens = list(output_ids[start : start + chunk])
-            logits = pool.target.score(Draft.chain(tokens[:-1]))
-            pool.target.accept(range(len(tokens) - 1), tokens[-1])
-            begin = len(context)
+        for start, tokens, logits in teacher_forced(pool, prompt_ids, output_ids, chunk):
             context += tokens
-            rows.append(pool.gamma(context, begin, probabilities(logits, params), params))
+            rows.append(pool.gamma(context, len(prompt_ids) + start, probabilities(logits, params), params))
     return np.concatenate(rows) if rows else np.empty((0, len(pool.drafters)))
 
 
 def expected_regret_of(generation: Generation, gamma: np.ndarray, draft_length: int) -> ExpectedRegret | None:
     """Expected regret of a sampled generation, given its ``gamma`` (see :func:`gamma_table`).
+
+    It is that of the choice of drafters: every round with one counts as if it had drafted ``draft_length`` tokens.
 
     Returns:
         ``None`` where no round with a drafter has its loss complete.

@@ -75,6 +75,7 @@ def replay(
     prompt: str = "",
     costs: Costs | None = None,
     route: Callable[[str], Sequence[float] | None] | None = None,
+    previous: Sequence[float] | None = None,
 ) -> Replayed:
     """Walk ``s ← s + min(A[arm, s], k) + 1`` over a recorded generation under ``policy`` (SPEC 6).
 
@@ -92,6 +93,7 @@ def replay(
         prompt: handed to the policy.
         costs: to tell the time of every round, and to feed policies that choose by it.
         route: how well each drafter suits a prompt, such as :meth:`~drafters.pool.Pool.route`.
+        previous: how each drafter did in the query before, for ``start=previous``; that start is cold without it.
 
     Raises:
         PolicyError: an unknown policy, or one that learns from block divergence.
@@ -113,6 +115,7 @@ def replay(
         )
     needed = [fixed_rounds(np.minimum(row, longest)) for row in table]
     player.costs, player.longest, player.route, player.hindsight = costs, longest, route, needed
+    player.previous = previous
     player.begin(prompt)
     limit = end if max_new_tokens is None else max_new_tokens
     hits = (table > 0).astype(np.float64).T

@@ -39,7 +39,6 @@ def run_context(
         table: the acceptance table of a greedy run, from which any policy can be replayed.
     """
     names = [drafter.name for drafter in pool.drafters]
-    known = regret or expected_regret
     return RunContext(
         source=source,
         pool=pool.name,
@@ -55,8 +54,8 @@ def run_context(
         baseline_tokens_per_second=baseline_tokens_per_second,
         regret_rounds=regret.rounds if regret else None,
         expected_regret=expected_regret.loss if expected_regret else None,
-        best_arm=names[known.best_arm] if known else None,
-        best_arm_ratio=known.best_arm_ratio if known else None,
+        best_arm=names[regret.best_arm] if regret else None,
+        best_arm_ratio=regret.best_arm_ratio if regret else None,
         drafter_rounds=dict(zip(names, regret.needed, strict=True)) if regret else None,
         acceptance=None if table is None else zlib.compress(table.astype(np.uint8).tobytes()),
         lossless=lossless,

@@ -87,8 +87,9 @@ def run_suite(
         policy_for(pool, spec)
     _warm_up(pool, items, specs, params)
     turn = 0
-    for item in items:
-        for round_ in range(repeat):
+    for round_ in range(repeat):
+        pool.previous.clear()  # or the warm-up, or the same prompts, would be what the first ones begin with
+        for item in items:
             order = specs[turn % len(specs) :] + specs[: turn % len(specs)]
             turn += 1
             yield from _run_prompt(pool, item, order, params, round_, seed_of(seed, item, round_))
@@ -121,7 +122,8 @@ def _run_prompt(
             near_tie = differences[0] if lossless else None
         regret = regret_of(generation, table) if table is not None and same and spec != BASELINE else None
         expected = None
-        if not params.greedy and spec != BASELINE and generation.rounds:
+        # Under draft-all no arm was chosen, so nothing can be regretted.
+        if not params.greedy and generation.rounds and not spec.startswith((BASELINE, "draft-all")):
             gamma = gamma_table(pool, pool.encode(item.prompt), generation.token_ids, params)
             expected = expected_regret_of(generation, gamma, params.draft_length)
         yield BenchRun(

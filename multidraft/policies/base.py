@@ -18,6 +18,9 @@ NO_DRAFTER = -1
 STARTS = ("cold", "router", "previous")
 """What a query begins with: nothing, the router's guess, or how the drafters did in the query before."""
 
+SUITED, UNSUITED = 0.8, 0.35
+"""Acceptance to expect of a drafter that the router is sure of, and of one it is sure is not the one."""
+
 ALL_DRAFTERS = -2
 """The arm of a round in which every drafter drafts and the target verifies the union of the drafts as a tree."""
 
@@ -82,13 +85,14 @@ class Policy:
     route: Callable[[str], Sequence[float] | None] | None = None
     """How well each drafter suits a prompt, in [0, 1], by the pool's router; set before :meth:`reset` likewise."""
     previous: Sequence[float] | None = None
-    """Mean acceptance of each drafter, in [0, 1], in the query before; set before :meth:`begin` likewise."""
+    """How each drafter did in the query before, in [0, 1]: mean reward, or acceptance for policies that evaluate;
+    set before :meth:`begin` likewise."""
     needs_route: bool = False
     """Whether the policy cannot do without a router."""
     start: str = "cold"
-    """One of ``STARTS``; a setting of every policy that learns."""
-    learns: ClassVar[bool] = True
-    """Whether rounds change what it plays."""
+    """One of ``STARTS``; a setting of every policy that takes one."""
+    takes_start: ClassVar[bool] = True
+    """Whether it learns about drafters, so that it can begin with a guess."""
     live: bool = True
     """Whether it can be played live, and not only on recorded texts."""
     hindsight: Sequence[int] | None = None
@@ -110,20 +114,24 @@ class Policy:
     def begin(self, prompt: str = "") -> None:
         """Begin a query: :meth:`reset`, then :meth:`warm_up` where the start is warm and something is known."""
         self.reset(prompt)
-        guess = None
-        if self.start == "router" and self.route:
-            guess = self.route(prompt)
+        guess: Sequence[float] | None = None
+        if self.start == "router" and self.route and (suited := self.route(prompt)) is not None:
+            guess = [UNSUITED + (SUITED - UNSUITED) * value for value in suited]
         elif self.start == "previous":
             guess = self.previous
         if guess is not None:
-            self.warm_up([float(value) for value in guess])
+            self.warm_up(guess)
             self.last_reward = None
 
     def warm_up(self, guess: Sequence[float]) -> None:
         """Learn from a guess how good each drafter is, in [0, 1]: as if each had been played for one round so good."""
         for arm, value in enumerate(guess):
-            accepted = round(value * self.longest)
-            self.update(Feedback(arm, self.longest, accepted, accepted + 1, self.longest, value))
+            self.update(self.as_if_played(arm, value))
+
+    def as_if_played(self, arm: int, value: float) -> Feedback:
+        """Feedback of a full round of ``arm`` whose reward is ``value``, to the nearest whole token."""
+        accepted = round(value * self.longest)
+        return Feedback(arm, self.longest, accepted, accepted + 1, self.longest, value)
 
     def select(self) -> int:
         """The arm of the next round, ``NO_DRAFTER`` for none."""
@@ -224,7 +232,7 @@ def settings_of(kind: type[Policy]) -> dict[str, inspect.Parameter]:
     """What a spec of this policy may set, with defaults (``empty`` where it must be given)."""
     parameters = inspect.signature(kind.__init__).parameters
     known = {key: p for key, p in parameters.items() if key not in ("self", "arms", "seed")}
-    if kind.learns:
+    if kind.takes_start:
         known["start"] = inspect.Parameter("start", inspect.Parameter.KEYWORD_ONLY, default=kind.start)
     return known
 

@@ -27,6 +27,12 @@ class ExponentialWeights(Policy):
         self.p = [1.0 / self.arm_count] * self.arm_count
         self.scores = [0.0] * self.arm_count
 
+    def warm_up(self, guess: Sequence[float]) -> None:
+        uniform = list(self.p)
+        for arm in range(self.arm_count):  # each pseudo-round by the chance it had, whatever came before it
+            self.p = list(uniform)
+            self.update(self.as_if_played(arm, guess[arm]))
+
     def select(self) -> int:
         return sample_arm(self.p, self.rng)
 

@@ -21,7 +21,7 @@ class Oracle(Policy):
         "knows the text beforehand; in replays it is the mark that policies which stay with one drafter cannot pass."
     )
     source = "MetaSD Def. 1 and BanditSpec Eq. 1: the comparator of the regret"
-    learns = False
+    takes_start = False
     live = False
 
     def reset(self, prompt: str = "") -> None:

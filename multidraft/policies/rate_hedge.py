@@ -10,12 +10,13 @@ import numpy as np
 from multidraft.errors import PolicyError
 from multidraft.policies.base import NO_DRAFTER, Feedback, Policy, register
 
-PRIOR_TOKENS = 1.5
+PRIOR_TOKENS = 2.5
 """How many tokens' worth of evidence the first guess about a drafter counts."""
 NEIGHBOURS = 2.0
 """How many tokens' worth of evidence a drafter's acceptance at any depth lends to each single depth."""
-UNKNOWN, SUITED, UNSUITED = 0.6, 0.8, 0.35
-"""First guesses of a drafter's acceptance: a cold start; a warm one sure of it; a warm one sure of another."""
+UNKNOWN, JUDGED = 0.6, 0.4
+"""Guess of a drafter's acceptance: after a cold start, when it should be tried; once it was evaluated, when the
+evidence should speak."""
 EVALUATION_WEIGHT = 0.5
 """Drafts that begin at neighbouring positions share tokens, so each counts for less than a draft of its own."""
 WORSE, ALARM = 0.5, 3.0
@@ -23,8 +24,13 @@ WORSE, ALARM = 0.5, 3.0
 summed over rounds and never below 0, that calls for an evaluation: Page's cumulative-sum test (1954)."""
 FORGET = 0.25
 """What is left of all evidence when a surprise says that the text has changed."""
-FIRST_GAP, LAST_GAP = 4, 32
-"""Rounds between evaluations while nothing surprises: doubled each time."""
+PROVOKED = 5.0
+"""By how much evaluations that a change calls for may exceed the budget."""
+BETTER = 0.9
+"""Acceptance of the drafter that an evaluation may discover."""
+HOPE, HOPE_WARM, HOPE_FADES = 0.5, 0.1, 0.5
+"""Chance that there is such a drafter: after a cold start or a surprise, after a warm start, and what is left of it
+after an evaluation that discovered none."""
 
 
 @register
@@ -40,11 +46,13 @@ class RateHedge(Policy):
     catch-up of a cold drafter charged. Of renewals with rewards the best has the largest ratio of the means.
 
     *Evidence.* Each round tells about the drafter that was played, for nothing. All others are evaluated together when
-    a test says that the drafter in charge has become worse, and at growing intervals, as long as evaluations have cost
-    less than ``budget`` of the time. The first drafter is the router's, where the pool has one.
+    a test says that the drafter in charge has become worse (then everything before the change is discounted), or
+    when the evaluation is worth its time: the chance that it discovers a better drafter, times the time that one
+    would save in as much text as there has been so far. The first drafter is the router's, where the pool has one.
 
     Args:
-        budget: share of the decoding time that evaluations may take, 0 or more and below 1.
+        budget: share of the decoding time that evaluations may take beyond the first, 0 or more and below 1; five times
+            as much where changes call for them.
         memory: weight of evidence one token later, above 0 and at most 1.
         start: ``router`` by default (where the pool has one).
 
@@ -63,7 +71,7 @@ class RateHedge(Policy):
 
     start = "router"
 
-    def __init__(self, arms: Sequence[str], seed: int = 0, budget: float = 0.02, memory: float = 0.985):
+    def __init__(self, arms: Sequence[str], seed: int = 0, budget: float = 0.03, memory: float = 0.985):
         if not 0 <= budget < 1:
             raise PolicyError(f"budget must be 0 or more and below 1, got {budget}")
         if not 0 < memory <= 1:
@@ -78,14 +86,15 @@ class RateHedge(Policy):
         self.lengths = np.arange(1, longest + 1)
         self.guess = np.full(count, UNKNOWN)
         self.unread = np.zeros(count)
-        self.arm, self.length, self.change = 0, 0, 0.0
-        self.gap = 1
-        self.since, self.elapsed, self.evaluating = 0, 0.0, 0.0
+        self.arm, self.length, self.rate, self.seconds = 0, 0, 0.0, 0.0
+        self.change, self.changed = 0.0, 0
+        self.hope = HOPE
+        self.waiting, self.elapsed, self.evaluating = 0, 0.0, 0.0
         self._read_costs()
 
     def warm_up(self, guess: Sequence[float]) -> None:
-        self.guess = UNSUITED + (SUITED - UNSUITED) * np.asarray(guess)
-        self.gap = FIRST_GAP
+        self.guess = np.clip(guess, 0.05, 0.95)
+        self.hope = HOPE_WARM
 
     def _read_costs(self) -> None:
         """Take over the present costs; where nothing is measured yet a drafted token costs a tenth of a target step."""
@@ -99,8 +108,12 @@ class RateHedge(Policy):
 
     def expected_tokens(self) -> np.ndarray:
         """``EAL_k[i]`` ``(N, K)``: tokens that a round of each drafter and draft length is expected to emit."""
-        pooled = (self.hits.sum(axis=1) + PRIOR_TOKENS * self.guess) / (self.trials.sum(axis=1) + PRIOR_TOKENS)
-        hazards = (self.hits + NEIGHBOURS * pooled[:, None]) / (self.trials + NEIGHBOURS)
+        hazards = np.empty_like(self.hits)
+        before = (self.hits[:, 0] + PRIOR_TOKENS * self.guess) / (self.trials[:, 0] + PRIOR_TOKENS)
+        hazards[:, 0] = before
+        for depth in range(1, self.longest):
+            before = (self.hits[:, depth] + NEIGHBOURS * before) / (self.trials[:, depth] + NEIGHBOURS)
+            hazards[:, depth] = before
         self.hazards = np.minimum(hazards, 0.98)  # for the test below, to which nothing is impossible
         return 1.0 + hazards.cumprod(axis=1).cumsum(axis=1)
 
@@ -119,27 +132,41 @@ class RateHedge(Policy):
         rates = tokens / seconds
         best = int(rates.argmax())
         arm, column = divmod(best, self.longest)
-        if rates[arm, column] * self.verify[0] <= 1.0:
-            self.length = 0
+        self.rate, plain = float(rates[arm, column]), float(self.verify[0])
+        if self.rate * plain <= 1.0:
+            self.rate, self.seconds, self.length = 1.0 / plain, plain, 0
             return NO_DRAFTER
-        self.arm, self.length = arm, column + 1
+        self.arm, self.length, self.seconds = arm, column + 1, float(seconds[arm, column])
         return arm
 
     def draft_length(self, limit: int) -> int:
         return min(self.length, limit)
 
     def wants_evaluation(self, emitted: int) -> bool:
-        self.since += 1
+        self.waiting += emitted
         if self.length:
             accepted = min(emitted - 1, self.length)
             self.change = max(self.change + self._evidence_of_change(self.arm, accepted, self.length), 0.0)
-        wanted = self.change > ALARM or self.since >= self.gap
-        return wanted and self.evaluating <= self.budget * self.elapsed
+        # The change began where the sum last stood at 0.
+        self.changed = self.changed + emitted if self.change > 0.0 else 0
+        fixed, per_token = self.evaluation
+        cost = fixed + per_token * self.waiting
+        alarmed = self.change > ALARM
+        allowed = self.budget * self.elapsed * (PROVOKED if alarmed else 1.0)
+        if self.evaluating > 0.0 and self.evaluating + cost > allowed:
+            return False
+        saved = self.hope * max(0.0, 1.0 - self.rate / self._best_rate()) * self.elapsed
+        return alarmed or saved > cost
+
+    def _best_rate(self) -> float:
+        """Tokens per second of a drafter with the acceptance ``BETTER``."""
+        tokens = 1.0 + (BETTER**self.lengths).cumsum()
+        return float((tokens / (float(np.median(self.step)) * self.lengths + self.verify[1:])).max())
 
     def update(self, feedback: Feedback) -> None:
         self.t += 1
         self.last_reward = feedback.block_efficiency
-        self.elapsed += feedback.seconds
+        self.elapsed += self.seconds  # by the costs, not the clock: hiccups are no reason for anything
         self._fade(self.memory**feedback.emitted)
         self.unread += feedback.emitted
         if feedback.arm != NO_DRAFTER and feedback.draft_length:
@@ -149,6 +176,10 @@ class RateHedge(Policy):
             self.unread[feedback.arm] = 1.0
         if feedback.gamma is not None:
             self._evaluated(feedback.gamma)
+        elif self.change > ALARM:  # no time for an evaluation: others get their turn by the doubt alone
+            self.trials[self.arm] *= FORGET
+            self.hits[self.arm] *= FORGET
+            self.change, self.changed = 0.0, 0
         if self.t % 16 == 0:
             self._read_costs()
 
@@ -158,13 +189,14 @@ class RateHedge(Policy):
 
     def _evaluated(self, gamma: np.ndarray) -> None:
         """Count every start of a draft among the evaluated positions, as deep as the positions known go."""
-        surprised = self.change > ALARM
-        if surprised:
+        recent = gamma
+        if self.change > ALARM:
             self._fade(FORGET)
-            self.guess[:] = UNKNOWN
-        self.gap = FIRST_GAP if surprised else min(2 * max(self.gap, FIRST_GAP // 2), LAST_GAP)
-        self.since, self.change = 0, 0.0
-        recent = gamma[-4 * self.longest :] if surprised else gamma
+            self.hope = HOPE
+            recent = gamma[-max(self.changed, 1) :]
+        self.hope *= HOPE_FADES
+        self.guess[:] = JUDGED
+        self.waiting, self.change, self.changed = 0, 0.0, 0
         reached = np.ones_like(recent)
         for depth in range(min(self.longest, len(recent))):
             reached = reached[: len(recent) - depth]

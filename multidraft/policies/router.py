@@ -19,7 +19,7 @@ class Router(Policy):
         "changes its mind, even when the answer turns to another subject."
     )
     source = "Static routing, the baseline of MetaSD §4 and HedgeSpec §4"
-    learns = False
+    takes_start = False
     needs_route = True
 
     def reset(self, prompt: str = "") -> None:

@@ -19,7 +19,7 @@ class Autoregressive(Policy):
         "ahead, so nothing is gained: every speedup in this house is measured against this policy."
     )
     source = "Autoregressive decoding (BanditSpec Alg. 1)"
-    learns = False
+    takes_start = False
 
     def select(self) -> int:
         return NO_DRAFTER
@@ -46,7 +46,7 @@ class Fixed(Policy):
         "texts that drafter knows, slow on others. The best fixed drafter is what the learning policies try to match."
     )
     source = "Speculative decoding with a single drafter (BanditSpec Alg. 6)"
-    learns = False
+    takes_start = False
 
     def __init__(self, arms: Sequence[str], seed: int = 0, *, drafter: str):
         if drafter not in arms:
@@ -72,7 +72,7 @@ class Random(Policy):
         "over the drafters: a policy that learns has to beat it."
     )
     source = "MetaSD Table 3 (Rand)"
-    learns = False
+    takes_start = False
 
     def select(self) -> int:
         return int(self.rng.integers(self.arm_count))
@@ -92,7 +92,7 @@ class RoundRobin(Policy):
         "text, and costs as much as choosing at random."
     )
     source = "Baseline without a paper"
-    learns = False
+    takes_start = False
 
     def select(self) -> int:
         return self.t % self.arm_count
@@ -115,7 +115,7 @@ class DraftAll(Policy):
         "wasted on the wrong drafter, but each pays for all of them: the fewest rounds, and seldom the fastest text."
     )
     source = "MetaSD §4 (DraftAll)"
-    learns = False
+    takes_start = False
 
     def select(self) -> int:
         return ALL_DRAFTERS

@@ -50,7 +50,7 @@ class Api:
             top_p: keep the fewest most probable tokens whose mass reaches this; 1 keeps all.
             top_k: keep this many most probable tokens; 0 keeps all.
             draft_length: most tokens a drafter proposes in a round; null takes the pool's.
-            seed: same seed, same tokens.
+            seed: same seed, same tokens (but under a policy with start=previous).
 
         Returns:
             text, status, tokens, rounds, tokens_per_second, baseline_tokens_per_second, speedup, mean_accepted_tokens,

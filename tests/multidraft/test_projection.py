@@ -12,7 +12,9 @@ def test_product_is_that_of_the_plain_matrices(models, tokens, shape):
     weights = torch.randn(models, *shape, generator=generator)
     x = torch.randn(models, tokens, shape[1], generator=generator)
     projection = Projection(weights, weights[0].numel())
-    assert bool(projection.packed) == (weights[0].numel() >= LARGE_MATRIX and can_pack(weights))
+    large = weights[0].numel() >= LARGE_MATRIX
+    assert bool(projection.packed) == ((large or models > 1) and can_pack(weights))
+    assert bool(projection.of(0).packed) == (large and can_pack(weights))
     expected = torch.einsum("mti,moi->mto", x, weights)
     torch.testing.assert_close(projection(x), expected, rtol=1e-4, atol=1e-4)
     last = projection.of(models - 1)

@@ -63,7 +63,7 @@ class JsonRecords:
         """A short exercise: few facts are told, one or two of them are asked for.
 
         Which words of the text belong to a key is what a model learns last, and a whole record asks for it
-        seldom. A lookup tells fewer facts than any record of :meth:`example`, so none of those is given away.
+        seldom. A lookup tells fewer facts than any whole example, so none of those is given away.
         """
         kind = rng.choice(TYPES)
         extras = [f for f in kind.fields if f.key not in kind.lead_keys]
