@@ -4,10 +4,12 @@ from itertools import pairwise
 
 import pytest
 import torch
+from torch.nn import functional
 from transformers import BitsAndBytesConfig, MistralConfig, MistralForCausalLM
 
 from multidraft.draft import Draft
 from multidraft.llama import MAX_WINDOW, LlamaStack, unsupported
+from multidraft.projection import can_pack
 from multidraft.target import tree_mask
 from tests import tiny
 
@@ -188,3 +190,34 @@ def test_models_of_unlike_shape_are_not_stacked(settings):
     assert "differs" in unsupported(model, like)
     with pytest.raises(ValueError, match="differs"):
         LlamaStack([like, model])
+
+
+@pytest.mark.parametrize("models", [1, 3])
+def test_packed_weights_compute_the_same(models):
+    """Matrices large enough to be packed, and small ones that are packed for several models only."""
+    made = [tiny.llama(seed, layers=1, hidden=320, vocab=600) for seed in range(models)]
+    stack = LlamaStack(made)
+    if can_pack(made[0].model.embed_tokens.weight):
+        assert stack.all.layers[0].gate_up.packed and bool(stack.all.layers[0].out.packed) == (models > 1)
+    for index, model in enumerate(made):
+        expected = tiny.logits_of(model, IDS)
+        close(stack.forward(tensor(IDS), 0, index)[0], expected)
+        close(stack.forward(tensor(IDS), 0)[index], expected)
+        for start in range(8, 12):  # token by token, on the cache of the whole prompt
+            close(stack.forward(tensor(IDS[start : start + 1]), start, index)[0], expected[start : start + 1])
+
+
+def test_kernels_may_return_any_strides(monkeypatch):
+    """Those of a GPU return the heads last but one in memory; what comes of them must not depend on that."""
+    model = tiny.llama(1)
+    expected = tiny.logits_of(model, IDS)
+    kernel = functional.scaled_dot_product_attention
+
+    def strided(*args, **kwargs):
+        return kernel(*args, **kwargs).transpose(1, 2).contiguous().transpose(1, 2)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", strided)
+    stack = LlamaStack([model])
+    close(stack.forward(tensor(IDS[:5]), 0)[0], expected[:5])
+    close(stack.forward(tensor(IDS[5:9]), 5)[0], expected[5:9])
+    close(stack.forward(tensor(IDS[9:10]), 9)[0], expected[9:10])

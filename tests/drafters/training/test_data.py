@@ -1,11 +1,23 @@
 """Batches: what is predicted, what is padding, what belongs together."""
 
+import json
 import random
 
 import torch
 
 from drafters.training.corpus import FAMILIES
-from drafters.training.data import Mixture, bucket_batches, collate, echo, encode_example, encode_prompt
+from drafters.training.corpus.json_records import JsonRecords
+from drafters.training.data import (
+    Mixture,
+    bucket_batches,
+    collate,
+    echo,
+    encode_example,
+    encode_prompt,
+    lookups,
+    quotes,
+    sums,
+)
 
 
 def some(tokenizer, count=40, seed=0):
@@ -64,3 +76,30 @@ def test_real_text_is_a_spice(tmp_path):
     assert 20 <= len(real) <= 60
     assert real[0].completion == "2 + 3 = (2+3=5)5\n#### 5"
     assert torch.tensor([e.family == "gsm8k" for e in (mixture.draw(0.0) for _ in range(50))]).sum() == 0
+
+
+def test_a_lookup_asks_for_facts_that_the_text_tells():
+    rng, family = random.Random(2), JsonRecords()
+    for _ in range(200):
+        example = family.lookup(rng)
+        answer = json.loads(example.completion)
+        assert 1 <= len(answer) <= 2 and family.is_correct(example, example.completion)
+        for key, value in answer.items():
+            assert key in example.prompt
+            if isinstance(value, str):
+                assert value in example.prompt
+
+
+def test_quotes_hold_ten_words_or_more_in_order(tokenizer):
+    for seed in range(20):
+        encoded = quotes(tokenizer, random.Random(seed))
+        prompt = tokenizer.decode(encoded.ids[: encoded.prompt_length], skip_special_tokens=True)
+        answer = tokenizer.decode(encoded.ids[encoded.prompt_length :], skip_special_tokens=True)
+        assert json.loads(answer) == prompt.strip().removeprefix("Quote these: ").split(", ")
+        assert len(json.loads(answer)) >= 10
+
+
+def test_drills_are_short(tokenizer):
+    rng = random.Random(1)
+    for drill in (echo, sums, lookups, quotes):
+        assert max(len(drill(tokenizer, rng).ids) for _ in range(50)) < 1024

@@ -10,7 +10,7 @@ from multidraft.bench.report import make_report, render_table
 from multidraft.bench.runner import BenchRun, run_suite
 from multidraft.bench.suites import SuiteItem
 from multidraft.records import Generation, Round
-from multidraft.regret import Regret
+from multidraft.regret import ExpectedRegret, Regret
 from multidraft.sampling import SamplingParams
 from tests import tiny
 
@@ -147,3 +147,16 @@ def test_a_report_of_a_real_run(pool):
         assert summary["tokens_per_second"] > 0 and summary["speedup"] > 0
     assert report["policies"]["autoregressive"]["speedup"] == pytest.approx(1.0)
     assert len(render_table(report).splitlines()) == 5
+
+
+def test_sampled_runs_show_their_expected_regret():
+    found = [
+        replace(run, lossless=None, regret=None, expected_regret=ExpectedRegret(loss, 0, 0.5, 2))
+        if run.policy == "ucb" and run.generation.rounds
+        else replace(run, lossless=None)
+        for run, loss in zip(runs(), (0.0, 0.25, 0.0, 0.75, 0.0, 0.0), strict=True)
+    ]
+    report = make_report(POOL, "suite", found, "a machine", "1.2.3")
+    ucb = report["policies"]["ucb"]
+    assert (ucb["expected_regret"], ucb["regret_rounds"], ucb["best_arm_ratio"]) == (0.5, None, 0.5)
+    assert "0.50 (expected loss)" in render_table(report)
