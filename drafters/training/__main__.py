@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=2e-3, help="peak learning rate of the target")
     parser.add_argument("--echo-share", type=float, default=0.05, help="share of copying exercises for the target")
     parser.add_argument("--only", nargs="*", default=None, help="drafters to train (default: all)")
+    parser.add_argument("--refine", action="store_true", help="train the pool's drafters on, instead of new ones")
     parser.add_argument("--gsm8k", type=Path, help="gsm8k_train.jsonl, a spice of real text where it is at hand")
     parser.add_argument("--per-family", type=int, default=100, help="held-out prompts per family to score")
     parser.add_argument("--show-wrong", type=int, default=0, help="print so many wrong answers per family")
@@ -112,9 +113,10 @@ def make_drafters(options: argparse.Namespace, minutes: float) -> None:
         if options.only and name not in options.only:
             continue
         print(f"-- {name}: {budget:.1f} min")
+        origin = options.pool / (name if options.refine else GENERALIST)
         start = None
-        if name != GENERALIST:
-            start = AutoModelForCausalLM.from_pretrained(options.pool / GENERALIST, dtype="float32")
+        if options.refine or name != GENERALIST:
+            start = AutoModelForCausalLM.from_pretrained(origin, dtype="float32")
         model = train_drafter(
             tokenizer,
             name,

@@ -149,7 +149,7 @@ def train_drafter(
 
     Args:
         answers: the target's answers; a specialist learns from its own family's alone.
-        start_from: model to copy the first weights from (the generalist, for a specialist).
+        start_from: model to copy the first weights from (the generalist, for a specialist; itself, to be refined).
     """
     torch.manual_seed(0)
     model = make_llama(tokenizer, num_key_value_heads=DRAFTER_SHAPE["num_attention_heads"], **DRAFTER_SHAPE).to(device)
