@@ -125,8 +125,8 @@ def test_the_table(report):
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert cells[0] == ["policy", "math", "sql", "overall", "MAT", "tokens/s", "regret", "best arm", "lossless"]
     assert set(cells[1]) == {"---"}
-    assert cells[2] == ["autoregressive", "1.00x", "1.00x", "1.00x", "1.00", "5", "–", "–", "yes"]
-    assert cells[3] == ["ucb", "2.00x", "2.00x", "2.00x", "3.00", "10", "2.0", "100%", "NO"]
+    assert cells[2] == ["autoregressive", "1.00x", "1.00x", "1.00x (1.00–1.00)", "1.00", "5", "–", "–", "yes"]
+    assert cells[3] == ["ucb", "2.00x", "2.00x", "2.00x (2.00–2.00)", "3.00", "10", "2.0", "100%", "NO"]
 
 
 def test_a_task_with_a_bar_in_its_name_keeps_the_table_s_columns():
@@ -160,3 +160,20 @@ def test_sampled_runs_show_their_expected_regret():
     ucb = report["policies"]["ucb"]
     assert (ucb["expected_regret"], ucb["regret_rounds"], ucb["best_arm_ratio"]) == (0.5, None, 0.5)
     assert "0.50 (expected loss)" in render_table(report)
+
+
+def test_the_interval_spans_the_prompts():
+    found = []
+    for number, rounds in enumerate((2, 3) * 10):  # 6 tokens in 1.2 s plainly; 2 rounds of 3 tokens, or 3 of them
+        baseline = generation("autoregressive", [PLAIN] * 6)
+        fast = generation("ucb", [replace(ROUND, tokens=(1,) * (6 // rounds))] * rounds)
+        item = SuiteItem(str(number), "a", "math")
+        found.append(BenchRun(item, "autoregressive", 0, 7, baseline, baseline, True))
+        found.append(BenchRun(item, "ucb", 0, 7, fast, baseline, True))
+    policies = make_report(POOL, "suite", found, "a machine", "1.2.3")["policies"]
+    low, high = policies["ucb"]["speedup_interval"]
+    assert policies["ucb"]["speedup"] == pytest.approx(1.6)
+    assert 4 / 3 < low < 1.6 < high < 2.0
+    assert policies["autoregressive"]["speedup_interval"] == pytest.approx([1.0, 1.0])
+    single = make_report(POOL, "suite", found[:2], "a machine", "1.2.3")["policies"]["ucb"]
+    assert single["speedup_interval"] == pytest.approx([2.0, 2.0])
