@@ -89,7 +89,7 @@ def lookups(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Encoded:
 
 
 def quotes(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Encoded:
-    """Names and words of the tasks, to be put between quotes.
+    """Names and words of the tasks, to be put between quotes, or the other way round.
 
     A word after a space and the same word after a quote or a bracket are different tokens: which belong
     together has to be learned for every name, and here are ten to a line.
@@ -99,7 +99,11 @@ def quotes(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Encoded:
         example = JSON.lookup(rng) if rng.random() < 0.7 else FAMILIES["code"].example(rng, "train")
         found = json.loads(example.completion).values() if example.family == "json" else [example.check["name"]]
         values += [value for value in found if isinstance(value, str) and "," not in value]
-    return encode_example(tokenizer, Example("json", f"Quote these: {', '.join(values)}", json.dumps(values)))
+    plain, quoted = ", ".join(values), json.dumps(values)
+    forth = Example("json", f"Quote these: {plain}", quoted)
+    return encode_example(
+        tokenizer, forth if rng.random() < 0.5 else Example("json", f"Unquote these: {quoted}", plain)
+    )
 
 
 @dataclass
