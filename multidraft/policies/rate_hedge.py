@@ -13,8 +13,9 @@ from multidraft.policies.base import NO_DRAFTER, Feedback, Policy, register
 PRIOR_TOKENS = 2.5
 """How many tokens' worth of evidence the first guess about a drafter counts."""
 NEIGHBOURS = 2.0
-"""How many tokens' worth of evidence a drafter's acceptance at any depth lends to each single depth."""
-UNKNOWN, JUDGED = 0.6, 0.4
+"""How many tokens' worth of evidence a drafter's acceptance at one depth lends to the next: texts are accepted in
+bursts, so short drafts that are accepted whole promise more than their average."""
+UNKNOWN, JUDGED = 0.6, 0.3
 """Guess of a drafter's acceptance: after a cold start, when it should be tried; once it was evaluated, when the
 evidence should speak."""
 EVALUATION_WEIGHT = 0.5
