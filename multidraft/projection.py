@@ -9,13 +9,17 @@ LARGE_MATRIX, LARGE_MODEL = 150_000, 4_000_000
 """From so many numbers on, a matrix is packed on a CPU; all matrices of a model so large, whose weights outgrow the
 caches near the core. Below, what a packed product costs to start (16 µs) is more than it saves for a single model."""
 
+HELD_TWICE = 50_000_000
+"""Up to so many parameters, a large model's weights are held plainly too, for single tokens."""
+
 
 class Projection:
     """The same weight matrix of M models: ``y = x W^T``, each model with its own.
 
     On a CPU, large fp32 weights are held in the blocked layout of oneDNN: for the few tokens of a step, a verification
     or an evaluation, torch's own product takes two to four times as long (8.0 instead of 1.9 ms for all matrices of
-    the pocket target and 7 tokens on two cores), and one batched over several models is slower still.
+    the pocket target and 7 tokens on two cores), and one batched over several models is slower still. Only a single
+    token is faster with the plain weights on the left, ``(W x^T)^T``, as two columns since one goes a slower way.
 
     Args:
         weights: ``(M, out, in)``.
@@ -29,18 +33,22 @@ class Projection:
         if can_pack(weights) and (large or len(weights) > 1):
             # Not a public interface, but the one that torch's own compiler uses for frozen weights.
             self.packed = [torch.ops.mkldnn._reorder_linear_weight(weight, None) for weight in weights]
-        if self.packed and large:
+        twice = len(weights) == 1 and LARGE_MODEL <= parameters_each <= HELD_TWICE
+        if self.packed and large and not twice:
             self.weights = weights.new_empty(0)
 
     def of(self, model: int) -> Projection:
         """That of one of the models, sharing the weights."""
         one = Projection.__new__(Projection)
         one.weights = self.weights[model : model + 1]
-        one.packed = [] if len(one.weights) else self.packed[model : model + 1]
+        small = len(self.weights) > 1  # the plain weights of several models are held where they are small alone
+        one.packed = [] if small else self.packed[model : model + 1]
         return one
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """``x`` (M, T, in) times the weights; (M, T, out)."""
+        if len(self.packed) == 1 and x.shape[1] == 1 and len(self.weights):
+            return torch.mm(self.weights[0], x[0].expand(2, -1).contiguous().t())[:, :1].t()[None]
         if len(self.packed) == 1:
             return packed_product(x, self.packed[0])
         if self.packed:

@@ -20,16 +20,17 @@ UNKNOWN, JUDGED = 0.6, 0.3
 evidence should speak."""
 EVALUATION_WEIGHT = 0.5
 """Drafts that begin at neighbouring positions share tokens, so each counts for less than a draft of its own."""
-WORSE, ALARM = 0.5, 3.0
+WORSE, ALARM = 0.5, 5.0
 """The change watched for: a drafter whose acceptance falls to this share of what it was. The log-likelihood ratio,
 summed over rounds and never below 0, that calls for an evaluation: Page's cumulative-sum test (1954)."""
-FORGET = 0.25
-"""What is left of all evidence when a surprise says that the text has changed."""
+RECENT, FORGET = 10, 0.25
+"""After a surprise: positions of the evaluation that count at least, and what is left of all evidence before it. Most
+surprises are false, since refusals come in bursts."""
 PROVOKED = 5.0
 """By how much evaluations that a change calls for may exceed the budget."""
 BETTER = 0.9
 """Acceptance of the drafter that an evaluation may discover."""
-HOPE, HOPE_WARM, HOPE_FADES = 0.5, 0.1, 0.5
+HOPE, HOPE_WARM, HOPE_FADES = 0.5, 0.2, 0.5
 """Chance that there is such a drafter: after a cold start or a surprise, after a warm start, and what is left of it
 after an evaluation that discovered none."""
 
@@ -194,7 +195,7 @@ class RateHedge(Policy):
         if self.change > ALARM:
             self._fade(FORGET)
             self.hope = HOPE
-            recent = gamma[-max(self.changed, 1) :]
+            recent = gamma[-max(self.changed, RECENT) :]
         self.hope *= HOPE_FADES
         self.guess[:] = JUDGED
         self.waiting, self.change, self.changed = 0, 0.0, 0

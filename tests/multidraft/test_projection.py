@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from multidraft.projection import LARGE_MATRIX, LARGE_MODEL, Projection, can_pack
+from multidraft.projection import HELD_TWICE, LARGE_MATRIX, LARGE_MODEL, Projection, can_pack
 
 
 @pytest.mark.parametrize("models", [1, 3])
@@ -21,12 +21,20 @@ def test_product_is_that_of_the_plain_matrices(models, tokens, shape):
     torch.testing.assert_close(last(x[-1:]), expected[-1:], rtol=1e-4, atol=1e-4)
 
 
-def test_every_matrix_of_a_large_model_is_packed_and_the_plain_one_let_go():
-    weights = torch.randn(1, 8, 8)
-    projection = Projection(weights, LARGE_MODEL)
+@pytest.mark.parametrize("parameters", [LARGE_MODEL, HELD_TWICE, HELD_TWICE + 1])
+def test_every_matrix_of_a_large_model_is_packed(parameters):
+    weights = torch.randn(1, 8, 6)
+    projection = Projection(weights, parameters)
     if can_pack(weights):
-        assert len(projection.packed) == 1 and projection.weights.numel() == 0
-    assert not Projection(weights, LARGE_MODEL - 1).packed
+        assert len(projection.packed) == 1 and bool(projection.weights.numel()) == (parameters <= HELD_TWICE)
+    for tokens in (1, 2, 5):
+        x = torch.randn(1, tokens, 6)
+        torch.testing.assert_close(projection.of(0)(x), x @ weights.transpose(1, 2))
+        torch.testing.assert_close(projection(x), x @ weights.transpose(1, 2))
+
+
+def test_small_matrices_of_small_models_are_left_alone():
+    assert not Projection(torch.randn(1, 8, 8), LARGE_MODEL - 1).packed
 
 
 def test_half_precision_is_left_alone():

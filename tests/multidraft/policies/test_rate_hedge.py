@@ -94,7 +94,7 @@ def test_a_disappointing_drafter_calls_for_an_evaluation():
     tell(policy, [[0.95, 0.1]] * 40)
     policy.elapsed, policy.hope = 1e9, 0.0
     calls = []
-    for accepted in (4, 4, 4, 0, 0, 0):
+    for accepted in (4, 4, 4, 0, 0, 0, 0, 0):
         assert policy.select() == 0
         calls.append(policy.wants_evaluation(accepted + 1))
         policy.update(Feedback(0, K, accepted, accepted + 1, K, seconds=1.0))
