@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from storage import queries
 from tests.browser.conftest import ACTION_MS
@@ -36,16 +36,24 @@ def set_number(page: Page, control: str, value: float) -> None:
     field = page.locator(f"{control} input[type=number]")
     if not field.is_visible():
         page.locator("#settings > button").click()
-    field.fill(str(value))
-    field.blur()
+    type_into(field, str(value))
+
+
+def type_into(field: Locator, text: str) -> None:
+    """Fill a field; again where the settings, just opening, put back what was there, faster than anyone could type."""
+    for _ in range(20):
+        field.fill(text)
+        field.blur()
+        field.page.wait_for_timeout(150)
+        if field.input_value() == text:
+            return
+    raise AssertionError(f"the field does not keep {text!r}")
 
 
 def set_spec(page: Page, spec: str) -> None:
     if not page.locator("#spec").is_visible():
         page.locator("#settings > button").click()
-    field = page.locator("#spec").locator("input, textarea").first
-    field.fill(spec)
-    field.blur()
+    type_into(page.locator("#spec").locator("input, textarea").first, spec)
 
 
 def take_long(page: Page) -> None:

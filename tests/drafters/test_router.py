@@ -73,7 +73,8 @@ def test_the_policy_plays_what_the_router_says(routed):
     out = md.generate(routed, "abc", "router", params)
     assert {r.drafter for r in out.rounds} <= {"far", None} and out.rounds[0].drafter == "far"
     assert out.token_ids == md.generate(routed, "abc", "autoregressive", params).token_ids
-    assert routed.route("abc") == pytest.approx([0.0, 0.0, 1.0, 0.0], abs=1e-3)  # in the pool's order
+    # In the pool's order; the router knows nothing about the second and the last.
+    assert routed.route("abc") == pytest.approx([0.0, 0.5, 1.0, 0.5], abs=1e-3)
 
 
 def test_a_pool_without_a_router_says_so(pool):

@@ -13,7 +13,7 @@ from multidraft.policies import Feedback, make_policy
         ("ucbb", "unknown policy 'ucbb'; choose one of: ada-normal-hedge, autoregressive, "),
         ("ucb:gamma=1", "has no setting 'gamma'; it takes: reward, beta"),
         ("random:0.5", "has no setting '0.5'; it takes none"),
-        ("exp3spec:eta=1", "it takes none"),
+        ("exp3spec:eta=1", "has no setting 'eta'; it takes: start"),
         ("ucb:beta=-0.1", "beta must be 0 or a positive number, got -0.1"),
         ("ucb:beta=nan", "beta must be 0 or a positive number"),
         ("ucb:beta=inf", "beta must be 0 or a positive number"),
