@@ -116,7 +116,7 @@ def speedup_figure(frame: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
         )
     figure.add_hline(y=1, line={"dash": "dot", "color": TARGET_COLOUR, "width": 1.5})
     figure.update_yaxes(rangemode="tozero", ticksuffix="×")
-    return figure
+    return _with_room_for_legend(figure, columns=3)
 
 
 def regret_figure(frame: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
@@ -131,7 +131,7 @@ def regret_figure(frame: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
             hovertemplate="run %{x}: %{y:+.0f} rounds in all, this run %{customdata[0]:+.0f}",
             **_policy_style(policies.index(str(policy)), str(policy)),
         )
-    return figure
+    return _with_room_for_legend(figure, columns=1)
 
 
 def drafter_task_figure(frame: pd.DataFrame) -> go.Figure:
@@ -185,6 +185,12 @@ def _policy_style(index: int, policy: str) -> dict[str, Any]:
         "line": {"color": colour, "width": 2.5, "dash": _DASHES[index % len(_DASHES)]},
         "marker": {"color": colour, "symbol": _SYMBOLS[index % len(_SYMBOLS)], "size": 9},
     }
+
+
+def _with_room_for_legend(figure: go.Figure, columns: int) -> go.Figure:
+    """As high as it needs to be for a legend of so many columns on a wide screen to leave the plot its height."""
+    rows = -(-len(figure.data) // columns)
+    return figure.update_layout(height=figure.layout.height + 20 * max(0, rows - 3))
 
 
 def _figure(title: str, x: str, y: str, height: int = 330) -> go.Figure:
