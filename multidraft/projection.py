@@ -64,7 +64,7 @@ def can_pack(weights: torch.Tensor) -> bool:
         weights.device.type == "cpu"
         and weights.dtype == torch.float32
         and torch.backends.mkldnn.is_available()
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+        and all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
     )
 
 

@@ -27,6 +27,7 @@ def microseconds_per_round(name: str, drafters: int = 8, draft_length: int = 8, 
     for _ in range(50 * drafters):  # as after some text: every cost is known
         arm, length = int(rng.integers(drafters)), int(rng.integers(1, draft_length + 1))
         meter.played(arm, length, length, 0.003, 0.008, emitted=3)
+        meter.evaluated(length, 0.003 + 0.0002 * length)
     policy.begin("prompt")
     waiting: list[np.ndarray] = []
     spent = 0.0

@@ -107,23 +107,33 @@ class RateHedge(Policy):
         else:
             self.step, self.catch_up, self.verify = known.draft_step, known.catch_up, known.verify
             self.evaluation = (known.evaluate, known.evaluate_token)
+        # What a drafter with the acceptance BETTER would make of them, in tokens per second.
+        seconds = float(np.median(self.step)) * self.lengths + self.verify[1:]
+        self.best_rate = float(((1.0 + (BETTER**self.lengths).cumsum()) / seconds).max())
 
     def expected_tokens(self) -> np.ndarray:
         """``EAL_k[i]`` ``(N, K)``: tokens that a round of each drafter and draft length is expected to emit."""
-        hazards = np.empty_like(self.hits)
-        before = (self.hits[:, 0] + PRIOR_TOKENS * self.guess) / (self.trials[:, 0] + PRIOR_TOKENS)
-        hazards[:, 0] = before
-        for depth in range(1, self.longest):
-            before = (self.hits[:, depth] + NEIGHBOURS * before) / (self.trials[:, depth] + NEIGHBOURS)
-            hazards[:, depth] = before
-        self.hazards = np.minimum(hazards, 0.98)  # for the test below, to which nothing is impossible
-        return 1.0 + hazards.cumprod(axis=1).cumsum(axis=1)
+        # Some dozens of numbers, each from the one before: plain Python is several times as fast as array operations.
+        tokens, self.hazards = [], []
+        for hits, trials, guess in zip(self.hits.tolist(), self.trials.tolist(), self.guess.tolist(), strict=True):
+            hazard, weight, reached, emitted = guess, PRIOR_TOKENS, 1.0, 1.0
+            row, chances = [], []
+            for hit, trial in zip(hits, trials, strict=True):
+                hazard = (hit + weight * hazard) / (trial + weight)
+                weight = NEIGHBOURS
+                reached *= hazard
+                emitted += reached
+                row.append(emitted)
+                chances.append(min(hazard, 0.98))  # for the test below, to which nothing is impossible
+            tokens.append(row)
+            self.hazards.append(chances)
+        return np.array(tokens)
 
     def _evidence_of_change(self, arm: int, accepted: int, length: int) -> float:
         """Log-likelihood ratio of a round: acceptance fell to ``WORSE`` of what it was, against: it did not."""
         ratio = accepted * math.log(WORSE)
         if accepted < length:
-            hazard = float(self.hazards[arm, accepted])
+            hazard = self.hazards[arm][accepted]
             ratio += math.log((1.0 - WORSE * hazard) / (1.0 - hazard))
         return ratio
 
@@ -157,13 +167,8 @@ class RateHedge(Policy):
         allowed = self.budget * self.elapsed * (PROVOKED if alarmed else 1.0)
         if self.evaluating > 0.0 and self.evaluating + cost > allowed:
             return False
-        saved = self.hope * max(0.0, 1.0 - self.rate / self._best_rate()) * self.elapsed
+        saved = self.hope * max(0.0, 1.0 - self.rate / self.best_rate) * self.elapsed
         return alarmed or saved > cost
-
-    def _best_rate(self) -> float:
-        """Tokens per second of a drafter with the acceptance ``BETTER``."""
-        tokens = 1.0 + (BETTER**self.lengths).cumsum()
-        return float((tokens / (float(np.median(self.step)) * self.lengths + self.verify[1:])).max())
 
     def update(self, feedback: Feedback) -> None:
         self.t += 1
