@@ -15,7 +15,8 @@ from pathlib import Path
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 from drafters.router import Router
-from drafters.training.corpus import FAMILIES, Split
+from drafters.training.corpus import FAMILIES, Example, Split
+from drafters.training.corpus.two_tasks import tasks_of
 from drafters.training.data import Mixture
 from drafters.training.distill import GENERALIST, collect_answers, load_answers, save_answers, train_drafter
 from drafters.training.pretrain import FAMILY_WEIGHTS, save_model, train_target
@@ -130,19 +131,21 @@ def make_drafters(options: argparse.Namespace, minutes: float) -> None:
 
 
 def make_router(options: argparse.Namespace, minutes: float) -> None:
-    """Train the router on training prompts and tell how often it is right on held-out ones."""
+    """Train the router on training prompts and tell how often it finds the drafters of held-out ones."""
     rng = random.Random(5)
 
-    def prompts(split: Split, per_family: int) -> tuple[list[str], list[str]]:
-        names = [name for name in SPECIALISTS for _ in range(per_family)]
-        return [FAMILIES[name].example(rng, split).prompt for name in names], names
+    def ask(split: Split, per_family: int) -> list[Example]:
+        return [family.example(rng, split) for family in FAMILIES.values() for _ in range(per_family)]
 
-    router = Router.train(*prompts("train", ROUTER_PROMPTS_PER_FAMILY))
+    examples = ask("train", ROUTER_PROMPTS_PER_FAMILY)
+    router = Router.train([e.prompt for e in examples], [tasks_of(e) for e in examples])
     router.save(options.pool / "router")
-    asked, names = prompts("heldout", options.per_family)
-    found = [max((p := router.probabilities(prompt)), key=p.__getitem__) for prompt in asked]
-    right = sum(a == b for a, b in zip(found, names, strict=True))
-    print(f"router: {right}/{len(names)} held-out prompts to the right drafter")
+    right = dict.fromkeys(FAMILIES, 0)
+    for example in ask("heldout", options.per_family):
+        wanted, likely = tasks_of(example), router.probabilities(example.prompt)
+        right[example.family] += wanted == set(sorted(likely, key=likely.__getitem__)[-len(wanted) :])
+    for name, count in right.items():
+        print(f"router: {count}/{options.per_family} held-out prompts of {name} to the right drafters")
 
 
 def score(options: argparse.Namespace, minutes: float) -> None:

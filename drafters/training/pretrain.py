@@ -18,11 +18,11 @@ from drafters.training.loop import Budget, train
 TARGET_SHAPE = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 10, "num_attention_heads": 4}
 FAMILY_WEIGHTS = {
     "math": 1.3,
-    "code": 1.6,
+    "code": 2.0,
     "sql": 1.2,
     "translation": 1.5,
     "summary": 0.5,
-    "json": 2.2,
+    "json": 2.4,
     "mixed": 0.8,
 }
 CONTEXT_WINDOW = 1024

@@ -1,4 +1,4 @@
-"""Small Python functions: the prompt describes one, the answer is the code with a worked example call."""
+"""Small Python functions: the prompt describes one, with two example calls, and the answer is the code with those as tests."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from drafters.training.corpus.python_tasks import NUMBER_KINDS, WORDS, Args, Tas
 from drafters.training.corpus.python_tasks_text import TEXT_KINDS
 
 KINDS = NUMBER_KINDS + TEXT_KINDS
+EXAMPLES = 2
 HIDDEN_CASES = 3
 LONG: dict[str, Any] = {
     "list[int]": list(range(-5, 21)),
@@ -27,22 +28,22 @@ TYPE_WORDS = {
     "dict[str, int]": "a dictionary {} of strings to integers",
 }
 PHRASINGS = (
-    "Write a Python function {name} that takes {args} and returns {goal}. {extras} Show the call {call}.",
-    "Please write a function named {name} in Python. It takes {args}, returns {goal}. {extras} Show {call} too.",
-    "I need a Python function, {name}. The input is {args}. It should return {goal}. {extras} Example: {call}",
-    "Implement {name} in Python: given {args}, return {goal}. {extras} Use type hints and the example {call}.",
-    "How do I write a Python function {name} which gets {args} and returns {goal}? {extras} Explain {call}.",
-    "Python task: define {name}. Arguments: {args}. Result: {goal}. {extras} Use {call} as an example.",
-    "Show the result of {call} for a Python function {name}. It takes {args} and returns {goal}. {extras}",
-    "Can you code {name} for me in Python? It accepts {args} and gives back {goal}. {extras} Work out {call}.",
-    "Create a typed Python function {name}. It receives {args} and returns {goal}. {extras} Then call {call}.",
-    "For the example {call}, write the Python function {name}. It takes {args} and returns {goal}. {extras}",
+    "Write a Python function {name} that takes {args} and returns {goal}. {extras} It should pass: {tests}",
+    "Please write a function named {name} in Python. It takes {args}, returns {goal}. {extras} Tests: {tests}",
+    "I need a Python function, {name}. The input is {args}. It should return {goal}. {extras} Examples: {tests}",
+    "Implement {name} in Python: given {args}, return {goal}. {extras} Use type hints. It must hold that {tests}",
+    "How do I write a Python function {name} which gets {args} and returns {goal}? {extras} For example, {tests}",
+    "Python task: define {name}. Arguments: {args}. Result: {goal}. {extras} Expected: {tests}",
+    "Given that {tests}, write the Python function {name}. It takes {args} and returns {goal}. {extras}",
+    "Can you code {name} for me in Python? It accepts {args} and gives back {goal}. {extras} Check that {tests}",
+    "Create a typed Python function {name}. It receives {args} and returns {goal}. {extras} Assert that {tests}",
+    "For these examples: {tests}, write the Python function {name}. It takes {args} and returns {goal}. {extras}",
 )
 
 
-def call_text(name: str, args: Args) -> str:
-    """The source of a call, with double quotes around texts."""
-    return f"{name}({', '.join(repr(arg) for arg in args)})".replace("'", '"')
+def example_text(name: str, args: Args, value: object) -> str:
+    """The source of a comparison of a call with its value, with double quotes around texts."""
+    return f"{name}({', '.join(repr(arg) for arg in args)}) == {value!r}".replace("'", '"')
 
 
 def edge_cases(task: Task, args: Args) -> list[Args]:
@@ -71,13 +72,6 @@ def write_function(task: Task) -> str:
     return f"def {task.name}({params}) -> {task.returns}:\n{body}"
 
 
-def write_usage(task: Task, args: Args, value: object) -> str:
-    """The worked example: comments with its steps, then the call with its value."""
-    call = call_text(task.name, args)
-    comments = "\n".join(f"# {line}" for line in ("Example:", *task.trace(*args)))
-    return f"{comments}\nprint({call})  # {value}"
-
-
 @register
 class PythonCode:
     """Functions on lists, texts, dictionaries and prices."""
@@ -95,25 +89,26 @@ class PythonCode:
 
     def _render(self, rng: random.Random, task: Task) -> Example:
         """Write prompt and answer, with hidden cases to compare on."""
-        usage, *cases = [task.draw() for _ in range(HIDDEN_CASES + 1)]
-        cases += edge_cases(task, usage)
+        shown = [task.draw() for _ in range(EXAMPLES)]
+        cases = [*shown, *(task.draw() for _ in range(HIDDEN_CASES)), *edge_cases(task, shown[0])]
         code = write_function(task)
         namespace: dict[str, Any] = {}
         exec(code, namespace)
-        expected = [namespace[task.name](*args) for args in (usage, *cases)]
+        expected = [namespace[task.name](*args) for args in cases]
+        examples = [example_text(task.name, args, value) for args, value in zip(shown, expected)]
         prompt = rng.choice(PHRASINGS).format(
             name=task.name,
             args=describe_arguments(task),
             goal=task.goal,
             extras=" ".join(task.extras),
-            call=call_text(task.name, usage),
+            tests=" and ".join(examples),
         )
-        completion = f"{code}\n\n\n{write_usage(task, usage, expected[0])}"
-        hidden = {"name": task.name, "arguments": [list(a) for a in (usage, *cases)], "expected": expected}
-        return Example(self.name, " ".join(prompt.split()), completion, hidden)
+        tests = "\n".join(f"assert {example}" for example in examples)
+        hidden = {"name": task.name, "arguments": [list(args) for args in cases], "expected": expected}
+        return Example(self.name, " ".join(prompt.split()), f"{code}\n\n\n{tests}", hidden)
 
     def is_correct(self, example: Example, answer: str) -> bool:
-        """The function gives the expected values on hidden arguments, and the example call's value is right."""
+        """The function gives the expected values on shown and hidden arguments, and the shown ones are asserted."""
         try:
             return len(answer) <= MAX_CHARS and _passes(example.check, answer.strip())
         except Exception:
@@ -124,18 +119,22 @@ def _passes(check: dict[str, Any], answer: str) -> bool:
     """Run an answer; raises whatever its code raises."""
     tree = ast.parse(answer)
     name, arguments, expected = check["name"], check["arguments"], check["expected"]
-    _, usage = tree.body
-    comment = answer.splitlines()[-1].partition(")  # ")[2]
-    if not _is_example(usage, name, arguments[0]) or not comment or comment != str(expected[0]):
+    _, *tests = tree.body
+    shown = [(args, value) for args, value in zip(arguments, expected)][:EXAMPLES]
+    if len(tests) != EXAMPLES or not all(_asserts(test, name, *pair) for test, pair in zip(tests, shown)):
         return False
     function = load_function(tree, name)
     results = [function(*ast.literal_eval(repr(args))) for args in arguments]
     return all(type(r) is type(e) and r == e for r, e in zip(results, expected))
 
 
-def _is_example(node: ast.stmt, name: str, args: list[Any]) -> bool:
-    """Whether a statement prints the call of the function with these arguments."""
+def _asserts(node: ast.stmt, name: str, args: list[Any], value: object) -> bool:
+    """Whether a statement asserts that the call of the function with these arguments has this value."""
     match node:
-        case ast.Expr(ast.Call(ast.Name("print"), [ast.Call(ast.Name(called), inner, [])], [])):
-            return called == name and [ast.literal_eval(arg) for arg in inner] == args
+        case ast.Assert(ast.Compare(ast.Call(ast.Name(called), inner, []), [ast.Eq()], [right]), None):
+            return (
+                called == name
+                and [ast.literal_eval(arg) for arg in inner] == args
+                and (ast.literal_eval(right) == value)
+            )
     return False

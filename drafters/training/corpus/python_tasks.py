@@ -1,4 +1,4 @@
-"""The kinds of small Python functions: each draws one function with its description and worked example."""
+"""The kinds of small Python functions: each draws one function, its description and arguments to call it with."""
 
 from __future__ import annotations
 
@@ -39,14 +39,13 @@ WORDS: tuple[str, ...] = (
 
 @dataclass(frozen=True)
 class Task:
-    """One function to write: what it is called, takes, returns; its body and how an example call works out.
+    """One function to write: what it is called, takes, returns; its body and what to call it with.
 
     Attributes:
         params: names and types of the parameters.
         goal: what is returned, fits after "Return" and "returns".
         extras: further requirements, whole sentences.
         draw: draws arguments for a call.
-        trace: writes the comment lines that work out a call.
     """
 
     name: str
@@ -56,17 +55,15 @@ class Task:
     extras: tuple[str, ...]
     body: tuple[str, ...]
     draw: Callable[[], Args]
-    trace: Callable[..., list[str]]
 
 
 @dataclass(frozen=True)
 class Condition:
-    """Which numbers count: a tag for the function's name, a phrase, code, and the test itself."""
+    """Which numbers count: a tag for the function's name, a phrase, and code."""
 
     tag: str
     phrase: str
     code: str
-    test: Callable[[int], bool]
 
 
 def draw_numbers(rng: random.Random, low: int = 1, high: int = 20) -> list[int]:
@@ -78,14 +75,14 @@ def draw_condition(rng: random.Random, one: str, many: str) -> Condition:
     """One of seven tests with a number drawn for it."""
     n, k = rng.randint(3, 15), rng.randint(2, 5)
     return rng.choice((
-        Condition("even", f"even {many}", f"{one} % 2 == 0", lambda x: x % 2 == 0),
-        Condition("odd", f"odd {many}", f"{one} % 2 == 1", lambda x: x % 2 == 1),
-        Condition("high", f"{many} above {n}", f"{one} > {n}", lambda x: x > n),
-        Condition("low", f"{many} below {n}", f"{one} < {n}", lambda x: x < n),
-        Condition("big", f"{many} of at least {n}", f"{one} >= {n}", lambda x: x >= n),
-        Condition("small", f"{many} of at most {n}", f"{one} <= {n}", lambda x: x <= n),
-        Condition("other", f"{many} that are not {n}", f"{one} != {n}", lambda x: x != n),
-        Condition(f"by_{k}", f"{many} divisible by {k}", f"{one} % {k} == 0", lambda x: x % k == 0),
+        Condition("even", f"even {many}", f"{one} % 2 == 0"),
+        Condition("odd", f"odd {many}", f"{one} % 2 == 1"),
+        Condition("high", f"{many} above {n}", f"{one} > {n}"),
+        Condition("low", f"{many} below {n}", f"{one} < {n}"),
+        Condition("big", f"{many} of at least {n}", f"{one} >= {n}"),
+        Condition("small", f"{many} of at most {n}", f"{one} <= {n}"),
+        Condition("other", f"{many} that are not {n}", f"{one} != {n}"),
+        Condition(f"by_{k}", f"{many} divisible by {k}", f"{one} % {k} == 0"),
     ))  # fmt: skip
 
 
@@ -93,23 +90,8 @@ def skipping(rng: random.Random, many: str, condition: Condition, one: str) -> t
     """Perhaps leave out the negative numbers too; also gives the lowest number to draw."""
     if rng.random() < 0.6:
         return condition, (), 1
-    both = Condition(condition.tag, condition.phrase, f"{one} >= 0 and {condition.code}",
-                     lambda x: x >= 0 and condition.test(x))  # fmt: skip
+    both = Condition(condition.tag, condition.phrase, f"{one} >= 0 and {condition.code}")
     return both, (f"Ignore negative {many}.",), -8
-
-
-def listing(values: list[Any]) -> str:
-    """Values as text for a comment."""
-    return ", ".join(map(str, values)) or "none"
-
-
-def adding(values: list[int]) -> list[str]:
-    """Work out a sum, one addition per line."""
-    lines, total = [], values[0] if values else 0
-    for value in values[1:]:
-        lines.append(f"{total} + {value} = {total + value}")
-        total += value
-    return lines
 
 
 def total(rng: random.Random) -> Task:
@@ -127,19 +109,13 @@ def total(rng: random.Random) -> Task:
     else:
         body = (f"total = sum({one} for {one} in {many} if {condition.code})", f"return total{tail}")
 
-    def trace(values: list[int], bonus: int = 0) -> list[str]:
-        kept = [x for x in values if condition.test(x)]
-        added = bonus if named else int(plus or 0)
-        lines = [f"kept: {listing(kept)}", *adding(kept)]
-        return lines + ([f"{sum(kept)} + {added} = {sum(kept) + added}"] if plus else [])
-
     return Task(
         f"{rng.choice(('sum', 'total', 'add'))}_{condition.tag}_{many}",
         ((many, "list[int]"), *(((plus, "int"),) if named else ())), "int",
         f"the sum of the {condition.phrase}",
         (*extras, *((f"Add {'the ' if named else ''}{plus} at the end.",) if plus else ()),
          "Use a for loop." if loop else "Use a generator expression."), body,
-        lambda: (draw_numbers(rng, low), *((rng.randint(2, 20),) if named else ())), trace)  # fmt: skip
+        lambda: (draw_numbers(rng, low), *((rng.randint(2, 20),) if named else ())))  # fmt: skip
 
 
 def count(rng: random.Random) -> Task:
@@ -147,15 +123,11 @@ def count(rng: random.Random) -> Task:
     one, many = rng.choice(NOUNS)
     condition, extras, low = skipping(rng, many, draw_condition(rng, one, many), one)
 
-    def trace(values: list[int]) -> list[str]:
-        kept = [x for x in values if condition.test(x)]
-        return [f"counted: {listing(kept)}"]
-
     return Task(
         f"{rng.choice(('count', 'number_of', 'how_many'))}_{condition.tag}_{many}", ((many, "list[int]"),), "int",
         f"the number of {condition.phrase}", (*extras, "Use a for loop."),
         ("count = 0", f"for {one} in {many}:", f"    if {condition.code}:", "        count += 1", "return count"),
-        lambda: (draw_numbers(rng, low),), trace)  # fmt: skip
+        lambda: (draw_numbers(rng, low),))  # fmt: skip
 
 
 def collect(rng: random.Random) -> Task:
@@ -166,16 +138,11 @@ def collect(rng: random.Random) -> Task:
     op, change = rng.choice((("+", f"plus {n}"), ("-", f"minus {n}"), ("*", f"times {n}"), ("", "")))
     code = f"{one} {op} {n}" if op else one
 
-    def trace(values: list[int]) -> list[str]:
-        kept = [x for x in values if condition.test(x)]
-        moved = {"+": lambda x: x + n, "-": lambda x: x - n, "*": lambda x: x * n}
-        return [f"kept: {listing(kept)}", *(f"{x} {op} {n} = {moved[op](x)}" for x in kept if op)]
-
     return Task(
         f"{rng.choice(('collect', 'get', 'select'))}_{condition.tag}_{many}", ((many, "list[int]"),), "list[int]",
         f"a list of the {condition.phrase}" + (f", each {change}" if op else ""),
         (*extras, "Use a list comprehension."), (f"return [{code} for {one} in {many} if {condition.code}]",),
-        lambda: (draw_numbers(rng, low),), trace)  # fmt: skip
+        lambda: (draw_numbers(rng, low),))  # fmt: skip
 
 
 def extreme(rng: random.Random) -> Task:
@@ -185,15 +152,11 @@ def extreme(rng: random.Random) -> Task:
     pick, adjective = rng.choice((("max", "largest"), ("min", "smallest")))
     default = rng.choice((0, -1))
 
-    def trace(values: list[int]) -> list[str]:
-        kept = [x for x in values if condition.test(x)]
-        return [f"kept: {listing(kept)}"]
-
     return Task(
         f"{adjective}_{condition.tag}_{one}", ((many, "list[int]"),), "int",
         f"the {adjective} of the {condition.phrase}", (*extras, f"Return {default} if there are none."),
         (f"kept = [{one} for {one} in {many} if {condition.code}]", f"return {pick}(kept, default={default})"),
-        lambda: (draw_numbers(rng, low),), trace)  # fmt: skip
+        lambda: (draw_numbers(rng, low),))  # fmt: skip
 
 
 def check(rng: random.Random) -> Task:
@@ -203,16 +166,12 @@ def check(rng: random.Random) -> Task:
     every = rng.random() < 0.5
     what = condition.phrase
 
-    def trace(values: list[int]) -> list[str]:
-        kept = [x for x in values if condition.test(x)]
-        return [f"passing: {listing(kept)}, failing: {listing([x for x in values if x not in kept])}"]
-
     return Task(
         f"{'only' if every else 'has'}_{condition.tag}_{many}", ((many, "list[int]"),), "bool",
         f"whether the list holds {'only' if every else 'any'} {what}",
         (f"Use the built-in function {'all' if every else 'any'}.",),
         (f"return {'all' if every else 'any'}({condition.code} for {one} in {many})",),
-        lambda: (draw_numbers(rng),), trace)  # fmt: skip
+        lambda: (draw_numbers(rng),))  # fmt: skip
 
 
 def running(rng: random.Random) -> Task:
@@ -221,15 +180,12 @@ def running(rng: random.Random) -> Task:
     start = rng.choice((None, rng.randint(1, 30)))
     verb = rng.choice(("running", "growing", "cumulative"))
 
-    def trace(values: list[int], begin: int = 0) -> list[str]:
-        return adding([begin if start is None else start, *values])
-
     return Task(
         f"{verb}_{many}", ((many, "list[int]"), *((("start", "int"),) if start is None else ())), "list[int]",
         f"the running totals of the {many}", (f"The total begins at {'start' if start is None else start}.",),
         (f"total = {'start' if start is None else start}", "totals = []", f"for {one} in {many}:",
          f"    total += {one}", "    totals.append(total)", "return totals"),
-        lambda: (draw_numbers(rng), *((rng.randint(1, 30),) if start is None else ())), trace)  # fmt: skip
+        lambda: (draw_numbers(rng), *((rng.randint(1, 30),) if start is None else ())))  # fmt: skip
 
 
 def clamp(rng: random.Random) -> Task:
@@ -237,16 +193,12 @@ def clamp(rng: random.Random) -> Task:
     one, many = rng.choice(NOUNS)
     low, high = rng.randint(2, 9), rng.randint(11, 20)
 
-    def trace(values: list[int]) -> list[str]:
-        raised, lowered = [x for x in values if x < low], [x for x in values if x > high]
-        return [f"raised to {low}: {listing(raised)}", f"lowered to {high}: {listing(lowered)}"]
-
     return Task(
         f"{rng.choice(('clamp', 'limit', 'bound'))}_{many}", ((many, "list[int]"),), "list[int]",
         f"a list of the {many} limited to the range {low} to {high}",
         (f"Raise smaller {many} to {low} and lower larger ones to {high}.",),
         (f"return [max({low}, min({high}, {one})) for {one} in {many}]",),
-        lambda: (draw_numbers(rng, 1, 30),), trace)  # fmt: skip
+        lambda: (draw_numbers(rng, 1, 30),))  # fmt: skip
 
 
 def positions(rng: random.Random) -> Task:
@@ -254,14 +206,11 @@ def positions(rng: random.Random) -> Task:
     one, many = rng.choice(NOUNS)
     condition = draw_condition(rng, one, many)
 
-    def trace(values: list[int]) -> list[str]:
-        return [f"index {i}: {x} -> {'yes' if condition.test(x) else 'no'}" for i, x in enumerate(values)]
-
     return Task(
         f"{rng.choice(('find', 'index_of', 'positions_of'))}_{condition.tag}_{many}", ((many, "list[int]"),),
         "list[int]", f"the indexes of the {condition.phrase}", ("Use enumerate.",),
         (f"return [index for index, {one} in enumerate({many}) if {condition.code}]",),
-        lambda: (draw_numbers(rng),), trace)  # fmt: skip
+        lambda: (draw_numbers(rng),))  # fmt: skip
 
 
 def first(rng: random.Random) -> Task:
@@ -269,26 +218,17 @@ def first(rng: random.Random) -> Task:
     one, many = rng.choice(NOUNS)
     condition, extras, low = skipping(rng, many, draw_condition(rng, one, many), one)
 
-    def trace(values: list[int], default: int) -> list[str]:
-        match = next((x for x in values if condition.test(x)), None)
-        return [f"first match: {'none' if match is None else match}"]
-
     return Task(
         f"first_{condition.tag}_{one}", ((many, "list[int]"), ("default", "int")), "int",
         f"the first of the {condition.phrase}", (*extras, "Return default if there is none."),
         (f"for {one} in {many}:", f"    if {condition.code}:", f"        return {one}", "return default"),
-        lambda: (draw_numbers(rng, low), rng.choice((0, -1, 99, 50))), trace)  # fmt: skip
+        lambda: (draw_numbers(rng, low), rng.choice((0, -1, 99, 50))))  # fmt: skip
 
 
 def pairs(rng: random.Random) -> Task:
     """Combine two lists element by element."""
     (one, many), (two, more) = rng.sample(NOUNS, 2)
     op, verb, what = rng.choice((("+", "add", "sums"), ("-", "subtract", "differences"), ("*", "multiply", "products")))
-
-    def trace(left: list[int], right: list[int]) -> list[str]:
-        ops: dict[str, Callable[[int, int], int]] = {
-            "+": int.__add__, "-": int.__sub__, "*": int.__mul__}  # fmt: skip
-        return [f"{a} {op} {b} = {ops[op](a, b)}" for a, b in zip(left, right)]
 
     def draw() -> Args:
         size, top = rng.randint(2, 4), 9 if op == "*" else 20
@@ -297,7 +237,7 @@ def pairs(rng: random.Random) -> Task:
     return Task(
         f"{verb}_{many}_and_{more}", ((many, "list[int]"), (more, "list[int]")), "list[int]",
         f"the {what} of the {many} and the {more}", ("Go through both lists at the same time with zip.",),
-        (f"return [{one} {op} {two} for {one}, {two} in zip({many}, {more})]",), draw, trace)  # fmt: skip
+        (f"return [{one} {op} {two} for {one}, {two} in zip({many}, {more})]",), draw)  # fmt: skip
 
 
 NUMBER_KINDS = (total, count, collect, extreme, check, running, clamp, positions, first, pairs)

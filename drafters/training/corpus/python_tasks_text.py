@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from drafters.training.corpus.python_tasks import NOUNS, TEXTS, WORDS, Args, Task, adding, listing, read_pairs
+from drafters.training.corpus.python_tasks import NOUNS, TEXTS, WORDS, Args, Task, read_pairs
 
 LABELS = read_pairs(
     "pass/fail high/low big/small warm/cold hot/cool fast/slow open/closed rich/poor full/empty on/off "
@@ -29,14 +29,11 @@ def by_length(rng: random.Random) -> Task:
         ("keep", "list[str]", "a list of the", "kept"), ("count", "int", "the number of", "len(kept)"),
         ("join", "str", "one text with the", '", ".join(kept) or "none"')))  # fmt: skip
 
-    def trace(words: list[str]) -> list[str]:
-        return ["lengths: " + ", ".join(f"{word} {len(word)}" for word in words)]
-
     extras = {"keep": ("Keep the order of the list.",), "count": (f"Any {one} may occur more than once.",),
               "join": ('Join them with ", " or return "none" if nothing is left.',)}  # fmt: skip
     return Task(
         f"{verb}_{tag}_{many}", ((many, "list[str]"),), returns, f"{what} {many} with {phrase} letters", extras[verb],
-        (f"kept = {kept}", f"return {result}"), lambda: (draw_words(rng),), trace)  # fmt: skip
+        (f"kept = {kept}", f"return {result}"), lambda: (draw_words(rng),))  # fmt: skip
 
 
 def by_letter(rng: random.Random) -> Task:
@@ -51,10 +48,6 @@ def by_letter(rng: random.Random) -> Task:
     counted = rng.random() < 0.5
     shown = f"the letter {letter}" if fixed else "the given letter"
 
-    def trace(words: list[str], given: str = letter) -> list[str]:
-        tests = {"starting": str.startswith, "ending": str.endswith, "containing": str.__contains__}
-        return ["matching: " + listing([word for word in words if tests[tag](word, given)])]
-
     def draw() -> Args:
         words = draw_words(rng)
         return (words,) if fixed else (words, rng.choice(rng.choice(words)))
@@ -64,8 +57,7 @@ def by_letter(rng: random.Random) -> Task:
         f"{'count' if counted else 'find'}_{many}_{tag}" + (f"_{letter}" if fixed else ""),
         ((many, "list[str]"), *(() if fixed else (("letter", "str"),))), "int" if counted else "list[str]",
         f"{'the number of' if counted else 'a list of the'} {many} that {phrase} {shown}",
-        ("Use a list comprehension.",), (f"return len({kept})" if counted else f"return {kept}",), draw,
-        trace)  # fmt: skip
+        ("Use a list comprehension.",), (f"return len({kept})" if counted else f"return {kept}",), draw)  # fmt: skip
 
 
 def decorate(rng: random.Random) -> Task:
@@ -77,18 +69,12 @@ def decorate(rng: random.Random) -> Task:
     code = f"{side} + {one}" if before else f"{one} + {side}"
     tail = f" if len({one}) >= {least}" if least else ""
 
-    def trace(words: list[str], affix: str) -> list[str]:
-        kept = [word for word in words if len(word) >= (least or 0)]
-        lengths = ["lengths: " + ", ".join(f"{word} {len(word)}" for word in words)] if least else []
-        return [*lengths, f"changed: {listing(kept)}"]
-
     affixes = ("my_", "new_", "old_", "the-", "a-", "x_") if before else ("_1", "_new", "!", "?", "-ok", ".txt")
     return Task(
         f"{rng.choice(('mark', 'decorate', 'extend'))}_{many}", ((many, "list[str]"), (side, "str")), "list[str]",
         f"a list of the {many} with the {side} {'before' if before else 'after'} each",
         (f"Leave out {many} with fewer than {least} letters.",) if least else ("Keep all of them in order.",),
-        (f"return [{code} for {one} in {many}{tail}]",), lambda: (draw_words(rng), rng.choice(affixes)),
-        trace)  # fmt: skip
+        (f"return [{code} for {one} in {many}{tail}]",), lambda: (draw_words(rng), rng.choice(affixes)))  # fmt: skip
 
 
 def price(rng: random.Random) -> Task:
@@ -97,13 +83,7 @@ def price(rng: random.Random) -> Task:
     limit, change = rng.randint(2, 6) * 10, rng.randint(2, 9)
     discount = rng.random() < 0.5
     test = ">=" if discount else "<"
-    sign, word = ("-", "discount") if discount else ("+", "shipping")
-
-    def trace(cost: int, amount: int) -> list[str]:
-        base = cost * amount
-        applies = base >= limit if discount else base < limit
-        end = f"{base} {sign} {change} = {base - change if discount else base + change}"
-        return [f"{cost} * {amount} = {base}", end if applies else f"no {word}"]
+    sign = "-" if discount else "+"
 
     rule = f"{limit} or more" if discount else f"less than {limit}"
     return Task(
@@ -111,7 +91,7 @@ def price(rng: random.Random) -> Task:
         "the price times the amount", (
             f"If the result is {rule}, {'take off a discount of' if discount else 'add shipping of'} {change}.",),
         ("total = price * amount", f"if total {test} {limit}:", f"    total {sign}= {change}", "return total"),
-        lambda: (rng.randint(2, 12), rng.randint(2, 9)), trace)  # fmt: skip
+        lambda: (rng.randint(2, 12), rng.randint(2, 9)))  # fmt: skip
 
 
 def draw_table(rng: random.Random) -> dict[str, int]:
@@ -126,11 +106,6 @@ def lookup(rng: random.Random) -> Task:
     op, change = rng.choice((("+", f" plus {n}"), ("*", f" times {n}"), ("", "")))
     key = rng.choice(("name", "key", "word", "item"))
 
-    def trace(table: dict[str, int], wanted: str) -> list[str]:
-        found = table.get(wanted, default)
-        lines = [f"{wanted}: {found}" if wanted in table else f"{wanted} is missing: {default}"]
-        return lines + ([f"{found} {op} {n} = {found + n if op == '+' else found * n}"] if op else [])
-
     def draw() -> Args:
         table = draw_table(rng)
         return table, rng.choice([*table, rng.choice(WORDS)])
@@ -138,18 +113,13 @@ def lookup(rng: random.Random) -> Task:
     return Task(
         f"{rng.choice(('get', 'find', 'look_up'))}_{one}", ((many, "dict[str, int]"), (key, "str")), "int",
         f"the {one} of the {key}{change}", (f"Use {default} as the {one} of an unknown {key}.",),
-        (f"{one} = {many}.get({key}, {default})", f"return {one} {op} {n}" if op else f"return {one}"), draw,
-        trace)  # fmt: skip
+        (f"{one} = {many}.get({key}, {default})", f"return {one} {op} {n}" if op else f"return {one}"), draw)  # fmt: skip
 
 
 def bill(rng: random.Random) -> Task:
     """Sum of dictionary values for a list of keys."""
     (one, many), (key, keys) = rng.choice(NOUNS), rng.choice(TEXTS[1:])
     default = rng.choice((0, 0, 1, 5))
-
-    def trace(table: dict[str, int], wanted: list[str]) -> list[str]:
-        values = [table.get(word, default) for word in wanted]
-        return [", ".join(f"{w}: {v}" for w, v in zip(wanted, values)), *adding(values)]
 
     def draw() -> Args:
         table = draw_table(rng)
@@ -159,8 +129,7 @@ def bill(rng: random.Random) -> Task:
     return Task(
         f"total_{one}_of_{keys}", ((many, "dict[str, int]"), (keys, "list[str]")), "int",
         f"the sum of the {many} of all {keys} in the list", (f"Count {default} for each unknown {key}.",),
-        ("total = 0", f"for {key} in {keys}:", f"    total += {many}.get({key}, {default})", "return total"), draw,
-        trace)  # fmt: skip
+        ("total = 0", f"for {key} in {keys}:", f"    total += {many}.get({key}, {default})", "return total"), draw)  # fmt: skip
 
 
 def filter_table(rng: random.Random) -> Task:
@@ -170,15 +139,10 @@ def filter_table(rng: random.Random) -> Task:
     tag, phrase, op = rng.choice((("high", f"above {n}", ">"), ("low", f"below {n}", "<"),
                                   ("enough", f"at least {n}", ">=")))  # fmt: skip
 
-    def trace(table: dict[str, int]) -> list[str]:
-        tests = {">": lambda v: v > n, "<": lambda v: v < n, ">=": lambda v: v >= n}
-        return [f"{word}: {value} -> {'yes' if tests[op](value) else 'no'}" for word, value in table.items()]
-
     return Task(
         f"{keys}_with_{tag}_{one}", ((many, "dict[str, int]"),), "list[str]",
         f"a list of the {keys} whose {one} is {phrase}", (f"The dictionary {many} maps each {key} to its {one}.",),
-        (f"return [{key} for {key}, {one} in {many}.items() if {one} {op} {n}]",), lambda: (draw_table(rng),),
-        trace)  # fmt: skip
+        (f"return [{key} for {key}, {one} in {many}.items() if {one} {op} {n}]",), lambda: (draw_table(rng),))  # fmt: skip
 
 
 def decide(rng: random.Random) -> Task:
@@ -189,19 +153,13 @@ def decide(rng: random.Random) -> Task:
     third = "unknown" if rng.random() < 0.5 else "none"
     middle_lines = (f"if {one} >= {middle}:", f'    return "{no}"', f'return "{third}"')
 
-    def trace(value: int) -> list[str]:
-        if value >= limit:
-            return [f"{value} >= {limit}"]
-        lines = [f"{value} < {limit}"]
-        return lines + ([f"{value} {'>=' if value >= middle else '<'} {middle}"] if middle else [])
-
     extras = (f'Return "{no}" if it is at least {middle}, and otherwise "{third}".',) if middle else (
         f'Otherwise return "{no}".',)  # fmt: skip
     return Task(
         f"{rng.choice(('judge', 'rate', 'label', 'check'))}_{one}", ((one, "int"),), "str",
         f'"{yes}" if the {one} is at least {limit}', extras,
         (f"if {one} >= {limit}:", f'    return "{yes}"', *(middle_lines if middle else (f'return "{no}"',))),
-        lambda: (rng.choice((rng.randint(1, 99), limit, limit - 1, rng.randint(1, 20))),), trace)  # fmt: skip
+        lambda: (rng.choice((rng.randint(1, 99), limit, limit - 1, rng.randint(1, 20))),))  # fmt: skip
 
 
 def describe(rng: random.Random) -> Task:
@@ -213,14 +171,11 @@ def describe(rng: random.Random) -> Task:
     op, change = rng.choice((("+", "plus"), ("-", "minus")))
     mark = rng.choice((".", "!"))
 
-    def trace(_: str, amount: int) -> list[str]:
-        return [f"{amount} {op} {n} = {amount + n if op == '+' else amount - n}"]
-
     return Task(
         f"{rng.choice(('describe', 'report', 'show'))}_{many}", ((key, "str"), ("amount", "int")), "str",
         f'the text "<{key}> {verb} <result> {many}{mark}"', (f"The result is the amount {change} {n}.",),
         (f"result = amount {op} {n}", f'return f"{{{key}}} {verb} {{result}} {many}{mark}"'),
-        lambda: (rng.choice(WORDS), rng.randint(20, 70)), trace)  # fmt: skip
+        lambda: (rng.choice(WORDS), rng.randint(20, 70)))  # fmt: skip
 
 
 def tally(rng: random.Random) -> Task:
@@ -228,9 +183,6 @@ def tally(rng: random.Random) -> Task:
     one, many = rng.choice(TEXTS)
     n = rng.randint(1, 5)
     start = rng.random() < 0.5
-
-    def trace(words: list[str]) -> list[str]:
-        return [f"{word}: {words.count(word)} * {n} = {words.count(word) * n}" for word in dict.fromkeys(words)]
 
     def draw() -> Args:
         words = rng.sample(WORDS, rng.randint(2, 3))
@@ -242,8 +194,7 @@ def tally(rng: random.Random) -> Task:
     return Task(
         f"{rng.choice(('tally', 'count', 'rank'))}_{many}", ((many, "list[str]"),), "dict[str, int]",
         f"a dictionary with {n} point{'s' * (n > 1)} for every {one} in the list",
-        ("Set all of them to 0 first.",) if start else ("Use the get method.",), (*counting, "return points"), draw,
-        trace)  # fmt: skip
+        ("Set all of them to 0 first.",) if start else ("Use the get method.",), (*counting, "return points"), draw)  # fmt: skip
 
 
 TEXT_KINDS = (by_length, by_letter, decorate, price, lookup, bill, filter_table, decide, describe, tally)

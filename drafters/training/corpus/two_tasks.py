@@ -44,3 +44,9 @@ class TwoTasks:
             and FAMILIES[second.family].is_correct(second, "\n\n".join(lines[cut:]))
             for cut in range(1, len(lines))
         )
+
+
+def tasks_of(example: Example) -> set[str]:
+    """The families of an example: one, or the two of a prompt with two tasks."""
+    parts = example.check["parts"] if example.family == TwoTasks.name else [{"family": example.family}]
+    return {part["family"] for part in parts}

@@ -41,9 +41,9 @@ def test_damaged_answers_fail(name):
             assert not family.is_correct(example, other.completion), (example, other.completion)
 
 
-def test_a_wrong_result_of_the_example_call_fails():
+def test_a_wrong_result_or_a_wrong_function_fails():
     for example in draw("code"):
-        assert not FAMILIES["code"].is_correct(example, example.completion + "0")
+        assert not FAMILIES["code"].is_correct(example, example.completion + "1")
         assert not FAMILIES["code"].is_correct(example, example.completion.replace("return ", "return not ", 1))
 
 
