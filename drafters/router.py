@@ -1,13 +1,13 @@
 """A router: reads the prompt and says which drafter suits it, before a single token is written.
 
-The static baseline of the papers: a linear classifier on the prompt's words and word pairs, hashed to a fixed number
-of features, so that all there is to store is one matrix.
+The static baseline of the papers: linear classifiers on the prompt's words and word pairs, hashed to a fixed number
+of features, so that all there is to store is one matrix. Each drafter has its own, since a prompt may hold two tasks.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -41,19 +41,21 @@ class Router:
         return HashingVectorizer(n_features=FEATURES, ngram_range=(1, 2), alternate_sign=False)
 
     def probabilities(self, prompt: str) -> dict[str, float]:
-        """How likely each drafter is the one for ``prompt``; they sum to 1."""
+        """How likely each drafter suits ``prompt`` or a part of it, each in [0, 1]."""
         scores = (self._vectorizer.transform([prompt]) @ self.weights.T + self.bias)[0]
-        weights = np.exp(scores - scores.max())
-        return dict(zip(self.drafters, (weights / weights.sum()).tolist(), strict=True))
+        return dict(zip(self.drafters, (0.5 + 0.5 * np.tanh(0.5 * scores)).tolist(), strict=True))
 
     @classmethod
-    def train(cls, prompts: Sequence[str], drafters: Sequence[str]) -> Router:
-        """Fit to ``prompts`` whose drafters are known, by regularised multinomial logistic regression."""
+    def train(cls, prompts: Sequence[str], suited: Sequence[Collection[str]]) -> Router:
+        """Fit to ``prompts`` and the drafters that suit each, by a regularised logistic regression per drafter."""
         from sklearn.linear_model import LogisticRegression
 
+        names = sorted(set().union(*suited))
         empty = cls((), np.zeros((0, FEATURES), np.float32), np.zeros(0, np.float32))
-        model = LogisticRegression(C=30.0, max_iter=300).fit(empty._vectorizer.transform(prompts), drafters)
-        return cls(model.classes_.tolist(), model.coef_.astype(np.float32), model.intercept_.astype(np.float32))
+        features = empty._vectorizer.transform(prompts)
+        models = [LogisticRegression(C=30.0, max_iter=300).fit(features, [name in s for s in suited]) for name in names]
+        weights = np.concatenate([model.coef_ for model in models]).astype(np.float32)
+        return cls(names, weights, np.concatenate([model.intercept_ for model in models]).astype(np.float32))
 
     def save(self, folder: Path) -> None:
         """Write the router to ``folder``; half precision is plenty for scores."""

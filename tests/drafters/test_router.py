@@ -10,6 +10,7 @@ import multidraft as md
 from drafters.pool import load_pool
 from drafters.router import FEATURES, Router
 from drafters.training.corpus import FAMILIES
+from drafters.training.corpus.two_tasks import tasks_of
 from multidraft.errors import PolicyError, PoolError
 from tests import tiny
 
@@ -24,14 +25,28 @@ def prompts(split, count, seed=0):
 
 @pytest.fixture(scope="module")
 def router():
-    return Router.train(*prompts("train", 60))
+    asked, names = prompts("train", 60)
+    two = [FAMILIES["mixed"].example(random.Random(i), "train") for i in range(200)]
+    return Router.train(
+        [*asked, *(e.prompt for e in two)], [*({n} for n in names), *(tasks_of(e) & {*NAMES} for e in two)]
+    )
 
 
 def test_it_recognises_heldout_prompts(router):
     asked, names = prompts("heldout", 20)
     found = [router.probabilities(prompt) for prompt in asked]
-    assert all(sum(p.values()) == pytest.approx(1.0) and set(p) == set(NAMES) for p in found)
+    assert all(set(p) == set(NAMES) and min(p.values()) >= 0 and max(p.values()) <= 1 for p in found)
     assert np.mean([max(p, key=p.get) == name for p, name in zip(found, names)]) > 0.95
+
+
+def test_it_names_both_tasks_of_a_prompt_with_two(router):
+    found = []
+    for seed in range(60):
+        example = FAMILIES["mixed"].example(random.Random(seed), "heldout")
+        if (wanted := tasks_of(example)) <= set(NAMES):
+            likely = router.probabilities(example.prompt)
+            found.append({name for name, p in likely.items() if p > 0.5} == wanted)
+    assert len(found) > 5 and np.mean(found) > 0.8
 
 
 def test_it_is_the_same_from_disk(router, tmp_path):
@@ -60,7 +75,7 @@ def test_damage_is_told(router, tmp_path, damage):
 def routed(tmp_path, pool_card):
     """A pool whose router sends every prompt to ``far``."""
     weights = np.zeros((2, FEATURES), np.float32)
-    Router(["near", "far"], weights, np.array([0.0, 9.0], np.float32)).save(tmp_path / "router")
+    Router(["near", "far"], weights, np.array([-9.0, 9.0], np.float32)).save(tmp_path / "router")
     card = yaml.safe_load(pool_card.read_text())
     for source in [card["target"], *(d for d in card["drafters"] if "path" in d)]:
         source["path"] = str(pool_card.parent / source["path"])
