@@ -43,11 +43,20 @@ class DrafterCard(_Strict):
     revision: str | None = None
     window: int | None = Field(None, ge=2, description="most tokens of a context it reads; longer ones slide by")
     sinks: int = Field(4, ge=0, description="first tokens of the context that a sliding window keeps")
+    confidence: float = Field(
+        0.0, ge=0, lt=1, description="a greedy draft ends once its tokens have less probability than this, multiplied"
+    )
 
     @model_validator(mode="after")
     def _sinks_within_window(self) -> DrafterCard:
         if self.window is not None and (self.kind != "lm" or self.sinks >= self.window):
             raise ValueError("window is for lm drafters, and must be larger than sinks")
+        return self
+
+    @model_validator(mode="after")
+    def _confidence_of_a_model(self) -> DrafterCard:
+        if self.confidence and self.kind != "lm":
+            raise ValueError("confidence is for lm drafters: no other knows how likely its tokens are")
         return self
 
     @model_validator(mode="after")

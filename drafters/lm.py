@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -11,9 +12,9 @@ from torch.nn import functional
 from transformers import DynamicCache, LlamaForCausalLM, PreTrainedModel
 
 from drafters.base import Drafter, Evidence, common_prefix
+from drafters.teacher_forcing import follow, gamma_of, judge
 from drafters.window import Window
 from multidraft.draft import Draft
-from multidraft.feedback import greedy_gamma, sampled_gamma
 from multidraft.llama import LlamaStack, unsupported
 from multidraft.sampling import SamplingParams, draw, probabilities
 
@@ -26,22 +27,31 @@ class LMDrafter(Drafter):
         model: where the logits come from.
         vocab_size: the target's vocabulary size; padded or missing rows of the drafter's are aligned to it.
         window: what it reads of long contexts; by default all that fits its model, and nothing longer.
+        confidence: a greedy draft ends with the token at which the drafter's probabilities of its tokens, multiplied,
+            fall below this. What is cut off had little chance of being accepted, and would have cost a step each.
+            Sampled drafts run to their full length: a token that the drafter finds unlikely may be as likely to
+            the target, and is then accepted.
     """
 
     kind = "lm"
 
-    def __init__(self, name: str, model: _Model, vocab_size: int, window: Window | None = None):
+    def __init__(
+        self, name: str, model: _Model, vocab_size: int, window: Window | None = None, confidence: float = 0.0
+    ):
         self.name = name
         self.model = model
         self.window = window or Window(model.window)
         self.vocab_size = vocab_size
+        self.log_confidence = math.log(confidence) if confidence else -math.inf
         self.parameter_count = model.parameter_count
         self.cached: list[int] = []
 
     @classmethod
-    def from_model(cls, name: str, model: PreTrainedModel, vocab_size: int, window: Window | None = None) -> LMDrafter:
+    def from_model(
+        cls, name: str, model: PreTrainedModel, vocab_size: int, window: Window | None = None, confidence: float = 0.0
+    ) -> LMDrafter:
         """A drafter that runs alone; see :func:`make_lm_drafters` for several of one shape."""
-        return cls(name, _HubModel(model), vocab_size, window)
+        return cls(name, _HubModel(model), vocab_size, window, confidence)
 
     def prepare(self, context: Sequence[int]) -> None:
         self.cached = []
@@ -64,12 +74,15 @@ class LMDrafter(Drafter):
         logits = self.logits(context, last=1)
         tokens: list[int] = []
         rows: list[torch.Tensor] = []
-        for _ in range(length):
+        sure = 0.0
+        while len(tokens) < length and sure >= self.log_confidence:
             if tokens:
                 logits = self._aligned(self.model(tokens[-1:], len(context) + len(tokens) - 1, 1))
                 self.cached.append(tokens[-1])
             if params.greedy:
                 tokens.append(int(logits[0].argmax()))
+                if self.log_confidence > -math.inf:
+                    sure += float(logits[0, tokens[-1]] - logits[0].logsumexp(dim=-1))
                 if with_q:
                     rows.append(logits)
             else:
@@ -84,10 +97,15 @@ class LMDrafter(Drafter):
         return judge(self.window, evidence, 1, self._gamma)[:, 0]
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> np.ndarray:
-        return follow(self.window, context, start, length, 1, self._gamma, self.model.window)[0]
+        return follow(
+            self.window, context, start, length, [self.log_confidence], self._teacher_forced, self.model.window
+        )[0]
 
     def _gamma(self, part: Evidence) -> np.ndarray:
-        return gamma_of(self.logits(part.context[:-1], last=len(part))[None], part)
+        return gamma_of(self._teacher_forced(part), part)
+
+    def _teacher_forced(self, part: Evidence) -> torch.Tensor:
+        return self.logits(part.context[:-1], last=len(part))[None]
 
     def logits(self, context: Sequence[int], last: int) -> torch.Tensor:
         """Logits ``(last, V)`` after the last ``last`` tokens of ``context``; feeds only what the cache lacks."""
@@ -127,10 +145,14 @@ class LMGroup:
         return judge(self.window, evidence, len(self.members), self._gamma)
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> np.ndarray:
-        return follow(self.window, context, start, length, len(self.members), self._gamma, self.stack.window)
+        confidences = [member.log_confidence for member in self.members]
+        return follow(self.window, context, start, length, confidences, self._teacher_forced, self.stack.window)
 
     def _gamma(self, part: Evidence) -> np.ndarray:
-        return gamma_of(self._logits(part.context[:-1], last=len(part)), part)
+        return gamma_of(self._teacher_forced(part), part)
+
+    def _teacher_forced(self, part: Evidence) -> torch.Tensor:
+        return self._logits(part.context[:-1], last=len(part))
 
     def _logits(self, context: Sequence[int], last: int) -> torch.Tensor:
         if not context:
@@ -145,84 +167,38 @@ class LMGroup:
 
 
 def make_lm_drafters(
-    models: dict[str, PreTrainedModel], vocab_size: int, windows: dict[str, Window] | None = None
+    models: dict[str, PreTrainedModel],
+    vocab_size: int,
+    windows: dict[str, Window] | None = None,
+    confidences: dict[str, float] | None = None,
 ) -> list[LMDrafter]:
     """Drafters for named models; plain small Llamas of one shape share a stack and are evaluated together.
 
     Args:
         windows: what drafters read of long contexts, by name; only those with the same window share a stack.
+        confidences: how unsure drafters may get before their draft ends, by name; see :class:`LMDrafter`.
     """
-    chosen = windows or {}
+    windows, confidences = windows or {}, confidences or {}
     drafters: dict[str, LMDrafter] = {}
     waiting = dict(models)
     while waiting:
         name, model = next(iter(waiting.items()))
-        window = chosen.get(name)
-        same = {n: m for n, m in waiting.items() if chosen.get(n) == window}
+        window = windows.get(name)
+        same = {n: m for n, m in waiting.items() if windows.get(n) == window}
         alike = {n: m for n, m in same.items() if isinstance(model, LlamaForCausalLM) and not unsupported(m, model)}
         if alike and model.config.vocab_size == vocab_size:
             stack = LlamaStack([m for m in alike.values() if isinstance(m, LlamaForCausalLM)])
-            members = [LMDrafter(n, _StackMember(stack, i), vocab_size, window) for i, n in enumerate(alike)]
+            members = [
+                LMDrafter(n, _StackMember(stack, i), vocab_size, window, confidences.get(n, 0.0))
+                for i, n in enumerate(alike)
+            ]
             LMGroup(members, stack)
             drafters.update(zip(alike, members, strict=True))
         else:
             alike = {name: model}
-            drafters[name] = LMDrafter.from_model(name, model, vocab_size, window)
+            drafters[name] = LMDrafter.from_model(name, model, vocab_size, window, confidences.get(name, 0.0))
         waiting = {n: m for n, m in waiting.items() if n not in alike}
     return [drafters[name] for name in models]
-
-
-def gamma_of(logits: torch.Tensor, evidence: Evidence) -> np.ndarray:
-    """γ ``(m, N)`` from teacher-forced drafter logits ``(N, m, V)``."""
-    if evidence.p is None:
-        emitted = torch.tensor(evidence.context[evidence.start :], device=logits.device)
-        return greedy_gamma(logits.argmax(dim=-1), emitted)
-    return sampled_gamma(evidence.p, probabilities(logits, evidence.params))
-
-
-def judge(window: Window, evidence: Evidence, drafters: int, gamma: Callable[[Evidence], np.ndarray]) -> np.ndarray:
-    """γ ``(m, drafters)`` at all positions, by ``gamma`` of each part that shares a view; 0 beyond the window."""
-    judged = np.zeros((len(evidence), drafters))
-    done = 0
-    for count, part in window.parts(evidence):
-        judged[done : done + count] = gamma(part)
-        done += count
-    return judged
-
-
-def follow(
-    window: Window,
-    context: Sequence[int],
-    start: int,
-    length: int,
-    drafters: int,
-    gamma: Callable[[Evidence], np.ndarray],
-    model_window: int,
-) -> np.ndarray:
-    """How far the greedy draft begun at each position follows the recorded text; int64 ``(drafters, positions)``.
-
-    It does so exactly as long as the teacher-forced predictions are hits, for until then both see the same context:
-    the acceptance table needs no drafting at all (SPEC 6). A draft keeps the view it began with, and ends where the
-    positions of its model end.
-    """
-    accepted = np.zeros((drafters, len(context) - start), dtype=np.int64)
-    done = 0
-    for count, part in window.parts(Evidence(context, start, None, SamplingParams()), ahead=length - 1):
-        seen = len(part.context[: model_window + 1]) - part.start
-        hits = gamma(Evidence(part.context[: model_window + 1], part.start, None, part.params)) > 0
-        hits = np.vstack([hits, np.zeros((len(part) - seen, drafters), dtype=bool)])
-        for row, column in zip(accepted, hits.T, strict=True):
-            row[done : done + count] = run_lengths(column, length)[:count]
-        done += count
-    return accepted
-
-
-def run_lengths(hits: np.ndarray, length: int) -> np.ndarray:
-    """How many hits follow each other from each position on, at most ``length``."""
-    runs = np.zeros(len(hits) + 1, dtype=np.int64)
-    for s in range(len(hits) - 1, -1, -1):
-        runs[s] = runs[s + 1] + 1 if hits[s] else 0
-    return np.minimum(runs[:-1], length)
 
 
 class _Model(Protocol):

@@ -76,7 +76,7 @@ class Pool:
     def route(self, prompt: str) -> list[float] | None:
         """How well each drafter suits ``prompt``, in [0, 1], in the pool's order; ``None`` without a router.
 
-        Drafters that the router was not trained on count as one of its classes about which it knows nothing.
+        Drafters that the router was not trained on get what suits one drafter as well as the next: 1 / their number.
         """
         if self.router is None:
             return None
@@ -165,7 +165,8 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None) -> Pool:
                 f"drafter {name!r} is to read {window.size} tokens and to draft {card.draft_length} more, "
                 f"but its model knows {own} positions"
             )
-    by_name: dict[str, Drafter] = {d.name: d for d in make_lm_drafters(models, target.vocab_size, windows)}
+    confidences = {d.name: d.confidence for d in card.drafters}
+    by_name: dict[str, Drafter] = {d.name: d for d in make_lm_drafters(models, target.vocab_size, windows, confidences)}
     by_name.update({d.name: PromptLookup(d.name) for d in card.drafters if d.kind == "pld"})
     drafters = [by_name[d.name] for d in card.drafters]
     digest = _digest(text, [model, *models.values()])

@@ -19,6 +19,8 @@ class Costs:
         verify: of scoring ``k`` drafted tokens and the pending one, for ``k = 0 … K``, ``(K + 1,)``.
         evaluate: of evaluating all drafters once, whatever the number of tokens.
         evaluate_token: the same, for each token it covers.
+        persistence: how likely a drafter goes on after each drafted token, ``(N,)``; 1, as by default, for those that
+            draft as many as they are asked for.
     """
 
     draft_step: np.ndarray
@@ -26,6 +28,7 @@ class Costs:
     verify: np.ndarray
     evaluate: float = 0.0
     evaluate_token: float = 0.0
+    persistence: np.ndarray | None = None
 
     @classmethod
     def uniform(cls, drafters: int, length: int, *, step: float, verify: float, evaluate: float = 0.0) -> Costs:
@@ -36,12 +39,26 @@ class Costs:
         """Itself: what is given does not change, unlike what a :class:`CostMeter` measures."""
         return self
 
-    def round_seconds(self, arm: int | None, length: int, unread: int = 0) -> float:
-        """Seconds of a round of ``length`` drafted tokens by ``arm``, which has ``unread`` tokens to read first."""
+    def drafted(self, arm: int, length: int, accepted: int = 0) -> float:
+        """How many tokens of the ``length`` asked for are drafted, where ``accepted`` of them will be."""
+        known = min(accepted + 1, length)  # the first that is not accepted was drafted too, or what ended the draft
+        go_on = 1.0 if self.persistence is None else float(self.persistence[arm])
+        return known + sum(go_on**further for further in range(1, length - known + 1))
+
+    def round_seconds(self, arm: int | None, length: int, unread: int = 0, accepted: int = 0) -> float:
+        """Seconds of a round of a draft by ``arm``, which has ``unread`` tokens to read first.
+
+        Args:
+            length: draft length asked for; 0 is a round without a drafter.
+            accepted: tokens that are accepted, from which follows how long the draft has been at least.
+        """
         if arm is None or length == 0:
             return float(self.verify[0])
-        drafting = self.draft_step[arm] * length + self.catch_up[arm] * unread
-        return float(drafting + self.verify[min(length, len(self.verify) - 1)])
+        drafted = self.drafted(arm, length, accepted)
+        last = len(self.verify) - 1
+        short = min(int(drafted), last)
+        verify = self.verify[short] + (drafted - short) * (self.verify[min(short + 1, last)] - self.verify[short])
+        return float(self.draft_step[arm] * drafted + self.catch_up[arm] * unread + verify)
 
     def evaluation_seconds(self, tokens: int) -> float:
         """Seconds of evaluating all drafters at ``tokens`` positions."""
@@ -104,10 +121,11 @@ class Line:
 class CostMeter:
     """Fading averages of what rounds have cost on this device, kept by a pool across generations.
 
-    Drafting is modelled as ``steps * d_i + unread * s_i``: the time of a drafter that had next to nothing to read
+    Drafting is modelled as ``drafted * d_i + unread * s_i``: the time of a drafter that had next to nothing to read
     gives ``d_i``, what others took beyond that gives ``s_i``. Before a drafter was ever measured the mean of the others
-    stands in for it. Verification is a line in the drafted tokens, but for plain decoding, whose single token may go
-    another way through the kernels: whether drafting pays at all hangs on it, so it is measured by itself.
+    stands in for it. How long it drafts is taken for geometric: after each token it goes on with the same probability.
+    Verification is a line in the drafted tokens, but for plain decoding, whose single token may go another way
+    through the kernels: whether drafting pays at all hangs on it, so it is measured by itself.
     """
 
     NEXT_TO_NOTHING = 2
@@ -116,6 +134,7 @@ class CostMeter:
         self.plain, self.verify, self.evaluation = Line(), Line(), Line()
         self.steps = [Line() for _ in range(drafters)]
         self.reads = [Line() for _ in range(drafters)]
+        self.going_on = [Line() for _ in range(drafters)]
         self.begin()
 
     def begin(self) -> None:
@@ -135,10 +154,13 @@ class CostMeter:
         """
         (self.verify if nodes else self.plain).add(nodes, verify_seconds)
         if arm is not None:
+            drafted = max(nodes, 1)  # to find nothing to say takes a look too
+            if chances := min(drafted, length - 1):
+                self.going_on[arm].add(chances, drafted - 1)
             if self.unread[arm] <= self.NEXT_TO_NOTHING or not self.steps[arm].weight:
-                self.steps[arm].add(1.0, draft_seconds / length)
+                self.steps[arm].add(1.0, draft_seconds / drafted)
             else:
-                surplus = max(draft_seconds - length * self.steps[arm].at(1.0), 0.0)
+                surplus = max(draft_seconds - drafted * self.steps[arm].at(1.0), 0.0)
                 self.reads[arm].add(1.0, surplus / self.unread[arm])
         self.unread = [tokens + emitted for tokens in self.unread]
         if arm is not None:
@@ -160,6 +182,7 @@ class CostMeter:
             verify=np.array(verify),
             evaluate=self.evaluation.fixed,
             evaluate_token=self.evaluation.per_unit,
+            persistence=np.array([min(line.y / line.x, 1.0) if line.weight else 1.0 for line in self.going_on]),
         )
 
 

@@ -153,12 +153,13 @@ class Decoding(Iterator[Round]):
         if policy.uses_block_divergence and drafter:
             divergence = block_divergence(draft, verdict.path, logits, params, length)
         t4 = self._now()
+        unread = len(self.context) - self._evaluated
         gamma = self._evaluate(draft, verdict, len(tokens)) if room > 1 else None
         t5 = self._now()
         alone = arm if drafter and not together else None
         self.pool.costs.played(alone, length, len(draft), t2 - t1, t3 - t2, emitted=len(tokens))
         if gamma is not None:
-            self.pool.costs.evaluated(len(gamma), t5 - t4)
+            self.pool.costs.evaluated(unread, t5 - t4)
         drafted = draft.main_path(verdict.path)
         if room > 1:
             feedback = Feedback(arm, len(drafted), accepted, len(tokens), length, divergence, gamma, t3 - t1)
@@ -229,7 +230,7 @@ class Decoding(Iterator[Round]):
         return [*tokens, verdict.own], verdict.own
 
     def _evaluate(self, draft: Draft, verdict: Verdict, emitted: int) -> np.ndarray | None:
-        """γ of all drafters at the positions verified since the last evaluation, if the policy wants it now."""
+        """γ of all drafters at positions verified since the last evaluation, if the policy wants it now."""
         if not self.policy.uses_gamma:
             return None
         if verdict.probs is not None:
@@ -238,7 +239,9 @@ class Decoding(Iterator[Round]):
         if not self.policy.wants_evaluation(emitted):
             return None
         p = torch.cat(self._unseen_p) if self._unseen_p else None
-        gamma = self.pool.gamma(self.context, self._evaluated, p, self.params)
+        span = min(self.policy.evaluation_span or len(self.context), len(self.context) - self._evaluated)
+        start = len(self.context) - span
+        gamma = self.pool.gamma(self.context, start, None if p is None else p[-span:], self.params)
         self._evaluated, self._unseen_p = len(self.context), []
         return gamma
 

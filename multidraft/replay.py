@@ -131,11 +131,13 @@ def replay(
         spent = 0.0
         if arm == ALL_DRAFTERS:  # the union is accepted as far as the best of its chains, the first of them credited
             arm = max(range(count), key=lambda i: min(accepted_of[i][position], length))
-            spent = float(costs.draft_step.sum() - costs.draft_step[arm]) * length if costs else 0.0
+            spent = (
+                sum(costs.draft_step[i] * costs.drafted(i, length) for i in range(count) if i != arm) if costs else 0.0
+            )
         accepted = min(accepted_of[arm][position], length) if length else 0
         tokens = min(accepted + 1, end - position)
         if costs:
-            spent += costs.round_seconds(arm if length else None, length, unread[arm])
+            spent += costs.round_seconds(arm if length else None, length, unread[arm], accepted)
         position += tokens
         unread = [tokens + n for n in unread]
         if length:
@@ -143,10 +145,11 @@ def replay(
         gamma = None
         if room > 1:
             if player.uses_gamma and player.wants_evaluation(tokens):
-                gamma = hits[evaluated:position]
+                gamma = hits[max(evaluated, position - (player.evaluation_span or position)) : position]
                 seconds += costs.evaluation_seconds(position - evaluated) if costs else 0.0
                 evaluated, unread = position, [0] * count
-            player.update(Feedback(arm, length, accepted, tokens, length, gamma=gamma, seconds=spent))
+            drafted = round(costs.drafted(arm, length, accepted)) if costs and length else length
+            player.update(Feedback(arm, drafted, accepted, tokens, length, gamma=gamma, seconds=spent))
         seconds += spent
         arms.append(arm if length else NO_DRAFTER)
         lengths.append(length)
@@ -160,12 +163,19 @@ def best_fixed_rate(table: np.ndarray, costs: Costs, lengths: Sequence[int]) -> 
 
     Length 0 is plain decoding; its drafter is ``NO_DRAFTER``.
     """
-    tokens = table.shape[1]
-    best = (0.0, NO_DRAFTER, 0)
-    for length in lengths:
-        for arm, row in enumerate(table) if length else [(NO_DRAFTER, np.zeros(tokens, dtype=int))]:
-            rounds = fixed_rounds(np.minimum(row, length))
-            unread = 1 if length else 0
-            rate = tokens / (rounds * costs.round_seconds(arm if length else None, length, unread))
-            best = max(best, (rate, arm, length))
+    rows = table.tolist()
+    best = (table.shape[1] / sum_of_rounds(rows[0], costs, NO_DRAFTER, 0), NO_DRAFTER, 0)
+    for length in filter(None, lengths):
+        for arm, row in enumerate(rows):
+            best = max(best, (table.shape[1] / sum_of_rounds(row, costs, arm, length), arm, length))
     return best
+
+
+def sum_of_rounds(accepted: Sequence[int], costs: Costs, arm: int, length: int) -> float:
+    """Seconds of a whole text under one drafter and draft length, given how far each of its drafts is accepted."""
+    seconds, position = 0.0, 0
+    while position < len(accepted):
+        emitted = min(accepted[position], length)
+        seconds += costs.round_seconds(arm if length else None, length, 1 if length else 0, emitted)
+        position += emitted + 1
+    return seconds

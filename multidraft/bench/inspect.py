@@ -28,7 +28,7 @@ def describe_pool(pool: Pool) -> dict[str, Any]:
     """Parameters and measured milliseconds of target and drafters (median of repeated steps, warm).
 
     ``step_ms`` is one token by the target alone; ``verify_ms`` one forward over a full draft and the pending
-    token; a drafter's ``draft_step_ms`` is the time of a full draft divided by its length.
+    token; a drafter's ``draft_step_ms`` is the time of a draft divided by its length.
     """
     length = pool.draft_length
     room = pool.target.window - PROBE_WARMUP - PROBE_REPEATS - length - 1
@@ -48,13 +48,14 @@ def describe_pool(pool: Pool) -> dict[str, Any]:
     drafters = []
     for drafter in pool.drafters:
         drafter.prepare(context)
+        drafted = len(drafter.propose(context, length, params, generator))
         cost = _milliseconds(pool, lambda d=drafter: d.propose(context, length, params, generator))  # type: ignore[misc]
         drafters.append(
             {
                 "name": drafter.name,
                 "kind": drafter.kind,
                 "parameters": drafter.parameter_count,
-                "draft_step_ms": cost / length,
+                "draft_step_ms": cost / max(drafted, 1),
             }
         )
     return {

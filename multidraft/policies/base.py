@@ -38,7 +38,8 @@ class Feedback:
         block_divergence: BD in [0, 1], MetaSD Eq. 4; ``None`` unless ``Policy.uses_block_divergence``.
         gamma: acceptance probabilities ``(m, N)`` float64 in [0, 1]: one row for each newly evaluated
             verified position in order, one column per drafter; ``None`` when nothing was evaluated.
-            Rows come late and in batches where the policy skips rounds, but none is ever left out.
+            Rows come late and in batches where the policy skips rounds, but none is left out, unless the policy
+            asks for the last ones only (``Policy.evaluation_span``).
         seconds: wall-clock seconds of drafting and verification.
     """
 
@@ -148,6 +149,12 @@ class Policy:
     def wants_evaluation(self, emitted: int) -> bool:
         """Whether all drafters are to be evaluated after the round that was just played and emitted so many tokens."""
         return False
+
+    @property
+    def evaluation_span(self) -> int | None:
+        """How many of the last positions an evaluation is for; ``None`` for all since the last one, as papers have it.
+        Drafters read all of them anyway, but their predictions at each cost more than that."""
+        return None
 
     def update(self, feedback: Feedback) -> None:
         """Learn from the round just played."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from multidraft.costs import Costs
 from multidraft.errors import PolicyError
 from multidraft.policies.base import NO_DRAFTER, Feedback, Policy, register
 
@@ -24,12 +25,18 @@ WORSE, ALARM = 0.5, 5.0
 """The change watched for: a drafter whose acceptance falls to this share of what it was. The log-likelihood ratio,
 summed over rounds and never below 0, that calls for an evaluation: Page's cumulative-sum test (1954)."""
 RECENT, FORGET = 10, 0.25
-"""After a surprise: positions of the evaluation that count at least, and what is left of all evidence before it. Most
-surprises are false, since refusals come in bursts."""
+"""After a surprise: positions that are evaluated at least, and what is left of all evidence before it. Most surprises
+are false, since refusals come in bursts."""
+SPAN = 32
+"""Positions that are evaluated at most where nothing surprises: more would cost more than they tell."""
 PROVOKED = 5.0
 """By how much evaluations that a change calls for may exceed the budget."""
 BETTER = 0.9
 """Acceptance of the drafter that an evaluation may discover."""
+DRAFTS_ON = 4.0
+"""How many drafted tokens' worth of evidence the pool's measurement of how long a drafter drafts counts."""
+REFRESH = 4
+"""Every so many rounds the estimates of all drafters fade; in between only the one that was played has news."""
 HOPE, HOPE_WARM, HOPE_FADES = 0.5, 0.2, 0.5
 """Chance that there is such a drafter: after a cold start or a surprise, after a warm start, and what is left of it
 after an evaluation that discovered none."""
@@ -39,13 +46,15 @@ after an evaluation that discovered none."""
 class RateHedge(Policy):
     """Plays the pair of drafter and draft length with the most expected tokens per second; length 0 is plain decoding.
 
-    *Acceptance.* For each drafter ``i`` and depth ``j`` it keeps how often the ``j``-th drafted token was reached and
-    accepted, fading with the text. Their ratios are the hazards of a Kaplan-Meier estimate, so a draft that ended
-    before its ``j``-th token says nothing about depth ``j`` instead of something wrong: no feedback is censored, and
-    none has to wait (compare HedgeSpec Example 7). ``EAL_k[i] = 1 + sum_{j<=k} prod_{m<=j} hazard_m[i]``.
+    *Acceptance.* For each drafter ``i`` and depth ``j`` it keeps how often the first ``j - 1`` tokens were accepted and
+    how often the ``j``-th then was, fading with the text. Their ratios are the hazards of a Kaplan-Meier estimate, so a
+    draft of less than ``j`` tokens says nothing about depth ``j`` instead of something wrong: no feedback is censored,
+    and none has to wait (compare HedgeSpec Example 7). ``EAL_k[i] = 1 + sum_{j<=k} prod_{m<=j} hazard_m[i]``. A
+    drafter that ends its draft before the length asked for yields no more than one whose next token is refused.
 
-    *Time.* With measured costs the pair yields ``EAL_k[i]`` tokens in ``k d_i + v(k) + s_i * unread_i`` seconds, the
-    catch-up of a cold drafter charged. Of renewals with rewards the best has the largest ratio of the means.
+    *Time.* With measured costs the pair yields ``EAL_k[i]`` tokens in ``D_k[i] d_i + v(D_k[i]) + s_i * unread_i``
+    seconds, the catch-up of a cold drafter charged. ``D_k`` is how many of ``k`` tokens are drafted, geometric for
+    drafters that end their drafts when unsure. Of renewals with rewards the best has the largest ratio of the means.
 
     *Evidence.* Each round tells about the drafter that was played, for nothing. All others are evaluated together when
     a test says that the drafter in charge has become worse (then everything before the change is discounted), or
@@ -84,50 +93,63 @@ class RateHedge(Policy):
     def reset(self, prompt: str = "") -> None:
         super().reset(prompt)
         count, longest = self.arm_count, self.longest
-        self.trials, self.hits = np.zeros((count, longest)), np.zeros((count, longest))
+        # The last column: chances to go on drafting, and how often they were taken.
+        self.trials, self.hits = np.zeros((count, longest + 1)), np.zeros((count, longest + 1))
         self.lengths = np.arange(1, longest + 1)
         self.guess = np.full(count, UNKNOWN)
+        self.routed = np.full(count, JUDGED)
+        self.tokens, self.drafted = np.empty((count, longest)), np.empty((count, longest))
+        self.hazards: list[list[float]] = [[] for _ in range(count)]
         self.unread = np.zeros(count)
         self.arm, self.length, self.rate, self.seconds = 0, 0, 0.0, 0.0
         self.change, self.changed = 0.0, 0
         self.hope = HOPE
         self.waiting, self.elapsed, self.evaluating = 0, 0.0, 0.0
         self._read_costs()
+        self._estimate(range(count))
 
     def warm_up(self, guess: Sequence[float]) -> None:
         self.guess = np.clip(guess, 0.05, 0.95)
+        self.routed = np.maximum(self.guess, JUDGED)
         self.hope = HOPE_WARM
+        self._estimate(range(self.arm_count))
 
     def _read_costs(self) -> None:
         """Take over the present costs; where nothing is measured yet a drafted token costs a tenth of a target step."""
         known = self.costs.costs(self.longest) if self.costs else None
         if known is None or not known.verify[0] > 0:
-            self.step, self.catch_up = np.full(self.arm_count, 0.1), np.zeros(self.arm_count)
-            self.verify, self.evaluation = np.full(self.longest + 1, 1.0), (0.0, 0.0)
-        else:
-            self.step, self.catch_up, self.verify = known.draft_step, known.catch_up, known.verify
-            self.evaluation = (known.evaluate, known.evaluate_token)
+            known = Costs.uniform(self.arm_count, self.longest, step=0.1, verify=1.0)
+        self.catch_up, self.plain = known.catch_up, float(known.verify[0])
+        self.evaluation = (known.evaluate, known.evaluate_token)
+        # A round takes so long, and so much more for each drafted token, by the drafter as by the target.
+        each = float(known.verify[-1] - known.verify[1]) / max(self.longest - 1, 1)
+        self.fixed, self.each = float(known.verify[1]) - each, known.draft_step + each
+        self.drafts_on = np.ones(self.arm_count) if known.persistence is None else known.persistence
         # What a drafter with the acceptance BETTER would make of them, in tokens per second.
-        seconds = float(np.median(self.step)) * self.lengths + self.verify[1:]
+        seconds = self.fixed + float(np.median(self.each)) * self.lengths
         self.best_rate = float(((1.0 + (BETTER**self.lengths).cumsum()) / seconds).max())
 
-    def expected_tokens(self) -> np.ndarray:
-        """``EAL_k[i]`` ``(N, K)``: tokens that a round of each drafter and draft length is expected to emit."""
+    def _estimate(self, arms: Iterable[int]) -> None:
+        """``EAL_k[i]`` and ``D_k[i]`` of drafters ``i``: tokens that a round is expected to emit, and to draft."""
         # Some dozens of numbers, each from the one before: plain Python is several times as fast as array operations.
-        tokens, self.hazards = [], []
-        for hits, trials, guess in zip(self.hits.tolist(), self.trials.tolist(), self.guess.tolist(), strict=True):
-            hazard, weight, reached, emitted = guess, PRIOR_TOKENS, 1.0, 1.0
-            row, chances = [], []
+        for arm in arms:
+            hazard, weight, reached, emitted = float(self.guess[arm]), PRIOR_TOKENS, 1.0, 1.0
+            *hits, went_on = self.hits[arm].tolist()
+            *trials, chances = self.trials[arm].tolist()
+            goes_on = (went_on + DRAFTS_ON * float(self.drafts_on[arm])) / (chances + DRAFTS_ON)
+            drawn, drafted = 1.0, 0.0
+            tokens, lengths, hazards = [], [], []
             for hit, trial in zip(hits, trials, strict=True):
                 hazard = (hit + weight * hazard) / (trial + weight)
                 weight = NEIGHBOURS
                 reached *= hazard
                 emitted += reached
-                row.append(emitted)
-                chances.append(min(hazard, 0.98))  # for the test below, to which nothing is impossible
-            tokens.append(row)
-            self.hazards.append(chances)
-        return np.array(tokens)
+                drafted += drawn
+                drawn *= goes_on
+                tokens.append(emitted)
+                lengths.append(drafted)
+                hazards.append(min(hazard, 0.98))  # for the test below, to which nothing is impossible
+            self.tokens[arm], self.drafted[arm], self.hazards[arm] = tokens, lengths, hazards
 
     def _evidence_of_change(self, arm: int, accepted: int, length: int) -> float:
         """Log-likelihood ratio of a round: acceptance fell to ``WORSE`` of what it was, against: it did not."""
@@ -138,15 +160,12 @@ class RateHedge(Policy):
         return ratio
 
     def select(self) -> int:
-        tokens = self.expected_tokens()
-        fixed = self.catch_up * self.unread
-        seconds = fixed[:, None] + self.step[:, None] * self.lengths + self.verify[1:]
-        rates = tokens / seconds
-        best = int(rates.argmax())
-        arm, column = divmod(best, self.longest)
-        self.rate, plain = float(rates[arm, column]), float(self.verify[0])
-        if self.rate * plain <= 1.0:
-            self.rate, self.seconds, self.length = 1.0 / plain, plain, 0
+        seconds = self.fixed + (self.catch_up * self.unread)[:, None] + self.each[:, None] * self.drafted
+        rates = self.tokens / seconds
+        arm, column = divmod(int(rates.argmax()), self.longest)
+        self.rate = float(rates[arm, column])
+        if self.rate * self.plain <= 1.0:
+            self.rate, self.seconds, self.length = 1.0 / self.plain, self.plain, 0
             return NO_DRAFTER
         self.arm, self.length, self.seconds = arm, column + 1, float(seconds[arm, column])
         return arm
@@ -170,17 +189,24 @@ class RateHedge(Policy):
         saved = self.hope * max(0.0, 1.0 - self.rate / self.best_rate) * self.elapsed
         return alarmed or saved > cost
 
+    @property
+    def evaluation_span(self) -> int:
+        return max(self.changed, RECENT) if self.change > ALARM else SPAN
+
     def update(self, feedback: Feedback) -> None:
         self.t += 1
         self.last_reward = feedback.block_efficiency
         self.elapsed += self.seconds  # by the costs, not the clock: hiccups are no reason for anything
         self._fade(self.memory**feedback.emitted)
         self.unread += feedback.emitted
-        if feedback.arm != NO_DRAFTER and feedback.draft_length:
-            reached = min(feedback.accepted + 1, max(feedback.drafted, 1))
-            self.trials[feedback.arm, :reached] += 1.0
-            self.hits[feedback.arm, : feedback.accepted] += 1.0
-            self.unread[feedback.arm] = 1.0
+        arm, length = feedback.arm, feedback.draft_length
+        if arm != NO_DRAFTER and length:
+            drafted = max(feedback.drafted, 1)
+            self.trials[arm, : min(feedback.accepted + 1, length)] += 1.0
+            self.hits[arm, : feedback.accepted] += 1.0
+            self.trials[arm, -1] += min(drafted, length - 1)
+            self.hits[arm, -1] += drafted - 1
+            self.unread[arm] = 1.0
         if feedback.gamma is not None:
             self._evaluated(feedback.gamma)
         elif self.change > ALARM:  # no time for an evaluation: others get their turn by the doubt alone
@@ -189,6 +215,10 @@ class RateHedge(Policy):
             self.change, self.changed = 0.0, 0
         if self.t % 16 == 0:
             self._read_costs()
+        if self.t % REFRESH == 0:
+            self._estimate(range(self.arm_count))
+        elif feedback.gamma is None and arm != NO_DRAFTER:
+            self._estimate((arm,))
 
     def _fade(self, share: float) -> None:
         self.trials *= share
@@ -196,22 +226,23 @@ class RateHedge(Policy):
 
     def _evaluated(self, gamma: np.ndarray) -> None:
         """Count every start of a draft among the evaluated positions, as deep as the positions known go."""
-        recent = gamma
+        self.guess[:] = JUDGED
         if self.change > ALARM:
             self._fade(FORGET)
             self.hope = HOPE
-            recent = gamma[-max(self.changed, RECENT) :]
+            self.guess[:] = self.routed  # a second task of the prompt may have begun
+            self.guess[self.arm] = JUDGED
         self.hope *= HOPE_FADES
-        self.guess[:] = JUDGED
+        fixed, per_token = self.evaluation
+        self.evaluating += fixed + per_token * self.waiting
         self.waiting, self.change, self.changed = 0, 0.0, 0
-        reached = np.ones_like(recent)
-        for depth in range(min(self.longest, len(recent))):
-            reached = reached[: len(recent) - depth]
-            accepted = reached * recent[depth:]
+        reached = np.ones_like(gamma)
+        for depth in range(min(self.longest, len(gamma))):
+            reached = reached[: len(gamma) - depth]
+            accepted = reached * gamma[depth:]
             self.trials[:, depth] += EVALUATION_WEIGHT * reached.sum(axis=0)
             self.hits[:, depth] += EVALUATION_WEIGHT * accepted.sum(axis=0)
             reached = accepted
         self.unread[:] = 0.0
-        fixed, per_token = self.evaluation
-        self.evaluating += fixed + per_token * len(gamma)
         self._read_costs()
+        self._estimate(range(self.arm_count))

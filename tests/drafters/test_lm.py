@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drafters.base import Evidence
-from drafters.lm import LMDrafter, LMGroup, make_lm_drafters, run_lengths
+from drafters.lm import LMDrafter, LMGroup, make_lm_drafters
+from drafters.teacher_forcing import run_lengths
 from multidraft.sampling import SamplingParams, probabilities
 from tests import tiny
 
