@@ -28,8 +28,8 @@ class FullInformation(Policy):
     would have got beyond them stays unseen, which can favour the wrong one (HedgeSpec B.4).
 
     Evaluating all drafters costs time, so it is skipped (HedgeSpec B.5): it follows each of the first
-    ``warmup`` rounds, then every ``every`` rounds, when all positions since the last one come in one batch; and never
-    before the positions waiting complete a loss, since nothing could be learnt then.
+    ``warmup`` rounds after a cold start, then every ``every`` rounds, when all positions since the last one come in one
+    batch; and never before the positions waiting complete a loss, since nothing could be learnt then.
 
     Args:
         loss: ``length`` is ``1 - EAL_K/(K+1)``, known K tokens later; ``acceptance`` is ``1 - gamma``, known at
@@ -72,13 +72,15 @@ class FullInformation(Policy):
         self.p = [1.0 / self.arm_count] * self.arm_count
         self.queue = LengthLossQueue(self.arm_count)
         self.unseen_chunks: list[int] = []
+        self.trial_rounds = self.warmup
 
     def learn(self, losses: list[float]) -> None:
         """Update ``p`` by the losses of all arms, each in [0, 1], at the next position of the game."""
         raise NotImplementedError
 
     def warm_up(self, guess: Sequence[float]) -> None:
-        """Count the guess as one loss for each token of a draft."""
+        """Count the guess as one loss for each token of a draft, in place of the rounds evaluated one by one."""
+        self.trial_rounds = 0
         for _ in range(self.longest):
             self.learn([1.0 - value for value in guess])
 
@@ -90,7 +92,7 @@ class FullInformation(Policy):
 
     def wants_evaluation(self, emitted: int) -> bool:
         played = self.t + 1  # asked before update() counts the round
-        due = played <= self.warmup or (played - self.warmup) % self.every == 0
+        due = played <= self.trial_rounds or (played - self.trial_rounds) % self.every == 0
         return due and self._would_teach(emitted)
 
     def _would_teach(self, emitted: int) -> bool:
