@@ -17,7 +17,7 @@ from multidraft.experience import Experience
 from multidraft.feedback import block_divergence
 from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Feedback, Policy, make_policy
 from multidraft.records import Generation, Round, Status
-from multidraft.sampling import SamplingParams
+from multidraft.sampling import SamplingParams, probabilities
 from multidraft.text import TextStream
 from multidraft.verify import Verdict, verify
 
@@ -154,7 +154,7 @@ class Decoding(Iterator[Round]):
             divergence = block_divergence(draft, verdict.path, logits, params, length)
         t4 = self._now()
         unread = len(self.context) - self._evaluated
-        gamma = self._evaluate(draft, verdict, len(tokens)) if room > 1 else None
+        gamma = self._evaluate(verdict, logits, len(tokens)) if room > 1 else None
         t5 = self._now()
         alone = arm if drafter and not together else None
         self.pool.costs.played(alone, length, len(draft), t2 - t1, t3 - t2, emitted=len(tokens))
@@ -229,13 +229,15 @@ class Decoding(Iterator[Round]):
                 return tokens[: index + 1], None
         return [*tokens, verdict.own], verdict.own
 
-    def _evaluate(self, draft: Draft, verdict: Verdict, emitted: int) -> np.ndarray | None:
+    def _evaluate(self, verdict: Verdict, logits: torch.Tensor, emitted: int) -> np.ndarray | None:
         """γ of all drafters at positions verified since the last evaluation, if the policy wants it now."""
         if not self.policy.uses_gamma:
             return None
+        rows = [0, *(node + 1 for node in verdict.path)][:emitted]
         if verdict.probs is not None:
-            rows = [0, *(node + 1 for node in verdict.path)][:emitted]
             self._unseen_p.append(verdict.probs[rows])
+        elif self.policy.uses_soft_gamma:
+            self._unseen_p.append(probabilities(logits[rows], self.params))
         if not self.policy.wants_evaluation(emitted):
             return None
         p = torch.cat(self._unseen_p) if self._unseen_p else None

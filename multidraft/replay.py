@@ -96,7 +96,7 @@ def replay(
         previous: how each drafter did in the query before, for ``start=previous``; that start is cold without it.
 
     Raises:
-        PolicyError: an unknown policy, or one that learns from block divergence.
+        PolicyError: an unknown policy, or one that learns from block divergence or soft acceptance.
         ValueError: a table that is no ``(drafters, positions)`` array of counts.
     """
     table = np.asarray(table)
@@ -112,6 +112,10 @@ def replay(
         raise PolicyError(
             f"policy {player.name!r} learns from block divergence, which a recorded text does not hold; "
             "use the setting reward=be"
+        )
+    if player.uses_soft_gamma:
+        raise PolicyError(
+            f"policy {player.name!r} learns from soft acceptance, which a recorded text does not hold; use gamma=hard"
         )
     needed = [fixed_rounds(np.minimum(row, longest)) for row in table]
     player.costs, player.longest, player.route, player.hindsight = costs, longest, route, needed

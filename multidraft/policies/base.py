@@ -80,6 +80,8 @@ class Policy:
     """Whether :class:`Feedback` must carry BD, which costs the engine two softmaxes per round."""
     uses_gamma: bool = False
     """Whether the policy learns from γ of all drafters (full information)."""
+    uses_soft_gamma: bool = False
+    """Whether γ of greedy runs is to be ``1 - TV`` at temperature 1 too, instead of hit or miss (SPEC 3)."""
     costs: CostSource | None = None
     """What the parts of a round cost, set before :meth:`reset` by who runs the policy; ``None`` if nobody measures."""
 

@@ -14,6 +14,7 @@ from multidraft.policies.choice import sample_arm
 from multidraft.policies.delayed import LengthLossQueue, acceptance_losses, expected_accept_lengths
 from multidraft.policies.exp3 import softmax
 
+GAMMAS = ("hard", "soft")
 LOSSES = ("length", "acceptance", "hybrid")
 GAMES = ("token", "chunk")
 
@@ -38,6 +39,8 @@ class FullInformation(Policy):
             where every round is evaluated.
         warmup: rounds evaluated one by one, 0 or more.
         every: rounds per evaluation thereafter, 1 or more; 1 evaluates every round.
+        gamma: in greedy runs ``hard`` is 1 where a drafter's choice is the token, else 0; ``soft`` is ``1 - TV`` of
+            the distributions at temperature 1, which tells a near miss from a wide one.
 
     Source: HedgeSpec Alg. 1 / Fig. 4 (token game), §3.4 (QFI-D), B.3 (chunk game), B.5 (hybrid losses, skipping).
     """
@@ -52,11 +55,14 @@ class FullInformation(Policy):
         game: str = "token",
         warmup: int = 6,
         every: int = 12,
+        gamma: str = "hard",
     ):
         if loss not in LOSSES:
             raise PolicyError(f"loss must be one of: {', '.join(LOSSES)}; got {loss!r}")
         if game not in GAMES:
             raise PolicyError(f"game must be one of: {', '.join(GAMES)}; got {game!r}")
+        if gamma not in GAMMAS:
+            raise PolicyError(f"gamma must be one of: {', '.join(GAMMAS)}; got {gamma!r}")
         if warmup < 0:
             raise PolicyError(f"warmup must be 0 or a positive number of rounds, got {warmup}")
         if every < 1:
@@ -65,6 +71,7 @@ class FullInformation(Policy):
         self.game = game
         self.warmup = warmup
         self.every = every
+        self.uses_soft_gamma = gamma == "soft"
         super().__init__(arms, seed)
 
     def reset(self, prompt: str = "") -> None:

@@ -122,7 +122,7 @@ class Recording(Policy):
         self.feedback.append(feedback)
 
 
-def expected_gamma(pool, context, start, params):
+def expected_gamma(pool, context, start, params, *, soft=False):
     """γ of every drafter at every position by forwards of each model without a cache."""
     rows = []
     p = probabilities(tiny.logits_of(pool.target.model, context), params)
@@ -133,7 +133,7 @@ def expected_gamma(pool, context, start, params):
             draft = drafter.propose(context[:position], 1, params, torch.Generator().manual_seed(0), with_q=True)
             if not draft.tokens:
                 row.append(0.0)
-            elif params.greedy:
+            elif params.greedy and not soft:
                 row.append(float(draft.tokens[0] == context[position]))
             elif draft.q is None:
                 row.append(float(p[position - 1, draft.tokens[0]]))
@@ -158,6 +158,35 @@ def test_a_policy_is_told_gamma_of_every_verified_position_once_and_in_order(poo
         context = [*prompt, *out.token_ids]
         expected = expected_gamma(pool, context, len(prompt), params)[: len(told)]
         np.testing.assert_allclose(told, expected, atol=1e-5)
+
+
+def test_soft_acceptance_of_a_greedy_run_compares_the_distributions_at_temperature_one(pool):
+    policy, params = Recording([d.name for d in pool.drafters], 2), SamplingParams(20)
+    policy.uses_soft_gamma = True
+    prompt = tiny.prompts(1, seed=12, shortest=6, longest=6)[0]
+    out = generate(pool, prompt, policy, params)
+    told = np.concatenate([f.gamma for f in policy.feedback if f.gamma is not None])
+    expected = expected_gamma(pool, [*prompt, *out.token_ids], len(prompt), params, soft=True)[: len(told)]
+    np.testing.assert_allclose(told, expected, atol=1e-5)
+    assert ((told > 0.01) & (told < 0.99)).any()
+
+
+@pytest.mark.parametrize("span", [1, 3, 50])
+@pytest.mark.parametrize(
+    "params", [SamplingParams(24), SamplingParams(24, temperature=1.0, top_k=5)], ids=["T=0", "T=1"]
+)
+def test_a_policy_may_ask_for_the_last_positions_only(pool, params, span):
+    class Short(Recording):
+        evaluation_span = span
+
+    prompt = tiny.prompts(1, seed=12, shortest=6, longest=6)[0]
+    short, whole = Short([d.name for d in pool.drafters], 3), Recording([d.name for d in pool.drafters], 3)
+    for policy in (short, whole):
+        generate(pool, prompt, policy, params, seed=2)
+    for few, all_ in zip(short.feedback, whole.feedback, strict=True):
+        assert (few.gamma is None) == (all_.gamma is None)
+        if few.gamma is not None:
+            np.testing.assert_allclose(few.gamma, all_.gamma[-span:], atol=1e-5)
 
 
 @pytest.mark.parametrize("params", [SamplingParams(20), SamplingParams(20, temperature=1.0)], ids=["T=0", "T=1"])

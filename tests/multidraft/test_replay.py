@@ -105,6 +105,11 @@ def test_block_divergence_cannot_be_replayed():
         replay(np.ones((2, 5), dtype=int), "ucb")
 
 
+def test_soft_acceptance_cannot_be_replayed():
+    with pytest.raises(PolicyError, match=r"soft acceptance.*use gamma=hard"):
+        replay(np.ones((2, 5), dtype=int), "normal-hedge:gamma=soft")
+
+
 @pytest.mark.parametrize("table", [np.zeros(5), np.zeros((0, 5)), np.full((2, 3), -1)])
 def test_tables_that_are_none(table):
     with pytest.raises(ValueError, match="table must be"):
