@@ -1,4 +1,4 @@
-"""What a policy itself costs: its decision and its update, without any model."""
+"""What a policy itself costs: its decision and its update, and its replay of a text, without any model."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import time
 
 import numpy as np
 
-from multidraft.costs import CostMeter
+from multidraft.bench.replays import without_divergence
+from multidraft.bench.simulate import draw_table
+from multidraft.costs import CostMeter, Costs
 from multidraft.policies import NO_DRAFTER, Feedback, make_policy
+from multidraft.replay import replay
 
 
 def microseconds_per_round(name: str, drafters: int = 8, draft_length: int = 8, rounds: int = 2000) -> float:
@@ -49,3 +52,24 @@ def microseconds_per_round(name: str, drafters: int = 8, draft_length: int = 8, 
         policy.update(feedback)
         spent += time.perf_counter() - begun
     return 1e6 * spent / rounds
+
+
+def milliseconds_to_replay(name: str, drafters: int = 8, draft_length: int = 8, tokens: int = 500) -> float:
+    """Median time of five replays of a text, with costs: one good drafter among fair ones.
+
+    Args:
+        name, drafters, draft_length: as in :func:`microseconds_per_round`.
+        tokens: length of the text.
+    """
+    rng = np.random.default_rng(0)
+    gamma = np.full((drafters, tokens), 0.5)
+    gamma[-1] = 0.85
+    table = draw_table(gamma, draft_length, rng)
+    costs = Costs.uniform(drafters, draft_length, step=0.1, verify=1.0, evaluate=0.5)
+    spec = without_divergence(f"{name}:arm0" if name == "fixed" else name)
+    spent = []
+    for seed in range(5):
+        begun = time.perf_counter()
+        replay(table, spec, seed, draft_length=draft_length, costs=costs, route=lambda prompt: [0.5] * drafters)
+        spent.append(time.perf_counter() - begun)
+    return 1e3 * sorted(spent)[2]

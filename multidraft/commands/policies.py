@@ -7,13 +7,13 @@ import json
 from typing import Any
 
 import multidraft as md
-from multidraft.bench.policy_cost import microseconds_per_round
+from multidraft.bench.policy_cost import microseconds_per_round, milliseconds_to_replay
 from multidraft.policies import POLICIES, settings_of
 
 
 def add(sub: argparse.ArgumentParser) -> None:
     """Its arguments."""
-    sub.add_argument("--time", action="store_true", help="measure a decision with its update, per round")
+    sub.add_argument("--time", action="store_true", help="measure a decision with its update, per round, and a replay")
     sub.add_argument("--drafters", type=int, default=8, help="arms for --time")
     sub.add_argument("--draft-length", type=int, default=8, help="K for --time")
     sub.add_argument("--json", action="store_true")
@@ -31,14 +31,16 @@ def run(options: argparse.Namespace) -> int:
         row: dict[str, Any] = {"policy": name, "title": kind.title, "settings": settings, "source": kind.source}
         if options.time:
             row["microseconds"] = microseconds_per_round(name, options.drafters, options.draft_length)
+            row["replay_milliseconds"] = milliseconds_to_replay(name, options.drafters, options.draft_length)
         rows.append(row)
     if options.json:
         print(json.dumps(rows, indent=2, ensure_ascii=False))
         return 0
-    print(f"| policy | what it is | settings | source |{' µs a round |' if options.time else ''}")
-    print(f"|---|---|---|---|{'---|' if options.time else ''}")
+    timed = " µs a round | ms to replay 500 tokens |" if options.time else ""
+    print(f"| policy | what it is | settings | source |{timed}")
+    print(f"|---|---|---|---|{'---|---|' if options.time else ''}")
     for row in rows:
         shown = ", ".join(key if value is None else f"{key}={value}" for key, value in row["settings"].items())
-        time = f" {row['microseconds']:.0f} |" if options.time else ""
+        time = f" {row['microseconds']:.0f} | {row['replay_milliseconds']:.1f} |" if options.time else ""
         print(f"| {row['policy']} | {row['title']} | {shown} | {row['source']} |{time}")
     return 0

@@ -226,5 +226,5 @@ def test_policies_are_listed_with_settings_sources_and_cost(capsys):
     assert main(["policies", "--time", "--json", "--drafters", "3", "--draft-length", "2"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert {row["policy"] for row in rows} == set(POLICIES)
-    assert all(row["microseconds"] > 0 for row in rows)
+    assert all(row["microseconds"] > 0 and row["replay_milliseconds"] > 0 for row in rows)
     assert main(["policies", "--time", "--drafters", "1"]) == 2
