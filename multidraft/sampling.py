@@ -24,7 +24,7 @@ class SamplingParams:
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int = 0
-    draft_length: int = 6
+    draft_length: int = 8
 
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "top_k", "draft_length"):
