@@ -59,6 +59,18 @@ def encode_example(tokenizer: PreTrainedTokenizerFast, example: Example) -> Enco
     return Encoded([*prompt, *answer, tokenizer.convert_tokens_to_ids(END)], len(prompt))
 
 
+def encode_part(tokenizer: PreTrainedTokenizerFast, example: Example, family: str) -> Encoded:
+    """Of an example with two tasks the answer of ``family``, with all that stands before it as the prompt."""
+    prompt = encode_prompt(tokenizer, example.prompt)
+    answer = tokenizer.backend_tokenizer.encode(example.completion, add_special_tokens=False)
+    first = example.check["parts"][0]
+    second_begins = next(i for i, (begin, _) in enumerate(answer.offsets) if begin > len(first["completion"]))
+    if first["family"] == family:
+        return Encoded([*prompt, *answer.ids[:second_begins]], len(prompt))
+    ids = [*prompt, *answer.ids, tokenizer.convert_tokens_to_ids(END)]
+    return Encoded(ids, len(prompt) + second_begins)
+
+
 def echo(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Encoded:
     """A prompt of random tokens whose answer repeats them: nothing but copying helps here.
 

@@ -18,7 +18,17 @@ from torch.nn import functional
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from drafters.training.corpus import FAMILIES
-from drafters.training.data import Batch, Encoded, Mixture, bucket_batches, collate, encode_example, encode_prompt
+from drafters.training.corpus.two_tasks import tasks_of
+from drafters.training.data import (
+    Batch,
+    Encoded,
+    Mixture,
+    bucket_batches,
+    collate,
+    encode_example,
+    encode_part,
+    encode_prompt,
+)
 from drafters.training.loop import Budget, train
 from drafters.training.pretrain import CONTEXT_WINDOW, FAMILY_WEIGHTS, answer_logits, make_llama, next_answer_ids
 
@@ -30,6 +40,11 @@ TEMPERATURES = (0.0, 0.0, 0.7)
 REFERENCE_SHARE = 0.4
 """Share of a drafter's budget spent on the corpus' reference answers alone. Thereafter every other batch is the
 target's own words; without references between them a few hundred answers would be learnt by heart."""
+
+
+TWO_TASKS_SHARE = 0.6
+"""Share of a specialist's draws that are prompts with two tasks. Of every third, which holds its own, it learns that
+part: it has to know when its turn has come."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +163,8 @@ def train_drafter(
     """Train the specialist of ``family``, or the generalist, within ``minutes``.
 
     Args:
-        answers: the target's answers; a specialist learns from its own family's alone.
+        answers: the target's answers; a specialist learns from its own family's alone, and from its parts of reference
+            answers to two tasks in a row.
         start_from: model to copy the first weights from (the generalist, for a specialist; itself, to be refined).
     """
     torch.manual_seed(0)
@@ -162,7 +178,12 @@ def train_drafter(
 
     def references() -> Iterator[Encoded]:
         while True:
-            yield encode_example(tokenizer, mixture.draw(real_share=0.0))
+            if general or mixture.rng.random() > TWO_TASKS_SHARE:
+                yield encode_example(tokenizer, mixture.draw(real_share=0.0))
+                continue
+            two = FAMILIES["mixed"].example(mixture.rng, "train")
+            if family in tasks_of(two):
+                yield encode_part(tokenizer, two, family)
 
     def loss_on_reference(batch: Batch) -> tuple[torch.Tensor, int]:
         batch = batch.to(device)

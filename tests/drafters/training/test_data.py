@@ -13,6 +13,7 @@ from drafters.training.data import (
     collate,
     echo,
     encode_example,
+    encode_part,
     encode_prompt,
     lookups,
     quotes,
@@ -40,6 +41,19 @@ def test_exactly_the_answer_is_predicted(tokenizer):
         positions = batch.predicts_answer[row].nonzero().flatten()
         assert batch.ids[row, positions + 1].tolist() == sequence.ids[sequence.prompt_length :]
     assert sequence.ids[-1] == tokenizer.eos_token_id
+
+
+def test_of_two_tasks_each_part_can_be_predicted_after_what_stands_before_it(tokenizer):
+    rng = random.Random(4)
+    for _ in range(20):
+        example = FAMILIES["mixed"].example(rng, "train")
+        whole = encode_example(tokenizer, example)
+        first, second = (encode_part(tokenizer, example, part["family"]) for part in example.check["parts"])
+        assert first.ids == whole.ids[: second.prompt_length] and second.ids == whole.ids
+        assert first.prompt_length == whole.prompt_length
+        for encoded, part in zip((first, second), example.check["parts"], strict=True):
+            text = tokenizer.decode(encoded.ids[encoded.prompt_length :], skip_special_tokens=True)
+            assert text.strip() == part["completion"].strip()
 
 
 def test_batches_hold_similar_lengths_within_their_size(tokenizer):
