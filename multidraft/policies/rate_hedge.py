@@ -38,8 +38,10 @@ DRAFTS_ON = 4.0
 REFRESH = 4
 """Every so many rounds the estimates of all drafters fade; in between only the one that was played has news."""
 HOPE, HOPE_WARM, HOPE_FADES = 0.5, 0.2, 0.5
-"""Chance that there is such a drafter: after a cold start or a surprise, after a warm start, and what is left of it
-after an evaluation that discovered none."""
+"""Chance that there is such a drafter: after a cold start or a surprise, after a warm start as long as it holds what it
+promised, and what is left of it after an evaluation that discovered none."""
+TRUSTED = 0.6
+"""Acceptance that a warm start promises of drafters worth waiting for."""
 
 
 @register
@@ -103,7 +105,7 @@ class RateHedge(Policy):
         self.unread = np.zeros(count)
         self.arm, self.length, self.rate, self.seconds = 0, 0, 0.0, 0.0
         self.change, self.changed = 0.0, 0
-        self.hope = HOPE
+        self.hope, self.trusting = HOPE, False
         self.waiting, self.elapsed, self.evaluating = 0, 0.0, 0.0
         self._read_costs()
         self._estimate(range(count))
@@ -111,7 +113,8 @@ class RateHedge(Policy):
     def warm_up(self, guess: Sequence[float]) -> None:
         self.guess = np.clip(guess, 0.05, 0.95)
         self.routed = np.maximum(self.guess, JUDGED)
-        self.hope = HOPE_WARM
+        if self.guess.max() >= TRUSTED:
+            self.hope, self.trusting = HOPE_WARM, True
         self._estimate(range(self.arm_count))
 
     def _read_costs(self) -> None:
@@ -168,6 +171,8 @@ class RateHedge(Policy):
             self.rate, self.seconds, self.length = 1.0 / self.plain, self.plain, 0
             return NO_DRAFTER
         self.arm, self.length, self.seconds = arm, column + 1, float(seconds[arm, column])
+        if self.trusting and self.routed[arm] < TRUSTED:  # the start's favourites have failed
+            self.hope, self.trusting = HOPE, False
         return arm
 
     def draft_length(self, limit: int) -> int:
