@@ -46,6 +46,11 @@ class Datastore:
     suffixes: np.ndarray
     header: dict[str, Any]
 
+    @property
+    def fingerprint(self) -> str:
+        """What tells its content from another's."""
+        return f"{self.header['tokens']}:{self.header['checksum']:08x}"
+
     @classmethod
     def open(cls, path: Path, fingerprint: str, vocabulary: int) -> Datastore:
         """Map the file ``path``.
@@ -84,7 +89,7 @@ def _map(path: Path) -> tuple[dict[str, Any], np.memmap]:
     if path.stat().st_size != start + 8 * count or count < 1:
         raise ValueError("it is damaged, its length is wrong")
     body = np.memmap(path, np.dtype("<u4"), "r", start, shape=(2 * count,))
-    if zlib.crc32(body.data) != header["checksum"]:
+    if zlib.crc32(body.data) != header["checksum"] or body[count - 1] != END:
         raise ValueError("it is damaged, its checksum is wrong")
     return header, body
 
