@@ -171,13 +171,13 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None) -> Pool:
     confidences = {d.name: d.confidence for d in card.drafters}
     by_name: dict[str, Drafter] = {d.name: d for d in make_lm_drafters(models, target.vocab_size, windows, confidences)}
     by_name.update({d.name: PromptLookup(d.name) for d in card.drafters if d.kind == "pld"})
-    drafters = [by_name[d.name] for d in card.drafters]
     by_name.update({d.name: SuffixDrafter(d.name, d.nodes, d.past) for d in card.drafters if d.kind == "suffix"})
     stores: list[Datastore] = []
     for d in (d for d in card.drafters if d.kind == "rest"):
         file = (path.parent / str(d.path)).resolve()
         stores.append(Datastore.open(file, tokenizer_fingerprint(tokenizer), target.vocab_size))
         by_name[d.name] = DatastoreDrafter(d.name, stores[-1], d.nodes)
+    drafters = [by_name[d.name] for d in card.drafters]
     digest = _digest(text + "".join(store.fingerprint for store in stores), [model, *models.values()])
     router = Router.load((path.parent / card.router).resolve()) if card.router else None
     return Pool(target, drafters, tokenizer, card, digest, _stop_ids(card, model, tokenizer), router)

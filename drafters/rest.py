@@ -17,7 +17,7 @@ from multidraft.sampling import SamplingParams
 LONGEST = 16
 """Longest suffix of the context that is looked up, in tokens."""
 
-SAMPLE = 1024
+SAMPLE = 512
 """Of more occurrences than these an even sample is counted."""
 
 WIDTH = 4
@@ -79,27 +79,31 @@ class DatastoreDrafter(Drafter):
 
     def _find(self, context: Sequence[int]) -> Found:
         """All occurrences of the longest suffix of ``context`` that has any."""
-        best: Found = (0, 0, 0)
+        low = known = 0
         shortest, longest = 1, len(context)
         while shortest <= longest:  # what occurs, does so with all its suffixes: halve
             length = (shortest + longest) // 2
-            low, high = self._occurrences(list(context[-length:]))
-            if low < high:
-                best, shortest = (low, high, length), length + 1
-            else:
+            place = self._first(list(context[-length:]))
+            if place is None:
                 longest = length - 1
-        return best
+            else:
+                low, known, shortest = place, length, length + 1
+        if not known:
+            return 0, 0, 0
+        tokens, text = self._tokens, list(context[-known:])
+        high = bisect_right(
+            self._suffixes, text, lo=low, key=lambda position: tokens[position : position + known].tolist()
+        )
+        return low, high, known
 
-    def _occurrences(self, text: list[int]) -> tuple[int, int]:
+    def _first(self, text: list[int]) -> int | None:
+        """The first place of the suffix array where ``text`` stands."""
         tokens, length = self._tokens, len(text)
-
-        def here(position: int) -> list[int]:
-            return tokens[position : position + length].tolist()
-
-        low = bisect_left(self._suffixes, text, key=here)
-        if low == len(self._suffixes) or here(self._suffixes[low]) != text:
-            return low, low
-        return low, bisect_right(self._suffixes, text, lo=low, key=here)
+        low = bisect_left(self._suffixes, text, key=lambda position: tokens[position : position + length].tolist())
+        if low == len(self._suffixes):
+            return None
+        position = self._suffixes[low]
+        return low if tokens[position : position + length].tolist() == text else None
 
     def _continuations(self, found: Found) -> list[tuple[int, float, Found]]:
         """The up to ``WIDTH`` tokens that most often follow, and where they do; of equals the lowest token first."""
@@ -111,8 +115,9 @@ class DatastoreDrafter(Drafter):
             return [] if token == END else [(token, 1.0, (low, high, length + 1))]
         stride = -(-(high - low) // SAMPLE)
         following = self.tokens[self.suffixes[low:high:stride] + np.uint32(length)]  # ascending: the array is sorted
-        starts = np.concatenate(([0], np.flatnonzero(following[1:] != following[:-1]) + 1))
-        counts = np.diff(starts, append=len(following))
+        bounds = np.flatnonzero(following[1:] != following[:-1]) + 1  # np.diff and its kind take longer than all this
+        starts, ends = np.concatenate(([0], bounds)), np.concatenate((bounds, [len(following)]))
+        counts = ends - starts
         continuations = []
         for run in np.argsort(-counts, kind="stable")[: WIDTH + 1].tolist():
             token, begin, count = int(following[starts[run]]), int(starts[run]), int(counts[run])

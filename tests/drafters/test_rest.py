@@ -22,7 +22,7 @@ TEXTS = st.lists(st.lists(st.integers(0, 2), max_size=25), max_size=4)
 CONTEXTS = st.lists(st.integers(0, 2), max_size=25)
 
 
-@pytest.fixture(params=[3, 1024], autouse=True)
+@pytest.fixture(params=[3, 512], autouse=True)
 def sample(request, monkeypatch):
     monkeypatch.setattr(rest, "SAMPLE", request.param)
     return request.param
