@@ -37,8 +37,8 @@ class DrafterCard(_Strict):
     """One drafter of the pool."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", description="the arm's name, unique in the pool")
-    kind: Literal["lm", "pld"]
-    path: str | None = None
+    kind: Literal["lm", "pld", "suffix", "rest"]
+    path: str | None = Field(None, description="an lm's folder or a rest's datastore, relative to the card's own")
     id: str | None = None
     revision: str | None = None
     window: int | None = Field(None, ge=2, description="most tokens of a context it reads; longer ones slide by")
@@ -46,6 +46,17 @@ class DrafterCard(_Strict):
     confidence: float = Field(
         0.0, ge=0, lt=1, description="a greedy draft ends once its tokens have less probability than this, multiplied"
     )
+
+    nodes: int | None = Field(None, ge=1, le=256, description="draft a tree of at most so many nodes, not a chain")
+    past: int = Field(0, ge=0, le=1_000_000, description="tokens of earlier outputs that a suffix drafter keeps")
+
+    @model_validator(mode="after")
+    def _counting_where_it_is_done(self) -> DrafterCard:
+        if self.nodes is not None and self.kind not in ("suffix", "rest"):
+            raise ValueError("nodes is for suffix and rest drafters: no other drafts trees")
+        if self.past and self.kind != "suffix":
+            raise ValueError("past is for suffix drafters: no other keeps earlier outputs")
+        return self
 
     @model_validator(mode="after")
     def _sinks_within_window(self) -> DrafterCard:
@@ -63,8 +74,10 @@ class DrafterCard(_Strict):
     def _model_where_needed(self) -> DrafterCard:
         if self.kind == "lm" and (self.path is None) == (self.id is None):
             raise ValueError("an lm drafter needs either path (a local folder) or id (a Hub repository)")
-        if self.kind == "pld" and (self.path or self.id):
-            raise ValueError("a pld drafter copies from the context; it takes no model")
+        if self.kind in ("pld", "suffix") and (self.path or self.id):
+            raise ValueError(f"a {self.kind} drafter copies from the context; it takes no model")
+        if self.kind == "rest" and (self.path is None or self.id is not None):
+            raise ValueError("a rest drafter needs the path of a datastore, and takes no model")
         return self
 
     @property

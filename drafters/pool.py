@@ -13,9 +13,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreT
 
 from drafters.base import Drafter, DrafterGroup, Evidence
 from drafters.card import Card, Source, find_card, load_card, pool_names
+from drafters.datastore import Datastore, tokenizer_fingerprint
 from drafters.lm import make_lm_drafters
 from drafters.pld import PromptLookup
+from drafters.rest import DatastoreDrafter
 from drafters.router import Router
+from drafters.suffix import SuffixDrafter
 from drafters.window import Window
 from multidraft.costs import CostMeter
 from multidraft.errors import PoolError
@@ -150,7 +153,7 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None) -> Pool:
     except Exception as error:  # torch raises three kinds: unknown name, no such number, not built in
         raise PoolError(f"device {where!r} of pool {card.name!r} cannot be used: {_first_line(error)}") from error
     dtype = getattr(torch, card.dtype)
-    tokenizer = _load_tokenizer(card.target, path)
+    tokenizer = load_tokenizer(card, path)
     model = _load_model(card.target, path, dtype, where, "the target")
     models: dict[str, PreTrainedModel] = {}
     for d in (d for d in card.drafters if d.kind == "lm"):
@@ -168,8 +171,14 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None) -> Pool:
     confidences = {d.name: d.confidence for d in card.drafters}
     by_name: dict[str, Drafter] = {d.name: d for d in make_lm_drafters(models, target.vocab_size, windows, confidences)}
     by_name.update({d.name: PromptLookup(d.name) for d in card.drafters if d.kind == "pld"})
+    by_name.update({d.name: SuffixDrafter(d.name, d.nodes, d.past) for d in card.drafters if d.kind == "suffix"})
+    stores: list[Datastore] = []
+    for d in (d for d in card.drafters if d.kind == "rest"):
+        file = (path.parent / str(d.path)).resolve()
+        stores.append(Datastore.open(file, tokenizer_fingerprint(tokenizer), target.vocab_size))
+        by_name[d.name] = DatastoreDrafter(d.name, stores[-1], d.nodes)
     drafters = [by_name[d.name] for d in card.drafters]
-    digest = _digest(text, [model, *models.values()])
+    digest = _digest(text + "".join(store.fingerprint for store in stores), [model, *models.values()])
     router = Router.load((path.parent / card.router).resolve()) if card.router else None
     return Pool(target, drafters, tokenizer, card, digest, _stop_ids(card, model, tokenizer), router)
 
@@ -240,7 +249,8 @@ def _check_same_tokens(name: str, own: PreTrainedTokenizerBase | None, target: P
 
 
 def _digest(card: str, models: Sequence[PreTrainedModel]) -> str:
-    """What identifies a pool in the history: 16 hex digits of its card and of its weights (64 of each tensor)."""
+    """What identifies a pool in the history: 16 hex digits of its card (with the checksums of its datastores) and
+    of its weights (64 of each tensor)."""
     digest = hashlib.sha256(card.encode())
     for model in models:
         for name, tensor in model.state_dict().items():
@@ -250,8 +260,13 @@ def _digest(card: str, models: Sequence[PreTrainedModel]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _load_tokenizer(source: Source, card: Path) -> PreTrainedTokenizerBase:
-    location, extra = _location(source, card)
+def load_tokenizer(card: Card, path: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of the pool that ``card``, read from ``path``, describes.
+
+    Raises:
+        PoolError: it cannot be loaded.
+    """
+    location, extra = _location(card.target, path)
     try:
         return AutoTokenizer.from_pretrained(location, trust_remote_code=False, **extra)
     except Exception as error:

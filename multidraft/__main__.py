@@ -1,4 +1,4 @@
-"""The command line: ``python -m multidraft generate | bench | replay | simulate | pool | policies | demo``."""
+"""The command line, ``python -m multidraft``: ``generate | bench | replay | simulate | pool | datastore | …``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 import multidraft as md
-from multidraft.commands import bench, demo, generate, policies, pool, replay, simulate
+from multidraft.commands import bench, datastore, demo, generate, policies, pool, replay, simulate
 
 COMMANDS = {
     "generate": (generate, "Answer one prompt."),
@@ -16,6 +16,7 @@ COMMANDS = {
     "replay": (replay, "Try policies on recorded runs."),
     "simulate": (simulate, "Policies on a table of mean accepted tokens."),
     "pool": (pool, "Show what is in a pool."),
+    "datastore": (datastore, "Build datastores of past text, for rest drafters."),
     "policies": (policies, "List the policies, their settings and sources, and what they cost."),
     "demo": (demo, "Serve the web app."),
 }

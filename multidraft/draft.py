@@ -74,6 +74,13 @@ class Draft:
         """Children of ``node`` (-1: of the context), in the order they are to be tried."""
         return [child for child, parent in enumerate(self.parents) if parent == node]
 
+    def first(self, nodes: int) -> Draft:
+        """The draft's first nodes, at most ``nodes``: parents stand before children, so they are a draft too."""
+        if len(self) <= nodes:
+            return self
+        q = None if self.q is None else self.q[:nodes]
+        return Draft(self.tokens[:nodes], self.parents[:nodes], q, self.sampled)
+
     def main_path(self, accepted: Sequence[int]) -> list[int]:
         """The accepted path continued by the first child of each further node (SPEC: the chain that BD means)."""
         path = list(accepted)

@@ -197,24 +197,26 @@ class Decoding(Iterator[Round]):
         draft = drafter.propose(self.context, length, self.params, self._generator, with_q=with_q)
         if draft.depth > length:  # it would overrun max_new_tokens or the context window
             raise ValueError(f"drafter {drafter.name!r} proposed {draft.depth} tokens, asked for at most {length}")
-        return draft
+        return draft.first(self.pool.target.window - len(self.context))  # the target's cache holds no more nodes
 
     def _draft_all(self, length: int) -> Draft:
-        """The union of all drafters' greedy chains, as a tree; ``_authors`` notes who proposed each node first."""
+        """The union of all drafters' greedy drafts, as a tree; ``_authors`` notes who proposed each node first."""
         params = replace(self.params, temperature=0.0)
         tokens, parents, nodes = list[int](), list[int](), dict[tuple[int, int], int]()
         self._authors: list[int] = []
         for arm, drafter in enumerate(self.pool.drafters):
-            parent = -1
-            for token in drafter.propose(self.context, length, params, self._generator).tokens:
-                if (parent, token) not in nodes:
+            draft = drafter.propose(self.context, length, params, self._generator)
+            places = {-1: -1}  # of the draft's nodes in the union
+            for node, (token, above) in enumerate(zip(draft.tokens, draft.parents)):
+                edge = (places[above], token)
+                if edge not in nodes:
                     if len(self.context) + len(tokens) >= self.pool.target.window:  # the target's cache is full
                         break
-                    nodes[parent, token] = len(tokens)
+                    nodes[edge] = len(tokens)
                     tokens.append(token)
-                    parents.append(parent)
+                    parents.append(places[above])
                     self._authors.append(arm)
-                parent = nodes[parent, token]
+                places[node] = nodes[edge]
         return Draft(tuple(tokens), tuple(parents))
 
     def _author(self, verdict: Verdict) -> int:

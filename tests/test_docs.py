@@ -36,7 +36,13 @@ def test_the_policy_of_ones_own(pool, monkeypatch):
 
 def test_the_card():
     (card,) = blocks("docs/pools.md", "yaml")
-    assert [d.name for d in Card.model_validate(yaml.safe_load(card)).drafters] == ["small", "long", "lookup"]
+    assert [d.name for d in Card.model_validate(yaml.safe_load(card)).drafters] == [
+        "small",
+        "long",
+        "lookup",
+        "again",
+        "manuals",
+    ]
 
 
 def test_every_command_of_the_documents_parses(capsys):

@@ -36,7 +36,12 @@ keeps the history.
 | regret | rounds more than the best single drafter in hindsight would have needed; negative where switching won |
 """
 
-KINDS = {"lm": "small language model", "pld": "prompt lookup: copies what followed earlier in the text"}
+KINDS = {
+    "lm": "small language model",
+    "pld": "prompt lookup: copies what followed earlier in the text",
+    "suffix": "suffix automaton: what most often followed the same words in the text",
+    "rest": "datastore: what most often followed the same words in past text",
+}
 
 
 def build(workbench: Workbench) -> None:

@@ -1,0 +1,128 @@
+"""A suffix automaton that counts: every text seen before, extended token by token."""
+
+from __future__ import annotations
+
+LONGEST = 32
+"""Longest suffix, in tokens, by which continuations are looked up."""
+
+WIDTH = 4
+"""How many continuations of a text are kept in order."""
+
+ROOT = 0
+
+
+class SuffixAutomaton:
+    """The smallest automaton of all substrings of a text (Blumer et al. 1985), built online, with frequencies.
+
+    A state stands for the substrings that occur at the same places; ``link`` leads to that of their longest suffix
+    occurring elsewhere too. Extending it by a token is amortised O(1), plus one step along the links for each suffix of
+    at most ``LONGEST`` tokens, to count it: what is longer is never looked up, so it need not be counted, and
+    ``aaaa…`` costs no more than any other text.
+
+    Attributes:
+        next: transitions of each state.
+        link: suffix link of each state; -1 for the root, the empty text.
+        length: tokens of the longest substring of each state.
+        count: how often the substrings of a state have occurred. Exact for states with one of up to ``LONGEST + 1``
+            tokens.
+        top: the up to ``WIDTH`` most frequent continuations of each state, the most frequent first (ties: the latest
+            seen). Exact for states with a substring of up to ``LONGEST`` tokens.
+    """
+
+    def __init__(self) -> None:
+        self.next: list[dict[int, int]] = [{}]
+        self.link, self.length, self.count = [-1], [0], [0]
+        self.top: list[list[int]] = [[]]
+        self.counted = [-1]  # the time at which each state was counted last
+        self.time = 0
+        self.whole = ROOT
+        self.place, self.matched = ROOT, 0  # the last `matched` tokens, at most LONGEST, and their state
+
+    def extend(self, token: int) -> None:
+        """Append ``token`` (>= 0) to the text."""
+        self._append(token)
+        place = self._shortened(self.place, self.matched)  # a split may have moved it
+        self._count(place, token)
+        self.matched = min(self.matched + 1, LONGEST)
+        self.place = self._shortened(self.next[place][token], self.matched)
+
+    def cut(self) -> None:
+        """End a text and begin another: nothing is found across the cut."""
+        self.time += 1
+        self._append(-self.time)  # a token that occurs only here and is no continuation
+        self.place, self.matched = ROOT, 0
+
+    def match(self) -> tuple[int, int]:
+        """The longest suffix of the text that something has followed before: its state and length; root if none."""
+        return self._followed(self.place, self.matched)
+
+    def step(self, state: int, length: int, token: int) -> tuple[int, int]:
+        """From a substring of ``length`` tokens in ``state``, continued by ``token``, on to the longest suffix
+        of it that something has followed."""
+        length = min(length + 1, LONGEST)
+        return self._followed(self._shortened(self.next[state][token], length), length)
+
+    def _followed(self, state: int, length: int) -> tuple[int, int]:
+        while state and not self.top[state]:
+            state = self.link[state]
+        return state, min(length, self.length[state])
+
+    def _shortened(self, state: int, length: int) -> int:
+        """The state of the last ``length`` tokens of a substring of ``state``."""
+        while state and self.length[self.link[state]] >= length:
+            state = self.link[state]
+        return state
+
+    def _append(self, token: int) -> None:
+        transitions, links = self.next, self.link
+        new = self._state({}, self.length[self.whole] + 1, ROOT)
+        before = self.whole
+        while before >= 0 and token not in transitions[before]:
+            transitions[before][token] = new
+            before = links[before]
+        if before >= 0:
+            known = transitions[before][token]
+            links[new] = known if self.length[known] == self.length[before] + 1 else self._split(before, token)
+        self.whole = new
+
+    def _split(self, before: int, token: int) -> int:
+        """The longest known suffix shares a state with longer substrings, which did not occur here: part them."""
+        known = self.next[before][token]
+        short = self._state(dict(self.next[known]), self.length[before] + 1, self.link[known])
+        self.count[short], self.counted[short] = self.count[known], self.counted[known]
+        self.top[short] = self.top[known][:]
+        while before >= 0 and self.next[before].get(token) == known:
+            self.next[before][token] = short
+            before = self.link[before]
+        self.link[known] = short
+        return short
+
+    def _state(self, transitions: dict[int, int], length: int, link: int) -> int:
+        self.next.append(transitions)
+        self.length.append(length)
+        self.link.append(link)
+        self.count.append(0)
+        self.counted.append(-1)
+        self.top.append([])
+        return len(self.next) - 1
+
+    def _count(self, state: int, token: int) -> None:
+        """Count ``token`` after every suffix from ``state`` on: no other count or order can have changed."""
+        transitions, counts = self.next, self.count
+        self.time += 1
+        while state >= 0:
+            reached = transitions[state]
+            child = reached[token]
+            if self.counted[child] != self.time:
+                self.counted[child] = self.time
+                counts[child] += 1
+            top = self.top[state]
+            if not top:
+                top.append(token)
+            elif top[0] != token:
+                if token in top:
+                    top.remove(token)
+                place = next((i for i, other in enumerate(top) if counts[reached[other]] <= counts[child]), len(top))
+                top.insert(place, token)
+                del top[WIDTH:]
+            state = self.link[state]

@@ -1,0 +1,144 @@
+"""``rest``: retrieval of what followed the same words in a datastore of past text (REST, He et al. 2023)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from drafters.base import Drafter, Evidence
+from drafters.datastore import END, Datastore
+from drafters.tree import accepted_tokens, gamma_of_candidates, grow
+from multidraft.draft import Draft
+from multidraft.sampling import SamplingParams
+
+LONGEST = 16
+"""Longest suffix of the context that is looked up, in tokens."""
+
+SAMPLE = 512
+"""Of more occurrences than these an even sample is counted."""
+
+WIDTH = 4
+"""Most continuations of one text in a tree."""
+
+Found = tuple[int, int, int]
+"""Occurrences of a text: from and to which place of the suffix array, and tokens of the text."""
+
+
+class DatastoreDrafter(Drafter):
+    """Drafts what most often followed the longest suffix of the context that the datastore holds.
+
+    It keeps nothing of the context, so there is nothing that could fall out of step. Drafts are point masses.
+
+    Args:
+        name: the arm's name.
+        store: the datastore, of the target's token ids.
+        nodes: draft a tree of at most so many nodes; a chain by default.
+    """
+
+    kind = "rest"
+
+    def __init__(self, name: str, store: Datastore, nodes: int | None = None):
+        self.name, self.store, self.nodes = name, store, nodes
+        self.tokens, self.suffixes = store.tokens, store.suffixes
+        # Single elements are read several times faster from these than from the arrays.
+        self._tokens, self._suffixes = store.tokens.data, store.suffixes.data
+
+    def prepare(self, context: Sequence[int]) -> None:
+        pass
+
+    def propose(
+        self,
+        context: Sequence[int],
+        length: int,
+        params: SamplingParams,
+        generator: torch.Generator,
+        *,
+        with_q: bool = False,
+    ) -> Draft:
+        return grow(self._find(context[-LONGEST:]), self._continuations, length, self.nodes)
+
+    def gamma(self, evidence: Evidence) -> np.ndarray:
+        """γ of the first tokens that it would have proposed at each position."""
+        width = 1 if self.nodes is None else self.nodes
+        candidates = []
+        for position in range(evidence.start, len(evidence.context)):
+            found = self._find(evidence.context[max(position - LONGEST, 0) : position])
+            candidates.append([token for token, _, _ in self._continuations(found)[:width]])
+        return gamma_of_candidates(candidates, evidence)
+
+    def acceptances(self, context: Sequence[int], start: int, length: int) -> np.ndarray:
+        accepted = []
+        for position in range(start, len(context)):
+            found = self._find(context[max(position - LONGEST, 0) : position])
+            draft = grow(found, self._continuations, length, self.nodes)
+            accepted.append(accepted_tokens(draft, context[position : position + length]))
+        return np.array(accepted, dtype=np.int64)
+
+    def _find(self, context: Sequence[int]) -> Found:
+        """All occurrences of the longest suffix of ``context`` that has any."""
+        low = known = 0
+        shortest, longest = 1, len(context)
+        while shortest <= longest:  # what occurs, does so with all its suffixes: halve
+            length = (shortest + longest) // 2
+            place = self._first(list(context[-length:]))
+            if place is None:
+                longest = length - 1
+            else:
+                low, known, shortest = place, length, length + 1
+        if not known:
+            return 0, 0, 0
+        tokens, text = self._tokens, list(context[-known:])
+        high = bisect_right(
+            self._suffixes, text, lo=low, key=lambda position: tokens[position : position + known].tolist()
+        )
+        return low, high, known
+
+    def _first(self, text: list[int]) -> int | None:
+        """The first place of the suffix array where ``text`` stands."""
+        tokens, length = self._tokens, len(text)
+        low = bisect_left(self._suffixes, text, key=lambda position: tokens[position : position + length].tolist())
+        if low == len(self._suffixes):
+            return None
+        position = self._suffixes[low]
+        return low if tokens[position : position + length].tolist() == text else None
+
+    def _continuations(self, found: Found) -> list[tuple[int, float, Found]]:
+        """The up to ``WIDTH`` tokens that most often follow, and where they do; of equals the lowest token first."""
+        low, high, length = found
+        if not length:
+            return []
+        if high - low == 1:  # the rest of the draft is one copy: most are
+            token = self._tokens[self._suffixes[low] + length]
+            return [] if token == END else [(token, 1.0, (low, high, length + 1))]
+        stride = -(-(high - low) // SAMPLE)
+        following = self.tokens[self.suffixes[low:high:stride] + np.uint32(length)]  # ascending: the array is sorted
+        bounds = np.flatnonzero(following[1:] != following[:-1]) + 1  # np.diff and its kind take longer than all this
+        starts, ends = np.concatenate(([0], bounds)), np.concatenate((bounds, [len(following)]))
+        counts = ends - starts
+        continuations = []
+        for run in np.argsort(-counts, kind="stable")[: WIDTH + 1].tolist():
+            token, begin, count = int(following[starts[run]]), int(starts[run]), int(counts[run])
+            if token != END:
+                continuations.append(
+                    (token, count / len(following), self._narrowed(found, token, begin, count, stride))
+                )
+        return continuations[:WIDTH]
+
+    def _narrowed(self, found: Found, token: int, begin: int, count: int, stride: int) -> Found:
+        """Of the occurrences ``found`` those that ``token`` follows."""
+        low, high, length = found
+        if stride == 1:
+            return low + begin, low + begin + count, length + 1
+        tokens = self._tokens
+
+        def follows(position: int) -> int:
+            return tokens[position + length]
+
+        # The sample says between which occurrences the first and the last one lie.
+        first, last = low + begin * stride, low + (begin + count - 1) * stride
+        start = bisect_left(self._suffixes, token, max(first - stride, low), first + 1, key=follows)
+        stop = bisect_right(self._suffixes, token, last, min(last + stride, high), key=follows)
+        return start, stop, length + 1
