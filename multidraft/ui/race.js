@@ -99,7 +99,7 @@ function showLane(lane, longest) {
   lane.figures.saved.textContent = lane.tokens - lane.shown;
   lane.bar.style.width = `${(100 * lane.tokens) / longest}%`;
   lane.count.textContent =
-    `${lane.tokens} of ${data.tokens} tokens · before the start: prefill ${(1000 * data.prefill).toFixed(0)} ms`;
+    `${lane.tokens} of ${data.tokens} tokens · prefill ${(1000 * data.prefill).toFixed(0)} ms, apart`;
   lane.place.textContent = done ? ORDINALS[data.place - 1] : "";
   lane.node.classList.toggle("md-finished", done);
   lane.node.classList.toggle("md-first", done && data.place === 1);

@@ -29,6 +29,11 @@ _IDLE = message_html(
     "Ready. The lanes are measured one at a time, so that none slows another down, and then replayed together.",
 )
 
+_LANES_HINT = (
+    '<p class="md-hint">Two to four lanes answer the prompt, each under its own policy; the same policy may run twice. '
+    "Experts may type a spec into a lane, e.g. <code>ucb:beta=0.1</code>.</p>"
+)
+
 _SHOW_STATUS = (
     "() => { if (innerWidth < 760) document.querySelector('#race-status').scrollIntoView({behavior: 'smooth'}); }"
 )
@@ -75,6 +80,7 @@ class Race:
 
     def _build_lanes(self) -> list[gr.Dropdown]:
         policies = choices.policy_choices(self.drafters, self.workbench.pool.router is not None)
+        gr.HTML(_LANES_HINT, js_on_load=None)
         lanes: list[gr.Dropdown] = []
         for first in range(0, MOST, 2):
             with gr.Row():
@@ -85,8 +91,7 @@ class Race:
                             value=DEFAULT_LANES[lane] if lane < len(DEFAULT_LANES) else "",
                             allow_custom_value=True,
                             label=f"Lane {lane + 1}",
-                            info="A policy, or type a spec: ucb:beta=0.1" if lane == 0 else None,
-                            min_width=150,
+                            min_width=220,
                             elem_id=f"race-lane-{lane + 1}",
                         )
                     )
@@ -183,20 +188,20 @@ def figures_html(lanes: list[dict[str, Any]]) -> str:
 def _progress_html(race: RaceRun) -> str:
     lane = max(1, len(race.jobs))
     title = race_data.lane_title(race.specs[lane - 1])
-    doing = "is next"
+    doing = "is next …"
     if race.jobs:
         job = race.jobs[-1]
         if job.phase == "waiting" and (ahead := job.ahead):
-            doing = f"waits for the device: {count(ahead, 'run')} ahead of it. Stop leaves the queue"
+            doing = f"waiting for the device, {count(ahead, 'run')} ahead of it. Stop leaves the queue."
         elif job.phase in ("waiting", "measuring"):
-            doing = "is about to be measured; first the speed of plain decoding"
+            doing = "measured next; first the speed of plain decoding …"
         elif job.phase == "decoding":
-            doing = f"is being measured, alone on the device: round {len(job.generation.rounds) + 1} …"
+            doing = f"measured alone on the device, round {len(job.generation.rounds) + 1} …"
         else:
-            doing = "is being checked and recorded …"
-    text = f"Lane {lane} of {len(race.specs)}, {title}, {doing}"
-    done = sum(job.done for job in race.jobs)
-    bar = f'<progress max="{len(race.specs)}" value="{done}" aria-label="Lanes measured"></progress>'
+            doing = "measured, now checked …"
+    text = f"Lane {lane} of {len(race.specs)}, {title}: {doing}"
+    done = sum(1.0 if job.done else len(job.generation.token_ids) / race.params.max_new_tokens for job in race.jobs)
+    bar = f'<progress max="{len(race.specs)}" value="{done:.2f}" aria-label="Lanes measured"></progress>'
     return f'<div class="md-status md-busy" role="status">{escape(text)}{bar}</div>'
 
 
