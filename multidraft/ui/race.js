@@ -5,7 +5,7 @@ const ORDINALS = ["1st", "2nd", "3rd", "4th"];
 const STATES = {
   waiting: "Waits for its turn.",
   measuring: "Being measured, alone on the device …",
-  measured: "Measured. The replay starts when all lanes are.",
+  measured: "Measured.",
   "left out": "Not measured.",
 };
 const FIGURES = [
@@ -109,7 +109,7 @@ function showLane(lane, longest) {
 
 function show() {
   const longest = Math.max(1, ...lanes.map((lane) => lane.data.tokens));
-  for (const lane of lanes) {
+  for (const lane of ready ? lanes : []) {
     const finished = showLane(lane, longest);
     if (finished && playing) {
       find("news").textContent =
@@ -155,7 +155,7 @@ function load(data) {
   for (const control of [play, again, scrub]) control.disabled = !ready;
   scrub.max = total || 1;
   if (ready && matchMedia("(prefers-reduced-motion: reduce)").matches) now = total; // the end, nothing moves by itself
-  if (ready || !lanes.length) show();
+  show();
   if (ready && now < total) go(true);
 }
 

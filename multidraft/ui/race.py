@@ -119,9 +119,9 @@ class Race:
         """Measure the lanes and yield the page's parts until they can be replayed; leaving the page ends it."""
         try:
             params = choices.make_params(max_new_tokens, temperature, top_p, top_k, draft_length)
-            number = choices.whole_number("seed", seed)
+            whole_seed = choices.whole_number("seed", seed)
             lanes = [spec.strip() for spec in (first, second, third, fourth) if spec and spec.strip()]
-            race = RaceRun(self.workbench, prompt, lanes, params, number, self.examples.tasks.get(prompt))
+            race = RaceRun(self.workbench, prompt, lanes, params, whole_seed, self.examples.tasks.get(prompt))
         except UserError as error:  # the replay of an earlier race stays where it is
             yield message_html("error", controls.sentence(error)), gr.skip(), gr.skip(), *_buttons(running=False)
             return
