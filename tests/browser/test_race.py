@@ -5,7 +5,7 @@ import re
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.test_play import set_number
+from tests.browser.test_play import type_into
 
 PLAY = ".md-race-play"
 
@@ -14,7 +14,9 @@ def open_race(page: Page, tokens: int = 96) -> None:
     page.get_by_role("tab", name="Race").click()
     expect(page.locator("#race-run")).to_be_visible()
     page.locator("#race-settings > button").click()
-    set_number(page, "#race-max-new-tokens", tokens)
+    field = page.locator("#race-max-new-tokens input[type=number]")
+    expect(field).to_be_visible()
+    type_into(field, str(tokens))
 
 
 def choose_lane(page: Page, lane: int, title: str) -> None:
