@@ -38,7 +38,7 @@ function makeLane(data, index) {
   node.setAttribute("aria-label", name);
   const head = make("header", "", "", node);
   const place = make("span", "md-lane-place", "", head);
-  const title = make("h3", "", name, head);
+  const title = make("h3", "", `${index + 1}. ${data.title}`, head);
   title.title = name;
   const time = make("span", "md-lane-time", "", head);
   const bar = make("span", "", "", make("div", "md-lane-track", "", node));
