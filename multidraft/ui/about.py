@@ -25,8 +25,8 @@ agree with what it would have written, and adds one token of its own. That is a 
 target's; only the speed changes.
 
 One drafter is rarely good at everything. Here several are at hand, and a **policy** learns while the text is being
-written which of them to trust. *Play* shows who wrote what; *Batch* measures policies on many prompts; *Dashboard*
-keeps the history.
+written which of them to trust. *Play* shows who wrote what; *Race* sets policies side by side on one prompt; *Batch*
+measures them on many; *Dashboard* keeps the history.
 
 | Term | Meaning |
 |---|---|

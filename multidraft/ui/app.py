@@ -15,6 +15,7 @@ from multidraft.ui.api import Api
 from multidraft.ui.batch import Batch
 from multidraft.ui.dashboard import Dashboard
 from multidraft.ui.play import Play
+from multidraft.ui.race import Race
 from multidraft.ui.theme import css, theme
 from multidraft.ui.worker import Workbench
 from storage.store import Store, default_path
@@ -81,6 +82,8 @@ def _build(workbench: Workbench) -> gr.Blocks:
         gr.HTML(HEADER, js_on_load=None)
         with gr.Tab("Play", id="play"):
             Play(workbench).build()
+        with gr.Tab("Race", id="race"):
+            Race(workbench).build()
         with gr.Tab("Batch", id="batch"):
             Batch(workbench).build()
         with gr.Tab("Dashboard", id="dashboard") as tab:

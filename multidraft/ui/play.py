@@ -11,7 +11,7 @@ import gradio as gr
 
 from multidraft.errors import UserError
 from multidraft.records import Generation
-from multidraft.ui import charts, choices, stats, tokens
+from multidraft.ui import charts, choices, controls, stats, tokens
 from multidraft.ui.worker import Job, Request, Stops, Workbench
 
 UPDATE_SECONDS = 0.08
@@ -20,9 +20,6 @@ UPDATE_SECONDS = 0.08
 CHART_SECONDS = 1.0
 """How often the chart is: it is sent whole each time."""
 
-PREVIEW = 160
-"""Characters of an example prompt that its button holds; the style sheet cuts them to its width."""
-
 
 class Play:
     """The tab and what its controls do."""
@@ -30,25 +27,15 @@ class Play:
     def __init__(self, workbench: Workbench):
         self.workbench = workbench
         self.drafters = [drafter.name for drafter in workbench.pool.drafters]
-        self.examples: dict[str, list[str]] = {}
-        for task, prompt in workbench.pool.examples:
-            self.examples.setdefault(task, []).append(prompt)
-        self.tasks = {prompt: task for task, prompt in workbench.pool.examples}
+        self.examples = controls.Examples(workbench.pool)
         self.stops = Stops()
 
     def build(self) -> None:
         """Lay out the tab inside the surrounding ``gr.Tab``."""
         with gr.Row(elem_classes="md-columns"):
             with gr.Column(scale=5, min_width=320):
-                prompt = gr.Textbox(
-                    "",
-                    label="Prompt",
-                    lines=4,
-                    max_lines=12,
-                    placeholder="Type a task, or take an example below.",
-                    elem_id="prompt",
-                )
-                self._build_examples(prompt)
+                prompt = controls.prompt_box()
+                self.examples.build(prompt)
                 policy = gr.Dropdown(
                     choices.policy_choices(self.drafters, self.workbench.pool.router is not None),
                     value=choices.DEFAULT_POLICY,
@@ -94,67 +81,9 @@ class Play:
         run.click(None, js=_SHOW_STATUS, api_visibility="private")
         stop.click(self.stop, None, None, queue=False, show_progress="hidden", api_visibility="private")
 
-    def _build_examples(self, prompt: gr.Textbox) -> None:
-        if not self.examples:
-            return
-        names = list(self.examples)
-        task = gr.Radio(names, value=names[0], label="Examples", elem_id="example-task", elem_classes="md-pills")
-        most = max(map(len, self.examples.values()))
-        buttons = [
-            gr.Button(**self._example(names[0], i), size="sm", elem_classes="md-example", elem_id=f"example-{i}")
-            for i in range(most)
-        ]
-        task.change(
-            lambda name: [gr.Button(**self._example(name, i)) for i in range(most)],
-            task,
-            buttons,
-            queue=False,
-            show_progress="hidden",
-            api_visibility="private",
-        )
-        for i, button in enumerate(buttons):
-            button.click(
-                lambda name, i=i: self.examples[name][i],
-                task,
-                prompt,
-                queue=False,
-                show_progress="hidden",
-                api_visibility="private",
-            )
-
-    def _example(self, task: str, index: int) -> dict[str, Any]:
-        prompts = self.examples.get(task, [])
-        if index >= len(prompts):
-            return {"value": "", "visible": False}
-        text = " ".join(prompts[index].split())
-        return {"value": text[:PREVIEW], "visible": True}
-
     def _build_settings(self) -> tuple[list[gr.components.Component], gr.Textbox]:
-        pool = self.workbench.pool
-        longest = min(1024, pool.target.window - 1)
         with gr.Accordion("Settings", open=False, elem_id="settings"):
-            length = gr.Slider(1, longest, min(256, longest), step=1, label="Max new tokens", elem_id="max-new-tokens")
-            draft = gr.Slider(
-                1,
-                max(16, pool.draft_length),
-                pool.draft_length,
-                step=1,
-                label="Draft length",
-                info="Most tokens a drafter proposes in a round",
-            )
-            heat = gr.Slider(
-                0,
-                2,
-                0,
-                step=0.05,
-                label="Temperature",
-                info="0 is greedy: always the most probable token",
-                elem_id="temperature",
-            )
-            with gr.Row():
-                top_p = gr.Slider(0.05, 1, 1, step=0.01, label="Top-p", info="1 keeps all tokens", min_width=140)
-                top_k = gr.Slider(0, 200, 0, step=1, label="Top-k", info="0 keeps all tokens", min_width=140)
-            seed = gr.Number(0, label="Seed", precision=0, info="Same seed, same tokens and same choices")
+            settings = controls.settings(self.workbench.pool)
             spec = gr.Textbox(
                 "",
                 label="Policy spec",
@@ -162,7 +91,7 @@ class Play:
                 info="For experts: a policy with settings; replaces the choice above",
                 elem_id="spec",
             )
-        return [length, heat, top_p, top_k, draft, seed], spec
+        return settings, spec
 
     def explain(self, policy: str, spec: str) -> str:
         """The explanation of what is chosen."""
@@ -189,10 +118,10 @@ class Play:
         try:
             params = choices.make_params(max_new_tokens, temperature, top_p, top_k, draft_length)
             number = choices.whole_number("seed", seed)
-            task = self.tasks.get(prompt)
+            task = self.examples.tasks.get(prompt)
             job = self.workbench.submit(Request(prompt, _chosen(policy, spec), params, number, task=task))
         except UserError as error:
-            yield (stats.message_html("error", _sentence(error)), *self._blank(), *_buttons(running=False))
+            yield (stats.message_html("error", controls.sentence(error)), *self._blank(), *_buttons(running=False))
             return
         self.stops.set(request.session_hash, job.cancel)
         try:
@@ -247,8 +176,3 @@ def _chosen(policy: str, spec: str) -> str:
 
 def _buttons(*, running: bool) -> tuple[gr.Button, gr.Button]:
     return gr.Button(interactive=not running), gr.Button(interactive=running)
-
-
-def _sentence(error: UserError) -> str:
-    text = str(error)
-    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")

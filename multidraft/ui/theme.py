@@ -23,7 +23,7 @@ TINT, TINT_DARK = 0.38, 0.42
 SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif")
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace")
 
-STYLE = Path(__file__).parent / "style.css"
+STYLES = tuple(Path(__file__).with_name(name) for name in ("style.css", "race.css"))
 
 _BLUE = gr.themes.Color(
     "#eef6fb",
@@ -71,7 +71,8 @@ def css() -> str:
     classes = "\n".join(
         f".md-arm{i} {{ --arm: var(--arm{i}); --tint: var(--tint{i}); }}" for i in range(len(DRAFTER_COLOURS))
     )
-    return f":root {{ {light} }}\n.dark {{ {dark} }}\n{classes}\n{STYLE.read_text(encoding='utf-8')}"
+    style = "\n".join(path.read_text(encoding="utf-8") for path in STYLES)
+    return f":root {{ {light} }}\n.dark {{ {dark} }}\n{classes}\n{style}"
 
 
 def _variables(ground: str, tint: float) -> str:

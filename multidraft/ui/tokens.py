@@ -37,13 +37,16 @@ def describe_round(r: Round) -> str:
     return f"Round {r.index + 1}: {accepted}" + (f", then {own}" if own else "")
 
 
-def legend_html(drafters: Sequence[str], shares: Mapping[str, float]) -> str:
+def legend_html(drafters: Sequence[str], shares: Mapping[str, float] | None = None) -> str:
     """A bar of who proposed how much of the output, and the legend that names the colours.
 
     Args:
         drafters: the pool's arms in order.
-        shares: ``Generation.drafter_shares``; empty before the first token.
+        shares: ``Generation.drafter_shares``; empty before the first token. ``None`` names the colours only.
     """
+    if shares is None:
+        names = [(name, arm_class(arm)) for arm, name in enumerate(drafters)] + [(OWN, "md-own")]
+        return f'<ul class="md-legend">{"".join(f"<li>{_swatch(*entry)}</li>" for entry in names)}</ul>'
     entries = [(name, arm_class(arm), shares.get(name, 0.0)) for arm, name in enumerate(drafters)]
     entries.append((OWN, "md-own", shares.get(OWN, 0.0)))
     bar = "".join(

@@ -1,0 +1,210 @@
+"""A race as data: finished generations in, what the browser needs to play them again out.
+
+No HTML and no Gradio here. ``race.js`` reads exactly this; all texts in it are plain and become text nodes there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from typing import Any, Literal
+
+from multidraft.policies import parse_spec
+from multidraft.records import Generation, Round
+from multidraft.ui.choices import policy_title
+from multidraft.ui.tables import count
+from multidraft.ui.tokens import arm_class, describe_round
+
+PLAIN = "autoregressive"
+"""The policy that asks no drafter: the lane that speed-ups are measured against."""
+
+DIGITS = 6
+"""Times are sent to the microsecond: finer than any clock behind them, and half the size."""
+
+State = Literal["waiting", "measuring", "measured", "left out"]
+
+
+@dataclass(frozen=True)
+class RoundReplay:
+    """One round as the browser shows it.
+
+    Attributes:
+        end: decoding seconds of the lane until this round's tokens stand.
+        kind: CSS class of the accepted tokens, that of the drafter that proposed them.
+        accepted: how many of ``pieces`` were proposed by the drafter; the others are the target's own.
+        pieces: the text of each token.
+        about: one line on the round.
+    """
+
+    end: float
+    kind: str
+    accepted: int
+    pieces: tuple[str, ...]
+    about: str
+
+
+@dataclass(frozen=True)
+class LaneReplay:
+    """One lane. What is not known before the lane is measured has its default.
+
+    Attributes:
+        title: the policy's readable name.
+        state: how far it is; only measured lanes have rounds.
+        place: 1 for the lane that finished first; lanes of equal time share a place.
+        seconds: of decoding, the sum over the rounds; ``prefill`` seconds stand apart.
+        shares: part of ``seconds`` by phase: draft, verify, policy, evaluate.
+        tokens: emitted tokens.
+        rate: tokens per second.
+        speedup: ``rate`` ÷ that of plain decoding, where that is known.
+        calls: forwards of the target, one a round; ``saved``: how many fewer than one a token, as in plain decoding.
+        rounds: in order.
+    """
+
+    title: str
+    state: State = "measured"
+    place: int | None = None
+    seconds: float = 0.0
+    prefill: float = 0.0
+    shares: tuple[float, ...] = ()
+    tokens: int = 0
+    rate: float | None = None
+    speedup: float | None = None
+    calls: int = 0
+    saved: int = 0
+    rounds: tuple[RoundReplay, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What can be said of the lanes' outputs, in words.
+
+    Attributes:
+        kind: ``same`` (token by token), ``differ``, ``sampled`` (not comparable: each is a draw of its own),
+            ``partial`` (fewer lanes than two can be compared).
+        text: a sentence or two.
+    """
+
+    kind: Literal["same", "differ", "sampled", "partial"]
+    text: str
+
+
+def pending(specs: Sequence[str], states: Sequence[State]) -> dict[str, Any]:
+    """The data of a race whose lanes are still being measured."""
+    lanes = [LaneReplay(lane_title(spec), state) for spec, state in zip(specs, states, strict=True)]
+    return {"ready": False, "seconds": 0.0, "verdict": None, "lanes": [asdict(lane) for lane in lanes]}
+
+
+def replay_data(
+    generations: Sequence[Generation],
+    *,
+    greedy: bool,
+    lossless: Sequence[bool | None] = (),
+    plain_rate: float | None = None,
+) -> dict[str, Any]:
+    """The data of a race that was run.
+
+    Args:
+        generations: one a lane, in the lanes' order.
+        greedy: whether the lanes decoded greedily; else they sampled.
+        lossless: of each lane, whether its output was found to be the target's own; for the verdict.
+        plain_rate: tokens per second of plain decoding where no lane decodes plainly.
+
+    Returns:
+        JSON-serialisable: ``ready`` (true), ``seconds`` (of the slowest lane), ``verdict`` (a :class:`Verdict`) and
+        ``lanes`` (:class:`LaneReplay`), as dicts.
+    """
+    rate = reference_rate(generations) or plain_rate
+    lanes = [_lane(g, place, rate) for g, place in zip(generations, places(generations), strict=True)]
+    return {
+        "ready": True,
+        "seconds": max((lane.seconds for lane in lanes), default=0.0),
+        "verdict": asdict(verdict(generations, greedy=greedy, lossless=lossless)),
+        "lanes": [asdict(lane) for lane in lanes],
+    }
+
+
+def lane_title(spec: str) -> str:
+    """The policy's readable name; plain decoding is called so as well."""
+    return policy_title(spec) + (" (plain decoding)" if is_plain(spec) else "")
+
+
+def is_plain(spec: str) -> bool:
+    """Whether a lane of this spec decodes without drafters."""
+    return parse_spec(spec)[0] == PLAIN
+
+
+def reference_rate(generations: Sequence[Generation]) -> float | None:
+    """Tokens per second of the first plain lane; ``None`` without one."""
+    return next((g.tokens_per_second for g in generations if is_plain(g.policy) and g.rounds), None)
+
+
+def places(generations: Sequence[Generation]) -> list[int]:
+    """Finish order by decoding seconds, from 1."""
+    times = [g.seconds for g in generations]
+    return [1 + sum(other < time for other in times) for time in times]
+
+
+def verdict(generations: Sequence[Generation], *, greedy: bool, lossless: Sequence[bool | None] = ()) -> Verdict:
+    """Are the outputs the same? For sampled ones that is not the question, and the verdict says so."""
+    if not greedy:
+        return Verdict(
+            "sampled",
+            "Sampled: every lane draws from exactly the same distribution, the target's own, so the texts may differ "
+            "and so may their lengths. Compare tokens per second rather than who ends first.",
+        )
+    if len(generations) < 2:
+        return Verdict("partial", "Only one lane was measured: there is nothing to compare it with.")
+    first, *others = (g.token_ids for g in generations)
+    if all(ids == first for ids in others):
+        return Verdict(
+            "same", f"All {len(generations)} outputs are identical, token by token ({count(len(first), 'token')})."
+        )
+    position = min(_first_difference(first, ids) for ids in others if ids != first)
+    where = f"The outputs are NOT identical: they part at token {position + 1}."
+    if lossless and all(lossless):
+        return Verdict(
+            "differ",
+            f"{where} There the target held two tokens for all but equally probable, and rounding decided; every lane "
+            "was checked and is the target's greedy choice within rounding.",
+        )
+    return Verdict(
+        "differ",
+        f"{where} A near-tie decided by rounding can do that, but the check did not confirm it for every lane. "
+        "Please report it with this prompt.",
+    )
+
+
+def _lane(g: Generation, place: int, plain_rate: float | None) -> LaneReplay:
+    ends = accumulate(r.seconds for r in g.rounds)
+    phases = (
+        sum(r.draft_seconds for r in g.rounds),
+        sum(r.verify_seconds for r in g.rounds),
+        sum(r.policy_seconds for r in g.rounds),
+        sum(r.evaluate_seconds for r in g.rounds),
+    )
+    rate = g.tokens_per_second if g.rounds else None
+    return LaneReplay(
+        title=lane_title(g.policy),
+        place=place,
+        seconds=round(g.seconds, DIGITS),
+        prefill=round(g.prefill_seconds, DIGITS),
+        shares=tuple(round(seconds / g.seconds, 4) for seconds in phases) if g.seconds else (),
+        tokens=len(g.token_ids),
+        rate=rate,
+        speedup=rate / plain_rate if rate and plain_rate else None,
+        calls=len(g.rounds),
+        saved=len(g.token_ids) - len(g.rounds),
+        rounds=tuple(_round(r, round(end, DIGITS)) for r, end in zip(g.rounds, ends, strict=True)),
+    )
+
+
+def _round(r: Round, end: float) -> RoundReplay:
+    kind = arm_class(r.arm) if r.arm is not None else "md-own"
+    return RoundReplay(end, kind, r.accepted, r.pieces, describe_round(r))
+
+
+def _first_difference(a: Sequence[int], b: Sequence[int]) -> int:
+    """The first position where two different sequences differ; one that ends differs from one that goes on."""
+    pairs = zip(a, b, strict=False)
+    return next((i for i, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b)))

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import json
+import re
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.test_play import type_into
+
+PLAY = ".md-race-play"
+
+WATCH_STATUS = """() => {
+  const status = document.querySelector('#race-status');
+  window.said = [];
+  new MutationObserver(() => window.said.push(status.innerText))
+    .observe(status, {childList: true, subtree: true, characterData: true});
+}"""
+"""Measuring is over soon: what was said meanwhile is kept, lest a slow test comes too late to read it."""
+
+
+def open_race(page: Page, tokens: int = 96) -> None:
+    page.get_by_role("tab", name="Race").click()
+    expect(page.locator("#race-run")).to_be_visible()
+    page.locator("#race-settings > button").click()
+    field = page.locator("#race-max-new-tokens input[type=number]")
+    expect(field).to_be_visible()
+    type_into(field, str(tokens))
+
+
+def choose_lane(page: Page, lane: int, title: str) -> None:
+    page.locator(f"#race-lane-{lane} input").click()
+    page.get_by_role("option", name=title, exact=True).click()
+
+
+def two_lanes(page: Page) -> None:
+    """Plain decoding against UCB: the third lane of the start is taken out."""
+    open_race(page)
+    choose_lane(page, 3, "– no lane –")
+    page.locator("#race-example-task").get_by_text("json", exact=True).click()
+    page.locator("#race-example-0").click()
+    expect(page.locator("#race-prompt textarea")).not_to_have_value("")
+
+
+def scrub(page: Page, share: float) -> None:
+    page.locator(".md-race-scrub").evaluate(
+        "(bar, share) => { bar.value = share * bar.max; bar.dispatchEvent(new Event('input', {bubbles: true})); }",
+        share,
+    )
+
+
+def tokens_shown(page: Page, lane: int) -> int:
+    return page.locator(".md-lane").nth(lane).locator(".md-token:visible").count()
+
+
+def clock(page: Page) -> float:
+    return float(page.locator(".md-race-clock").inner_text().split()[0])
+
+
+def test_a_race_of_two_lanes(page: Page) -> None:
+    two_lanes(page)
+    page.get_by_label("1/10×").check(force=True)
+    page.evaluate(WATCH_STATUS)
+    page.locator("#race-run").click()
+    expect(page.locator(PLAY)).to_have_text("Pause")  # it starts by itself
+    expect(page.locator(".md-lane")).to_have_count(2)
+    said = " ".join(page.evaluate("window.said"))
+    assert "Lane 1 of 2" in said and "Lane 2 of 2" in said
+    top = page.evaluate("document.querySelector('#race-legend').getBoundingClientRect().top + scrollY")
+    page.locator(PLAY).click()
+    expect(page.locator(PLAY)).to_have_text("Play")
+    at = clock(page)
+    page.wait_for_timeout(300)
+    assert clock(page) == at  # it stands still
+
+    scrub(page, 1)
+    expect(page.locator(".md-race-verdict")).to_contain_text("All 2 outputs are identical")
+    expect(page.locator(".md-race-verdict")).to_have_attribute("data-kind", "same")
+    places = page.locator(".md-lane-place").all_inner_texts()
+    assert sorted(places) == ["1st", "2nd"]
+    assert page.locator(".md-lane").nth(places.index("1st")).evaluate("node => node.matches('.md-first')")
+    texts = page.locator(".md-lane-tokens").all_inner_texts()
+    assert texts[0] and texts[0] == texts[1]
+    plain, drafted = (page.locator(".md-lane").nth(lane) for lane in (0, 1))
+    assert plain.locator(".md-token[class*=md-arm]").count() == 0
+    assert drafted.locator(".md-token[class*=md-arm]").count() > 0
+    figures = drafted.locator("dd").all_inner_texts()
+    assert figures[1].endswith("×") and int(figures[3]) > 0
+    assert plain.locator("dd").all_inner_texts()[1] == "1.00×"
+
+    whole = tokens_shown(page, 0)
+    scrub(page, 0.5)
+    assert 0 < tokens_shown(page, 0) < whole
+    scrub(page, 0)
+    assert tokens_shown(page, 0) == tokens_shown(page, 1) == 0
+    assert page.evaluate("document.querySelector('#race-legend').getBoundingClientRect().top + scrollY") == top
+
+    page.get_by_label("1×", exact=True).check(force=True)
+    page.locator(".md-race-again").click()
+    expect(page.locator(".md-race-news")).to_contain_text(re.compile("is (1st|2nd)"))
+    expect(page.locator(PLAY)).to_have_text("Play")
+    assert tokens_shown(page, 0) == whole
+    page.get_by_text("The result in figures").click()
+    assert page.locator("#race-figures tbody tr").count() == 2
+
+
+def test_bad_input_keeps_the_replay(page: Page) -> None:
+    two_lanes(page)
+    page.locator("#race-run").click()
+    expect(page.locator(PLAY)).to_be_enabled()
+    page.locator("#race-prompt textarea").fill("")
+    page.locator("#race-run").click()
+    expect(page.locator("#race-status [role=alert]")).to_contain_text("prompt is empty")
+    expect(page.locator(".md-lane")).to_have_count(2)
+    expect(page.locator("#race-run")).to_be_enabled()
+
+
+def test_the_replay_by_keyboard(page: Page) -> None:
+    two_lanes(page)
+    page.locator("#race-run").click()
+    expect(page.locator(PLAY)).to_be_enabled()
+    expect(page.locator(PLAY)).to_have_text("Play")  # it ran to its end
+    page.get_by_label("1/10×").focus()
+    page.keyboard.press("Space")
+    page.locator(".md-race-scrub").focus()
+    page.keyboard.press("Home")
+    assert clock(page) == 0
+    page.keyboard.press("End")
+    expect(page.locator(".md-lane-place").first).to_have_text(re.compile("1st|2nd"))
+    page.keyboard.press("ArrowLeft")
+    valued = page.locator(".md-race-scrub").get_attribute("aria-valuetext") or ""
+    now, whole = map(float, re.findall(r"[\d.]+", valued))
+    assert 0 < now < whole
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Enter")  # from the start
+    expect(page.locator(PLAY)).to_have_text("Pause")
+
+
+def test_texts_of_the_data_are_shown_as_texts(page: Page) -> None:
+    """Hostile text cannot be had from the model at will, so the page's answer is rewritten on its way."""
+    nasty = "<img src=x onerror=window.broken=1><script>window.broken=2</script> ${window.broken=3} {{x}} שלום 👩‍🔬"
+
+    def rewrite(route) -> None:
+        answer = route.fetch()
+        body = re.sub(r'"pieces":\s*\[\s*"', lambda m: m.group() + json.dumps(nasty)[1:-1], answer.text())
+        route.fulfill(response=answer, body=body)
+
+    page.route(re.compile(r"/queue/data"), rewrite)
+    two_lanes(page)
+    page.locator("#race-run").click()
+    expect(page.locator(PLAY)).to_be_enabled()
+    scrub(page, 1)
+    expect(page.locator(".md-lane-tokens").first).to_contain_text(nasty)
+    assert page.locator("#race-stage img, #race-stage script").count() == 0
+    assert page.evaluate("window.broken") is None

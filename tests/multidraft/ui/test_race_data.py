@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from multidraft.ui import race_data
+
+
+@pytest.fixture
+def lanes(make_generation, make_round):
+    """A plain lane of six tokens in six rounds, and one under ucb in two."""
+    plain = [
+        make_round(i, arm=None, drafter=None, drafted=(), accepted=0, tokens=(token,), own=token, pieces=(piece,))
+        for i, (token, piece) in enumerate(zip((5, 6, 9) * 2, "abcabc"))
+    ]
+    return [make_generation(rounds=plain, policy="autoregressive"), make_generation(prefill_seconds=0.5)]
+
+
+def test_rounds_keep_their_recorded_times_without_prefill(lanes) -> None:
+    data = race_data.replay_data(lanes, greedy=True)
+    assert [r["end"] for r in data["lanes"][1]["rounds"]] == [0.01, 0.02]
+    assert data["lanes"][1]["prefill"] == 0.5
+    assert data["seconds"] == data["lanes"][0]["seconds"] == data["lanes"][0]["rounds"][-1]["end"] == 0.06
+    assert data["lanes"][1]["shares"] == (0.1, 0.6, 0.2, 0.1)
+
+
+def test_tokens_have_the_kind_of_who_proposed_them(lanes) -> None:
+    plain, ucb = race_data.replay_data(lanes, greedy=True)["lanes"]
+    assert (ucb["rounds"][0]["kind"], ucb["rounds"][0]["accepted"]) == ("md-arm1", 2)
+    assert ucb["rounds"][0]["pieces"] == ("a", "b", "c")
+    assert ucb["rounds"][0]["about"].startswith("Round 1: math, accepted 2 of 3")
+    assert (plain["rounds"][0]["kind"], plain["rounds"][0]["accepted"]) == ("md-own", 0)
+
+
+def test_places_speed_ups_and_calls_saved(lanes) -> None:
+    plain, ucb = race_data.replay_data(lanes, greedy=True)["lanes"]
+    assert (plain["place"], ucb["place"]) == (2, 1)
+    assert plain["speedup"] == pytest.approx(1.0) and ucb["speedup"] == pytest.approx(3.0)
+    assert ucb["rate"] == pytest.approx(300.0)
+    assert (plain["calls"], plain["saved"], ucb["calls"], ucb["saved"]) == (6, 0, 2, 4)
+    assert plain["title"] == "No drafter (plain decoding)" and ucb["title"] == "UCB"
+
+
+def test_the_same_policy_twice_shares_a_place_where_times_are_equal(make_generation) -> None:
+    data = race_data.replay_data([make_generation(), make_generation()], greedy=True)
+    assert [lane["place"] for lane in data["lanes"]] == [1, 1]
+
+
+def test_without_a_plain_lane_the_speed_up_is_against_what_was_measured_before_or_unknown(make_generation) -> None:
+    two = [make_generation(), make_generation()]
+    assert race_data.replay_data(two, greedy=True, plain_rate=100.0)["lanes"][0]["speedup"] == pytest.approx(3.0)
+    assert race_data.replay_data(two, greedy=True)["lanes"][0]["speedup"] is None
+
+
+def test_identical_greedy_outputs_are_said_to_be(lanes) -> None:
+    verdict = race_data.verdict(lanes, greedy=True)
+    assert verdict.kind == "same" and "All 2 outputs are identical" in verdict.text and "6 tokens" in verdict.text
+
+
+def test_outputs_that_differ_are_said_to_differ_and_where(lanes) -> None:
+    lanes[1].token_ids = [5, 6, 9, 5, 7, 9]
+    sure = race_data.verdict(lanes, greedy=True, lossless=[True, True])
+    assert sure.kind == "differ" and "NOT identical: they part at token 5" in sure.text and "rounding" in sure.text
+    for lossless in ([True, False], [True, None], []):
+        doubtful = race_data.verdict(lanes, greedy=True, lossless=lossless)
+        assert doubtful.kind == "differ" and "Please report" in doubtful.text
+
+
+def test_an_output_that_is_shorter_differs_at_its_end(lanes) -> None:
+    lanes[1].token_ids = [5, 6]
+    assert "part at token 3" in race_data.verdict(lanes, greedy=True).text
+
+
+def test_sampled_outputs_are_never_called_identical(lanes) -> None:
+    verdict = race_data.verdict(lanes, greedy=False)
+    assert verdict.kind == "sampled" and "same distribution" in verdict.text and "identical" not in verdict.text
+
+
+def test_one_lane_is_not_compared(lanes) -> None:
+    assert race_data.verdict(lanes[:1], greedy=True).kind == "partial"
+
+
+def test_a_lane_without_rounds_does_no_harm(lanes, make_generation) -> None:
+    data = race_data.replay_data([lanes[0], make_generation(rounds=[])], greedy=True)
+    assert data["lanes"][1]["rate"] is None and data["lanes"][1]["rounds"] == ()
+
+
+def test_all_of_it_is_json_and_texts_are_left_as_they_are(make_generation, make_round) -> None:
+    pieces = ("<script>alert(1)</script>", "שלום", "👩‍🔬")
+    lane = make_generation(rounds=[make_round(pieces=pieces, text="".join(pieces))])
+    data = json.loads(json.dumps(race_data.replay_data([lane, lane], greedy=True)))
+    assert data["lanes"][0]["rounds"][0]["pieces"] == list(pieces)
+
+
+def test_lanes_still_to_be_measured() -> None:
+    data = race_data.pending(["autoregressive", "ucb:beta=0.1"], ["measuring", "waiting"])
+    assert not data["ready"] and json.dumps(data)
+    assert [lane["state"] for lane in data["lanes"]] == ["measuring", "waiting"]
+    assert data["lanes"][1]["title"] == "UCB (beta=0.1)"
