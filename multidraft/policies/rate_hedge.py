@@ -24,6 +24,9 @@ EVALUATION_WEIGHT = 0.5
 WORSE, ALARM = 0.5, 5.0
 """The change watched for: a drafter whose acceptance falls to this share of what it was. The log-likelihood ratio,
 summed over rounds and never below 0, that calls for an evaluation: Page's cumulative-sum test (1954)."""
+DOUBT = 2.5
+"""The sum from which on another drafter that the start trusted is given a round: a cheaper question than an evaluation,
+and the answer where a prompt holds two tasks."""
 RECENT, FORGET = 10, 0.25
 """After a surprise: positions that are evaluated at least, and what is left of all evidence before it. Most surprises
 are false, since refusals come in bursts."""
@@ -105,6 +108,7 @@ class RateHedge(Policy):
         self.unread = np.zeros(count)
         self.arm, self.length, self.rate, self.seconds = 0, 0, 0.0, 0.0
         self.change, self.changed = 0.0, 0
+        self.trial, self.doubted, self.tried = NO_DRAFTER, NO_DRAFTER, set[int]()
         self.hope, self.trusting = HOPE, False
         self.waiting, self.elapsed, self.evaluating = 0, 0.0, 0.0
         self._read_costs()
@@ -165,9 +169,12 @@ class RateHedge(Policy):
     def select(self) -> int:
         seconds = self.fixed + (self.catch_up * self.unread)[:, None] + self.each[:, None] * self.drafted
         rates = self.tokens / seconds
-        arm, column = divmod(int(rates.argmax()), self.longest)
+        if self.trial != NO_DRAFTER:
+            arm, column = self.trial, int(rates[self.trial].argmax())
+        else:
+            arm, column = divmod(int(rates.argmax()), self.longest)
         self.rate = float(rates[arm, column])
-        if self.rate * self.plain <= 1.0:
+        if self.rate * self.plain <= 1.0 and self.trial == NO_DRAFTER:
             self.rate, self.seconds, self.length = 1.0 / self.plain, self.plain, 0
             return NO_DRAFTER
         self.arm, self.length, self.seconds = arm, column + 1, float(seconds[arm, column])
@@ -180,14 +187,14 @@ class RateHedge(Policy):
 
     def wants_evaluation(self, emitted: int) -> bool:
         self.waiting += emitted
-        if self.length:
+        if self.length and self.trial == NO_DRAFTER:
             accepted = min(emitted - 1, self.length)
             self.change = max(self.change + self._evidence_of_change(self.arm, accepted, self.length), 0.0)
         # The change began where the sum last stood at 0.
         self.changed = self.changed + emitted if self.change > 0.0 else 0
         fixed, per_token = self.evaluation
         cost = fixed + per_token * self.waiting
-        alarmed = self.change > ALARM
+        alarmed = self.change > ALARM and not self._rivals()
         allowed = self.budget * self.elapsed * (PROVOKED if alarmed else 1.0)
         if self.evaluating > 0.0 and self.evaluating + cost > allowed:
             return False
@@ -212,8 +219,14 @@ class RateHedge(Policy):
             self.trials[arm, -1] += min(drafted, length - 1)
             self.hits[arm, -1] += drafted - 1
             self.unread[arm] = 1.0
+        if self.change == 0.0:
+            self.tried.clear()
         if feedback.gamma is not None:
             self._evaluated(feedback.gamma)
+        elif self.trial != NO_DRAFTER:
+            self._end_trial(found=feedback.accepted >= min(2, max(feedback.drafted, 1)))
+        elif self.change > DOUBT and (rivals := self._rivals()):
+            self._begin_trial(rivals[0])
         elif self.change > ALARM:  # no time for an evaluation: others get their turn by the doubt alone
             self.trials[self.arm] *= FORGET
             self.hits[self.arm] *= FORGET
@@ -224,6 +237,27 @@ class RateHedge(Policy):
             self._estimate(range(self.arm_count))
         elif feedback.gamma is None and arm != NO_DRAFTER:
             self._estimate((arm,))
+
+    def _rivals(self) -> list[int]:
+        """Drafters that the start trusted and that were not asked since the doubts began."""
+        others = (i for i in range(self.arm_count) if i != self.arm and i not in self.tried)
+        return [i for i in others if self.routed[i] >= TRUSTED]
+
+    def _begin_trial(self, rival: int) -> None:
+        """Let ``rival`` draft next, as new as on the first day: what it did wrong was another task."""
+        self.trial, self.doubted = rival, self.arm
+        self.tried.add(rival)
+        self.trials[rival] = self.hits[rival] = 0.0
+        self.guess[rival] = self.routed[rival]
+        self._estimate((rival,))
+
+    def _end_trial(self, *, found: bool) -> None:
+        self.trial = NO_DRAFTER
+        if found:
+            self.trials[self.doubted] *= FORGET
+            self.hits[self.doubted] *= FORGET
+            self.change, self.changed = 0.0, 0
+            self._estimate((self.doubted,))
 
     def _fade(self, share: float) -> None:
         self.trials *= share
@@ -240,7 +274,7 @@ class RateHedge(Policy):
         self.hope *= HOPE_FADES
         fixed, per_token = self.evaluation
         self.evaluating += fixed + per_token * self.waiting
-        self.waiting, self.change, self.changed = 0, 0.0, 0
+        self.waiting, self.change, self.changed, self.trial = 0, 0.0, 0, NO_DRAFTER
         reached = np.ones_like(gamma)
         for depth in range(min(self.longest, len(gamma))):
             reached = reached[: len(gamma) - depth]
