@@ -50,6 +50,10 @@ class LengthLossQueue:
         self.draft_length = 0
         self._rows = np.empty((0, arm_count))
 
+    def skip(self) -> None:
+        """The positions pushed next do not follow those before: what waits will never be complete."""
+        self._rows = self._rows[:0]
+
     def push(self, gamma: np.ndarray, draft_length: int) -> np.ndarray:
         """Append verified positions; return the losses ``(c, N)`` they complete, oldest first.
 

@@ -29,16 +29,18 @@ class FullInformation(Policy):
     would have got beyond them stays unseen, which can favour the wrong one (HedgeSpec B.4).
 
     Evaluating all drafters costs time, so it is skipped (HedgeSpec B.5): it follows each of the first
-    ``warmup`` rounds after a cold start, then every ``every`` rounds, when all positions since the last one come in one
-    batch; and never before the positions waiting complete a loss, since nothing could be learnt then.
+    ``warmup`` rounds after a cold start, then every ``every`` rounds, when all positions since the last one, or the
+    last ``span`` of them, come in one batch; and never before the positions waiting complete a loss, since nothing
+    could be learnt then. Positions between two spans teach nothing; every loss that is learnt is complete.
 
     Args:
         loss: ``length`` is ``1 - EAL_K/(K+1)``, known K tokens later; ``acceptance`` is ``1 - gamma``, known at
-            once; ``hybrid`` learns from acceptance until the first length losses arrive, and from all length
-            losses then on. The fewer than K first positions of a hybrid query thus count in both ways
-            where every round is evaluated.
+            once; ``hybrid``, as in the paper's experiments, learns from acceptance until the first length losses
+            arrive, and from all length losses then on. The fewer than K first positions of a hybrid query thus count
+            in both ways where every round is evaluated.
         warmup: rounds evaluated one by one, 0 or more.
         every: rounds per evaluation thereafter, 1 or more; 1 evaluates every round.
+        span: positions evaluated at a time, at most (but not fewer than K); 0 for all.
         gamma: in greedy runs ``hard`` is 1 where a drafter's choice is the token, else 0; ``soft`` is ``1 - TV`` of
             the distributions at temperature 1, which tells a near miss from a wide one.
 
@@ -51,10 +53,11 @@ class FullInformation(Policy):
         self,
         arms: Sequence[str],
         seed: int = 0,
-        loss: str = "length",
+        loss: str = "hybrid",
         game: str = "token",
         warmup: int = 6,
         every: int = 12,
+        span: int = 0,
         gamma: str = "hard",
     ):
         if loss not in LOSSES:
@@ -67,10 +70,13 @@ class FullInformation(Policy):
             raise PolicyError(f"warmup must be 0 or a positive number of rounds, got {warmup}")
         if every < 1:
             raise PolicyError(f"every must be at least 1 round, got {every}")
+        if span < 0:
+            raise PolicyError(f"span must be 0 (all) or a positive number of positions, got {span}")
         self.loss = loss
         self.game = game
         self.warmup = warmup
         self.every = every
+        self.span = span if game == "token" else 0  # a chunk is judged whole
         self.uses_soft_gamma = gamma == "soft"
         super().__init__(arms, seed)
 
@@ -80,6 +86,7 @@ class FullInformation(Policy):
         self.queue = LengthLossQueue(self.arm_count)
         self.unseen_chunks: list[int] = []
         self.trial_rounds = self.warmup
+        self.unseen = 0
 
     def learn(self, losses: list[float]) -> None:
         """Update ``p`` by the losses of all arms, each in [0, 1], at the next position of the game."""
@@ -102,6 +109,10 @@ class FullInformation(Policy):
         due = played <= self.trial_rounds or (played - self.trial_rounds) % self.every == 0
         return due and self._would_teach(emitted)
 
+    @property
+    def evaluation_span(self) -> int | None:
+        return max(self.span, self.longest) if self.span else None
+
     def _would_teach(self, emitted: int) -> bool:
         """Whether an evaluation now completes a loss at all: length losses need K verified positions."""
         if self.loss != "length" or self.game == "chunk":
@@ -114,8 +125,12 @@ class FullInformation(Policy):
         # It learns from losses of all arms, not from a reward: BE is for the record.
         self.last_reward = feedback.block_efficiency
         self.unseen_chunks.append(feedback.emitted)
+        self.unseen += feedback.emitted
         if feedback.gamma is not None:
             self._check(feedback.gamma)
+            if self.span and len(feedback.gamma) < self.unseen:
+                self.queue.skip()
+            self.unseen = 0
             losses = self._losses(feedback.gamma, feedback.draft_length)
             self.unseen_chunks = []
             for row in losses.tolist():

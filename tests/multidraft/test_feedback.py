@@ -143,7 +143,11 @@ def expected_gamma(pool, context, start, params, *, soft=False):
     return np.array(rows)
 
 
-@pytest.mark.parametrize("params", [SamplingParams(24), SamplingParams(24, temperature=1.0, top_k=5)], ids=str)
+@pytest.mark.parametrize(
+    "params",
+    [SamplingParams(24, draft_length=6), SamplingParams(24, temperature=1.0, top_k=5, draft_length=6)],
+    ids=["T=0", "T=1"],
+)
 @pytest.mark.parametrize("every", [1, 2, 5])
 def test_a_policy_is_told_gamma_of_every_verified_position_once_and_in_order(pool, params, every):
     """Also past the window of ``alone`` (32 tokens), where its γ is 0."""

@@ -88,7 +88,7 @@ def test_against_the_printed_algorithm(arms):
 
 def test_length_losses_against_the_printed_algorithm():
     gamma = np.random.default_rng(7).random((60, 3))
-    policy = make_policy("normal-hedge", 3)
+    policy = make_policy("normal-hedge:loss=length", 3)
     for batch in np.split(gamma, [1, 3, 9, 30]):
         policy.update(seen(batch))
     losses = 1 - expected_accept_lengths(gamma, K) / (K + 1)
@@ -152,9 +152,26 @@ def test_evaluation_is_skipped_after_the_warm_up(spec, evaluated):
     assert rounds == evaluated
 
 
+def test_of_positions_between_two_spans_nothing_is_learnt_and_no_loss_bridges_the_gap():
+    """K = 4: spans of six positions out of ten each complete three losses, those of every loss in one span."""
+    gamma = np.random.default_rng(9).random((20, 3))
+    policy = make_policy("normal-hedge:loss=length,span=6", 3)
+    policy.longest = K
+    assert policy.evaluation_span == 6
+    for begin in (0, 10):
+        for emitted in (5, 5):
+            last = gamma[begin + 4 : begin + 10] if emitted == 5 and policy.unseen else None
+            policy.update(Feedback(0, K, emitted - 1, emitted, K, gamma=last))
+    losses = [1 - expected_accept_lengths(gamma[b + 4 : b + 10], K) / (K + 1) for b in (0, 10)]
+    assert policy.probabilities() == pytest.approx(normal_hedge(np.concatenate(losses))[-1].tolist(), abs=1e-9)
+    assert make_policy("normal-hedge:span=2", 3).evaluation_span == 8  # K by default
+    assert make_policy("normal-hedge:span=0", 3).evaluation_span is None
+    assert make_policy("normal-hedge:game=chunk", 3).evaluation_span is None
+
+
 def test_nothing_is_evaluated_before_a_length_loss_can_be_complete():
     """K = 4: after rounds of 1 and 2 tokens there is nothing to learn; 3 more complete three positions' losses."""
-    policy, wanted = make_policy("normal-hedge", 2), []
+    policy, wanted = make_policy("normal-hedge:loss=length", 2), []
     policy.longest = K
     unseen = 0
     for emitted in (1, 2, 3, 1, 2):
@@ -213,10 +230,10 @@ def test_a_change_of_the_best_arm_is_noticed():
 
 def test_seed_decides_and_reset_forgets():
     shares = np.array([0.5, 0.55, 0.45])
-    policy = make_policy("normal-hedge", 3, seed=4)
+    policy = make_policy("normal-hedge:loss=length", 3, seed=4)
     first = play(policy, shares, 60)
-    assert first == play(make_policy("normal-hedge", 3, seed=4), shares, 60)
-    assert first != play(make_policy("normal-hedge", 3, seed=5), shares, 60)
+    assert first == play(make_policy("normal-hedge:loss=length", 3, seed=4), shares, 60)
+    assert first != play(make_policy("normal-hedge:loss=length", 3, seed=5), shares, 60)
     policy.reset("another query")
     assert policy.probabilities() == [1 / 3] * 3
     assert len(policy.queue) == 0
