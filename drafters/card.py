@@ -48,7 +48,7 @@ class DrafterCard(_Strict):
     )
 
     nodes: int | None = Field(None, ge=1, le=256, description="draft a tree of at most so many nodes, not a chain")
-    past: int = Field(0, ge=0, le=1_000_000, description="tokens of earlier outputs that a suffix drafter keeps")
+    past: int = Field(0, ge=0, le=100_000, description="tokens of earlier outputs that a suffix drafter keeps")
 
     @model_validator(mode="after")
     def _counting_where_it_is_done(self) -> DrafterCard:

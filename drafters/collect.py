@@ -69,7 +69,7 @@ def build_datastore(
         done = time.perf_counter()
         write_datastore(out, tokens, tokenizer)
     except OSError as error:
-        raise UserError(f"cannot read or write {error.filename}: {error.strerror}") from None
+        raise UserError(f"cannot read or write {error.filename or out}: {error.strerror or error}") from None
     return Built(texts, size, len(tokens), done - started, time.perf_counter() - done)
 
 

@@ -82,7 +82,8 @@ class LMDrafter(Drafter):
             if params.greedy:
                 tokens.append(int(logits[0].argmax()))
                 if self.log_confidence > -math.inf:
-                    sure += float(logits[0, tokens[-1]] - logits[0].logsumexp(dim=-1))
+                    row = logits[0].float()  # half precision is too coarse for probabilities near 1
+                    sure += float(row[tokens[-1]] - row.logsumexp(dim=-1))
                 if with_q:
                     rows.append(logits)
             else:

@@ -55,7 +55,8 @@ def follow(
     for count, part in window.parts(Evidence(context, start, None, SamplingParams()), ahead=length - 1):
         known = Evidence(part.context[: model_window + 1], part.start, None, part.params)
         logits = teacher_forced(known)
-        top = (logits.amax(dim=-1) - logits.logsumexp(dim=-1)).clamp_(max=0.0).double().cpu().numpy()
+        scores = logits.float()
+        top = (scores.amax(dim=-1) - scores.logsumexp(dim=-1)).clamp_(max=0.0).double().cpu().numpy()
         hits = gamma_of(logits, known).T > 0
         for row, hit, sure, confidence in zip(accepted, hits, top, log_confidences, strict=True):
             runs = np.minimum(run_lengths(hit, length), confident_lengths(sure, confidence))[:count]

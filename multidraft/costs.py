@@ -134,7 +134,7 @@ class CostMeter:
         self.plain, self.verify, self.evaluation = Line(), Line(), Line()
         self.steps = [Line() for _ in range(drafters)]
         self.reads = [Line() for _ in range(drafters)]
-        self.going_on = [Line() for _ in range(drafters)]
+        self.chances, self.went_on = [0.0] * drafters, [0.0] * drafters
         self.begin()
 
     def begin(self) -> None:
@@ -155,8 +155,8 @@ class CostMeter:
         (self.verify if nodes else self.plain).add(nodes, verify_seconds)
         if arm is not None:
             drafted = max(nodes, 1)  # to find nothing to say takes a look too
-            if chances := min(drafted, length - 1):
-                self.going_on[arm].add(chances, drafted - 1)
+            self.chances[arm] = Line.memory * self.chances[arm] + min(drafted, length - 1)
+            self.went_on[arm] = Line.memory * self.went_on[arm] + drafted - 1
             if self.unread[arm] <= self.NEXT_TO_NOTHING or not self.steps[arm].weight:
                 self.steps[arm].add(1.0, draft_seconds / drafted)
             else:
@@ -182,7 +182,9 @@ class CostMeter:
             verify=np.array(verify),
             evaluate=self.evaluation.fixed,
             evaluate_token=self.evaluation.per_unit,
-            persistence=np.array([min(line.y / line.x, 1.0) if line.weight else 1.0 for line in self.going_on]),
+            persistence=np.array(
+                [min(on / of, 1.0) if of else 1.0 for on, of in zip(self.went_on, self.chances, strict=True)]
+            ),
         )
 
 

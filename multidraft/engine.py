@@ -134,7 +134,8 @@ class Decoding(Iterator[Round]):
         arm = policy.select() if room > 1 else NO_DRAFTER
         length = 0
         if arm != NO_DRAFTER:
-            length = min(policy.draft_length(params.draft_length), params.draft_length, room - 1)
+            most = min(params.draft_length, room - 1)
+            length = min(policy.draft_length(most), most)
         t1 = self._now()
         draft = self._draft(arm, length)
         t2 = self._now()

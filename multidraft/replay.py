@@ -79,7 +79,8 @@ def replay(
 ) -> Replayed:
     """Walk ``s ← s + min(A[arm, s], k) + 1`` over a recorded generation under ``policy`` (SPEC 6).
 
-    The rounds are those of a live run with the same seed, for every policy that does not look at the clock. Policies
+    The rounds are those of a live run with the same seed, for every policy that looks neither at the clock nor at the
+    length of drafts, which is only estimated for drafters that end them early. Policies
     that learn from block divergence cannot be replayed: it needs the target's distributions beyond rejected tokens.
 
     Args:
@@ -131,7 +132,8 @@ def replay(
     while position < end:
         room = limit - position
         arm = player.select() if room > 1 else NO_DRAFTER
-        length = min(player.draft_length(longest), longest, room - 1) if arm != NO_DRAFTER else 0
+        most = min(longest, room - 1)
+        length = min(player.draft_length(most), most) if arm != NO_DRAFTER else 0
         spent = 0.0
         if arm == ALL_DRAFTERS:  # the union is accepted as far as the best of its chains, the first of them credited
             arm = max(range(count), key=lambda i: min(accepted_of[i][position], length))
@@ -179,7 +181,7 @@ def sum_of_rounds(accepted: Sequence[int], costs: Costs, arm: int, length: int) 
     """Seconds of a whole text under one drafter and draft length, given how far each of its drafts is accepted."""
     seconds, position = 0.0, 0
     while position < len(accepted):
-        emitted = min(accepted[position], length)
-        seconds += costs.round_seconds(arm if length else None, length, 1 if length else 0, emitted)
-        position += emitted + 1
+        reached = min(accepted[position], length)
+        seconds += costs.round_seconds(arm if length else None, length, 1 if length else 0, reached)
+        position += reached + 1
     return seconds

@@ -55,7 +55,7 @@ def recorded_runs(path: Path, run: int | None = None) -> Iterator[Recorded]:
         raise UserError(f"{which}: {path} must hold finished greedy runs by a policy with drafters")
     costs: dict[tuple[Any, ...], Costs] = {}
     for row in found:
-        machine = (row["card_hash"], row["hardware"], row["dtype"])
+        machine = (row["card_hash"], row["hardware"], row["dtype"], row["draft_length"])
         if machine not in costs:
             costs[machine] = measured_costs(path, row)
         yield Recorded(row, costs[machine])

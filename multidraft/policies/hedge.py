@@ -72,11 +72,13 @@ class FullInformation(Policy):
             raise PolicyError(f"every must be at least 1 round, got {every}")
         if span < 0:
             raise PolicyError(f"span must be 0 (all) or a positive number of positions, got {span}")
+        if span and game == "chunk":
+            raise PolicyError("span is for game=token: a chunk is judged whole")
         self.loss = loss
         self.game = game
         self.warmup = warmup
         self.every = every
-        self.span = span if game == "token" else 0  # a chunk is judged whole
+        self.span = span
         self.uses_soft_gamma = gamma == "soft"
         super().__init__(arms, seed)
 
@@ -86,7 +88,6 @@ class FullInformation(Policy):
         self.queue = LengthLossQueue(self.arm_count)
         self.unseen_chunks: list[int] = []
         self.trial_rounds = self.warmup
-        self.unseen = 0
 
     def learn(self, losses: list[float]) -> None:
         """Update ``p`` by the losses of all arms, each in [0, 1], at the next position of the game."""
@@ -125,12 +126,10 @@ class FullInformation(Policy):
         # It learns from losses of all arms, not from a reward: BE is for the record.
         self.last_reward = feedback.block_efficiency
         self.unseen_chunks.append(feedback.emitted)
-        self.unseen += feedback.emitted
         if feedback.gamma is not None:
             self._check(feedback.gamma)
-            if self.span and len(feedback.gamma) < self.unseen:
+            if self.span and len(feedback.gamma) < sum(self.unseen_chunks):
                 self.queue.skip()
-            self.unseen = 0
             losses = self._losses(feedback.gamma, feedback.draft_length)
             self.unseen_chunks = []
             for row in losses.tolist():

@@ -61,9 +61,10 @@ class RateHedge(Policy):
     seconds, the catch-up of a cold drafter charged. ``D_k`` is how many of ``k`` tokens are drafted, geometric for
     drafters that end their drafts when unsure. Of renewals with rewards the best has the largest ratio of the means.
 
-    *Evidence.* Each round tells about the drafter that was played, for nothing. All others are evaluated together when
-    a test says that the drafter in charge has become worse (then everything before the change is discounted), or
-    when the evaluation is worth its time: the chance that it discovers a better drafter, times the time that one
+    *Evidence.* Each round tells about the drafter that was played, for nothing. When a test says that the drafter in
+    charge has become worse, others that the start trusted get a round each; where that does not help, all are evaluated
+    together and everything before the change is discounted. They are evaluated too when that is worth its time: the
+    chance that it discovers a better drafter, times the time that one
     would save in as much text as there has been so far. The first drafter is the router's, where the pool has one.
 
     Args:
@@ -80,7 +81,7 @@ class RateHedge(Policy):
     explanation = (
         "Chooses not only who guesses but also how many tokens ahead, by the clock: expected tokens divided by "
         "expected seconds, both measured as the text is written. When guessing does not pay, it stops guessing. It "
-        "asks all drafters for their opinion only when the one in charge disappoints."
+        "tries or asks the other drafters when the one in charge disappoints or a better one seems likely."
     )
     source = "This project; builds on HedgeSpec's full information and BanditSpec's draft lengths"
     uses_gamma = True
@@ -109,7 +110,7 @@ class RateHedge(Policy):
         self.arm, self.length, self.rate, self.seconds = 0, 0, 0.0, 0.0
         self.change, self.changed = 0.0, 0
         self.trial, self.doubted, self.tried = NO_DRAFTER, NO_DRAFTER, set[int]()
-        self.hope, self.trusting = HOPE, False
+        self.hope, self.trusting = HOPE if count > 1 else 0.0, False
         self.waiting, self.elapsed, self.evaluating = 0, 0.0, 0.0
         self._read_costs()
         self._estimate(range(count))
@@ -129,7 +130,7 @@ class RateHedge(Policy):
         self.catch_up, self.plain = known.catch_up, float(known.verify[0])
         self.evaluation = (known.evaluate, known.evaluate_token)
         # A round takes so long, and so much more for each drafted token, by the drafter as by the target.
-        each = float(known.verify[-1] - known.verify[1]) / max(self.longest - 1, 1)
+        each = float(known.verify[-1] - known.verify[1]) / max(len(known.verify) - 2, 1)
         self.fixed, self.each = float(known.verify[1]) - each, known.draft_step + each
         self.drafts_on = np.ones(self.arm_count) if known.persistence is None else known.persistence
         # What a drafter with the acceptance BETTER would make of them, in tokens per second.
@@ -183,7 +184,8 @@ class RateHedge(Policy):
         return arm
 
     def draft_length(self, limit: int) -> int:
-        return min(self.length, limit)
+        self.length = min(self.length, limit)  # a draft that the end of the output cuts is not refused there
+        return self.length
 
     def wants_evaluation(self, emitted: int) -> bool:
         self.waiting += emitted
@@ -246,7 +248,7 @@ class RateHedge(Policy):
     def _begin_trial(self, rival: int) -> None:
         """Let ``rival`` draft next, as new as on the first day: what it did wrong was another task."""
         self.trial, self.doubted = rival, self.arm
-        self.tried.add(rival)
+        self.tried |= {rival, self.arm}
         self.trials[rival] = self.hits[rival] = 0.0
         self.guess[rival] = self.routed[rival]
         self._estimate((rival,))
@@ -270,8 +272,9 @@ class RateHedge(Policy):
             self._fade(FORGET)
             self.hope = HOPE
             self.guess[:] = self.routed  # a second task of the prompt may have begun
-            self.guess[self.arm] = JUDGED
+            self.guess[self.arm if self.trial == NO_DRAFTER else self.doubted] = JUDGED
         self.hope *= HOPE_FADES
+        self._read_costs()
         fixed, per_token = self.evaluation
         self.evaluating += fixed + per_token * self.waiting
         self.waiting, self.change, self.changed, self.trial = 0, 0.0, 0, NO_DRAFTER
@@ -283,5 +286,4 @@ class RateHedge(Policy):
             self.hits[:, depth] += EVALUATION_WEIGHT * accepted.sum(axis=0)
             reached = accepted
         self.unread[:] = 0.0
-        self._read_costs()
         self._estimate(range(self.arm_count))

@@ -122,9 +122,10 @@ function show() {
 }
 
 function go(on) {
+  const running = playing; // then the next frame is asked for already
   playing = on && ready;
   play.textContent = playing ? "Pause" : "Play";
-  if (playing) {
+  if (playing && !running) {
     before = performance.now();
     requestAnimationFrame(step);
   }

@@ -65,6 +65,28 @@ def test_a_meter_recovers_what_rounds_cost():
     assert found.evaluation_seconds(30) == pytest.approx(true.evaluation_seconds(30), rel=0.1)
 
 
+def test_how_long_drafts_are_is_learnt_whatever_came_first():
+    meter = CostMeter(2)
+    for drafted in [0, 1] * 5:
+        meter.played(0, 8, drafted, 0.1, 1.0, 1)
+    assert meter.costs(8).persistence.tolist() == [0.0, 1.0]
+    for _ in range(400):
+        meter.played(0, 8, 8, 0.8, 1.0, 9)
+    assert meter.costs(8).persistence[0] > 0.99
+    rng = np.random.default_rng(2)
+    for drafted in rng.geometric(1 - 0.7, 2000).clip(max=8):  # goes on with probability 0.7
+        meter.played(1, 8, int(drafted), 0.1, 1.0, 1)
+    assert meter.costs(8).persistence[1] == pytest.approx(0.7, abs=0.1)
+
+
+def test_a_round_of_a_drafter_that_stops_by_itself_is_charged_for_what_it_drafts():
+    costs = Costs(np.array([0.1]), np.array([0.01]), np.array([1.0, 1.2, 1.4, 1.6]), persistence=np.array([0.5]))
+    assert costs.drafted(0, 3) == pytest.approx(1 + 0.5 + 0.25)
+    assert costs.drafted(0, 3, accepted=1) == pytest.approx(2 + 0.5)
+    assert costs.drafted(0, 3, accepted=3) == 3
+    assert costs.round_seconds(0, 3, unread=2) == pytest.approx(0.175 + 0.02 + 1.35)
+
+
 def test_a_drafter_never_measured_is_taken_for_an_average_one():
     meter = CostMeter(3)
     for arm, seconds in ((0, 4.0), (1, 8.0)):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from multidraft.errors import PolicyError
 from multidraft.policies import Feedback, make_policy
 from multidraft.policies.delayed import acceptance_losses, expected_accept_lengths
 from multidraft.policies.hedge import solve_exponent
@@ -160,13 +161,15 @@ def test_of_positions_between_two_spans_nothing_is_learnt_and_no_loss_bridges_th
     assert policy.evaluation_span == 6
     for begin in (0, 10):
         for emitted in (5, 5):
-            last = gamma[begin + 4 : begin + 10] if emitted == 5 and policy.unseen else None
+            last = gamma[begin + 4 : begin + 10] if policy.unseen_chunks else None
             policy.update(Feedback(0, K, emitted - 1, emitted, K, gamma=last))
     losses = [1 - expected_accept_lengths(gamma[b + 4 : b + 10], K) / (K + 1) for b in (0, 10)]
     assert policy.probabilities() == pytest.approx(normal_hedge(np.concatenate(losses))[-1].tolist(), abs=1e-9)
     assert make_policy("normal-hedge:span=2", 3).evaluation_span == 8  # K by default
     assert make_policy("normal-hedge:span=0", 3).evaluation_span is None
     assert make_policy("normal-hedge:game=chunk", 3).evaluation_span is None
+    with pytest.raises(PolicyError, match="a chunk is judged whole"):
+        make_policy("normal-hedge:game=chunk,span=8", 3)
 
 
 def test_nothing_is_evaluated_before_a_length_loss_can_be_complete():

@@ -103,6 +103,49 @@ def test_the_router_is_believed_first_and_evidence_later():
     assert policy.select() == 2
 
 
+def play_rounds(policy, accepted):
+    """Rounds in which each drafter's whole draft is accepted or refused at once; the arms that were played."""
+    arms = []
+    for good in accepted:
+        arm = policy.select()
+        length = policy.draft_length(K)
+        taken = length if arm in good else 0
+        assert not policy.wants_evaluation(taken + 1)
+        policy.update(Feedback(arm, length, taken, taken + 1, length))
+        arms.append(arm)
+    return arms
+
+
+def test_the_second_of_two_trusted_drafters_gets_a_round_when_the_first_is_doubted():
+    costs = Costs.uniform(3, K, step=0.1, verify=1.0, evaluate=1e9)  # no evaluation will ever pay
+    policy = policy_with(costs, arms=3, route=lambda prompt: [1.0, 0.0, 1.0])
+    arms = play_rounds(policy, [{0}] * 8 + [{2}] * 8)
+    assert arms[:8] == [0] * 8
+    switched = arms.index(2)
+    assert switched <= 11 and arms[switched:] == [2] * (16 - switched)
+    assert policy.trial == NO_DRAFTER and policy.change == 0.0
+
+
+def test_a_rival_that_is_refused_is_not_asked_again_while_the_doubt_lasts():
+    costs = Costs.uniform(3, K, step=0.1, verify=1.0, evaluate=1e9)
+    policy = policy_with(costs, arms=3, route=lambda prompt: [1.0, 0.0, 1.0])
+    arms = play_rounds(policy, [{0}] * 8 + [set()] * 2)
+    while policy.trial == NO_DRAFTER:
+        arms += play_rounds(policy, [set()])
+    arms += play_rounds(policy, [set()])
+    assert arms[-1] == 2 and policy.tried == {0, 2}
+    assert play_rounds(policy, [{0}] * 6) == [0] * 6
+    assert policy.tried == set() and policy.change == 0.0
+
+
+def test_favourites_that_fail_raise_the_hope_for_another():
+    policy = policy_with(Costs.uniform(3, K, step=0.1, verify=1.0), arms=3, route=lambda prompt: [1.0, 0.0, 0.0])
+    assert policy.trusting and policy.hope == 0.2
+    while policy.select() == 0:
+        policy.update(Feedback(0, 1, 0, 1, K))
+    assert not policy.trusting and policy.hope == 0.5
+
+
 def test_a_disappointing_drafter_calls_for_an_evaluation():
     policy = policy_with(Costs.uniform(2, K, step=0.1, verify=1.0))
     tell(policy, [[0.95, 0.1]] * 40)
