@@ -9,7 +9,7 @@ from multidraft.errors import PolicyError, UserError
 from multidraft.policies import POLICIES, make_policy, parse_spec, policy_names
 from multidraft.sampling import SamplingParams
 
-DEFAULT_POLICY = "normal-hedge"
+DEFAULT_POLICY = "rate-hedge"
 
 
 def policy_choices(drafters: Sequence[str], routed: bool = True) -> list[tuple[str, str]]:

@@ -91,6 +91,7 @@ def test_tokens_are_coloured_by_drafter_and_the_targets_own_are_marked(page: Pag
 
 
 def test_figures_legend_chart_and_details(page: Page) -> None:
+    choose_policy(page, "HedgeSpec (NormalHedge)")
     run_example(page)
     expect(page.locator(DONE)).to_be_visible()
     figures = page.locator("#tiles .md-tile dd:not(.md-unit)").all_inner_texts()

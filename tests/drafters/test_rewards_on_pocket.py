@@ -23,6 +23,8 @@ class Watched(Fixed):
 def rewards():
     """BE and BD of every full round, by task and drafter: arrays ``(rounds, 2)``."""
     pool = load_pool("pocket")
+    for drafter in pool.drafters:
+        drafter.log_confidence = -np.inf  # the theorem is about drafts of full length
     names = [drafter.name for drafter in pool.drafters]
     params = SamplingParams(90, draft_length=6)
     found = {}
