@@ -18,7 +18,7 @@ class Costs:
         catch_up: per token that a drafter has to read before it can draft, ``(N,)`` (MetaSD App. H.1).
         verify: of scoring ``k`` drafted tokens and the pending one, for ``k = 0 … K``, ``(K + 1,)``.
         evaluate: of evaluating all drafters once, whatever the number of tokens.
-        evaluate_token: the same, for each token it covers.
+        evaluate_token: the same, for each token that drafters read in it: all since the last one, whatever the span.
         persistence: how likely a drafter goes on after each drafted token, ``(N,)``; 1, as by default, for those that
             draft as many as they are asked for.
     """
@@ -61,7 +61,7 @@ class Costs:
         return float(self.draft_step[arm] * drafted + self.catch_up[arm] * unread + verify)
 
     def evaluation_seconds(self, tokens: int) -> float:
-        """Seconds of evaluating all drafters at ``tokens`` positions."""
+        """Seconds of evaluating all drafters after they have read ``tokens`` tokens."""
         return self.evaluate + self.evaluate_token * tokens
 
 
@@ -166,9 +166,9 @@ class CostMeter:
         if arm is not None:
             self.unread[arm] = 1  # of its own draft it has all but the target's own token
 
-    def evaluated(self, positions: int, seconds: float) -> None:
-        """All drafters were evaluated at ``positions``, and so have read everything."""
-        self.evaluation.add(positions, seconds)
+    def evaluated(self, tokens: int, seconds: float) -> None:
+        """All drafters have read the last ``tokens`` tokens and were evaluated there."""
+        self.evaluation.add(tokens, seconds)
         self.begin()
 
     def costs(self, length: int) -> Costs:

@@ -129,7 +129,7 @@ class Decoding(Iterator[Round]):
         room = min(params.max_new_tokens - len(self.generation.token_ids), self.pool.target.window - len(self.context))
 
         t0 = self._now()
-        probabilities = policy.probabilities()
+        chances = policy.probabilities()
         # With room for one token there is nothing to draft, hence nothing to choose or to learn.
         arm = policy.select() if room > 1 else NO_DRAFTER
         length = 0
@@ -181,7 +181,7 @@ class Decoding(Iterator[Round]):
             draft_length=length,
             reward=policy.last_reward if drafter else None,
             block_divergence=divergence,
-            probabilities=None if probabilities is None else tuple(probabilities),
+            probabilities=None if chances is None else tuple(chances),
             draft_seconds=t2 - t1,
             verify_seconds=t3 - t2,
             policy_seconds=(t1 - t0) + (t4 - t3) + (t6 - t5),

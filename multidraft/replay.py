@@ -170,10 +170,10 @@ def best_fixed_rate(table: np.ndarray, costs: Costs, lengths: Sequence[int]) -> 
     Length 0 is plain decoding; its drafter is ``NO_DRAFTER``.
     """
     rows = table.tolist()
-    best = (table.shape[1] / sum_of_rounds(rows[0], costs, NO_DRAFTER, 0), NO_DRAFTER, 0)
-    for length in filter(None, lengths):
-        for arm, row in enumerate(rows):
-            best = max(best, (table.shape[1] / sum_of_rounds(row, costs, arm, length), arm, length))
+    best = (0.0, NO_DRAFTER, 0)
+    for length in lengths:
+        for arm in range(len(rows)) if length else (NO_DRAFTER,):
+            best = max(best, (table.shape[1] / sum_of_rounds(rows[arm], costs, arm, length), arm, length))
     return best
 
 

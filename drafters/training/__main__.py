@@ -53,15 +53,23 @@ def main() -> None:
     parser.add_argument("--tokens", type=float, default=float("inf"), help="token budget of the target")
     parser.add_argument("--lr", type=float, default=2e-3, help="peak learning rate of the target")
     parser.add_argument("--echo-share", type=float, default=0.05, help="share of copying exercises for the target")
-    parser.add_argument("--only", nargs="*", default=None, help="drafters to train (default: all)")
+    parser.add_argument(
+        "--only", nargs="*", default=None, help="drafters to train, or families of --file (default: all)"
+    )
     parser.add_argument("--refine", action="store_true", help="train the pool's drafters on, instead of new ones")
     parser.add_argument("--gsm8k", type=Path, help="gsm8k_train.jsonl, a spice of real text where it is at hand")
-    parser.add_argument("--per-family", type=int, default=100, help="held-out prompts per family to score")
+    parser.add_argument("--per-family", type=int, default=100, help="held-out prompts per family to score or to write")
+    parser.add_argument("--file", type=Path, help="write the suite there, of --per-family prompts, not the bundled one")
+    parser.add_argument("--seed", type=int, default=11, help="seed of the suite's prompts")
     parser.add_argument("--show-wrong", type=int, default=0, help="print so many wrong answers per family")
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     if options.gsm8k and not options.gsm8k.is_file():
         parser.error(f"--gsm8k: there is no file {options.gsm8k}")
+    if unknown := set(options.only or ()) - {*FAMILIES, GENERALIST}:
+        parser.error(f"--only: unknown {', '.join(sorted(unknown))}; choose among {', '.join(FAMILIES)}, {GENERALIST}")
+    if options.file and GENERALIST in (options.only or ()):
+        parser.error(f"--only: {GENERALIST} is a drafter, not a family of prompts")
     if options.stage != "all":
         stages[options.stage](options, options.minutes)
         return
@@ -157,14 +165,16 @@ def score(options: argparse.Namespace, minutes: float) -> None:
 
 
 def make_suite(options: argparse.Namespace, minutes: float) -> None:
-    """Write the bundled suite ``pocket``: held-out prompts of every family."""
-    rng = random.Random(11)
-    path = Path(__file__).parents[2] / "multidraft" / "bench" / "suites" / "pocket.jsonl"
+    """Write a suite of held-out prompts of every family: by default the bundled one, ``pocket``."""
+    rng = random.Random(options.seed)
+    path = options.file or Path(__file__).parents[2] / "multidraft" / "bench" / "suites" / "pocket.jsonl"
+    count = options.per_family if options.file else SUITE_PROMPTS_PER_FAMILY
+    chosen = options.only if options.file and options.only else list(FAMILIES)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
-        for name, family in FAMILIES.items():
-            for index in range(SUITE_PROMPTS_PER_FAMILY):
-                row = {"id": f"{name}-{index}", "task": name, "prompt": family.example(rng, "heldout").prompt}
+        for name in chosen:
+            for index in range(count):
+                row = {"id": f"{name}-{index}", "task": name, "prompt": FAMILIES[name].example(rng, "heldout").prompt}
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 

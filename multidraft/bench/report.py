@@ -106,6 +106,31 @@ def _weighted(pairs: Sequence[tuple[float, int]]) -> float | None:
     return sum(value * weight for value, weight in pairs) / total if total else None
 
 
+def best_drafters(report: dict[str, Any]) -> dict[str, Any] | None:
+    """What the best single drafter of each task makes, the task being known: the mark for every policy to reach.
+
+    Returns:
+        ``drafters`` by task, and ``tokens_per_second`` and ``speedup`` over all tasks; ``None`` where fewer than two
+        drafters were measured alone (``fixed:…``).
+    """
+    policies: dict[str, Any] = report["policies"]
+    alone = {spec: p["by_task"] for spec, p in policies.items() if spec.startswith("fixed:")}
+    plain = policies.get(BASELINE)
+    if len(alone) < 2 or not plain or not plain["seconds"]:
+        return None
+    tokens = seconds = 0.0
+    best = {}
+    for task, base in plain["by_task"].items():
+        if not base["tokens"]:
+            continue
+        spec = max(alone, key=lambda spec: float(alone[spec][task]["tokens_per_second"]))
+        best[task] = spec.removeprefix("fixed:")
+        tokens += base["tokens"]
+        seconds += base["tokens"] / alone[spec][task]["tokens_per_second"]
+    rate = tokens / seconds
+    return {"drafters": best, "tokens_per_second": rate, "speedup": rate / plain["tokens_per_second"]}
+
+
 def render_table(report: dict[str, Any]) -> str:
     """Markdown table in the manner of Spec-Bench: speed-up by task and in all (with its interval), then the rest."""
     policies: dict[str, Any] = report["policies"]

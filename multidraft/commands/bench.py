@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import multidraft as md
-from multidraft.bench.report import make_report, render_table
+from multidraft.bench.report import best_drafters, make_report, render_table
 from multidraft.bench.runner import BASELINE, BenchRun, run_suite
 from multidraft.bench.suites import load_suite
 from multidraft.commands.options import add_decoding, add_pool, limited, sampling_params, split_specs
@@ -61,6 +61,12 @@ def run(options: argparse.Namespace) -> int:
     print(file=sys.stderr)
     report = make_report(pool, " + ".join(s.name for s in suites), runs, describe(pool.device), md.version())
     print(render_table(report))
+    if best := best_drafters(report):
+        named = ", ".join(f"{drafter} for {task or 'all'}" for task, drafter in best["drafters"].items())
+        print(
+            f"\nThe best single drafter of each task ({named}): {best['tokens_per_second']:.0f} tokens/s, "
+            f"{best['speedup']:.2f}x."
+        )
     if failures := report["failures"]:
         print(f"\n{len(failures)} runs failed, e.g. prompt {failures[0]['id']}: {failures[0]['error']}")
     if keep:

@@ -18,7 +18,9 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("action", choices=["build"], help="build: tokenise text files and write a datastore")
     add_pool(sub)
     sub.add_argument("--out", type=Path, required=True, help="the datastore to write")
-    sub.add_argument("--time", action="store_true", help="measure drafts from it, and from the text as a history")
+    sub.add_argument(
+        "--time", action="store_true", help="measure drafts for its own first text, and from that text as a history"
+    )
     sub.add_argument("texts", nargs="+", type=Path, help="plain text, or .jsonl with a text in each line")
 
 

@@ -1,4 +1,4 @@
-"""What *Play* and *Race* have in common: examples of prompts, and the settings of a run."""
+"""What *Play* and *Race* have in common: examples of prompts, the settings of a run, and its end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import gradio as gr
 
 from drafters.pool import Pool
+from multidraft.ui.worker import Stops, Workbench
 
 PREVIEW = 160
 """Characters of an example prompt that its button holds; the style sheet cuts them to its width."""
@@ -62,6 +63,20 @@ class Examples:
             return {"value": "", "visible": False}
         text = " ".join(prompts[index].split())
         return {"value": text[:PREVIEW], "visible": True}
+
+
+class RunTab:
+    """A tab whose visitors each have at most one run under way."""
+
+    def __init__(self, workbench: Workbench):
+        self.workbench = workbench
+        self.drafters = [drafter.name for drafter in workbench.pool.drafters]
+        self.examples = Examples(workbench.pool)
+        self.stops = Stops()
+
+    def stop(self, request: gr.Request) -> None:
+        """End what the visitor has under way."""
+        self.stops.stop(request.session_hash)
 
 
 def prompt_box(prefix: str = "") -> gr.Textbox:

@@ -12,7 +12,7 @@ import gradio as gr
 from multidraft.errors import UserError
 from multidraft.records import Generation
 from multidraft.ui import charts, choices, controls, stats, tokens
-from multidraft.ui.worker import Job, Request, Stops, Workbench
+from multidraft.ui.worker import Job, Request
 
 UPDATE_SECONDS = 0.08
 """How often the page is brought up to date: about twelve times a second, whatever the pace of decoding."""
@@ -21,14 +21,8 @@ CHART_SECONDS = 1.0
 """How often the chart is: it is sent whole each time."""
 
 
-class Play:
+class Play(controls.RunTab):
     """The tab and what its controls do."""
-
-    def __init__(self, workbench: Workbench):
-        self.workbench = workbench
-        self.drafters = [drafter.name for drafter in workbench.pool.drafters]
-        self.examples = controls.Examples(workbench.pool)
-        self.stops = Stops()
 
     def build(self) -> None:
         """Lay out the tab inside the surrounding ``gr.Tab``."""
@@ -96,10 +90,6 @@ class Play:
     def explain(self, policy: str, spec: str) -> str:
         """The explanation of what is chosen."""
         return choices.explanation_html(_chosen(policy, spec), self.drafters)
-
-    def stop(self, request: gr.Request) -> None:
-        """End the visitor's run."""
-        self.stops.stop(request.session_hash)
 
     def run(
         self,

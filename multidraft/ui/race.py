@@ -14,7 +14,6 @@ from multidraft.ui import choices, controls, race_data, tables, tokens
 from multidraft.ui.race_run import MOST, RaceRun
 from multidraft.ui.stats import message_html
 from multidraft.ui.tables import count, number
-from multidraft.ui.worker import Stops, Workbench
 
 DEFAULT_LANES = (race_data.PLAIN, "ucb", choices.DEFAULT_POLICY)
 NO_LANE = ("– no lane –", "")
@@ -40,14 +39,8 @@ _SHOW_STATUS = (
 """On a phone the lanes are below the controls: go there when a race starts."""
 
 
-class Race:
+class Race(controls.RunTab):
     """The tab and what its controls do."""
-
-    def __init__(self, workbench: Workbench):
-        self.workbench = workbench
-        self.drafters = [drafter.name for drafter in workbench.pool.drafters]
-        self.examples = controls.Examples(workbench.pool)
-        self.stops = Stops()
 
     def build(self) -> None:
         """Lay out the tab inside the surrounding ``gr.Tab``."""
@@ -96,10 +89,6 @@ class Race:
                         )
                     )
         return lanes
-
-    def stop(self, request: gr.Request) -> None:
-        """End the visitor's race."""
-        self.stops.stop(request.session_hash)
 
     def run(
         self,

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from multidraft.bench.report import make_report, render_table
+from multidraft.bench.report import best_drafters, make_report, render_table
 from multidraft.bench.runner import BenchRun, run_suite
 from multidraft.bench.suites import SuiteItem
 from multidraft.records import Generation, Round
@@ -107,6 +107,27 @@ def test_two_prompts_of_one_id_are_two_prompts():
     runs = [BenchRun(item, "autoregressive", 0, 7, baseline, baseline, True) for item in twins]
     found = make_report(POOL, "s", runs, "m", "v")
     assert found["policies"]["autoregressive"]["prompts"] == 2
+
+
+def test_the_best_drafter_of_each_task():
+    """Plain decoding takes 1.2 s a prompt, 6 tokens each; "near" 0.6 s for math, "far" 0.6 s for sql."""
+    found = []
+    for item, faster in zip(ITEMS, ("fixed:near", "fixed:far"), strict=True):
+        plain = generation("autoregressive", [PLAIN] * 6)
+        found.append(BenchRun(item, "autoregressive", 0, 7, plain, plain, True))
+        for spec in ("fixed:near", "fixed:far"):
+            rounds = [ROUND] * 2 if spec == faster else [PLAIN] * 6
+            found.append(BenchRun(item, spec, 0, 7, generation(spec, rounds, prefill=0.0), plain, True))
+    best = best_drafters(make_report(POOL, "s", found, "m", "v"))
+    assert best["drafters"] == {"math": "near", "sql": "far"}
+    assert best["tokens_per_second"] == pytest.approx(12 / 1.2)
+    report = make_report(POOL, "s", found, "m", "v")["policies"]
+    assert best["speedup"] == pytest.approx((12 / 1.2) / report["autoregressive"]["tokens_per_second"])
+    assert best["tokens_per_second"] > max(report[f"fixed:{name}"]["tokens_per_second"] for name in ("near", "far"))
+
+
+def test_no_best_drafter_where_none_was_measured_alone(report):
+    assert best_drafters(report) is None
 
 
 def test_nothing_but_failures():
