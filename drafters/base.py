@@ -70,6 +70,13 @@ class Drafter(ABC):
             with_q: carry the probabilities at temperature 0 too (for BD); sampled drafts always do.
         """
 
+    def observe(self, draft: Draft, logits: torch.Tensor) -> None:
+        """See what the target made of a draft of one's own, after it was verified; most drafters need not.
+
+        Args:
+            logits: the target's logits ``(n + 1, V)``: row 0 after the context, row ``j + 1`` after node ``j``.
+        """
+
     @abstractmethod
     def gamma(self, evidence: Evidence) -> np.ndarray:
         """Acceptance probabilities ``(m,)`` float64 at the verified positions (SPEC 3), teacher-forced."""

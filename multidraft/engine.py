@@ -144,6 +144,8 @@ class Decoding(Iterator[Round]):
         together = arm == ALL_DRAFTERS
         arm = self._author(verdict) if together else arm
         drafter = self.pool.drafters[arm] if length else None
+        if drafter and not together:
+            drafter.observe(draft, logits)
         tokens, own = self._emitted(draft, verdict)
         if own is not None:
             self.pool.target.accept(verdict.path, own)

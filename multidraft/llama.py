@@ -15,6 +15,7 @@ import torch
 from torch.nn import functional
 from transformers import LlamaForCausalLM, PreTrainedModel
 
+from multidraft.attention import Attention, RMSNorm, rotation_table
 from multidraft.projection import Projection
 
 MAX_WINDOW = 8192
@@ -90,13 +91,13 @@ class LlamaStack:
         self.size = len(models)
         self.window = int(config.max_position_embeddings)
         self.vocab_size = int(config.vocab_size)
-        self.eps = float(config.rms_norm_eps)
-        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
-        self.head_size = getattr(config, "head_dim", None) or config.hidden_size // self.heads
         self.parameter_count = models[0].num_parameters()
         weight = models[0].model.embed_tokens.weight
-        self.device, self.dtype = weight.device, weight.dtype
-        self.root_eps = torch.tensor(self.eps**0.5, device=self.device)
+        self.device = weight.device
+        head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        self.attention = Attention(config.num_attention_heads, config.num_key_value_heads, head_size)
+        self.norm = RMSNorm(float(config.rms_norm_eps), self.device)
+        self.captured: dict[int, torch.Tensor] = {}
 
         def stack(name: str) -> torch.Tensor:
             return torch.stack([model.get_parameter(name).detach() for model in models])
@@ -105,7 +106,6 @@ class LlamaStack:
             stacked = [stack(name) for name in names]
             return Projection(torch.cat(stacked, dim=1) if len(names) > 1 else stacked[0], self.parameter_count)
 
-        cache_shape = (self.size, 2 * self.kv_heads, self.window, self.head_size)
         layers = []
         for index in range(config.num_hidden_layers):
             part = f"model.layers.{index}."
@@ -117,17 +117,14 @@ class LlamaStack:
                     norm2=stack(part + "post_attention_layernorm.weight")[:, None],
                     gate_up=project(*(f"{part}mlp.{p}_proj.weight" for p in ("gate", "up"))),
                     down=project(part + "mlp.down_proj.weight"),
-                    cache=torch.zeros(cache_shape, dtype=self.dtype, device=self.device),
+                    cache=self.attention.cache(self.size, self.window, weight),
                 )
             )
         embedding, tied = stack("model.embed_tokens.weight"), config.tie_word_embeddings
         head = Projection(embedding, self.parameter_count) if tied else project("lm_head.weight")
         self.all = Weights(embedding, layers, stack("model.norm.weight")[:, None], head)
         self.each = [self.all.of(index) for index in range(self.size)]
-        cos, sin = models[0].model.rotary_emb(embedding[0, :1, None], torch.arange(self.window)[None].to(self.device))
-        # Rotation multiplies (-high, low) by the sine: the sign is put into the table once.
-        low, high = sin[0, :, None].chunk(2, dim=-1)
-        self.cos, self.sin = cos[0, :, None], torch.cat([-low, high], dim=-1)
+        self.cos, self.sin = rotation_table(models[0].model.rotary_emb, weight, self.window)
 
     @torch.inference_mode()
     def forward(
@@ -139,6 +136,7 @@ class LlamaStack:
         positions: torch.Tensor | None = None,
         mask: torch.Tensor | None = None,
         last: int | None = None,
+        capture: Sequence[int] = (),
     ) -> torch.Tensor:
         """Run tokens through one model or all of them, writing the cache from ``start`` on.
 
@@ -149,6 +147,8 @@ class LlamaStack:
             positions: rotary positions ``(T,)``; by default ``start, start + 1, …``.
             mask: which cached positions each token sees, bool ``(T, start + T)``; causal by default.
             last: return the logits of the last ``last`` tokens only.
+            capture: layers whose input is kept in :attr:`captured`, ``(models, T, hidden)`` each; the number of
+                layers stands for what leaves the final norm (as ``transformers`` counts hidden states).
 
         Returns:
             Logits ``(models, T or last, V)``, ``models`` being 1 or N.
@@ -159,67 +159,21 @@ class LlamaStack:
             raise ValueError(f"{end} tokens exceed the context window of {self.window}")
         at = slice(start, end) if positions is None else positions
         rotation = self.cos[at], self.sin[at]
-        bias = self._attention_bias(mask, start, length)
         weights = self.all if model is None else self.each[model]
+        bias = self.attention.bias(mask, start, length, weights.embedding)
         x = weights.embedding.index_select(1, ids)
-        for layer in weights.layers:
-            qkv = layer.qkv(self._norm(x, layer.norm1))
-            x = x + layer.out(self._attention(qkv, layer.cache, start, rotation, bias))
-            gate, up = layer.gate_up(self._norm(x, layer.norm2)).chunk(2, dim=-1)
+        for index, layer in enumerate(weights.layers):
+            if index in capture:
+                self.captured[index] = x
+            qkv = layer.qkv(self.norm(x, layer.norm1))
+            x = x + layer.out(self.attention(qkv, layer.cache, start, rotation, bias))
+            gate, up = layer.gate_up(self.norm(x, layer.norm2)).chunk(2, dim=-1)
             x = x + layer.down(functional.silu(gate).mul_(up))
+        if (end := len(weights.layers)) in capture:
+            self.captured[end] = self.norm(x, weights.final_norm)
         if last is not None and last < length:
             x = x[:, -last:]
-        return weights.head(self._norm(x, weights.final_norm))
-
-    def _attention_bias(self, mask: torch.Tensor | None, start: int, length: int) -> torch.Tensor | None:
-        """``(group * T, start + T)`` to add to the scores, once for each query head that shares a key; ``None`` where
-        nothing is hidden or the kernel hides it (a prompt, causal from the first token on)."""
-        if mask is None:
-            if length == 1 or start == 0:
-                return None
-            mask = torch.ones(length, start + length, dtype=torch.bool, device=self.device).tril_(start)
-        bias = torch.zeros(mask.shape, dtype=self.dtype, device=self.device).masked_fill_(~mask, -torch.inf)
-        return bias.repeat(self.heads // self.kv_heads, 1)
-
-    def _attention(
-        self,
-        qkv: torch.Tensor,
-        cache: torch.Tensor,
-        start: int,
-        rotation: tuple[torch.Tensor, torch.Tensor],
-        bias: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """Write the new keys and values from ``start`` on, and attend to all so far; ``(M, T, heads * head size)``."""
-        models, length, _ = qkv.shape
-        end, group = start + length, self.heads // self.kv_heads
-        heads = qkv.view(models, length, -1, self.head_size)
-        rotary = heads[:, :, : self.heads + self.kv_heads]
-        low, high = rotary.chunk(2, dim=-1)
-        swapped = torch.cat((high, low), dim=-1)
-        rotary.mul_(rotation[0]).addcmul_(swapped, rotation[1])
-        cache[:, :, start:end] = heads[:, :, self.heads :].transpose(1, 2)
-        keys, values = cache[:, :, :end].chunk(2, dim=1)
-        query = heads[:, :, : self.heads]
-        if bias is None and length > 1:
-            attended = functional.scaled_dot_product_attention(
-                query.transpose(1, 2), keys, values, is_causal=True, enable_gqa=group > 1
-            )
-        else:
-            # Query heads that share a key stand as rows of one product: no kernel for grouped queries takes a mask.
-            rows = query.view(models, length, self.kv_heads, group, -1).permute(0, 2, 3, 1, 4)
-            rows = rows.reshape(models, self.kv_heads, group * length, -1)
-            attended = functional.scaled_dot_product_attention(rows, keys, values, attn_mask=bias)
-            # Some kernels return strides that no view could regroup, so dimensions are only split before the copy.
-            attended = attended.unflatten(2, (group, length)).permute(0, 3, 1, 2, 4)
-            return attended.reshape(models, length, -1)
-        return attended.transpose(1, 2).reshape(models, length, -1)
-
-    def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        if x.dtype == torch.float32:  # the library's kernel is a chain of nine on a CPU
-            size = x.shape[-1]
-            root = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-            return x / root.mul_(size**-0.5).hypot_(self.root_eps) * weight
-        return functional.rms_norm(x, x.shape[-1:], eps=self.eps) * weight
+        return weights.head(self.norm(x, weights.final_norm))
 
     def keep(self, start: int, kept: Sequence[int]) -> None:
         """Move the cached positions ``start + kept[0], start + kept[1], …`` to ``start, start + 1, …``."""

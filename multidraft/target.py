@@ -10,6 +10,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from multidraft.draft import Draft
 from multidraft.errors import ContextWindowError
+from multidraft.features import Features
 from multidraft.llama import LlamaStack, unsupported
 
 
@@ -34,6 +35,8 @@ class Target:
         lean = unsupported(model) is None if lean is None else lean
         self._forward: _Forward = _LeanForward(model) if lean else _HubForward(model)
         self._pending: int | None = None
+        self._features = Features(self._read)
+        self._fed: list[int] = []
         self.queries = 0
         """How many prompts were prefilled: by it a generation notices that another took over the cache."""
 
@@ -57,8 +60,11 @@ class Target:
             )
         self.queries += 1
         self._forward.clear()
+        self._features.clear()
         if len(ids) > 1:
             self._forward(list(ids[:-1]), None, None, last=1)
+            if self._features.layers:
+                self._features.extend(ids[:-1], self._forward.hidden, range(len(ids) - 1))
         self._pending = ids[-1]
 
     def score(self, draft: Draft) -> torch.Tensor:
@@ -69,7 +75,7 @@ class Target:
         """
         if self._pending is None:
             raise RuntimeError("prefill the target before scoring a draft")
-        ids = [self._pending, *draft.tokens]
+        self._fed = ids = [self._pending, *draft.tokens]
         if draft.is_chain:
             return self._forward(ids, None, None)
         start = self._forward.length
@@ -78,8 +84,43 @@ class Target:
 
     def accept(self, path: Sequence[int], own: int) -> None:
         """Keep the nodes of ``path`` from the draft just scored, forget the others; ``own`` becomes pending."""
-        self._forward.keep([0, *(node + 1 for node in path)])
+        kept = [0, *(node + 1 for node in path)]
+        if self._features.layers:
+            self._features.extend(self._fed, self._forward.hidden, kept)
+        self._forward.keep(kept)
         self._pending = own
+
+    def watch(self, layers: Sequence[int]) -> None:
+        """Keep the hidden states of these layers, for :meth:`features`.
+
+        Args:
+            layers: as ``transformers`` counts hidden states: ``i`` is what enters layer ``i``, and the number of
+                layers what leaves the final norm.
+
+        Raises:
+            ValueError: a layer that the model does not have.
+        """
+        count = int(self.model.config.get_text_config().num_hidden_layers)
+        if missing := [layer for layer in layers if not 0 <= layer <= count]:
+            raise ValueError(f"the target has hidden states 0 to {count}, not {missing[0]}")
+        self._features.watch(layers)
+        self._forward.capture = self._features.layers
+
+    def features(self, context: Sequence[int], layers: Sequence[int]) -> torch.Tensor:
+        """Hidden states ``(len(context) - 1, len(layers) * hidden)`` of all tokens of ``context`` but the last.
+
+        Those of the present context are at hand; any other text costs a forward, once.
+
+        Args:
+            layers: some of those that :meth:`watch` was told.
+        """
+        return self._features.of(context, layers)
+
+    @torch.inference_mode()
+    def _read(self, ids: Sequence[int], layers: Sequence[int]) -> torch.Tensor:
+        tokens = torch.tensor([list(ids)], device=self.device)
+        states = self.model(input_ids=tokens, use_cache=False, output_hidden_states=True, logits_to_keep=1)
+        return torch.cat([states.hidden_states[layer][0] for layer in layers], dim=-1)
 
 
 def tree_mask(draft: Draft, start: int) -> torch.Tensor:
@@ -100,6 +141,12 @@ class _Forward(Protocol):
     """One forward over new tokens with a cache behind it."""
 
     length: int
+    capture: tuple[int, ...]
+    """Layers whose hidden states are wanted."""
+
+    @property
+    def hidden(self) -> dict[int, torch.Tensor]:
+        """Of the tokens fed last, ``(T, hidden)`` by layer."""
 
     def __call__(
         self, ids: list[int], positions: torch.Tensor | None, mask: torch.Tensor | None, last: int | None = None
@@ -116,12 +163,19 @@ class _LeanForward:
     def __init__(self, model: PreTrainedModel):
         self.stack = LlamaStack([model])
         self.length = self.fed = 0
+        self.capture: tuple[int, ...] = ()
+
+    @property
+    def hidden(self) -> dict[int, torch.Tensor]:
+        return {layer: self.stack.captured[layer][0] for layer in self.capture}
 
     def __call__(
         self, ids: list[int], positions: torch.Tensor | None, mask: torch.Tensor | None, last: int | None = None
     ) -> torch.Tensor:
         tokens = torch.tensor(ids, device=self.stack.device)
-        logits = self.stack.forward(tokens, self.length, 0, positions=positions, mask=mask, last=last)[0]
+        logits = self.stack.forward(
+            tokens, self.length, 0, positions=positions, mask=mask, last=last, capture=self.capture
+        )[0]
         self.fed = len(ids)
         self.length += self.fed
         return logits
@@ -138,6 +192,8 @@ class _LeanForward:
 class _HubForward:
     def __init__(self, model: PreTrainedModel):
         self.model = model
+        self.capture: tuple[int, ...] = ()
+        self.hidden: dict[int, torch.Tensor] = {}
         self.clear()
 
     def clear(self) -> None:
@@ -153,15 +209,18 @@ class _HubForward:
         extra: dict[str, Any] = {}
         if positions is not None and mask is not None:
             extra = {"position_ids": positions[None], "attention_mask": self._layer_masks(positions, mask)}
-        logits = self.model(
+        output = self.model(
             input_ids=torch.tensor([ids], device=self.model.device),
             past_key_values=self.cache,
             use_cache=True,
             logits_to_keep=last or 0,
+            output_hidden_states=bool(self.capture),
             **extra,
-        ).logits[0]
+        )
+        self.hidden = {layer: output.hidden_states[layer][0] for layer in self.capture}
         self.fed = len(ids)
         self.length += self.fed
+        logits: torch.Tensor = output.logits[0]
         return logits
 
     def _layer_masks(self, positions: torch.Tensor, mask: torch.Tensor) -> torch.Tensor | dict[str, torch.Tensor]:

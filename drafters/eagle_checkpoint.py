@@ -1,0 +1,243 @@
+"""EAGLE heads as they are published: the folders of EAGLE-1, -2 and -3, of SpecForge and of ``speculators``.
+
+All say the same in different words. What is read here comes out as one :class:`HeadShape` and one set of tensors, named
+as EAGLE-1 and ``speculators`` name them (``layers.0…``); EAGLE-3 and SpecForge call the only layer ``midlayer``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from transformers import LlamaConfig, PreTrainedModel
+
+from multidraft.errors import PoolError
+
+WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
+"""In the order they are looked for. A ``.bin`` is read without running any code it may hold."""
+
+
+@dataclass(frozen=True)
+class HeadShape:
+    """What a head is made of.
+
+    Attributes:
+        generation: 1 for EAGLE-1 and -2, whose heads are alike, or 3.
+        config: sizes of its decoder layers, a plain Llama's.
+        vocab_size: tokens it can propose.
+        layers: hidden states of the target that it reads (as ``transformers`` counts them).
+        target_size: numbers per hidden state of the target.
+        norm_before_residual: the first layer adds to the normalised hidden state instead of the raw one.
+        norm_output: the next step reads normalised hidden states.
+        query_norm: queries and keys are normalised per head, as in Qwen3.
+        fc_bias: the projection of embedding and feature has a bias (EAGLE-1).
+        norm_before_fc, fc_norm: hidden states are normalised before they are fused, together or each by itself.
+    """
+
+    generation: int
+    config: LlamaConfig
+    vocab_size: int
+    layers: tuple[int, ...]
+    target_size: int
+    norm_before_residual: bool = False
+    norm_output: bool = False
+    query_norm: bool = False
+    fc_bias: bool = False
+    norm_before_fc: bool = False
+    fc_norm: bool = False
+
+    @property
+    def head_size(self) -> int:
+        """Numbers per attention head."""
+        return self.config.head_dim or self.config.hidden_size // self.config.num_attention_heads
+
+
+def read_head(folder: Path, target: PreTrainedModel) -> tuple[HeadShape, dict[str, torch.Tensor]]:
+    """A head and its tensors, checked against each other and against the target.
+
+    Tensors come named ``fc.weight``, ``layers.0.self_attn.q_proj.weight`` … ``norm.weight``, ``lm_head.weight``,
+    ``embed_tokens.weight`` and ``d2t``, the latter three only where the folder has them.
+
+    Raises:
+        PoolError: files missing or unreadable, a layout that is none of those known, or tensors that do not fit; the
+            message names file, tensor and both shapes.
+    """
+    config_file = folder / "config.json"
+    try:
+        config: dict[str, Any] = json.loads(config_file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise PoolError(f"cannot read {config_file}: {error}") from None
+    file, tensors = _read_tensors(folder)
+    tensors = {name.replace("midlayer.", "layers.0.", 1): tensor for name, tensor in tensors.items()}
+    shape = _shape(config, tensors, target, config_file)
+    expected = _expected(shape, target)
+    _check(file, shape, tensors, expected, int(target.config.get_text_config().vocab_size))
+    return shape, {name: tensors[name] for name in expected if name in tensors}
+
+
+def _read_tensors(folder: Path) -> tuple[Path, dict[str, torch.Tensor]]:
+    for name in WEIGHT_FILES:
+        if (file := folder / name).is_file():
+            try:
+                if file.suffix == ".safetensors":
+                    return file, load_file(file)
+                return file, dict(torch.load(file, map_location="cpu", weights_only=True))
+            except (SafetensorError, OSError, RuntimeError, ValueError, EOFError, TypeError) as error:
+                raise PoolError(
+                    f"cannot read {file}: {str(error).splitlines()[0] if str(error) else error!r}"
+                ) from None
+            except Exception as error:  # unpickling raises whatever it likes
+                raise PoolError(f"cannot read {file}: it is not a file of tensors ({type(error).__name__})") from None
+    raise PoolError(f"{folder} holds no EAGLE head: it should have config.json and one of {', '.join(WEIGHT_FILES)}")
+
+
+def _shape(
+    config: dict[str, Any], tensors: dict[str, torch.Tensor], target: PreTrainedModel, config_file: Path
+) -> HeadShape:
+    speculators = config.get("speculators_model_type")
+    if speculators not in (None, "eagle3"):
+        raise PoolError(f"{config_file} is of a speculator of type {speculators!r}; eagle drafters read 'eagle3'")
+    layer = dict(config["transformer_layer_config"] if speculators else config)
+    if layer.get("hidden_act", "silu") != "silu":
+        raise PoolError(f"{config_file}: hidden_act is {layer['hidden_act']!r}; eagle drafters compute 'silu'")
+    target_config = target.config.get_text_config()
+    count = int(target_config.num_hidden_layers)
+    if layer.get("rope_theta") is None and not layer.get("rope_parameters") and not layer.get("rope_scaling"):
+        layer["rope_theta"] = 10_000.0  # what the published code falls back to
+    plain = {name: value for name, value in layer.items() if name in _LLAMA_FIELDS and value is not None}
+    try:
+        llama = LlamaConfig(**plain)
+    except Exception as error:
+        raise PoolError(f"{config_file} is no configuration of a Llama layer: {error}") from None
+    if "layers.0.hidden_norm.weight" not in tensors:
+        if "fc.weight" not in tensors or "layers.0.self_attn.q_proj.weight" not in tensors:
+            raise PoolError(
+                f"{config_file.parent} is in no known layout: an EAGLE-1 or -2 head has tensors fc.weight, layers.0.…, "
+                f"an EAGLE-3 head midlayer.… or layers.0.hidden_norm.weight; found {', '.join(sorted(tensors)[:4])} …"
+            )
+        size = int(target_config.hidden_size)
+        return HeadShape(1, llama, int(target_config.vocab_size), (count,), size, fc_bias="fc.bias" in tensors)
+    eagle: dict[str, Any] = config.get("eagle_config") or {}
+    named = config.get("eagle_aux_hidden_state_layer_ids") or eagle.get("eagle_aux_hidden_state_layer_ids")
+    layers = tuple(int(i) for i in named) if named else (2, count // 2, count - 3)
+    if not all(0 <= layer <= count for layer in layers):
+        raise PoolError(
+            f"{config_file}: the head reads the target's hidden states {', '.join(map(str, layers))}, "
+            f"but this target has {count} layers"
+        )
+    return HeadShape(
+        generation=3,
+        config=llama,
+        vocab_size=int(config.get("draft_vocab_size") or layer.get("draft_vocab_size") or llama.vocab_size),
+        layers=layers,
+        target_size=int(config.get("target_hidden_size") or target_config.hidden_size),
+        norm_before_residual=bool(config.get("norm_before_residual")),
+        # SpecForge means by the same word that logits are read from normalised states, which all heads do.
+        norm_output=bool(speculators and config.get("norm_output")),
+        query_norm="layers.0.self_attn.q_norm.weight" in tensors,
+        norm_before_fc=bool(config.get("norm_before_fc")),
+        fc_norm=bool(config.get("fc_norm")),
+    )
+
+
+_LLAMA_FIELDS = {
+    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
+    "rms_norm_eps", "vocab_size", "max_position_embeddings", "rope_theta", "rope_scaling", "rope_parameters",
+}  # fmt: skip
+_OPTIONAL = {"embed_tokens.weight", "lm_head.weight", "d2t"}
+_UNUSED = {"t2d", "verifier_norm.weight", "verifier_lm_head.weight", "rotary_emb.inv_freq"}
+
+
+def _expected(shape: HeadShape, target: PreTrainedModel) -> dict[str, tuple[int, ...]]:
+    """Shapes of all tensors that the head may have."""
+    config, size = shape.config, shape.config.hidden_size
+    third = shape.generation == 3
+    fused = len(shape.layers) * shape.target_size
+    expected: dict[str, tuple[int, ...]] = {"fc.weight": (size, fused) if third else (size, 2 * size)}
+    if shape.fc_bias:
+        expected["fc.bias"] = (size,)
+    if shape.norm_before_fc:
+        expected["input_norm.weight"] = (fused,)
+    if shape.fc_norm:
+        expected |= {f"fc_norm.{i}.weight": (shape.target_size,) for i in range(len(shape.layers))}
+    queries, keys = config.num_attention_heads * shape.head_size, config.num_key_value_heads * shape.head_size
+    for index in range(config.num_hidden_layers):
+        layer = f"layers.{index}."
+        read = 2 * size if third and index == 0 else size
+        expected[layer + "self_attn.q_proj.weight"] = (queries, read)
+        expected[layer + "self_attn.k_proj.weight"] = (keys, read)
+        expected[layer + "self_attn.v_proj.weight"] = (keys, read)
+        expected[layer + "self_attn.o_proj.weight"] = (size, queries)
+        expected[layer + "mlp.gate_proj.weight"] = expected[layer + "mlp.up_proj.weight"] = (
+            config.intermediate_size,
+            size,
+        )
+        expected[layer + "mlp.down_proj.weight"] = (size, config.intermediate_size)
+        expected[layer + "post_attention_layernorm.weight"] = (size,)
+        if third or index > 0:  # EAGLE-1's first layer reads what fc makes, as it is
+            expected[layer + "input_layernorm.weight"] = (size,)
+        if third and index == 0:
+            expected[layer + "hidden_norm.weight"] = (size,)
+        if shape.query_norm:
+            expected[layer + "self_attn.q_norm.weight"] = expected[layer + "self_attn.k_norm.weight"] = (
+                shape.head_size,
+            )
+    target_vocab = int(target.config.get_text_config().vocab_size)
+    expected["embed_tokens.weight"] = (target_vocab, size)
+    if third:
+        expected["norm.weight"] = (size,)
+        expected["lm_head.weight"] = (shape.vocab_size, size)
+        expected["d2t"] = (shape.vocab_size,)
+    return expected
+
+
+def _check(
+    file: Path,
+    shape: HeadShape,
+    tensors: dict[str, torch.Tensor],
+    expected: dict[str, tuple[int, ...]],
+    target_vocab: int,
+) -> None:
+    """Raise :class:`PoolError` where tensors are missing, too many, or of other shapes."""
+    needed = set(expected) - _OPTIONAL
+    if shape.generation == 3:
+        needed.add("lm_head.weight")
+    if shape.vocab_size != target_vocab and shape.generation == 3:
+        needed.add("d2t")
+    if shape.config.hidden_size != shape.target_size:
+        needed.add("embed_tokens.weight")
+    for name in sorted(needed - set(tensors)):
+        why = ""
+        if name == "d2t":
+            why = f": it proposes {shape.vocab_size:,} of the target's {target_vocab:,} tokens and has to say which"
+        elif name == "embed_tokens.weight":
+            why = f": its hidden size of {shape.config.hidden_size} differs from the target's {shape.target_size}"
+        raise PoolError(f"{file} lacks the tensor {name}{why}")
+    for name, wanted in expected.items():
+        if name in tensors and tuple(tensors[name].shape) != wanted:
+            raise PoolError(
+                f"{file}: tensor {name} has the shape {list(tensors[name].shape)}, but {list(wanted)} is expected of "
+                f"this head with this target"
+            )
+    if unknown := set(tensors) - set(expected) - _UNUSED:
+        raise PoolError(f"{file} holds {len(unknown)} tensors that no known head has, e.g. {min(unknown)}")
+    if "d2t" in expected and "d2t" in tensors:
+        ids = tensors["d2t"].long() + torch.arange(shape.vocab_size)
+        if shape.vocab_size and not 0 <= int(ids.min()) <= int(ids.max()) < target_vocab:
+            raise PoolError(
+                f"{file}: d2t leads to token ids {int(ids.min())} to {int(ids.max())}, but the target has "
+                f"{target_vocab:,} tokens"
+            )
+        known = tensors.get("t2d")
+        if known is not None and shape.vocab_size != target_vocab:
+            if tuple(known.shape) != (target_vocab,):
+                raise PoolError(
+                    f"{file}: tensor t2d has the shape {list(known.shape)}, but {[target_vocab]} is expected"
+                )
+            if int(known.sum()) != shape.vocab_size or not bool(known[ids].all()):
+                raise PoolError(f"{file}: t2d and d2t do not name the same tokens")

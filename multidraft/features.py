@@ -1,0 +1,84 @@
+"""Hidden states of the target, for drafters that continue from them (EAGLE, Medusa) instead of from the text alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+
+Read = Callable[[Sequence[int], Sequence[int]], torch.Tensor]
+"""Hidden states ``(tokens, layers * hidden)`` of a text by a forward of its own: token ids, layers."""
+
+
+class FeatureSource(Protocol):
+    """Where drafters get hidden states of the target from; layers as in :class:`Features`."""
+
+    def watch(self, layers: Sequence[int]) -> None:
+        """Keep the hidden states of these layers from now on, besides those asked for before."""
+
+    def features(self, context: Sequence[int], layers: Sequence[int]) -> torch.Tensor:
+        """Hidden states ``(len(context) - 1, len(layers) * hidden)`` of all tokens but the last: the target has
+        scored those, while the last one is still to be fed to it."""
+
+
+class Features:
+    """Hidden states of the target's context, gathered from the forwards that it makes anyway.
+
+    Layers are counted as ``transformers`` counts hidden states: ``i`` is what enters layer ``i``, and their number
+    is what leaves the final norm.
+
+    Args:
+        read: makes them for texts other than the target's present one, such as recorded generations.
+    """
+
+    def __init__(self, read: Read):
+        self.read = read
+        self.layers: tuple[int, ...] = ()
+        self.ids: list[int] = []
+        self._rows = torch.empty(0, 0)
+        self._other: tuple[list[int], torch.Tensor] = ([], torch.empty(0, 0))
+
+    def watch(self, layers: Sequence[int]) -> None:
+        """Gather these layers too. What was gathered before is forgotten."""
+        self.layers = tuple(sorted({*self.layers, *layers}))
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything: a new context begins."""
+        self.ids = []
+        self._other = ([], torch.empty(0, 0))
+
+    def extend(self, ids: Sequence[int], states: dict[int, torch.Tensor], kept: Sequence[int]) -> None:
+        """Append tokens of the last forward.
+
+        Args:
+            ids: all tokens fed, ``n``.
+            states: by layer, the hidden states ``(n, hidden)``.
+            kept: indices of those that have become context, ascending.
+        """
+        rows = torch.cat([states[layer] for layer in self.layers], dim=-1)
+        if list(kept) != list(range(len(ids))):
+            rows = rows[torch.tensor(kept, device=rows.device)]
+        start, end = len(self.ids), len(self.ids) + len(kept)
+        if start == 0 or end > len(self._rows):  # room for twice as many: copying is then rare
+            room = rows.new_empty(max(2 * end, 256), rows.shape[1])
+            room[:start] = self._rows[:start]
+            self._rows = room
+        self._rows[start:end] = rows
+        self.ids.extend(ids[index] for index in kept)
+
+    def of(self, context: Sequence[int], layers: Sequence[int]) -> torch.Tensor:
+        """As :meth:`FeatureSource.features`; another text than the present context is read by itself, once."""
+        known = list(context[:-1])
+        ids, rows = self.ids, self._rows
+        if ids[: len(known)] != known:
+            ids, rows = self._other
+            if ids[: len(known)] != known:
+                ids, rows = known, self.read(known, self.layers)
+                self._other = ids, rows
+        width = rows.shape[1] // max(len(self.layers), 1)
+        places = [self.layers.index(layer) for layer in layers]
+        if places == list(range(places[0], places[0] + len(places))):
+            return rows[: len(known), places[0] * width : (places[-1] + 1) * width]
+        return torch.cat([rows[: len(known), place * width : (place + 1) * width] for place in places], dim=-1)
