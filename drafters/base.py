@@ -70,7 +70,7 @@ class Drafter(ABC):
             with_q: carry the probabilities at temperature 0 too (for BD); sampled drafts always do.
         """
 
-    def observe(self, draft: Draft, logits: torch.Tensor) -> None:
+    def observe(self, draft: Draft, logits: torch.Tensor) -> None:  # noqa: B027 (most have nothing to do)
         """See what the target made of a draft of one's own, after it was verified; most drafters need not.
 
         Args:
