@@ -1,7 +1,8 @@
 """Retrain the pocket pool: ``python -m drafters.training all --minutes 240``, or one stage of it.
 
-Stages: tokenizer, target, answers (the target's own, to distil from), drafters, router, score (the target on held-out
-prompts, by exact check), suite (the bundled held-out prompts). Target and drafters resume from their checkpoints.
+Stages: tokenizer, target, answers (the target's own, to distil from), drafters, heads (EAGLE-3), router, score (the target
+on held-out prompts, by exact check), suite (the bundled held-out prompts). Target, drafters and heads resume from their
+checkpoints.
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ from drafters.training.corpus import FAMILIES, Example, Split
 from drafters.training.corpus.two_tasks import tasks_of
 from drafters.training.data import Mixture
 from drafters.training.distill import GENERALIST, collect_answers, load_answers, save_answers, train_drafter
+from drafters.training.eagle import train_head
 from drafters.training.pretrain import FAMILY_WEIGHTS, save_model, train_target
 from drafters.training.score import score_target
 from drafters.training.tokenizer import train_tokenizer
 
 VOCAB_SIZE = 4096
-SHARES = {"target": 0.65, "answers": 0.1, "drafters": 0.25}
+SHARES = {"target": 0.6, "answers": 0.1, "drafters": 0.2, "heads": 0.1}
 """Shares of the whole budget under ``all``."""
 SPECIALISTS = tuple(name for name in FAMILIES if name != "mixed")
 GENERALIST_SHARE = 0.25
+HEAD_SPECIALISTS, GENERAL_HEAD_SHARE = ("json", "math"), 0.5
 SUITE_PROMPTS_PER_FAMILY = 10
 ROUTER_PROMPTS_PER_FAMILY = 1500
 
@@ -42,6 +45,7 @@ def main() -> None:
         "target": make_target,
         "answers": make_answers,
         "drafters": make_drafters,
+        "heads": make_heads,
         "router": make_router,
         "score": score,
         "suite": make_suite,
@@ -136,6 +140,29 @@ def make_drafters(options: argparse.Namespace, minutes: float) -> None:
             device=options.device,
         )
         save_model(model, tokenizer, options.pool / name)
+
+
+def make_heads(options: argparse.Namespace, minutes: float) -> None:
+    """Train EAGLE-3 heads: the generalist, then specialists from it; write them into the pool."""
+    tokenizer, target = _load(options)
+    answers = load_answers(options.work / "answers.pt")
+    budgets = {GENERALIST: minutes * GENERAL_HEAD_SHARE}
+    budgets |= {name: minutes * (1 - GENERAL_HEAD_SHARE) / len(HEAD_SPECIALISTS) for name in HEAD_SPECIALISTS}
+    general = None
+    for name, budget in budgets.items():
+        print(f"-- head of {name}: {budget:.1f} min")
+        checkpoint = options.work / f"{name}-head.pt"
+        head = train_head(
+            target,
+            tokenizer,
+            name,
+            answers,
+            budget,
+            options.pool / f"eagle-{name}",
+            start_from=general,
+            checkpoint=checkpoint,
+        )
+        general = general or head
 
 
 def make_router(options: argparse.Namespace, minutes: float) -> None:

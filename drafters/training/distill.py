@@ -29,7 +29,7 @@ from drafters.training.data import (
     encode_part,
     encode_prompt,
 )
-from drafters.training.loop import Budget, train
+from drafters.training.loop import Budget, autocast, train
 from drafters.training.pretrain import CONTEXT_WINDOW, FAMILY_WEIGHTS, answer_logits, make_llama, next_answer_ids
 
 DRAFTER_SHAPE = {"hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 1, "num_attention_heads": 6}
@@ -173,27 +173,18 @@ def train_drafter(
         model.load_state_dict(start_from.state_dict())
     general = family == GENERALIST
     own = [a for a in answers if general or a.family == family]
-    mixture = Mixture(FAMILY_WEIGHTS if general else {family: 1.0}, seed=time.time_ns() % 2**32)
+    references = reference_texts(tokenizer, family, seed=time.time_ns() % 2**32)
     rng = random.Random(0)
-
-    def references() -> Iterator[Encoded]:
-        while True:
-            if general or mixture.rng.random() > TWO_TASKS_SHARE:
-                yield encode_example(tokenizer, mixture.draw(real_share=0.0))
-                continue
-            two = FAMILIES["mixed"].example(mixture.rng, "train")
-            if family in tasks_of(two):
-                yield encode_part(tokenizer, two, family)
 
     def loss_on_reference(batch: Batch) -> tuple[torch.Tensor, int]:
         batch = batch.to(device)
-        with torch.autocast(device, torch.bfloat16):
+        with autocast(device):
             logits = answer_logits(model, batch)
         return functional.cross_entropy(logits.float(), next_answer_ids(batch)), batch.ids.numel()
 
     def loss_on_answers(chosen: list[Answer]) -> tuple[torch.Tensor, int]:
         batch = collate([a.encoded for a in chosen], tokenizer.pad_token_id).to(device)
-        with torch.autocast(device, torch.bfloat16):
+        with autocast(device):
             logits = answer_logits(model, batch)
         top_ids = torch.cat([a.top_ids for a in chosen]).to(device)
         top_probs = torch.cat([a.top_probs for a in chosen]).to(device)
@@ -206,11 +197,25 @@ def train_drafter(
     def stage(name: str, share: float) -> Budget:
         return Budget(minutes * share, checkpoint=checkpoint and checkpoint.with_name(f"{family}-{name}.pt"))
 
-    batches = bucket_batches(references(), tokens_per_batch, tokenizer.pad_token_id, rng, CONTEXT_WINDOW)
+    batches = bucket_batches(references, tokens_per_batch, tokenizer.pad_token_id, rng, CONTEXT_WINDOW)
     train(model, batches, loss_on_reference, stage("reference", REFERENCE_SHARE), lr, log=log)
-    both = _alternate(batches, _answer_batches(own, tokens_per_batch, rng))
+    both = _alternate(batches, answer_batches(own, tokens_per_batch, rng))
     train(model, both, loss_on_either, stage("answers", 1 - REFERENCE_SHARE), lr / 2, log=log)
     return model
+
+
+def reference_texts(tokenizer: PreTrainedTokenizerFast, family: str, seed: int) -> Iterator[Encoded]:
+    """Endless reference answers of the corpus for a specialist, its parts of two-task answers included, or for the
+    generalist."""
+    general = family == GENERALIST
+    mixture = Mixture(FAMILY_WEIGHTS if general else {family: 1.0}, seed)
+    while True:
+        if general or mixture.rng.random() > TWO_TASKS_SHARE:
+            yield encode_example(tokenizer, mixture.draw(real_share=0.0))
+            continue
+        two = FAMILIES["mixed"].example(mixture.rng, "train")
+        if family in tasks_of(two):
+            yield encode_part(tokenizer, two, family)
 
 
 def _alternate(first: Iterator[Batch], second: Iterator[list[Answer]]) -> Iterator[Batch | list[Answer]]:
@@ -219,7 +224,7 @@ def _alternate(first: Iterator[Batch], second: Iterator[list[Answer]]) -> Iterat
         yield next(second)
 
 
-def _answer_batches(answers: Sequence[Answer], tokens_per_batch: int, rng: random.Random) -> Iterator[list[Answer]]:
+def answer_batches(answers: Sequence[Answer], tokens_per_batch: int, rng: random.Random) -> Iterator[list[Answer]]:
     """Endless batches of answers of similar length, in a new order each epoch."""
     ordered = sorted(answers, key=lambda a: len(a.encoded.ids))
     while True:

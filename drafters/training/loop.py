@@ -44,10 +44,20 @@ def learning_rate_factor(progress: float) -> float:
     return max(0.0, warm * min(1.0, (1.0 - progress) / COOLDOWN_SHARE))
 
 
+def autocast(device: str) -> torch.autocast:
+    """Half precision for matrix products where it pays: a CPU without AVX-512 would only emulate it."""
+    pays = not device.startswith("cpu") or "AVX512" in torch.backends.cpu.get_cpu_capability()
+    return torch.autocast(device, torch.bfloat16, enabled=pays)
+
+
 def make_optimizers(model: nn.Module, lr: float) -> list[torch.optim.Optimizer]:
-    """Muon for the hidden matrices, AdamW for embeddings and norms."""
-    hidden = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
-    rest = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
+    """Muon for the hidden matrices, AdamW for embeddings, output layers and norms."""
+
+    def inner(name: str, parameter: nn.Parameter) -> bool:
+        return parameter.ndim == 2 and "embed" not in name and "lm_head" not in name
+
+    hidden = [p for name, p in model.named_parameters() if inner(name, p)]
+    rest = [p for name, p in model.named_parameters() if not inner(name, p)]
     return [
         torch.optim.Muon(hidden, lr=lr, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(rest, lr=lr, betas=(0.9, 0.95), weight_decay=0.0),

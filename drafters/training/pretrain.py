@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from drafters.training.data import Batch, Encoded, Mixture, bucket_batches, echo, encode_example, lookups, quotes, sums
 from drafters.training.induction import plant_copying
-from drafters.training.loop import Budget, train
+from drafters.training.loop import Budget, autocast, train
 
 TARGET_SHAPE = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 10, "num_attention_heads": 4}
 FAMILY_WEIGHTS = {
@@ -98,7 +98,7 @@ def train_target(
 
     def loss_of(batch: Batch) -> tuple[torch.Tensor, int]:
         batch = batch.to(device)
-        with torch.autocast(device, torch.bfloat16):
+        with autocast(device):
             logits = answer_logits(model, batch)
         return functional.cross_entropy(logits.float(), next_answer_ids(batch)), batch.ids.numel()
 

@@ -1,0 +1,275 @@
+"""Train EAGLE-3 heads for the pocket target, and write them in EAGLE-3's own layout.
+
+A head is trained as it will be used: it reads the target's hidden states once, then its own of the step before, several
+steps deep, each step learning the target's distribution of the next token (EAGLE-3's training-time test, Sec. 3.2).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from torch.nn import functional
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding, apply_rotary_pos_emb
+
+from drafters.training.data import Batch, Encoded, bucket_batches, collate
+from drafters.training.distill import GENERALIST, Answer, answer_batches, reference_texts
+from drafters.training.loop import Budget, autocast, train
+from drafters.training.pretrain import CONTEXT_WINDOW
+
+HEAD_SHAPE = {"intermediate_size": 384, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64}
+STEPS = 5
+STEP_WEIGHT = 0.85
+"""What a step's loss counts, compared with the step's before: later steps matter only where the earlier were right."""
+VOCABULARY = {GENERALIST: 1536}
+SPECIALIST_VOCABULARY = 768
+"""Tokens that a head can propose: nearly all that a family's answers are made of."""
+
+
+class Attention(nn.Module):
+    """Attention of an EAGLE-3 layer, over embedding and hidden state side by side."""
+
+    def __init__(self, config: LlamaConfig):
+        super().__init__()
+        self.heads, self.kv_heads, self.size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        read = 2 * config.hidden_size
+        self.q_proj = nn.Linear(read, self.heads * self.size, bias=False)
+        self.k_proj = nn.Linear(read, self.kv_heads * self.size, bias=False)
+        self.v_proj = nn.Linear(read, self.kv_heads * self.size, bias=False)
+        self.o_proj = nn.Linear(self.heads * self.size, config.hidden_size, bias=False)
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        rotation: tuple[torch.Tensor, torch.Tensor],
+        past: list[tuple[torch.Tensor, torch.Tensor]],
+    ) -> torch.Tensor:
+        """Attend at step ``k = len(past)``, and append this step's keys and values to ``past``.
+
+        The pair ``i`` of step ``k`` stands at the end of a draft of ``k`` tokens: it sees the pairs up to ``i - k`` as
+        step 0 made them, from the target's hidden states, and of each later step ``m`` the pair ``i - k + m``.
+        """
+        batch, length, _ = x.shape
+
+        def split(y: torch.Tensor, heads: int) -> torch.Tensor:
+            return y.view(batch, length, heads, self.size).transpose(1, 2)
+
+        query, key = split(self.q_proj(x), self.heads), split(self.k_proj(x), self.kv_heads)
+        query, key = apply_rotary_pos_emb(query, key, *rotation)
+        group = self.heads // self.kv_heads
+        value = split(self.v_proj(x), self.kv_heads).repeat_interleave(group, dim=1)
+        past.append((key.repeat_interleave(group, dim=1), value))
+        step, scale = len(past) - 1, self.size**-0.5
+        (first_keys, first_values), *later = past
+        hidden = torch.ones(length, length, dtype=torch.bool, device=x.device).triu_(1 - step)
+        query = query * scale
+        scores = [(query @ first_keys.transpose(2, 3)).masked_fill_(hidden, -torch.inf)]
+        values = [shifted(v, step - m) for m, (_, v) in enumerate(later, 1)]
+        for m, (keys, _) in enumerate(later, 1):
+            scores.append((query * shifted(keys, step - m)).sum(dim=-1, keepdim=True))
+        weights = torch.cat(scores, dim=-1).softmax(dim=-1)
+        attended = weights[..., :length] @ first_values
+        for m, shifted_values in enumerate(values):
+            attended = attended + weights[..., length + m, None] * shifted_values
+        return self.o_proj(attended.transpose(1, 2).flatten(2))
+
+
+def shifted(x: torch.Tensor, places: int) -> torch.Tensor:
+    """``x`` (..., T, size) moved by so many places to later positions, zeros before."""
+    return functional.pad(x, (0, 0, places, 0))[..., : x.shape[-2], :] if places else x
+
+
+class Feedforward(nn.Module):
+    """A Llama's gated feed-forward block."""
+
+    def __init__(self, config: LlamaConfig):
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``x`` (..., hidden)."""
+        return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Layer(nn.Module):
+    """The one layer of an EAGLE-3 head."""
+
+    def __init__(self, config: LlamaConfig):
+        super().__init__()
+        size, eps = config.hidden_size, config.rms_norm_eps
+        self.self_attn, self.mlp = Attention(config), Feedforward(config)
+        self.input_layernorm, self.hidden_norm = LlamaRMSNorm(size, eps), LlamaRMSNorm(size, eps)
+        self.post_attention_layernorm = LlamaRMSNorm(size, eps)
+
+    def forward(
+        self,
+        embedded: torch.Tensor,
+        hidden: torch.Tensor,
+        rotation: tuple[torch.Tensor, torch.Tensor],
+        past: list[tuple[torch.Tensor, torch.Tensor]],
+    ) -> torch.Tensor:
+        """``(B, T, hidden)`` each; see :meth:`Attention.forward` for ``past``."""
+        read = torch.cat([self.input_layernorm(embedded), self.hidden_norm(hidden)], dim=-1)
+        hidden = hidden + self.self_attn(read, rotation, past)
+        return hidden + self.mlp(self.post_attention_layernorm(hidden))
+
+
+class TrainableHead(nn.Module):
+    """An EAGLE-3 head whose parameters are named as in the published folders.
+
+    Args:
+        target: lends the embedding, which is not trained and not saved, and the first output layer.
+        ids: the target's token ids that it can propose, ascending ``(draft vocabulary,)``.
+    """
+
+    ids: torch.Tensor
+
+    def __init__(self, target: LlamaForCausalLM, ids: torch.Tensor):
+        super().__init__()
+        size = target.config.hidden_size
+        self.config = LlamaConfig(
+            hidden_size=size,
+            vocab_size=target.config.vocab_size,
+            num_hidden_layers=1,
+            max_position_embeddings=target.config.max_position_embeddings,
+            rms_norm_eps=target.config.rms_norm_eps,
+            **HEAD_SHAPE,
+        )
+        count = target.config.num_hidden_layers
+        self.layers = (2, count // 2, count - 3)
+        self.fc = nn.Linear(3 * size, size, bias=False)
+        self.midlayer = Layer(self.config)
+        self.norm = LlamaRMSNorm(size, self.config.rms_norm_eps)
+        self.lm_head = nn.Linear(size, len(ids), bias=False)
+        self.register_buffer("ids", ids, persistent=False)
+        self.rotary = LlamaRotaryEmbedding(self.config)
+        with torch.no_grad():
+            # It begins as one that passes the latest hidden state on and reads it as the target does its last.
+            self.fc.weight.mul_(0.1)
+            self.fc.weight[:, 2 * size :] += torch.eye(size)
+            self.lm_head.weight.copy_(target.get_output_embeddings().weight[ids])
+            self.midlayer.self_attn.o_proj.weight.mul_(0.1)
+            self.midlayer.mlp.down_proj.weight.mul_(0.1)
+
+    def forward(
+        self, features: torch.Tensor, embedded: torch.Tensor, wanted: torch.Tensor, steps: int
+    ) -> Iterator[torch.Tensor]:
+        """Logits ``(n, draft vocabulary)`` of each step at the pairs wanted.
+
+        Args:
+            features: the target's hidden states of the pairs ``(B, T, 3 hidden)``.
+            embedded: embeddings of the pairs' tokens ``(B, T, hidden)``.
+            wanted: which pairs, bool ``(B, T)`` with ``n`` true.
+        """
+        hidden = self.fc(features)
+        rotation = self.rotary(hidden, torch.arange(hidden.shape[1], device=hidden.device)[None])
+        past: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for step in range(steps):
+            hidden = self.midlayer(embedded, shifted(hidden, 1) if step else hidden, rotation, past)
+            yield self.lm_head(self.norm(hidden[wanted]))
+
+    def save(self, folder: Path) -> None:
+        """Write the head in EAGLE-3's layout (half precision; the embedding is the target's)."""
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = {name: tensor.detach().to(torch.bfloat16).contiguous() for name, tensor in self.state_dict().items()}
+        known = torch.zeros(self.config.vocab_size, dtype=torch.bool)
+        known[self.ids] = True
+        tensors |= {"d2t": self.ids.cpu() - torch.arange(len(self.ids)), "t2d": known}
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        rope = (self.config.rope_parameters or {}).get("rope_theta", 10_000.0)
+        names = "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim"
+        names += " vocab_size max_position_embeddings rms_norm_eps hidden_act"
+        config: dict[str, Any] = {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama"}
+        config["torch_dtype"] = "bfloat16"
+        config |= {name: getattr(self.config, name) for name in names.split()}
+        config |= {"rope_theta": rope, "draft_vocab_size": len(self.ids), "tie_word_embeddings": False}
+        config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": list(self.layers)}
+        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def common_tokens(texts: Sequence[Encoded], count: int, always: Sequence[int]) -> torch.Tensor:
+    """Ids of the ``count`` most frequent answer tokens, those of ``always`` among them; ascending int64."""
+    counts = Counter(token for text in texts for token in text.ids[text.prompt_length :])
+    ranked = [*always, *(token for token, _ in counts.most_common() if token not in always)]
+    return torch.tensor(sorted(ranked[:count]))
+
+
+def train_head(
+    target: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    family: str,
+    answers: Sequence[Answer],
+    minutes: float,
+    folder: Path,
+    *,
+    start_from: TrainableHead | None = None,
+    checkpoint: Path | None = None,
+    tokens_per_batch: int = 3072,
+    lr: float = 2e-3,
+    log: Callable[[str], None] = print,
+) -> TrainableHead:
+    """Train the head of ``family``, or the generalist, within ``minutes``, and write it to ``folder``.
+
+    Args:
+        answers: the target's own answers; between their batches stand reference answers of the corpus, of which there
+            is no end. In both the head learns the target's distribution, not the text.
+        start_from: head to copy the first weights from (the generalist, for a specialist).
+    """
+    torch.manual_seed(0)
+    device = str(target.device)
+    own = [a for a in answers if family in (GENERALIST, a.family)]
+    references = reference_texts(tokenizer, family, seed=time.time_ns() % 2**32)
+    sample = [a.encoded for a in own] + [next(references) for _ in range(512)]
+    size = VOCABULARY.get(family, SPECIALIST_VOCABULARY)
+    head = TrainableHead(target, common_tokens(sample, size, [tokenizer.eos_token_id])).to(device)
+    if start_from is not None:
+        weights = {name: tensor for name, tensor in start_from.state_dict().items() if name != "lm_head.weight"}
+        head.load_state_dict(weights, strict=False)
+        with torch.no_grad():
+            places = {token: place for place, token in enumerate(start_from.ids.tolist())}
+            for row, token in enumerate(head.ids.tolist()):
+                if token in places:
+                    head.lm_head.weight[row] = start_from.lm_head.weight[places[token]]
+    embedding = target.get_input_embeddings().weight
+    model, output = target.get_decoder(), target.get_output_embeddings()
+
+    def loss_of(batch: Batch) -> tuple[torch.Tensor, int]:
+        batch = batch.to(device)
+        wanted = batch.predicts_answer[:, 1:]
+        with autocast(device):
+            with torch.no_grad():
+                states = model(input_ids=batch.ids, use_cache=False, output_hidden_states=True)
+                features = torch.cat([states.hidden_states[layer][:, :-1] for layer in head.layers], dim=-1)
+                goal = output(states.last_hidden_state[:, 1:][wanted])[:, head.ids].float().softmax(dim=-1)
+                embedded = functional.embedding(batch.ids[:, 1:], embedding)
+            loss = torch.zeros((), device=device)
+            for step, logits in enumerate(head(features, embedded, wanted, STEPS)):
+                loss = loss + STEP_WEIGHT**step * functional.cross_entropy(logits.float(), goal)
+        return loss / sum(STEP_WEIGHT**step for step in range(STEPS)), batch.ids.numel()
+
+    rng = random.Random(0)
+    pad = tokenizer.pad_token_id
+    new = bucket_batches(references, tokens_per_batch, pad, rng, CONTEXT_WINDOW)
+    said = (collate([a.encoded for a in chosen], pad) for chosen in answer_batches(own, tokens_per_batch, rng))
+    train(head, _interleaved(said, new), loss_of, Budget(minutes, checkpoint=checkpoint), lr, log=log)
+    head.save(folder)
+    return head
+
+
+def _interleaved(said: Iterator[Batch], new: Iterator[Batch]) -> Iterator[Batch]:
+    """One batch of collected answers, which are few, to three of others."""
+    while True:
+        yield next(said)
+        for _ in range(3):
+            yield next(new)
