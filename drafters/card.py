@@ -33,56 +33,56 @@ class Source(_Strict):
         return self
 
 
+Weights = Literal["none", "file", "model"]
+"""What a kind of drafter is read from: nothing, a local file, or a model's folder or Hub repository."""
+
+KINDS: dict[str, tuple[Weights, frozenset[str]]] = {
+    "lm": ("model", frozenset({"window", "sinks", "confidence"})),
+    "pld": ("none", frozenset()),
+    "suffix": ("none", frozenset({"nodes", "past"})),
+    "rest": ("file", frozenset({"nodes"})),
+    "eagle": ("model", frozenset({"nodes", "branches", "confidence"})),
+}
+"""Of each kind of drafter what it is read from, and the settings it takes."""
+
+
 class DrafterCard(_Strict):
     """One drafter of the pool."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", description="the arm's name, unique in the pool")
-    kind: Literal["lm", "pld", "suffix", "rest"]
-    path: str | None = Field(None, description="an lm's folder or a rest's datastore, relative to the card's own")
-    id: str | None = None
-    revision: str | None = None
+    kind: Literal["lm", "pld", "suffix", "rest", "eagle"]
+    path: str | None = Field(None, description="a model's folder or a rest's datastore, relative to the card's own")
+    id: str | None = Field(None, description="Hub repository of the model")
+    revision: str | None = Field(None, description="commit of the Hub repository")
     window: int | None = Field(None, ge=2, description="most tokens of a context it reads; longer ones slide by")
     sinks: int = Field(4, ge=0, description="first tokens of the context that a sliding window keeps")
     confidence: float = Field(
         0.0, ge=0, lt=1, description="a greedy draft ends once its tokens have less probability than this, multiplied"
     )
-
     nodes: int | None = Field(None, ge=1, le=256, description="draft a tree of at most so many nodes, not a chain")
+    branches: int = Field(8, ge=1, le=64, description="children of a node in a tree, and nodes that grow any per level")
     past: int = Field(0, ge=0, le=100_000, description="tokens of earlier outputs that a suffix drafter keeps")
 
     @model_validator(mode="after")
-    def _counting_where_it_is_done(self) -> DrafterCard:
-        if self.nodes is not None and self.kind not in ("suffix", "rest"):
-            raise ValueError("nodes is for suffix and rest drafters: no other drafts trees")
-        if self.past and self.kind != "suffix":
-            raise ValueError("past is for suffix drafters: no other keeps earlier outputs")
-        return self
-
-    @model_validator(mode="after")
-    def _sinks_within_window(self) -> DrafterCard:
-        if self.window is not None and (self.kind != "lm" or self.sinks >= self.window):
-            raise ValueError("window is for lm drafters, and must be larger than sinks")
-        return self
-
-    @model_validator(mode="after")
-    def _confidence_of_a_model(self) -> DrafterCard:
-        if self.confidence and self.kind != "lm":
-            raise ValueError("confidence is for lm drafters: no other knows how likely its tokens are")
-        return self
-
-    @model_validator(mode="after")
-    def _model_where_needed(self) -> DrafterCard:
-        if self.kind == "lm" and (self.path is None) == (self.id is None):
-            raise ValueError("an lm drafter needs either path (a local folder) or id (a Hub repository)")
-        if self.kind in ("pld", "suffix") and (self.path or self.id):
-            raise ValueError(f"a {self.kind} drafter copies from the context; it takes no model")
-        if self.kind == "rest" and (self.path is None or self.id is not None):
-            raise ValueError("a rest drafter needs the path of a datastore, and takes no model")
+    def _settings_of_its_kind(self) -> DrafterCard:
+        weights, settings = KINDS[self.kind]
+        everywhere = {"name", "kind", "path", "id", "revision"}
+        for setting in sorted(self.model_fields_set - everywhere - settings):
+            takers = [kind for kind, (_, taken) in KINDS.items() if setting in taken]
+            raise ValueError(f"{setting} is for drafters of kind {' or '.join(takers)}, not {self.kind}")
+        if weights == "model" and (self.path is None) == (self.id is None):
+            raise ValueError(f"a drafter of kind {self.kind} needs path (a local folder) or id (a Hub repository)")
+        if weights == "file" and (self.path is None or self.id is not None):
+            raise ValueError(f"a drafter of kind {self.kind} needs the path of a file, and takes no id")
+        if weights == "none" and (self.path or self.id):
+            raise ValueError(f"a drafter of kind {self.kind} copies from the context; it takes no model")
+        if self.window is not None and self.sinks >= self.window:
+            raise ValueError("window must be larger than sinks")
         return self
 
     @property
     def source(self) -> Source:
-        """Where an ``lm`` drafter's model comes from."""
+        """Where its model comes from."""
         return Source(path=self.path, id=self.id, revision=self.revision)
 
 

@@ -9,17 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from drafters.base import Drafter, DrafterGroup, Evidence
-from drafters.card import Card, Source, find_card, load_card, pool_names
-from drafters.datastore import Datastore, tokenizer_fingerprint
-from drafters.lm import make_lm_drafters
-from drafters.pld import PromptLookup
-from drafters.rest import DatastoreDrafter
+from drafters.card import Card, find_card, load_card, pool_names
+from drafters.kinds import Identity, Workshop
+from drafters.loading import first_line, load_model, load_tokenizer
 from drafters.router import Router
-from drafters.suffix import SuffixDrafter
-from drafters.window import Window
 from multidraft.costs import CostMeter
 from multidraft.errors import PoolError
 from multidraft.sampling import SamplingParams
@@ -151,126 +147,29 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None) -> Pool:
     try:
         torch.empty(0, device=where)
     except Exception as error:  # torch raises three kinds: unknown name, no such number, not built in
-        raise PoolError(f"device {where!r} of pool {card.name!r} cannot be used: {_first_line(error)}") from error
-    dtype = getattr(torch, card.dtype)
+        raise PoolError(f"device {where!r} of pool {card.name!r} cannot be used: {first_line(error)}") from error
     tokenizer = load_tokenizer(card, path)
-    model = _load_model(card.target, path, dtype, where, "the target")
-    models: dict[str, PreTrainedModel] = {}
-    for d in (d for d in card.drafters if d.kind == "lm"):
-        models[d.name] = _load_model(d.source, path, dtype, where, f"drafter {d.name!r}")
-        _check_same_tokens(d.name, _drafter_tokenizer(d.source, path), tokenizer)
+    model = load_model(card.target, path, getattr(torch, card.dtype), where, "the target")
     target = Target(model)
-    windows = {d.name: Window(d.window, d.sinks) for d in card.drafters if d.window}
-    for name, window in windows.items():
-        own = getattr(models[name].config.get_text_config(), "max_position_embeddings", None) or window.size
-        if window.size + card.draft_length - 1 > own:
-            raise PoolError(
-                f"drafter {name!r} is to read {window.size} tokens and to draft {card.draft_length} more, "
-                f"but its model knows {own} positions"
-            )
-    confidences = {d.name: d.confidence for d in card.drafters}
-    by_name: dict[str, Drafter] = {d.name: d for d in make_lm_drafters(models, target.vocab_size, windows, confidences)}
-    by_name.update({d.name: PromptLookup(d.name) for d in card.drafters if d.kind == "pld"})
-    by_name.update({d.name: SuffixDrafter(d.name, d.nodes, d.past) for d in card.drafters if d.kind == "suffix"})
-    stores: list[Datastore] = []
-    for d in (d for d in card.drafters if d.kind == "rest"):
-        file = (path.parent / str(d.path)).resolve()
-        stores.append(Datastore.open(file, tokenizer_fingerprint(tokenizer), target.vocab_size))
-        by_name[d.name] = DatastoreDrafter(d.name, stores[-1], d.nodes)
-    drafters = [by_name[d.name] for d in card.drafters]
-    digest = _digest(text + "".join(store.fingerprint for store in stores), [model, *models.values()])
+    drafters, identities = Workshop(card, path, model, target, tokenizer).make()
+    digest = _digest([text, model.state_dict(), *identities])
     router = Router.load((path.parent / card.router).resolve()) if card.router else None
     return Pool(target, drafters, tokenizer, card, digest, _stop_ids(card, model, tokenizer), router)
 
 
-def _location(source: Source, card: Path) -> tuple[str, dict[str, str]]:
-    if source.path is not None:
-        folder = (card.parent / source.path).resolve()
-        if not folder.is_dir():
-            raise PoolError(f"the pool card {card} names the folder {folder}, which does not exist")
-        return str(folder), {}
-    return str(source.id), {"revision": source.revision} if source.revision else {}
-
-
-def _load_model(source: Source, card: Path, dtype: torch.dtype, device: str, what: str) -> PreTrainedModel:
-    location, extra = _location(source, card)
-    try:
-        model, loading = AutoModelForCausalLM.from_pretrained(
-            location, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **extra
-        )
-        if missing := loading["missing_keys"]:  # the library would go on with random weights in their place
-            raise ValueError(f"its weights lack {len(missing)} tensors, e.g. {min(missing)}")
-        if model._is_stateful:
-            raise ValueError(f"{type(model).__name__} keeps a recurrent state, which cannot be rolled back")
-        model = model.to(device).eval()
-        _probe(model)
-    except Exception as error:
-        raise PoolError(
-            f"cannot load {what} from {location}: {_first_line(error)}. Check that the folder or Hub repository "
-            "holds config.json and complete .safetensors weights (and, for a gated one, that you are logged in)"
-        ) from error
-    return model
-
-
-@torch.inference_mode()
-def _probe(model: PreTrainedModel) -> None:
-    """Decode three tokens and roll one back, as every round will: what cannot do that should say so at loading."""
-    ids = torch.tensor([[0, 1]], device=model.device)
-    cache = DynamicCache()
-    model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
-    cache.crop(-1)
-    model(input_ids=ids[:, 1:], past_key_values=cache, use_cache=True, logits_to_keep=1)
-    if cache.get_seq_length() != 2:
-        raise ValueError(f"{type(model).__name__} does not keep its past in a cache that can be rolled back")
-
-
-def _drafter_tokenizer(source: Source, card: Path) -> PreTrainedTokenizerBase | None:
-    """The drafter's tokenizer where it brings one."""
-    location, extra = _location(source, card)
-    try:
-        own = AutoTokenizer.from_pretrained(location, trust_remote_code=False, **extra)
-    except Exception:  # weights alone are fine: then the card's author answers for the ids
-        return None
-    # Where the files are missing the library may make up a tokenizer of a few special tokens.
-    return own if len(own.get_vocab()) > len(own.all_special_ids) else None
-
-
-def _check_same_tokens(name: str, own: PreTrainedTokenizerBase | None, target: PreTrainedTokenizerBase) -> None:
-    """Raise :class:`PoolError` unless the ids that both tokenizers know stand for the same tokens."""
-    if own is None:
-        return
-    theirs = {index: token for token, index in target.get_vocab().items()}
-    for token, index in sorted(own.get_vocab().items(), key=lambda item: item[1]):
-        if theirs.get(index, token) != token:
-            raise PoolError(
-                f"drafter {name!r} has another tokenizer than the target: id {index} is {token!r} to it and "
-                f"{theirs[index]!r} to the target. Drafters of kind lm need the target's token ids"
-            )
-
-
-def _digest(card: str, models: Sequence[PreTrainedModel]) -> str:
-    """What identifies a pool in the history: 16 hex digits of its card (with the checksums of its datastores) and
-    of its weights (64 of each tensor)."""
-    digest = hashlib.sha256(card.encode())
-    for model in models:
-        for name, tensor in model.state_dict().items():
+def _digest(identities: Sequence[Identity]) -> str:
+    """What identifies a pool in the history: 16 hex digits of its card, of checksums, and of weights (64 numbers of
+    each tensor)."""
+    digest = hashlib.sha256()
+    for identity in identities:
+        if isinstance(identity, str):
+            digest.update(identity.encode())
+            continue
+        for name, tensor in identity.items():
             flat = tensor.flatten()
             sample = flat[:: max(1, len(flat) // 64)].float().cpu().contiguous()
             digest.update(f"{name} {tuple(tensor.shape)}".encode() + sample.numpy().tobytes())
     return digest.hexdigest()[:16]
-
-
-def load_tokenizer(card: Card, path: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of the pool that ``card``, read from ``path``, describes.
-
-    Raises:
-        PoolError: it cannot be loaded.
-    """
-    location, extra = _location(card.target, path)
-    try:
-        return AutoTokenizer.from_pretrained(location, trust_remote_code=False, **extra)
-    except Exception as error:
-        raise PoolError(f"cannot load the tokenizer from {location}: {_first_line(error)}") from error
 
 
 def _stop_ids(card: Card, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
@@ -283,8 +182,3 @@ def _stop_ids(card: Card, model: PreTrainedModel, tokenizer: PreTrainedTokenizer
             raise PoolError(f"stop token {text!r} of pool {card.name!r} is not a single token of its tokenizer")
         ids.add(int(found))
     return frozenset(ids)
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__).rstrip(".")

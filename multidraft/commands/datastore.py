@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     from drafters.card import find_card, load_card
     from drafters.collect import build_datastore
     from drafters.datastore import END, Datastore, tokenizer_fingerprint
-    from drafters.pool import load_tokenizer
+    from drafters.loading import load_tokenizer
     from drafters.rest import DatastoreDrafter
     from drafters.suffix import SuffixDrafter
 

@@ -128,7 +128,7 @@ def test_the_card_gives_the_window(tmp_path):
         ({"window": 4, "sinks": 4}, "larger than sinks"),
         ({"window": 1}, "greater than or equal to 2"),
         ({"window": 10_000}, "is to read 10000 tokens and to draft 4 more, but its model knows"),
-        ({"kind": "pld", "path": None, "window": 8}, "window is for lm drafters"),
+        ({"kind": "pld", "path": None, "window": 8}, "window is for drafters of kind lm"),
     ],
 )
 def test_windows_that_cannot_be(tmp_path, settings, said):

@@ -1,0 +1,126 @@
+"""Models and tokenizers from folders beside a card or from the Hub, refused where they could not serve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from huggingface_hub import snapshot_download
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+
+from drafters.card import Card, Source
+from multidraft.errors import PoolError
+
+HEAD_FILES = ["*.json", "*.safetensors", "*.bin", "*.pt"]
+
+
+def location_of(source: Source, card: Path) -> tuple[str, dict[str, str]]:
+    """Folder or Hub repository, as ``from_pretrained`` takes it, and further arguments.
+
+    Raises:
+        PoolError: a folder that does not exist.
+    """
+    if source.path is not None:
+        folder = (card.parent / source.path).resolve()
+        if not folder.is_dir():
+            raise PoolError(f"the pool card {card} names the folder {folder}, which does not exist")
+        return str(folder), {}
+    return str(source.id), {"revision": source.revision} if source.revision else {}
+
+
+def folder_of(source: Source, card: Path) -> Path:
+    """A local folder with the files of what ``transformers`` has no class for; fetched from the Hub if need be.
+
+    Raises:
+        PoolError: a folder that does not exist, or a repository that cannot be fetched.
+    """
+    location, _ = location_of(source, card)
+    if source.path is not None:
+        return Path(location)
+    try:
+        return Path(snapshot_download(location, revision=source.revision, allow_patterns=HEAD_FILES))
+    except Exception as error:
+        raise PoolError(
+            f"cannot fetch {location} from the Hub: {first_line(error)}. Check its name and the network (and, for a "
+            "gated one, that you are logged in)"
+        ) from error
+
+
+def load_model(source: Source, card: Path, dtype: torch.dtype, device: str, what: str) -> PreTrainedModel:
+    """A causal LM in evaluation mode, with all its weights and a cache that can be rolled back.
+
+    Raises:
+        PoolError: it cannot be loaded or used; the message says ``what`` was to be loaded from where.
+    """
+    location, extra = location_of(source, card)
+    try:
+        model, loading = AutoModelForCausalLM.from_pretrained(
+            location, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **extra
+        )
+        if missing := loading["missing_keys"]:  # the library would go on with random weights in their place
+            raise ValueError(f"its weights lack {len(missing)} tensors, e.g. {min(missing)}")
+        if model._is_stateful:
+            raise ValueError(f"{type(model).__name__} keeps a recurrent state, which cannot be rolled back")
+        model = model.to(device).eval()
+        _probe(model)
+    except Exception as error:
+        raise PoolError(
+            f"cannot load {what} from {location}: {first_line(error)}. Check that the folder or Hub repository "
+            "holds config.json and complete .safetensors weights (and, for a gated one, that you are logged in)"
+        ) from error
+    return model
+
+
+@torch.inference_mode()
+def _probe(model: PreTrainedModel) -> None:
+    """Decode three tokens and roll one back, as every round will: what cannot do that should say so at loading."""
+    ids = torch.tensor([[0, 1]], device=model.device)
+    cache = DynamicCache()
+    model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+    cache.crop(-1)
+    model(input_ids=ids[:, 1:], past_key_values=cache, use_cache=True, logits_to_keep=1)
+    if cache.get_seq_length() != 2:
+        raise ValueError(f"{type(model).__name__} does not keep its past in a cache that can be rolled back")
+
+
+def drafter_tokenizer(source: Source, card: Path) -> PreTrainedTokenizerBase | None:
+    """The drafter's tokenizer where it brings one."""
+    location, extra = location_of(source, card)
+    try:
+        own = AutoTokenizer.from_pretrained(location, trust_remote_code=False, **extra)
+    except Exception:  # weights alone are fine: then the card's author answers for the ids
+        return None
+    # Where the files are missing the library may make up a tokenizer of a few special tokens.
+    return own if len(own.get_vocab()) > len(own.all_special_ids) else None
+
+
+def check_same_tokens(name: str, own: PreTrainedTokenizerBase | None, target: PreTrainedTokenizerBase) -> None:
+    """Raise :class:`PoolError` unless the ids that both tokenizers know stand for the same tokens."""
+    if own is None:
+        return
+    theirs = {index: token for token, index in target.get_vocab().items()}
+    for token, index in sorted(own.get_vocab().items(), key=lambda item: item[1]):
+        if theirs.get(index, token) != token:
+            raise PoolError(
+                f"drafter {name!r} has another tokenizer than the target: id {index} is {token!r} to it and "
+                f"{theirs[index]!r} to the target. Drafters of kind lm need the target's token ids"
+            )
+
+
+def load_tokenizer(card: Card, path: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of the pool that ``card``, read from ``path``, describes.
+
+    Raises:
+        PoolError: it cannot be loaded.
+    """
+    location, extra = location_of(card.target, path)
+    try:
+        return AutoTokenizer.from_pretrained(location, trust_remote_code=False, **extra)
+    except Exception as error:
+        raise PoolError(f"cannot load the tokenizer from {location}: {first_line(error)}") from error
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, without its full stop; its kind where it has none."""
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__).rstrip(".")

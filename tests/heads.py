@@ -1,0 +1,118 @@
+"""Small EAGLE heads of random weights, written in each of the layouts they are published in."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from transformers import PreTrainedModel
+
+from tests import tiny
+
+LAYOUTS = ("eagle1", "eagle3", "specforge", "speculators", "speculators-qwen3")
+DRAFT_IDS = [1, 2, 3, 4, 5, 6, 8, 9, 11]
+"""Of the twelve tokens of the tiny target those that reduced heads can propose."""
+
+
+def tensors_of(layout: str, target: PreTrainedModel, seed: int, hidden: int) -> dict[str, torch.Tensor]:
+    """Tensors of a head, named as its layout names them."""
+    generator = torch.Generator().manual_seed(seed)
+    size = target.config.hidden_size
+    wide, head_size, heads, kv_heads = 2 * hidden, 8, 4, 2
+    third = layout != "eagle1"
+    layer = "midlayer." if layout in ("eagle3", "specforge") else "layers.0."
+    read = 2 * hidden if third else hidden
+
+    def matrix(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator) * 1.5 / math.sqrt(shape[-1])
+
+    def norm(length: int) -> torch.Tensor:
+        return torch.rand(length, generator=generator) + 0.5
+
+    tensors = {
+        "fc.weight": matrix(hidden, 3 * size if third else 2 * hidden),
+        layer + "self_attn.q_proj.weight": matrix(heads * head_size, read),
+        layer + "self_attn.k_proj.weight": matrix(kv_heads * head_size, read),
+        layer + "self_attn.v_proj.weight": matrix(kv_heads * head_size, read),
+        layer + "self_attn.o_proj.weight": matrix(hidden, heads * head_size),
+        layer + "mlp.gate_proj.weight": matrix(wide, hidden),
+        layer + "mlp.up_proj.weight": matrix(wide, hidden),
+        layer + "mlp.down_proj.weight": matrix(hidden, wide),
+        layer + "post_attention_layernorm.weight": norm(hidden),
+    }
+    if layout in ("eagle1", "specforge", "speculators", "speculators-qwen3"):
+        tensors["embed_tokens.weight"] = matrix(tiny.VOCAB, hidden) * math.sqrt(hidden)
+    if not third:
+        tensors["fc.bias"] = matrix(1, hidden)[0]
+        return tensors
+    ids = torch.tensor(DRAFT_IDS)
+    known = torch.zeros(tiny.VOCAB, dtype=torch.bool)
+    known[ids] = True
+    tensors |= {
+        layer + "input_layernorm.weight": norm(hidden),
+        layer + "hidden_norm.weight": norm(hidden),
+        "norm.weight": norm(hidden),
+        "lm_head.weight": 3.0 * matrix(len(ids), hidden),
+        "d2t": ids - torch.arange(len(ids)),
+        "t2d": known,
+    }
+    if layout == "speculators-qwen3":
+        tensors |= {
+            layer + "self_attn.q_norm.weight": norm(head_size),
+            layer + "self_attn.k_norm.weight": norm(head_size),
+        }
+        tensors |= {f"fc_norm.{i}.weight": norm(size) for i in range(3)}
+    return tensors
+
+
+def config_of(layout: str, target: PreTrainedModel, hidden: int) -> dict[str, Any]:
+    """A head's config.json in its layout."""
+    layer = {
+        "hidden_size": hidden,
+        "intermediate_size": 2 * hidden,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-5,
+        "vocab_size": tiny.VOCAB,
+        "max_position_embeddings": tiny.WINDOW,
+        "rope_theta": 10000.0,
+    }
+    if layout == "eagle1":
+        return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", **layer}
+    if layout in ("eagle3", "specforge"):
+        config = {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", **layer}
+        config |= {"draft_vocab_size": len(DRAFT_IDS), "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}}
+        return config | ({"target_hidden_size": target.config.hidden_size} if layout == "specforge" else {})
+    qwen = layout == "speculators-qwen3"
+    return {
+        "architectures": ["Eagle3Speculator"],
+        "speculators_model_type": "eagle3",
+        "transformer_layer_config": {"model_type": "qwen3" if qwen else "llama", **layer},
+        "draft_vocab_size": len(DRAFT_IDS),
+        "norm_before_residual": True,
+        "norm_output": qwen,
+        "fc_norm": qwen,
+        "target_hidden_size": target.config.hidden_size,
+        "eagle_aux_hidden_state_layer_ids": [0, 1, 2],
+        "speculators_config": {"algorithm": "eagle3", "verifier": {"name_or_path": "tiny", "architectures": []}},
+    }
+
+
+def write_head(folder: Path, layout: str, target: PreTrainedModel, seed: int = 0) -> Path:
+    """Write a head to ``folder`` as its layout has it; those of EAGLE itself are pickled."""
+    hidden = target.config.hidden_size if layout in ("eagle1", "eagle3") else 32
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = tensors_of(layout, target, seed, hidden)
+    (folder / "config.json").write_text(json.dumps(config_of(layout, target, hidden)))
+    if layout in ("eagle1", "eagle3"):
+        torch.save(tensors, folder / "pytorch_model.bin")
+    else:
+        save_file(tensors, folder / "model.safetensors")
+    return folder
