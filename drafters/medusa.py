@@ -122,7 +122,7 @@ class MedusaDrafter(Drafter):
         for part in hidden.split(CHUNK):
             logits = self.heads.logits(part, length)[..., : self.vocab_size].float()
             top = logits.topk(self.width, dim=-1)
-            logs = (top.values - logits.logsumexp(dim=-1, keepdim=True)).double().cpu().numpy()
+            logs = (top.values - logits.logsumexp(dim=-1, keepdim=True)).cpu().double().numpy()
             tokens = top.indices.tolist()
             found += [[(ids[t], log[t]) for ids, log in zip(tokens, logs, strict=True)] for t in range(len(part))]
         return found

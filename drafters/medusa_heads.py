@@ -27,7 +27,7 @@ LEGACY_PREFIX = "medusa_head."
 
 
 class _Linear:
-    """One linear layer of each head, all computed at once, or the first head's alone.
+    """One linear layer of each head, computed for all heads at once, or for the first few.
 
     Args:
         weights: of each head, ``(out, in)``.
@@ -37,12 +37,15 @@ class _Linear:
 
     def __init__(self, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor], parameters: int):
         self.each = Projection(torch.stack(list(weights)), parameters)
-        self.first = self.each.of(0)
+        self.single = [self.each.of(head) for head in range(len(weights))]
         self.bias = torch.stack(list(biases))[:, None] if biases else None
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """``x`` (heads or 1, T, in) to (heads or 1, T, out)."""
-        y = (self.first if len(x) == 1 else self.each)(x)
+        """``x`` (n, T, in) of the first n heads to (n, T, out)."""
+        if len(x) == len(self.single):
+            y = self.each(x)
+        else:
+            y = torch.cat([one(part[None]) for one, part in zip(self.single, x, strict=False)])
         return y if self.bias is None else y + self.bias[: len(x)]
 
 
@@ -78,10 +81,10 @@ class MedusaHeads:
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor, count: int) -> torch.Tensor:
         """Logits ``(min(count, heads), T, V)`` of the first ``count`` heads for hidden states ``(T, hidden)``."""
-        x = hidden.expand(1 if count == 1 else self.count, -1, -1)
+        x = hidden.expand(min(count, self.count), -1, -1)
         for block in self.blocks:
             x = x + functional.silu(block(x))
-        return self.output(x)[:count]
+        return self.output(x)
 
 
 class BPDHeads:
@@ -118,8 +121,8 @@ class BPDHeads:
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor, count: int) -> torch.Tensor:
         """Logits ``(min(count, heads), T, V)`` of the first ``count`` heads for hidden states ``(T, hidden)``."""
-        x = hidden.expand(1 if count == 1 else self.count, -1, -1)
-        x = (x + self.down(functional.relu(self.up(x))))[:count]
+        x = hidden.expand(min(count, self.count), -1, -1)
+        x = x + self.down(functional.relu(self.up(x)))
         logits = self.output(x.reshape(1, -1, x.shape[-1])).reshape(*x.shape[:2], -1)
         return logits if self.output_bias is None else logits + self.output_bias
 

@@ -14,8 +14,8 @@ from multidraft.errors import PoolError
 ORDER = 3
 """Tokens per trigram; so many less one are what a prediction looks back to."""
 
-LARGEST_VOCABULARY = 2**21
-"""Up to so many tokens a trigram is one number of 63 bits."""
+LARGEST_VOCABULARY = 2**21 - 1
+"""Up to so many tokens a trigram, and what bounds the last one, are numbers below 2^63."""
 
 BUFFER = 2**20
 """Tokens counted at once: memory while counting grows with these and with the different n-grams found."""
@@ -126,6 +126,8 @@ class NGram:
                 f"{path} was made for {len(unigrams):,} tokens, but the target has {vocab_size:,} "
                 f"(tensor unigrams has the shape {[len(unigrams)]}, but {[vocab_size]} is expected)"
             )
+        if (unigrams < 0).any():
+            raise PoolError(f"{path} is damaged: it counts tokens less than never")
         bigrams, trigrams = (rest[0], rest[1]), (rest[2], rest[3])
         for length, (keys, counts) in enumerate((bigrams, trigrams), start=2):
             if len(keys) != len(counts):

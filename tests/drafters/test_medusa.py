@@ -100,6 +100,7 @@ def last_states(model, ids):
 
 
 def agrees(heads, tensors, model):
+    """Logits are the plain ones, however many heads and positions are asked for."""
     hidden = torch.randn(5, HIDDEN, generator=torch.Generator().manual_seed(0))
     expected = torch.stack([plain_logits(tensors, model, hidden, head) for head in range(HEADS)])
     assert heads.count == HEADS and heads.layer == 2
@@ -129,6 +130,14 @@ def test_bpd_heads_use_the_targets_output_layer(tmp_path, bias):
         model.lm_head.bias = nn.Parameter(torch.arange(tiny.VOCAB) / 3.0)
     tensors = bpd_tensors()
     agrees(load_heads("bpd", write_bpd(tmp_path, tensors), model), tensors, model)
+
+
+@pytest.mark.parametrize("kind", ["medusa", "bpd"])
+def test_large_output_layers(tmp_path, kind):
+    """Large matrices are multiplied in another way (:class:`~multidraft.projection.Projection`)."""
+    model, tensors = tiny.llama(1, vocab=7000), medusa_tensors(vocab=7000) if kind == "medusa" else bpd_tensors()
+    folder = write_medusa(tmp_path, tensors) if kind == "medusa" else write_bpd(tmp_path, tensors)
+    agrees(load_heads(kind, folder, model), tensors, model)
 
 
 def test_what_is_saved_is_read_again(model, tmp_path):
