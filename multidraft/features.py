@@ -63,7 +63,8 @@ class Features:
         start, end = len(self.ids), len(self.ids) + len(kept)
         if start == 0 or end > len(self._rows):  # room for twice as many: copying is then rare
             room = rows.new_empty(max(2 * end, 256), rows.shape[1])
-            room[:start] = self._rows[:start]
+            if start:  # before the first rows there is nothing, not even a width
+                room[:start] = self._rows[:start]
             self._rows = room
         self._rows[start:end] = rows
         self.ids.extend(ids[index] for index in kept)

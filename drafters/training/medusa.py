@@ -1,0 +1,183 @@
+"""Train Medusa or BPD heads on the target's own answers, and count the n-grams that rescore them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+from drafters.medusa_heads import save_bpd, save_medusa
+from drafters.ngram import ORDER, NGram, count_ngrams
+from drafters.training.data import collate
+from drafters.training.distill import Answer, answer_batches
+from drafters.training.loop import Budget, autocast, train
+
+HEAD_WEIGHT = 0.8
+"""Head ``k`` counts ``HEAD_WEIGHT ** k``: it matters only where all heads before it were right (Medusa, Sec. 2.2.1)."""
+
+
+class _Medusa(nn.Module):
+    """Medusa heads that begin as copies of the target's output layer, with blocks that add nothing."""
+
+    def __init__(self, target: LlamaForCausalLM, heads: int, layers: int):
+        super().__init__()
+        output = target.get_output_embeddings().weight.detach().float()
+        size = output.shape[1]
+        self.layers = layers
+        self.blocks = nn.ModuleList(nn.Linear(size, size) for _ in range(heads * layers))
+        # Named such that they are not optimised as hidden matrices are: they have a row per token.
+        self.lm_heads = nn.ParameterList(nn.Parameter(output.clone()) for _ in range(heads))
+        for parameter in self.blocks.parameters():
+            nn.init.zeros_(parameter)
+
+    def forward(self, hidden: torch.Tensor, head: int) -> torch.Tensor:
+        """Logits ``(T, V)`` of a head for hidden states ``(T, hidden)``."""
+        for block in self.blocks[head * self.layers : (head + 1) * self.layers]:
+            hidden = hidden + functional.silu(block(hidden))
+        return functional.linear(hidden, self.lm_heads[head])
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Under the names of the public layout."""
+        named = {f"{head}.{self.layers}.weight": output for head, output in enumerate(self.lm_heads)}
+        for name, tensor in self.blocks.state_dict().items():
+            block, _, part = name.partition(".")
+            head, place = divmod(int(block), self.layers)
+            named[f"{head}.{place}.linear.{part}"] = tensor
+        return named
+
+
+class _BPD(nn.Module):
+    """BPD heads that begin by passing the hidden state on."""
+
+    def __init__(self, target: LlamaForCausalLM, heads: int, inner: int):
+        super().__init__()
+        output = target.get_output_embeddings()
+        size = output.weight.shape[1]
+        self.up = nn.ModuleList(nn.Linear(size, inner) for _ in range(heads))
+        self.down = nn.ModuleList(nn.Linear(inner, size) for _ in range(heads))
+        for parameter in self.down.parameters():
+            nn.init.zeros_(parameter)
+        # A tuple hides them: they stay the target's, are neither trained nor saved.
+        self._output = (output.weight.detach(), None if output.bias is None else output.bias.detach())
+
+    def forward(self, hidden: torch.Tensor, head: int) -> torch.Tensor:
+        """Logits ``(T, V)`` of a head for hidden states ``(T, hidden)``."""
+        hidden = hidden + self.down[head](functional.relu(self.up[head](hidden)))
+        return functional.linear(hidden, *self._output)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Under the names that :func:`~drafters.medusa_heads.read_bpd` reads."""
+        parts = {"up": self.up.state_dict(), "down": self.down.state_dict()}
+        return {
+            f"{head}.{part}.{name}": tensor
+            for part, layers in parts.items()
+            for head, name, tensor in ((*key.split("."), tensor) for key, tensor in layers.items())
+        }
+
+
+def train_medusa(
+    target: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    answers: Sequence[Answer],
+    minutes: float,
+    folder: Path,
+    *,
+    heads: int = 2,
+    kind: str = "medusa",
+    layers: int = 1,
+    intermediate_size: int | None = None,
+    tokens: float = float("inf"),
+    checkpoint: Path | None = None,
+    base_model: str = "",
+    tokens_per_batch: int = 6144,
+    lr: float = 1e-3,
+    log: Callable[[str], None] = print,
+) -> None:
+    """Train heads for ``target``, which stays as it is, and write them to ``folder`` (safetensors, bf16).
+
+    The loss is the cross entropy with the target's distributions at its own answers, ``HEAD_WEIGHT ** k`` times that
+    of head ``k``, over all contexts that end in an answer or just before it: what is drafted from.
+
+    Args:
+        answers: the target's, see :func:`~drafters.training.distill.collect_answers`.
+        minutes, tokens: the budget; ``tokens`` counts those of whole batches.
+        heads: how many tokens ahead.
+        kind: "medusa" or "bpd".
+        layers: residual blocks of a Medusa head.
+        intermediate_size: of a BPD head; by default the hidden size.
+        checkpoint: written from time to time, and continued from where it exists.
+        base_model: what the configuration of Medusa heads calls their target.
+
+    Raises:
+        ValueError: another kind, no answers, or one whose prompt is a single token, which has no state before it.
+
+    Source: Medusa-1 (Cai et al. 2024, Sec. 2.2.1), with soft labels (self-distillation, Sec. 2.3.2); blockwise parallel
+    decoding with a frozen base model (Stern et al. 2018, Sec. 6).
+    """
+    if not answers or min(answer.encoded.prompt_length for answer in answers) < 2:
+        raise ValueError("heads are trained on answers to prompts of at least two tokens")
+    torch.manual_seed(0)
+    device = target.device
+    model: _Medusa | _BPD
+    if kind == "medusa":
+        model = _Medusa(target, heads, layers).to(device)
+    elif kind == "bpd":
+        model = _BPD(target, heads, intermediate_size or int(target.config.hidden_size)).to(device)
+    else:
+        raise ValueError(f"no such kind of heads: {kind!r}")
+    target.eval()
+
+    def loss_of(chosen: list[Answer]) -> tuple[torch.Tensor, int]:
+        batch = collate([answer.encoded for answer in chosen], tokenizer.pad_token_id).to(str(device))
+        with autocast(device.type):
+            with torch.no_grad():
+                states = target.model(input_ids=batch.ids, use_cache=False).last_hidden_state
+                # The state of the token before the last of each context; one row per token of an answer.
+                hidden = states[batch.predicts_answer.roll(-1, dims=1)]
+            loss = heads_loss(model, hidden, chosen, heads)
+        return loss, batch.ids.numel()
+
+    batches = answer_batches(answers, tokens_per_batch, random.Random(0))
+    train(model, batches, loss_of, Budget(minutes, tokens, checkpoint), lr, log=log)
+    tensors = {name: tensor.detach().to(torch.bfloat16) for name, tensor in model.tensors().items()}
+    if kind == "medusa":
+        save_medusa(folder, tensors, base_model)
+    else:
+        save_bpd(folder, tensors)
+
+
+def heads_loss(
+    model: Callable[[torch.Tensor, int], torch.Tensor], hidden: torch.Tensor, answers: Sequence[Answer], heads: int
+) -> torch.Tensor:
+    """Weighted sum of the heads' mean cross entropies.
+
+    Args:
+        model: logits ``(T, V)`` of hidden states ``(T, hidden)`` by a head.
+        hidden: ``(tokens of all answers, hidden)``. An answer's row ``i`` is the state from which the target predicts
+            the token before token ``i`` of the answer; head ``k`` predicts token ``i + k`` from it.
+    """
+    lengths = [len(answer.top_ids) for answer in answers]
+    of_answers = hidden.split(lengths)
+    total = hidden.new_zeros((), dtype=torch.float32)
+    for head in range(heads):
+        if head >= max(lengths):
+            break
+        states = torch.cat([rows[: max(len(rows) - head, 0)] for rows in of_answers])
+        top_ids = torch.cat([answer.top_ids[head:] for answer in answers]).to(hidden.device)
+        top_probs = torch.cat([answer.top_probs[head:] for answer in answers]).to(hidden.device)
+        kept = functional.log_softmax(model(states, head).float(), dim=-1).gather(1, top_ids)
+        total = total - HEAD_WEIGHT**head * (top_probs * kept).sum(dim=-1).mean()
+    return total
+
+
+def build_ngram(answers: Sequence[Answer], vocab_size: int, path: Path) -> NGram:
+    """Count the n-grams of the target's answers, each with the end of its prompt, and write them to ``path``."""
+    texts = (answer.encoded.ids[max(answer.encoded.prompt_length + 1 - ORDER, 0) :] for answer in answers)
+    model = count_ngrams(texts, vocab_size)
+    model.save(path)
+    return model
