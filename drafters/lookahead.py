@@ -23,7 +23,7 @@ class LookaheadDrafter(Drafter):
     - lookahead: a window of guesses. Its first level is a chain after the context, one token a column; each column
       goes on with its later levels as a branch of its own. A node so attends to the first level up to its column and to
       the earlier levels of its column, and stands at the position that follows from its depth: the paper's attention
-      pattern (Sec. 3.3). The target's argmax after a column is its next token. It and the column are a new n-gram for
+      pattern (Sec. 3). The target's argmax after a column is its next token. It and the column are a new n-gram for
       the pool; then the column loses its first token and gains this one, moving one position on with the text.
 
     Columns begin with tokens of the prompt and grow by one level a round until they are full; only full ones give
