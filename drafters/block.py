@@ -102,7 +102,7 @@ class DFlashDrafter(BlockDrafter):
             raise ValueError(f"the drafter's hidden size is {config.hidden_size}, the target's {text.hidden_size}")
         if config.mask_token_id >= target.get_input_embeddings().num_embeddings:
             raise ValueError(f"the target has no embedding of the drafter's mask token {config.mask_token_id}")
-        self.name, self.model, self.target, self.source = name, model, target, source
+        self.name, self.model, self.target, self.source = name, model.eval(), target, source
         # The configuration counts layers by what leaves them, hidden states are counted by what enters.
         self.layers = tuple(int(layer) + 1 for layer in config.target_layer_ids)
         self.size = int(config.block_size)
@@ -169,7 +169,8 @@ class MTPDrafter(BlockDrafter):
     kind = "mtp"
 
     def __init__(self, name: str, model: MtpModel, target: PreTrainedModel, source: FeatureSource):
-        self.name, self.model, self.source = name, model, source
+        # The library leaves layers that it has read from a checkpoint in training mode.
+        self.name, self.model, self.source = name, model.eval(), source
         self.layers = (int(target.config.get_text_config().num_hidden_layers),)
         self.parameter_count = sum(parameter.numel() for parameter in model.layers.parameters())
         source.watch(self.layers)

@@ -35,7 +35,6 @@ MOE = {
     "num_hidden_layers": 3,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
-    "head_dim": 8,
     "n_routed_experts": 4,
     "n_shared_experts": 1,
     "num_experts_per_tok": 2,
@@ -47,13 +46,31 @@ MOE = {
     "eos_token_id": tiny.END,
     "pad_token_id": None,
 }
+MOE_KINDS = {
+    "glm4_moe": {"head_dim": 8},
+    "deepseek_v3": {
+        "num_key_value_heads": 4,
+        "q_lora_rank": 8,
+        "kv_lora_rank": 8,
+        "qk_rope_head_dim": 4,
+        "qk_nope_head_dim": 4,
+        "v_head_dim": 8,
+    },
+    "mellum": {
+        "head_dim": 8,
+        "num_experts": 4,
+        "sliding_window": 6,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
+}
+"""Plain attention; latent attention; a sliding window, in the one layer for multi-token prediction too."""
 
 
 def target_of(kind, layers=2):
     """A target whose configuration names ``layers`` layers for multi-token prediction."""
     if kind == "llama":
         return tiny.llama(1, layers=3, num_mtp_layers=layers)
-    config = CONFIG_MAPPING["glm4_moe"](**MOE, num_mtp_layers=layers)
+    config = CONFIG_MAPPING[kind](**{**MOE, **MOE_KINDS[kind]}, num_mtp_layers=layers)
     return tiny.spread(AutoModelForCausalLM.from_config(config), 1)
 
 
@@ -90,7 +107,7 @@ def flash_model(seed=2, hidden=24, **settings):
 
 
 def mtp_model(target, seed=3):
-    model = MtpModel(target, target.config.num_mtp_layers).eval()
+    model = MtpModel(target, target.config.num_mtp_layers)
     drawn(model.layers, seed)
     return model
 
@@ -138,8 +155,18 @@ def draft_of(drafter, context, length=4):
 KINDS = {"flash": flash, "mtp": mtp}
 
 
-@pytest.mark.parametrize(("kind", "layers"), [("flash", 1), ("mtp", 1), ("mtp", 2), ("mtp", 3)])
-@pytest.mark.parametrize("target", ["llama", "glm4_moe"])
+@pytest.mark.parametrize(
+    ("kind", "target", "layers"),
+    [
+        ("flash", "llama", 1),
+        ("flash", "glm4_moe", 1),
+        ("mtp", "llama", 1),
+        ("mtp", "llama", 3),
+        ("mtp", "glm4_moe", 2),
+        ("mtp", "deepseek_v3", 2),
+        ("mtp", "mellum", 1),
+    ],
+)
 def test_drafts_are_the_librarys_at_every_position(kind, target, layers):
     """Going on, going back and turning aside, so that all that is cached has to be right."""
     model = target_of(target, layers)
