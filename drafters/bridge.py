@@ -219,7 +219,7 @@ def _ends_tokens_at_spaces(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 
 def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    return list(tokenizer.encode(text, add_special_tokens=False))
+    return list(tokenizer.encode(text, add_special_tokens=False, verbose=False))
 
 
 def _decode(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
