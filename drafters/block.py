@@ -51,6 +51,7 @@ class BlockDrafter(Drafter):
 
     def gamma(self, evidence: Evidence) -> np.ndarray:
         """γ = p(x̂) of the first token of the block at each position; 0 at a text's first two."""
+        self.read(evidence.context)
         return gamma_by_proposing(self, evidence)
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> np.ndarray:
@@ -125,12 +126,12 @@ class DFlashDrafter(BlockDrafter):
         known = context[:-1]
         keep = common_prefix(self.cached, known)
         self.cache.crop(keep - len(self.cached))
-        device = self.model.device
-        features = self.source.features(context, self.layers)[keep:].to(device)
+        device, dtype = self.model.device, self.model.dtype
+        features = self.source.features(context, self.layers)[keep:].to(device, dtype)
         self.cache.set_previous_accepted_tokens(len(features))
         ids = torch.tensor([[context[-1], *[self.model.config.mask_token_id] * (self.size - 1)]])
         output = self.model(
-            noise_embeds=self._embedded(ids.to(self.target.device)).to(device),
+            noise_embeds=self._embedded(ids.to(self.target.device)).to(device, dtype),
             context_hidden_states=features[None],
             position_ids=torch.arange(keep, len(known) + self.size, device=device)[None],
             past_key_values=self.cache,
@@ -138,7 +139,8 @@ class DFlashDrafter(BlockDrafter):
         self.cache.crop(-self.size)
         self.cached = known
         head = self.target.get_output_embeddings()
-        tokens: list[int] = head(output.last_hidden_state[0, 1:].to(head.weight.device)).argmax(dim=-1).tolist()
+        hidden = output.last_hidden_state[0, 1:].to(head.weight.device, head.weight.dtype)
+        tokens: list[int] = head(hidden).argmax(dim=-1).tolist()
         return tokens
 
     def _embedded(self, ids: torch.Tensor) -> torch.Tensor:
@@ -157,7 +159,8 @@ class MTPDrafter(BlockDrafter):
 
     Args:
         name: the arm's name.
-        model: the layers; ``MtpModel.from_pretrained(target)`` reads them from the target's checkpoint.
+        model: the layers, as many as the target's configuration names in ``num_mtp_layers``;
+            ``MtpModel.from_pretrained(target, device_map={"": device})`` reads them from the target's checkpoint.
         target: the target's model.
         source: where the target's hidden states come from.
 

@@ -214,6 +214,27 @@ def test_gamma_and_acceptances_are_those_of_real_drafts(kind):
     assert found.tolist() == [accepted_tokens(draft, ids[s : s + 4]) for s, draft in enumerate(drafts, 1)]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_recorded_text_is_read_by_the_target_once(kind, monkeypatch):
+    model = target_of("llama")
+    target = Target(model)
+    drafter, ids = KINDS[kind](model, target), tiny.prompts(1, seed=9, shortest=16)[0]
+    reads = []
+    read = target._features.read
+    monkeypatch.setattr(target._features, "read", lambda *told: reads.append(told) or read(*told))
+    drafter.gamma(Evidence(ids, 3, None, GREEDY))
+    drafter.acceptances(ids, 3, 4)
+    assert len(reads) == 1
+
+
+def test_a_network_of_another_precision():
+    model = target_of("llama")
+    single, half = flash(model, Target(model)), flash_model().bfloat16()
+    drafter = DFlashDrafter("half", half, model, Target(model))
+    drafts = [(draft_of(single, ids), draft_of(drafter, ids)) for ids in tiny.prompts(12, seed=2, shortest=4)]
+    assert sum(one.tokens[0] == other.tokens[0] for one, other in drafts) > 8
+
+
 def test_networks_that_do_not_fit():
     model = target_of("llama")
     for network, message in (
