@@ -36,12 +36,18 @@ class Source(_Strict):
 Weights = Literal["none", "file", "model"]
 """What a kind of drafter is read from: nothing, a local file, or a model's folder or Hub repository."""
 
+TREE = frozenset({"nodes", "branches", "confidence"})
 KINDS: dict[str, tuple[Weights, frozenset[str]]] = {
     "lm": ("model", frozenset({"window", "sinks", "confidence"})),
     "pld": ("none", frozenset()),
     "suffix": ("none", frozenset({"nodes", "past"})),
     "rest": ("file", frozenset({"nodes"})),
-    "eagle": ("model", frozenset({"nodes", "branches", "confidence"})),
+    "lookahead": ("none", frozenset({"columns", "ngram", "guesses"})),
+    "eagle": ("model", TREE),
+    "medusa": ("model", TREE | {"rescorer"}),
+    "bpd": ("model", TREE | {"rescorer"}),
+    "dflash": ("model", frozenset()),
+    "mtp": ("none", frozenset()),
 }
 """Of each kind of drafter what it is read from, and the settings it takes."""
 
@@ -50,7 +56,7 @@ class DrafterCard(_Strict):
     """One drafter of the pool."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", description="the arm's name, unique in the pool")
-    kind: Literal["lm", "pld", "suffix", "rest", "eagle"]
+    kind: Literal["lm", "pld", "suffix", "rest", "lookahead", "eagle", "medusa", "bpd", "dflash", "mtp"]
     path: str | None = Field(None, description="a model's folder or a rest's datastore, relative to the card's own")
     id: str | None = Field(None, description="Hub repository of the model")
     revision: str | None = Field(None, description="commit of the Hub repository")
@@ -62,6 +68,10 @@ class DrafterCard(_Strict):
     nodes: int | None = Field(None, ge=1, le=256, description="draft a tree of at most so many nodes, not a chain")
     branches: int = Field(8, ge=1, le=64, description="children of a node in a tree, and nodes that grow any per level")
     past: int = Field(0, ge=0, le=100_000, description="tokens of earlier outputs that a suffix drafter keeps")
+    columns: int = Field(8, ge=0, le=64, description="width of the window in which lookahead looks for n-grams")
+    ngram: int = Field(4, ge=2, le=16, description="length of the n-grams that lookahead finds")
+    guesses: int = Field(4, ge=1, le=64, description="n-grams that lookahead keeps, and proposes, of one first token")
+    rescorer: str | None = Field(None, description="n-gram model that reorders what heads propose, beside the card")
 
     @model_validator(mode="after")
     def _settings_of_its_kind(self) -> DrafterCard:
@@ -75,7 +85,7 @@ class DrafterCard(_Strict):
         if weights == "file" and (self.path is None or self.id is not None):
             raise ValueError(f"a drafter of kind {self.kind} needs the path of a file, and takes no id")
         if weights == "none" and (self.path or self.id):
-            raise ValueError(f"a drafter of kind {self.kind} copies from the context; it takes no model")
+            raise ValueError(f"a drafter of kind {self.kind} has no weights of its own; it takes no path and no id")
         if self.window is not None and self.sinks >= self.window:
             raise ValueError("window must be larger than sinks")
         return self

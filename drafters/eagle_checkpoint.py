@@ -6,16 +6,14 @@ as EAGLE-1 and ``speculators`` name them (``layers.0…``); EAGLE-3 and SpecForg
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from transformers import LlamaConfig, PreTrainedModel
 
+from drafters.tensor_files import read_config, read_tensors
 from multidraft.errors import PoolError
 
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
@@ -68,32 +66,18 @@ def read_head(folder: Path, target: PreTrainedModel) -> tuple[HeadShape, dict[st
             message names file, tensor and both shapes.
     """
     config_file = folder / "config.json"
-    try:
-        config: dict[str, Any] = json.loads(config_file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise PoolError(f"cannot read {config_file}: {error}") from None
-    file, tensors = _read_tensors(folder)
+    config = read_config(config_file)
+    file = next((folder / name for name in WEIGHT_FILES if (folder / name).is_file()), None)
+    if file is None:
+        raise PoolError(
+            f"{folder} holds no EAGLE head: it should have config.json and one of {', '.join(WEIGHT_FILES)}"
+        )
+    tensors = read_tensors(file)
     tensors = {name.replace("midlayer.", "layers.0.", 1): tensor for name, tensor in tensors.items()}
     shape = _shape(config, tensors, target, config_file)
     expected = _expected(shape, target)
     _check(file, shape, tensors, expected, int(target.config.get_text_config().vocab_size))
     return shape, {name: tensors[name] for name in expected if name in tensors}
-
-
-def _read_tensors(folder: Path) -> tuple[Path, dict[str, torch.Tensor]]:
-    for name in WEIGHT_FILES:
-        if (file := folder / name).is_file():
-            try:
-                if file.suffix == ".safetensors":
-                    return file, load_file(file)
-                return file, dict(torch.load(file, map_location="cpu", weights_only=True))
-            except (SafetensorError, OSError, RuntimeError, ValueError, EOFError, TypeError) as error:
-                raise PoolError(
-                    f"cannot read {file}: {str(error).splitlines()[0] if str(error) else error!r}"
-                ) from None
-            except Exception as error:  # unpickling raises whatever it likes
-                raise PoolError(f"cannot read {file}: it is not a file of tensors ({type(error).__name__})") from None
-    raise PoolError(f"{folder} holds no EAGLE head: it should have config.json and one of {', '.join(WEIGHT_FILES)}")
 
 
 def _shape(

@@ -8,15 +8,22 @@ from typing import NamedTuple
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.modeling_layers import MtpModel
 
 from drafters.base import Drafter
+from drafters.block import DFlashDrafter, MTPDrafter
+from drafters.bridge import BridgedDrafter
 from drafters.card import Card, DrafterCard
 from drafters.datastore import Datastore, tokenizer_fingerprint
 from drafters.eagle import EagleDrafter
 from drafters.eagle_checkpoint import read_head
 from drafters.eagle_head import EagleHead
-from drafters.lm import make_lm_drafters
-from drafters.loading import check_same_tokens, drafter_tokenizer, folder_of, load_model
+from drafters.lm import LMDrafter, make_lm_drafters
+from drafters.loading import drafter_tokenizer, first_line, folder_of, load_model, load_network, same_tokens
+from drafters.lookahead import LookaheadDrafter
+from drafters.medusa import MedusaDrafter
+from drafters.medusa_heads import load_heads
+from drafters.ngram import NGram
 from drafters.pld import PromptLookup
 from drafters.rest import DatastoreDrafter
 from drafters.suffix import SuffixDrafter
@@ -63,18 +70,27 @@ class Workshop(NamedTuple):
         return [one.drafter for one in ordered], [one.identity for one in ordered if one.identity]
 
     def _language_models(self) -> dict[str, Made]:
-        """The drafters of kind ``lm``, together: those of one shape share a forward."""
-        entries = [entry for entry in self.card.drafters if entry.kind == "lm"]
+        """The drafters of kind ``lm``, together: those of one shape share a forward. Those with another tokenizer than
+        the target's go through text."""
+        entries = {entry.name: entry for entry in self.card.drafters if entry.kind == "lm"}
         models: dict[str, PreTrainedModel] = {}
-        for entry in entries:
-            what = f"drafter {entry.name!r}"
-            models[entry.name] = load_model(entry.source, self.path, self.model.dtype, str(self.model.device), what)
-            check_same_tokens(entry.name, drafter_tokenizer(entry.source, self.path), self.tokenizer)
-            self._check_window(entry, models[entry.name])
-        windows = {entry.name: Window(entry.window, entry.sinks) for entry in entries if entry.window}
-        confidences = {entry.name: entry.confidence for entry in entries}
+        bridged: dict[str, Made] = {}
+        for name, entry in entries.items():
+            model = load_model(entry.source, self.path, self.model.dtype, str(self.model.device), f"drafter {name!r}")
+            self._check_window(entry, model)
+            own = drafter_tokenizer(entry.source, self.path)
+            if own is None or same_tokens(own, self.tokenizer):
+                models[name] = model
+                continue
+            window = Window(entry.window, entry.sinks) if entry.window else None
+            size = int(model.config.get_text_config().vocab_size)
+            inner = LMDrafter.from_model(name, model, size, window, entry.confidence)
+            bridge = BridgedDrafter(name, inner, own, self.tokenizer, self.target.vocab_size)
+            bridged[name] = Made(bridge, model.state_dict())
+        windows = {name: Window(e.window, e.sinks) for name, e in entries.items() if e.window}
+        confidences = {name: entry.confidence for name, entry in entries.items()}
         drafters = make_lm_drafters(models, self.target.vocab_size, windows, confidences)
-        return {drafter.name: Made(drafter, models[drafter.name].state_dict()) for drafter in drafters}
+        return bridged | {drafter.name: Made(drafter, models[drafter.name].state_dict()) for drafter in drafters}
 
     def _check_window(self, entry: DrafterCard, model: PreTrainedModel) -> None:
         own = getattr(model.config.get_text_config(), "max_position_embeddings", None)
@@ -107,10 +123,61 @@ class Workshop(NamedTuple):
         )
         return Made(drafter, tensors)
 
+    def lookahead(self, entry: DrafterCard) -> Made:
+        """``lookahead``."""
+        if entry.ngram > self.card.draft_length + 1:
+            raise PoolError(
+                f"drafter {entry.name!r} looks for {entry.ngram}-grams, but drafts of {self.card.draft_length} tokens "
+                f"have room for {self.card.draft_length + 1}-grams at most; lower ngram or raise draft_length"
+            )
+        return Made(LookaheadDrafter(entry.name, entry.columns, entry.ngram, entry.guesses))
+
+    def heads(self, entry: DrafterCard) -> Made:
+        """``medusa`` and ``bpd``."""
+        heads = load_heads(entry.kind, folder_of(entry.source, self.path), self.model)
+        rescorer = None
+        if entry.rescorer:
+            rescorer = NGram.open((self.path.parent / entry.rescorer).resolve(), self.target.vocab_size)
+        drafter = MedusaDrafter(
+            entry.name,
+            heads,
+            self.target,
+            self.target.vocab_size,
+            entry.nodes,
+            entry.branches,
+            entry.confidence,
+            rescorer,
+        )
+        return Made(drafter, heads.tensors)
+
+    def dflash(self, entry: DrafterCard) -> Made:
+        """``dflash``."""
+        model = load_network(entry.source, self.path, self.model.dtype, str(self.model.device), entry.name)
+        try:
+            return Made(DFlashDrafter(entry.name, model, self.model, self.target), model.state_dict())
+        except ValueError as error:
+            raise PoolError(f"drafter {entry.name!r} does not fit the target: {error}") from error
+
+    def mtp(self, entry: DrafterCard) -> Made:
+        """``mtp``: layers of the target's own checkpoint."""
+        try:
+            model = MtpModel.from_pretrained(self.model, device_map={"": self.model.device})
+        except Exception as error:
+            raise PoolError(
+                f"drafter {entry.name!r}: the target brings no multi-token-prediction layers that can be loaded: "
+                f"{first_line(error)}"
+            ) from error
+        return Made(MTPDrafter(entry.name, model, self.model, self.target))
+
 
 MAKERS: dict[str, Callable[[Workshop, DrafterCard], Made]] = {
     "pld": Workshop.prompt_lookup,
     "suffix": Workshop.suffix,
     "rest": Workshop.datastore,
+    "lookahead": Workshop.lookahead,
     "eagle": Workshop.eagle,
+    "medusa": Workshop.heads,
+    "bpd": Workshop.heads,
+    "dflash": Workshop.dflash,
+    "mtp": Workshop.mtp,
 }

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import torch
 from huggingface_hub import snapshot_download
-from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    DynamicCache,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from drafters.card import Card, Source
 from multidraft.errors import PoolError
@@ -71,6 +78,24 @@ def load_model(source: Source, card: Path, dtype: torch.dtype, device: str, what
     return model
 
 
+def load_network(source: Source, card: Path, dtype: torch.dtype, device: str, name: str) -> PreTrainedModel:
+    """A drafting network that is no language model by itself, of a class that ``transformers`` has.
+
+    Raises:
+        PoolError: it cannot be loaded, or weights are missing.
+    """
+    location, extra = location_of(source, card)
+    try:
+        model, loading = AutoModel.from_pretrained(
+            location, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **extra
+        )
+        if missing := loading["missing_keys"]:
+            raise ValueError(f"its weights lack {len(missing)} tensors, e.g. {min(missing)}")
+    except Exception as error:
+        raise PoolError(f"cannot load drafter {name!r} from {location}: {first_line(error)}") from error
+    return model.to(device).eval()
+
+
 @torch.inference_mode()
 def _probe(model: PreTrainedModel) -> None:
     """Decode three tokens and roll one back, as every round will: what cannot do that should say so at loading."""
@@ -94,17 +119,10 @@ def drafter_tokenizer(source: Source, card: Path) -> PreTrainedTokenizerBase | N
     return own if len(own.get_vocab()) > len(own.all_special_ids) else None
 
 
-def check_same_tokens(name: str, own: PreTrainedTokenizerBase | None, target: PreTrainedTokenizerBase) -> None:
-    """Raise :class:`PoolError` unless the ids that both tokenizers know stand for the same tokens."""
-    if own is None:
-        return
+def same_tokens(own: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -> bool:
+    """Whether the ids that both tokenizers know stand for the same tokens."""
     theirs = {index: token for token, index in target.get_vocab().items()}
-    for token, index in sorted(own.get_vocab().items(), key=lambda item: item[1]):
-        if theirs.get(index, token) != token:
-            raise PoolError(
-                f"drafter {name!r} has another tokenizer than the target: id {index} is {token!r} to it and "
-                f"{theirs[index]!r} to the target. Drafters of kind lm need the target's token ids"
-            )
+    return all(theirs.get(index, token) == token for token, index in own.get_vocab().items())
 
 
 def load_tokenizer(card: Card, path: Path) -> PreTrainedTokenizerBase:

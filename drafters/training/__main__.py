@@ -1,7 +1,7 @@
 """Retrain the pocket pool: ``python -m drafters.training all --minutes 240``, or one stage of it.
 
-Stages: tokenizer, target, answers (the target's own, to distil from), drafters, heads (EAGLE-3), router, score (the
-target on held-out prompts, by exact check), suite (the bundled held-out prompts). Target, drafters and heads resume
+Stages: tokenizer, target, answers (the target's own, to distil from), drafters, heads (EAGLE-3), medusa, router, score
+(the target on held-out prompts, by exact check), suite (the bundled held-out prompts). Target, drafters and heads resume
 from their checkpoints.
 """
 
@@ -21,12 +21,13 @@ from drafters.training.corpus.two_tasks import tasks_of
 from drafters.training.data import Mixture
 from drafters.training.distill import GENERALIST, collect_answers, load_answers, save_answers, train_drafter
 from drafters.training.eagle import train_head
+from drafters.training.medusa import build_ngram, train_medusa
 from drafters.training.pretrain import FAMILY_WEIGHTS, save_model, train_target
 from drafters.training.score import score_target
 from drafters.training.tokenizer import train_tokenizer
 
 VOCAB_SIZE = 4096
-SHARES = {"target": 0.6, "answers": 0.1, "drafters": 0.2, "heads": 0.1}
+SHARES = {"target": 0.6, "answers": 0.1, "drafters": 0.18, "heads": 0.1, "medusa": 0.02}
 """Shares of the whole budget under ``all``."""
 SPECIALISTS = tuple(name for name in FAMILIES if name != "mixed")
 GENERALIST_SHARE = 0.25
@@ -46,6 +47,7 @@ def main() -> None:
         "answers": make_answers,
         "drafters": make_drafters,
         "heads": make_heads,
+        "medusa": make_medusa,
         "router": make_router,
         "score": score,
         "suite": make_suite,
@@ -163,6 +165,15 @@ def make_heads(options: argparse.Namespace, minutes: float) -> None:
             checkpoint=checkpoint,
         )
         general = general or head
+
+
+def make_medusa(options: argparse.Namespace, minutes: float) -> None:
+    """Train Medusa heads, count the n-grams that rescore them, and write both into the pool."""
+    tokenizer, target = _load(options)
+    answers = load_answers(options.work / "answers.pt")
+    checkpoint = options.work / "medusa.pt"
+    train_medusa(target, tokenizer, answers, minutes, options.pool / "medusa", checkpoint=checkpoint)
+    build_ngram(answers, len(tokenizer), options.pool / "ngram.safetensors")
 
 
 def make_router(options: argparse.Namespace, minutes: float) -> None:
