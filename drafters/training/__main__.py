@@ -1,8 +1,8 @@
 """Retrain the pocket pool: ``python -m drafters.training all --minutes 240``, or one stage of it.
 
 Stages: tokenizer, target, answers (the target's own, to distil from), drafters, heads (EAGLE-3), medusa, router, score
-(the target on held-out prompts, by exact check), suite (the bundled held-out prompts). Target, drafters and heads resume
-from their checkpoints.
+(the target on held-out prompts, by exact check), suite (the bundled held-out prompts). Target, drafters and heads
+resume from their checkpoints.
 """
 
 from __future__ import annotations
