@@ -21,6 +21,7 @@ class Costs:
         evaluate_token: the same, for each token that drafters read in it: all since the last one, whatever the span.
         persistence: how likely a drafter goes on after each drafted token, ``(N,)``; 1, as by default, for those that
             draft as many as they are asked for.
+        width: nodes to verify per token of a draft's depth, ``(N,)``: 1, as by default, for chains, more for trees.
     """
 
     draft_step: np.ndarray
@@ -29,6 +30,7 @@ class Costs:
     evaluate: float = 0.0
     evaluate_token: float = 0.0
     persistence: np.ndarray | None = None
+    width: np.ndarray | None = None
 
     @classmethod
     def uniform(cls, drafters: int, length: int, *, step: float, verify: float, evaluate: float = 0.0) -> Costs:
@@ -55,10 +57,14 @@ class Costs:
         if arm is None or length == 0:
             return float(self.verify[0])
         drafted = self.drafted(arm, length, accepted)
-        last = len(self.verify) - 1
-        short = min(int(drafted), last)
-        verify = self.verify[short] + (drafted - short) * (self.verify[min(short + 1, last)] - self.verify[short])
+        verify = self.verification(drafted * (1.0 if self.width is None else float(self.width[arm])))
         return float(self.draft_step[arm] * drafted + self.catch_up[arm] * unread + verify)
+
+    def verification(self, nodes: float) -> float:
+        """Seconds of verifying so many nodes; beyond K, which trees may exceed, as the last step goes on."""
+        last = len(self.verify) - 1
+        below = min(int(nodes), max(last - 1, 0))
+        return float(self.verify[below] + (nodes - below) * (self.verify[min(below + 1, last)] - self.verify[below]))
 
     def evaluation_seconds(self, tokens: int) -> float:
         """Seconds of evaluating all drafters after they have read ``tokens`` tokens."""
@@ -121,7 +127,7 @@ class Line:
 class CostMeter:
     """Fading averages of what rounds have cost on this device, kept by a pool across generations.
 
-    Drafting is modelled as ``drafted * d_i + unread * s_i``: the time of a drafter that had next to nothing to read
+    Drafting is modelled as ``depth * d_i + unread * s_i``: the time of a drafter that had next to nothing to read
     gives ``d_i``, what others took beyond that gives ``s_i``. Before a drafter was ever measured the mean of the others
     stands in for it. How long it drafts is taken for geometric: after each token it goes on with the same probability.
     Verification is a line in the drafted tokens, but for plain decoding, whose single token may go another way
@@ -134,6 +140,7 @@ class CostMeter:
         self.plain, self.verify, self.evaluation = Line(), Line(), Line()
         self.steps = [Line() for _ in range(drafters)]
         self.reads = [Line() for _ in range(drafters)]
+        self.widths = [Line() for _ in range(drafters)]
         self.chances, self.went_on = [0.0] * drafters, [0.0] * drafters
         self.begin()
 
@@ -142,7 +149,14 @@ class CostMeter:
         self.unread = [0] * len(self.steps)
 
     def played(
-        self, arm: int | None, length: int, nodes: int, draft_seconds: float, verify_seconds: float, emitted: int
+        self,
+        arm: int | None,
+        length: int,
+        nodes: int,
+        draft_seconds: float,
+        verify_seconds: float,
+        emitted: int,
+        depth: int | None = None,
     ) -> None:
         """A round was played.
 
@@ -151,10 +165,13 @@ class CostMeter:
             length: draft length asked for.
             nodes: drafted tokens that the target scored.
             emitted: tokens that everybody else now has to read.
+            depth: of the draft, where it was a tree; of a chain it is the number of nodes.
         """
         (self.verify if nodes else self.plain).add(nodes, verify_seconds)
         if arm is not None:
-            drafted = max(nodes, 1)  # to find nothing to say takes a look too
+            drafted = max(nodes if depth is None else depth, 1)  # to find nothing to say takes a look too
+            if nodes:
+                self.widths[arm].add(1.0, nodes / drafted)
             self.chances[arm] = Line.memory * self.chances[arm] + min(drafted, length - 1)
             self.went_on[arm] = Line.memory * self.went_on[arm] + drafted - 1
             if self.unread[arm] <= self.NEXT_TO_NOTHING or not self.steps[arm].weight:
@@ -185,6 +202,7 @@ class CostMeter:
             persistence=np.array(
                 [min(on / of, 1.0) if of else 1.0 for on, of in zip(self.went_on, self.chances, strict=True)]
             ),
+            width=np.array([line.at(1.0) if line.weight else 1.0 for line in self.widths]),
         )
 
 

@@ -160,7 +160,7 @@ class Decoding(Iterator[Round]):
         gamma = self._evaluate(verdict, logits, len(tokens)) if room > 1 else None
         t5 = self._now()
         alone = arm if drafter and not together else None
-        self.pool.costs.played(alone, length, len(draft), t2 - t1, t3 - t2, emitted=len(tokens))
+        self.pool.costs.played(alone, length, len(draft), t2 - t1, t3 - t2, emitted=len(tokens), depth=draft.depth)
         if gamma is not None:
             self.pool.costs.evaluated(unread, t5 - t4)
         drafted = draft.main_path(verdict.path)

@@ -131,7 +131,8 @@ class RateHedge(Policy):
         self.evaluation = (known.evaluate, known.evaluate_token)
         # A round takes so long, and so much more for each drafted token, by the drafter as by the target.
         each = float(known.verify[-1] - known.verify[1]) / max(len(known.verify) - 2, 1)
-        self.fixed, self.each = float(known.verify[1]) - each, known.draft_step + each
+        width = 1.0 if known.width is None else known.width
+        self.fixed, self.each = float(known.verify[1]) - each, known.draft_step + width * each
         self.drafts_on = np.ones(self.arm_count) if known.persistence is None else known.persistence
         # What a drafter with the acceptance BETTER would make of them, in tokens per second.
         seconds = self.fixed + float(np.median(self.each)) * self.lengths

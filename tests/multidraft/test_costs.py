@@ -111,3 +111,18 @@ def test_plain_decoding_is_measured_by_itself():
     alone = CostMeter(1)
     alone.played(None, 0, 0, 0.0, 3.7, 1)
     assert alone.costs(2).verify == pytest.approx([3.7, 3.7, 3.7])
+
+
+def test_a_tree_costs_its_depth_to_draft_and_its_nodes_to_verify():
+    """Drafter 0 drafts trees of three nodes per level, at 0.5 a level; verification takes 2 + 0.1 a node."""
+    meter = CostMeter(2)
+    for depth in (1, 2, 4, 3, 2, 4):
+        meter.played(0, 4, 3 * depth, 0.5 * depth, 2.0 + 0.3 * depth, 1, depth=depth)
+        meter.played(1, 4, 4, 0.8, 2.4, 1)
+    costs = meter.costs(4)
+    assert costs.width.tolist() == pytest.approx([3.0, 1.0])
+    assert costs.draft_step.tolist() == pytest.approx([0.5, 0.2])
+    assert costs.verify[1:].tolist() == pytest.approx([2.1, 2.2, 2.3, 2.4])
+    assert costs.verification(9.0) == pytest.approx(2.9) and costs.verification(2.5) == pytest.approx(2.25)
+    assert costs.round_seconds(0, 4, accepted=4) == pytest.approx(4 * 0.5 + 2.0 + 12 * 0.1)
+    assert costs.round_seconds(1, 4, accepted=4) == pytest.approx(0.8 + 2.4)
