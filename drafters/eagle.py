@@ -11,8 +11,9 @@ from torch.nn import functional
 
 from drafters.base import Drafter, Evidence, common_prefix
 from drafters.eagle_head import EagleHead
+from drafters.proposing import acceptances_by_proposing
 from drafters.teacher_forcing import gamma_of
-from drafters.tree import accepted_tokens, gamma_of_candidates
+from drafters.tree import gamma_of_candidates
 from multidraft.draft import Draft
 from multidraft.features import FeatureSource
 from multidraft.sampling import SamplingParams, draw, probabilities
@@ -22,8 +23,9 @@ class EagleDrafter(Drafter):
     """Drafts with an EAGLE head on the target's hidden states.
 
     A chain follows the head's most probable tokens, or, in sampled runs, is drawn from its distribution. A tree is
-    EAGLE-2's: level by level the ``branches`` most probable nodes grow ``branches`` children each, and of all nodes the
-    ``nodes`` most probable are proposed; it is the same in sampled runs, where verification draws from the target.
+    EAGLE-2's: level by level the ``branches`` most probable nodes grow ``branches`` children each, and of all of them
+    the most probable are proposed; it is the same in sampled runs, where verification draws from the target. Unlike
+    EAGLE-2's it always holds the whole first level: so γ, which counts just that, is known from one forward.
 
     Args:
         name: the arm's name.
@@ -75,7 +77,7 @@ class EagleDrafter(Drafter):
         hidden = self._read(context, last=1)
         start = len(context) - 1
         if self.nodes is not None:
-            return self._tree(hidden, start, length, self.nodes, with_q=with_q)
+            return self._tree(hidden, start, length, self.nodes, params, with_q=with_q)
         return self._chain(hidden, start, length, params, generator, with_q=with_q)
 
     def gamma(self, evidence: Evidence) -> np.ndarray:
@@ -95,12 +97,7 @@ class EagleDrafter(Drafter):
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> np.ndarray:
         self.source.features(context, self.head.shape.layers)  # read once what all prefixes need
-        greedy, generator = SamplingParams(), torch.Generator(device=self.head.device)
-        accepted = []
-        for position in range(start, len(context)):
-            draft = self.propose(context[:position], length, greedy, generator)
-            accepted.append(accepted_tokens(draft, context[position : position + length]))
-        return np.array(accepted, dtype=np.int64)
+        return acceptances_by_proposing(self, context, start, length)
 
     def _read(self, context: Sequence[int], last: int) -> torch.Tensor:
         """What the head makes of the last ``last`` pairs of ``context``; feeds only what its cache lacks.
@@ -148,11 +145,10 @@ class EagleDrafter(Drafter):
                 tokens.append(draw(rows[-1][0], generator))
         return Draft.chain(tokens, torch.cat(rows) if rows else None, sampled=not params.greedy)
 
-    def _tree(self, hidden: torch.Tensor, start: int, length: int, nodes: int, *, with_q: bool) -> Draft:
-        """EAGLE-2's dynamic tree: grow by levels, then keep the nodes of the largest probabilities.
-
-        No child is more probable than its parent, so what is kept is a tree.
-        """
+    def _tree(
+        self, hidden: torch.Tensor, start: int, length: int, nodes: int, params: SamplingParams, *, with_q: bool
+    ) -> Draft:
+        """EAGLE-2's dynamic tree: grow by levels, then keep the first level and the most probable of the others."""
         grown = _Growth()
         rows: list[torch.Tensor] = []
         frontier = [-1]
@@ -171,12 +167,12 @@ class EagleDrafter(Drafter):
             positions = torch.full_like(ids, start + level)
             parents = torch.tensor([grown.rows[node] for node in frontier], device=self.head.device)
             hidden = self.head.step(ids, hidden[parents], start + fed, positions=positions, mask=mask)
-        kept = sorted(sorted(range(len(grown.tokens)), key=lambda node: (-grown.scores[node], node))[:nodes])
+        kept = grown.best(nodes)
         places = {node: place for place, node in enumerate(kept)} | {-1: -1}
         q = None
         if with_q:
             chosen = torch.stack([rows[grown.all_rows[node]] for node in kept])
-            q = probabilities(self._in_target_vocabulary(chosen), SamplingParams())
+            q = probabilities(self._in_target_vocabulary(chosen), params)
         return Draft(tuple(grown.tokens[node] for node in kept), tuple(places[grown.parents[node]] for node in kept), q)
 
     def _likeliest(self, logits: torch.Tensor) -> tuple[list[list[int]], list[list[float]]]:
@@ -186,7 +182,7 @@ class EagleDrafter(Drafter):
         return ids.tolist(), top.values.tolist()
 
     def _first_children(self, logits: torch.Tensor) -> list[list[int]]:
-        """The tokens that a tree would begin with at each position."""
+        """The tokens that a tree begins with after each row."""
         found = []
         for tokens, chances in zip(*self._likeliest(logits), strict=True):
             sure = sum(chance >= self.log_confidence for chance in chances)
@@ -235,6 +231,16 @@ class _Growth:
                 self.all_rows.append(self.levels + row)
         self.levels += len(frontier)
         return born
+
+    def best(self, count: int) -> list[int]:
+        """The first level and of all other nodes the most probable, ``count`` in all, in the order of birth.
+
+        No child is more probable than its parent, and of equals the parent is older: what is kept is a tree.
+        """
+        roots = [node for node, parent in enumerate(self.parents) if parent < 0][:count]
+        others = [node for node, parent in enumerate(self.parents) if parent >= 0]
+        others.sort(key=lambda node: (-self.scores[node], node))
+        return sorted([*roots, *others[: count - len(roots)]])
 
     def feed(self, frontier: list[int], start: int) -> torch.Tensor:
         """Which cached pairs the nodes of ``frontier`` see when they are fed together behind ``start`` others: all of

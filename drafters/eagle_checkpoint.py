@@ -107,9 +107,15 @@ def _shape(
         size = int(target_config.hidden_size)
         return HeadShape(1, llama, int(target_config.vocab_size), (count,), size, fc_bias="fc.bias" in tensors)
     eagle: dict[str, Any] = config.get("eagle_config") or {}
-    named = config.get("eagle_aux_hidden_state_layer_ids") or eagle.get("eagle_aux_hidden_state_layer_ids")
-    layers = tuple(int(i) for i in named) if named else (2, count // 2, count - 3)
-    if not all(0 <= layer <= count for layer in layers):
+    layers: tuple[int, ...] = (2, count // 2, count - 3)
+    if named := config.get("eagle_aux_hidden_state_layer_ids"):
+        layers = tuple(int(i) for i in named)
+    elif named := eagle.get("eagle_aux_hidden_state_layer_ids"):
+        # There are two ways to count in circulation; servers tell them apart by the first: 1 means that layers are
+        # named by what leaves them (SpecForge: 1, n/2 - 1, n - 4), here as elsewhere they are by what enters.
+        by_output = int(named[0]) == 1 and target_config.model_type != "gpt_oss"
+        layers = tuple(int(i) + by_output for i in named)
+    if not all(0 <= layer < count for layer in layers):  # what leaves the last one is at hand only normalised
         raise PoolError(
             f"{config_file}: the head reads the target's hidden states {', '.join(map(str, layers))}, "
             f"but this target has {count} layers"
@@ -212,6 +218,8 @@ def _check(
         raise PoolError(f"{file} holds {len(unknown)} tensors that no known head has, e.g. {min(unknown)}")
     if "d2t" in expected and "d2t" in tensors:
         ids = tensors["d2t"].long() + torch.arange(shape.vocab_size)
+        if len(ids.unique()) < len(ids):
+            raise PoolError(f"{file}: d2t leads from several tokens of the head to one of the target")
         if shape.vocab_size and not 0 <= int(ids.min()) <= int(ids.max()) < target_vocab:
             raise PoolError(
                 f"{file}: d2t leads to token ids {int(ids.min())} to {int(ids.max())}, but the target has "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from drafters.lm import LMDrafter, make_lm_drafters
 from drafters.loading import drafter_tokenizer, first_line, folder_of, load_model, load_network, same_tokens
 from drafters.lookahead import LookaheadDrafter
 from drafters.medusa import MedusaDrafter
-from drafters.medusa_heads import load_heads
+from drafters.medusa_heads import BPDHeads, MedusaHeads, read_bpd, read_medusa
 from drafters.ngram import NGram
 from drafters.pld import PromptLookup
 from drafters.rest import DatastoreDrafter
@@ -36,10 +37,11 @@ Identity = str | Mapping[str, torch.Tensor]
 
 
 class Made(NamedTuple):
-    """A drafter and what identifies it, if anything but its entry in the card does."""
+    """A drafter and what identifies it, where its entry in the card does not say all."""
 
     drafter: Drafter
-    identity: Identity = ""
+    weights: Identity = ""
+    file: str = ""
 
 
 class Workshop(NamedTuple):
@@ -67,7 +69,7 @@ class Workshop(NamedTuple):
             if entry.kind != "lm":
                 made[entry.name] = MAKERS[entry.kind](self, entry)
         ordered = [made[entry.name] for entry in self.card.drafters]
-        return [one.drafter for one in ordered], [one.identity for one in ordered if one.identity]
+        return [one.drafter for one in ordered], [part for one in ordered for part in (one.weights, one.file) if part]
 
     def _language_models(self) -> dict[str, Made]:
         """The drafters of kind ``lm``, together: those of one shape share a forward. Those with another tokenizer than
@@ -86,7 +88,7 @@ class Workshop(NamedTuple):
             size = int(model.config.get_text_config().vocab_size)
             inner = LMDrafter.from_model(name, model, size, window, entry.confidence)
             bridge = BridgedDrafter(name, inner, own, self.tokenizer, self.target.vocab_size)
-            bridged[name] = Made(bridge, model.state_dict())
+            bridged[name] = Made(bridge, model.state_dict(), tokenizer_fingerprint(own))
         windows = {name: Window(e.window, e.sinks) for name, e in entries.items() if e.window}
         confidences = {name: entry.confidence for name, entry in entries.items()}
         drafters = make_lm_drafters(models, self.target.vocab_size, windows, confidences)
@@ -134,10 +136,13 @@ class Workshop(NamedTuple):
 
     def heads(self, entry: DrafterCard) -> Made:
         """``medusa`` and ``bpd``."""
-        heads = load_heads(entry.kind, folder_of(entry.source, self.path), self.model)
-        rescorer = None
+        read, network = HEADS[entry.kind]
+        tensors = read(folder_of(entry.source, self.path), self.model)
+        heads, rescorer, digest = network(tensors, self.model), None, ""
         if entry.rescorer:
-            rescorer = NGram.open((self.path.parent / entry.rescorer).resolve(), self.target.vocab_size)
+            file = (self.path.parent / entry.rescorer).resolve()
+            rescorer = NGram.open(file, self.target.vocab_size)
+            digest = hashlib.sha256(file.read_bytes()).hexdigest()
         drafter = MedusaDrafter(
             entry.name,
             heads,
@@ -148,7 +153,7 @@ class Workshop(NamedTuple):
             entry.confidence,
             rescorer,
         )
-        return Made(drafter, heads.tensors)
+        return Made(drafter, tensors, digest)
 
     def dflash(self, entry: DrafterCard) -> Made:
         """``dflash``."""
@@ -167,9 +172,13 @@ class Workshop(NamedTuple):
                 f"drafter {entry.name!r}: the target brings no multi-token-prediction layers that can be loaded: "
                 f"{first_line(error)}"
             ) from error
-        return Made(MTPDrafter(entry.name, model, self.model, self.target))
+        return Made(MTPDrafter(entry.name, model, self.model, self.target), model.layers.state_dict())
 
 
+HEADS: dict[str, tuple[Callable[..., dict[str, torch.Tensor]], type[MedusaHeads] | type[BPDHeads]]] = {
+    "medusa": (read_medusa, MedusaHeads),
+    "bpd": (read_bpd, BPDHeads),
+}
 MAKERS: dict[str, Callable[[Workshop, DrafterCard], Made]] = {
     "pld": Workshop.prompt_lookup,
     "suffix": Workshop.suffix,

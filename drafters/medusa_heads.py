@@ -62,7 +62,6 @@ class MedusaHeads:
     kind = "medusa"
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], target: PreTrainedModel):
-        self.tensors = tensors
         self.layer, weights = _last_layer(target), _as_target(tensors, target)
         self.count = 1 + max(int(name.split(".")[0]) for name in weights)
         depth = max(int(name.split(".")[1]) for name in weights)
@@ -102,7 +101,6 @@ class BPDHeads:
     kind = "bpd"
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], target: PreTrainedModel):
-        self.tensors = tensors
         self.layer, weights = _last_layer(target), _as_target(tensors, target)
         self.count = 1 + max(int(name.split(".")[0]) for name in weights)
         self.parameter_count = sum(tensor.numel() for tensor in weights.values())

@@ -16,7 +16,7 @@ class Costs:
     Attributes:
         draft_step: per drafted token and drafter, ``(N,)``.
         catch_up: per token that a drafter has to read before it can draft, ``(N,)`` (MetaSD App. H.1).
-        verify: of scoring ``k`` drafted tokens and the pending one, for ``k = 0 … K``, ``(K + 1,)``.
+        verify: of scoring ``k`` drafted tokens and the pending one, for ``k = 0 … K``, ``(K + 1,)`` or more.
         evaluate: of evaluating all drafters once, whatever the number of tokens.
         evaluate_token: the same, for each token that drafters read in it: all since the last one, whatever the span.
         persistence: how likely a drafter goes on after each drafted token, ``(N,)``; 1, as by default, for those that
@@ -190,7 +190,8 @@ class CostMeter:
 
     def costs(self, length: int) -> Costs:
         """The present estimates, for drafts of up to ``length`` tokens."""
-        verify = [self.verify.at(k) if self.verify.weight else self.plain.at(0) for k in range(length + 1)]
+        steps = range(max(length, 2) + 1)  # the first is another thing: a slope takes two more
+        verify = [self.verify.at(k) if self.verify.weight else self.plain.at(0) for k in steps]
         if self.plain.weight:
             verify[0] = self.plain.at(0)
         return Costs(

@@ -147,8 +147,9 @@ class Decoding(Iterator[Round]):
         if drafter and not together:
             drafter.observe(draft, logits)
         tokens, own = self._emitted(draft, verdict)
-        if own is not None:
-            self.pool.target.accept(verdict.path, own)
+        # All but the last token are cached then, also where a stop token within the draft ends the output.
+        kept = len(tokens) - 1
+        self.pool.target.accept(verdict.path[:kept], tokens[-1])
         self.context.extend(tokens)
         accepted = len(tokens) - (own is not None)
         t3 = self._now()

@@ -90,7 +90,7 @@ def config_of(layout: str, target: PreTrainedModel, hidden: int) -> dict[str, An
         return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", **layer}
     if layout in ("eagle3", "specforge"):
         config = {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", **layer}
-        config |= {"draft_vocab_size": len(DRAFT_IDS), "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}}
+        config |= {"draft_vocab_size": len(DRAFT_IDS), "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 1]}}
         return config | ({"target_hidden_size": target.config.hidden_size} if layout == "specforge" else {})
     qwen = layout == "speculators-qwen3"
     return {
@@ -102,7 +102,7 @@ def config_of(layout: str, target: PreTrainedModel, hidden: int) -> dict[str, An
         "norm_output": qwen,
         "fc_norm": qwen,
         "target_hidden_size": target.config.hidden_size,
-        "eagle_aux_hidden_state_layer_ids": [0, 1, 2],
+        "eagle_aux_hidden_state_layer_ids": [0, 1, 1],
         "speculators_config": {"algorithm": "eagle3", "verifier": {"name_or_path": "tiny", "architectures": []}},
     }
 

@@ -115,13 +115,19 @@ def make_answers(options: argparse.Namespace, minutes: float) -> None:
     save_answers(collect_answers(target, tokenizer, minutes, seed=7), options.work / "answers.pt")
 
 
+def drop_stale(work: Path) -> None:
+    """Remove checkpoints of drafters of an older target: older than the answers, they must not be resumed."""
+    written = (work / "answers.pt").stat().st_mtime
+    for path in work.glob("*.pt"):
+        if path.name not in ("target.pt", "answers.pt") and path.stat().st_mtime < written:
+            path.unlink()
+
+
 def make_drafters(options: argparse.Namespace, minutes: float) -> None:
     """Train the generalist, then the specialists from it, and write them into the pool."""
     tokenizer = AutoTokenizer.from_pretrained(options.pool / "target")
     answers = load_answers(options.work / "answers.pt")
-    written = (options.work / "answers.pt").stat().st_mtime
-    for stale in [p for p in options.work.glob("*-*.pt") if p.stat().st_mtime < written]:
-        stale.unlink()  # a drafter of an older target: it must not be resumed
+    drop_stale(options.work)
     budgets = {GENERALIST: minutes * GENERALIST_SHARE}
     budgets |= {name: minutes * (1 - GENERALIST_SHARE) / len(SPECIALISTS) for name in SPECIALISTS}
     for name, budget in budgets.items():
@@ -148,10 +154,13 @@ def make_heads(options: argparse.Namespace, minutes: float) -> None:
     """Train EAGLE-3 heads: the generalist, then specialists from it; write them into the pool."""
     tokenizer, target = _load(options)
     answers = load_answers(options.work / "answers.pt")
+    drop_stale(options.work)
     budgets = {GENERALIST: minutes * GENERAL_HEAD_SHARE}
     budgets |= {name: minutes * (1 - GENERAL_HEAD_SHARE) / len(HEAD_SPECIALISTS) for name in HEAD_SPECIALISTS}
     general = None
     for name, budget in budgets.items():
+        if options.only and name not in options.only:
+            continue
         print(f"-- head of {name}: {budget:.1f} min")
         checkpoint = options.work / f"{name}-head.pt"
         head = train_head(
@@ -164,13 +173,14 @@ def make_heads(options: argparse.Namespace, minutes: float) -> None:
             start_from=general,
             checkpoint=checkpoint,
         )
-        general = general or head
+        general = head if name == GENERALIST else general
 
 
 def make_medusa(options: argparse.Namespace, minutes: float) -> None:
     """Train Medusa heads, count the n-grams that rescore them, and write both into the pool."""
     tokenizer, target = _load(options)
     answers = load_answers(options.work / "answers.pt")
+    drop_stale(options.work)
     checkpoint = options.work / "medusa.pt"
     train_medusa(target, tokenizer, answers, minutes, options.pool / "medusa", checkpoint=checkpoint)
     build_ngram(answers, len(tokenizer), options.pool / "ngram.safetensors")

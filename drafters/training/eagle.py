@@ -7,6 +7,7 @@ steps deep, each step learning the target's distribution of the next token (EAGL
 from __future__ import annotations
 
 import json
+import math
 import random
 import time
 from collections import Counter
@@ -19,7 +20,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding, apply_rotary_pos_emb
+from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding, rotate_half
 
 from drafters.training.data import Batch, Encoded, bucket_batches, collate
 from drafters.training.distill import GENERALIST, Answer, answer_batches, reference_texts
@@ -52,35 +53,48 @@ class Attention(nn.Module):
         x: torch.Tensor,
         rotation: tuple[torch.Tensor, torch.Tensor],
         past: list[tuple[torch.Tensor, torch.Tensor]],
+        start: int,
     ) -> torch.Tensor:
         """Attend at step ``k = len(past)``, and append this step's keys and values to ``past``.
 
         The pair ``i`` of step ``k`` stands at the end of a draft of ``k`` tokens: it sees the pairs up to ``i - k`` as
         step 0 made them, from the target's hidden states, and of each later step ``m`` the pair ``i - k + m``.
+
+        Args:
+            x: all pairs at step 0 ``(B, T, 2 hidden)``, those from ``start`` on at later steps.
+            rotation: cosines and sines of all pairs.
+            start: the first pair that is wanted; what stands before is only seen.
+
+        Returns:
+            ``(B, T - start, hidden)``.
         """
-        batch, length, _ = x.shape
 
         def split(y: torch.Tensor, heads: int) -> torch.Tensor:
-            return y.view(batch, length, heads, self.size).transpose(1, 2)
+            return y.unflatten(2, (heads, self.size)).transpose(1, 2)
 
-        query, key = split(self.q_proj(x), self.heads), split(self.k_proj(x), self.kv_heads)
-        query, key = apply_rotary_pos_emb(query, key, *rotation)
-        group = self.heads // self.kv_heads
-        value = split(self.v_proj(x), self.kv_heads).repeat_interleave(group, dim=1)
-        past.append((key.repeat_interleave(group, dim=1), value))
-        step, scale = len(past) - 1, self.size**-0.5
+        step, group = len(past), self.heads // self.kv_heads
+        wanted, seen = (start, 0) if step == 0 else (0, start)  # where queries begin in x, and keys in the text
+        query, key = split(self.q_proj(x[:, wanted:]), self.heads), split(self.k_proj(x), self.kv_heads)
+        query = turned(query, rotation, start) * self.size**-0.5
+        key = turned(key, rotation, seen).repeat_interleave(group, dim=1)
+        past.append((key, split(self.v_proj(x), self.kv_heads).repeat_interleave(group, dim=1)))
         (first_keys, first_values), *later = past
-        hidden = torch.ones(length, length, dtype=torch.bool, device=x.device).triu_(1 - step)
-        query = query * scale
+        length = first_keys.shape[2]
+        hidden = torch.ones(length - start, length, dtype=torch.bool, device=x.device).triu_(start + 1 - step)
         scores = [(query @ first_keys.transpose(2, 3)).masked_fill_(hidden, -torch.inf)]
-        values = [shifted(v, step - m) for m, (_, v) in enumerate(later, 1)]
         for m, (keys, _) in enumerate(later, 1):
             scores.append((query * shifted(keys, step - m)).sum(dim=-1, keepdim=True))
         weights = torch.cat(scores, dim=-1).softmax(dim=-1)
         attended = weights[..., :length] @ first_values
-        for m, shifted_values in enumerate(values):
-            attended = attended + weights[..., length + m, None] * shifted_values
+        for m, (_, values) in enumerate(later, 1):
+            attended = attended + weights[..., length + m - 1, None] * shifted(values, step - m)
         return self.o_proj(attended.transpose(1, 2).flatten(2))
+
+
+def turned(x: torch.Tensor, rotation: tuple[torch.Tensor, torch.Tensor], start: int) -> torch.Tensor:
+    """Rotary position embedding of ``x`` (B, heads, T, size), whose first position is ``start``."""
+    cos, sin = (table[:, None, start : start + x.shape[2]] for table in rotation)
+    return x * cos + rotate_half(x) * sin
 
 
 def shifted(x: torch.Tensor, places: int) -> torch.Tensor:
@@ -118,10 +132,12 @@ class Layer(nn.Module):
         hidden: torch.Tensor,
         rotation: tuple[torch.Tensor, torch.Tensor],
         past: list[tuple[torch.Tensor, torch.Tensor]],
+        start: int,
     ) -> torch.Tensor:
-        """``(B, T, hidden)`` each; see :meth:`Attention.forward` for ``past``."""
+        """Hidden states ``(B, T - start, hidden)`` of the pairs from ``start`` on; see :meth:`Attention.forward`."""
         read = torch.cat([self.input_layernorm(embedded), self.hidden_norm(hidden)], dim=-1)
-        hidden = hidden + self.self_attn(read, rotation, past)
+        attended = self.self_attn(read, rotation, past, start)
+        hidden = hidden[:, -attended.shape[1] :] + attended
         return hidden + self.mlp(self.post_attention_layernorm(hidden))
 
 
@@ -152,7 +168,7 @@ class TrainableHead(nn.Module):
         self.midlayer = Layer(self.config)
         self.norm = LlamaRMSNorm(size, self.config.rms_norm_eps)
         self.lm_head = nn.Linear(size, len(ids), bias=False)
-        self.register_buffer("ids", ids, persistent=False)
+        self.register_buffer("ids", ids)
         self.rotary = LlamaRotaryEmbedding(self.config)
         with torch.no_grad():
             # It begins as one that passes the latest hidden state on and reads it as the target does its last.
@@ -174,15 +190,20 @@ class TrainableHead(nn.Module):
         """
         hidden = self.fc(features)
         rotation = self.rotary(hidden, torch.arange(hidden.shape[1], device=hidden.device)[None])
+        # A pair's last step begins so many pairs before it; pairs before the first that is wanted are only seen.
+        start = max(int(wanted.any(dim=0).nonzero()[0]) - steps + 1, 0)
         past: list[tuple[torch.Tensor, torch.Tensor]] = []
         for step in range(steps):
-            hidden = self.midlayer(embedded, shifted(hidden, 1) if step else hidden, rotation, past)
-            yield self.lm_head(self.norm(hidden[wanted]))
+            if step:
+                hidden, embedded = shifted(hidden, 1), embedded[:, -hidden.shape[1] :]
+            hidden = self.midlayer(embedded, hidden, rotation, past, start)
+            yield self.lm_head(self.norm(hidden[wanted[:, start:]]))
 
     def save(self, folder: Path) -> None:
         """Write the head in EAGLE-3's layout (half precision; the embedding is the target's)."""
         folder.mkdir(parents=True, exist_ok=True)
-        tensors = {name: tensor.detach().to(torch.bfloat16).contiguous() for name, tensor in self.state_dict().items()}
+        weights = {name: tensor.detach() for name, tensor in self.state_dict().items() if name != "ids"}
+        tensors = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in weights.items()}
         known = torch.zeros(self.config.vocab_size, dtype=torch.bool)
         known[self.ids] = True
         tensors |= {"d2t": self.ids.cpu() - torch.arange(len(self.ids)), "t2d": known}
@@ -214,6 +235,7 @@ def train_head(
     folder: Path,
     *,
     start_from: TrainableHead | None = None,
+    tokens: float = math.inf,
     checkpoint: Path | None = None,
     tokens_per_batch: int = 3072,
     lr: float = 2e-3,
@@ -224,17 +246,23 @@ def train_head(
     Args:
         answers: the target's own answers; between their batches stand reference answers of the corpus, of which there
             is no end. In both the head learns the target's distribution, not the text.
+        tokens: alternative budget in trained tokens.
         start_from: head to copy the first weights from (the generalist, for a specialist).
     """
     torch.manual_seed(0)
     device = str(target.device)
     own = [a for a in answers if family in (GENERALIST, a.family)]
     references = reference_texts(tokenizer, family, seed=time.time_ns() % 2**32)
-    sample = [a.encoded for a in own] + [next(references) for _ in range(512)]
+    if not own:
+        raise ValueError(f"there are no answers of {family!r} to learn from")
+    # The same words in every run: a resumed one has to find its output layer as it was.
+    first_references = reference_texts(tokenizer, family, seed=0)
+    sample = [a.encoded for a in own] + [next(first_references) for _ in range(512)]
     size = VOCABULARY.get(family, SPECIALIST_VOCABULARY)
     head = TrainableHead(target, common_tokens(sample, size, [tokenizer.eos_token_id])).to(device)
     if start_from is not None:
-        weights = {name: tensor for name, tensor in start_from.state_dict().items() if name != "lm_head.weight"}
+        own_words = ("ids", "lm_head.weight")
+        weights = {name: tensor for name, tensor in start_from.state_dict().items() if name not in own_words}
         head.load_state_dict(weights, strict=False)
         with torch.no_grad():
             places = {token: place for place, token in enumerate(start_from.ids.tolist())}
@@ -262,7 +290,7 @@ def train_head(
     pad = tokenizer.pad_token_id
     new = bucket_batches(references, tokens_per_batch, pad, rng, CONTEXT_WINDOW)
     said = (collate([a.encoded for a in chosen], pad) for chosen in answer_batches(own, tokens_per_batch, rng))
-    train(head, _interleaved(said, new), loss_of, Budget(minutes, checkpoint=checkpoint), lr, log=log)
+    train(head, _interleaved(said, new), loss_of, Budget(minutes, tokens, checkpoint), lr, log=log)
     head.save(folder)
     return head
 

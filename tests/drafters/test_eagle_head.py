@@ -105,7 +105,7 @@ def close(found, expected):
 def test_step_by_step_and_over_a_tree(tmp_path, layout, target):
     """Real pairs in two parts, then a tree of two levels in two steps with masks, each node against its own path."""
     head, config, raw = loaded(tmp_path, layout, target)
-    assert head.shape.layers == ((2,) if layout == "eagle1" else (0, 1, 2))
+    assert head.shape.layers == ((2,) if layout == "eagle1" else (0, 1, 1))
     features = features_of(target, head.shape.layers)
     pairs = list(zip(features[:-1], TOKENS[1:], strict=True))
     ids = torch.tensor(TOKENS[1:])
@@ -204,8 +204,8 @@ def rewritten(folder, change, config=None):
         (
             "eagle3",
             lambda t: None,
-            {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 7]}},
-            r"reads the target's hidden states 0, 1, 7, but this target has 2 layers",
+            {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}},
+            r"reads the target's hidden states 0, 1, 2, but this target has 2 layers",
         ),
         ("eagle1", lambda t: t.pop("fc.weight"), {}, "is in no known layout"),
         (
@@ -220,6 +220,21 @@ def test_what_does_not_fit_is_refused(tmp_path, target, layout, change, config, 
     folder = rewritten(heads.write_head(tmp_path / "head", layout, target), change, config)
     with pytest.raises(PoolError, match=message):
         read_head(folder, target)
+
+
+@pytest.mark.parametrize(
+    ("config", "layers"),
+    [
+        ({"eagle_config": None}, (2, 3, 3)),
+        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, 3]}}, (2, 3, 4)),
+        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [2, 3, 3]}}, (2, 3, 3)),
+        ({"eagle_aux_hidden_state_layer_ids": [1, 2, 5]}, (1, 2, 5)),
+    ],
+)
+def test_layers_are_counted_by_either_convention(tmp_path, config, layers):
+    target = tiny.llama(1, layers=6)
+    folder = rewritten(heads.write_head(tmp_path / "head", "eagle3", target), lambda t: None, config)
+    assert read_head(folder, target)[0].layers == layers
 
 
 def test_files_that_are_none(tmp_path, target):
