@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -61,9 +63,10 @@ def load_model(source: Source, card: Path, dtype: torch.dtype, device: str, what
     """
     location, extra = location_of(source, card)
     try:
-        model, loading = AutoModelForCausalLM.from_pretrained(
-            location, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **extra
-        )
+        with _no_bars():
+            model, loading = AutoModelForCausalLM.from_pretrained(
+                location, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **extra
+            )
         if missing := loading["missing_keys"]:  # the library would go on with random weights in their place
             raise ValueError(f"its weights lack {len(missing)} tensors, e.g. {min(missing)}")
         if model._is_stateful:
@@ -94,6 +97,18 @@ def load_network(source: Source, card: Path, dtype: torch.dtype, device: str, na
     except Exception as error:
         raise PoolError(f"cannot load drafter {name!r} from {location}: {first_line(error)}") from error
     return model.to(device).eval()
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """Without the library's progress bars, one for each model: a pool of small ones would print nothing else."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 @torch.inference_mode()

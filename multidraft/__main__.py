@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import multidraft as md
 from multidraft.commands import bench, datastore, demo, generate, policies, pool, replay, simulate
+from storage.problems import StorageError
 
 COMMANDS = {
     "generate": (generate, "Answer one prompt."),
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _quiet_progress_bars()
     try:
         return int(options.run(options))
-    except md.UserError as error:
+    except (md.UserError, StorageError) as error:
         print(f"multidraft: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -49,6 +49,8 @@ def recorded_runs(path: Path, run: int | None = None) -> Iterator[Recorded]:
     Raises:
         UserError: there is none, or none with the number ``run``.
     """
+    if not path.exists():
+        raise UserError(f"there is no database {path}; bench --db and the app write one")
     found = queries.replayable(path, run)
     if not found:
         which = f"run {run} cannot be replayed, or does not exist" if run is not None else "no run can be replayed"

@@ -37,6 +37,13 @@ def run(options: argparse.Namespace) -> int:
         raise md.UserError("--repeat must be at least 1")
     if options.out and not options.out.absolute().parent.is_dir():
         raise md.UserError(f"--out: the folder {options.out.absolute().parent} does not exist; create it first")
+    if options.out:
+        try:  # before anything is measured, not after
+            options.out.open("a", encoding="utf-8").close()
+        except OSError as error:
+            raise md.UserError(
+                f"--out: {options.out} cannot be written ({error.strerror}); name another file"
+            ) from None
     suites = [limited(load_suite(name), options.limit) for name in options.suites]
     for suite in suites:
         for problem in suite.problems:

@@ -284,7 +284,8 @@ def _end_html(batch: BatchRun, suite: Suite) -> str:
     how = "Cancelled" if batch.cancelled.is_set() else "Done"
     parts = [f"{how}: {len(batch.rows)} of {total} runs", *(f"{n} {what}" for what, n in counts.items() if n)]
     if suite.problems:
-        parts.append(f"lines left out of the file: {', '.join(str(problem.line) for problem in suite.problems)}")
+        lines = ", ".join(str(problem.line) for problem in suite.problems)
+        parts.append(f"left out of the file: line{'s' * (len(suite.problems) > 1)} {lines}")
     return message_html("done", ", ".join(parts) + ".")
 
 

@@ -116,7 +116,18 @@ def speedup_figure(frame: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
         )
     figure.add_hline(y=1, line={"dash": "dot", "color": TARGET_COLOUR, "width": 1.5})
     figure.update_yaxes(rangemode="tozero", ticksuffix="×")
+    figure.update_xaxes(**_time_range(frame))
     return _with_room_for_legend(figure, columns=3)
+
+
+def _time_range(frame: pd.DataFrame) -> dict[str, Any]:
+    """A few minutes at least: around a single run the ticks would be milliseconds."""
+    times = pd.to_datetime(frame["created_at"])
+    if frame.empty or times.max() - times.min() > pd.Timedelta(minutes=5):
+        return {}
+    middle = times.min() + (times.max() - times.min()) / 2
+    around = pd.Timedelta(minutes=3)
+    return {"range": [(middle - around).isoformat(), (middle + around).isoformat()], "type": "date", "nticks": 5}
 
 
 def regret_figure(frame: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
@@ -131,6 +142,8 @@ def regret_figure(frame: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
             hovertemplate="run %{x}: %{y:+.0f} rounds in all, this run %{customdata[0]:+.0f}",
             **_policy_style(policies.index(str(policy)), str(policy)),
         )
+    if frame.empty or frame["run_number"].max() < 8:
+        figure.update_xaxes(dtick=1)  # there are no half runs
     return _with_room_for_legend(figure, columns=1)
 
 

@@ -35,7 +35,7 @@ def test_a_file_with_a_bad_line(page: Page, tmp_path: Path) -> None:
     status = page.locator("#batch-status .md-done")
     expect(status).to_contain_text("6 of 6 runs")
     expect(status).to_contain_text("2 too long")
-    expect(status).to_contain_text("lines left out of the file: 2")
+    expect(status).to_contain_text("left out of the file: line 2")
     assert page.locator("#rows tbody tr").count() == 6
     assert page.locator("#rows td", has_text="too long").count() >= 2
     assert page.locator("#rows img, #summary img").count() == 0 and page.evaluate("window.broken") is None
