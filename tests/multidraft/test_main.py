@@ -99,7 +99,7 @@ def test_replay_of_one_run_as_a_table(history, capsys):
 
 def test_replay_without_a_history(tmp_path, capsys):
     assert main(["replay", "--db", str(tmp_path / "none.db")]) == 2
-    assert "no run can be replayed" in capsys.readouterr().err
+    assert "there is no database" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -228,3 +228,12 @@ def test_policies_are_listed_with_settings_sources_and_cost(capsys):
     assert {row["policy"] for row in rows} == set(POLICIES)
     assert all(row["microseconds"] > 0 and row["replay_milliseconds"] > 0 for row in rows)
     assert main(["policies", "--time", "--drafters", "1"]) == 2
+
+
+def test_a_damaged_history_and_a_report_that_cannot_be_written(pool_card, tmp_path, capsys):
+    damaged = tmp_path / "x.db"
+    damaged.write_bytes(bytes(range(256)) * 8)
+    assert main(["replay", "--db", str(damaged)]) == 2
+    assert "damaged or no SQLite database" in capsys.readouterr().err
+    assert main(["bench", "pocket", "--pool", str(pool_card), "--out", str(tmp_path)]) == 2
+    assert "--out: cannot write" in capsys.readouterr().err
