@@ -236,4 +236,4 @@ def test_a_damaged_history_and_a_report_that_cannot_be_written(pool_card, tmp_pa
     assert main(["replay", "--db", str(damaged)]) == 2
     assert "damaged or no SQLite database" in capsys.readouterr().err
     assert main(["bench", "pocket", "--pool", str(pool_card), "--out", str(tmp_path)]) == 2
-    assert "--out: cannot write" in capsys.readouterr().err
+    assert "cannot be written" in capsys.readouterr().err
