@@ -102,6 +102,9 @@ def test_the_card_says_how_confident(tmp_path):
     drafters = [{"name": "near", "kind": "lm", "path": "near", "confidence": 0.25}, {"name": "copy", "kind": "pld"}]
     pool = load_pool(tiny.write_pool(tmp_path, drafters=drafters))
     assert pool.drafters[0].log_confidence == pytest.approx(np.log(0.25))
-    for wrong, said in (({"confidence": 1.0}, "less than 1"), ({"kind": "pld", "path": None}, "is for drafters of kind lm")):
+    for wrong, said in (
+        ({"confidence": 1.0}, "less than 1"),
+        ({"kind": "pld", "path": None}, "is for drafters of kind lm"),
+    ):
         with pytest.raises(PoolError, match=said):
             load_pool(tiny.write_pool(tmp_path, drafters=[drafters[0] | wrong]))
