@@ -23,7 +23,7 @@ from drafters.lm import LMDrafter, make_lm_drafters
 from drafters.loading import drafter_tokenizer, first_line, folder_of, load_model, load_network, same_tokens
 from drafters.lookahead import LookaheadDrafter
 from drafters.medusa import MedusaDrafter
-from drafters.medusa_heads import BPDHeads, MedusaHeads, read_bpd, read_medusa
+from drafters.medusa_heads import KINDS as HEADS
 from drafters.ngram import NGram
 from drafters.pld import PromptLookup
 from drafters.rest import DatastoreDrafter
@@ -175,10 +175,6 @@ class Workshop(NamedTuple):
         return Made(MTPDrafter(entry.name, model, self.model, self.target), model.layers.state_dict())
 
 
-HEADS: dict[str, tuple[Callable[..., dict[str, torch.Tensor]], type[MedusaHeads] | type[BPDHeads]]] = {
-    "medusa": (read_medusa, MedusaHeads),
-    "bpd": (read_bpd, BPDHeads),
-}
 MAKERS: dict[str, Callable[[Workshop, DrafterCard], Made]] = {
     "pld": Workshop.prompt_lookup,
     "suffix": Workshop.suffix,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -134,16 +134,16 @@ def load_heads(kind: str, folder: Path, target: PreTrainedModel) -> Heads:
     """The heads in ``folder``.
 
     Args:
-        kind: "medusa" or "bpd".
+        kind: one of :data:`KINDS`.
 
     Raises:
+        ValueError: another kind.
         PoolError: as :func:`read_medusa` and :func:`read_bpd`.
     """
-    if kind == "medusa":
-        return MedusaHeads(read_medusa(folder, target), target)
-    if kind == "bpd":
-        return BPDHeads(read_bpd(folder, target), target)
-    raise ValueError(f"no such kind of heads: {kind!r}")
+    if kind not in KINDS:
+        raise ValueError(f"no such kind of heads: {kind!r}")
+    read, network = KINDS[kind]
+    return network(read(folder, target), target)
 
 
 def read_medusa(folder: Path, target: PreTrainedModel) -> dict[str, torch.Tensor]:
@@ -250,3 +250,8 @@ def _as_target(tensors: Mapping[str, torch.Tensor], target: PreTrainedModel) -> 
     """On the target's device, in its number type."""
     like = target.get_output_embeddings().weight
     return {name: tensor.to(like.device, like.dtype) for name, tensor in tensors.items()}
+
+
+KINDS: dict[str, tuple[Callable[[Path, PreTrainedModel], dict[str, torch.Tensor]], type[MedusaHeads] | type[BPDHeads]]]
+KINDS = {"medusa": (read_medusa, MedusaHeads), "bpd": (read_bpd, BPDHeads)}
+"""Of each kind of heads how its folder is read, and its network."""
