@@ -106,6 +106,11 @@ class Line:
         self.xy = self.memory * self.xy + units * seconds
 
     @property
+    def mean(self) -> float:
+        """Seconds of a measurement, whatever its units; at least one is needed."""
+        return self.y / self.weight
+
+    @property
     def per_unit(self) -> float:
         """Slope, never negative; 0 while all measurements were of the same units."""
         spread = self.xx * self.weight - self.x * self.x
@@ -177,7 +182,7 @@ class CostMeter:
             if self.unread[arm] <= self.NEXT_TO_NOTHING or not self.steps[arm].weight:
                 self.steps[arm].add(1.0, draft_seconds / drafted)
             else:
-                surplus = max(draft_seconds - drafted * self.steps[arm].at(1.0), 0.0)
+                surplus = max(draft_seconds - drafted * self.steps[arm].mean, 0.0)
                 self.reads[arm].add(1.0, surplus / self.unread[arm])
         self.unread = [tokens + emitted for tokens in self.unread]
         if arm is not None:
@@ -191,9 +196,11 @@ class CostMeter:
     def costs(self, length: int) -> Costs:
         """The present estimates, for drafts of up to ``length`` tokens."""
         steps = range(max(length, 2) + 1)  # the first is another thing: a slope takes two more
-        verify = [self.verify.at(k) if self.verify.weight else self.plain.at(0) for k in steps]
+        line = self.verify if self.verify.weight else self.plain
+        fixed, each = line.fixed, line.per_unit
+        verify = [fixed + each * k for k in steps]
         if self.plain.weight:
-            verify[0] = self.plain.at(0)
+            verify[0] = self.plain.mean
         return Costs(
             draft_step=np.array(_filled(self.steps)),
             catch_up=np.array(_filled(self.reads)),
@@ -203,11 +210,11 @@ class CostMeter:
             persistence=np.array(
                 [min(on / of, 1.0) if of else 1.0 for on, of in zip(self.went_on, self.chances, strict=True)]
             ),
-            width=np.array([line.at(1.0) if line.weight else 1.0 for line in self.widths]),
+            width=np.array([line.mean if line.weight else 1.0 for line in self.widths]),
         )
 
 
 def _filled(lines: Sequence[Line]) -> list[float]:
-    known = [line.at(1.0) for line in lines if line.weight]
+    known = [line.mean for line in lines if line.weight]
     mean = sum(known) / len(known) if known else 0.0
-    return [line.at(1.0) if line.weight else mean for line in lines]
+    return [line.mean if line.weight else mean for line in lines]

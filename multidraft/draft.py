@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -87,3 +88,44 @@ class Draft:
         while children := self.children(path[-1] if path else -1):
             path.append(children[0])
         return path
+
+
+class Union(NamedTuple):
+    """Several drafts as one.
+
+    Attributes:
+        draft: the tree; deterministic, without ``q``.
+        places: for each of the drafts the nodes of the tree that its own became, ``None`` where the budget cut them.
+        authors: for each node the first draft that holds it.
+    """
+
+    draft: Draft
+    places: list[list[int | None]]
+    authors: list[int]
+
+
+def unite(drafts: Sequence[Draft], nodes: int) -> Union:
+    """Merge drafts into one tree of at most ``nodes`` nodes.
+
+    Paths that several drafts share are shared in the tree. The budget goes to shallow nodes first, since a node can be
+    accepted only after all above it, and among those of one depth to what more of the drafts propose.
+    """
+    edges = dict[tuple[int, int], int]()  # (parent, token) of each node in the order in which they were found
+    depths, votes, finders = list[int](), list[int](), list[int]()
+    found = []
+    for index, draft in enumerate(drafts):
+        ids = list[int]()
+        for token, parent in zip(draft.tokens, draft.parents, strict=True):
+            above = ids[parent] if parent >= 0 else -1
+            ids.append(node := edges.setdefault((above, token), len(edges)))
+            if node == len(depths):
+                depths.append(depths[above] + 1 if above >= 0 else 0)
+                votes.append(0)
+                finders.append(index)
+            votes[node] += 1
+        found.append(ids)
+    kept = sorted(range(len(edges)), key=lambda node: (depths[node], -votes[node], node))[:nodes]
+    place = {node: index for index, node in enumerate(kept)}
+    pairs = list(edges)
+    tree = Draft(tuple(pairs[n][1] for n in kept), tuple(place.get(pairs[n][0], -1) for n in kept))
+    return Union(tree, [[place.get(node) for node in ids] for ids in found], [finders[node] for node in kept])

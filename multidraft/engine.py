@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from multidraft.draft import Draft
+from multidraft.draft import Draft, unite
 from multidraft.errors import ContextWindowError, PolicyError, PromptError, UserError
 from multidraft.experience import Experience
 from multidraft.feedback import block_divergence
@@ -144,7 +144,9 @@ class Decoding(Iterator[Round]):
         together = arm == ALL_DRAFTERS
         arm = self._author(verdict) if together else arm
         drafter = self.pool.drafters[arm] if length else None
-        if drafter and not together:
+        if together:
+            self._observe_all(logits)
+        elif drafter:
             drafter.observe(draft, logits)
         tokens, own = self._emitted(draft, verdict)
         # All but the last token are cached then, also where a stop token within the draft ends the output.
@@ -204,28 +206,23 @@ class Decoding(Iterator[Round]):
         return draft.first(self.pool.target.window - len(self.context))  # the target's cache holds no more nodes
 
     def _draft_all(self, length: int) -> Draft:
-        """The union of all drafters' greedy drafts, as a tree; ``_authors`` notes who proposed each node first."""
+        """The union of all drafters' greedy drafts."""
         params = replace(self.params, temperature=0.0)
-        tokens, parents, nodes = list[int](), list[int](), dict[tuple[int, int], int]()
-        self._authors: list[int] = []
-        for arm, drafter in enumerate(self.pool.drafters):
-            draft = drafter.propose(self.context, length, params, self._generator)
-            places = {-1: -1}  # of the draft's nodes in the union
-            for node, (token, above) in enumerate(zip(draft.tokens, draft.parents)):
-                edge = (places[above], token)
-                if edge not in nodes:
-                    if len(self.context) + len(tokens) >= self.pool.target.window:  # the target's cache is full
-                        break
-                    nodes[edge] = len(tokens)
-                    tokens.append(token)
-                    parents.append(places[above])
-                    self._authors.append(arm)
-                places[node] = nodes[edge]
-        return Draft(tuple(tokens), tuple(parents))
+        self._drafts = [d.propose(self.context, length, params, self._generator) for d in self.pool.drafters]
+        room = self.pool.target.window - len(self.context)  # in the target's cache
+        self._union = unite(self._drafts, min(self.policy.tree_nodes, room))
+        return self._union.draft
 
     def _author(self, verdict: Verdict) -> int:
         """The drafter that was first to propose the accepted path, or where none is, the first of all."""
-        return self._authors[verdict.path[-1]] if verdict.path else 0
+        return self._union.authors[verdict.path[-1]] if verdict.path else 0
+
+    def _observe_all(self, logits: torch.Tensor) -> None:
+        """Show every drafter what the target made of its own part of the union, where the budget left that whole."""
+        for drafter, draft, places in zip(self.pool.drafters, self._drafts, self._union.places, strict=True):
+            rows = [0, *(place + 1 for place in places if place is not None)]
+            if len(rows) == len(draft) + 1:
+                drafter.observe(draft, logits[rows])
 
     def _emitted(self, draft: Draft, verdict: Verdict) -> tuple[list[int], int | None]:
         """The round's tokens, cut after the first stop token; without an own token where the cut falls before it."""

@@ -135,7 +135,9 @@ def replay(
         most = min(longest, room - 1)
         length = min(player.draft_length(most), most) if arm != NO_DRAFTER else 0
         spent = 0.0
-        if arm == ALL_DRAFTERS:  # the union is accepted as far as the best of its chains, the first of them credited
+        # The union is accepted as far as the best of its drafts, the first of them credited. (The budget of its nodes
+        # is taken for large enough: a table does not hold the drafts themselves.)
+        if arm == ALL_DRAFTERS:
             arm = max(range(count), key=lambda i: min(accepted_of[i][position], length))
             spent = (
                 sum(costs.draft_step[i] * costs.drafted(i, length) for i in range(count) if i != arm) if costs else 0.0

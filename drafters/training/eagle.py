@@ -24,13 +24,17 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEm
 
 from drafters.training.data import Batch, Encoded, bucket_batches, collate
 from drafters.training.distill import GENERALIST, Answer, answer_batches, reference_texts
+from drafters.training.lessons import Lesson, lessons
 from drafters.training.loop import Budget, autocast, train
 from drafters.training.pretrain import CONTEXT_WINDOW
 
 HEAD_SHAPE = {"intermediate_size": 384, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64}
 STEPS = 5
-STEP_WEIGHT = 0.85
-"""What a step's loss counts, compared with the step's before: later steps matter only where the earlier were right."""
+STEP_WEIGHT = 0.7
+"""What a step's loss counts, compared with the step's before: later steps matter only where the earlier were right. It
+is the chance that a batch takes the step at all, which has the same mean and costs half of taking all of them."""
+READING_SHARE = 0.15
+"""Share of the time in which the target reads what the head learns from."""
 VOCABULARY = {GENERALIST: 1536}
 SPECIALIST_VOCABULARY = 768
 """Tokens that a head can propose: nearly all that a family's answers are made of."""
@@ -237,15 +241,15 @@ def train_head(
     start_from: TrainableHead | None = None,
     tokens: float = math.inf,
     checkpoint: Path | None = None,
-    tokens_per_batch: int = 3072,
-    lr: float = 2e-3,
+    tokens_per_batch: int = 2048,
+    lr: float = 3e-3,
     log: Callable[[str], None] = print,
 ) -> TrainableHead:
     """Train the head of ``family``, or the generalist, within ``minutes``, and write it to ``folder``.
 
     Args:
-        answers: the target's own answers; between their batches stand reference answers of the corpus, of which there
-            is no end. In both the head learns the target's distribution, not the text.
+        answers: the target's own answers; between their batches stand reference answers of the corpus. In both the
+            head learns the target's distribution, not the text.
         tokens: alternative budget in trained tokens.
         start_from: head to copy the first weights from (the generalist, for a specialist).
     """
@@ -269,28 +273,27 @@ def train_head(
             for row, token in enumerate(head.ids.tolist()):
                 if token in places:
                     head.lm_head.weight[row] = start_from.lm_head.weight[places[token]]
-    embedding = target.get_input_embeddings().weight
-    model, output = target.get_decoder(), target.get_output_embeddings()
+    embedding, output = target.get_input_embeddings().weight, target.get_output_embeddings()
+    rng = random.Random(0)
 
-    def loss_of(batch: Batch) -> tuple[torch.Tensor, int]:
-        batch = batch.to(device)
-        wanted = batch.predicts_answer[:, 1:]
+    def loss_of(lesson: Lesson) -> tuple[torch.Tensor, int]:
+        steps = 1
+        while steps < STEPS and rng.random() < STEP_WEIGHT:
+            steps += 1
         with autocast(device):
             with torch.no_grad():
-                states = model(input_ids=batch.ids, use_cache=False, output_hidden_states=True)
-                features = torch.cat([states.hidden_states[layer][:, :-1] for layer in head.layers], dim=-1)
-                goal = output(states.last_hidden_state[:, 1:][wanted])[:, head.ids].float().softmax(dim=-1)
-                embedded = functional.embedding(batch.ids[:, 1:], embedding)
-            loss = torch.zeros((), device=device)
-            for step, logits in enumerate(head(features, embedded, wanted, STEPS)):
-                loss = loss + STEP_WEIGHT**step * functional.cross_entropy(logits.float(), goal)
-        return loss / sum(STEP_WEIGHT**step for step in range(STEPS)), batch.ids.numel()
+                goal = output(lesson.last.to(output.weight.dtype))[:, head.ids].float().softmax(dim=-1)
+                embedded = functional.embedding(lesson.ids[:, 1:], embedding)
+            logits = head(lesson.features.to(embedded.dtype), embedded, lesson.wanted, steps)
+            loss = torch.stack([functional.cross_entropy(of_step.float(), goal) for of_step in logits]).sum()
+        return loss / sum(STEP_WEIGHT**step for step in range(STEPS)), lesson.ids.numel()
 
-    rng = random.Random(0)
     pad = tokenizer.pad_token_id
     new = bucket_batches(references, tokens_per_batch, pad, rng, CONTEXT_WINDOW)
     said = (collate([a.encoded for a in chosen], pad) for chosen in answer_batches(own, tokens_per_batch, rng))
-    train(head, _interleaved(said, new), loss_of, Budget(minutes, tokens, checkpoint), lr, log=log)
+    learnt = lessons(target, _interleaved(said, new), head.layers, minutes * READING_SHARE, rng, log)
+    budget = Budget(minutes * (1 - READING_SHARE), tokens, checkpoint)
+    train(head, learnt, loss_of, budget, lr, log=log)
     head.save(folder)
     return head
 

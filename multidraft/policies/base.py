@@ -96,6 +96,8 @@ class Policy:
     """One of ``STARTS``; a setting of every policy that takes one."""
     takes_start: ClassVar[bool] = True
     """Whether it learns about drafters, so that it can begin with a guess."""
+    tree_nodes: int = 128
+    """Nodes of the tree at most, where it plays ``ALL_DRAFTERS``."""
     live: bool = True
     """Whether it can be played live, and not only on recorded texts."""
     hindsight: Sequence[int] | None = None

@@ -44,10 +44,14 @@ class FullInformation(Policy):
         gamma: in greedy runs ``hard`` is 1 where a drafter's choice is the token, else 0; ``soft`` is ``1 - TV`` of
             the distributions at temperature 1, which tells a near miss from a wide one.
 
+    By default it begins with the router's guess where the pool has one: a text of some dozen rounds is short for a
+    learner that has to be cold first. ``start=cold`` is the papers' own.
+
     Source: HedgeSpec Alg. 1 / Fig. 4 (token game), §3.4 (QFI-D), B.3 (chunk game), B.5 (hybrid losses, skipping).
     """
 
     uses_gamma = True
+    start = "router"
 
     def __init__(
         self,
@@ -218,14 +222,19 @@ class AdaNormalHedge(FullInformation):
 
     def learn(self, losses: list[float]) -> None:
         own = sum(map(mul, self.p, losses))
-        self.regrets = [regret + own - loss for regret, loss in zip(self.regrets, losses, strict=True)]
-        self.spreads = [spread + abs(own - loss) for spread, loss in zip(self.spreads, losses, strict=True)]
-        uppers, lowers = [], []
-        for regret, spread in zip(self.regrets, self.spreads, strict=True):
-            uppers.append(max(regret + 1.0, 0.0) ** 2 / (3.0 * (spread + 1.0)))
-            lowers.append(max(regret - 1.0, 0.0) ** 2 / (3.0 * (spread + 1.0)))
-        largest = max(uppers)  # regrets of thousands would overflow the exponentials themselves
-        weights = [math.exp(a - largest) - math.exp(b - largest) for a, b in zip(uppers, lowers, strict=True)]
+        potentials: list[tuple[int, float, float]] = []  # arms with any weight, and the exponents of their two Phi
+        largest = 0.0
+        for arm, loss in enumerate(losses):
+            self.spreads[arm] += abs(own - loss)
+            self.regrets[arm] = regret = self.regrets[arm] + own - loss
+            if regret > -1.0:
+                scale = 3.0 * (self.spreads[arm] + 1.0)
+                upper = (regret + 1.0) ** 2 / scale
+                potentials.append((arm, upper, (regret - 1.0) ** 2 / scale if regret > 1.0 else 0.0))
+                largest = max(largest, upper)
+        weights = [0.0] * self.arm_count
+        for arm, upper, lower in potentials:  # regrets of thousands would overflow the exponentials themselves
+            weights[arm] = math.exp(upper - largest) - math.exp(lower - largest)
         total = sum(weights)
         self.p = [w / total for w in weights] if total > 0.0 else [1.0 / self.arm_count] * self.arm_count
 
@@ -264,15 +273,16 @@ class NormalHedge(FullInformation):
             return
         # Only ratios of regrets matter to p: with x = max(R)^2 / 2c and r_i = [R_i]_+ / max(R),
         # p_i ∝ r_i exp(x r_i^2), where neither tiny nor huge regrets can under- or overflow.
-        ratios = [regret / largest if regret > 0.0 else 0.0 for regret in self.regrets]
-        squares = [ratio * ratio for ratio in ratios]
-        self.exponent = solve_exponent(squares, self.exponent)
-        weights = [ratio * math.exp(self.exponent * square) for ratio, square in zip(ratios, squares, strict=True)]
+        ratios = [(arm, regret / largest) for arm, regret in enumerate(self.regrets) if regret > 0.0]
+        self.exponent = solve_exponent([ratio * ratio for _, ratio in ratios], self.arm_count, self.exponent)
+        weights = [0.0] * self.arm_count
+        for arm, ratio in ratios:
+            weights[arm] = ratio * math.exp(self.exponent * ratio * ratio)
         total = sum(weights)
         self.p = [weight / total for weight in weights]
 
 
-def solve_exponent(squares: Sequence[float], start: float) -> float:
+def solve_exponent(squares: Sequence[float], count: int, start: float) -> float:
     """The ``x`` with ``(1/N) sum_i exp(x s_i) = e`` (step 4 of HedgeSpec Fig. 7, ``c = max(R)^2 / 2x``).
 
     With all ``s_i`` in [0, 1] and the largest 1, ``x`` lies in [1, 1 + ln N]. Newton's method runs on
@@ -281,19 +291,23 @@ def solve_exponent(squares: Sequence[float], start: float) -> float:
     root of the position before.
 
     Args:
-        squares: ``s_i = ([R_i]_+ / max(R))^2``.
+        squares: ``s_i = ([R_i]_+ / max(R))^2`` of the arms with a positive regret; the others' are 0.
+        count: number of arms N.
         start: where to begin, any number in the bracket.
 
     Returns:
-        ``x`` to about 1e-13.
+        ``x`` to about 1e-9.
     """
-    count = len(squares)
+    others = count - len(squares)
     highest = 1.0 + math.log(count)
     x = start
     while True:
-        powers = [math.exp(x * square) for square in squares]
-        total = sum(powers)
-        step = (math.log(total / count) - 1.0) * total / sum(map(mul, squares, powers))
+        total, slope = float(others), 0.0
+        for square in squares:
+            power = math.exp(x * square)
+            total += power
+            slope += square * power
+        step = (math.log(total / count) - 1.0) * total / slope
         x = min(x - step, highest)
-        if abs(step) < 1e-7:  # convergence is quadratic, so what is left is of the order of step squared
+        if abs(step) < 3e-5:  # convergence is quadratic, so what is left is of the order of step squared
             return x

@@ -10,6 +10,7 @@ import numpy as np
 from multidraft.costs import Costs
 from multidraft.errors import PolicyError
 from multidraft.policies.base import NO_DRAFTER, Feedback, Policy, register
+from multidraft.policies.evidence import Evidence
 
 PRIOR_TOKENS = 2.5
 """How many tokens' worth of evidence the first guess about a drafter counts."""
@@ -38,8 +39,10 @@ BETTER = 0.9
 """Acceptance of the drafter that an evaluation may discover."""
 DRAFTS_ON = 4.0
 """How many drafted tokens' worth of evidence the pool's measurement of how long a drafter drafts counts."""
-REFRESH = 4
+REFRESH = 8
 """Every so many rounds the estimates of all drafters fade; in between only the one that was played has news."""
+REMEASURE = 32
+"""Every so many rounds, and with each evaluation, the measured costs are read anew."""
 HOPE, HOPE_WARM, HOPE_FADES = 0.5, 0.2, 0.5
 """Chance that there is such a drafter: after a cold start or a surprise, after a warm start as long as it holds what it
 promised, and what is left of it after an evaluation that discovered none."""
@@ -99,12 +102,11 @@ class RateHedge(Policy):
     def reset(self, prompt: str = "") -> None:
         super().reset(prompt)
         count, longest = self.arm_count, self.longest
-        # The last column: chances to go on drafting, and how often they were taken.
-        self.trials, self.hits = np.zeros((count, longest + 1)), np.zeros((count, longest + 1))
+        self.evidence = Evidence(count, longest)
         self.lengths = np.arange(1, longest + 1)
         self.guess = np.full(count, UNKNOWN)
         self.routed = np.full(count, JUDGED)
-        self.tokens, self.drafted = np.empty((count, longest)), np.empty((count, longest))
+        self.tokens, self.drafting = np.empty((2, count, longest))
         self.hazards: list[list[float]] = [[] for _ in range(count)]
         self.unread = np.zeros(count)
         self.arm, self.length, self.rate, self.seconds = 0, 0, 0.0, 0.0
@@ -139,37 +141,39 @@ class RateHedge(Policy):
         self.best_rate = float(((1.0 + (BETTER**self.lengths).cumsum()) / seconds).max())
 
     def _estimate(self, arms: Iterable[int]) -> None:
-        """``EAL_k[i]`` and ``D_k[i]`` of drafters ``i``: tokens that a round is expected to emit, and to draft."""
+        """Of drafters ``i`` the tokens that a round is expected to emit, ``EAL_k[i]``, and the seconds it takes but for
+        what has to be read first."""
         # Some dozens of numbers, each from the one before: plain Python is several times as fast as array operations.
+        unit, columns = self.evidence.unit, range(self.longest)
+        neighbours, drafts_on = NEIGHBOURS * unit, DRAFTS_ON * unit
         for arm in arms:
-            hazard, weight, reached, emitted = float(self.guess[arm]), PRIOR_TOKENS, 1.0, 1.0
-            *hits, went_on = self.hits[arm].tolist()
-            *trials, chances = self.trials[arm].tolist()
-            goes_on = (went_on + DRAFTS_ON * float(self.drafts_on[arm])) / (chances + DRAFTS_ON)
-            drawn, drafted = 1.0, 0.0
-            tokens, lengths, hazards = [], [], []
-            for hit, trial in zip(hits, trials, strict=True):
-                hazard = (hit + weight * hazard) / (trial + weight)
-                weight = NEIGHBOURS
+            hazard, weight, reached, emitted = float(self.guess[arm]), PRIOR_TOKENS * unit, 1.0, 1.0
+            trials, hits = self.evidence.stored_trials[arm], self.evidence.stored_hits[arm]
+            goes_on = (hits[-1] + drafts_on * float(self.drafts_on[arm])) / (trials[-1] + drafts_on)
+            seconds, next_token = self.fixed, float(self.each[arm])
+            tokens, drafting, hazards = [], [], []
+            for depth in columns:
+                hazard = (hits[depth] + weight * hazard) / (trials[depth] + weight)
+                weight = neighbours
                 reached *= hazard
                 emitted += reached
-                drafted += drawn
-                drawn *= goes_on
+                seconds += next_token
+                next_token *= goes_on
                 tokens.append(emitted)
-                lengths.append(drafted)
-                hazards.append(min(hazard, 0.98))  # for the test below, to which nothing is impossible
-            self.tokens[arm], self.drafted[arm], self.hazards[arm] = tokens, lengths, hazards
+                drafting.append(seconds)
+                hazards.append(hazard)
+            self.tokens[arm], self.drafting[arm], self.hazards[arm] = tokens, drafting, hazards
 
     def _evidence_of_change(self, arm: int, accepted: int, length: int) -> float:
         """Log-likelihood ratio of a round: acceptance fell to ``WORSE`` of what it was, against: it did not."""
         ratio = accepted * math.log(WORSE)
         if accepted < length:
-            hazard = self.hazards[arm][accepted]
+            hazard = min(self.hazards[arm][accepted], 0.98)  # nothing is impossible
             ratio += math.log((1.0 - WORSE * hazard) / (1.0 - hazard))
         return ratio
 
     def select(self) -> int:
-        seconds = self.fixed + (self.catch_up * self.unread)[:, None] + self.each[:, None] * self.drafted
+        seconds = self.drafting + (self.catch_up * self.unread)[:, None]
         rates = self.tokens / seconds
         if self.trial != NO_DRAFTER:
             arm, column = self.trial, int(rates[self.trial].argmax())
@@ -212,15 +216,11 @@ class RateHedge(Policy):
         self.t += 1
         self.last_reward = feedback.block_efficiency
         self.elapsed += self.seconds  # by the costs, not the clock: hiccups are no reason for anything
-        self._fade(self.memory**feedback.emitted)
+        self.evidence.fade(self.memory**feedback.emitted)
         self.unread += feedback.emitted
         arm, length = feedback.arm, feedback.draft_length
         if arm != NO_DRAFTER and length:
-            drafted = max(feedback.drafted, 1)
-            self.trials[arm, : min(feedback.accepted + 1, length)] += 1.0
-            self.hits[arm, : feedback.accepted] += 1.0
-            self.trials[arm, -1] += min(drafted, length - 1)
-            self.hits[arm, -1] += drafted - 1
+            self.evidence.add_draft(arm, max(feedback.drafted, 1), feedback.accepted, length)
             self.unread[arm] = 1.0
         if self.change == 0.0:
             self.tried.clear()
@@ -231,10 +231,9 @@ class RateHedge(Policy):
         elif self.change > DOUBT and (rivals := self._rivals()):
             self._begin_trial(rivals[0])
         elif self.change > ALARM:  # no time for an evaluation: others get their turn by the doubt alone
-            self.trials[self.arm] *= FORGET
-            self.hits[self.arm] *= FORGET
+            self.evidence.keep(self.arm, FORGET)
             self.change, self.changed = 0.0, 0
-        if self.t % 16 == 0:
+        if self.t % REMEASURE == 0:
             self._read_costs()
         if self.t % REFRESH == 0:
             self._estimate(range(self.arm_count))
@@ -250,27 +249,22 @@ class RateHedge(Policy):
         """Let ``rival`` draft next, as new as on the first day: what it did wrong was another task."""
         self.trial, self.doubted = rival, self.arm
         self.tried |= {rival, self.arm}
-        self.trials[rival] = self.hits[rival] = 0.0
+        self.evidence.keep(rival, 0.0)
         self.guess[rival] = self.routed[rival]
         self._estimate((rival,))
 
     def _end_trial(self, *, found: bool) -> None:
         self.trial = NO_DRAFTER
         if found:
-            self.trials[self.doubted] *= FORGET
-            self.hits[self.doubted] *= FORGET
+            self.evidence.keep(self.doubted, FORGET)
             self.change, self.changed = 0.0, 0
             self._estimate((self.doubted,))
-
-    def _fade(self, share: float) -> None:
-        self.trials *= share
-        self.hits *= share
 
     def _evaluated(self, gamma: np.ndarray) -> None:
         """Count every start of a draft among the evaluated positions, as deep as the positions known go."""
         self.guess[:] = JUDGED
         if self.change > ALARM:
-            self._fade(FORGET)
+            self.evidence.fade(FORGET)
             self.hope = HOPE
             self.guess[:] = self.routed  # a second task of the prompt may have begun
             self.guess[self.arm if self.trial == NO_DRAFTER else self.doubted] = JUDGED
@@ -283,8 +277,7 @@ class RateHedge(Policy):
         for depth in range(min(self.longest, len(gamma))):
             reached = reached[: len(gamma) - depth]
             accepted = reached * gamma[depth:]
-            self.trials[:, depth] += EVALUATION_WEIGHT * reached.sum(axis=0)
-            self.hits[:, depth] += EVALUATION_WEIGHT * accepted.sum(axis=0)
+            self.evidence.add(depth, reached.sum(axis=0).tolist(), accepted.sum(axis=0).tolist(), EVALUATION_WEIGHT)
             reached = accepted
         self.unread[:] = 0.0
         self._estimate(range(self.arm_count))

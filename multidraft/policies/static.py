@@ -103,9 +103,12 @@ class RoundRobin(Policy):
 
 @register
 class DraftAll(Policy):
-    """Every drafter drafts in every round; the target verifies the union of the chains as one tree.
+    """Every drafter drafts in every round; the target verifies the union of the drafts as one tree.
 
     The drafts are greedy at any temperature: a token that several drafters agree on is one node then.
+
+    Args:
+        nodes: of the tree at most, 1 or more; shallow ones and those of more drafters go first.
     """
 
     name = "draft-all"
@@ -116,6 +119,12 @@ class DraftAll(Policy):
     )
     source = "MetaSD §4 (DraftAll)"
     takes_start = False
+
+    def __init__(self, arms: Sequence[str], seed: int = 0, nodes: int = 128):
+        if nodes < 1:
+            raise PolicyError(f"nodes must be a positive number, got {nodes}")
+        self.tree_nodes = nodes
+        super().__init__(arms, seed)
 
     def select(self) -> int:
         return ALL_DRAFTERS

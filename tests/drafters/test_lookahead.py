@@ -238,3 +238,31 @@ def test_a_sampled_run_learns_from_it(pool):
     for policy in ("fixed:lookahead", "normal-hedge"):
         out = generate(pool, tiny.prompts(1, seed=9)[0], policy, params, seed=3)
         assert len(out.token_ids) == 30 or out.status == "stopped"
+
+
+def test_it_learns_under_draft_all_as_alone_unless_the_budget_cuts_its_draft(pool):
+    """What the target made of its window reaches it through the union."""
+    seen = []
+
+    class Watched(LookaheadDrafter):
+        def observe(self, draft, logits):
+            seen.append((draft, logits.argmax(dim=-1).tolist()))
+            super().observe(draft, logits)
+
+    watched = Pool(pool.target, [*pool.drafters[:2], Watched("l", ngram=3)], pool.tokenizer, pool.card)
+    prompt = tiny.prompts(1, seed=4)[0]
+    out = generate(watched, prompt, "draft-all", SamplingParams(24, draft_length=6))
+    context = list(prompt)
+    assert len(seen) == sum(r.draft_length > 0 for r in out.rounds) > 3
+    for (draft, choices), r in zip(seen, out.rounds):
+        assert choices[0] == r.tokens[0]  # row 0 is what follows the context
+        for node, parent in enumerate(draft.parents):
+            path = [draft.tokens[node]]
+            while parent >= 0:
+                path.insert(0, draft.tokens[parent])
+                parent = draft.parents[parent]
+            assert choices[node + 1] == tiny.greedy(pool.target.model, [*context, *path], 1)[0]
+        context += r.tokens
+    seen.clear()
+    cut = generate(watched, prompt, "draft-all:nodes=1", SamplingParams(24, draft_length=6))
+    assert cut.token_ids == out.token_ids and all(len(draft) <= 1 for draft, _ in seen)

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from multidraft.draft import Draft
+from multidraft.draft import Draft, unite
 
 TREE = Draft((5, 6, 7, 8, 9), (-1, -1, 0, 0, 3))
 
@@ -41,3 +43,49 @@ def test_a_tree_s_paths():
 def test_malformed_drafts_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         Draft(*arguments)
+
+
+def test_united_drafts_share_their_paths():
+    tree, places, authors = unite([Draft.chain([4, 5, 6]), Draft.chain([4, 7]), Draft.chain([8]), Draft.empty()], 99)
+    assert tree == Draft((4, 8, 5, 7, 6), (-1, -1, 0, 0, 2))
+    assert places == [[0, 2, 4], [0, 3], [1], []]
+    assert authors == [0, 2, 0, 1, 0]
+
+
+def test_the_budget_of_a_union_goes_to_shallow_nodes_and_to_those_of_more_drafts():
+    drafts = [Draft.chain([1, 2, 3]), Draft.chain([4, 5, 6]), Draft.chain([4, 7])]
+    tree, places, authors = unite(drafts, 3)
+    assert tree == Draft((4, 1, 2), (-1, -1, 1))
+    assert places == [[1, 2, None], [0, None, None], [0, None]]
+    assert authors == [1, 0, 0]
+    assert unite(drafts, 1).draft == Draft((4,), (-1,))
+
+
+@st.composite
+def trees(draw):
+    tokens = draw(st.lists(st.integers(0, 3), max_size=8))
+    return Draft(tuple(tokens), tuple(draw(st.integers(-1, node - 1)) for node in range(len(tokens))))
+
+
+def paths(draft, node=-1):
+    """Token paths from the root, as sets of tuples."""
+    found = set()
+    for child in draft.children(node):
+        found |= {(draft.tokens[child], *rest) for rest in paths(draft, child) | {()}}
+    return found
+
+
+@given(st.lists(trees(), max_size=4), st.integers(1, 40))
+def test_any_union_holds_the_paths_of_its_drafts_as_far_as_the_budget_goes(drafts, nodes):
+    tree, places, authors = unite(drafts, nodes)
+    every = set().union(*map(paths, drafts))
+    assert len(tree) == min(nodes, len(every)) and len(paths(tree)) == len(tree)  # no path stands there twice
+    assert paths(tree) <= every
+    for index, (draft, where) in enumerate(zip(drafts, places, strict=True)):
+        for node, place in enumerate(where):
+            if place is None:
+                continue
+            assert tree.tokens[place] == draft.tokens[node]
+            above = draft.parents[node]
+            assert tree.parents[place] == (where[above] if above >= 0 else -1)
+            assert authors[place] <= index

@@ -1,0 +1,76 @@
+"""Texts with what the target made of them, read once and learnt from many times."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from transformers import LlamaForCausalLM
+
+from drafters.training.data import Batch
+from drafters.training.loop import autocast
+
+MEMORY = 4 * 2**30
+"""Bytes of hidden states that are kept at most."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A batch of texts as the target read it.
+
+    Attributes:
+        ids: the texts ``(B, T)`` int64.
+        wanted: the pairs to learn from, bool ``(B, T - 1)`` with ``n`` true. Pair ``i`` is the hidden state of token
+            ``i`` with token ``i + 1``; the token after is to be guessed, and is an answer's.
+        features: hidden states of some layers, side by side ``(B, T - 1, layers * hidden)``, half precision.
+        last: states ``(n, hidden)`` from which the target predicts the tokens to be guessed, half precision.
+    """
+
+    ids: torch.Tensor
+    wanted: torch.Tensor
+    features: torch.Tensor
+    last: torch.Tensor
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the hidden states."""
+        return self.features.nbytes + self.last.nbytes
+
+
+@torch.no_grad()
+def read(target: LlamaForCausalLM, batch: Batch, layers: Sequence[int]) -> Lesson:
+    """Run ``target`` over a batch and keep the hidden states of ``layers`` and the last ones."""
+    batch = batch.to(str(target.device))
+    wanted = batch.predicts_answer[:, 1:]
+    with autocast(target.device.type):
+        states = target.get_decoder()(input_ids=batch.ids, use_cache=False, output_hidden_states=bool(layers))
+    features = [states.hidden_states[layer][:, :-1].bfloat16() for layer in layers]
+    features = features or [states.last_hidden_state.new_zeros((*wanted.shape, 0))]
+    return Lesson(batch.ids, wanted, torch.cat(features, dim=-1), states.last_hidden_state[:, 1:][wanted].bfloat16())
+
+
+def lessons(
+    target: LlamaForCausalLM,
+    batches: Iterator[Batch],
+    layers: Sequence[int],
+    minutes: float,
+    rng: random.Random,
+    log: Callable[[str], None] = print,
+) -> Iterator[Lesson]:
+    """Endless lessons: as many as ``minutes`` and :data:`MEMORY` allow, at least one, in a new order each time over.
+
+    A head is a fraction of the target, which would otherwise be most of the work of every step.
+    """
+    started, size, tokens = time.perf_counter(), 0, 0
+    kept: list[Lesson] = []
+    while not kept or (time.perf_counter() - started < 60 * minutes and size < MEMORY):
+        kept.append(read(target, next(batches), layers))
+        size += kept[-1].nbytes
+        tokens += kept[-1].ids.numel()
+    log(f"read {tokens:,} tokens in {(time.perf_counter() - started) / 60:.1f} min")
+    while True:
+        rng.shuffle(kept)
+        yield from kept
