@@ -242,7 +242,7 @@ def train_head(
     tokens: float = math.inf,
     checkpoint: Path | None = None,
     tokens_per_batch: int = 2048,
-    lr: float = 3e-3,
+    lr: float = 2e-3,
     log: Callable[[str], None] = print,
 ) -> TrainableHead:
     """Train the head of ``family``, or the generalist, within ``minutes``, and write it to ``folder``.

@@ -44,18 +44,28 @@ def learning_rate_factor(progress: float) -> float:
     return max(0.0, warm * min(1.0, (1.0 - progress) / COOLDOWN_SHARE))
 
 
+def half_precision_pays(device: str) -> bool:
+    """Whether ``device`` multiplies in half precision: a CPU without AVX-512 only emulates it."""
+    return not device.startswith("cpu") or "AVX512" in torch.backends.cpu.get_cpu_capability()
+
+
 def autocast(device: str) -> torch.autocast:
-    """Half precision for matrix products where it pays: a CPU without AVX-512 would only emulate it."""
-    pays = not device.startswith("cpu") or "AVX512" in torch.backends.cpu.get_cpu_capability()
-    return torch.autocast(device, torch.bfloat16, enabled=pays)
+    """Half precision for matrix products where it pays."""
+    return torch.autocast(device, torch.bfloat16, enabled=half_precision_pays(device))
 
 
 def make_optimizers(model: nn.Module, lr: float) -> list[torch.optim.Optimizer]:
-    """Muon for the hidden matrices, AdamW for embeddings, output layers and norms."""
+    """Muon for the hidden matrices, AdamW for embeddings, output layers and norms.
+
+    Muon orthogonalises in half precision; where that is emulated it takes several times as long as the step itself, and
+    AdamW does all.
+    """
 
     def inner(name: str, parameter: nn.Parameter) -> bool:
         return parameter.ndim == 2 and "embed" not in name and "lm_head" not in name
 
+    if not half_precision_pays(next(model.parameters()).device.type):
+        return [torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.0)]
     hidden = [p for name, p in model.named_parameters() if inner(name, p)]
     rest = [p for name, p in model.named_parameters() if not inner(name, p)]
     return [
