@@ -1,8 +1,8 @@
 """Retrain the pocket pool: ``python -m drafters.training all --minutes 240``, or one stage of it.
 
-Stages: tokenizer, target, answers (the target's own, to distil from), drafters, heads (EAGLE-3), medusa, router, score
-(the target on held-out prompts, by exact check), suite (the bundled held-out prompts). Target, drafters and heads
-resume from their checkpoints.
+Stages: tokenizer, target, answers (the target's own, to distil from), drafters, heads (EAGLE-3), medusa, datastore (of
+answers), router, score (the target on held-out prompts, by exact check), suite (the bundled held-out prompts). Target,
+drafters and heads resume from their checkpoints.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
+from drafters.datastore import END, write_datastore
 from drafters.router import Router
 from drafters.training.corpus import FAMILIES, Example, Split
 from drafters.training.corpus.two_tasks import tasks_of
-from drafters.training.data import Mixture
+from drafters.training.data import Mixture, quoting
 from drafters.training.distill import GENERALIST, collect_answers, load_answers, save_answers, train_drafter
 from drafters.training.eagle import train_head
 from drafters.training.medusa import build_ngram, train_medusa
@@ -32,8 +35,10 @@ SHARES = {"target": 0.6, "answers": 0.1, "drafters": 0.18, "heads": 0.1, "medusa
 SPECIALISTS = tuple(name for name in FAMILIES if name != "mixed")
 GENERALIST_SHARE = 0.25
 HEAD_SPECIALISTS, GENERAL_HEAD_SHARE = ("json", "math"), 0.5
-SUITE_PROMPTS_PER_FAMILY = 10
+SUITE_PROMPTS_PER_FAMILY, COPYING = 10, 30
+SUITES = Path(__file__).parents[2] / "multidraft" / "bench" / "suites"
 ROUTER_PROMPTS_PER_FAMILY = 1500
+DATASTORE_TOKENS = 60_000
 
 
 def main() -> None:
@@ -48,6 +53,7 @@ def main() -> None:
         "drafters": make_drafters,
         "heads": make_heads,
         "medusa": make_medusa,
+        "datastore": make_datastore,
         "router": make_router,
         "score": score,
         "suite": make_suite,
@@ -147,7 +153,7 @@ def make_drafters(options: argparse.Namespace, minutes: float) -> None:
             checkpoint=options.work / "drafter.pt",
             device=options.device,
         )
-        save_model(model, tokenizer, options.pool / name)
+        save_model(model, options.pool / name)
 
 
 def make_heads(options: argparse.Namespace, minutes: float) -> None:
@@ -186,6 +192,20 @@ def make_medusa(options: argparse.Namespace, minutes: float) -> None:
     build_ngram(answers, len(tokenizer), options.pool / "ngram.safetensors")
 
 
+def make_datastore(options: argparse.Namespace, minutes: float) -> None:
+    """Write a datastore of the target's own answers, of all families alike, for ``rest``."""
+    tokenizer = AutoTokenizer.from_pretrained(options.pool / "target")
+    answers = load_answers(options.work / "answers.pt")
+    random.Random(0).shuffle(answers)
+    tokens = list[int]()
+    for answer in answers:
+        tokens += [*answer.encoded.ids[answer.encoded.prompt_length :], END]
+        if len(tokens) >= DATASTORE_TOKENS:
+            break
+    write_datastore(options.pool / "answers.store", np.array(tokens, np.uint32), tokenizer)
+    print(f"a datastore of {len(tokens):,} tokens")
+
+
 def make_router(options: argparse.Namespace, minutes: float) -> None:
     """Train the router on training prompts and tell how often it finds the drafters of held-out ones."""
     rng = random.Random(5)
@@ -213,17 +233,28 @@ def score(options: argparse.Namespace, minutes: float) -> None:
 
 
 def make_suite(options: argparse.Namespace, minutes: float) -> None:
-    """Write a suite of held-out prompts of every family: by default the bundled one, ``pocket``."""
+    """Write a suite of held-out prompts of every family to --file; or else the bundled ones, ``pocket`` and
+    ``copying``, whose answers stand in their prompts."""
     rng = random.Random(options.seed)
-    path = options.file or Path(__file__).parents[2] / "multidraft" / "bench" / "suites" / "pocket.jsonl"
     count = options.per_family if options.file else SUITE_PROMPTS_PER_FAMILY
     chosen = options.only if options.file and options.only else list(FAMILIES)
+    prompts = [(name, FAMILIES[name].example(rng, "heldout").prompt) for name in chosen for _ in range(count)]
+    if options.file:
+        _write_suite(options.file, prompts)
+        return
+    _write_suite(SUITES / "pocket.jsonl", prompts)
+    _write_suite(SUITES / "copying.jsonl", [(e.family, e.prompt) for e in (quoting(rng) for _ in range(COPYING))])
+
+
+def _write_suite(path: Path, prompts: Sequence[tuple[str, str]]) -> None:
+    """Lines of id, task and prompt; ``prompts`` are pairs of task and prompt."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    counts = Counter[str]()
     with path.open("w", encoding="utf-8") as file:
-        for name in chosen:
-            for index in range(count):
-                row = {"id": f"{name}-{index}", "task": name, "prompt": FAMILIES[name].example(rng, "heldout").prompt}
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        for task, prompt in prompts:
+            row = {"id": f"{task}-{counts[task]}", "task": task, "prompt": prompt}
+            counts[task] += 1
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 def _load(options: argparse.Namespace) -> tuple[AutoTokenizer, LlamaForCausalLM]:

@@ -101,7 +101,12 @@ def lookups(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Encoded:
 
 
 def quotes(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Encoded:
-    """Names and words of the tasks, to be put between quotes, or the other way round.
+    """A list to be put between quotes, or out of them; see :func:`quoting`."""
+    return encode_example(tokenizer, quoting(rng))
+
+
+def quoting(rng: random.Random) -> Example:
+    """Names and words of the tasks, to be put between quotes (``quote``), or the other way round (``unquote``).
 
     A word after a space and the same word after a quote or a bracket are different tokens: which belong
     together has to be learned for every name, and here are ten to a line.
@@ -112,10 +117,9 @@ def quotes(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Encoded:
         found = json.loads(example.completion).values() if example.family == "json" else [example.check["name"]]
         values += [value for value in found if isinstance(value, str) and "," not in value]
     plain, quoted = ", ".join(values), json.dumps(values)
-    forth = Example("json", f"Quote these: {plain}", quoted)
-    return encode_example(
-        tokenizer, forth if rng.random() < 0.5 else Example("json", f"Unquote these: {quoted}", plain)
-    )
+    if rng.random() < 0.5:
+        return Example("quote", f"Quote these: {plain}", quoted)
+    return Example("unquote", f"Unquote these: {quoted}", plain)
 
 
 @dataclass

@@ -104,12 +104,14 @@ def train_target(
 
     batches = bucket_batches(sequences(), tokens_per_batch, tokenizer.pad_token_id, random.Random(0), CONTEXT_WINDOW)
     train(model, batches, loss_of, Budget(minutes, tokens, checkpoint), lr, accumulate)
-    save_model(model, tokenizer, folder)
+    save_model(model, folder, tokenizer)
     return model
 
 
-def save_model(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write model and tokenizer in the Hugging Face layout, in half precision, shards under 10 MB."""
+def save_model(model: LlamaForCausalLM, folder: Path, tokenizer: PreTrainedTokenizerFast | None = None) -> None:
+    """Write a model in the Hugging Face layout, in half precision, shards under 10 MB; a target with its tokenizer,
+    which is its drafters' too."""
     model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="9MB")
-    tokenizer.save_pretrained(folder)
+    if tokenizer is not None:
+        tokenizer.save_pretrained(folder)
     model.to(torch.float32)
