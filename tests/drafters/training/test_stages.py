@@ -24,7 +24,7 @@ def stage(monkeypatch, tmp_path):
 
     (tmp_path / "pool" / "target").mkdir(parents=True)
     tiny.tokenizer().save_pretrained(tmp_path / "pool" / "target")
-    answers = [Answer("math", Encoded([5, 6, n, n + 1], 2), torch.zeros(2, 1), torch.ones(2, 1)) for n in (7, 10, 13)]
+    answers = [Answer("math", Encoded([5, 6, n, n + 1], 2), torch.zeros(2, 1), torch.ones(2, 1)) for n in (2, 5, 8)]
     save_answers(answers, tmp_path / "work" / "answers.pt")
     return run
 
@@ -35,7 +35,7 @@ def test_the_datastore_holds_whole_answers_up_to_its_size(stage, monkeypatch):
     tokenizer = AutoTokenizer.from_pretrained(file.parent / "target")
     store = Datastore.open(file, tokenizer_fingerprint(tokenizer), len(tokenizer))
     texts = [part.tolist() for part in np.split(store.tokens, np.flatnonzero(store.tokens == END) + 1) if len(part)]
-    assert len(texts) == 2 and all(text in ([7, 8, END], [10, 11, END], [13, 14, END]) for text in texts)
+    assert len(texts) == 2 and all(text in ([2, 3, END], [5, 6, END], [8, 9, END]) for text in texts)
 
 
 def test_the_bundled_suites_are_written_again_as_they_are(stage, monkeypatch, tmp_path):
