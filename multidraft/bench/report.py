@@ -21,7 +21,8 @@ def make_report(pool: Pool, suite: str, runs: Sequence[BenchRun], hardware: str,
     Rates are totals: tokens of all prompts ÷ decoding seconds of all prompts, so that every second counts the
     same. ``speedup`` divides by the autoregressive rate over the same prompts; ``speedup_interval`` is where 95 % of
     the speed-ups lie when as many runs are drawn from them again (bootstrap). ``regret_rounds`` is the mean
-    per prompt, ``expected_regret`` that of the losses of sampled runs; ``lossless`` is ``None`` where nothing
+    per prompt, ``expected_regret`` that of the losses of sampled runs; ``tokens_per_drafting_second`` is the mean accepted
+    tokens of a round by the time spent on drafting it; ``lossless`` is ``None`` where nothing
     could be compared (sampling). Prompts that could not be run are counted in ``statuses`` and ``failures``, not
     in the rates; ``near_ties`` counts outputs that left the baseline's where two tokens were all but equally
     probable.
@@ -47,6 +48,7 @@ def _summary(runs: Sequence[BenchRun], *, by_task: bool = False) -> dict[str, An
     rounds = [r for g in generations for r in g.rounds]
     seconds = sum(r.seconds for r in rounds)
     drafted = sum(len(r.drafted) for r in rounds)
+    drafting = sum(r.draft_seconds for r in rounds)
     baselines = [run.baseline for run in done if run.baseline]
     base_seconds = sum(g.seconds for g in baselines)
     base_rate = sum(len(g.token_ids) for g in baselines) / base_seconds if base_seconds else 0.0
@@ -74,7 +76,8 @@ def _summary(runs: Sequence[BenchRun], *, by_task: bool = False) -> dict[str, An
         "tokens": tokens,
         "prefill_seconds": sum(g.prefill_seconds for g in generations),
         "seconds": seconds,
-        "draft_seconds": sum(r.draft_seconds for r in rounds),
+        "draft_seconds": drafting,
+        "tokens_per_drafting_second": tokens / drafting if drafted else None,
         "verify_seconds": sum(r.verify_seconds for r in rounds),
         "policy_seconds": sum(r.policy_seconds for r in rounds),
         "evaluate_seconds": sum(r.evaluate_seconds for r in rounds),
@@ -140,6 +143,7 @@ def render_table(report: dict[str, Any]) -> str:
         *(task.replace("|", "\\|") or "all" for task in tasks),
         "overall",
         "MAT",
+        "tokens/drafting s",
         "tokens/s",
         "regret",
         "best arm",
@@ -156,6 +160,7 @@ def render_table(report: dict[str, Any]) -> str:
         cells += [
             f"{p['speedup']:.2f}x ({low:.2f}–{high:.2f})",
             f"{p['mean_accepted_tokens']:.2f}",
+            "–" if p["tokens_per_drafting_second"] is None else f"{p['tokens_per_drafting_second']:.0f}",
             f"{p['tokens_per_second']:.0f}",
         ]
         lines.append(" | ".join([spec, *cells, regret, ratio, {True: "yes", False: "NO", None: "–"}[p["lossless"]]]))

@@ -144,10 +144,22 @@ def test_it_is_json(report):
 def test_the_table(report):
     lines = render_table(report).splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert cells[0] == ["policy", "math", "sql", "overall", "MAT", "tokens/s", "regret", "best arm", "lossless"]
+    drafting = ["tokens/drafting s"]
+    assert cells[0] == [
+        "policy",
+        "math",
+        "sql",
+        "overall",
+        "MAT",
+        *drafting,
+        "tokens/s",
+        "regret",
+        "best arm",
+        "lossless",
+    ]
     assert set(cells[1]) == {"---"}
-    assert cells[2] == ["autoregressive", "1.00x", "1.00x", "1.00x (1.00–1.00)", "1.00", "5", "–", "–", "yes"]
-    assert cells[3] == ["ucb", "2.00x", "2.00x", "2.00x (2.00–2.00)", "3.00", "10", "2.0", "100%", "NO"]
+    assert cells[2] == ["autoregressive", "1.00x", "1.00x", "1.00x (1.00–1.00)", "1.00", "–", "5", "–", "–", "yes"]
+    assert cells[3] == ["ucb", "2.00x", "2.00x", "2.00x (2.00–2.00)", "3.00", "50", "10", "2.0", "100%", "NO"]
 
 
 def test_a_task_with_a_bar_in_its_name_keeps_the_table_s_columns():
