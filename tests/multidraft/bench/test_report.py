@@ -158,8 +158,9 @@ def test_the_table(report):
         "lossless",
     ]
     assert set(cells[1]) == {"---"}
-    assert cells[2] == ["autoregressive", "1.00x", "1.00x", "1.00x (1.00–1.00)", "1.00", "–", "5", "–", "–", "yes"]
-    assert cells[3] == ["ucb", "2.00x", "2.00x", "2.00x (2.00–2.00)", "3.00", "50", "10", "2.0", "100%", "NO"]
+    assert cells[2] == ["autoregressive", "1.00x", "1.00x", "1.00x (1.00–1.00)", "1.00", *"–5––", "yes"]
+    rest = ["3.00", "50", "10", "2.0", "100%", "NO"]
+    assert cells[3] == ["ucb", "2.00x", "2.00x", "2.00x (2.00–2.00)", *rest]
 
 
 def test_a_task_with_a_bar_in_its_name_keeps_the_table_s_columns():
