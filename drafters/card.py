@@ -60,6 +60,7 @@ class DrafterCard(_Strict):
     path: str | None = Field(None, description="a model's folder or a rest's datastore, relative to the card's own")
     id: str | None = Field(None, description="Hub repository of the model")
     revision: str | None = Field(None, description="commit of the Hub repository")
+    routed_as: str | None = Field(None, description="what the pool's router calls it; by default its name")
     window: int | None = Field(None, ge=2, description="most tokens of a context it reads; longer ones slide by")
     sinks: int = Field(4, ge=0, description="first tokens of the context that a sliding window keeps")
     confidence: float = Field(
@@ -76,7 +77,7 @@ class DrafterCard(_Strict):
     @model_validator(mode="after")
     def _settings_of_its_kind(self) -> DrafterCard:
         weights, settings = KINDS[self.kind]
-        everywhere = {"name", "kind", "path", "id", "revision"}
+        everywhere = {"name", "kind", "path", "id", "revision", "routed_as"}
         for setting in sorted(self.model_fields_set - everywhere - settings):
             takers = [kind for kind, (_, taken) in KINDS.items() if setting in taken]
             raise ValueError(f"{setting} is for drafters of kind {' or '.join(takers)}, not {self.kind}")

@@ -80,7 +80,8 @@ class Pool:
         if self.router is None:
             return None
         suited = self.router.probabilities(prompt)
-        return [suited.get(drafter.name, 1.0 / len(suited)) for drafter in self.drafters]
+        called = {entry.name: entry.routed_as or entry.name for entry in self.card.drafters}
+        return [suited.get(called.get(drafter.name, ""), 1.0 / len(suited)) for drafter in self.drafters]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, without special tokens."""

@@ -21,8 +21,8 @@ def make_report(pool: Pool, suite: str, runs: Sequence[BenchRun], hardware: str,
     Rates are totals: tokens of all prompts ÷ decoding seconds of all prompts, so that every second counts the
     same. ``speedup`` divides by the autoregressive rate over the same prompts; ``speedup_interval`` is where 95 % of
     the speed-ups lie when as many runs are drawn from them again (bootstrap). ``regret_rounds`` is the mean
-    per prompt, ``expected_regret`` that of the losses of sampled runs; ``tokens_per_drafting_second`` is the mean accepted
-    tokens of a round by the time spent on drafting it; ``lossless`` is ``None`` where nothing
+    per prompt, ``expected_regret`` that of the losses of sampled runs; ``tokens_per_drafting_second`` is the mean
+    accepted tokens of a round by the time spent on drafting it; ``lossless`` is ``None`` where nothing
     could be compared (sampling). Prompts that could not be run are counted in ``statuses`` and ``failures``, not
     in the rates; ``near_ties`` counts outputs that left the baseline's where two tokens were all but equally
     probable.

@@ -79,6 +79,7 @@ def routed(tmp_path, pool_card):
     card = yaml.safe_load(pool_card.read_text())
     for source in [card["target"], *(d for d in card["drafters"] if "path" in d)]:
         source["path"] = str(pool_card.parent / source["path"])
+    card["drafters"][-1]["routed_as"] = "near"
     (tmp_path / "card.yaml").write_text(yaml.safe_dump({**card, "router": "router"}))
     return load_pool(tmp_path / "card.yaml")
 
@@ -88,8 +89,8 @@ def test_the_policy_plays_what_the_router_says(routed):
     out = md.generate(routed, "abc", "router", params)
     assert {r.drafter for r in out.rounds} <= {"far", None} and out.rounds[0].drafter == "far"
     assert out.token_ids == md.generate(routed, "abc", "autoregressive", params).token_ids
-    # In the pool's order; the router knows nothing about the second and the last.
-    assert routed.route("abc") == pytest.approx([0.0, 0.5, 1.0, 0.5], abs=1e-3)
+    # In the pool's order; the router knows nothing about the second, and the last by another name.
+    assert routed.route("abc") == pytest.approx([0.0, 0.5, 1.0, 0.0], abs=1e-3)
 
 
 def test_a_pool_without_a_router_says_so(pool):
