@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, PreTrainedModel
 
-from drafters.tensor_files import read_config, read_tensors
+from drafters.tensor_files import check_tensors, read_config, read_tensors
 from multidraft.errors import PoolError
 
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
@@ -52,7 +52,7 @@ class HeadShape:
     @property
     def head_size(self) -> int:
         """Numbers per attention head."""
-        return self.config.head_dim or self.config.hidden_size // self.config.num_attention_heads
+        return int(self.config.head_dim)
 
 
 def read_head(folder: Path, target: PreTrainedModel) -> tuple[HeadShape, dict[str, torch.Tensor]]:
@@ -98,6 +98,13 @@ def _shape(
         llama = LlamaConfig(**plain)
     except Exception as error:
         raise PoolError(f"{config_file} is no configuration of a Llama layer: {error}") from None
+    kind = (llama.rope_parameters or {}).get("rope_type", "default")
+    if kind in _MOVING_ROTATIONS:
+        raise PoolError(
+            f"{config_file}: rotary positions of type {kind!r} change with the text; eagle heads keep theirs"
+        )
+    if llama.head_dim is None:  # the library would take it from the hidden size, of whatever number of heads
+        llama.head_dim = llama.hidden_size // llama.num_attention_heads
     if "layers.0.hidden_norm.weight" not in tensors:
         if "fc.weight" not in tensors or "layers.0.self_attn.q_proj.weight" not in tensors:
             raise PoolError(
@@ -139,6 +146,7 @@ _LLAMA_FIELDS = {
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
     "rms_norm_eps", "vocab_size", "max_position_embeddings", "rope_theta", "rope_scaling", "rope_parameters",
 }  # fmt: skip
+_MOVING_ROTATIONS = {"dynamic", "longrope"}
 _OPTIONAL = {"embed_tokens.weight", "lm_head.weight", "d2t"}
 _UNUSED = {"t2d", "verifier_norm.weight", "verifier_lm_head.weight", "rotary_emb.inv_freq"}
 
@@ -208,14 +216,8 @@ def _check(
         elif name == "embed_tokens.weight":
             why = f": its hidden size of {shape.config.hidden_size} differs from the target's {shape.target_size}"
         raise PoolError(f"{file} lacks the tensor {name}{why}")
-    for name, wanted in expected.items():
-        if name in tensors and tuple(tensors[name].shape) != wanted:
-            raise PoolError(
-                f"{file}: tensor {name} has the shape {list(tensors[name].shape)}, but {list(wanted)} is expected of "
-                f"this head with this target"
-            )
-    if unknown := set(tensors) - set(expected) - _UNUSED:
-        raise PoolError(f"{file} holds {len(unknown)} tensors that no known head has, e.g. {min(unknown)}")
+    held = {name: tensor for name, tensor in tensors.items() if name not in _UNUSED}
+    check_tensors(file, held, {name: expected[name] for name in expected if name in held}, "EAGLE heads")
     if "d2t" in expected and "d2t" in tensors:
         ids = tensors["d2t"].long() + torch.arange(shape.vocab_size)
         if len(ids.unique()) < len(ids):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch.nn import functional
-from transformers import LlamaConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from drafters.eagle_checkpoint import HeadShape
@@ -89,7 +89,7 @@ class EagleHead:
         """Target's token id of each token that the head can propose; ``None`` where they are the same."""
         if "d2t" in tensors and self.vocab_size != len(self.embedding):
             self.to_target = tensors["d2t"].long().to(self.device) + torch.arange(self.vocab_size, device=self.device)
-        self.rotary = LlamaRotaryEmbedding(_rotary_config(config)).to(self.device)
+        self.rotary = LlamaRotaryEmbedding(config).to(self.device)
         self.room = 0
 
     def _make_room(self, positions: int) -> None:
@@ -178,9 +178,3 @@ class EagleHead:
         if self.final_norm is not None and not self.shape.norm_output:
             hidden = self.norm(hidden, self.final_norm)
         return self.output(hidden[None])[0]
-
-
-def _rotary_config(config: LlamaConfig) -> LlamaConfig:
-    """With head size spelled out: the library would else take it from the hidden size."""
-    config.head_dim = config.head_dim or config.hidden_size // config.num_attention_heads
-    return config

@@ -198,7 +198,18 @@ def rewritten(folder, change, config=None):
         ),
         ("eagle3", lambda t: t["d2t"].fill_(9), {}, r"d2t leads to token ids 9 to 17, but the target has 12 tokens"),
         ("eagle3", lambda t: t["t2d"].fill_(True), {}, "t2d and d2t do not name the same tokens"),
-        ("eagle3", lambda t: t.update(extra=torch.zeros(1)), {}, "holds 1 tensors that no known head has, e.g. extra"),
+        (
+            "eagle3",
+            lambda t: t.update(extra=torch.zeros(1)),
+            {},
+            r"holds the tensor extra of shape \[1\], which EAGLE heads",
+        ),
+        (
+            "eagle3",
+            lambda t: None,
+            {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
+            r"config\.json: rotary positions of type 'dynamic' change with the text",
+        ),
         ("eagle3", lambda t: None, {"hidden_act": "gelu"}, r"config\.json: hidden_act is 'gelu'"),
         ("speculators", lambda t: None, {"speculators_model_type": "eagle"}, "speculator of type 'eagle'"),
         (
