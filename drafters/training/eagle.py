@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import random
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -22,19 +21,16 @@ from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding, rotate_half
 
-from drafters.training.data import Batch, Encoded, bucket_batches, collate
-from drafters.training.distill import GENERALIST, Answer, answer_batches, reference_texts
-from drafters.training.lessons import Lesson, lessons
+from drafters.training.data import Encoded
+from drafters.training.distill import GENERALIST, Answer, reference_texts
+from drafters.training.lessons import READING_SHARE, Lesson, lessons
 from drafters.training.loop import Budget, autocast, train
-from drafters.training.pretrain import CONTEXT_WINDOW
 
 HEAD_SHAPE = {"intermediate_size": 384, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64}
 STEPS = 5
 STEP_WEIGHT = 0.7
 """What a step's loss counts, compared with the step's before: later steps matter only where the earlier were right. It
 is the chance that a batch takes the step at all, which has the same mean and costs half of taking all of them."""
-READING_SHARE = 0.15
-"""Share of the time in which the target reads what the head learns from."""
 VOCABULARY = {GENERALIST: 1536}
 SPECIALIST_VOCABULARY = 768
 """Tokens that a head can propose: nearly all that a family's answers are made of."""
@@ -248,15 +244,13 @@ def train_head(
     """Train the head of ``family``, or the generalist, within ``minutes``, and write it to ``folder``.
 
     Args:
-        answers: the target's own answers; between their batches stand reference answers of the corpus. In both the
-            head learns the target's distribution, not the text.
+        answers: the target's own, see :func:`~drafters.training.lessons.lessons`.
         tokens: alternative budget in trained tokens.
         start_from: head to copy the first weights from (the generalist, for a specialist).
     """
     torch.manual_seed(0)
     device = str(target.device)
     own = [a for a in answers if family in (GENERALIST, a.family)]
-    references = reference_texts(tokenizer, family, seed=time.time_ns() % 2**32)
     if not own:
         raise ValueError(f"there are no answers of {family!r} to learn from")
     # The same words in every run: a resumed one has to find its output layer as it was.
@@ -288,19 +282,9 @@ def train_head(
             loss = torch.stack([functional.cross_entropy(of_step.float(), goal) for of_step in logits]).sum()
         return loss / sum(STEP_WEIGHT**step for step in range(STEPS)), lesson.ids.numel()
 
-    pad = tokenizer.pad_token_id
-    new = bucket_batches(references, tokens_per_batch, pad, rng, CONTEXT_WINDOW)
-    said = (collate([a.encoded for a in chosen], pad) for chosen in answer_batches(own, tokens_per_batch, rng))
-    learnt = lessons(target, _interleaved(said, new), head.layers, minutes * READING_SHARE, rng, log)
-    budget = Budget(minutes * (1 - READING_SHARE), tokens, checkpoint)
+    reading = minutes * READING_SHARE
+    learnt = lessons(target, tokenizer, family, own, head.layers, reading, tokens_per_batch, rng, log)
+    budget = Budget(minutes - reading, tokens, checkpoint)
     train(head, learnt, loss_of, budget, lr, log=log)
     head.save(folder)
     return head
-
-
-def _interleaved(said: Iterator[Batch], new: Iterator[Batch]) -> Iterator[Batch]:
-    """One batch of collected answers, which are few, to three of others."""
-    while True:
-        yield next(said)
-        for _ in range(3):
-            yield next(new)

@@ -6,15 +6,20 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import torch
-from transformers import LlamaForCausalLM
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from drafters.training.data import Batch
+from drafters.training.data import Batch, bucket_batches, collate
+from drafters.training.distill import Answer, answer_batches, reference_texts
 from drafters.training.loop import autocast
+from drafters.training.pretrain import CONTEXT_WINDOW
 
 MEMORY = 4 * 2**30
 """Bytes of hidden states that are kept at most."""
+READING_SHARE = 0.15
+"""Share of the training time in which the target reads."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,8 @@ class Lesson:
         ids: the texts ``(B, T)`` int64.
         wanted: the pairs to learn from, bool ``(B, T - 1)`` with ``n`` true. Pair ``i`` is the hidden state of token
             ``i`` with token ``i + 1``; the token after is to be guessed, and is an answer's.
-        features: hidden states of some layers, side by side ``(B, T - 1, layers * hidden)``, half precision.
+        features: hidden states that enter some layers (the number of layers stands for the last ones, normalised), side
+            by side ``(B, T - 1, layers * hidden)``, half precision.
         last: states ``(n, hidden)`` from which the target predicts the tokens to be guessed, half precision.
     """
 
@@ -46,24 +52,36 @@ def read(target: LlamaForCausalLM, batch: Batch, layers: Sequence[int]) -> Lesso
     batch = batch.to(str(target.device))
     wanted = batch.predicts_answer[:, 1:]
     with autocast(target.device.type):
-        states = target.get_decoder()(input_ids=batch.ids, use_cache=False, output_hidden_states=bool(layers))
-    features = [states.hidden_states[layer][:, :-1].bfloat16() for layer in layers]
-    features = features or [states.last_hidden_state.new_zeros((*wanted.shape, 0))]
-    return Lesson(batch.ids, wanted, torch.cat(features, dim=-1), states.last_hidden_state[:, 1:][wanted].bfloat16())
+        states = target.get_decoder()(input_ids=batch.ids, use_cache=False, output_hidden_states=True)
+    features = torch.cat([states.hidden_states[layer][:, :-1] for layer in layers], dim=-1)
+    return Lesson(batch.ids, wanted, features.bfloat16(), states.last_hidden_state[:, 1:][wanted].bfloat16())
 
 
 def lessons(
     target: LlamaForCausalLM,
-    batches: Iterator[Batch],
+    tokenizer: PreTrainedTokenizerFast,
+    family: str,
+    answers: Sequence[Answer],
     layers: Sequence[int],
     minutes: float,
+    tokens_per_batch: int,
     rng: random.Random,
     log: Callable[[str], None] = print,
 ) -> Iterator[Lesson]:
     """Endless lessons: as many as ``minutes`` and :data:`MEMORY` allow, at least one, in a new order each time over.
 
     A head is a fraction of the target, which would otherwise be most of the work of every step.
+
+    Args:
+        family: of the texts, or ``GENERALIST`` for all.
+        answers: the target's own; between their batches stand reference answers of the corpus. From both its
+            distribution is learnt, not the text.
     """
+    pad = tokenizer.pad_token_id
+    said = (collate([a.encoded for a in chosen], pad) for chosen in answer_batches(answers, tokens_per_batch, rng))
+    references = reference_texts(tokenizer, family, seed=time.time_ns() % 2**32)
+    others = bucket_batches(references, tokens_per_batch, pad, rng, CONTEXT_WINDOW)
+    batches = (next(others if turn % 4 else said) for turn in count())
     started, size, tokens = time.perf_counter(), 0, 0
     kept: list[Lesson] = []
     while not kept or (time.perf_counter() - started < 60 * minutes and size < MEMORY):

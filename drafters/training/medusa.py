@@ -13,8 +13,8 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from drafters.medusa_heads import save_bpd, save_medusa
 from drafters.ngram import ORDER, NGram, count_ngrams
-from drafters.training.data import collate
-from drafters.training.distill import Answer, answer_batches
+from drafters.training.distill import GENERALIST, Answer
+from drafters.training.lessons import READING_SHARE, Lesson, lessons
 from drafters.training.loop import Budget, autocast, train
 
 HEAD_WEIGHT = 0.8
@@ -94,17 +94,17 @@ def train_medusa(
     tokens: float = float("inf"),
     checkpoint: Path | None = None,
     base_model: str = "",
-    tokens_per_batch: int = 6144,
+    tokens_per_batch: int = 2048,
     lr: float = 1e-3,
     log: Callable[[str], None] = print,
 ) -> None:
     """Train heads for ``target``, which stays as it is, and write them to ``folder`` (safetensors, bf16).
 
-    The loss is the cross entropy with the target's distributions at its own answers, ``HEAD_WEIGHT ** k`` times that
-    of head ``k``, over all contexts that end in an answer or just before it: what is drafted from.
+    The loss is the cross entropy with the target's distributions, ``HEAD_WEIGHT ** k`` times that of head ``k``, over
+    all contexts that end in an answer or just before it: what is drafted from.
 
     Args:
-        answers: the target's, see :func:`~drafters.training.distill.collect_answers`.
+        answers: the target's own, see :func:`~drafters.training.lessons.lessons`.
         minutes, tokens: the budget; ``tokens`` counts those of whole batches.
         heads: how many tokens ahead.
         kind: "medusa" or "bpd".
@@ -114,13 +114,13 @@ def train_medusa(
         base_model: what the configuration of Medusa heads calls their target.
 
     Raises:
-        ValueError: another kind, no answers, or one whose prompt is a single token, which has no state before it.
+        ValueError: another kind, or no answers.
 
     Source: Medusa-1 (Cai et al. 2024, Sec. 2.2.1), with soft labels (self-distillation, Sec. 2.3.2); blockwise parallel
     decoding with a frozen base model (Stern et al. 2018, Sec. 6).
     """
-    if not answers or min(answer.encoded.prompt_length for answer in answers) < 2:
-        raise ValueError("heads are trained on answers to prompts of at least two tokens")
+    if not answers:
+        raise ValueError("there are no answers to learn from")
     torch.manual_seed(0)
     device = target.device
     model: _Medusa | _BPD
@@ -132,18 +132,18 @@ def train_medusa(
         raise ValueError(f"no such kind of heads: {kind!r}")
     target.eval()
 
-    def loss_of(chosen: list[Answer]) -> tuple[torch.Tensor, int]:
-        batch = collate([answer.encoded for answer in chosen], tokenizer.pad_token_id).to(str(device))
+    output, rng = target.get_output_embeddings(), random.Random(0)
+
+    def loss_of(lesson: Lesson) -> tuple[torch.Tensor, int]:
         with autocast(device.type):
             with torch.no_grad():
-                states = target.model(input_ids=batch.ids, use_cache=False).last_hidden_state
-                # The state of the token before the last of each context; one row per token of an answer.
-                hidden = states[batch.predicts_answer.roll(-1, dims=1)]
-            loss = heads_loss(model, hidden, chosen, heads)
-        return loss, batch.ids.numel()
+                goal = output(lesson.last.to(output.weight.dtype)).float().softmax(dim=-1)
+            loss = heads_loss(model, lesson.features.to(output.weight.dtype), lesson.wanted, goal, heads)
+        return loss, lesson.ids.numel()
 
-    batches = answer_batches(answers, tokens_per_batch, random.Random(0))
-    train(model, batches, loss_of, Budget(minutes, tokens, checkpoint), lr, log=log)
+    last, reading = [int(target.config.num_hidden_layers)], minutes * READING_SHARE
+    learnt = lessons(target, tokenizer, GENERALIST, answers, last, reading, tokens_per_batch, rng, log)
+    train(model, learnt, loss_of, Budget(minutes - reading, tokens, checkpoint), lr, log=log)
     tensors = {name: tensor.detach().to(torch.bfloat16) for name, tensor in model.tensors().items()}
     if kind == "medusa":
         save_medusa(folder, tensors, base_model)
@@ -152,26 +152,31 @@ def train_medusa(
 
 
 def heads_loss(
-    model: Callable[[torch.Tensor, int], torch.Tensor], hidden: torch.Tensor, answers: Sequence[Answer], heads: int
+    model: Callable[[torch.Tensor, int], torch.Tensor],
+    states: torch.Tensor,
+    wanted: torch.Tensor,
+    goal: torch.Tensor,
+    heads: int,
 ) -> torch.Tensor:
     """Weighted sum of the heads' mean cross entropies.
 
     Args:
-        model: logits ``(T, V)`` of hidden states ``(T, hidden)`` by a head.
-        hidden: ``(tokens of all answers, hidden)``. An answer's row ``i`` is the state from which the target predicts
-            the token before token ``i`` of the answer; head ``k`` predicts token ``i + k`` from it.
+        model: logits ``(n, V)`` of hidden states ``(n, hidden)`` by a head.
+        states: the target's last ones ``(B, T, hidden)``. Head ``k`` guesses from state ``i`` what state ``i + k + 1``
+            tells: the token before is known when it guesses.
+        wanted: bool ``(B, T)``, where state ``i + 1`` tells a token of an answer, and a draft may begin.
+        goal: the target's distributions ``(n, V)`` there.
     """
-    lengths = [len(answer.top_ids) for answer in answers]
-    of_answers = hidden.split(lengths)
-    total = hidden.new_zeros((), dtype=torch.float32)
+    total = states.new_zeros((), dtype=torch.float32)
     for head in range(heads):
-        if head >= max(lengths):
-            break
-        states = torch.cat([rows[: max(len(rows) - head, 0)] for rows in of_answers])
-        top_ids = torch.cat([answer.top_ids[head:] for answer in answers]).to(hidden.device)
-        top_probs = torch.cat([answer.top_probs[head:] for answer in answers]).to(hidden.device)
-        kept = functional.log_softmax(model(states, head).float(), dim=-1).gather(1, top_ids)
-        total = total - HEAD_WEIGHT**head * (top_probs * kept).sum(dim=-1).mean()
+        begins = functional.pad(wanted, (head, 0))[
+            :, : wanted.shape[1]
+        ]  # whether a draft may begin `head` states before
+        learnt = wanted & begins
+        if learnt.any():
+            from_states = functional.pad(states, (0, 0, head, 0))[:, : states.shape[1]][learnt]
+            loss = functional.cross_entropy(model(from_states, head).float(), goal[begins[wanted]])
+            total = total + HEAD_WEIGHT**head * loss
     return total
 
 
