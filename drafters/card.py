@@ -161,13 +161,11 @@ def load_card(path: Path) -> tuple[Card, str]:
     Raises:
         PoolError: not YAML, or not a valid card; the message names file, field and what is expected.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-        content: Any = yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise PoolError(f"cannot read the pool card {path}: {' '.join(str(error).split())}") from None
-    if not isinstance(content, dict):
-        raise PoolError(f"the pool card {path} must be a mapping with name, title, target and drafters")
+    text, content = _read(path)
+    if isinstance(other := content.get("examples"), str):
+        content["examples"] = _read(path.parent / other)[1].get("examples")
+        if not isinstance(content["examples"], list):
+            raise PoolError(f"the pool card {path} takes its examples from {other}, which has none of its own")
     try:
         card = Card.model_validate(content)
     except ValidationError as error:
@@ -177,3 +175,15 @@ def load_card(path: Path) -> tuple[Card, str]:
         )
         raise PoolError(f"the pool card {path} is not valid: {problems}") from None
     return card, text
+
+
+def _read(path: Path) -> tuple[str, dict[str, Any]]:
+    """A card's text and what it says."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        content: Any = yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise PoolError(f"cannot read the pool card {path}: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise PoolError(f"the pool card {path} must be a mapping with name, title, target and drafters")
+    return text, content

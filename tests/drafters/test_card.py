@@ -29,6 +29,17 @@ def test_a_card_and_its_defaults(tmp_path):
     assert text == path.read_text()
 
 
+def test_examples_of_another_card(tmp_path):
+    examples = [{"task": "t", "prompt": "p"}]
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump({**GOOD, "examples": examples}))
+    card, _ = load_card(write(tmp_path, {**GOOD, "examples": "other.yaml"}))
+    assert [example.model_dump() for example in card.examples] == examples
+    with pytest.raises(PoolError, match=r"takes its examples from card\.yaml, which has none of its own"):
+        load_card(write(tmp_path, {**GOOD, "examples": "card.yaml"}))
+    with pytest.raises(PoolError, match=r"cannot read the pool card .*none\.yaml"):
+        load_card(write(tmp_path, {**GOOD, "examples": "none.yaml"}))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
