@@ -117,6 +117,9 @@ class Card(_Strict):
     draft_length: int = Field(6, ge=1, le=64)
     router: Path | None = Field(None, description="folder of a router, relative to the card")
     stop: list[str] = Field(default_factory=list, description="texts of further single-token stop tokens")
+    conversation: bool | None = Field(
+        None, description="whether a prompt may follow up on earlier answers; by default if there is a chat template"
+    )
     examples: list[Example] = Field(default_factory=list)
 
     @model_validator(mode="after")

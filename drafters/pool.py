@@ -17,7 +17,8 @@ from drafters.kinds import Identity, Workshop
 from drafters.loading import first_line, load_model, load_tokenizer
 from drafters.router import Router
 from multidraft.costs import CostMeter
-from multidraft.errors import PoolError
+from multidraft.errors import PoolError, PromptError
+from multidraft.records import Turn
 from multidraft.sampling import SamplingParams
 from multidraft.target import Target
 
@@ -63,10 +64,29 @@ class Pool:
         """Device of the target."""
         return self.target.device
 
-    def encode(self, prompt: str) -> list[int]:
-        """Token ids of a user's prompt, in the target's chat form where its tokenizer has one."""
+    @property
+    def conversational(self) -> bool:
+        """Whether a prompt may follow up on earlier answers."""
+        has_template = bool(self.tokenizer.chat_template)
+        return has_template if self.card.conversation is None else has_template and self.card.conversation
+
+    def encode(self, prompt: str, turns: Sequence[Turn] = ()) -> list[int]:
+        """Token ids of a user's prompt, in the target's chat form where its tokenizer has one.
+
+        Args:
+            turns: the earlier prompts of the conversation with their answers.
+
+        Raises:
+            PromptError: there are earlier turns, and the pool knows no conversations.
+        """
+        if turns and not self.conversational:
+            raise PromptError(f"pool {self.name!r} answers single prompts; it takes no earlier turns")
         if self.tokenizer.chat_template:
-            messages = [{"role": "user", "content": prompt}]
+            messages = []
+            for asked, answered in turns:
+                messages.append({"role": "user", "content": asked})
+                messages.append({"role": "assistant", "content": answered})
+            messages.append({"role": "user", "content": prompt})
             ids = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
         else:
             ids = self.tokenizer(prompt)["input_ids"]

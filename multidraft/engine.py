@@ -16,7 +16,7 @@ from multidraft.errors import ContextWindowError, PolicyError, PromptError, User
 from multidraft.experience import Experience
 from multidraft.feedback import block_divergence
 from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Feedback, Policy, make_policy
-from multidraft.records import Generation, Round, Status
+from multidraft.records import Generation, Round, Status, Turn
 from multidraft.sampling import SamplingParams, probabilities
 from multidraft.text import TextStream
 from multidraft.verify import Verdict, verify
@@ -37,6 +37,7 @@ class Decoding(Iterator[Round]):
         policy: a policy spec such as ``"ucb"``, or a :class:`~multidraft.policies.Policy` of one's own.
         params: see :class:`~multidraft.sampling.SamplingParams`.
         seed: seeds the target's and drafters' sampling and the policy.
+        turns: earlier prompts of the conversation with their answers; ``prompt`` must be a text then.
 
     Raises:
         PromptError: a prompt that is empty, no text, or holds ids that the target does not have.
@@ -52,11 +53,12 @@ class Decoding(Iterator[Round]):
         policy: str | Policy = "normal-hedge",
         params: SamplingParams | None = None,
         seed: int = 0,
+        turns: Sequence[Turn] = (),
     ):
         self.pool, self.params, self.seed = pool, params or SamplingParams(), seed
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
             raise UserError(f"the seed must be a whole number from 0 to 2^63 - 1, got {seed!r}")
-        text, self.context = _read_prompt(pool, prompt)
+        text, self.context = _read_prompt(pool, prompt, turns)
         if len(self.context) >= pool.target.window:
             raise ContextWindowError(
                 f"the prompt has {len(self.context):,} tokens, but the context window of pool {pool.name!r} holds "
@@ -66,7 +68,7 @@ class Decoding(Iterator[Round]):
         self.policy = policy_for(pool, policy, seed)
         self.policy.longest = self.params.draft_length
         spec = policy if isinstance(policy, str) else policy.name
-        self.generation = Generation(text, spec, tuple(names), len(self.context))
+        self.generation = Generation(text, spec, tuple(names), len(self.context), turns=tuple(turns))
         self._generator = torch.Generator(device=pool.target.device).manual_seed(seed)
         self._cancelled = threading.Event()
         self._evaluated, self._unseen_p = len(self.context), list[torch.Tensor]()
@@ -286,7 +288,7 @@ def policy_for(pool: Pool, policy: str | Policy, seed: int = 0) -> Policy:
     return player
 
 
-def _read_prompt(pool: Pool, prompt: str | Sequence[int]) -> tuple[str, list[int]]:
+def _read_prompt(pool: Pool, prompt: str | Sequence[int], turns: Sequence[Turn]) -> tuple[str, list[int]]:
     """Text and token ids of a prompt that is either."""
     if isinstance(prompt, str):
         try:
@@ -295,7 +297,9 @@ def _read_prompt(pool: Pool, prompt: str | Sequence[int]) -> tuple[str, list[int
             raise PromptError(f"character {error.start + 1} of the prompt is half of one (a lone surrogate)") from None
         if not prompt.strip():
             raise PromptError("the prompt is empty; type a few words for the target to answer")
-        return prompt, pool.encode(prompt)
+        return prompt, pool.encode(prompt, turns)
+    if turns:
+        raise PromptError("earlier turns need a prompt that is a text, not token ids")
     if not isinstance(prompt, Sequence) or not all(isinstance(token, int) for token in prompt):
         raise PromptError(f"the prompt must be a text or a list of token ids, got {type(prompt).__name__}")
     ids = [int(token) for token in prompt]
@@ -312,9 +316,10 @@ def stream(
     policy: str | Policy = "normal-hedge",
     params: SamplingParams | None = None,
     seed: int = 0,
+    turns: Sequence[Turn] = (),
 ) -> Decoding:
     """Decode ``prompt``, yielding each :class:`~multidraft.records.Round` as it happens; see :class:`Decoding`."""
-    return Decoding(pool, prompt, policy, params, seed)
+    return Decoding(pool, prompt, policy, params, seed, turns)
 
 
 def generate(
@@ -323,6 +328,7 @@ def generate(
     policy: str | Policy = "normal-hedge",
     params: SamplingParams | None = None,
     seed: int = 0,
+    turns: Sequence[Turn] = (),
 ) -> Generation:
     """Decode ``prompt`` to the end and return the whole :class:`~multidraft.records.Generation`."""
-    return Decoding(pool, prompt, policy, params, seed).run()
+    return Decoding(pool, prompt, policy, params, seed, turns).run()

@@ -13,6 +13,9 @@ Status = Literal["running", "completed", "stopped", "context_limit", "cancelled"
 target's context window (context_limit), by the caller (cancelled), by an error."""
 
 
+Turn = tuple[str, str]
+"""An earlier turn of a conversation: the prompt and its answer."""
+
 OWN = "target"
 """The target's name where tokens are counted by who wrote them."""
 
@@ -80,7 +83,8 @@ class Round:
 class Generation:
     """A finished (or interrupted) generation.
 
-    ``seconds`` and the rates derived from it cover decoding only; ``prefill_seconds`` stands apart.
+    ``seconds`` and the rates derived from it cover decoding only; ``prefill_seconds`` stands apart. ``turns`` are
+    those of the conversation before ``prompt``.
     """
 
     prompt: str
@@ -93,6 +97,7 @@ class Generation:
     status: Status = "running"
     prefill_seconds: float = 0.0
     error: str | None = None
+    turns: tuple[Turn, ...] = ()
 
     @property
     def seconds(self) -> float:

@@ -9,6 +9,8 @@ from transformers import PreTrainedTokenizerBase
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
 LONGEST_START = 3
 """UTF-8 characters have up to four bytes, so a broken-off one has at most three."""
+CONTEXT = 4
+"""Tokens decoded along with a guess, so that its spaces and broken-off characters come out as in the whole text."""
 
 
 class TextStream:
@@ -46,3 +48,10 @@ class TextStream:
 
     def _decode(self) -> str:
         return str(self.tokenizer.decode(self.ids[self.begin :], skip_special_tokens=True))
+
+
+def guess_text(tokenizer: PreTrainedTokenizerBase, context: Sequence[int], guess: Sequence[int]) -> str:
+    """The text that ``guess`` would have added after ``context``; special tokens are shown by their names."""
+    before = list(context[-CONTEXT:])
+    known = str(tokenizer.decode(before)).rstrip(INCOMPLETE)
+    return str(tokenizer.decode([*before, *guess]))[len(known) :]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from multidraft import version
 from multidraft.hardware import describe
+from multidraft.records import Turn
 from multidraft.regret import ExpectedRegret, Regret
 from multidraft.sampling import SamplingParams
 from storage.rows import RunContext, Source
@@ -32,18 +34,20 @@ def run_context(
     expected_regret: ExpectedRegret | None = None,
     table: np.ndarray | None = None,
     lossless: bool | None = None,
+    turns: Sequence[Turn] = (),
 ) -> RunContext:
     """The record's context, with all that pool, machine and code say of themselves.
 
     Args:
         table: the acceptance table of a greedy run, from which any policy can be replayed.
+        turns: earlier turns of the conversation, kept with the parameters.
     """
     names = [drafter.name for drafter in pool.drafters]
     return RunContext(
         source=source,
         pool=pool.name,
         card_hash=pool.card_hash,
-        parameters=asdict(params),
+        parameters={**asdict(params), **({"turns": list(turns)} if turns else {})},
         seed=seed,
         hardware=describe(pool.device),
         dtype=pool.dtype,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import asdict
 
 import multidraft as md
 from multidraft.commands.options import add_decoding, add_pool, sampling_params
+from multidraft.export import run_record
 
 
 def add(sub: argparse.ArgumentParser) -> None:
@@ -23,22 +23,14 @@ def add(sub: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the answer as it streams, then its figures."""
     pool = md.load_pool(options.pool)
-    decoding = md.stream(
-        pool, options.prompt, options.policy, sampling_params(options, pool.draft_length), options.seed
-    )
+    params = sampling_params(options, pool.draft_length)
+    decoding = md.stream(pool, options.prompt, options.policy, params, options.seed)
     for round_ in decoding:
         if not options.json:
             print(round_.text, end="", flush=True)
     out = decoding.generation
-    figures = {
-        "tokens_per_second": out.tokens_per_second,
-        "mean_accepted_tokens": out.mean_accepted_tokens,
-        "acceptance_rate": out.acceptance_rate,
-        "seconds": out.seconds,
-        "drafter_shares": out.drafter_shares,
-    }
     if options.json:
-        print(json.dumps({**asdict(out), **figures}, ensure_ascii=False))
+        print(json.dumps(run_record(pool, out, params, options.seed), ensure_ascii=False))
     else:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in out.drafter_shares.items())
         print(

@@ -15,12 +15,16 @@ from multidraft.ui.api import Api
 from multidraft.ui.batch import Batch
 from multidraft.ui.dashboard import Dashboard
 from multidraft.ui.play import Play
+from multidraft.ui.ports import asked_port, why_not_first
 from multidraft.ui.race import Race
 from multidraft.ui.theme import css, theme
 from multidraft.ui.worker import Workbench
 from storage.store import Store, default_path
 
 TITLE = "multidraft"
+
+_FILES = (3600, 24 * 3600)
+"""Files for download are looked over every hour and go after a day, in seconds."""
 
 HEADER = """
 <header class="md-header">
@@ -43,14 +47,15 @@ def launch(
 
     Args:
         pool: a bundled card's name or a path; the environment variable ``MULTIDRAFT_POOL``, else ``pocket``.
-        port: ``GRADIO_SERVER_PORT``, else the first free one from 7860 on.
+        port: if ``None``, ``GRADIO_SERVER_PORT``; without that the first free one from 7860 on.
         db: file of the history; ``MULTIDRAFT_DB``, else ``runs.db``.
         host: address to listen on; ``GRADIO_SERVER_NAME``, else this machine only.
 
     Raises:
-        UserError: the pool cannot be loaded.
-        OSError: the port is taken.
+        UserError: the pool cannot be loaded, or the port that was asked for is taken.
+        OSError: no port is free.
     """
+    asked = asked_port(port)
     logging.disable_progress_bar()
     loaded = load_pool(pool or os.environ.get("MULTIDRAFT_POOL") or "pocket")
     with Store(db or default_path()) as store:
@@ -58,9 +63,9 @@ def launch(
         workbench.warm_up()
         page = _build(workbench)
         try:
-            _, address, _ = page.launch(
+            page.launch(
                 server_name=host,
-                server_port=port,
+                server_port=asked,
                 theme=theme(),
                 css=css(),
                 max_file_size=MAX_BYTES,
@@ -71,17 +76,18 @@ def launch(
                 quiet=True,
                 prevent_thread_lock=True,
             )
-            print(f"multidraft serves pool {loaded.name!r} at {address} (Ctrl-C ends it)", flush=True)
+            why = why_not_first(page.server_port) if asked is None else ""
+            print(f"multidraft serves pool {loaded.name!r} at {page.local_url} (Ctrl-C ends it{why})", flush=True)
             page.block_thread()
         finally:
             workbench.close()
 
 
 def _build(workbench: Workbench) -> gr.Blocks:
-    with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
+    with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=_FILES) as page:
         gr.HTML(HEADER, js_on_load=None)
         with gr.Tab("Play", id="play"):
-            Play(workbench).build()
+            Play(workbench).build(page)
         with gr.Tab("Race", id="race"):
             Race(workbench).build()
         with gr.Tab("Batch", id="batch"):

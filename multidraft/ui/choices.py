@@ -33,6 +33,11 @@ def policy_choices(drafters: Sequence[str], routed: bool = True) -> list[tuple[s
     return whole + by_drafter
 
 
+def with_specs(offered: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The same choices, each title with its spec: ``UCB · ucb``; so it is found by either."""
+    return [(f"{title} · {spec}", spec) for title, spec in offered]
+
+
 def policy_title(spec: str) -> str:
     """The readable name of a spec, its settings kept: ``UCB (beta=0.1)``; the spec itself if it is unknown."""
     name, settings = parse_spec(spec)
@@ -49,7 +54,10 @@ def explanation_html(spec: str, drafters: Sequence[str]) -> str:
     except PolicyError as error:
         return f'<p class="md-explain md-error" role="alert">{escape(str(error))}</p>'
     source = f'<span class="md-source">Source: {escape(policy.source)}.</span>'
-    return f'<p class="md-explain">{escape(policy.explanation)} {source}</p>'
+    return (
+        '<details class="md-explain"><summary>How this policy chooses</summary>'
+        f"<p>{escape(policy.explanation)} {source}</p></details>"
+    )
 
 
 def make_params(

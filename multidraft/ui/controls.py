@@ -13,6 +13,10 @@ PREVIEW = 160
 """Characters of an example prompt that its button holds; the style sheet cuts them to its width."""
 
 
+LONGEST_DRAFT = 16
+"""Tokens that a draft may have at most, where the pool's own length is not longer."""
+
+
 class Examples:
     """The pool's example prompts by task.
 
@@ -97,7 +101,7 @@ def settings(pool: Pool, prefix: str = "") -> list[gr.components.Component]:
     length = gr.Slider(1, longest, min(256, longest), step=1, label="Max new tokens", elem_id=f"{prefix}max-new-tokens")
     draft = gr.Slider(
         1,
-        max(16, pool.draft_length),
+        max(LONGEST_DRAFT, pool.draft_length),
         pool.draft_length,
         step=1,
         label="Draft length",

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from multidraft.errors import UserError
-from multidraft.records import Generation
-from multidraft.ui import charts, choices, controls, stats, tokens
-from multidraft.ui.worker import Job, Request
+from multidraft.errors import ContextWindowError, UserError
+from multidraft.export import run_record
+from multidraft.records import Generation, Round, Turn
+from multidraft.text import CONTEXT, guess_text
+from multidraft.ui import charts, choices, controls, permalink, stats, tokens
+from multidraft.ui.conversation import conversation_html
+from multidraft.ui.output import output_box
+from multidraft.ui.worker import Job, Request, Workbench
 
 UPDATE_SECONDS = 0.08
 """How often the page is brought up to date: about twelve times a second, whatever the pace of decoding."""
@@ -24,14 +31,19 @@ CHART_SECONDS = 1.0
 class Play(controls.RunTab):
     """The tab and what its controls do."""
 
-    def build(self) -> None:
-        """Lay out the tab inside the surrounding ``gr.Tab``."""
-        with gr.Row(elem_classes="md-columns"):
+    def __init__(self, workbench: Workbench):
+        super().__init__(workbench)
+        self.files = tempfile.TemporaryDirectory(prefix="multidraft-runs-")
+
+    def build(self, page: gr.Blocks) -> None:
+        """Lay out the tab inside the surrounding ``gr.Tab`` of ``page``."""
+        pool = self.workbench.pool
+        with gr.Row(elem_classes="md-columns md-play"):
             with gr.Column(scale=5, min_width=320):
                 prompt = controls.prompt_box()
                 self.examples.build(prompt)
                 policy = gr.Dropdown(
-                    choices.policy_choices(self.drafters, self.workbench.pool.router is not None),
+                    choices.with_specs(choices.policy_choices(self.drafters, pool.router is not None)),
                     value=choices.DEFAULT_POLICY,
                     label="Policy",
                     info="Who chooses the drafter of each round, and how",
@@ -47,33 +59,45 @@ class Play(controls.RunTab):
                     stop = gr.Button("Stop", variant="stop", interactive=False, elem_id="stop")
                 settings, spec = self._build_settings()
             with gr.Column(scale=7, min_width=320):
+                turns = gr.State(())
                 status = gr.HTML(_IDLE, js_on_load=None, elem_id="status")
+                conversation = gr.HTML("", js_on_load=None, visible=pool.conversational, elem_id="conversation")
                 tiles = gr.HTML(stats.tiles_html(), js_on_load=None, elem_id="tiles")
-                output = gr.HTML(
-                    tokens.OUTPUT_START, js_on_load=None, apply_default_css=False, autoscroll=True, elem_id="output"
-                )
+                output = output_box(max(controls.LONGEST_DRAFT, pool.draft_length), elem_id="output")
                 legend = gr.HTML(tokens.legend_html(self.drafters, {}), js_on_load=None, elem_id="legend")
+                with gr.Row(elem_classes="md-actions"):
+                    anew = gr.Button(
+                        "New conversation", size="sm", visible=pool.conversational, elem_id="new-conversation"
+                    )
+                    link = gr.Button("Copy link", size="sm", elem_id="copy-link")
+                    copy = gr.Button("Copy run as JSON", size="sm", interactive=False, elem_id="copy-run")
+                    download = gr.DownloadButton("Download JSON", size="sm", interactive=False, elem_id="download-run")
                 chart = gr.Plot(charts.blank_figure(), show_label=False, elem_id="chart", elem_classes="md-chart")
                 details = gr.HTML("", js_on_load=None, elem_id="rounds")
 
-        pool = self.workbench.pool
         gr.HTML(f'<p class="md-note"><b>{escape(pool.title)}.</b> {escape(pool.description)}</p>', js_on_load=None)
 
         for control in (policy, spec):
-            control.change(
-                self.explain, [policy, spec], explanation, queue=False, show_progress="hidden", api_visibility="private"
-            )
+            control.change(self.explain, [policy, spec], explanation, **_QUICK)
         gr.on(
             [run.click, prompt.submit],
             self.run,
-            [prompt, policy, spec, *settings],
-            [status, tiles, output, legend, chart, details, run, stop],
+            [prompt, policy, spec, *settings, turns],
+            [status, tiles, output, legend, chart, details, run, stop, copy, download, prompt, conversation, turns],
             concurrency_limit=16,
             show_progress="hidden",
             api_visibility="private",
         )
         run.click(None, js=_SHOW_STATUS, api_visibility="private")
-        stop.click(self.stop, None, None, queue=False, show_progress="hidden", api_visibility="private")
+        stop.click(self.stop, None, None, **_QUICK)
+        anew.click(lambda: ((), ""), None, [turns, conversation], **_QUICK)
+        page.load(self.restore, None, [status, prompt, policy, spec, *settings], **_QUICK)
+        link.click(
+            None, [link, status, prompt, policy, spec, *settings], [link, status], js=permalink.COPY_LINK, **_PRIVATE
+        ).then(None, None, link, js=_later("Copy link"), **_PRIVATE)
+        copy.click(None, download, copy, js=_COPY_RUN, **_PRIVATE).then(
+            None, None, copy, js=_later("Copy run as JSON"), **_PRIVATE
+        )
 
     def _build_settings(self) -> tuple[list[gr.components.Component], gr.Textbox]:
         with gr.Accordion("Settings", open=False, elem_id="settings"):
@@ -91,6 +115,26 @@ class Play(controls.RunTab):
         """The explanation of what is chosen."""
         return choices.explanation_html(_chosen(policy, spec), self.drafters)
 
+    def restore(self, request: gr.Request) -> tuple[Any, ...]:
+        """Status, prompt, policy, spec and settings as the page's address asks for them."""
+        unchanged = (gr.skip(),) * (3 + len(permalink.SETTINGS))
+        try:
+            link = permalink.read_link(request.query_params, self.workbench.pool.draft_length)
+        except UserError as error:
+            text = f"The link cannot be restored: {error}. Nothing was changed."
+            return stats.message_html("error", text), *unchanged
+        if link is None:
+            return gr.skip(), *unchanged
+        offered = {spec for _, spec in choices.policy_choices(self.drafters, self.workbench.pool.router is not None)}
+        named = link.policy in offered
+        return (
+            stats.message_html("idle", "Prompt and settings are those of the link. Press Run."),
+            gr.skip() if link.prompt is None else link.prompt,
+            link.policy if named else gr.skip(),
+            gr.skip() if named or link.policy is None else link.policy,
+            *(gr.skip() if value is None else value for value in link.settings),
+        )
+
     def run(
         self,
         prompt: str,
@@ -102,6 +146,7 @@ class Play(controls.RunTab):
         top_k: float | None,
         draft_length: float | None,
         seed: float | None,
+        turns: Sequence[Turn],
         request: gr.Request,
     ) -> Iterator[tuple[Any, ...]]:
         """Run the prompt and yield the page's parts until it ends; leaving the page ends the run."""
@@ -109,9 +154,11 @@ class Play(controls.RunTab):
             params = choices.make_params(max_new_tokens, temperature, top_p, top_k, draft_length)
             number = choices.whole_number("seed", seed)
             task = self.examples.tasks.get(prompt)
-            job = self.workbench.submit(Request(prompt, _chosen(policy, spec), params, number, task=task))
+            asked = Request(prompt, _chosen(policy, spec), params, number, task=task, turns=tuple(turns))
+            job = self.workbench.submit(asked)
         except UserError as error:
-            yield (stats.message_html("error", controls.sentence(error)), *self._blank(), *_buttons(running=False))
+            hint = " Begin a new conversation." if turns and isinstance(error, ContextWindowError) else ""
+            yield self._refusal(controls.sentence(error) + hint)
             return
         self.stops.set(request.session_hash, job.cancel)
         try:
@@ -122,42 +169,89 @@ class Play(controls.RunTab):
 
     def _follow(self, job: Job) -> Iterator[tuple[Any, ...]]:
         """The page's parts while the job runs; it never waits for the page."""
-        output, shown, drawn_at = tokens.OUTPUT_START, 0, time.monotonic()
-        yield (*self._parts(job, job.snapshot(), output), charts.blank_figure(), "", *_buttons(running=True))
+        talks, turns = self.workbench.pool.conversational, job.request.turns
+        output, shown, drawn_at = "", 0, time.monotonic()
+        # What was asked moves from its box into the conversation; elsewhere it stays, to be run again.
+        asked = ("", conversation_html(turns, job.request.prompt), gr.skip()) if talks else _SKIPPED
+        yield (
+            *self._parts(job, job.snapshot(), output),
+            *(charts.blank_figure(), "", *_buttons(running=True), *_exports(None), *asked),
+        )
         while True:
             done = job.wait(UPDATE_SECONDS)
             generation = job.snapshot()
             rounds = generation.rounds
-            output += tokens.rounds_html(rounds[shown:])
+            output += tokens.rounds_html(rounds[shown:], self._rejected(job, rounds, shown))
             chart: Any = gr.skip()
             if done or (len(rounds) > shown and time.monotonic() - drawn_at >= CHART_SECONDS):
                 chart, drawn_at = charts.policy_figure(rounds, self.drafters), time.monotonic()
             shown = len(rounds)
             if done:
-                yield (
-                    *self._parts(job, generation, output),
-                    chart,
-                    tokens.rounds_table_html(rounds),
-                    *_buttons(running=False),
-                )
-                return
-            yield (*self._parts(job, generation, output), chart, gr.skip(), gr.skip(), gr.skip())
+                break
+            yield *self._parts(job, generation, output), chart, gr.skip(), *_SKIPPED, *_SKIPPED, gr.skip()
+        said = (gr.skip(), gr.skip(), (*turns, (job.request.prompt, generation.text))) if talks else _SKIPPED
+        table, file = tokens.rounds_table_html(rounds), self._write(job) if rounds else None
+        ended = (chart, table, *_buttons(running=False), *_exports(file), *said)
+        yield *self._parts(job, generation, output), *ended
+
+    def _rejected(self, job: Job, rounds: Sequence[Round], start: int) -> list[str]:
+        """The text of the guesses that were rejected in each round from ``start`` on."""
+        tokenizer, context = self.workbench.pool.tokenizer, job.decoding.context
+        at = job.generation.prompt_tokens + sum(r.emitted for r in rounds[:start])
+        texts = []
+        for r in rounds[start:]:
+            guess = r.drafted[r.accepted :]
+            known = at + r.accepted
+            texts.append(guess_text(tokenizer, context[max(0, known - CONTEXT) : known], guess) if guess else "")
+            at += r.emitted
+        return texts
+
+    def _write(self, job: Job) -> Path:
+        """The run as a JSON file."""
+        request = job.request
+        record = run_record(self.workbench.pool, job.generation, request.params, request.seed, **job.known())
+        folder = Path(tempfile.mkdtemp(dir=self.files.name))
+        path = folder / "multidraft-run.json"
+        path.write_text(json.dumps(record, ensure_ascii=False, indent=1), encoding="utf-8")
+        return path
 
     def _parts(self, job: Job, generation: Generation, output: str) -> tuple[str, str, str, str]:
         tiles = stats.tiles_html(generation, job.baseline, job.differences, job.regret)
         return stats.status_html(job), tiles, output, tokens.legend_html(self.drafters, generation.drafter_shares)
 
-    def _blank(self) -> tuple[Any, ...]:
+    def _refusal(self, text: str) -> tuple[Any, ...]:
+        """The page's parts when a run cannot begin; the conversation stays as it is."""
         legend = tokens.legend_html(self.drafters, {})
-        return stats.tiles_html(), tokens.OUTPUT_START, legend, charts.blank_figure(), ""
+        blank = (stats.tiles_html(), "", legend, charts.blank_figure(), "")
+        return stats.message_html("error", text), *blank, *_buttons(running=False), *_exports(None), *_SKIPPED
 
+
+_PRIVATE: dict[str, Any] = {"api_visibility": "private"}
+_QUICK: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+_SKIPPED = (gr.skip(), gr.skip(), gr.skip())
 
 _SHOW_STATUS = "() => { if (innerWidth < 760) document.querySelector('#status').scrollIntoView({behavior: 'smooth'}); }"
 """On a phone the output is below the controls: go there when a run starts."""
 
+_COPY_RUN = """async (file) => {
+  try {
+    const answer = await fetch(file.url);
+    await navigator.clipboard.writeText(await answer.text());
+    return "Run copied";
+  } catch {
+    return "Not copied: download it";
+  }
+}"""
+"""The file of the download button goes to the clipboard as well."""
+
 _IDLE = stats.message_html(
     "idle", "Ready. The output is exactly what the target would write alone; only the speed changes."
 )
+
+
+def _later(text: str) -> str:
+    """Script that gives a button its text back after two seconds."""
+    return f"() => new Promise((done) => setTimeout(() => done({json.dumps(text)}), 2000))"
 
 
 def _chosen(policy: str, spec: str) -> str:
@@ -166,3 +260,8 @@ def _chosen(policy: str, spec: str) -> str:
 
 def _buttons(*, running: bool) -> tuple[gr.Button, gr.Button]:
     return gr.Button(interactive=not running), gr.Button(interactive=running)
+
+
+def _exports(file: Path | None) -> tuple[gr.Button, gr.DownloadButton]:
+    path = str(file) if file else None
+    return gr.Button(interactive=file is not None), gr.DownloadButton(value=path, interactive=file is not None)

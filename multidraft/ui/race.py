@@ -72,7 +72,7 @@ class Race(controls.RunTab):
         stop.click(self.stop, None, None, queue=False, show_progress="hidden", api_visibility="private")
 
     def _build_lanes(self) -> list[gr.Dropdown]:
-        policies = choices.policy_choices(self.drafters, self.workbench.pool.router is not None)
+        policies = choices.with_specs(choices.policy_choices(self.drafters, self.workbench.pool.router is not None))
         gr.HTML(_LANES_HINT, js_on_load=None)
         lanes: list[gr.Dropdown] = []
         for first in range(0, MOST, 2):
@@ -205,7 +205,7 @@ def _end_html(race: RaceRun) -> str:
     if measured == total:
         return message_html("done", f"All {total} lanes are measured. Below they run at the speed they had.")
     rest = "they are replayed below" if measured >= 2 else "too few for a replay"
-    return message_html("done", f"Stopped: {measured} of {total} lanes were measured, {rest}.")
+    return message_html("cancelled", f"Stopped: {measured} of {total} lanes were measured, {rest}.")
 
 
 def _buttons(*, running: bool) -> tuple[gr.Button, gr.Button]:

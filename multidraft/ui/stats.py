@@ -20,7 +20,7 @@ _ENDS = {
 
 
 def message_html(kind: str, text: str) -> str:
-    """A status line: ``kind`` is ``idle``, ``busy``, ``done`` or ``error``."""
+    """A status line: ``kind`` is ``idle``, ``busy``, ``done``, ``cancelled`` or ``error``."""
     role = "alert" if kind == "error" else "status"
     return f'<p class="md-status md-{kind}" role="{role}">{escape(text)}</p>'
 
@@ -38,8 +38,9 @@ def status_html(job: Job) -> str:
         return message_html("busy", f"Decoding, round {len(generation.rounds) + 1} …")
     if generation.status == "error":
         return message_html("error", f"The run failed: {generation.error}. Please try again or report it.")
+    kind = "cancelled" if generation.status == "cancelled" else "done"
     counts = f" {count(len(generation.token_ids), 'token')} in {count(len(generation.rounds), 'round')}."
-    return message_html("done", _ENDS[generation.status] + counts)
+    return message_html(kind, _ENDS[generation.status] + counts)
 
 
 def tiles_html(
@@ -85,6 +86,11 @@ def _note(
     if baseline is None:
         return f"{_how(None)}."
     sentences = [f"Plain decoding: {baseline.tokens_per_second:.1f} tokens/s. {_how(baseline)}."]
+    if generation and all(r.arm is None for r in generation.rounds):
+        sentences.append(
+            "This run drafts nothing: it is plain decoding as well, so its speed-up only tells how far two "
+            "measurements of the same thing lie apart."
+        )
     if generation and differences is not None:
         sentences.append(_checked(generation, differences))
     if generation and regret:

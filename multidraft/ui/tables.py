@@ -8,7 +8,8 @@ import pandas as pd
 
 
 def table_start(columns: Sequence[str], figures: int = 0, kind: str = "") -> str:
-    """Head of a table whose rows are appended; left open, browsers close it (see ``tokens.OUTPUT_START``).
+    """Head of a table whose rows are appended; left open, browsers close it, and a value that only grows at its end
+    lets Gradio send nothing but the new rows.
 
     Args:
         columns: titles, as HTML.

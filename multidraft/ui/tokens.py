@@ -13,8 +13,7 @@ from multidraft.ui.tables import number, table_html
 from multidraft.ui.theme import DRAFTER_COLOURS
 
 OUTPUT_START = '<div class="md-output" dir="auto" role="region" tabindex="0" aria-label="Output">'
-"""Never closed in the page's value: browsers close it, and a value that only grows at its end lets Gradio send
-nothing but the new tokens."""
+"""Opens the box of the rounds; whoever shows them closes it."""
 
 
 def arm_class(arm: int) -> str:
@@ -23,9 +22,15 @@ def arm_class(arm: int) -> str:
     return f"md-arm{arm % len(DRAFTER_COLOURS)}{again}"
 
 
-def rounds_html(rounds: Sequence[Round]) -> str:
-    """The tokens of ``rounds``, to be appended to :data:`OUTPUT_START`."""
-    return "".join(_round_html(r) for r in rounds)
+def rounds_html(rounds: Sequence[Round], rejected: Sequence[str] | None = None) -> str:
+    """The tokens of ``rounds``, to be appended to :data:`OUTPUT_START`.
+
+    Args:
+        rejected: the text of each round's rejected guesses, in the same order; they are struck through, and shown only
+            where the reader asks for them.
+    """
+    texts = [""] * len(rounds) if rejected is None else rejected
+    return "".join(_round_html(r, text) for r, text in zip(rounds, texts, strict=True))
 
 
 def describe_round(r: Round) -> str:
@@ -34,6 +39,8 @@ def describe_round(r: Round) -> str:
     if r.drafter is None:
         return f"Round {r.index + 1}: no draft, {own or 'nothing'}"
     accepted = f"{r.drafter}, accepted {r.accepted} of {len(r.drafted)}"
+    if r.accepted < len(r.drafted) and own:
+        own = "the target's correction"
     return f"Round {r.index + 1}: {accepted}" + (f", then {own}" if own else "")
 
 
@@ -79,15 +86,21 @@ def rounds_table_html(rounds: Sequence[Round]) -> str:
     return f'<details class="md-details"><summary>Every round in detail</summary>{table}</details>'
 
 
-def _round_html(r: Round) -> str:
-    kinds = [arm_class(r.arm) if r.arm is not None else "md-own"] * r.accepted
-    kinds += ["md-own"] * (len(r.pieces) - r.accepted)
-    spans = "".join(
-        f'<span class="md-token {kind}{" md-line" if piece.endswith(chr(10)) else ""}">{escape(piece)}</span>'
-        for kind, piece in zip(kinds, r.pieces, strict=True)
-        if piece
-    )
-    return f'<span class="md-round" title="{escape(describe_round(r))}">{spans}</span>'
+def _round_html(r: Round, rejected: str) -> str:
+    """One round; what its bar in the timeline needs stands in its attributes (see ``output.js``)."""
+    kind = arm_class(r.arm) if r.arm is not None else "md-own"
+    guesses = "".join(_token_html(kind, piece) for piece in r.pieces[: r.accepted])
+    if rejected:
+        guesses += f'<del class="md-rejected {kind}" aria-hidden="true">{escape(_visible(rejected))}</del>'
+    own = "".join(_token_html("md-own", piece) for piece in r.pieces[r.accepted :])
+    bar = f'data-arm="{kind}" data-drafted="{len(r.drafted)}" data-accepted="{r.accepted}"'
+    corrected = " data-corrected" if r.own is not None and r.accepted < len(r.drafted) else ""
+    return f'<span class="md-round" title="{escape(describe_round(r))}" {bar}{corrected}>{guesses}{own}</span>'
+
+
+def _token_html(kind: str, piece: str) -> str:
+    line = " md-line" if piece.endswith("\n") else ""
+    return f'<span class="md-token {kind}{line}">{escape(piece)}</span>' if piece else ""
 
 
 def _swatch(name: str, kind: str) -> str:

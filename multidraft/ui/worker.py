@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from multidraft.bench.history import run_context
 from multidraft.engine import Decoding
 from multidraft.hardware import describe
 from multidraft.lossless import Difference, greedy_differences
-from multidraft.records import Generation
+from multidraft.records import Generation, Turn
 from multidraft.regret import Regret, acceptance_table, regret_of
 from multidraft.sampling import SamplingParams
 from storage.rows import Source
@@ -44,6 +44,7 @@ class Request:
         source: where it comes from, for the record.
         task, suite, batch_id: for the record, where they are known.
         baseline: a measurement of the same prompt and parameters to use again; ``None`` measures anew.
+        turns: earlier turns of the conversation.
     """
 
     prompt: str
@@ -55,6 +56,7 @@ class Request:
     suite: str | None = None
     batch_id: str | None = None
     baseline: Baseline | None = None
+    turns: tuple[Turn, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Job:
 
     def __init__(self, workbench: Workbench, request: Request):
         self.request = request
-        self.decoding = Decoding(workbench.pool, request.prompt, request.policy, request.params, request.seed)
+        self.decoding = self._decoding(workbench.pool, request.policy, request.params)
         self.baseline = request.baseline
         self.differences: list[Difference] | None = None
         self.regret: Regret | None = None
@@ -105,6 +107,18 @@ class Job:
         """What is done so far, in rounds that are whole: it no longer changes."""
         rounds = list(self.generation.rounds)
         return replace(self.generation, rounds=rounds, token_ids=[token for r in rounds for token in r.tokens])
+
+    def known(self) -> dict[str, Any]:
+        """What is known of the run beside its generation, under the names in which programs get it."""
+        plain = self.baseline.tokens_per_second if self.baseline else None
+        regret, names = self.regret, self.generation.drafters
+        return {
+            "baseline_tokens_per_second": plain,
+            "speedup": self.generation.tokens_per_second / plain if plain else None,
+            "lossless": self.lossless,
+            "regret_rounds": regret.rounds if regret else None,
+            "best_drafter": names[regret.best_arm] if regret else None,
+        }
 
     @property
     def ahead(self) -> int:
@@ -153,12 +167,15 @@ class Job:
         self.generation.status, self.phase = "cancelled", "done"
         self._done.set()
 
+    def _decoding(self, pool: Pool, policy: str, params: SamplingParams) -> Decoding:
+        return Decoding(pool, self.request.prompt, policy, params, self.request.seed, self.request.turns)
+
     def _measure(self) -> Baseline | None:
         """Decode the first tokens of the answer without drafters; ``None`` if cancelled meanwhile."""
         request = self.request
         length = min(BASELINE_TOKENS, request.params.max_new_tokens)
         params = replace(request.params, max_new_tokens=length)
-        self._plain = Decoding(self._workbench.pool, request.prompt, "autoregressive", params, request.seed)
+        self._plain = self._decoding(self._workbench.pool, "autoregressive", params)
         if self._cancelled.is_set():  # by a visitor who could not yet cancel what was made just now
             return None
         plain = self._plain.run()
@@ -238,6 +255,7 @@ class Workbench:
             task=request.task,
             suite=request.suite,
             batch_id=request.batch_id,
+            turns=request.turns,
             baseline_tokens_per_second=job.baseline.tokens_per_second if job.baseline else None,
             regret=job.regret,
             table=job.table,

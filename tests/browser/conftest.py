@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -38,13 +39,20 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def address(history: Path) -> Iterator[str]:
     """Address of a freshly started app."""
+    with serve(os.environ.get("MULTIDRAFT_TEST_POOL", "pocket"), history) as url:
+        yield url
+
+
+@contextmanager
+def serve(pool: str, history: Path) -> Iterator[str]:
+    """The app on ``pool`` in a process of its own; its log lies beside ``history``."""
     folder = history.parent
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     environment = {
         **os.environ,
-        "MULTIDRAFT_POOL": os.environ.get("MULTIDRAFT_TEST_POOL", "pocket"),
+        "MULTIDRAFT_POOL": pool,
         "MULTIDRAFT_DB": str(history),
         "GRADIO_SERVER_PORT": str(port),
         "GRADIO_TEMP_DIR": str(folder / "uploads"),

@@ -64,9 +64,10 @@ def test_nothing_moves_while_tokens_stream_in(page: Page) -> None:
 
 def test_a_long_output_stays_in_sight_at_its_end(page: Page) -> None:
     run_long(page)
-    page.wait_for_function("document.querySelector('#output').scrollTop > 40")
+    page.wait_for_function("document.querySelector('#output .md-output').scrollTop > 40")
+    page.wait_for_function("document.querySelector('#output .md-timeline').scrollLeft > 40")
     page.locator("#stop").click()
-    expect(page.locator(DONE)).to_be_visible()
+    expect(page.locator("#status .md-cancelled")).to_be_visible()
 
 
 def test_the_output_can_be_reached_by_keyboard(page: Page) -> None:

@@ -91,7 +91,7 @@ def test_tokens_are_coloured_by_drafter_and_the_targets_own_are_marked(page: Pag
 
 
 def test_figures_legend_chart_and_details(page: Page) -> None:
-    choose_policy(page, "HedgeSpec (NormalHedge)")
+    choose_policy(page, "HedgeSpec (NormalHedge) · normal-hedge")
     run_example(page)
     expect(page.locator(DONE)).to_be_visible()
     figures = page.locator("#tiles .md-tile dd:not(.md-unit)").all_inner_texts()
@@ -113,7 +113,7 @@ def test_stop_in_mid_stream(page: Page) -> None:
     run_long(page)
     expect(page.locator("#run")).to_be_disabled()
     page.locator("#stop").click()
-    expect(page.locator("#status .md-done")).to_contain_text("Cancelled", timeout=5_000)
+    expect(page.locator("#status .md-cancelled")).to_contain_text("Cancelled", timeout=5_000)
     expect(page.locator("#run")).to_be_enabled()
     assert 3 <= page.locator("#output .md-round").count() < 900
 
@@ -144,13 +144,13 @@ def test_a_bad_spec_gets_the_valid_names(page: Page) -> None:
 
 def test_choosing_a_policy_explains_it(page: Page) -> None:
     before = page.locator("#explanation").inner_text()
-    choose_policy(page, "UCB")
+    choose_policy(page, "UCB · ucb")
     expect(page.locator("#explanation")).to_contain_text("MetaSD Alg. 2")
     assert page.locator("#explanation").inner_text() != before
 
 
 def test_a_deterministic_policy_shows_the_arms_it_played(page: Page) -> None:
-    choose_policy(page, "UCB")
+    choose_policy(page, "UCB · ucb")
     run_example(page, tokens=16)
     expect(page.locator(DONE)).to_be_visible()
     expect(page.locator("#chart .gtitle")).to_contain_text("Drafter played")

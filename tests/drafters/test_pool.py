@@ -13,7 +13,7 @@ from transformers import MambaConfig, MambaForCausalLM
 import multidraft as md
 from drafters.base import Evidence
 from drafters.pool import load_pool
-from multidraft.errors import PoolError
+from multidraft.errors import PoolError, PromptError
 from multidraft.sampling import SamplingParams
 from tests import tiny
 
@@ -109,6 +109,30 @@ def test_prompts_take_the_chat_form_where_there_is_one(pool):
 
 
 # What can be missing or broken.
+
+
+CHAT = "{% for m in messages %}{{ 'a' if m['role'] == 'user' else 'b' }}{{ m['content'] }}{% endfor %}b"
+
+
+def test_a_follow_up_is_encoded_with_the_earlier_turns(folder):
+    pool = load_pool(folder)
+    assert not pool.conversational
+    with pytest.raises(PromptError, match="single prompts"):
+        pool.encode("fg", [("cd", "e")])
+    pool.tokenizer.chat_template = CHAT
+    assert pool.conversational
+    assert pool.decode(pool.encode("fg", [("cd", "e")])) == "acdbeafgb"
+    out = md.generate(pool, "fg", "ucb", md.SamplingParams(max_new_tokens=9), turns=[("cd", "e")])
+    alone = md.generate(pool, pool.encode("fg", [("cd", "e")]), "ucb", md.SamplingParams(max_new_tokens=9))
+    assert (out.prompt, out.turns, out.token_ids) == ("fg", (("cd", "e"),), alone.token_ids)
+    with pytest.raises(PromptError, match="a text, not token ids"):
+        md.generate(pool, [3, 4], turns=[("cd", "e")])
+
+
+def test_a_card_may_say_that_there_are_no_conversations(folder):
+    pool = load_pool(change_card(folder, conversation=False))
+    pool.tokenizer.chat_template = CHAT
+    assert not pool.conversational
 
 
 def test_an_unknown_pool():

@@ -35,6 +35,7 @@ def test_generate_as_json(pool_card, capsys):
     assert ours["token_ids"] == plain["token_ids"] and ours["policy"] == "ucb"
     assert sum(len(r["tokens"]) for r in ours["rounds"]) == len(ours["token_ids"])
     assert plain["mean_accepted_tokens"] == 1.0
+    assert plain["parameters"]["max_new_tokens"] == 20 and plain["hardware"] and plain["versions"]["torch"]
 
 
 def test_bench_writes_report_and_history(pool_card, suite, tmp_path, capsys):

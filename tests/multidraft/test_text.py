@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from multidraft.text import TextStream
+from multidraft.text import TextStream, guess_text
 from tests import tiny
 
 POCKET = Path(__file__).parents[2] / "drafters" / "pocket" / "target"
@@ -110,6 +110,15 @@ def test_the_space_of_a_word_is_kept_between_words_and_dropped_at_the_start(meta
     ids = [0, 1, 2, 0, 1, 0]
     assert metaspace.decode(ids) == "the cats the cat the"
     assert stream(metaspace, ids) == ["the", " cat", "s", " the", " cat", " the"]
+
+
+def test_a_guess_reads_as_it_would_in_the_text(metaspace, one_byte, pocket):
+    assert guess_text(metaspace, [0, 1, 2], [0, 1]) == " the cat"
+    assert guess_text(metaspace, [], [0, 1]) == "the cat"
+    ids = one_byte("aé🎉b")["input_ids"]
+    assert guess_text(one_byte, ids[:2], ids[2:]) == "é🎉b"  # begun by the context's last byte
+    end = pocket.convert_tokens_to_ids("<|end|>")
+    assert guess_text(pocket, pocket("ab cd")["input_ids"], [end]) == "<|end|>"
 
 
 def test_a_long_output_is_decoded_in_constant_steps(monkeypatch):

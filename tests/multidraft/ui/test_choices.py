@@ -25,6 +25,12 @@ def test_titles_are_unique_and_the_default_comes_first() -> None:
     assert choices.policy_choices(DRAFTERS)[0][1] == choices.DEFAULT_POLICY
 
 
+def test_a_policy_is_found_by_title_and_by_spec() -> None:
+    offered = dict(map(reversed, choices.with_specs(choices.policy_choices(DRAFTERS))))
+    assert offered["ucb"] == f"{POLICIES['ucb'].title} · ucb"
+    assert offered["fixed:math"].endswith("· fixed:math")
+
+
 def test_titles_keep_settings() -> None:
     assert choices.policy_title("ucb:beta=0.1,reward=be") == f"{POLICIES['ucb'].title} (beta=0.1, reward=be)"
     assert choices.policy_title("fixed:math") == f"{POLICIES['fixed'].title} (math)"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import json
+import re
+from pathlib import Path
 
 import gradio as gr
 import pytest
@@ -90,12 +93,13 @@ class Visitor:
     """Stands for ``gr.Request``."""
 
     session_hash = "someone"
+    query_params: dict[str, str] = {}
 
 
 def play(
-    workbench: Workbench, prompt: str, policy: str = "ucb", spec: str = "", tokens: float | None = 8
+    workbench: Workbench, prompt: str, policy: str = "ucb", spec: str = "", tokens: float | None = 8, turns: tuple = ()
 ) -> list[tuple]:
-    return list(Play(workbench).run(prompt, policy, spec, tokens, 0, 1, 0, 4, 0, Visitor()))  # type: ignore[arg-type]
+    return list(Play(workbench).run(prompt, policy, spec, tokens, 0, 1, 0, 4, 0, turns, Visitor()))  # type: ignore[arg-type]
 
 
 def test_play_streams_to_the_end(workbench: Workbench) -> None:
@@ -104,6 +108,66 @@ def test_play_streams_to_the_end(workbench: Workbench) -> None:
     assert last[6].interactive is True and last[7].interactive is False
     assert "8 tokens" in last[0] and "md-token" in last[2] and last[2].startswith(first[2])
     assert "Every round in detail" in last[5]
+    assert first[8].interactive is False and last[8].interactive is True  # there is a run to copy
+
+
+def test_the_run_as_json(workbench: Workbench) -> None:
+    *_, last = play(workbench, "abc abd")
+    record = json.loads(Path(last[9].value["path"]).read_text())
+    assert record["prompt"] == "abc abd" and record["policy"] == "ucb" and record["status"] == "completed"
+    assert [token for r in record["rounds"] for token in r["tokens"]] == record["token_ids"]
+    assert record["parameters"]["max_new_tokens"] == 8 and record["seed"] == 0
+    assert record["hardware"] == workbench.hardware and record["versions"]["multidraft"] == workbench.version
+    phases = record["seconds_by_phase"]
+    assert sum(phases.values()) == pytest.approx(record["seconds"])
+    assert record["speedup"] == pytest.approx(record["tokens_per_second"] / record["baseline_tokens_per_second"])
+
+
+def test_a_pool_of_single_prompts_keeps_the_prompt_and_no_turns(workbench: Workbench) -> None:
+    first, *_, last = play(workbench, "abc abd")
+    assert all(part == gr.skip() for part in (*first[10:], *last[10:]))
+
+
+def test_rejected_guesses_are_struck_through(workbench: Workbench) -> None:
+    *_, last = play(workbench, "abc abd", policy="fixed:far", tokens=30)
+    rejected = re.findall(r"<del[^>]*>([^<]*)</del>", last[2])
+    assert rejected and all(rejected)
+    assert last[2].count("data-corrected") <= len(rejected)
+
+
+def restored(workbench: Workbench, **query: str) -> tuple:
+    visitor = Visitor()
+    visitor.query_params = query
+    return Play(workbench).restore(visitor)  # type: ignore[arg-type]
+
+
+def test_a_link_restores_prompt_policy_and_settings(workbench: Workbench) -> None:
+    status, prompt, policy, spec, *settings = restored(
+        workbench, prompt="abc <b>", policy="ucb", max_new_tokens="20", temperature="0.5", seed="3", run="7"
+    )
+    assert "Press Run" in status and prompt == "abc <b>" and policy == "ucb" and spec == gr.skip()
+    assert [settings[0], settings[1], settings[5]] == [20, 0.5, 3] and settings[2] == gr.skip()
+    assert restored(workbench, policy="ucb:beta=0.1")[2:4] == (gr.skip(), "ucb:beta=0.1")
+
+
+def test_other_parameters_of_the_address_are_none_of_plays(workbench: Workbench) -> None:
+    assert set(map(str, restored(workbench, tab="dashboard", run="3"))) == {str(gr.skip())}
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({"max_new_tokens": "<b>many</b>"}, "max new tokens must be a number"),
+        ({"max_new_tokens": "0"}, "max_new_tokens"),
+        ({"temperature": "-1"}, "temperature"),
+        ({"seed": "1.5"}, "seed must be a whole number"),
+        ({"top_k": "nan"}, "whole number"),
+    ],
+)
+def test_a_broken_link_says_what_is_wrong_and_changes_nothing(workbench: Workbench, query: dict, words: str) -> None:
+    status, *others = restored(workbench, prompt="abc", **query)
+    assert words in status and 'role="alert"' in status and "<b>" not in status
+    assert all(part == gr.skip() for part in others)
 
 
 @pytest.mark.parametrize(
@@ -118,13 +182,14 @@ def test_play_streams_to_the_end(workbench: Workbench) -> None:
 def test_play_says_what_is_wrong_in_the_page(
     workbench: Workbench, prompt: str, spec: str, tokens: float | None, words: str
 ) -> None:
-    ((status, *_, run, stop),) = play(workbench, prompt, spec=spec, tokens=tokens)
+    (parts,) = play(workbench, prompt, spec=spec, tokens=tokens)
+    status, run, stop = parts[0], parts[6], parts[7]
     assert words in status and 'role="alert"' in status and "<b>" not in status
     assert run.interactive is True and stop.interactive is False
 
 
 def test_leaving_the_page_ends_the_run(workbench: Workbench, gate, store: Store) -> None:
-    parts = Play(workbench).run("abc abd", "ucb", "", 8, 0, 1, 0, 4, 0, Visitor())  # type: ignore[arg-type]
+    parts = Play(workbench).run("abc abd", "ucb", "", 8, 0, 1, 0, 4, 0, (), Visitor())  # type: ignore[arg-type]
     next(parts)
     assert gate.reached.wait(30)
     parts.close()  # what Gradio does when the connection is gone

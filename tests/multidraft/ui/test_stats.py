@@ -37,6 +37,17 @@ def test_an_error_is_an_alert_with_its_message(make_generation) -> None:
     assert "&lt;b&gt;out of memory" in html
 
 
+def test_a_run_without_drafts_is_compared_with_itself(make_generation, make_round) -> None:
+    rounds = [make_round(i, arm=None, drafter=None, drafted=(), accepted=0) for i in range(2)]
+    assert "plain decoding as well" in stats.tiles_html(make_generation(rounds=rounds), Baseline(150.0, 32))
+    assert "plain decoding as well" not in stats.tiles_html(make_generation(), Baseline(150.0, 32))
+
+
+def test_a_cancelled_run_does_not_look_completed(make_generation) -> None:
+    html = stats.status_html(job(make_generation(status="cancelled")))
+    assert "md-cancelled" in html and "md-done" not in html
+
+
 @pytest.mark.parametrize(
     ("phase", "words"),
     [("measuring", "Measuring plain decoding"), ("decoding", "round 3"), ("waiting", "2 runs ahead")],

@@ -23,6 +23,9 @@ class Tree(HTMLParser):
         if values.get("title"):
             self.titles.append(values["title"] or "")
 
+    def handle_endtag(self, tag: str) -> None:
+        self._kind = None
+
     def handle_data(self, data: str) -> None:
         if self._kind:
             self.tokens.append((self._kind, data))
@@ -31,7 +34,25 @@ class Tree(HTMLParser):
 def test_accepted_tokens_take_the_arms_colour_and_the_own_token_its_own_mark(make_round) -> None:
     tree = Tree(tokens.rounds_html([make_round()]))
     assert tree.tokens == [("md-token md-arm1", "a"), ("md-token md-arm1", "b"), ("md-token md-own", "c")]
-    assert tree.titles == ["Round 1: math, accepted 2 of 3, then the target's own token"]
+    assert tree.titles == ["Round 1: math, accepted 2 of 3, then the target's correction"]
+
+
+def test_a_draft_accepted_whole_is_followed_by_a_bonus(make_round) -> None:
+    r = make_round(drafted=(5, 6))
+    assert tokens.describe_round(r) == "Round 1: math, accepted 2 of 2, then the target's own token"
+    assert "data-corrected" not in tokens.rounds_html([r])
+
+
+def test_rejected_guesses_stand_between_the_accepted_and_the_own_token(make_round) -> None:
+    html = tokens.rounds_html([make_round()], ["<b>\n"])
+    assert '<del class="md-rejected md-arm1" aria-hidden="true">&lt;b&gt;↵</del>' in html
+    assert html.index(">b<") < html.index("<del") < html.index(">c<")
+    assert "<del" not in tokens.rounds_html([make_round()], [""])
+
+
+def test_a_round_tells_its_bar(make_round) -> None:
+    html = tokens.rounds_html([make_round()])
+    assert 'data-arm="md-arm1" data-drafted="3" data-accepted="2" data-corrected' in html
 
 
 def test_a_draft_that_ends_the_output_has_no_own_token(make_round) -> None:

@@ -1,0 +1,66 @@
+"""Links that restore a run, and the run as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.test_play import DONE, choose_policy, run_example, set_number
+
+PROMPT = "Add 2 & 3 = ?\n<b>ähm</b> + #1"
+
+
+def test_a_copied_link_restores_prompt_policy_and_settings(page: Page, address: str) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"{address}?run=7&policy=x&tab=dashboard")
+    page.get_by_role("tab", name="Play").click()
+    page.locator("#prompt textarea").fill(PROMPT)
+    choose_policy(page, "UCB · ucb")
+    set_number(page, "#max-new-tokens", 20)
+    page.locator("#spec").locator("input, textarea").first.fill("")
+    page.locator("#copy-link").click()
+    expect(page.locator("#copy-link")).to_have_text("Link copied")
+    link = page.evaluate("navigator.clipboard.readText()")
+    query = {name: values[0] for name, values in parse_qs(urlsplit(link).query).items()}
+    assert query["prompt"] == PROMPT and query["policy"] == "ucb" and query["max_new_tokens"] == "20"
+    assert query["run"] == "7" and query["tab"] == "play"  # the parameters of others stay
+    expect(page.locator("#copy-link")).to_have_text("Copy link")
+
+    page.goto(link)
+    expect(page.locator("#prompt textarea")).to_have_value(PROMPT)
+    expect(page.locator("#policy input")).to_have_value("UCB · ucb")
+    expect(page.locator("#status")).to_contain_text("Press Run")
+    page.locator("#settings > button").click()
+    expect(page.locator("#max-new-tokens input[type=number]")).to_have_value("20")
+
+
+def test_a_broken_link_says_so(page: Page, address: str) -> None:
+    page.goto(f"{address}?prompt=abc&temperature=hot")
+    expect(page.locator("#status [role=alert]")).to_contain_text("temperature must be a number")
+    expect(page.locator("#prompt textarea")).to_have_value("")
+
+
+def test_a_prompt_too_long_for_a_link_gets_a_message(page: Page) -> None:
+    before = page.url
+    page.locator("#prompt textarea").fill("ä" * 2000)
+    page.locator("#copy-link").click()
+    expect(page.locator("#status [role=alert]")).to_contain_text("too long for a link")
+    assert page.url == before
+
+
+def test_the_run_is_copied_and_downloaded_as_json(page: Page, tmp_path: Path) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    expect(page.locator("#copy-run")).to_be_disabled()
+    run_example(page, tokens=16)
+    expect(page.locator(DONE)).to_be_visible()
+    with page.expect_download() as download:
+        page.locator("#download-run").click()
+    record = json.loads(Path(download.value.path()).read_text())
+    assert record["prompt"] == page.locator("#prompt textarea").input_value()
+    assert len(record["rounds"]) == page.locator("#output .md-round").count()
+    page.locator("#copy-run").click()
+    expect(page.locator("#copy-run")).to_have_text("Run copied")
+    assert json.loads(page.evaluate("navigator.clipboard.readText()")) == record
