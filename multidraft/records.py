@@ -12,6 +12,8 @@ Status = Literal["running", "completed", "stopped", "context_limit", "cancelled"
 """How a generation ended: at ``max_new_tokens`` (completed), at a stop token (stopped), at the end of the
 target's context window (context_limit), by the caller (cancelled), by an error."""
 
+FINISHED = ("completed", "stopped", "context_limit")
+"""Statuses of runs that came to an end of their own: only these have a regret."""
 
 Turn = tuple[str, str]
 """An earlier turn of a conversation: the prompt and its answer."""

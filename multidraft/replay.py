@@ -6,6 +6,7 @@ draft would have been accepted from each position, the rounds of every policy ar
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -166,24 +167,47 @@ def replay(
     return Replayed(arms, lengths, emitted, best, needed[best], seconds if costs else None)
 
 
-def best_fixed_rate(table: np.ndarray, costs: Costs, lengths: Sequence[int]) -> tuple[float, int, int]:
+def best_fixed_rate(
+    table: np.ndarray, costs: Costs, lengths: Sequence[int], max_new_tokens: int | None = None
+) -> tuple[float, int, int]:
     """The fastest single ``(drafter, draft length)`` in hindsight: tokens per second, drafter, length.
 
-    Length 0 is plain decoding; its drafter is ``NO_DRAFTER``.
+    Length 0 is plain decoding; its drafter is ``NO_DRAFTER``. ``max_new_tokens`` is as in :func:`replay`.
     """
     rows = table.tolist()
     best = (0.0, NO_DRAFTER, 0)
     for length in lengths:
         for arm in range(len(rows)) if length else (NO_DRAFTER,):
-            best = max(best, (table.shape[1] / sum_of_rounds(rows[arm], costs, arm, length), arm, length))
+            seconds = sum_of_rounds(rows[arm], costs, arm, length, max_new_tokens)
+            best = max(best, (table.shape[1] / seconds, arm, length))
     return best
 
 
-def sum_of_rounds(accepted: Sequence[int], costs: Costs, arm: int, length: int) -> float:
-    """Seconds of a whole text under one drafter and draft length, given how far each of its drafts is accepted."""
-    seconds, position = 0.0, 0
+def sum_of_rounds(
+    accepted: Sequence[int], costs: Costs, arm: int, length: int, max_new_tokens: int | None = None
+) -> float:
+    """Seconds of a whole text under one drafter and draft length, given how far each of its drafts is accepted.
+
+    The drafter has read the prompt before the first round, and all but the target's own token before the others.
+    """
+    (first, *others) = fixed_walk(accepted, length, max_new_tokens)
+    rounds = [((*first, 0), 1), *(((*round, 1), count) for round, count in Counter(others).items())]
+    return sum(
+        count * costs.round_seconds(arm if asked else None, asked, unread, reached)
+        for (asked, reached, unread), count in rounds
+    )
+
+
+def fixed_walk(accepted: Sequence[int], length: int, max_new_tokens: int | None = None) -> list[tuple[int, int]]:
+    """The rounds of one drafter at one length, given how far each of its drafts is accepted.
+
+    Returns:
+        Of each round the draft length asked for, which the end may cut, and the accepted tokens.
+    """
+    rounds, position = list[tuple[int, int]](), 0
+    limit = len(accepted) if max_new_tokens is None else max_new_tokens
     while position < len(accepted):
-        reached = min(accepted[position], length)
-        seconds += costs.round_seconds(arm if length else None, length, 1 if length else 0, reached)
-        position += reached + 1
-    return seconds
+        asked = min(length, limit - position - 1)
+        rounds.append((asked, min(accepted[position], asked)))
+        position += rounds[-1][1] + 1
+    return rounds

@@ -187,34 +187,23 @@ def run(path: str | Path, id: int) -> dict[str, Any] | None:
     return record
 
 
-def replayable(path: str | Path, id: int | None = None) -> list[dict[str, Any]]:
-    """Finished runs with an acceptance table, newest first, each prompt of a pool once (or the run ``id`` alone).
+def timed_rounds(
+    path: str | Path, card_hash: str, hardware: str, dtype: str, newest: int | None = None
+) -> list[dict[str, Any]]:
+    """Arm, lengths and seconds of every round on one pool and machine, in the order in which they were played.
 
-    All columns of the run, and ``drafters``: the names by the rows of the table.
+    ``newest`` takes those of the newest so many runs only.
     """
-    where = f"WHERE {_FINISHED} AND acceptance IS NOT NULL" + (" AND id = ?" if id is not None else "")
-    sql = f"""
-        SELECT * FROM runs WHERE id IN (
-            SELECT max(id) FROM runs {where} GROUP BY card_hash, prompt, max_new_tokens, draft_length
-        ) ORDER BY id DESC
-    """
-    with open_reader(path) as connection:
-        cursor = connection.execute(sql, [] if id is None else [id])
-        names = [column[0] for column in cursor.description]
-        found = [dict(zip(names, row, strict=True)) for row in cursor]
-    return [{**row, "drafters": list(json.loads(row["drafter_rounds"]))} for row in found]
-
-
-def timed_rounds(path: str | Path, card_hash: str, hardware: str, dtype: str) -> list[dict[str, Any]]:
-    """Arm, lengths and seconds of every round on one pool and machine, in the order in which they were played."""
     columns = "run_id arm draft_length drafted emitted draft_seconds verify_seconds evaluate_seconds".split()
     of_rounds = ", ".join(f"rounds.{column}" for column in columns)
     sql = f"""
-        SELECT {of_rounds} FROM rounds JOIN runs ON runs.id = rounds.run_id
-        WHERE card_hash = ? AND hardware = ? AND dtype = ? ORDER BY run_id, round_index
+        SELECT {of_rounds} FROM rounds WHERE run_id IN (
+            SELECT id FROM runs WHERE card_hash = ? AND hardware = ? AND dtype = ? ORDER BY id DESC LIMIT ?
+        ) ORDER BY run_id, round_index
     """
+    values = [card_hash, hardware, dtype, -1 if newest is None else newest]
     with open_reader(path) as connection:
-        return [dict(zip(columns, row, strict=True)) for row in connection.execute(sql, [card_hash, hardware, dtype])]
+        return [dict(zip(columns, row, strict=True)) for row in connection.execute(sql, values)]
 
 
 def rounds(path: str | Path, id: int) -> pd.DataFrame:

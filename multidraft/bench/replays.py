@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from multidraft.bench.history import read_table
 from multidraft.costs import CostMeter, Costs
 from multidraft.errors import UserError
 from multidraft.policies import make_policy, parse_spec
+from multidraft.records import FINISHED
+from multidraft.regret import fixed_rounds
 from multidraft.replay import Replayed, best_fixed_rate, replay
-from storage import queries
+from storage import queries, texts
+from storage.texts import ALL_TEXTS, TextFilter
+
+Route = Callable[[str], Sequence[float] | None]
+"""How well each drafter suits a prompt, such as :meth:`~drafters.pool.Pool.route`."""
+
+NEWEST_COSTS = 2000
+"""Costs are told by the rounds of so many runs: older ones have faded from the averages."""
 
 
 @dataclass(frozen=True)
@@ -22,52 +33,89 @@ class Recorded:
     run: dict[str, Any]
     costs: Costs
 
-    def replay(self, policy: str, route: Callable[[str], Sequence[float] | None] | None = None) -> Replayed:
-        """The rounds of ``policy`` on this run's text."""
+    @property
+    def table(self) -> np.ndarray:
+        """Its acceptance table ``(drafters, output positions)``."""
+        return read_table(self.run["acceptance"], len(self.run["drafters"]))
+
+    @property
+    def limit(self) -> int | None:
+        """Most tokens that the run could have emitted, where it ended earlier at a stop token."""
+        run = self.run
+        return max(run["max_new_tokens"], run["output_tokens"]) if run["status"] == "stopped" else None
+
+    def replay(self, policy: str, route: Route | None = None, draft_length: int | None = None) -> Replayed:
+        """The rounds of ``policy`` on this run's text; drafts of at most ``draft_length``, by default as recorded."""
         run = self.run
         return replay(
-            read_table(run["acceptance"], len(run["drafters"])),
+            self.table,
             policy,
             run["seed"],
-            draft_length=run["draft_length"],
-            max_new_tokens=max(run["max_new_tokens"], run["output_tokens"]) if run["status"] == "stopped" else None,
+            draft_length=min(run["draft_length"], draft_length or run["draft_length"]),
+            max_new_tokens=self.limit,
             drafters=run["drafters"],
             prompt=run["prompt"],
             costs=self.costs,
             route=route,
         )
 
-    def best_fixed(self) -> float:
-        """Tokens per second of the best single drafter and draft length in hindsight."""
-        table = read_table(self.run["acceptance"], len(self.run["drafters"]))
-        return best_fixed_rate(table, self.costs, range(self.run["draft_length"] + 1))[0]
+    def best_fixed(self) -> Replayed:
+        """The fastest single drafter and draft length in hindsight; its regret is that at the recorded length."""
+        table, run = self.table, self.run
+        _, arm, length = best_fixed_rate(table, self.costs, range(run["draft_length"] + 1), self.limit)
+        played = self.replay(f"fixed:{run['drafters'][arm]}" if length else "autoregressive", None, length)
+        needed = [fixed_rounds(row) for row in table]
+        best = int(np.argmin(needed))
+        return replace(played, best_arm=best, best_rounds=needed[best])
 
 
-def recorded_runs(path: Path, run: int | None = None) -> Iterator[Recorded]:
-    """The runs of a history that can be replayed: each greedy text once, newest first.
+def recorded_runs(path: Path, filter: TextFilter = ALL_TEXTS) -> Iterator[Recorded]:
+    """The texts of a history that can be replayed, newest first, with their costs.
 
     Raises:
-        UserError: there is none, or none with the number ``run``.
+        UserError: as :func:`recorded_texts`.
     """
-    if not path.exists():
-        raise UserError(f"there is no database {path}; bench --db and the app write one")
-    found = queries.replayable(path, run)
-    if not found:
-        which = f"run {run} cannot be replayed, or does not exist" if run is not None else "no run can be replayed"
-        raise UserError(f"{which}: {path} must hold finished greedy runs by a policy with drafters")
     costs: dict[tuple[Any, ...], Costs] = {}
-    for row in found:
+    for row in recorded_texts(path, filter):
         machine = (row["card_hash"], row["hardware"], row["dtype"], row["draft_length"])
         if machine not in costs:
             costs[machine] = measured_costs(path, row)
         yield Recorded(row, costs[machine])
 
 
+def recorded_texts(path: Path, filter: TextFilter = ALL_TEXTS) -> list[dict[str, Any]]:
+    """The same without costs (``storage.texts.replayable``).
+
+    Raises:
+        UserError: there is none; of a single run, the message says why it cannot be replayed.
+    """
+    if not path.exists():
+        raise UserError(f"there is no database {path}; bench --db and the app write one")
+    if found := texts.replayable(path, filter):
+        return found
+    if filter.id is not None:
+        raise UserError(f"run {filter.id} cannot be replayed: {_why_not(path, filter.id)}")
+    raise UserError(f"no run can be replayed: {path} must hold finished greedy runs by a policy with drafters")
+
+
+def _why_not(path: Path, id: int) -> str:
+    run = queries.run(path, id)
+    if run is None:
+        return "there is no run of this number"
+    if run["status"] not in FINISHED:
+        return f"it did not finish (status: {run['status']})"
+    if run["temperature"]:
+        return "it was sampled, and another policy would have led to another text"
+    if parse_spec(run["policy"])[0] == "autoregressive":
+        return "it was decoded without drafters, so nothing is known about theirs"
+    return "it was recorded without an acceptance table; run the prompt again"
+
+
 def measured_costs(path: Path, run: dict[str, Any]) -> Costs:
-    """What rounds have cost on the pool and machine of ``run``, by all rounds recorded of them."""
+    """What rounds have cost on the pool and machine of ``run``, by the newest rounds recorded of them."""
     meter, last = CostMeter(len(run["drafters"])), None
     unseen = 0
-    for row in queries.timed_rounds(path, run["card_hash"], run["hardware"], run["dtype"]):
+    for row in queries.timed_rounds(path, run["card_hash"], run["hardware"], run["dtype"], NEWEST_COSTS):
         if row["run_id"] != last:
             meter.begin()
             last, unseen = row["run_id"], 0
@@ -86,8 +134,11 @@ def measured_costs(path: Path, run: dict[str, Any]) -> Costs:
     return meter.costs(run["draft_length"])
 
 
-def without_divergence(spec: str) -> str:
-    """``spec`` with ``reward=be`` where it would learn from block divergence, which a recorded text does not hold."""
-    if parse_spec(spec)[0] != "fixed" and make_policy(spec, 2).uses_block_divergence:
+def without_divergence(spec: str, drafters: int | Sequence[str] = 2) -> str:
+    """``spec`` with ``reward=be`` where it would learn from block divergence, which a recorded text does not hold.
+
+    ``drafters`` are those that the spec may name, or just how many there are.
+    """
+    if parse_spec(spec)[0] != "fixed" and make_policy(spec, drafters).uses_block_divergence:
         return f"{spec}{',' if ':' in spec else ':'}reward=be"
     return spec

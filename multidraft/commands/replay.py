@@ -7,8 +7,10 @@ import json
 from pathlib import Path
 
 import multidraft as md
+from multidraft.bench.outcomes import Outcome
 from multidraft.bench.replays import recorded_runs, without_divergence
 from multidraft.commands.options import REPLAY_POLICIES, split_specs
+from storage.texts import TextFilter
 
 
 def add(sub: argparse.ArgumentParser) -> None:
@@ -24,27 +26,28 @@ def run(options: argparse.Namespace) -> int:
     """Replay policies on the texts of recorded greedy runs: exact rounds, seconds by the costs measured there."""
     specs = [without_divergence(spec) for spec in split_specs(options.policies)]
     route = md.load_pool(options.pool).route if options.pool else None
-    runs = list(recorded_runs(options.db, options.run_id))
-    tokens = sum(r.run["output_tokens"] for r in runs)
-    best = tokens / sum(r.run["output_tokens"] / r.best_fixed() for r in runs)
+    runs = list(recorded_runs(options.db, TextFilter(id=options.run_id)))
+    best = Outcome.of([r.best_fixed() for r in runs])
     rows = []
     for spec in specs:
-        played = [r.replay(spec, route) for r in runs]
-        rounds = sum(p.rounds for p in played)
+        outcome = Outcome.of([r.replay(spec, route) for r in runs])
         rows.append(
             {
                 "policy": spec,
-                "mean_accepted_tokens": tokens / rounds,
-                "regret_rounds": sum(p.regret for p in played) / len(played),
-                "best_arm_ratio": sum(p.best_arm_ratio * p.rounds for p in played) / rounds,
-                "tokens_per_second": tokens / sum(p.seconds or 0.0 for p in played),
+                "mean_accepted_tokens": outcome.mean_accepted_tokens,
+                "regret_rounds": outcome.regret,
+                "best_arm_ratio": outcome.best_arm_ratio,
+                "tokens_per_second": outcome.tokens_per_second,
             }
         )
     if options.json:
-        print(json.dumps({"runs": len(runs), "tokens": tokens, "best_fixed_tokens_per_second": best, "policies": rows}))
+        found = {"runs": best.texts, "tokens": best.tokens, "best_fixed_tokens_per_second": best.tokens_per_second}
+        print(json.dumps({**found, "policies": rows}))
         return 0
-    print(f"{len(runs)} recorded texts, {tokens:,} tokens; tokens/s by the costs measured there.")
-    print(f"The best single drafter and draft length of each text, in hindsight: {best:.0f} tokens/s.\n")
+    print(f"{best.texts} recorded texts, {best.tokens:,} tokens; tokens/s by the costs measured there.")
+    print(
+        f"The best single drafter and draft length of each text, in hindsight: {best.tokens_per_second:.0f} tokens/s.\n"
+    )
     print("| policy | MAT | regret, rounds a text | best arm | tokens/s |\n|---|---|---|---|---|")
     for row in rows:
         print(

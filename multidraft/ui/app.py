@@ -10,10 +10,11 @@ from transformers.utils import logging
 
 from drafters.pool import Pool, load_pool
 from multidraft.bench.suites import MAX_BYTES
-from multidraft.ui import about
+from multidraft.ui import about, links
 from multidraft.ui.api import Api
 from multidraft.ui.batch import Batch
 from multidraft.ui.dashboard import Dashboard
+from multidraft.ui.lab import Lab
 from multidraft.ui.play import Play
 from multidraft.ui.ports import asked_port, why_not_first
 from multidraft.ui.race import Race
@@ -92,10 +93,13 @@ def _build(workbench: Workbench) -> gr.Blocks:
             Race(workbench).build()
         with gr.Tab("Batch", id="batch"):
             Batch(workbench).build()
+        with gr.Tab("Lab", id="lab") as lab:
+            Lab(workbench).build(lab, page)
         with gr.Tab("Dashboard", id="dashboard") as tab:
             Dashboard(workbench.store, workbench.pool.name, workbench.hardware).build(tab)
         with gr.Tab("Pool", id="pool"):
             about.build(workbench)
         Api(workbench).build()
+        links.build(page)
     page.queue(max_size=64)
     return page

@@ -12,11 +12,11 @@ from pathlib import Path
 import pandas as pd
 
 from multidraft.bench.suites import Suite, SuiteItem
-from multidraft.records import Generation
+from multidraft.records import FINISHED, Generation
 from multidraft.ui import tables
 from multidraft.ui.choices import policy_title
 from multidraft.ui.tables import count, number, table_start
-from multidraft.ui.worker import FINISHED, Baseline
+from multidraft.ui.worker import Baseline
 
 NO_TASK = "no task"
 TOO_LONG = "too long"

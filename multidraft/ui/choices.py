@@ -75,8 +75,8 @@ def make_params(
     try:
         return SamplingParams(
             max_new_tokens=whole_number("max new tokens", max_new_tokens),
-            temperature=_real("temperature", temperature),
-            top_p=_real("top-p", top_p),
+            temperature=real_number("temperature", temperature),
+            top_p=real_number("top-p", top_p),
             top_k=whole_number("top-k", top_k),
             draft_length=whole_number("draft length", draft_length),
         )
@@ -92,13 +92,18 @@ def whole_number(name: str, value: float | None) -> int:
     Raises:
         UserError: it is missing or has a fraction.
     """
-    number = _real(name, value)
+    number = real_number(name, value)
     if not number.is_integer():
         raise UserError(f"{name} must be a whole number, got {value}")
     return int(number)
 
 
-def _real(name: str, value: float | None) -> float:
+def real_number(name: str, value: float | None) -> float:
+    """``value`` as a float.
+
+    Raises:
+        UserError: it is missing or no number.
+    """
     if value is None:
         raise UserError(f"{name} is empty; enter a number")
     if isinstance(value, bool) or not isinstance(value, (int, float)):

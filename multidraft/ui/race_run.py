@@ -8,9 +8,10 @@ from typing import Any
 
 from multidraft.engine import Decoding
 from multidraft.errors import UserError
+from multidraft.records import FINISHED
 from multidraft.sampling import SamplingParams
 from multidraft.ui import race_data
-from multidraft.ui.worker import FINISHED, Baseline, Job, Request, Workbench
+from multidraft.ui.worker import Baseline, Job, Request, Workbench
 
 FEWEST, MOST = 2, 4
 """Lanes of a race."""

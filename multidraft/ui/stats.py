@@ -25,6 +25,12 @@ def message_html(kind: str, text: str) -> str:
     return f'<p class="md-status md-{kind}" role="{role}">{escape(text)}</p>'
 
 
+def progress_html(text: str, done: float, total: float, label: str) -> str:
+    """A status line with a bar; ``label`` tells screen readers what the bar is about."""
+    bar = f'<progress max="{total:g}" value="{done:g}" aria-label="{escape(label)}"></progress>'
+    return f'<div class="md-status md-busy" role="status">{escape(text)}{bar}</div>'
+
+
 def status_html(job: Job) -> str:
     """How a run stands, or how it ended."""
     generation = job.generation

@@ -38,6 +38,11 @@ def number(value: float | None, digits: int, unit: str = "") -> str:
     return "–" if value is None or pd.isna(value) else f"{value:,.{digits}f}{unit}"
 
 
+def best(cell: str) -> str:
+    """A cell's HTML, marked as the best of its kind."""
+    return f'<b class="md-best" title="The best">{cell}</b>'
+
+
 def count(number: int, noun: str) -> str:
     """``1 round``, ``2 rounds``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from multidraft.bench.history import run_context
 from multidraft.engine import Decoding
 from multidraft.hardware import describe
 from multidraft.lossless import Difference, greedy_differences
-from multidraft.records import Generation, Turn
+from multidraft.records import FINISHED, Generation, Turn
 from multidraft.regret import Regret, acceptance_table, regret_of
 from multidraft.sampling import SamplingParams
 from storage.rows import Source
@@ -29,8 +29,7 @@ log = logging.getLogger(__name__)
 BASELINE_TOKENS = 64
 """Length of the plain decoding that a run's speed is compared with: short, since the visitor waits for it."""
 
-FINISHED = ("completed", "stopped", "context_limit")
-"""Statuses of runs that came to an end of their own: only these have a regret."""
+T = TypeVar("T")
 
 Phase = Literal["waiting", "measuring", "decoding", "scoring", "done"]
 
@@ -265,6 +264,14 @@ class Workbench:
             self.store.add(job.generation, context)
         except RuntimeError as error:  # the store is closed: the server is shutting down
             log.warning("a run was not recorded: %s", error)
+
+    def between_runs(self, work: Callable[[], T]) -> Future[T]:
+        """Do something short on the device's thread, in line with the runs: beside one it would slow it down.
+
+        Raises:
+            RuntimeError: the workbench is closed.
+        """
+        return self._device.submit(work)
 
     def close(self) -> None:
         """Cancel what is under way or in line and end the device's thread."""

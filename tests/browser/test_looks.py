@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.test_play import DONE, run_example, run_long
 
-TABS = ("Play", "Race", "Batch", "Dashboard", "Pool")
+TABS = ("Play", "Race", "Batch", "Lab", "Dashboard", "Pool")
 
 
 @pytest.fixture(params=["light", "dark"])

@@ -1,0 +1,175 @@
+"""*Lab*: what other policies would have done on past runs, by exact replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gradio as gr
+
+from multidraft.errors import UserError
+from multidraft.policies import POLICIES
+from multidraft.ui import choices, lab_view, policy_form
+from multidraft.ui.controls import sentence
+from multidraft.ui.lab_sweep import HIDDEN, SweepSection
+from multidraft.ui.lab_texts import ABOUT, TextChoice, linked_run
+from multidraft.ui.lab_work import Experiment, LabWork, Progress
+from multidraft.ui.stats import message_html
+from multidraft.ui.tables import count
+from multidraft.ui.worker import Workbench
+from storage.problems import StorageError
+
+DEFAULT_POLICIES = ("rate-hedge", "normal-hedge", "ucb:reward=be", "ucbspec", "exp3spec")
+IDLE = message_html("idle", "Ready. Replaying takes a few milliseconds a text and policy.")
+
+
+class Lab:
+    """The tab and what its controls do."""
+
+    def __init__(self, workbench: Workbench):
+        self.work = LabWork(workbench)
+        self.texts = TextChoice(workbench.store.path)
+        self.sweeping = SweepSection(self.work, self.texts)
+
+    def build(self, tab: gr.Tab, page: gr.Blocks) -> None:
+        """Lay out the inside of ``tab``, which brings itself up to date when it is opened; ``?run=ID`` names a run."""
+        empty = gr.HTML("", js_on_load=None, elem_id="lab-empty")
+        with gr.Column(visible=False) as inside:
+            gr.HTML(ABOUT, js_on_load=None)
+            with gr.Row(elem_classes="md-columns"):
+                with gr.Column(min_width=320):
+                    self.texts.build()
+                with gr.Column(min_width=320):
+                    policies, everything, replay = self._build_policies()
+            status = gr.HTML(IDLE, js_on_load=None, elem_id="lab-status")
+            outcomes = gr.HTML("", js_on_load=None, elem_id="lab-outcomes")
+            chart = gr.Plot(None, show_label=False, visible=False, elem_id="lab-regret", elem_classes="md-chart")
+            lanes = gr.Plot(None, show_label=False, visible=False, elem_id="lab-lanes", elem_classes="md-chart")
+            rounds = gr.HTML("", js_on_load=None, elem_id="lab-rounds")
+            self.sweeping.build()
+        fields = self.texts.fields
+        refreshed = [empty, inside, *fields[:3]]
+        offered = [policies, self.sweeping.policy]
+        shown = [status, outcomes, chart, lanes, rounds, replay]
+        gr.on([tab.select, *(field.input for field in fields)], self.texts.refresh, fields, refreshed, **HIDDEN).then(
+            self.offer, [fields[0], *offered], offered, **HIDDEN
+        ).then(self.texts.describe, fields, self.texts.note, **HIDDEN)
+        everything.click(self.all_policies, fields[0], policies, **HIDDEN)
+        replay.click(self.replay, [*fields, policies], shown, concurrency_limit=4, **HIDDEN)
+        page.load(self.linked, None, fields[-1], **HIDDEN).then(
+            self.replay_linked, [*fields, policies], shown, concurrency_limit=4, **HIDDEN
+        )
+
+    def _build_policies(self) -> tuple[gr.Dropdown, gr.Button, gr.Button]:
+        policies = gr.Dropdown(
+            [],
+            value=list(DEFAULT_POLICIES),
+            multiselect=True,
+            allow_custom_value=True,
+            label="Policies",
+            info="Experts may type a spec, e.g. ucb:beta=0.1,reward=be",
+            elem_id="lab-policies",
+        )
+        with gr.Accordion("Add a policy with settings of your own", open=False, elem_id="lab-form"):
+            kinds = [(title, spec) for title, spec in choices.policy_choices(["x"]) if ":" not in spec]
+            kind = gr.Dropdown(
+                [*kinds, (POLICIES["fixed"].title, "fixed")], value=choices.DEFAULT_POLICY, label="Policy"
+            )
+
+            @gr.render(inputs=[kind, self.texts.fields[0]], show_progress="hidden")
+            def form(kind: str, bench: str | None) -> None:
+                drafters = self.texts.bench(bench).drafters if bench else ()
+                settings = policy_form.settings(kind, drafters)
+                with gr.Row():
+                    fields = [policy_form.build(setting) for setting in settings]
+                add = gr.Button("Add to the policies", size="sm", elem_id="lab-add")
+                problem = gr.HTML("", js_on_load=None, elem_id="lab-form-problem")
+
+                def added(specs: list[str], *values: Any) -> tuple[list[str], str]:
+                    try:
+                        spec = policy_form.spec_of(kind, settings, values, drafters)
+                    except UserError as error:
+                        return specs, message_html("error", sentence(error))
+                    return [*specs, *([] if spec in specs else [spec])], ""
+
+                add.click(added, [policies, *fields], [policies, problem], queue=False, **HIDDEN)
+
+        with gr.Row(elem_classes="md-buttons"):
+            replay = gr.Button("Replay", variant="primary", elem_id="lab-replay")
+            everything = gr.Button("All policies", elem_id="lab-all")
+        return policies, everything, replay
+
+    def offer(self, bench: str | None, policies: list[str], swept: str) -> tuple[gr.Dropdown, gr.Dropdown]:
+        """The policies that can be replayed on the bench's texts."""
+        if not bench:
+            return gr.skip(), gr.skip()
+        found = self.work.choices(self.texts.bench(bench))
+        return (
+            gr.Dropdown(found, value=policies, multiselect=True, allow_custom_value=True),
+            gr.Dropdown(found, value=swept, allow_custom_value=True),
+        )
+
+    def all_policies(self, bench: str) -> list[str]:
+        """Every policy that can be replayed, single drafters left out."""
+        return [spec for _, spec in self.work.choices(self.texts.bench(bench)) if not spec.startswith("fixed:")]
+
+    def linked(self, request: gr.Request) -> float | None:
+        """The run that the page's address names, if any."""
+        return linked_run(request)
+
+    def replay_linked(
+        self,
+        bench: str | None,
+        suite: str,
+        tasks: list[str],
+        newest: float | None,
+        run: float | None,
+        policies: list[str],
+        request: gr.Request,
+    ) -> Iterator[tuple[Any, ...]]:
+        """Replay the run that the page's address names at once; without one, nothing."""
+        if linked_run(request) is None:
+            yield tuple(gr.skip() for _ in range(6))
+        else:
+            yield from self.replay(bench, suite, tasks, newest, run, policies)
+
+    def replay(
+        self,
+        bench: str | None,
+        suite: str,
+        tasks: list[str],
+        newest: float | None,
+        run: float | None,
+        policies: list[str],
+    ) -> Iterator[tuple[Any, ...]]:
+        """Replay the policies on the texts and yield the page's parts: progress, then what was found."""
+        kept = tuple(gr.skip() for _ in range(4))
+        try:
+            chosen = self.texts.filter(bench, suite, tasks, newest, run)
+            for step in self.work.experiment(chosen, list(dict.fromkeys(policies))):
+                if isinstance(step, Progress):
+                    yield lab_view.progress_html(step), *kept, gr.Button(interactive=False)
+                else:
+                    yield _done_html(step), *_shown(step), gr.Button(interactive=True)
+        except (UserError, StorageError) as error:
+            yield message_html("error", sentence(error)), *kept, gr.Button(interactive=True)
+
+
+def _done_html(experiment: Experiment) -> str:
+    texts = count(len(experiment.recorded), "text")
+    tokens = sum(text.run["output_tokens"] for text in experiment.recorded)
+    return message_html(
+        "done",
+        f"Replayed {texts}, {count(tokens, 'token')}. Rounds and regret are exact. Tokens/s and speed-up are replayed, "
+        "by the costs measured in these runs; nothing was decoded.",
+    )
+
+
+def _shown(experiment: Experiment) -> tuple[Any, ...]:
+    single = len(experiment.recorded) == 1
+    return (
+        lab_view.outcomes_html(experiment),
+        gr.Plot(lab_view.regret_curves_figure(experiment), visible=True),
+        gr.Plot(lab_view.rounds_figure(experiment) if single else None, visible=single),
+        lab_view.rounds_html(experiment) if single else "",
+    )

@@ -1,0 +1,153 @@
+"""Which recorded texts the laboratory replays: a pool on a machine, filters, or one run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from multidraft.bench.replays import recorded_texts
+from multidraft.errors import UserError
+from multidraft.ui import choices
+from multidraft.ui.controls import sentence
+from multidraft.ui.stats import message_html
+from multidraft.ui.tables import count
+from storage import texts
+from storage.problems import StorageError
+from storage.texts import Bench, TextFilter
+
+ALL_SUITES = "all suites"
+MOST_TEXTS = 200
+
+ABOUT = (
+    '<p class="md-lab-about">A greedy text does not depend on the policy: whoever drafts, the target writes the same '
+    "tokens. And of every finished greedy run it is on record how far each drafter's guess would have been accepted at "
+    "each token. So it is known exactly, without any model, which rounds any other policy would have played.</p>"
+)
+EMPTY = (
+    '<div class="md-empty"><p><b>No run to replay yet.</b></p><p>The laboratory needs finished greedy runs '
+    "(temperature 0) by a policy with drafters. Run a prompt in <i>Play</i>, race a few policies, or run a suite in "
+    "<i>Batch</i>; then come back. Sampled, cancelled and plain runs hold no table of acceptances, so they cannot be "
+    "replayed.</p></div>"
+)
+
+
+class TextChoice:
+    """The fields, and what they choose from the history at ``path``.
+
+    Attributes:
+        fields: pool and machine, suite, tasks, newest texts, one run: the arguments of :meth:`filter`.
+        note: says how many texts that is.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.fields: list[gr.Dropdown | gr.Number] = []
+
+    def build(self) -> None:
+        """Lay the fields out."""
+        bench = gr.Dropdown([], label="Pool and machine", elem_id="lab-bench")
+        with gr.Row():
+            suite = gr.Dropdown([ALL_SUITES], value=ALL_SUITES, label="Suite", min_width=150, elem_id="lab-suite")
+            tasks = gr.Dropdown([], multiselect=True, label="Tasks (all unless chosen)", min_width=150)
+        with gr.Row():
+            newest = gr.Number(
+                50,
+                precision=0,
+                label="Newest texts",
+                info=f"at most {MOST_TEXTS}",
+                min_width=120,
+                elem_id="lab-newest",
+            )
+            run = gr.Number(
+                None, precision=0, label="Or one run", info="by its number", min_width=120, elem_id="lab-run"
+            )
+        note = gr.HTML("", js_on_load=None, elem_id="lab-texts")
+        self.fields, self.note = [bench, suite, tasks, newest, run], note
+
+    def refresh(
+        self, bench: str | None, suite: str, tasks: list[str], newest: float | None, run: float | None
+    ) -> tuple[Any, ...]:
+        """The empty state or the inside of the tab, and the first three fields with what there is now to choose."""
+        kept = (gr.skip(), gr.skip(), gr.skip())
+        try:
+            found = texts.benches(self.path)
+            if not found:
+                return EMPTY, gr.Column(visible=False), *kept
+            chosen = next((b for b in found if _key(b) == bench), found[0])
+            groups = texts.groups(self.path, _of_bench(chosen))
+        except StorageError as error:
+            return message_html("error", str(error)), gr.Column(visible=False), *kept
+        return (
+            "",
+            gr.Column(visible=True),
+            gr.Dropdown([(_label(b, found), _key(b)) for b in found], value=_key(chosen)),
+            gr.Dropdown([ALL_SUITES, *groups["suites"]], value=suite if suite in groups["suites"] else ALL_SUITES),
+            gr.Dropdown(groups["tasks"], multiselect=True, value=[task for task in tasks if task in groups["tasks"]]),
+        )
+
+    def describe(self, bench: str | None, suite: str, tasks: list[str], newest: float | None, run: float | None) -> str:
+        """How many texts are chosen, or what is wrong with the choice."""
+        try:
+            chosen = self.filter(bench, suite, tasks, newest, run)
+            if chosen.id is not None:
+                (text,) = recorded_texts(self.path, chosen)
+                about = f"Run {chosen.id}: {count(text['output_tokens'], 'token')}, recorded under {text['policy']}."
+                return message_html("done", about)
+            number, tokens = texts.size(self.path, chosen)
+        except (UserError, StorageError) as error:
+            return message_html("error", sentence(error))
+        if not number:
+            return message_html("error", "No text fits. Clear a filter.")
+        return message_html("done", f"{count(number, 'text')}, {count(tokens, 'token')}; each prompt counts once.")
+
+    def filter(
+        self, bench: str | None, suite: str, tasks: Sequence[str], newest: float | None, run: float | None
+    ) -> TextFilter:
+        """The texts chosen.
+
+        Raises:
+            UserError: a field is empty or out of range, or there is nothing to choose.
+        """
+        if run is not None:
+            return TextFilter(id=choices.whole_number("the run's number", run))
+        most = choices.whole_number("newest texts", newest)
+        if not 1 <= most <= MOST_TEXTS:
+            raise UserError(f"newest texts must be 1 to {MOST_TEXTS}, got {most}")
+        chosen = _of_bench(self.bench(bench))
+        return replace(chosen, suite=None if suite == ALL_SUITES else suite, tasks=tuple(tasks), newest=most)
+
+    def bench(self, key: str | None) -> Bench:
+        """The pool and machine chosen.
+
+        Raises:
+            UserError: none is.
+        """
+        for bench in texts.benches(self.path):
+            if _key(bench) == key:
+                return bench
+        raise UserError("choose a pool and machine with runs to replay")
+
+
+def linked_run(request: gr.Request) -> float | None:
+    """The run that the page's address names, if any."""
+    query = request.query_params
+    run = query.get("run", "") if query.get("tab") == "lab" else ""
+    return float(run) if run.isascii() and run.isdigit() and len(run) < 16 else None
+
+
+def _of_bench(bench: Bench) -> TextFilter:
+    return TextFilter(card_hash=bench.card_hash, hardware=bench.hardware, dtype=bench.dtype)
+
+
+def _key(bench: Bench) -> str:
+    return "\n".join((bench.card_hash, bench.hardware, bench.dtype))
+
+
+def _label(bench: Bench, all: Sequence[Bench]) -> str:
+    """Named with its card where another card has the same pool's name."""
+    card = f" (card {bench.card_hash[:6]})" if len({b.card_hash for b in all if b.pool == bench.pool}) > 1 else ""
+    return f"{bench.pool}{card} on {bench.hardware}, {bench.dtype}: {count(bench.texts, 'text')}"

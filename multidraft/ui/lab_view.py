@@ -1,0 +1,230 @@
+"""What the laboratory shows: experiments and sweeps in, tables and figures out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
+from itertools import accumulate
+
+import plotly.graph_objects as go
+
+from multidraft.bench.outcomes import DRAFT_LENGTH, Outcome, mean_regret
+from multidraft.policies import NO_DRAFTER
+from multidraft.replay import Replayed
+from multidraft.ui import stats
+from multidraft.ui.charts import NO_DRAFT, _figure, _policy_style, _with_room_for_legend
+from multidraft.ui.choices import policy_title
+from multidraft.ui.lab_work import BEST_FIXED, ORACLE, PLAIN, Experiment, Progress, Sweep
+from multidraft.ui.tables import best, count, number, table_html
+from multidraft.ui.theme import TARGET_COLOUR, TEXT, drafter_colour
+
+MOST_LANES = 6
+"""Policies whose rounds are shown one by one."""
+
+_REFERENCES = {
+    ORACLE: "Oracle: best drafter of each text",
+    BEST_FIXED: "Best drafter and draft length of each text",
+    PLAIN: "No drafter (plain decoding)",
+}
+
+
+def title(spec: str) -> str:
+    """The readable name of a policy, or of what policies are compared with."""
+    return _REFERENCES.get(spec) or policy_title(spec)
+
+
+def progress_html(progress: Progress) -> str:
+    """How far the replays are."""
+    if not progress.total:
+        return stats.progress_html("Reading the texts …", 0, 1, "Replays")
+    return stats.progress_html(
+        f"{progress.done:,} of {progress.total:,} replays …", progress.done, progress.total, "Replays"
+    )
+
+
+def outcomes_html(experiment: Experiment) -> str:
+    """One line per policy, the fastest first and the best of each column marked; then what they are compared with."""
+    columns = ("Policy", "Tokens a round", "Rounds", "Regret a text", "Best drafter played", "Tokens/s", "Speed-up")
+    outcomes = {spec: experiment.outcome(spec) for spec in experiment.policies}
+    plain = experiment.outcome(PLAIN).tokens_per_second
+    leaders = (
+        {
+            "mat": max(o.mean_accepted_tokens for o in outcomes.values()),
+            "regret": min(o.regret for o in outcomes.values()),
+            "rate": max(o.tokens_per_second or 0.0 for o in outcomes.values()),
+        }
+        if outcomes
+        else {}
+    )
+    references = {spec: experiment.outcome(spec) for spec in _REFERENCES}
+    rows = [_outcome_row(spec, outcome, plain, leaders) for spec, outcome in outcomes.items()]
+    rows += [_outcome_row(spec, outcome, plain, {}) for spec, outcome in references.items()]
+    return table_html(columns, rows, figures=6, kind="md-outcomes")
+
+
+def _outcome_row(spec: str, o: Outcome, plain: float | None, leaders: dict[str, float]) -> list[str]:
+    rate = o.tokens_per_second
+    name = f'<span title="{escape(spec)}">{escape(title(spec))}</span>'
+
+    def mark(cell: str, key: str, value: float | None) -> str:
+        return best(cell) if value is not None and leaders.get(key) == value else cell
+
+    return [
+        name if spec not in _REFERENCES else f"<em>{name}</em>",
+        mark(number(o.mean_accepted_tokens, 2), "mat", o.mean_accepted_tokens),
+        number(o.rounds, 0),
+        mark(f"{o.regret:+,.1f}", "regret", o.regret),
+        number(100 * o.best_arm_ratio if spec != PLAIN else None, 0, " %"),
+        mark(number(rate, 1), "rate", rate),
+        number(rate / plain if rate and plain else None, 2, "×"),
+    ]
+
+
+def regret_curves_figure(experiment: Experiment) -> go.Figure:
+    """Regret after each round, mean over the texts, a line per policy."""
+    figure = _figure("Regret, round by round", "round", "rounds above the best drafter", height=360)
+    for index, spec in enumerate(experiment.policies):
+        curve = mean_regret(experiment.recorded, experiment.played[spec])
+        figure.add_scatter(
+            x=list(range(1, len(curve) + 1)),
+            y=[round(value, 3) for value in curve.tolist()],
+            mode="lines",
+            hovertemplate="round %{x}: %{y:+.1f}",
+            **_policy_style(index, spec),
+        )
+    figure.add_hline(y=0, line={"dash": "dot", "color": TARGET_COLOUR, "width": 1.5})
+    return _with_room_for_legend(figure, columns=3)
+
+
+def rounds_figure(experiment: Experiment) -> go.Figure:
+    """Of a single text, who drafted what: a lane per policy, a bar per round from its first to its last token."""
+    drafters = experiment.recorded[0].run["drafters"]
+    lanes = [*experiment.policies[:MOST_LANES], BEST_FIXED]
+    figure = _figure("Who drafted which tokens of the text", "token", "", height=90 + 56 * len(lanes))
+    for arm in (*range(len(drafters)), NO_DRAFTER):
+        bars = [bar for lane, spec in enumerate(lanes) for bar in _bars(lane, experiment.played[spec][0], arm)]
+        colour = drafter_colour(arm) if arm != NO_DRAFTER else TARGET_COLOUR
+        figure.add_bar(
+            y=[bar[0] for bar in bars],
+            base=[bar[1] for bar in bars],
+            x=[bar[2] for bar in bars],
+            customdata=[bar[3] for bar in bars],
+            orientation="h",
+            width=0.45,
+            name=escape(drafters[arm]) if arm != NO_DRAFTER else NO_DRAFT,
+            marker={"color": colour, "line": {"width": 1, "color": "rgba(255,255,255,0.75)"}},
+            hovertemplate="%{customdata}<extra>%{fullData.name}</extra>",
+        )
+    for lane, spec in enumerate(lanes):  # above its bars: beside them a phone has no room
+        figure.add_annotation(
+            text=escape(title(spec)), x=0, y=lane - 0.26, xanchor="left", yanchor="bottom", showarrow=False
+        )
+    figure.update_layout(barmode="overlay", showlegend=False, margin={"l": 16})
+    figure.update_yaxes(visible=False, range=[len(lanes) - 0.6, -0.75])
+    figure.update_xaxes(range=[0, experiment.recorded[0].run["output_tokens"]])
+    return figure
+
+
+def _bars(lane: int, played: Replayed, arm: int) -> Iterator[tuple[int, int, int, str]]:
+    """Lane, first token, width and a line on each round of an arm."""
+    ends = accumulate(played.emitted)
+    for index, (who, tokens, end) in enumerate(zip(played.arms, played.emitted, ends, strict=True)):
+        if who == arm:
+            yield lane, end - tokens, tokens, f"round {index + 1}: {count(tokens, 'token')}, {_draft(played, index)}"
+
+
+def rounds_html(experiment: Experiment) -> str:
+    """Of a single text, the rounds of the policies side by side: drafter, and tokens accepted of those asked for."""
+    drafters = experiment.recorded[0].run["drafters"]
+    lanes = [*experiment.policies[:MOST_LANES], ORACLE]
+    played = [experiment.played[spec][0] for spec in lanes]
+    rows = (
+        [str(index + 1), *(_round_cell(p, index, drafters) for p in played)]
+        for index in range(max(p.rounds for p in played))
+    )
+    table = table_html(("Round", *(escape(title(spec)) for spec in lanes)), rows)
+    return f'<details class="md-details"><summary>The rounds side by side</summary>{table}</details>'
+
+
+def _round_cell(played: Replayed, index: int, drafters: Sequence[str]) -> str:
+    if index >= played.rounds:
+        return ""
+    arm = played.arms[index]
+    who = escape(drafters[arm]) if arm != NO_DRAFTER else NO_DRAFT
+    return f"{who}, {_draft(played, index)}"
+
+
+def _draft(played: Replayed, index: int) -> str:
+    if not played.lengths[index]:
+        return "own token"
+    return f"{min(played.emitted[index] - 1, played.lengths[index])} of {played.lengths[index]}"
+
+
+SWEPT: tuple[tuple[str, str, Callable[[Outcome], float | None], bool], ...] = (
+    ("Tokens a round", "tokens a round", lambda o: o.mean_accepted_tokens, True),
+    ("Regret", "rounds a text", lambda o: o.regret, False),
+    ("Tokens/s, replayed", "tokens/s", lambda o: o.tokens_per_second, True),
+)
+"""The charts of a sweep: title, axis, figure, and whether more is better."""
+
+
+def sweep_figures(sweep: Sweep, log: bool) -> list[go.Figure]:
+    """Tokens a round, regret and tokens/s over the setting; the best point marked, the best fixed choice dotted."""
+    return [_sweep_figure(sweep, log, *chart) for chart in SWEPT]
+
+
+def _sweep_figure(
+    sweep: Sweep, log: bool, name: str, axis: str, figure_of: Callable[[Outcome], float | None], more: bool
+) -> go.Figure:
+    figure = _figure(name, sweep.setting, axis, height=300)
+    values, figures = list(sweep.outcomes), [figure_of(o) or 0.0 for o in sweep.outcomes.values()]
+    top = (max if more else min)(range(len(values)), key=figures.__getitem__)
+    colour = drafter_colour(0)
+    figure.add_scatter(
+        x=values,
+        y=figures,
+        mode="lines+markers",
+        line={"color": colour, "width": 2.5},
+        marker={"color": colour, "size": 7},
+        hovertemplate=f"{escape(sweep.setting)} %{{x:.4g}}: %{{y:.2f}}<extra></extra>",
+    )
+    figure.add_scatter(
+        x=[values[top]],
+        y=[figures[top]],
+        mode="markers+text",
+        text=[f"best: {values[top]:g}"],
+        textposition=f"{'bottom' if more else 'top'} {_side(top, len(values))}",
+        textfont={"color": TEXT},
+        marker={"color": drafter_colour(4), "size": 13, "symbol": "star"},
+        cliponaxis=False,
+        hoverinfo="skip",
+    )
+    reference = figure_of(sweep.best_fixed if name.startswith("Tokens/s") else sweep.oracle)
+    if sweep.setting != DRAFT_LENGTH or more:
+        figure.add_hline(y=reference, line={"dash": "dot", "color": TARGET_COLOUR, "width": 1.5})
+    figure.update_layout(showlegend=False)
+    if log:
+        figure.update_xaxes(type="log", tickvals=values[:: -(-len(values) // 6)], tickformat=".3~g")
+    return figure
+
+
+def _side(index: int, count: int) -> str:
+    """Where a label beside a point stays inside the chart."""
+    return "right" if index < count / 3 else "left" if index >= count * 2 / 3 else "center"
+
+
+def sweep_html(sweep: Sweep) -> str:
+    """The sweep as a table."""
+    rates = [o.tokens_per_second or 0.0 for o in sweep.outcomes.values()]
+    rows = (
+        [
+            f"{value:g}",
+            number(o.mean_accepted_tokens, 2),
+            f"{o.regret:+,.1f}",
+            best(number(rate, 1)) if rate == max(rates) else number(rate, 1),
+        ]
+        for (value, o), rate in zip(sweep.outcomes.items(), rates, strict=True)
+    )
+    columns = (escape(sweep.setting), "Tokens a round", "Regret a text", "Tokens/s")
+    table = table_html(columns, rows, figures=4)
+    return f'<details class="md-details"><summary>The sweep in figures</summary>{table}</details>'

@@ -1,0 +1,193 @@
+"""What the laboratory computes: policies replayed on recorded texts, slice by slice between timed runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, wait
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+
+from multidraft.bench.outcomes import Outcome, is_whole, numeric_settings, sweep, sweep_values
+from multidraft.bench.replays import Recorded, Route, recorded_runs, without_divergence
+from multidraft.errors import UserError
+from multidraft.replay import Replayed
+from multidraft.ui.choices import policy_choices
+from multidraft.ui.worker import Workbench
+from storage.texts import Bench, TextFilter
+
+T = TypeVar("T")
+
+MOST_POLICIES = 30
+
+SLICE_SECONDS = 0.3
+"""How long replays hold the device, where they cannot slow down a run, before the next in line has its turn."""
+
+UPDATE_SECONDS = 0.15
+
+ORACLE, PLAIN, BEST_FIXED = "oracle", "autoregressive", ""
+"""What policies are compared with: the best single drafter, plain decoding, the best drafter and draft length."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How many replays are done, of how many; 0 of 0 while the texts are being read."""
+
+    done: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Policies replayed on texts.
+
+    Attributes:
+        recorded: the texts.
+        played: replays in the order of the texts by the policy's spec, as it was replayed; ``ORACLE``, ``PLAIN`` and
+            ``BEST_FIXED`` among them.
+    """
+
+    recorded: list[Recorded]
+    played: dict[str, list[Replayed]]
+
+    def outcome(self, spec: str) -> Outcome:
+        """The figures of one policy."""
+        return Outcome.of(self.played[spec])
+
+    @property
+    def policies(self) -> list[str]:
+        """The specs that were asked for, the fastest by the measured costs first."""
+        asked = [spec for spec in self.played if spec not in (ORACLE, PLAIN, BEST_FIXED)]
+        return sorted(asked, key=lambda spec: -(self.outcome(spec).tokens_per_second or 0.0))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One setting of a policy swept over the texts.
+
+    Attributes:
+        policy, setting: what was swept.
+        outcomes: by value.
+        oracle, best_fixed: what they are compared with, at the recorded draft length.
+    """
+
+    policy: str
+    setting: str
+    outcomes: dict[float, Outcome]
+    oracle: Outcome
+    best_fixed: Outcome
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values of a sweep: so many points from start to end, evenly spaced or by a constant ratio."""
+
+    start: float
+    end: float
+    points: int
+    log: bool
+
+
+class LabWork:
+    """Reads the history and replays it, on the device's thread in turn with the runs."""
+
+    def __init__(self, workbench: Workbench):
+        self.workbench = workbench
+        self._route = lru_cache(maxsize=1024)(workbench.pool.route)
+
+    def route(self, card_hash: str) -> Route | None:
+        """The served pool's router, for texts of that very pool."""
+        pool = self.workbench.pool
+        return self._route if pool.router is not None and pool.card_hash == card_hash else None
+
+    def choices(self, bench: Bench) -> list[tuple[str, str]]:
+        """Titles and specs of all policies that can be replayed on the texts of a bench."""
+        choices = policy_choices(bench.drafters, self.route(bench.card_hash) is not None)
+        return [(title, without_divergence(spec, bench.drafters)) for title, spec in choices]
+
+    def experiment(self, filter: TextFilter, specs: Sequence[str]) -> Iterator[Progress | Experiment]:
+        """Replay policies on texts: says how far it is, and at the end what was found.
+
+        Raises:
+            UserError: no text, no policy, too many, or one that cannot be replayed; nothing is replayed then.
+        """
+        if not 1 <= len(specs) <= MOST_POLICIES:
+            raise UserError(f"choose 1 to {MOST_POLICIES} policies, not {len(specs)}")
+        recorded = yield from self._texts(filter)
+        first, route = recorded[0].run, self.route(recorded[0].run["card_hash"])
+        asked = [without_divergence(spec, first["drafters"]) for spec in specs]
+        for spec in asked:
+            recorded[0].replay(spec, route)
+        found: dict[str, list[Replayed]] = {spec: [] for spec in (*asked, ORACLE, PLAIN, BEST_FIXED)}
+        steps = (
+            (spec, text.replay(spec, route) if spec != BEST_FIXED else text.best_fixed())
+            for spec in found
+            for text in recorded
+        )
+        done = 0
+        for slice in self._in_slices(steps):
+            for spec, played in slice:
+                found[spec].append(played)
+            done += len(slice)
+            yield Progress(done, len(found) * len(recorded))
+        yield Experiment(recorded, found)
+
+    def sweep(self, filter: TextFilter, spec: str, setting: str, values: Range) -> Iterator[Progress | Sweep]:
+        """Sweep a setting, likewise.
+
+        Raises:
+            UserError: no text, or a policy, setting or range that cannot be used.
+        """
+        if setting not in (known := numeric_settings(spec)):
+            raise UserError(f"{setting!r} cannot be swept; choose one of: {', '.join(known)}")
+        points = sweep_values(values.start, values.end, values.points, log=values.log, whole=is_whole(spec, setting))
+        recorded = yield from self._texts(filter)
+        first, route = recorded[0].run, self.route(recorded[0].run["card_hash"])
+        spec = without_divergence(spec, first["drafters"])
+        found: dict[float, list[Replayed]] = {value: [] for value in points}
+        done = 0
+        for slice in self._in_slices(sweep(recorded, spec, setting, points, route)):
+            for value, played in slice:
+                found[value].append(played)
+            done += len(slice)
+            yield Progress(done, len(points) * len(recorded))
+        oracle = Outcome.of([text.replay(ORACLE) for text in recorded])
+        best = Outcome.of([text.best_fixed() for text in recorded])
+        yield Sweep(spec, setting, {value: Outcome.of(played) for value, played in found.items()}, oracle, best)
+
+    def _texts(self, filter: TextFilter) -> Generator[Progress, None, list[Recorded]]:
+        recorded: list[Recorded] = []
+        for slice in self._in_slices(recorded_runs(self.workbench.store.path, filter)):
+            recorded += slice
+            yield Progress()
+        return recorded
+
+    def _in_slices(self, steps: Iterator[T]) -> Iterator[list[T]]:
+        """What ``steps`` yields, in lists: each made in one go between runs, empty ones while it has to wait."""
+        ended = False
+        while not ended:
+            slice = self._between_runs(steps)
+            while not wait([slice], UPDATE_SECONDS).done:
+                yield []
+            try:
+                taken, ended = slice.result()
+            except CancelledError:
+                raise UserError("the server is shutting down") from None
+            yield taken
+
+    def _between_runs(self, steps: Iterator[T]) -> Future[tuple[list[T], bool]]:
+        try:
+            return self.workbench.between_runs(lambda: _take(steps))
+        except RuntimeError:
+            raise UserError("the server is shutting down") from None
+
+
+def _take(steps: Iterator[T]) -> tuple[list[T], bool]:
+    """What comes of ``steps`` within a slice of time, and whether that was all."""
+    taken, until = list[T](), time.monotonic() + SLICE_SECONDS
+    for step in steps:
+        taken.append(step)
+        if time.monotonic() > until:
+            return taken, False
+    return taken, True

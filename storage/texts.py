@@ -1,0 +1,132 @@
+"""Recorded texts that policies can be replayed on: finished greedy runs that hold an acceptance table.
+
+A greedy text does not depend on who drafted it, so the runs of one prompt on one pool are one text: the newest stands
+for all. Every function opens its own read-only connection (see ``storage.queries``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from storage.connection import open_reader
+
+REPLAYABLE = "status IN ('completed', 'stopped', 'context_limit') AND acceptance IS NOT NULL"
+"""Condition in SQL; as in ``storage.queries``, runs that were cancelled or failed don't count."""
+
+_TEXT = "card_hash, prompt, max_new_tokens, draft_length"
+
+
+@dataclass(frozen=True)
+class TextFilter:
+    """Which texts; what is left out restricts nothing.
+
+    Attributes:
+        id: one run alone.
+        card_hash, hardware, dtype: the pool's card, and the machine.
+        suite: the suite the prompt belongs to.
+        tasks: any of them.
+        newest: the newest so many texts only.
+    """
+
+    id: int | None = None
+    card_hash: str | None = None
+    hardware: str | None = None
+    dtype: str | None = None
+    suite: str | None = None
+    tasks: Sequence[str] = ()
+    newest: int | None = None
+
+    def where(self) -> tuple[str, list[Any]]:
+        """The WHERE clause and its parameters."""
+        parts, values = [REPLAYABLE], list[Any]()
+        for column in ("id", "card_hash", "hardware", "dtype", "suite"):
+            if (value := getattr(self, column)) is not None:
+                parts.append(f"{column} = ?")
+                values.append(value)
+        if self.tasks:
+            parts.append(f"task IN ({', '.join('?' * len(self.tasks))})")
+            values.extend(self.tasks)
+        return f"WHERE {' AND '.join(parts)}", values
+
+
+ALL_TEXTS = TextFilter()
+"""Every text."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A pool on a machine: its texts have the same drafters, and the same costs.
+
+    Attributes:
+        pool, card_hash, hardware, dtype: as the runs have them.
+        drafters: their names, in the pool's order.
+        texts: how many can be replayed.
+    """
+
+    pool: str
+    card_hash: str
+    hardware: str
+    dtype: str
+    drafters: tuple[str, ...]
+    texts: int
+
+
+def benches(path: str | Path) -> list[Bench]:
+    """Pools and machines with texts, that of the newest run first."""
+    sql = f"""
+        SELECT pool, card_hash, hardware, dtype, drafter_rounds,
+               count(DISTINCT prompt || '|' || max_new_tokens || '|' || draft_length), max(id)
+        FROM runs WHERE {REPLAYABLE} GROUP BY card_hash, hardware, dtype ORDER BY max(id) DESC
+    """
+    with open_reader(path) as connection:
+        return [
+            Bench(pool, card, hardware, dtype, tuple(json.loads(rounds)), count)
+            for pool, card, hardware, dtype, rounds, count, _ in connection.execute(sql)
+        ]
+
+
+def groups(path: str | Path, filter: TextFilter = ALL_TEXTS) -> dict[str, list[str]]:
+    """The distinct ``suites`` and ``tasks`` of texts, sorted."""
+    where, values = filter.where()
+    with open_reader(path) as connection:
+        return {
+            f"{column}s": [
+                value
+                for (value,) in connection.execute(
+                    f"SELECT DISTINCT {column} FROM runs {where} AND {column} IS NOT NULL ORDER BY {column}", values
+                )
+            ]
+            for column in ("suite", "task")
+        }
+
+
+def replayable(path: str | Path, filter: TextFilter = ALL_TEXTS) -> list[dict[str, Any]]:
+    """The texts, newest first: all columns of the run, and ``drafters``: the names by the rows of its table."""
+    where, values = filter.where()
+    sql = f"""
+        SELECT * FROM runs WHERE id IN (
+            SELECT max(id) FROM runs {where} GROUP BY {_TEXT} ORDER BY 1 DESC LIMIT ?
+        ) ORDER BY id DESC
+    """
+    with open_reader(path) as connection:
+        cursor = connection.execute(sql, [*values, -1 if filter.newest is None else filter.newest])
+        names = [column[0] for column in cursor.description]
+        found = [dict(zip(names, row, strict=True)) for row in cursor]
+    return [{**row, "drafters": list(json.loads(row["drafter_rounds"]))} for row in found]
+
+
+def size(path: str | Path, filter: TextFilter = ALL_TEXTS) -> tuple[int, int]:
+    """How many texts, and tokens in them."""
+    where, values = filter.where()
+    sql = f"""
+        SELECT count(*), coalesce(sum(output_tokens), 0) FROM runs WHERE id IN (
+            SELECT max(id) FROM runs {where} GROUP BY {_TEXT} ORDER BY 1 DESC LIMIT ?
+        )
+    """
+    with open_reader(path) as connection:
+        row = connection.execute(sql, [*values, -1 if filter.newest is None else filter.newest]).fetchone()
+        return int(row[0]), int(row[1])

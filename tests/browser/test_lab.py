@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.test_play import DONE, run_example
+
+
+def open_lab(page: Page) -> None:
+    """With a run to replay."""
+    run_example(page, tokens=24)
+    expect(page.locator(DONE)).to_be_visible()
+    page.get_by_role("tab", name="Lab").click()
+    expect(page.locator("#lab-texts")).to_contain_text("each prompt counts once")
+
+
+def test_policies_are_replayed_at_once_and_one_with_settings_added(page: Page) -> None:
+    open_lab(page)
+    page.get_by_role("button", name="Add a policy").click()
+    page.get_by_label("memory").fill("7")
+    page.locator("#lab-add").click()
+    expect(page.locator("#lab-form-problem [role=alert]")).to_contain_text("at most 1")
+    page.get_by_label("memory").fill("0.9")
+    page.locator("#lab-add").click()
+    expect(page.locator("#lab-policies")).to_contain_text("rate-hedge:memory=0.9")
+    page.locator("#lab-replay").click()
+    expect(page.locator("#lab-status")).to_contain_text("nothing was decoded")
+    expect(page.locator("#lab-outcomes tbody tr")).to_have_count(6 + 3)
+    expect(page.locator("#lab-outcomes")).to_contain_text("Rate (ours) (memory=0.9)")
+    expect(page.locator("#lab-regret .js-plotly-plot")).to_be_visible()
+
+
+def test_a_setting_is_swept(page: Page) -> None:
+    open_lab(page)
+    page.locator("#lab-sweep").click()
+    expect(page.locator("#lab-sweep-status")).to_contain_text("beta at 9 values")
+    for chart in range(3):
+        expect(page.locator(f"#lab-sweep-{chart} .js-plotly-plot")).to_be_visible()
+    page.locator("#lab-from input").fill("-1")
+    page.locator("#lab-sweep").click()
+    expect(page.locator("#lab-sweep-status [role=alert]")).to_contain_text("above 0")
+
+
+def test_a_link_opens_the_lab_on_one_run(page: Page, chromium: Browser, address: str) -> None:
+    open_lab(page)
+    linked = chromium.new_page()
+    linked.goto(f"{address}?tab=lab&run=1")
+    expect(linked.locator("#lab-lanes .js-plotly-plot")).to_be_visible(timeout=60_000)
+    expect(linked.locator("#lab-run input")).to_have_value("1")
+    expect(linked.locator("#lab-texts")).to_contain_text("Run 1:")
+    linked.goto(f"{address}?tab=lab&run=999999")
+    expect(linked.locator("#lab-status [role=alert]")).to_contain_text("no run of this number", timeout=60_000)
+    linked.close()

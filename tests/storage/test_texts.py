@@ -1,0 +1,69 @@
+"""Which recorded texts can be replayed."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import pytest
+
+from storage import texts
+from storage.store import Store
+from storage.texts import TextFilter
+
+TABLE = {"acceptance": zlib.compress(bytes(12)), "drafter_rounds": {"code": 3, "math": 2}}
+
+
+@pytest.fixture
+def filled(store: Store, path: Path, generation, context) -> Path:
+    """Runs 1 to 7: the prompt ``a`` twice, ``b`` of a suite, ``c`` on a GPU; three that cannot be replayed."""
+    store.add(generation(prompt="a", policy="ucb"), context(**TABLE))
+    store.add(generation(prompt="a", policy="hedge"), context(**TABLE))
+    store.add(generation(prompt="b", status="stopped"), context(**TABLE, task="code", suite="mine"))
+    store.add(generation(prompt="c"), context(**TABLE, hardware="GPU"))
+    store.add(generation(prompt="d"), context())
+    store.add(generation(prompt="e", status="cancelled"), context(**TABLE))
+    store.add(generation(prompt="a", policy="random"), context(**TABLE))
+    assert store.flush()
+    return path
+
+
+def ids(path: Path, **filter: object) -> list[int]:
+    return [run["id"] for run in texts.replayable(path, TextFilter(**filter))]  # type: ignore[arg-type]
+
+
+def test_each_text_once_newest_first(filled: Path) -> None:
+    assert ids(filled) == [7, 4, 3]
+    assert texts.replayable(filled)[0]["drafters"] == ["code", "math"]
+
+
+def test_filters(filled: Path) -> None:
+    assert ids(filled, newest=2) == [7, 4]
+    assert ids(filled, hardware="CPU") == [7, 3]
+    assert ids(filled, suite="mine") == [3]
+    assert ids(filled, tasks=("code", "math"), hardware="CPU", newest=1) == [7]
+    assert ids(filled, id=1) == [1]
+    assert ids(filled, id=5) == ids(filled, id=6) == ids(filled, suite="x' OR 1=1; --") == []
+
+
+def test_size_counts_texts_and_tokens(filled: Path) -> None:
+    assert texts.size(filled) == (3, 18)
+    assert texts.size(filled, TextFilter(newest=1)) == (1, 6)
+    assert texts.size(filled, TextFilter(suite="none")) == (0, 0)
+
+
+def test_pools_and_machines_by_their_newest_run(filled: Path) -> None:
+    cpu, gpu = texts.benches(filled)
+    assert (cpu.pool, cpu.hardware, cpu.texts, cpu.drafters) == ("pocket", "CPU", 2, ("code", "math"))
+    assert (gpu.hardware, gpu.texts) == ("GPU", 1)
+
+
+def test_suites_and_tasks_of_texts(filled: Path) -> None:
+    assert texts.groups(filled) == {"suites": ["mine"], "tasks": ["code", "math"]}
+    assert texts.groups(filled, TextFilter(hardware="GPU")) == {"suites": [], "tasks": ["math"]}
+
+
+def test_no_database_has_no_texts(tmp_path: Path) -> None:
+    path = tmp_path / "none.db"
+    assert texts.replayable(path) == [] and texts.benches(path) == [] and texts.size(path) == (0, 0)
+    assert not path.exists()
