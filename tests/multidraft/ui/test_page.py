@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 from pathlib import Path
+from typing import ClassVar
 
 import gradio as gr
 import pytest
@@ -93,7 +94,7 @@ class Visitor:
     """Stands for ``gr.Request``."""
 
     session_hash = "someone"
-    query_params: dict[str, str] = {}
+    query_params: ClassVar[dict[str, str]] = {}
 
 
 def play(
