@@ -1,23 +1,7 @@
-"""*Pool*: what is loaded, and how to read the page."""
-
-from __future__ import annotations
-
-from html import escape
-
-import gradio as gr
-
-from drafters.pool import Pool
-from multidraft.ui.tables import table_html
-from multidraft.ui.tokens import arm_class
-from multidraft.ui.worker import Workbench
-
-OTHER_POOLS = (
-    "<p>Real pools come by card, a short YAML file: <code>python -m multidraft demo --pool CARD</code>, "
-    "or the environment variable <code>MULTIDRAFT_POOL</code>.</p>"
-)
+"""Texts that explain: how multi-drafter decoding works, what each kind of drafter does, how to bring one's own pool."""
 
 HOW_IT_WORKS = """
-### How it works
+## How it works
 
 A large **target** model writes one token at a time, and each token costs a whole pass through it. A small **drafter**
 can guess several tokens ahead at little cost; the target then checks all of them in a single pass, keeps those that
@@ -38,43 +22,34 @@ measures them on many; *Dashboard* keeps the history.
 
 KINDS = {
     "lm": "small language model",
+    "eagle": "EAGLE head: continues the target's hidden states",
+    "medusa": "Medusa heads: one for each of the next tokens",
+    "bpd": "BPD heads: one for each of the next tokens",
+    "dflash": "DFlash: a whole block at once from hidden states",
+    "mtp": "the target's own layers for tokens further on",
     "pld": "prompt lookup: copies what followed earlier in the text",
     "suffix": "suffix automaton: what most often followed the same words in the text",
     "rest": "datastore: what most often followed the same words in past text",
+    "lookahead": "lookahead: n-grams found by Jacobi iterations of the target",
 }
+"""In a few words."""
 
+YOUR_OWN = """
+## A pool of your own
 
-def build(workbench: Workbench) -> None:
-    """Lay out the tab inside the surrounding ``gr.Tab``."""
-    gr.HTML(pool_html(workbench.pool, workbench.hardware, workbench.version), js_on_load=None, elem_id="pool")
-    gr.Markdown(HOW_IT_WORKS, elem_id="how")
+A pool is a card, a short YAML file that names a target and its drafters, as folders or by their names on the Hugging
+Face Hub:
 
+```yaml
+name: mine
+title: My pool
+target: {id: Qwen/Qwen2.5-7B-Instruct}
+dtype: bfloat16
+drafters:
+  - {name: small, kind: lm, id: Qwen/Qwen2.5-0.5B-Instruct}
+  - {name: lookup, kind: pld}
+```
 
-def pool_html(pool: Pool, hardware: str, version: str) -> str:
-    """Target, drafters, device and number type."""
-    target = sum(p.numel() for p in pool.target.model.parameters())
-    facts = [
-        ("Target", f"{_millions(target)} parameters, context window of {pool.target.window:,} tokens"),
-        ("Device", f"{hardware} ({pool.device}), {pool.dtype}"),
-        ("Card", f"{pool.name} ({pool.card_hash[:8]})"),
-        ("Version", version),
-    ]
-    lines = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in facts)
-    rows = (
-        [
-            f'<span class="md-token {arm_class(arm)}">{escape(drafter.name)}</span>',
-            escape(KINDS.get(drafter.kind, drafter.kind)),
-            _millions(drafter.parameter_count) if drafter.parameter_count else "none",
-        ]
-        for arm, drafter in enumerate(pool.drafters)
-    )
-    return (
-        f'<h3>{escape(pool.title)}</h3><p>{escape(pool.description)}</p>{OTHER_POOLS}<dl class="md-facts">{lines}</dl>'
-        + table_html(("Drafter", "Kind", "Parameters"), rows, figures=1)
-    )
-
-
-def _millions(count: int) -> str:
-    if count >= 10**9:
-        return f"{count / 10**9:.1f} billion"
-    return f"{count / 10**6:.1f} million" if count >= 10**6 else f"{count:,}"
+Start the app with `python -m multidraft demo --pool card.yaml`, or set the environment variable `MULTIDRAFT_POOL`.
+`docs/pools.md` has all kinds and settings.
+"""

@@ -10,12 +10,13 @@ from transformers.utils import logging
 
 from drafters.pool import Pool, load_pool
 from multidraft.bench.suites import MAX_BYTES
-from multidraft.ui import about, links
+from multidraft.ui import links
 from multidraft.ui.api import Api
 from multidraft.ui.batch import Batch
 from multidraft.ui.dashboard import Dashboard
 from multidraft.ui.lab import Lab
 from multidraft.ui.play import Play
+from multidraft.ui.pool_tab import PoolTab
 from multidraft.ui.ports import asked_port, why_not_first
 from multidraft.ui.race import Race
 from multidraft.ui.theme import css, theme
@@ -97,8 +98,8 @@ def _build(workbench: Workbench) -> gr.Blocks:
             Lab(workbench).build(lab, page)
         with gr.Tab("Dashboard", id="dashboard") as tab:
             Dashboard(workbench.store, workbench.pool.name, workbench.hardware).build(tab)
-        with gr.Tab("Pool", id="pool"):
-            about.build(workbench)
+        with gr.Tab("Pool", id="pool") as tab:
+            PoolTab(workbench).build(tab)
         Api(workbench).build()
         links.build(page)
     page.queue(max_size=64)

@@ -12,11 +12,12 @@ import gradio as gr
 import pytest
 
 from drafters.pool import Pool
+from multidraft.costs import CostMeter
 from multidraft.sampling import SamplingParams
 from multidraft.ui import build
-from multidraft.ui.about import pool_html
 from multidraft.ui.api import Api
 from multidraft.ui.play import Play
+from multidraft.ui.pool_tab import NO_MATRIX, PoolTab, pool_html
 from multidraft.ui.worker import Request, Workbench
 from storage import queries
 from storage.store import Store
@@ -88,6 +89,22 @@ def test_pool_page_names_all_that_is_loaded(pool: Pool) -> None:
     for drafter in pool.drafters:
         assert drafter.name in html
     assert "A &lt;fast&gt; chip" in html and pool.card_hash[:8] in html and "float32" in html
+    size = sum(p.numel() for p in pool.target.model.parameters())
+    assert f"{size:,} parameters ({4 * size / 2**20:.1f} MiB)" in html
+
+
+def test_pool_page_shows_what_was_measured_and_what_suits_which_task(workbench: Workbench) -> None:
+    workbench.pool.costs = CostMeter(len(workbench.pool.drafters))  # as if nothing had run on it
+    tab = PoolTab(workbench)
+    html, hint, chart = tab.show()
+    assert hint == NO_MATRIX and not chart.visible
+    params = SamplingParams(16, draft_length=4)
+    job = workbench.submit(Request("abc", "round-robin", params, task="letters"))
+    assert job.wait(60)
+    workbench.store.flush()
+    known, hint, chart = tab.show()
+    assert hint == "" and chart.visible and "letters" in str(chart.value)
+    assert "not measured yet" in html and "not measured yet" not in known
 
 
 class Visitor:

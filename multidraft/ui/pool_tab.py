@@ -1,0 +1,103 @@
+"""*Pool*: what is loaded, what it costs, which drafter suits which task."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import gradio as gr
+
+from drafters.pool import Pool
+from multidraft.costs import Line
+from multidraft.ui import about, charts
+from multidraft.ui.stats import message_html
+from multidraft.ui.tables import number, table_html
+from multidraft.ui.tokens import arm_class
+from multidraft.ui.worker import Workbench
+from storage import queries
+from storage.problems import StorageError
+
+NO_MATRIX = message_html(
+    "idle",
+    "Once prompts have been answered (any run of Play, Race or Batch), a chart here shows how many tokens a round each "
+    "drafter makes by itself on each task.",
+)
+
+
+class PoolTab:
+    """The tab; its figures are brought up to date whenever it is opened."""
+
+    def __init__(self, workbench: Workbench):
+        self.workbench = workbench
+
+    def build(self, tab: gr.Tab) -> None:
+        """Lay out the inside of ``tab``."""
+        bench = self.workbench
+        pool = gr.HTML(pool_html(bench.pool, bench.hardware, bench.version), js_on_load=None, elem_id="pool")
+        hint = gr.HTML(NO_MATRIX, js_on_load=None, elem_id="pool-matrix-hint")
+        matrix = gr.Plot(None, show_label=False, visible=False, elem_id="pool-matrix", elem_classes="md-chart")
+        gr.Markdown(about.HOW_IT_WORKS, elem_id="how")
+        gr.Markdown(about.YOUR_OWN, elem_id="your-own")
+        tab.select(self.show, None, [pool, hint, matrix], show_progress="hidden", api_visibility="private")
+
+    def show(self) -> tuple[str, str, Any]:
+        """The pool with the costs measured so far, and the drafters by task over all of its recorded runs."""
+        bench = self.workbench
+        html = pool_html(bench.pool, bench.hardware, bench.version)
+        try:
+            known = queries.drafter_by_task(bench.store.path, queries.Filter(pool=bench.pool.name))
+        except StorageError as error:
+            return html, message_html("error", str(error)), gr.Plot(visible=False)
+        if known.empty:
+            return html, NO_MATRIX, gr.Plot(visible=False)
+        return html, "", gr.Plot(charts.drafter_task_figure(known), visible=True)
+
+
+def pool_html(pool: Pool, hardware: str, version: str) -> str:
+    """Target, drafters, device, number type, memory, and what steps have cost so far."""
+    model, costs = pool.target.model, pool.costs
+    size = sum(p.numel() for p in model.parameters())
+    step, check = _milliseconds(costs.plain), _milliseconds(costs.verify)
+    facts = [
+        (
+            "Target",
+            f"{_count(size)} parameters ({_bytes(pool, size)}), context window of {pool.target.window:,} tokens",
+        ),
+        ("Device", f"{hardware} ({pool.device}), {pool.dtype}"),
+        ("A token alone", f"{step} ms" if step else "not measured yet: it is with the first run"),
+        ("Checking a draft", f"{check} ms on average, for up to {pool.draft_length} drafted tokens" if check else "–"),
+        ("Card", f"{pool.name} ({pool.card_hash[:8]})"),
+        ("Version", version),
+    ]
+    lines = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in facts)
+    rows = (
+        [
+            f'<span class="md-token {arm_class(arm)}">{escape(drafter.name)}</span>',
+            escape(about.KINDS.get(drafter.kind, drafter.kind)),
+            _count(drafter.parameter_count) if drafter.parameter_count else "none",
+            _bytes(pool, drafter.parameter_count) if drafter.parameter_count else "–",
+            _milliseconds(costs.steps[arm]) or number(None, 2),
+        ]
+        for arm, drafter in enumerate(pool.drafters)
+    )
+    columns = ("Drafter", "Kind", "Parameters", "Memory", "ms a drafted token")
+    return (
+        f'<h2>{escape(pool.title)}</h2><p>{escape(pool.description)}</p><dl class="md-facts">{lines}</dl>'
+        + table_html(columns, rows, figures=3)
+    )
+
+
+def _milliseconds(line: Line) -> str:
+    """Mean of what was measured so far; empty if nothing was."""
+    return number(1000 * line.mean, 2) if line.weight else ""
+
+
+def _bytes(pool: Pool, parameters: int) -> str:
+    size = parameters * next(pool.target.model.parameters()).element_size()
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
+
+
+def _count(count: int) -> str:
+    if count >= 10**9:
+        return f"{count / 10**9:.1f} billion"
+    return f"{count / 10**6:.1f} million" if count >= 10**6 else f"{count:,}"
