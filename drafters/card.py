@@ -19,12 +19,17 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+Quantization = Literal["nf4", "int8"]
+"""Weights of 4 or 8 bits, by ``bitsandbytes`` (QLoRA, Dettmers et al. 2023; LLM.int8(), 2022)."""
+
+
 class Source(_Strict):
     """Where a model comes from: a folder beside the card, or a repository on the Hugging Face Hub."""
 
     path: str | None = Field(None, description="folder, relative to the card's own")
     id: str | None = Field(None, description="Hub repository, e.g. Qwen/Qwen2.5-0.5B-Instruct")
     revision: str | None = Field(None, description="commit of the Hub repository, for reproducible runs")
+    quantization: Quantization | None = Field(None, description="nf4 (4 bits a weight) or int8; by default none")
 
     @model_validator(mode="after")
     def _one_source(self) -> Source:
@@ -38,7 +43,7 @@ Weights = Literal["none", "file", "model"]
 
 TREE = frozenset({"nodes", "branches", "confidence"})
 KINDS: dict[str, tuple[Weights, frozenset[str]]] = {
-    "lm": ("model", frozenset({"window", "sinks", "confidence"})),
+    "lm": ("model", frozenset({"window", "sinks", "confidence", "quantization"})),
     "pld": ("none", frozenset()),
     "suffix": ("none", frozenset({"nodes", "past"})),
     "rest": ("file", frozenset({"nodes"})),
@@ -60,6 +65,7 @@ class DrafterCard(_Strict):
     path: str | None = Field(None, description="a model's folder or a rest's datastore, relative to the card's own")
     id: str | None = Field(None, description="Hub repository of the model")
     revision: str | None = Field(None, description="commit of the Hub repository")
+    quantization: Quantization | None = Field(None, description="of a model's weights: nf4 or int8")
     routed_as: str | None = Field(None, description="what the pool's router calls it; by default its name")
     window: int | None = Field(None, ge=2, description="most tokens of a context it reads; longer ones slide by")
     sinks: int = Field(4, ge=0, description="first tokens of the context that a sliding window keeps")
@@ -94,7 +100,7 @@ class DrafterCard(_Strict):
     @property
     def source(self) -> Source:
         """Where its model comes from."""
-        return Source(path=self.path, id=self.id, revision=self.revision)
+        return Source(path=self.path, id=self.id, revision=self.revision, quantization=self.quantization)
 
 
 class Example(_Strict):

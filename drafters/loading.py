@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
@@ -12,13 +13,14 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoTokenizer,
+    BitsAndBytesConfig,
     DynamicCache,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import logging
+from transformers.utils import is_bitsandbytes_available, logging
 
-from drafters.card import Card, Source
+from drafters.card import Card, Quantization, Source
 from multidraft.errors import PoolError
 
 HEAD_FILES = ["*.json", "*.safetensors", "*.bin", "*.pt"]
@@ -66,13 +68,19 @@ def load_model(source: Source, card: Path, dtype: torch.dtype, device: str, what
     try:
         with _no_bars():
             model, loading = AutoModelForCausalLM.from_pretrained(
-                location, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **extra
+                location,
+                dtype=dtype,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+                **(_quantized(source.quantization, dtype, device) if source.quantization else {}),
+                **extra,
             )
         if missing := loading["missing_keys"]:  # the library would go on with random weights in their place
             raise ValueError(f"its weights lack {len(missing)} tensors, e.g. {min(missing)}")
         if model._is_stateful:
             raise ValueError(f"{type(model).__name__} keeps a recurrent state, which cannot be rolled back")
-        model = model.to(device).eval()
+        model = (model if source.quantization else model.to(device)).eval()  # a quantised one is on its device
         _probe(model)
     except Exception as error:
         raise PoolError(
@@ -80,6 +88,19 @@ def load_model(source: Source, card: Path, dtype: torch.dtype, device: str, what
             "holds config.json and complete .safetensors weights (and, for a gated one, that you are logged in)"
         ) from error
     return model
+
+
+def _quantized(quantization: Quantization, dtype: torch.dtype, device: str) -> dict[str, Any]:
+    """Arguments of ``from_pretrained`` that quantise the weights while they load."""
+    if not is_bitsandbytes_available():
+        raise ValueError("quantization needs bitsandbytes: pip install bitsandbytes")
+    if quantization == "nf4":
+        how = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
+    else:
+        # No threshold for outliers: columns that hold one would be multiplied otherwise for all tokens of a forward, so
+        # that a token's logits would depend on which others are verified with it.
+        how = BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0)
+    return {"quantization_config": how, "device_map": {"": device}}
 
 
 def load_network(source: Source, card: Path, dtype: torch.dtype, device: str, name: str) -> PreTrainedModel:

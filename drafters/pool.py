@@ -53,7 +53,10 @@ class Pool:
         self.target, self.drafters, self.tokenizer = target, list(drafters), tokenizer
         self.card, self.card_hash, self.stop_ids, self.router = card, card_hash, stop_ids, router
         self.name, self.title, self.description = card.name, card.title, card.description
-        self.dtype, self.draft_length = card.dtype, card.draft_length
+        # Of a quantised target the weights' type belongs to it: its output is another model's.
+        quantization = card.target.quantization
+        self.dtype = card.dtype if quantization is None else f"{card.dtype}, {quantization} weights"
+        self.draft_length = card.draft_length
         self.costs = CostMeter(len(self.drafters))
         self.previous: dict[str, list[float]] = {}
         self.lock = threading.RLock()

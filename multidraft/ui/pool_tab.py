@@ -69,6 +69,9 @@ def pool_html(pool: Pool, hardware: str, version: str) -> str:
         ("Card", f"{pool.name} ({pool.card_hash[:8]})"),
         ("Version", version),
     ]
+    if quantization := pool.card.target.quantization:
+        honest = f"to {quantization}: outputs are exactly this quantised target's; those of the full weights may differ"
+        facts.insert(1, ("Quantised", honest))
     lines = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in facts)
     rows = (
         [

@@ -93,6 +93,12 @@ def test_pool_page_names_all_that_is_loaded(pool: Pool) -> None:
     assert f"{size:,} parameters ({4 * size / 2**20:.1f} MiB)" in html
 
 
+def test_pool_page_says_whose_output_a_quantised_target_writes(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Quantised" not in pool_html(pool, "chip", "1.0")
+    monkeypatch.setattr(pool.card.target, "quantization", "nf4")
+    assert "Quantised</dt><dd>to nf4: outputs are exactly this quantised target" in pool_html(pool, "chip", "1.0")
+
+
 def test_pool_page_shows_what_was_measured_and_what_suits_which_task(workbench: Workbench) -> None:
     workbench.pool.costs = CostMeter(len(workbench.pool.drafters))  # as if nothing had run on it
     tab = PoolTab(workbench)
