@@ -53,7 +53,7 @@ def test_weights_are_smaller_and_the_history_tells(pool, tmp_path):
 
 def test_it_says_when_the_library_is_missing(tmp_path, monkeypatch):
     monkeypatch.setattr("drafters.loading.is_bitsandbytes_available", lambda: False)
-    with pytest.raises(PoolError, match="cannot load the target .*quantization needs bitsandbytes: pip install bits"):
+    with pytest.raises(PoolError, match=r"cannot load the target .*quantization needs bitsandbytes"):
         load_pool(quantised(tmp_path, "nf4"), device="cpu")
 
 
