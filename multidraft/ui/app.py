@@ -87,7 +87,7 @@ def _build(workbench: Workbench) -> gr.Blocks:
         with gr.Tab("Batch", id="batch"):
             Batch(workbench).build()
         with gr.Tab("Dashboard", id="dashboard") as tab:
-            Dashboard(workbench.store, workbench.pool.name, workbench.hardware).build(tab)
+            Dashboard(workbench.store, workbench.pool.name, workbench.hardware).build(page, tab)
         with gr.Tab("Pool", id="pool"):
             about.build(workbench)
         Api(workbench).build()
