@@ -93,6 +93,26 @@ def regret_of(generation: Generation, table: np.ndarray) -> Regret:
     )
 
 
+def regret_by_round(emitted: Sequence[int], table: np.ndarray) -> np.ndarray:
+    """Regret as it grew within a greedy generation.
+
+    Args:
+        emitted: tokens of each round.
+        table: its acceptance table ``(drafters, output positions)``.
+
+    Returns:
+        int64 ``(rounds,)``: rounds so far minus those that the drafter that is best over the whole text needs for the
+        same tokens. The last entry is the generation's regret.
+    """
+    best = table[int(np.argmin([fixed_rounds(row) for row in table]))].tolist()
+    ends, position = list[int](), 0
+    while position < len(best):
+        position += best[position] + 1
+        ends.append(position)
+    reached = np.cumsum(emitted)
+    return np.arange(1, len(reached) + 1) - (np.searchsorted(ends, reached) + 1)
+
+
 def gamma_table(
     pool: Pool, prompt_ids: Sequence[int], output_ids: Sequence[int], params: SamplingParams, chunk: int = 64
 ) -> np.ndarray:

@@ -1,96 +1,38 @@
-"""What the dashboard reads. Every function opens its own read-only connection, so any thread may call it.
+"""Runs one by one: lists, a run with its rounds, export. (What runs say together is in ``figures``.)
 
-A file that does not exist yet gives empty results (with their columns); one that cannot be read raises
-``StorageError`` with a sentence for the user. Values reach SQL as parameters only.
-
-Figures about speed and regret count finished runs only (completed, stopped, or at the context limit).
+Every function opens its own read-only connection, so any thread may call it. A file that does not exist yet gives
+empty results (with their columns); one that cannot be read raises ``StorageError`` with a sentence for the user.
+Values reach SQL as parameters only.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-import sqlite3
-from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, TextIO
 
 import pandas as pd
 
 from storage.connection import open_reader
-from storage.rows import utc_text
+from storage.filters import ALL, Filter
+from storage.frames import read_frame
 
-NO_TASK = "no task"
-"""Stands for the task of runs that have none, where tasks are a chart's axis."""
+__all__ = ["ALL", "Filter"]
 
-_FINISHED = "status IN ('completed', 'stopped', 'context_limit')"
+PREVIEW = 160
+"""Characters of a prompt that lists show."""
 
+LISTED = (
+    "id created_at policy task status source output_tokens rounds tokens_per_second speedup mean_accepted_tokens "
+    "regret_rounds"
+).split()
+"""Columns of a run in lists, beside the beginning of its prompt."""
 
-@dataclass(frozen=True)
-class Filter:
-    """Which runs; what is left out restricts nothing.
-
-    Attributes:
-        pool: the pool's name.
-        policies: policy specs, any of them (a single one may be given as text).
-        tasks: tasks, any of them (likewise).
-        hardware: the device, in words.
-        source: ``play``, ``batch``, ``bench`` or ``api``.
-        since: earliest ``created_at``: a datetime (naive means UTC) or ISO 8601 text.
-        until: the moment before which a run must have been created.
-    """
-
-    pool: str | None = None
-    policies: Sequence[str] = ()
-    tasks: Sequence[str] = ()
-    hardware: str | None = None
-    source: str | None = None
-    since: datetime | str | None = None
-    until: datetime | str | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("policies", "tasks"):
-            value = getattr(self, name)
-            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
-
-    def where(self, *conditions: str) -> tuple[str, list[str]]:
-        """The WHERE clause, further ``conditions`` (SQL, not user text) included, and its parameters.
-
-        Raises:
-            ValueError: ``since`` or ``until`` is no ISO 8601 date or time.
-        """
-        parts, values = list(conditions), []
-        for column, value in (("pool", self.pool), ("hardware", self.hardware), ("source", self.source)):
-            if value is not None:
-                parts.append(f"{column} = ?")
-                values.append(value)
-        for column, choices in (("policy", self.policies), ("task", self.tasks)):
-            if choices:
-                parts.append(f"{column} IN ({', '.join('?' * len(choices))})")
-                values.extend(choices)
-        for comparison, moment in ((">=", self.since), ("<", self.until)):
-            if moment is not None:
-                parts.append(f"created_at {comparison} ?")
-                values.append(_moment(moment))
-        return (f"WHERE {' AND '.join(parts)}" if parts else "", values)
-
-
-ALL = Filter()
-"""Every run."""
-
-
-def filters(path: str | Path) -> dict[str, list[str]]:
-    """What there is to filter by: the distinct values, sorted, under ``pools``, ``policies``, ``tasks``,
-    ``hardware`` and ``versions``."""
-    columns = {"pools": "pool", "policies": "policy", "tasks": "task", "hardware": "hardware", "versions": "version"}
-    with open_reader(path) as connection:
-        return {
-            key: [v for (v,) in connection.execute(f"SELECT DISTINCT {c} FROM runs WHERE {c} IS NOT NULL ORDER BY {c}")]
-            for key, c in columns.items()
-        }
+PACKED = ("acceptance", "piece_lengths")
+"""Columns for the program's own use, which tables for others leave out."""
 
 
 def count(path: str | Path, filter: Filter = ALL) -> int:
@@ -102,76 +44,12 @@ def count(path: str | Path, filter: Filter = ALL) -> int:
 
 def runs(path: str | Path, filter: Filter = ALL, *, limit: int = 100, offset: int = 0) -> pd.DataFrame:
     """The runs, newest first, with all columns of the table."""
-    where, values = filter.where()
-    sql = f"SELECT * FROM runs {where} ORDER BY created_at DESC, id DESC LIMIT ? OFFSET ?"
-    with open_reader(path) as connection:
-        return _frame(connection, sql, [*values, int(limit), int(offset)])
+    return _page(path, filter, "*", limit, offset)
 
 
-def speedup_over_time(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
-    """One row per finished run, oldest first: run_id, created_at (UTC), policy, task, speedup (NaN without a
-    baseline), tokens_per_second."""
-    where, values = filter.where(_FINISHED)
-    sql = f"""
-        SELECT id AS run_id, created_at, policy, task, speedup, tokens_per_second
-        FROM runs {where} ORDER BY created_at, id
-    """
-    with open_reader(path) as connection:
-        return _typed(_frame(connection, sql, values), numbers=["speedup", "tokens_per_second"])
-
-
-def regret_over_time(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
-    """Regret summed up per policy over its finished runs with a known regret, in time order.
-
-    Columns: run_id, created_at (UTC), policy, run_number (from 1, per policy), regret_rounds (this run's),
-    cumulative_regret. Stopping-time regret in rounds (MetaSD Def. 1, BanditSpec Eq. 1).
-    """
-    where, values = filter.where(_FINISHED, "regret_rounds IS NOT NULL")
-    sql = f"""
-        SELECT id AS run_id, created_at, policy, row_number() OVER so_far AS run_number, regret_rounds,
-               sum(regret_rounds) OVER so_far AS cumulative_regret
-        FROM runs {where}
-        WINDOW so_far AS (PARTITION BY policy ORDER BY created_at, id ROWS UNBOUNDED PRECEDING)
-        ORDER BY policy, run_number
-    """
-    with open_reader(path) as connection:
-        return _typed(_frame(connection, sql, values), numbers=["regret_rounds", "cumulative_regret"])
-
-
-def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
-    """One row per policy over its finished runs, alphabetically.
-
-    Columns: policy, runs, median_speedup, and the means over the runs of mean_accepted_tokens,
-    acceptance_rate, regret_rounds and best_arm_ratio. Runs that lack a figure don't count in it; NaN where
-    all do.
-    """
-    where, values = filter.where(_FINISHED)
-    figures = ["speedup", "mean_accepted_tokens", "acceptance_rate", "regret_rounds", "best_arm_ratio"]
-    with open_reader(path) as connection:
-        frame = _typed(_frame(connection, f"SELECT policy, {', '.join(figures)} FROM runs {where}", values), figures)
-    groups = frame.groupby("policy", sort=True)
-    return groups.agg(
-        runs=("policy", "size"),
-        median_speedup=("speedup", "median"),
-        **{figure: (figure, "mean") for figure in figures[1:]},
-    ).reset_index()
-
-
-def drafter_by_task(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
-    """How well each drafter alone would have done on each task, whoever was chosen: over finished greedy runs.
-
-    Columns: drafter, task (``NO_TASK`` for runs without one), runs, mean_accepted_tokens (tokens of these runs ÷
-    rounds the drafter would have needed for them).
-    """
-    where, values = filter.where(_FINISHED, "drafter_rounds IS NOT NULL")
-    sql = f"""
-        SELECT key AS drafter, coalesce(task, ?) AS task, count(*) AS runs,
-               1.0 * sum(output_tokens) / sum(value) AS mean_accepted_tokens
-        FROM runs, json_each(runs.drafter_rounds) {where}
-        GROUP BY 1, 2 ORDER BY 1, 2
-    """
-    with open_reader(path) as connection:
-        return _typed(_frame(connection, sql, [NO_TASK, *values]), numbers=["mean_accepted_tokens"])
+def listed(path: str | Path, filter: Filter = ALL, *, limit: int = 25, offset: int = 0) -> pd.DataFrame:
+    """The runs, newest first: the columns ``LISTED`` and ``prompt``, its first ``PREVIEW`` characters."""
+    return _page(path, filter, f"{', '.join(LISTED)}, substr(prompt, 1, {PREVIEW}) AS prompt", limit, offset)
 
 
 def run(path: str | Path, id: int) -> dict[str, Any] | None:
@@ -185,6 +63,16 @@ def run(path: str | Path, id: int) -> dict[str, Any] | None:
     record["parameters"] = json.loads(record["parameters"])
     record["lossless"] = None if record["lossless"] is None else bool(record["lossless"])
     return record
+
+
+def rounds(path: str | Path, id: int) -> pd.DataFrame:
+    """The rounds of one run in order: all columns, with drafted_ids, token_ids and probabilities as lists."""
+    with open_reader(path) as connection:
+        frame = read_frame(connection, "SELECT * FROM rounds WHERE run_id = ? ORDER BY round_index", [id])
+    for column in ("drafted_ids", "token_ids", "probabilities"):
+        lists = [json.loads(text) if isinstance(text, str) else None for text in frame[column]]
+        frame[column] = pd.Series(lists, dtype=object)
+    return frame
 
 
 def timed_rounds(
@@ -206,18 +94,8 @@ def timed_rounds(
         return [dict(zip(columns, row, strict=True)) for row in connection.execute(sql, values)]
 
 
-def rounds(path: str | Path, id: int) -> pd.DataFrame:
-    """The rounds of one run in order: all columns, with drafted_ids, token_ids and probabilities as lists."""
-    with open_reader(path) as connection:
-        frame = _frame(connection, "SELECT * FROM rounds WHERE run_id = ? ORDER BY round_index", [id])
-    for column in ("drafted_ids", "token_ids", "probabilities"):
-        lists = [None if text is None else json.loads(text) for text in frame[column]]
-        frame[column] = pd.Series(lists, dtype=object)
-    return frame
-
-
 def export_csv(path: str | Path, filter: Filter, file: str | Path | TextIO) -> int:
-    """Write the runs, oldest first, with all columns and a header; returns how many.
+    """Write the runs, oldest first, with a header and all columns but those ``PACKED``; returns how many.
 
     Args:
         path: the database.
@@ -225,37 +103,50 @@ def export_csv(path: str | Path, filter: Filter, file: str | Path | TextIO) -> i
         file: a path, or a text file opened with ``newline=""``. Texts are written as they are stored: a
             spreadsheet may take a prompt that begins with ``=`` for a formula.
     """
-    where, values = filter.where()
-    # Closed by the with statement below, which a caller's own file must not be.
-    opened = open(file, "w", encoding="utf-8", newline="") if isinstance(file, (str, Path)) else nullcontext(file)  # noqa: SIM115
-    with open_reader(path) as connection, opened as out:
-        cursor = connection.execute(f"SELECT * FROM runs {where} ORDER BY created_at, id", values)
+    with _opened(file) as out:
         writer = csv.writer(out)
-        writer.writerow(column[0] for column in cursor.description)
-        written = 0
-        for row in cursor:
-            writer.writerow(row)
-            written += 1
+        rows = _exported(path, filter)
+        writer.writerow(next(rows))
+        return sum(1 for _ in map(writer.writerow, rows))
+
+
+def export_json(path: str | Path, filter: Filter, file: str | Path | TextIO) -> int:
+    """Write the runs as a JSON list of objects, one a line; otherwise as :func:`export_csv`."""
+    written = 0
+    with _opened(file) as out:
+        rows = _exported(path, filter)
+        columns = next(rows)
+        out.write("[")
+        for written, row in enumerate(rows, start=1):
+            record = dict(zip(columns, row, strict=True))
+            for column in ("parameters", "drafter_rounds"):
+                record[column] = json.loads(record[column] or "null")
+            out.write((",\n" if written > 1 else "\n") + json.dumps(record, ensure_ascii=False))
+        out.write("\n]\n")
     return written
 
 
-def _frame(connection: sqlite3.Connection, sql: str, values: Sequence[Any]) -> pd.DataFrame:
-    cursor = connection.execute(sql, values)
-    return pd.DataFrame(cursor.fetchall(), columns=[column[0] for column in cursor.description])
+def _exported(path: str | Path, filter: Filter) -> Iterator[tuple[Any, ...]]:
+    """The names of the columns, then the rows."""
+    where, values = filter.where()
+    with open_reader(path) as connection:
+        names = [row[1] for row in connection.execute("PRAGMA table_info(runs)")]
+        names = [name for name in names if name not in PACKED]
+        yield tuple(names)
+        yield from connection.execute(f"SELECT {', '.join(names)} FROM runs {where} ORDER BY created_at, id", values)
 
 
-def _typed(frame: pd.DataFrame, numbers: list[str]) -> pd.DataFrame:
-    """Columns of one type even where every value is missing or there is no row."""
-    frame = frame.astype(dict.fromkeys(numbers, float))
-    if "created_at" in frame:
-        frame["created_at"] = pd.to_datetime(frame["created_at"], utc=True, format="ISO8601")
-    return frame
+def _opened(file: str | Path | TextIO) -> AbstractContextManager[TextIO]:
+    """A path opened for text; a caller's own file, which is left open."""
+    if isinstance(file, (str, Path)):
+        return open(file, "w", encoding="utf-8", newline="")
+    return nullcontext(file)
 
 
-def _moment(moment: datetime | str) -> str:
-    if isinstance(moment, str):
-        try:
-            moment = datetime.fromisoformat(moment.replace("Z", "+00:00"))  # Python 3.10 does not read the Z
-        except ValueError:
-            raise ValueError(f"not an ISO 8601 date or time, such as 2026-01-31T12:00: {moment!r}") from None
-    return utc_text(moment)
+def _page(path: str | Path, filter: Filter, columns: str, limit: int, offset: int) -> pd.DataFrame:
+    """Some of the runs, newest first; found by the dashboard's index before any of their texts is read."""
+    where, values = filter.where()
+    newest = "ORDER BY created_at DESC, id DESC"
+    sql = f"SELECT {columns} FROM runs WHERE id IN (SELECT id FROM runs {where} {newest} LIMIT ? OFFSET ?) {newest}"
+    with open_reader(path) as connection:
+        return read_frame(connection, sql, [*values, int(limit), int(offset)])

@@ -30,6 +30,8 @@ class RoundLike(Protocol):
     @property
     def own(self) -> int | None: ...
     @property
+    def pieces(self) -> Sequence[str]: ...
+    @property
     def draft_length(self) -> int: ...
     @property
     def reward(self) -> float | None: ...
@@ -188,6 +190,8 @@ def to_rows(generation: GenerationLike, context: RunContext, now: datetime | Non
         "drafter_rounds": None if context.drafter_rounds is None else _json(dict(context.drafter_rounds)),
         "acceptance": context.acceptance,
         "lossless": context.lossless,
+        "best_arm_rounds": None if context.best_arm is None else _best_arm_rounds(rounds, context.best_arm),
+        "piece_lengths": _json([len(piece) for r in rounds for piece in r.pieces]),
     }
     return RunRows(_storable(run), [_storable(_round_row(r)) for r in rounds])
 
@@ -197,6 +201,11 @@ def utc_text(moment: datetime) -> str:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)
     return moment.astimezone(timezone.utc).isoformat(timespec="microseconds")
+
+
+def _best_arm_rounds(rounds: Sequence[RoundLike], best: str) -> str:
+    """A character per round: ``1`` played the best arm, ``0`` another, ``-`` none."""
+    return "".join("-" if r.drafter is None else "1" if r.drafter == best else "0" for r in rounds)
 
 
 def _round_row(r: RoundLike) -> dict[str, Any]:

@@ -14,6 +14,14 @@ from storage.problems import StorageError
 
 migrations = Migrations("multidraft")
 
+DASHBOARD_COLUMNS = """
+    policy created_at task pool card_hash hardware dtype version source status output_tokens rounds
+    speedup tokens_per_second mean_accepted_tokens acceptance_rate regret_rounds best_arm_ratio
+    prefill_seconds decode_seconds draft_seconds verify_seconds policy_seconds evaluate_seconds
+    drafter_rounds best_arm_rounds
+""".split()
+"""What queries over many runs may read without leaving the index (of m005: a change needs a new migration)."""
+
 
 @migrations()
 def m001_runs_and_rounds(db: Database) -> None:
@@ -111,6 +119,26 @@ def m003_acceptance(db: Database) -> None:
 def m004_expected_regret(db: Database) -> None:
     """Regret of sampled runs, whose rounds another drafter would not have repeated: expected losses."""
     db.table("runs").add_column("expected_regret", float)
+
+
+@migrations()
+def m005_dashboard(db: Database) -> None:
+    """What charts over many runs need is kept with each run, and in one index: none of them reads rounds or texts.
+
+    The indexes that it replaces would lure SQLite into looking up the whole run for every match.
+    """
+    runs = db.table("runs")
+    runs.add_column("best_arm_rounds", str)  # a character per round: 1 played the best arm, 0 another, - none
+    runs.add_column("piece_lengths", str)  # JSON list: by how many characters each token made the output longer
+    played = "CASE WHEN drafter IS NULL THEN '-' WHEN drafter = runs.best_arm THEN '1' ELSE '0' END"
+    in_order = "SELECT drafter FROM rounds WHERE run_id = runs.id ORDER BY round_index"
+    db.execute(
+        f"UPDATE runs SET best_arm_rounds = (SELECT group_concat({played}, '') FROM ({in_order})) "
+        "WHERE best_arm IS NOT NULL"
+    )
+    for column in ("pool", "policy", "task", "created_at"):
+        db.execute(f"DROP INDEX IF EXISTS idx_runs_{column}")
+    runs.create_index(DASHBOARD_COLUMNS, index_name="idx_runs_dashboard")
 
 
 def upgrade(db: Database) -> None:

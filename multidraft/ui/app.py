@@ -97,7 +97,7 @@ def _build(workbench: Workbench) -> gr.Blocks:
         with gr.Tab("Lab", id="lab") as lab:
             Lab(workbench).build(lab, page)
         with gr.Tab("Dashboard", id="dashboard") as tab:
-            Dashboard(workbench.store, workbench.pool.name, workbench.hardware).build(tab)
+            Dashboard(workbench.store, workbench.pool.name, workbench.hardware).build(page, tab)
         with gr.Tab("Pool", id="pool") as tab:
             PoolTab(workbench).build(tab)
         Api(workbench).build()

@@ -20,16 +20,13 @@ POLICY_HEIGHT = 270
 NO_DRAFT = "no draft"
 
 _GRID = "rgba(128,134,142,0.25)"
-_HEAT = [[0, "#f3f8fc"], [1, "#56a8dc"]]
-"""Light enough throughout for dark figures on it."""
-
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "star")
 
 
 def blank_figure() -> go.Figure:
     """What stands for :func:`policy_figure` before the first round."""
-    figure = _figure("The policy, round by round", "", "", height=POLICY_HEIGHT)
+    figure = base_figure("The policy, round by round", "", "", height=POLICY_HEIGHT)
     figure.add_annotation(
         text="No rounds yet.",
         x=0.5,
@@ -48,12 +45,13 @@ def policy_figure(rounds: Sequence[Round], drafters: Sequence[str]) -> go.Figure
     if not rounds:
         return blank_figure()
     if any(r.probabilities is not None for r in rounds):
-        return _weights_figure(rounds, drafters)
-    return _arms_figure(rounds, drafters)
+        return weights_figure(rounds, drafters)
+    return arms_figure(rounds, drafters)
 
 
-def _weights_figure(rounds: Sequence[Round], drafters: Sequence[str]) -> go.Figure:
-    figure = _figure("Chance of each drafter, round by round", "round", "probability", height=POLICY_HEIGHT)
+def weights_figure(rounds: Sequence[Round], drafters: Sequence[str]) -> go.Figure:
+    """The probabilities over the drafters, stacked, round by round; rounds without them are left out."""
+    figure = base_figure("Chance of each drafter, round by round", "round", "probability", height=POLICY_HEIGHT)
     known = [r for r in rounds if r.probabilities is not None]
     numbers = [r.index + 1 for r in known]
     for arm, name in enumerate(drafters):
@@ -74,8 +72,9 @@ def _weights_figure(rounds: Sequence[Round], drafters: Sequence[str]) -> go.Figu
     return figure
 
 
-def _arms_figure(rounds: Sequence[Round], drafters: Sequence[str]) -> go.Figure:
-    figure = _figure("Drafter played, round by round", "round", "", height=POLICY_HEIGHT)
+def arms_figure(rounds: Sequence[Round], drafters: Sequence[str]) -> go.Figure:
+    """The drafter of each round, the larger the more of its draft was accepted."""
+    figure = base_figure("Drafter played, round by round", "round", "", height=POLICY_HEIGHT)
     lines: list[tuple[str | None, str]] = [(name, drafter_colour(arm)) for arm, name in enumerate(drafters)]
     lines.append((None, TARGET_COLOUR))
     for line, (name, colour) in enumerate(lines):
@@ -99,84 +98,11 @@ def _arms_figure(rounds: Sequence[Round], drafters: Sequence[str]) -> go.Figure:
     return figure
 
 
-def speedup_figure(frame: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
-    """Speed-up of each run by the time it was made (``queries.speedup_over_time``).
-
-    ``policies`` gives each its colour: the same list for charts that are seen together.
-    """
-    figure = _figure("Speed-up of every run", "", "times plain decoding")
-    for policy, runs in frame.dropna(subset=["speedup"]).groupby("policy", sort=True):
-        figure.add_scatter(
-            x=runs["created_at"].to_list(),
-            y=runs["speedup"].to_list(),
-            mode="markers",
-            customdata=runs[["task", "tokens_per_second"]].fillna({"task": "no task"}).values.tolist(),
-            hovertemplate="%{y:.2f}× on %{customdata[0]}, %{customdata[1]:.1f} tokens/s<br>%{x|%d %b %Y %H:%M:%S} UTC",
-            **_policy_style(policies.index(str(policy)), str(policy)),
-        )
-    figure.add_hline(y=1, line={"dash": "dot", "color": TARGET_COLOUR, "width": 1.5})
-    figure.update_yaxes(rangemode="tozero", ticksuffix="×")
-    figure.update_xaxes(**_time_range(frame))
-    return _with_room_for_legend(figure, columns=3)
-
-
-def _time_range(frame: pd.DataFrame) -> dict[str, Any]:
-    """A few minutes at least: around a single run the ticks would be milliseconds."""
-    times = pd.to_datetime(frame["created_at"])
-    if frame.empty or times.max() - times.min() > pd.Timedelta(minutes=5):
-        return {}
-    middle = times.min() + (times.max() - times.min()) / 2
-    around = pd.Timedelta(minutes=3)
-    return {"range": [(middle - around).isoformat(), (middle + around).isoformat()], "type": "date", "nticks": 5}
-
-
-def regret_figure(frame: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
-    """Regret summed up over the runs of each policy (``queries.regret_over_time``); colours as in the chart above."""
-    figure = _figure("Cumulative regret", "greedy runs of the policy", "rounds above the best drafter")
-    for policy, runs in frame.groupby("policy", sort=True):
-        figure.add_scatter(
-            x=runs["run_number"].to_list(),
-            y=runs["cumulative_regret"].to_list(),
-            mode="lines+markers",
-            customdata=runs[["regret_rounds"]].values.tolist(),
-            hovertemplate="run %{x}: %{y:+.0f} rounds in all, this run %{customdata[0]:+.0f}",
-            **_policy_style(policies.index(str(policy)), str(policy)),
-        )
-    if frame.empty or frame["run_number"].max() < 8:
-        figure.update_xaxes(dtick=1)  # there are no half runs
-    return _with_room_for_legend(figure, columns=1)
-
-
-def drafter_task_figure(frame: pd.DataFrame) -> go.Figure:
-    """Tokens per round of each drafter alone, by task (``queries.drafter_by_task``)."""
-    figure = _figure("Tokens a round, each drafter alone", "task", "", height=340)
-    table = frame.pivot(index="drafter", columns="task", values="mean_accepted_tokens")
-    counts = frame.pivot(index="drafter", columns="task", values="runs").fillna(0)
-    figure.add_heatmap(
-        z=table.astype(object).where(table.notna(), None).values.tolist(),
-        x=[escape(str(task)) for task in table.columns],
-        y=[escape(str(name)) for name in table.index],
-        customdata=counts.values.tolist(),
-        texttemplate="%{z:.1f}",
-        hovertemplate="%{y} alone on %{x}: %{z:.2f} tokens a round, over %{customdata} runs<extra></extra>",
-        colorscale=_HEAT,
-        textfont={"color": TEXT},
-        zmin=1,
-        xgap=2,
-        ygap=2,
-        showscale=False,
-    )
-    figure.update_layout(showlegend=False)
-    figure.update_xaxes(showgrid=False)
-    figure.update_yaxes(showgrid=False, autorange="reversed")
-    return figure
-
-
 def speedup_by_task_figure(summary: pd.DataFrame) -> go.Figure:
     """Median speed-up of a batch by task and policy (``batch_rows.summarise``)."""
-    figure = _figure("Median speed-up by task", "task", "times plain decoding")
+    figure = base_figure("Median speed-up by task", "task", "times plain decoding")
     for index, (policy, rows) in enumerate(summary.dropna(subset=["speedup"]).groupby("policy", sort=True)):
-        style = _policy_style(index, str(policy))
+        style = policy_style(index, str(policy))
         figure.add_bar(
             x=[escape(str(task)) for task in rows["task"]],
             y=rows["speedup"].to_list(),
@@ -190,7 +116,7 @@ def speedup_by_task_figure(summary: pd.DataFrame) -> go.Figure:
     return figure
 
 
-def _policy_style(index: int, policy: str) -> dict[str, Any]:
+def policy_style(index: int, policy: str) -> dict[str, Any]:
     """Colour, marker and dash together tell policies apart, so that colour is not needed for it."""
     colour = drafter_colour(index)
     return {
@@ -200,13 +126,8 @@ def _policy_style(index: int, policy: str) -> dict[str, Any]:
     }
 
 
-def _with_room_for_legend(figure: go.Figure, columns: int) -> go.Figure:
-    """As high as it needs to be for a legend of so many columns on a wide screen to leave the plot its height."""
-    rows = -(-len(figure.data) // columns)
-    return figure.update_layout(height=figure.layout.height + 20 * max(0, rows - 3))
-
-
-def _figure(title: str, x: str, y: str, height: int = 330) -> go.Figure:
+def base_figure(title: str, x: str, y: str, height: int = 330) -> go.Figure:
+    """An empty figure in the page's look; ``x`` and ``y`` are the titles of the axes."""
     figure = go.Figure()
     figure.update_layout(
         template="none",

@@ -1,147 +1,283 @@
-"""*Dashboard*: what all recorded runs say together."""
+"""*Dashboard*: what all recorded runs say together, and each of them by itself."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from html import escape
+import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import gradio as gr
-import pandas as pd
+import plotly.graph_objects as go
 
-from multidraft.ui import charts
-from multidraft.ui.choices import policy_title
+from multidraft.errors import UserError
+from multidraft.ui import dashboard_filters, dashboard_views, run_page, tokens
+from multidraft.ui import dashboard_texts as texts
+from multidraft.ui.dashboard_filters import PARAMETERS, Chosen
+from multidraft.ui.dashboard_tables import runs_text
+from multidraft.ui.exports import export_file
 from multidraft.ui.stats import message_html
-from multidraft.ui.tables import number, table_html
-from storage import queries
+from storage import figures, queries
 from storage.problems import StorageError
 from storage.store import Store
 
-ALL_POOLS = "all pools"
-ALL_HARDWARE = "all hardware"
+_SCRIPT = Path(__file__).with_name("dashboard.js").read_text(encoding="utf-8")
+_NAMES = json.dumps(PARAMETERS)
+_KEEP_FILTERS = f"(...values) => {{ {_SCRIPT} keepFilters({_NAMES}, values); }}"
+_OPEN_TAB = f"() => {{ {_SCRIPT} openTab(); }}"
+_LEAVE_RUN = f"() => {{ {_SCRIPT} address({{ run: null }}); }}"
+_TO_TOP = "() => window.scrollTo({ top: 0 })"
+_DOWNLOAD = "() => setTimeout(() => document.querySelector('#export-file').click(), 150)"
 
-EMPTY = (
-    '<div class="md-empty"><p><b>No runs yet.</b></p><p>Every run of <i>Play</i> and <i>Batch</i> is recorded and '
-    "appears here: speed-up over time, regret by policy, and which drafter does well on which task. "
-    "Start one there, then come back.</p></div>"
-)
-NOTHING_FITS = (
-    '<div class="md-empty"><p><b>No finished run fits these filters.</b></p><p>Clear one of them to see more.</p></div>'
-)
+_QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 
 
 class Dashboard:
     """The tab and what its controls do."""
 
-    def __init__(self, store: Store, pool: str = ALL_POOLS, hardware: str = ALL_HARDWARE):
+    def __init__(self, store: Store, pool: str = "", hardware: str = ""):
         self.store = store
-        self.pool, self.hardware = pool, hardware
+        self.defaults = {"pool": pool, "hardware": hardware}
 
-    def build(self, tab: gr.Tab) -> None:
-        """Lay out the inside of ``tab``, which brings itself up to date whenever it is opened."""
-        with gr.Row(elem_classes="md-filters"):
-            pool = gr.Dropdown(
-                [ALL_POOLS, self.pool], value=self.pool, label="Pool", min_width=160, elem_id="filter-pool"
-            )
-            hardware = gr.Dropdown(
-                [ALL_HARDWARE, self.hardware],
-                value=self.hardware,
-                label="Hardware",
-                min_width=160,
-                elem_id="filter-hardware",
-            )
-            policies = gr.Dropdown(
-                [], multiselect=True, label="Policies (all unless chosen)", min_width=220, elem_id="filter-policies"
-            )
-            tasks = gr.Dropdown(
-                [], multiselect=True, label="Tasks (all unless chosen)", min_width=220, elem_id="filter-tasks"
-            )
-            refresh = gr.Button("Refresh", size="md", min_width=110, scale=0, elem_id="refresh")
-        note = gr.HTML("", js_on_load=None, elem_id="dashboard-note")
-        with gr.Column(visible=False) as figures:
-            summary = gr.HTML("", js_on_load=None, elem_id="policy-summary")
-            speedup = gr.Plot(None, show_label=False, elem_id="speedup-chart", elem_classes="md-chart")
-            with gr.Row(elem_classes="md-columns"):
-                regret = gr.Plot(None, show_label=False, min_width=320, elem_id="regret-chart", elem_classes="md-chart")
-                matrix = gr.Plot(None, show_label=False, min_width=320, elem_id="matrix-chart", elem_classes="md-chart")
-        filters = [pool, hardware, policies, tasks]
-        shown = [note, figures, summary, speedup, regret, matrix]
-        hidden: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+    def build(self, page: gr.Blocks, tab: gr.Tab) -> None:
+        """Lay out the inside of ``tab``, which brings itself up to date whenever it is opened.
+
+        Args:
+            page: whose address tells the filters and the run to begin with.
+        """
+        self.drawn, self.listed, self.usual = gr.State([]), gr.State([]), gr.State({})
+        self.page, self.run_id = gr.State(0), gr.State(0)
+        with gr.Column() as self.everything:
+            self.filters, refresh = dashboard_filters.build_filters(Chosen(**self.defaults))
+            self.note = gr.HTML("", js_on_load=None, elem_id="dashboard-note")
+            with gr.Column(visible=False) as self.body:
+                self._build_figures()
+        with gr.Column(visible=False) as self.one:
+            leave, export_run = self._build_run()
+        self.file = gr.DownloadButton("Download", visible="hidden", elem_id="export-file")
+
+        loaded = page.load(self.restore, None, [*self.filters, *self._run_outputs], **_QUIET)
+        loaded.then(None, None, None, js=_OPEN_TAB, api_visibility="private")
         for event in (tab.select, refresh.click):
-            event(self.choices, filters, filters, **hidden).then(self.show, filters, shown, **hidden)
-        for control in filters:
-            control.input(self.show, filters, shown, **hidden)
+            self._show_after(event(self.choices, self.filters, self.filters, **_QUIET))
+        self._show_after(self.restrict.click(self.restricted, [self.usual, *self.filters], self.filters, **_QUIET))
+        for control in self.filters:
+            changed = control.change if isinstance(control, gr.DateTime) else control.input
+            self._show_after(changed(lambda: 0, None, self.page, **_QUIET))
+        for button, step in ((self.newer, -1), (self.older, 1)):
+            button.click(lambda page, step=step: page + step, self.page, self.page, **_QUIET).then(
+                self.run_list, [self.page, *self.filters], self._list_outputs, **_QUIET
+            )
+        self.runs.click(self.open_run, None, self._run_outputs, **_QUIET).then(None, js=_TO_TOP)
+        leave.click(self.leave_run, None, [self.everything, self.one], js=_LEAVE_RUN, **_QUIET)
+        for button, export in ((self.csv, self.export_csv), (self.json, self.export_json)):
+            self._download_after(button.click(export, self.filters, self.file, **_QUIET))
+        self._download_after(export_run.click(self.export_run, self.run_id, self.file, **_QUIET))
 
-    def choices(
-        self, pool: str, hardware: str, policies: Sequence[str], tasks: Sequence[str]
-    ) -> tuple[gr.Dropdown, gr.Dropdown, gr.Dropdown, gr.Dropdown]:
+    def _build_figures(self) -> None:
+        self.mixture = gr.HTML("", js_on_load=None, elem_id="mixture")
+        with gr.Row(elem_classes="md-pager"):
+            self.restrict = gr.Button("", visible=False, size="md", elem_id="restrict")
+        _heading(*texts.FAST)
+        self.summary = gr.HTML("", js_on_load=None, elem_id="policy-summary")
+        self.legend = gr.HTML("", js_on_load=None, elem_id="policy-legend")
+        with gr.Row(elem_classes="md-columns"):
+            self.ranking, self.speedup = _plot("ranking-chart"), _plot("speedup-chart")
+        _heading(*texts.LEARNING)
+        with gr.Row(elem_classes="md-columns"):
+            self.regret, self.best_arm = _plot("regret-chart"), _plot("best-arm-chart")
+        self.matrix = _plot("matrix-chart")
+        _heading(*texts.TIME)
+        with gr.Row(elem_classes="md-columns"):
+            self.phases, self.token, self.first = map(_plot, ("phases-chart", "token-chart", "first-chart"))
+        _heading(*texts.RUNS)
+        self.runs = gr.HTML("", js_on_load=f"{_SCRIPT} openRuns(element, trigger);", elem_id="run-list")
+        with gr.Row(elem_classes="md-pager"):
+            self.newer = gr.Button("← Newer", size="md", min_width=110, elem_id="newer")
+            self.older = gr.Button("Older →", size="md", min_width=110, elem_id="older")
+            self.csv = gr.Button("Export CSV", size="md", min_width=130, elem_id="export-csv")
+            self.json = gr.Button("Export JSON", size="md", min_width=130, elem_id="export-json")
+        self.range = gr.HTML("", js_on_load=None, elem_id="run-range")
+        self._list_outputs = [self.runs, self.range, self.newer, self.older, self.page]
+
+    def _build_run(self) -> tuple[gr.Button, gr.Button]:
+        with gr.Row(elem_classes="md-pager"):
+            leave = gr.Button("← All runs", size="md", min_width=130, elem_id="leave-run")
+            export = gr.Button("Export this run as JSON", size="md", min_width=200, elem_id="export-run")
+        head = gr.HTML("", js_on_load=None, elem_id="run-head")
+        written = gr.HTML("", js_on_load=None, apply_default_css=False, elem_id="run-texts")
+        with gr.Row(elem_classes="md-columns"):
+            charts = [_plot(id) for id in ("run-arms-chart", "run-policy-chart", "run-regret-chart")]
+        rounds = gr.HTML("", js_on_load=None, elem_id="run-rounds")
+        self._run_outputs = [self.everything, self.one, head, written, *charts, rounds, export, self.run_id]
+        return leave, export
+
+    def _show_after(self, event: Any) -> None:
+        """Once the filters stand, bring all sections up to date, one after the other, and keep them in the address."""
+        speed = [self.note, self.body, self.mixture, self.restrict, self.summary, self.legend, self.ranking]
+        speed += [self.speedup, self.drawn, self.listed, self.usual]
+        learning, times = [self.regret, self.best_arm, self.matrix], [self.phases, self.token, self.first]
+        event.then(None, self.filters, None, js=_KEEP_FILTERS, api_visibility="private")
+        shown = event.then(self.overview, self.filters, speed, **_QUIET)
+        shown.then(self.run_list, [self.page, *self.filters], self._list_outputs, **_QUIET)
+        shown = shown.then(self.learning, [self.drawn, *self.filters], learning, **_QUIET)
+        shown.then(self.timing, [self.listed, *self.filters], times, **_QUIET)
+
+    def _download_after(self, event: Any) -> None:
+        event.success(None, None, None, js=_DOWNLOAD, api_visibility="private")
+
+    # What the controls do; ``values`` are those of the filters, in their order.
+
+    def restore(self, request: gr.Request) -> list[Any]:
+        """Filters, and the run to open, as the page's address has them."""
+        query = str(request.query_params)
+        chosen = Chosen.from_query(query, self.defaults)
+        run = parse_qs(query).get("run", [""])[-1]
+        opened = self._open(int(run)) if run.isascii() and run.isdigit() else [gr.skip()] * len(self._run_outputs)
+        return [*dashboard_filters.offered(self._found(), chosen), *opened]
+
+    def choices(self, *values: Any) -> list[Any]:
         """The filters with what there is now to choose; choices that are gone are dropped."""
-        try:
-            found = queries.filters(self.store.path)
-        except StorageError:  # show() says what is wrong
-            found = {"pools": [], "hardware": [], "policies": [], "tasks": []}
-        named = [(policy_title(policy), policy) for policy in found["policies"]]
-        return (
-            gr.Dropdown([ALL_POOLS, *found["pools"]], value=pool if pool in found["pools"] else ALL_POOLS),
-            gr.Dropdown(
-                [ALL_HARDWARE, *found["hardware"]], value=hardware if hardware in found["hardware"] else ALL_HARDWARE
-            ),
-            gr.Dropdown(named, multiselect=True, value=[policy for policy in policies if policy in found["policies"]]),
-            gr.Dropdown(found["tasks"], multiselect=True, value=[task for task in tasks if task in found["tasks"]]),
-        )
+        return dashboard_filters.offered(self._found(), Chosen(*values))
 
-    def show(self, pool: str, hardware: str, policies: Sequence[str], tasks: Sequence[str]) -> tuple[Any, ...]:
-        """Note, visibility of the figures, summary and charts for the filters."""
+    def restricted(self, usual: dict[str, str | None], *values: Any) -> list[Any]:
+        """The filters narrowed to the most frequent conditions among the runs shown."""
+        chosen = dict(zip(Chosen.__dataclass_fields__, values))
+        return dashboard_filters.offered(self._found(), Chosen(**{**chosen, **usual}))
+
+    def overview(self, *values: Any) -> tuple[Any, ...]:
+        """Note, visibility of the figures, and the section on speed with what the others need of it."""
         problem = self.store.problem
         note = message_html("error", f"The history is not being written. {problem}") if problem else ""
-        hidden = (gr.Column(visible=False), "", None, None, None)
-        chosen = queries.Filter(
-            None if pool == ALL_POOLS else pool,
-            policies,
-            tasks,
-            hardware=None if hardware == ALL_HARDWARE else hardware,
+        hidden: tuple[Any, ...] = (
+            gr.Column(visible=False),
+            "",
+            gr.Button(visible=False),
+            "",
+            "",
+            None,
+            None,
+            [],
+            [],
+            {},
         )
-        path = self.store.path
         try:
-            if not queries.count(path):
-                return (note + EMPTY, *hidden)
-            summary = queries.policy_summary(path, chosen)
-            if summary.empty:
-                return (note + NOTHING_FITS, *hidden)
-            names = [str(name) for name in summary["policy"]]
-            return (
-                note,
-                gr.Column(visible=True),
-                summary_html(summary),
-                charts.speedup_figure(queries.speedup_over_time(path, chosen), names),
-                charts.regret_figure(queries.regret_over_time(path, chosen), names),
-                charts.drafter_task_figure(queries.drafter_by_task(path, chosen)),
-            )
-        except StorageError as error:
+            if not queries.count(self.store.path):
+                return (note + texts.EMPTY, *hidden)
+            view = dashboard_views.overview(self.store.path, Chosen(*values).filter())
+        except (StorageError, UserError) as error:
             return (note or message_html("error", str(error)), *hidden)
+        if view is None:
+            return (note + texts.NOTHING_FITS, *hidden)
+        button = gr.Button(f"Show only the most frequent kind: {runs_text(view.usual['runs'])}", visible=True)
+        return (
+            note,
+            gr.Column(visible=True),
+            view.mixture,
+            button if view.mixture else gr.Button(visible=False),
+            view.summary,
+            view.legend,
+            view.ranking,
+            view.speedup,
+            view.drawn,
+            view.listed,
+            _conditions(view.usual),
+        )
 
+    def learning(self, drawn: list[str], *values: Any) -> tuple[Any, ...]:
+        """The section on learning."""
+        return self._section(drawn, lambda path, chosen: dashboard_views.learning(path, chosen, drawn), values)
 
-def summary_html(summary: pd.DataFrame) -> str:
-    """One line per policy (``queries.policy_summary``)."""
-    columns = (
-        "Policy",
-        "Runs",
-        "Speed-up (median)",
-        "MAT (mean)",
-        "Accepted (mean)",
-        "Regret (mean rounds)",
-        "Best drafter played",
-    )
-    rows = (
-        [
-            f'<span title="{escape(str(line.policy))}">{escape(policy_title(str(line.policy)))}</span>',
-            str(line.runs),
-            number(line.median_speedup, 2, "×"),
-            number(line.mean_accepted_tokens, 2),
-            number(100 * line.acceptance_rate, 0, " %"),
-            number(line.regret_rounds, 1),
-            number(100 * line.best_arm_ratio, 0, " %"),
+    def timing(self, listed: list[str], *values: Any) -> tuple[Any, ...]:
+        """The section on time."""
+        return self._section(listed, lambda path, chosen: dashboard_views.timing(path, chosen, listed), values)
+
+    def _section(self, policies: list[str], make: Callable[..., tuple[Any, ...]], values: Any) -> tuple[Any, ...]:
+        """Three figures; none where there is nothing to show or the overview has said what is wrong."""
+        try:
+            return make(self.store.path, Chosen(*values).filter()) if policies else (None, None, None)
+        except (StorageError, UserError):
+            return None, None, None
+
+    def run_list(self, page: int, *values: Any) -> tuple[Any, ...]:
+        """A page of the list of runs, the line that says which, the buttons that turn it, and its number."""
+        try:
+            table, line, page, pages = dashboard_views.run_list(self.store.path, Chosen(*values).filter(), page)
+        except (StorageError, UserError) as error:
+            table, line, page, pages = message_html("error", str(error)), "", 0, 1
+        return table, line, gr.Button(interactive=page > 0), gr.Button(interactive=page < pages - 1), page
+
+    def open_run(self, event: gr.EventData) -> list[Any]:
+        """The page of the run that was clicked, in place of all of them."""
+        return self._open(int(event.run))
+
+    def leave_run(self) -> tuple[gr.Column, gr.Column]:
+        """Back to all runs."""
+        return gr.Column(visible=True), gr.Column(visible=False)
+
+    def _open(self, id: int) -> list[Any]:
+        places = [gr.Column(visible=False), gr.Column(visible=True)]
+        try:
+            run = run_page.load_run(self.store.path, id)
+            problem = f"There is no run {id} in this history: it may be another server's." if run is None else ""
+        except StorageError as error:
+            run, problem = None, str(error)
+        if run is None:
+            return [
+                *places,
+                message_html("error", problem),
+                "",
+                *_plots(None, None, None),
+                "",
+                gr.Button(visible=False),
+                0,
+            ]
+        return [
+            *places,
+            run_page.head_html(run),
+            run_page.texts_html(run),
+            *_plots(*run_page.run_figures(run)),
+            tokens.rounds_table_html(run.generation.rounds),
+            gr.Button(visible=True),
+            id,
         ]
-        for line in summary.itertuples()
-    )
-    return table_html(columns, rows, figures=6)
+
+    def export_csv(self, *values: Any) -> str:
+        """A file of the filtered runs."""
+        return export_file("runs.csv", lambda file: queries.export_csv(self.store.path, Chosen(*values).filter(), file))
+
+    def export_json(self, *values: Any) -> str:
+        """Likewise, as JSON."""
+        path = self.store.path
+        return export_file("runs.json", lambda file: queries.export_json(path, Chosen(*values).filter(), file))
+
+    def export_run(self, id: int) -> str:
+        """A file of one run with its rounds."""
+        path = self.store.path
+        return export_file(f"run-{id}.json", lambda file: file.write_text(run_page.run_json(path, id), "utf-8"))
+
+    def _found(self) -> dict[str, list[str]]:
+        try:
+            return figures.filters(self.store.path)
+        except StorageError:  # overview() says what is wrong
+            return {key: [] for key in figures.FILTERS}
+
+
+def _conditions(usual: Any) -> dict[str, str]:
+    """The filters that let through runs under these conditions only; unknown ones restrict nothing."""
+    found = {"pool": usual["pool"], "hardware": usual["hardware"], "version": usual["version"], "dtype": usual["dtype"]}
+    return {name: value or dashboard_filters.ALL for name, value in {**found, "card": usual["card_hash"]}.items()}
+
+
+def _heading(title: str, text: str) -> None:
+    gr.HTML(f'<h2 class="md-heading">{title}</h2><p class="md-caption">{text}</p>', js_on_load=None)
+
+
+def _plot(id: str) -> gr.Plot:
+    return gr.Plot(None, show_label=False, min_width=320, elem_id=id, elem_classes="md-chart")
+
+
+def _plots(*charts: go.Figure | None) -> list[gr.Plot]:
+    """Those that there are, shown; the places of the others hidden."""
+    return [gr.Plot(chart, visible=chart is not None) for chart in charts]

@@ -12,7 +12,7 @@ from multidraft.bench.outcomes import DRAFT_LENGTH, Outcome, mean_regret
 from multidraft.policies import NO_DRAFTER
 from multidraft.replay import Replayed
 from multidraft.ui import stats
-from multidraft.ui.charts import NO_DRAFT, _figure, _policy_style, _with_room_for_legend
+from multidraft.ui.charts import NO_DRAFT, base_figure, policy_style
 from multidraft.ui.choices import policy_title
 from multidraft.ui.lab_work import BEST_FIXED, ORACLE, PLAIN, Experiment, Progress, Sweep
 from multidraft.ui.tables import best, count, number, table_html
@@ -82,7 +82,7 @@ def _outcome_row(spec: str, o: Outcome, plain: float | None, leaders: dict[str, 
 
 def regret_curves_figure(experiment: Experiment) -> go.Figure:
     """Regret after each round, mean over the texts, a line per policy."""
-    figure = _figure("Regret, round by round", "round", "rounds above the best drafter", height=360)
+    figure = base_figure("Regret, round by round", "round", "rounds above the best drafter", height=360)
     for index, spec in enumerate(experiment.policies):
         curve = mean_regret(experiment.recorded, experiment.played[spec])
         figure.add_scatter(
@@ -90,17 +90,18 @@ def regret_curves_figure(experiment: Experiment) -> go.Figure:
             y=[round(value, 3) for value in curve.tolist()],
             mode="lines",
             hovertemplate="round %{x}: %{y:+.1f}",
-            **_policy_style(index, spec),
+            **policy_style(index, spec),
         )
     figure.add_hline(y=0, line={"dash": "dot", "color": TARGET_COLOUR, "width": 1.5})
-    return _with_room_for_legend(figure, columns=3)
+    rows = -(-len(figure.data) // 3)  # of the legend on a wide screen: the plot keeps its height
+    return figure.update_layout(height=figure.layout.height + 20 * max(0, rows - 3))
 
 
 def rounds_figure(experiment: Experiment) -> go.Figure:
     """Of a single text, who drafted what: a lane per policy, a bar per round from its first to its last token."""
     drafters = experiment.recorded[0].run["drafters"]
     lanes = [*experiment.policies[:MOST_LANES], BEST_FIXED]
-    figure = _figure("Who drafted which tokens of the text", "token", "", height=90 + 56 * len(lanes))
+    figure = base_figure("Who drafted which tokens of the text", "token", "", height=90 + 56 * len(lanes))
     for arm in (*range(len(drafters)), NO_DRAFTER):
         bars = [bar for lane, spec in enumerate(lanes) for bar in _bars(lane, experiment.played[spec][0], arm)]
         colour = drafter_colour(arm) if arm != NO_DRAFTER else TARGET_COLOUR
@@ -176,7 +177,7 @@ def sweep_figures(sweep: Sweep, log: bool) -> list[go.Figure]:
 def _sweep_figure(
     sweep: Sweep, log: bool, name: str, axis: str, figure_of: Callable[[Outcome], float | None], more: bool
 ) -> go.Figure:
-    figure = _figure(name, sweep.setting, axis, height=300)
+    figure = base_figure(name, sweep.setting, axis, height=300)
     values, figures = list(sweep.outcomes), [figure_of(o) or 0.0 for o in sweep.outcomes.values()]
     top = (max if more else min)(range(len(values)), key=figures.__getitem__)
     colour = drafter_colour(0)

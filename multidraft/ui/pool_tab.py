@@ -9,12 +9,14 @@ import gradio as gr
 
 from drafters.pool import Pool
 from multidraft.costs import Line
-from multidraft.ui import about, charts
+from multidraft.ui import about
+from multidraft.ui.history_charts import drafter_task_figure
 from multidraft.ui.stats import message_html
 from multidraft.ui.tables import number, table_html
 from multidraft.ui.tokens import arm_class
 from multidraft.ui.worker import Workbench
-from storage import queries
+from storage import figures
+from storage.filters import Filter
 from storage.problems import StorageError
 
 NO_MATRIX = message_html(
@@ -45,12 +47,12 @@ class PoolTab:
         bench = self.workbench
         html = pool_html(bench.pool, bench.hardware, bench.version)
         try:
-            known = queries.drafter_by_task(bench.store.path, queries.Filter(pool=bench.pool.name))
+            known = figures.drafter_by_task(bench.store.path, Filter(pool=bench.pool.name))
         except StorageError as error:
             return html, message_html("error", str(error)), gr.Plot(visible=False)
         if known.empty:
             return html, NO_MATRIX, gr.Plot(visible=False)
-        return html, "", gr.Plot(charts.drafter_task_figure(known), visible=True)
+        return html, "", gr.Plot(drafter_task_figure(known), visible=True)
 
 
 def pool_html(pool: Pool, hardware: str, version: str) -> str:

@@ -238,3 +238,20 @@ def test_a_damaged_history_and_a_report_that_cannot_be_written(pool_card, tmp_pa
     assert "damaged or no SQLite database" in capsys.readouterr().err
     assert main(["bench", "pocket", "--pool", str(pool_card), "--out", str(tmp_path)]) == 2
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_history_is_measured_on_a_made_up_one(tmp_path, capsys):
+    from storage import figures, queries
+
+    path = tmp_path / "big.db"
+    assert main(["history", "--runs", "30", "--rounds", "6", "--keep", str(path)]) == 0
+    assert "| policies ranked |" in capsys.readouterr().out
+    assert queries.count(path) == 30 and len(figures.policy_summary(path)) > 2
+    run = queries.run(path, 30)
+    rounds = queries.rounds(path, 30)
+    assert len(rounds) == run["rounds"] and rounds["emitted"].sum() == run["output_tokens"]
+    assert rounds["verify_seconds"].sum() == pytest.approx(run["verify_seconds"])
+    assert main(["history", "--keep", str(path)]) == 2
+    assert "exists" in capsys.readouterr().err
+    assert main(["history", "--runs", "3", "--rounds", "5", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["milliseconds"]) > 10

@@ -13,6 +13,7 @@ from multidraft.regret import (
     expected_regret_of,
     fixed_rounds,
     gamma_table,
+    regret_by_round,
     regret_of,
 )
 from multidraft.sampling import SamplingParams, probabilities
@@ -165,3 +166,18 @@ def test_expected_regret_of_a_run_is_what_brute_force_says(pool):
         position += r.emitted
     assert found.best_arm == int(fixed.argmin()) and found.rounds > 5
     assert found.loss == pytest.approx(own - fixed.min()) and found.loss > 0
+
+
+def test_regret_by_round_is_rounds_less_those_of_the_best_drafter():
+    """The best drafter's rounds end at 3, 4 and 6; its last draft reaches beyond the text."""
+    table = np.array([[0, 0, 0, 0, 0, 0], [2, 0, 0, 0, 3, 0]])
+    assert regret_by_round([1, 1, 1, 1, 1, 1], table).tolist() == [0, 1, 2, 2, 2, 3]
+    assert regret_by_round([4, 2], table).tolist() == [-1, -1]
+
+
+def test_regret_by_round_ends_at_the_regret(pool):
+    prompt = pool.encode("abca")
+    out = generate(pool, prompt, "random", SamplingParams(40, draft_length=3), seed=3)
+    table = acceptance_table(pool, prompt, out.token_ids, 3)
+    grown = regret_by_round([r.emitted for r in out.rounds], table)
+    assert len(grown) == len(out.rounds) and grown[-1] == regret_of(out, table).rounds

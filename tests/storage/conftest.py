@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,12 @@ def make_round(index: int, **changes: Any) -> Round:
         "evaluate_seconds": 0.001,
     }
     return Round(**{**values, **changes})
+
+
+@pytest.fixture
+def round_of() -> Callable[..., Round]:
+    """:func:`make_round`, for tests."""
+    return make_round
 
 
 @pytest.fixture
@@ -93,3 +100,27 @@ def store(path: Path) -> Iterator[Store]:
     """An open store that gives up quickly, as tests must not wait."""
     with Store(path, busy_seconds=0.05, retry_seconds=0.05) as store:
         yield store
+
+
+@pytest.fixture
+def filled(store: Store, path: Path, generation, context) -> Path:
+    """Runs 1 to 7, one a day from 2026-01-01; ``ucb`` twice on math and once on code, and so on."""
+    rows: list[tuple[str, str | None, str, dict[str, Any]]] = [
+        ("ucb", "math", "pocket", {"baseline_tokens_per_second": 100.0, "regret_rounds": 4, "best_arm_ratio": 0.5}),
+        ("hedge", "math", "pocket", {"baseline_tokens_per_second": 150.0, "regret_rounds": 1, "best_arm_ratio": 0.9}),
+        ("ucb", "math", "pocket", {"baseline_tokens_per_second": 300.0, "regret_rounds": 2, "best_arm_ratio": 0.7}),
+        ("ucb", "code", "large", {"baseline_tokens_per_second": 200.0, "source": "bench", "hardware": "GPU"}),
+        ("hedge", None, "pocket", {"baseline_tokens_per_second": None, "version": "1.1"}),
+    ]
+    for policy, task, pool, changes in rows:
+        store.add(generation(policy=policy), context(task=task, pool=pool, **changes))
+    round_of_code = generation().rounds[0]
+    slow = type(round_of_code)(**{**vars(round_of_code), "drafter": "code", "accepted": 0, "tokens": (9,)})
+    store.add(generation(policy="ucb", rounds=[slow]), context(baseline_tokens_per_second=None, task="code"))
+    store.add(generation(policy="ucb", status="cancelled"), context(regret_rounds=100))
+    assert store.close()
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE runs SET created_at = printf('2026-01-%02dT00:00:00.000000+00:00', id)")
+    connection.commit()
+    connection.close()
+    return path

@@ -25,6 +25,15 @@ def test_figures_of_a_run(generation, context) -> None:
     assert json.loads(run["parameters"])["top_p"] == 1.0
 
 
+def test_what_charts_over_rounds_need_is_kept_with_the_run(generation, context, round_of) -> None:
+    none = round_of(2, arm=None, drafter=None, drafted=(), accepted=0, tokens=(9,), pieces=("é\n",), text="é\n")
+    out = generation(rounds=[round_of(0), round_of(1, arm=0, drafter="code"), none])
+    run = to_rows(out, context(best_arm="math")).run
+    assert run["best_arm_rounds"] == "10-"
+    assert json.loads(run["piece_lengths"]) == [1, 1, 1, 1, 1, 1, 2]
+    assert to_rows(out, context()).run["best_arm_rounds"] is None
+
+
 @pytest.mark.parametrize("baseline", [None, 0.0])
 def test_no_speedup_without_a_baseline(generation, context, baseline) -> None:
     assert to_rows(generation(), context(baseline_tokens_per_second=baseline)).run["speedup"] is None

@@ -1,15 +1,24 @@
 from __future__ import annotations
 
+import csv
+import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import gradio as gr
 import pandas as pd
 import pytest
 
 from multidraft.sampling import SamplingParams
-from multidraft.ui import dashboard
-from multidraft.ui.dashboard import ALL_HARDWARE, ALL_POOLS, Dashboard
+from multidraft.ui import dashboard_tables, dashboard_views
+from multidraft.ui.dashboard import Dashboard
+from multidraft.ui.dashboard_filters import Chosen
 from multidraft.ui.worker import Request, Workbench
+from storage.filters import Filter
 from storage.store import Store
+
+ALL = Chosen().values()
 
 
 @pytest.fixture
@@ -18,51 +27,130 @@ def filled(workbench: Workbench, store: Store) -> Dashboard:
     for policy, task in (("ucb", "letters"), ("fixed:near", "letters"), ("ucb", None)):
         workbench.submit(Request("abc abd", policy, params, task=task)).wait(60)
     assert store.flush()
-    return Dashboard(store, "tiny")
+    return build(store)
+
+
+def build(store: Store) -> Dashboard:
+    dashboard = Dashboard(store, "tiny")
+    with gr.Blocks() as page, gr.Tab("Dashboard") as tab:
+        dashboard.build(page, tab)
+    return dashboard
+
+
+def of_address(query: str) -> Any:
+    return SimpleNamespace(query_params=query)
+
+
+def overview(dashboard: Dashboard, values: list[Any] = ALL) -> dict[str, Any]:
+    names = "note body mixture restrict summary legend ranking speedup drawn listed usual".split()
+    return dict(zip(names, dashboard.overview(*values), strict=True))
 
 
 def test_an_empty_history_says_how_to_fill_it(store: Store) -> None:
-    note, figures, *rest = Dashboard(store, "tiny").show(ALL_POOLS, ALL_HARDWARE, [], [])
-    assert "No runs yet" in note and "Play" in note
-    assert figures.visible is False and not any(rest)
+    shown = overview(build(store))
+    assert "No runs yet" in shown["note"] and "Play" in shown["note"]
+    assert shown["body"].visible is False and shown["drawn"] == []
+    assert build(store).learning([], *ALL) == (None, None, None)
 
 
 def test_figures_after_runs(filled: Dashboard) -> None:
-    note, figures, summary, speedup, regret, matrix = filled.show(ALL_POOLS, ALL_HARDWARE, [], [])
-    assert note == "" and figures.visible is True
-    assert "UCB" in summary and "One drafter (near)" in summary
-    assert {trace.name for trace in speedup.data} == {"UCB", "One drafter (near)"}
+    shown = overview(filled)
+    assert shown["note"] == shown["mixture"] == "" and shown["body"].visible is True
+    assert shown["restrict"].visible is False
+    assert sorted(shown["drawn"]) == ["fixed:near", "ucb"]
+    assert "UCB" in shown["summary"] and "One drafter (near)" in shown["legend"]
+    assert {trace.name for trace in shown["speedup"].data} == {"UCB", "One drafter (near)"}
+    regret, best_arm, matrix = filled.learning(shown["drawn"], *ALL)
     assert {trace.name for trace in regret.data} == {"UCB", "One drafter (near)"}
+    assert best_arm.data
     assert set(matrix.data[0].x) == {"letters", "no task"}
     assert set(matrix.data[0].y) == {"near", "far", "alone", "lookup"}  # those never chosen too
-
-
-def test_filters_offer_what_there_is_and_forget_what_is_gone(filled: Dashboard) -> None:
-    pool, hardware, policies, tasks = filled.choices("gone", "gone", ["ucb", "gone"], ["letters", "gone"])
-    assert pool.value == ALL_POOLS and [value for _, value in pool.choices] == [ALL_POOLS, "tiny"]
-    assert policies.value == ["ucb"] and ("One drafter (near)", "fixed:near") in policies.choices
-    assert tasks.value == ["letters"]
-    assert hardware.value == ALL_HARDWARE and len(hardware.choices) == 2
-
-
-def test_runs_of_other_hardware_can_be_left_out(filled: Dashboard, workbench: Workbench) -> None:
-    _, figures, *_ = filled.show(ALL_POOLS, workbench.hardware, [], [])
-    assert figures.visible is True
-    note, figures, *_ = filled.show(ALL_POOLS, "another machine", [], [])
-    assert "No finished run fits" in note and figures.visible is False
+    for figure in filled.timing(shown["listed"], *ALL):
+        assert set(figure.data[1].y) - {None} == {"UCB", "One drafter (near)"}
 
 
 def test_filters_restrict_the_figures(filled: Dashboard) -> None:
-    _, _, summary, speedup, *_ = filled.show("tiny", ALL_HARDWARE, ["fixed:near"], ["letters"])
-    assert "UCB" not in summary and len(speedup.data) == 1
-    note, figures, *_ = filled.show("tiny", ALL_HARDWARE, ["fixed:near"], ["no such task"])
-    assert "No finished run fits" in note and figures.visible is False
+    shown = overview(filled, Chosen("tiny", policy=["fixed:near"], task=["letters"]).values())
+    assert "UCB" not in shown["summary"] and len(shown["speedup"].data) == 1
+    for chosen in (Chosen("tiny", task=["no such task"]), Chosen(hardware="another machine")):
+        shown = overview(filled, chosen.values())
+        assert "No finished run fits" in shown["note"] and shown["body"].visible is False
+
+
+def test_a_day_that_cannot_be_is_told(filled: Dashboard) -> None:
+    values = Chosen(since="2026-13-01").values()
+    assert "needs a day such as" in overview(filled, values)["note"]
+    assert "needs a day such as" in filled.run_list(0, *values)[0]
+    assert filled.learning(["ucb"], *values) == (None, None, None)
+    with pytest.raises(gr.Error, match="needs a day"):
+        filled.export_csv(*values)
+
+
+def test_mixed_conditions_are_told_and_can_be_left(filled: Dashboard, context_of) -> None:
+    context_of(filled.store, hardware="another machine", version="0.0.1")
+    shown = overview(filled)
+    assert "another machine (1 run)" in shown["mixture"] and "Versions" in shown["mixture"]
+    assert "Number types" in shown["mixture"] or "dtype" not in shown["mixture"]
+    assert shown["restrict"].visible is True and "3 runs" in shown["restrict"].value
+    narrowed = filled.restricted(shown["usual"], *ALL)
+    values = [getattr(control, "value", control) for control in narrowed]
+    shown = overview(filled, values)
+    assert shown["mixture"] == "" and shown["body"].visible is True
+
+
+@pytest.fixture
+def context_of(make_generation):
+    """Stores a made-up run under the given conditions."""
+    from storage.rows import RunContext
+
+    def add(store: Store, **changes: str) -> None:
+        known = {"pool": "tiny", "card_hash": "c0ffee", "hardware": "CPU", "dtype": "float32", "version": "1"}
+        store.add(make_generation(), RunContext(source="api", seed=0, **{**known, **changes}))  # type: ignore[arg-type]
+        assert store.flush()
+
+    return add
+
+
+def test_an_address_restores_filters_and_opens_a_run(filled: Dashboard) -> None:
+    restored = filled.restore(of_address("policy=ucb&task=letters&run=2&from=2026-01-02&pool=gone"))
+    pool, hardware, policies, tasks, *_, since, until = restored[:9]
+    assert (pool.value, hardware.value, policies.value, tasks.value) == ("", "", ["ucb"], ["letters"])
+    assert (since, until) == ("2026-01-02", None)
+    everything, one, head = restored[9:12]
+    assert everything.visible is False and one.visible is True and "Run 2: One drafter (near) on letters" in head
+    assert all("visible" not in part for part in filled.restore(of_address(""))[9:])
+
+
+@pytest.mark.parametrize("id", ["99", "7777777777"])
+def test_a_run_that_is_not_there(filled: Dashboard, id: str) -> None:
+    _, one, head, *_, number = filled.restore(of_address(f"run={id}"))[9:]
+    assert one.visible is True and f"There is no run {id}" in head and number == 0
+
+
+def test_the_list_of_runs_turns_its_pages(filled: Dashboard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dashboard_views, "PAGE", 2)
+    table, line, newer, older, page = filled.run_list(0, *ALL)
+    assert 'data-run="3"' in table and 'data-run="1"' not in table and "Runs 1–2 of 3" in line
+    assert (newer.interactive, older.interactive, page) == (False, True, 0)
+    table, line, newer, older, page = filled.run_list(5, *ALL)  # beyond the end: the last page
+    assert 'data-run="1"' in table and "Runs 3–3 of 3" in line
+    assert (newer.interactive, older.interactive, page) == (True, False, 1)
+
+
+def test_exports(filled: Dashboard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    values = Chosen(policy=["ucb"]).values()
+    with open(filled.export_csv(*values), newline="") as file:
+        assert [row["policy"] for row in csv.DictReader(file)] == ["ucb", "ucb"]
+    assert len(json.loads(Path(filled.export_json(*values)).read_text())) == 2
+    path = Path(filled.export_run(2))
+    assert path.name == "run-2.json" and json.loads(path.read_text())["policy"] == "fixed:near"
 
 
 def test_a_history_that_is_off_says_so(tmp_path: Path) -> None:
     with Store(tmp_path / "missing" / "runs.db", busy_seconds=0.01, retry_seconds=0.01) as store:
         store.flush(1)
-        note, *_ = Dashboard(store, "tiny").show(ALL_POOLS, ALL_HARDWARE, [], [])
+        note = overview(build(store))["note"]
     assert "history is not being written" in note and "does not exist" in note
 
 
@@ -71,15 +159,64 @@ def test_a_damaged_history_is_told_without_a_traceback(tmp_path: Path) -> None:
     path.write_bytes(b"this is no database" * 100)
     with Store(path, busy_seconds=0.01, retry_seconds=0.01) as store:
         store.flush(1)
-        note, figures, *_ = Dashboard(store, "tiny").show(ALL_POOLS, ALL_HARDWARE, [], [])
-        pools, *_ = Dashboard(store, "tiny").choices(ALL_POOLS, ALL_HARDWARE, [], [])
-    assert "no SQLite database" in note and figures.visible is False
-    assert pools.value == ALL_POOLS
+        dashboard = build(store)
+        shown = overview(dashboard)
+        pools, *_ = dashboard.choices(*ALL)
+        assert "no SQLite database" in dashboard.restore(of_address("run=1"))[11]
+        assert "no SQLite database" in dashboard.run_list(0, *ALL)[0]
+    assert "no SQLite database" in shown["note"] and shown["body"].visible is False
+    assert pools.value == ""
+
+
+def test_only_so_many_policies_are_drawn(tmp_path: Path, make_generation, context_of) -> None:
+    with Store(tmp_path / "many.db") as store:
+        for n in range(dashboard_views.MOST_DRAWN + 2):
+            for _ in range(2 if n else 1):
+                make = make_generation(policy=f"ucb:beta={n}")
+                store.add(make, _context())
+        assert store.flush()
+        view = dashboard_views.overview(store.path, Filter())
+    assert view is not None
+    assert len(view.drawn) == dashboard_views.MOST_DRAWN and "ucb:beta=0" not in view.drawn
+    assert "and 2 with fewer runs" in view.legend
+    assert view.summary.count("<tr>") == dashboard_views.MOST_DRAWN + 3  # the table has them all
+
+
+def _context() -> Any:
+    from storage.rows import RunContext
+
+    return RunContext(
+        source="api",
+        pool="tiny",
+        card_hash="x",
+        seed=0,
+        hardware="CPU",
+        dtype="float32",
+        version="1",
+        baseline_tokens_per_second=100.0,
+    )
 
 
 def test_summary_shows_a_dash_for_what_is_unknown() -> None:
-    line = {"policy": "<b>x</b>", "runs": 2, "median_speedup": float("nan"), "mean_accepted_tokens": 3.0}
-    frame = pd.DataFrame([{**line, "acceptance_rate": 0.5, "regret_rounds": float("nan"), "best_arm_ratio": 0.25}])
-    html = dashboard.summary_html(frame)
-    assert "<b>x" not in html
+    nan = float("nan")
+    line: dict[str, Any] = {"policy": "<b>x</b>", "runs": 2}
+    for name, value in (
+        ("speedup", nan),
+        ("mean_accepted_tokens", 3.0),
+        ("acceptance_rate", 0.5),
+        ("regret_rounds", nan),
+        ("best_arm_ratio", 0.25),
+    ):
+        line |= {name: value, f"{name}_low": nan, f"{name}_high": nan, f"{name}_runs": 2}
+    html = dashboard_tables.summary_html(pd.DataFrame([line]))
+    assert "<b>x" not in html and "<small>" not in html
     assert html.count('<td class="md-figure">–</td>') == 2 and "50 %" in html and "25 %" in html
+
+
+def test_prompts_in_lists_are_escaped() -> None:
+    columns = "id created_at policy task status output_tokens rounds tokens_per_second speedup prompt".split()
+    evil = '"><img src=x onerror=alert(1)>'
+    html = dashboard_tables.list_html(
+        pd.DataFrame([[1, "2026-01-02T03:04:05", evil, evil, evil, 1, 1, 1.0, None, evil]], columns=columns)
+    )
+    assert "<img" not in html and "2026-01-02 03:04" in html

@@ -1,0 +1,186 @@
+"""What looking back costs: a history of many runs made up from simulated ones, and the time of every view of it."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from multidraft.bench.replays import without_divergence
+from multidraft.bench.simulate import draw_table
+from multidraft.policies import NO_DRAFTER
+from multidraft.records import Generation, Round
+from multidraft.regret import regret_of
+from multidraft.replay import replay
+from storage import figures, queries
+from storage.rows import RunContext, RunRows, to_rows
+from storage.store import Store
+
+POLICIES = ("ucb", "exp3", "ucbspec", "normal-hedge", "rate-hedge", "random", "fixed:drafter0", "fixed:drafter1")
+TASKS = ("arithmetic", "code", "json", "sql", "summary", "translation")
+MACHINES = ("AMD EPYC, 2 cores", "NVIDIA A10G")
+VERSIONS = tuple(f"0.1.0+{i:08x}" for i in range(12))
+DRAFTERS = tuple(f"drafter{i}" for i in range(5))
+DRAFT_LENGTH = 6
+VARIANTS = 4
+"""Simulated runs per policy and task; all others repeat one of them at another time and pace."""
+
+
+def build_history(path: Path, runs: int, rounds: int, seed: int = 0) -> None:
+    """Write a history of ``runs`` runs over a year, ``rounds`` rounds each on average, through the store's own schema.
+
+    Every run repeats one of a few hundred simulated ones (a policy on a table of acceptances) at its own pace, so
+    that the figures of a run and those of its rounds belong together.
+    """
+    Store(path).close()
+    rng = np.random.default_rng(seed)
+    templates = [
+        _simulate(policy, task, rounds, rng)
+        for policy in POLICIES
+        for task in range(len(TASKS))
+        for _ in range(VARIANTS)
+    ]
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
+        with connection:
+            _insert_runs(connection, templates, runs, rng)
+            _insert_rounds(connection, templates)
+
+
+def view_milliseconds(path: Path) -> Iterator[tuple[str, float]]:
+    """Every view of the dashboard, and the time of its query, asked once."""
+    one = queries.Filter(policies=("ucb",), tasks=("code",), hardware=MACHINES[0])
+    newest = int(queries.listed(path, limit=1)["id"][0])
+    views: list[tuple[str, Callable[[], Any]]] = [
+        ("choices of the filters", lambda: figures.filters(path)),
+        ("mixture of conditions", lambda: figures.conditions(path)),
+        ("policies ranked", lambda: figures.policy_summary(path)),
+        ("policies ranked, filtered", lambda: figures.policy_summary(path, one)),
+        ("speed-up over time", lambda: figures.speedup_by_period(path)),
+        ("cumulative regret", lambda: figures.regret_over_time(path)),
+        ("best-arm ratio over rounds", lambda: figures.best_arm_by_round(path)),
+        ("drafter × task", lambda: figures.drafter_by_task(path)),
+        ("time by phase", lambda: figures.time_by_phase(path)),
+        ("latency percentiles", lambda: figures.latency(path)),
+        ("list of runs, first page", lambda: (queries.count(path), queries.listed(path))),
+        ("list of runs, middle page", lambda: queries.listed(path, offset=queries.count(path) // 2)),
+        ("list of runs, filtered", lambda: (queries.count(path, one), queries.listed(path, one))),
+        ("one run with its rounds", lambda: (queries.run(path, newest), queries.rounds(path, newest))),
+    ]
+    for name, view in views:
+        begun = time.perf_counter()
+        view()
+        yield name, 1000 * (time.perf_counter() - begun)
+
+
+def _simulate(policy: str, task: int, rounds: int, rng: np.random.Generator) -> RunRows:
+    """A run of ``policy``: a specialist and fair drafters on a text of about ``rounds`` rounds."""
+    chances = rng.uniform(0.3, 0.6, size=len(DRAFTERS))
+    chances[task % len(DRAFTERS)] = 0.8
+    tokens = int(rng.uniform(0.7, 1.3) * rounds * 2.8)
+    table = draw_table(np.repeat(chances[:, None], tokens, axis=1), DRAFT_LENGTH, rng)
+    played = replay(
+        table, without_divergence(policy), draft_length=DRAFT_LENGTH, drafters=DRAFTERS, max_new_tokens=tokens
+    )
+    generation = Generation(
+        prompt=f"A prompt about {TASKS[task]}. " * 12,
+        policy=policy,
+        drafters=DRAFTERS,
+        prompt_tokens=80,
+        token_ids=[7] * tokens,
+        text="word " * tokens,
+        rounds=[_round(i, *choice, rng) for i, choice in enumerate(zip(played.arms, played.lengths, played.emitted))],
+        status="completed",
+        prefill_seconds=rng.gamma(20, 0.002),
+    )
+    regret = regret_of(generation, table)
+    context = RunContext(
+        source="bench",
+        pool="pocket",
+        card_hash="c0ffee",
+        parameters={"max_new_tokens": tokens, "temperature": 0.0, "draft_length": DRAFT_LENGTH},
+        seed=0,
+        hardware=MACHINES[0],
+        dtype="float32",
+        version=VERSIONS[0],
+        task=TASKS[task],
+        baseline_tokens_per_second=120.0,
+        regret_rounds=regret.rounds,
+        best_arm=DRAFTERS[regret.best_arm],
+        best_arm_ratio=regret.best_arm_ratio,
+        drafter_rounds=dict(zip(DRAFTERS, regret.needed, strict=True)),
+        acceptance=zlib.compress(table.astype(np.uint8).tobytes()),
+        lossless=True,
+    )
+    return to_rows(generation, context)
+
+
+def _round(index: int, arm: int, length: int, emitted: int, rng: np.random.Generator) -> Round:
+    drafts = arm != NO_DRAFTER
+    return Round(
+        index=index,
+        arm=arm if drafts else None,
+        drafter=DRAFTERS[arm] if drafts else None,
+        drafted=(7,) * length,
+        accepted=emitted - 1,
+        tokens=(7,) * emitted,
+        own=7,
+        text="word " * emitted,
+        pieces=("word ",) * emitted,
+        draft_length=length,
+        reward=(emitted - 1) / DRAFT_LENGTH,
+        block_divergence=None,
+        probabilities=(1 / len(DRAFTERS),) * len(DRAFTERS),
+        draft_seconds=length * 0.0008 * rng.gamma(20, 0.05),
+        verify_seconds=0.008 * rng.gamma(40, 0.025),
+        policy_seconds=0.00005,
+        evaluate_seconds=0.0004,
+    )
+
+
+def _insert_runs(connection: sqlite3.Connection, templates: list[RunRows], runs: int, rng: np.random.Generator) -> None:
+    first = datetime(2025, 1, 1, tzinfo=timezone.utc)
+    columns = list(templates[0].run)
+    marks = ", ".join("?" * len(columns))
+    moments = np.sort(rng.uniform(0, 365 * 86400, size=runs))
+    paces = rng.lognormal(0, 0.12, size=runs)
+    chosen = rng.integers(len(templates), size=runs)
+    connection.execute("CREATE TEMP TABLE repeats (run_id INTEGER PRIMARY KEY, template INTEGER, pace REAL)")
+
+    def rows() -> Iterator[list[Any]]:
+        for i, (template, pace) in enumerate(zip(chosen.tolist(), paces.tolist())):
+            run = dict(templates[template].run)
+            run["created_at"] = (first + timedelta(seconds=float(moments[i]))).isoformat(timespec="microseconds")
+            run["hardware"] = MACHINES[i % 7 == 0]
+            run["version"] = VERSIONS[i * len(VERSIONS) // runs]
+            for column in run:
+                if column.endswith("_seconds"):
+                    run[column] *= pace
+            run["tokens_per_second"] /= pace
+            run["speedup"] /= pace
+            yield list(run.values())
+
+    connection.executemany(f"INSERT INTO runs ({', '.join(columns)}) VALUES ({marks})", rows())
+    ids = range(1, runs + 1)
+    connection.executemany("INSERT INTO repeats VALUES (?, ?, ?)", zip(ids, chosen.tolist(), paces.tolist()))
+
+
+def _insert_rounds(connection: sqlite3.Connection, templates: list[RunRows]) -> None:
+    columns = list(templates[0].rounds[0])
+    connection.execute(f"CREATE TEMP TABLE template_rounds (template, {', '.join(columns)})")
+    marks = ", ".join("?" * (len(columns) + 1))
+    rows = ([i, *row.values()] for i, template in enumerate(templates) for row in template.rounds)
+    connection.executemany(f"INSERT INTO template_rounds VALUES ({marks})", rows)
+    connection.execute("CREATE INDEX temp.by_template ON template_rounds (template, round_index)")
+    paced = ", ".join(f"{name} * pace" if name.endswith("_seconds") else name for name in columns)
+    connection.execute(
+        f"INSERT INTO rounds (run_id, {', '.join(columns)}) SELECT run_id, {paced} "
+        "FROM repeats CROSS JOIN template_rounds USING (template) ORDER BY run_id, round_index"
+    )

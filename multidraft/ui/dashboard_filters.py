@@ -1,0 +1,161 @@
+"""The dashboard's filters: their controls, their place in the page's address, and the ``Filter`` they amount to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import date, timedelta
+from typing import Any
+from urllib.parse import parse_qs
+
+import gradio as gr
+
+from multidraft.errors import UserError
+from multidraft.ui.choices import policy_title
+from storage.filters import Filter
+
+ALL = ""
+"""The value of a filter that restricts nothing."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What the controls hold, in their order; ``""``, ``None`` and empty lists restrict nothing.
+
+    ``since`` and ``until`` are days, both inclusive, as ``2026-01-31``; ``card`` is the hash of the pool's card.
+    """
+
+    pool: str = ALL
+    hardware: str = ALL
+    policy: Sequence[str] = ()
+    task: Sequence[str] = ()
+    version: str = ALL
+    dtype: str = ALL
+    card: str = ALL
+    since: str | None = None
+    until: str | None = None
+
+    def filter(self) -> Filter:
+        """The runs meant.
+
+        Raises:
+            UserError: a date cannot be read, or the last day lies before the first.
+        """
+        first, last = _day("From", self.since), _day("To", self.until)
+        if first and last and last < first:
+            raise UserError(f"The filter's last day, {last}, lies before its first, {first}: exchange them.")
+        return Filter(
+            pool=self.pool or None,
+            hardware=self.hardware or None,
+            policies=self.policy or (),
+            tasks=self.task or (),
+            version=self.version or None,
+            dtype=self.dtype or None,
+            card=self.card or None,
+            since=first.isoformat() if first else None,
+            until=(last + timedelta(days=1)).isoformat() if last else None,
+        )
+
+    @classmethod
+    def from_query(cls, query: str, defaults: Mapping[str, str]) -> Chosen:
+        """What a page's address asks for; ``defaults`` stand for parameters that it does not have."""
+        asked = parse_qs(query.lstrip("?"), keep_blank_values=True)
+        values: dict[str, Any] = {}
+        for field, parameter in zip(fields(cls), PARAMETERS):
+            given = asked.get(parameter)
+            if field.name in ("policy", "task"):
+                values[field.name] = [value for value in given or [] if value]
+            else:
+                values[field.name] = given[-1] if given else defaults.get(field.name, "")
+        return cls(**{**values, "since": values["since"] or None, "until": values["until"] or None})
+
+    def values(self) -> list[Any]:
+        """In the order of the controls."""
+        return [getattr(self, field.name) for field in fields(self)]
+
+
+PARAMETERS = ("pool", "hardware", "policy", "task", "version", "dtype", "card", "from", "to")
+"""The address's parameters, in the order of the controls."""
+
+_SINGLE = (("pool", "pools"), ("hardware", "hardware"), ("version", "versions"), ("dtype", "dtypes"), ("card", "cards"))
+_EVERY = {
+    "pool": "all pools",
+    "hardware": "all hardware",
+    "version": "all versions",
+    "dtype": "all number types",
+    "card": "all cards",
+}
+
+
+def build_filters(chosen: Chosen) -> tuple[list[Any], gr.Button]:
+    """The controls, in the order of :class:`Chosen`, holding ``chosen``, and the button that reads the history again.
+
+    :func:`offered` tells what else there is to choose.
+    """
+    with gr.Row(elem_classes="md-filters"):
+        pool = _dropdown("Pool", "pool", chosen.pool)
+        hardware = _dropdown("Hardware", "hardware", chosen.hardware)
+        policies = gr.Dropdown(
+            [], multiselect=True, label="Policies (all unless chosen)", min_width=220, elem_id="filter-policies"
+        )
+        tasks = gr.Dropdown(
+            [], multiselect=True, label="Tasks (all unless chosen)", min_width=220, elem_id="filter-tasks"
+        )
+        refresh = gr.Button("Refresh", size="md", min_width=110, scale=0, elem_id="refresh")
+    with gr.Accordion("More filters: dates, version, number type, card", open=False, elem_id="more-filters"), gr.Row():
+        since = gr.DateTime(
+            None, include_time=False, type="string", label="From (UTC)", min_width=150, elem_id="filter-from"
+        )
+        until = gr.DateTime(
+            None, include_time=False, type="string", label="To, inclusive (UTC)", min_width=150, elem_id="filter-to"
+        )
+        version = _dropdown("Version of the code", "version", chosen.version)
+        dtype = _dropdown("Number type", "dtype", chosen.dtype)
+        card = _dropdown("Card of the pool (hash)", "card", chosen.card)
+    return [pool, hardware, policies, tasks, version, dtype, card, since, until], refresh
+
+
+def offered(found: Mapping[str, Sequence[str]], chosen: Chosen) -> list[Any]:
+    """The controls with what there is to choose (``figures.filters``); choices that are gone are dropped."""
+    single = {}
+    for name, key in _SINGLE:
+        value = getattr(chosen, name)
+        single[name] = gr.Dropdown(
+            [(_EVERY[name], ALL), *((text, text) for text in found[key])], value=value if value in found[key] else ALL
+        )
+    policies = [policy for policy in chosen.policy or () if policy in found["policies"]]
+    tasks = [task for task in chosen.task or () if task in found["tasks"]]
+    titles = [(policy_title(policy), policy) for policy in found["policies"]]
+    return [
+        single["pool"],
+        single["hardware"],
+        gr.Dropdown(titles, multiselect=True, value=policies),
+        gr.Dropdown(found["tasks"], multiselect=True, value=tasks),
+        single["version"],
+        single["dtype"],
+        single["card"],
+        _known_day(chosen.since),
+        _known_day(chosen.until),
+    ]
+
+
+def _dropdown(label: str, name: str, value: str) -> gr.Dropdown:
+    known = [(_EVERY[name], ALL)] + ([(value, value)] if value else [])
+    return gr.Dropdown(known, value=value, label=label, min_width=160, elem_id=f"filter-{name}")
+
+
+def _known_day(text: str | None) -> str | None:
+    """The day, if it is one: the page's control takes nothing else."""
+    try:
+        return str(day) if (day := _day("", text)) else None
+    except UserError:
+        return None
+
+
+def _day(name: str, text: str | None) -> date | None:
+    if not text or not text.strip():
+        return None
+    try:
+        return date.fromisoformat(text.strip()[:10])
+    except ValueError:
+        raise UserError(f"The filter {name!r} needs a day such as 2026-01-31, not {text!r:.30}.") from None

@@ -1,0 +1,159 @@
+"""The dashboard's tables and sentences as HTML. Texts of users and of runs are escaped here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+from urllib.parse import urlencode
+
+import pandas as pd
+
+from multidraft.ui.charts import policy_style
+from multidraft.ui.choices import policy_title
+from multidraft.ui.tables import number, table_html
+from storage.figures import CONDITIONS
+
+_MARKERS = {
+    "circle": "M17 2a4 4 0 1 1 0 8a4 4 0 1 1 0-8z",
+    "diamond": "M17 1l5 5-5 5-5-5z",
+    "square": "M13 2h8v8h-8z",
+    "triangle-up": "M17 1l5 9h-10z",
+    "x": "M14 1l3 3 3-3 2 2-3 3 3 3-2 2-3-3-3 3-2-2 3-3-3-3z",
+    "star": "M17 0l1.6 4h4.2l-3.4 2.7 1.3 4.3-3.7-2.6-3.7 2.6 1.3-4.3-3.4-2.7h4.2z",
+}
+_DASHES = {"solid": "", "dash": "7 3", "dot": "2 2.5", "dashdot": "7 2.5 2 2.5"}
+
+_NAMES = {
+    "pool": "Pools",
+    "card_hash": "Cards",
+    "hardware": "Hardware",
+    "dtype": "Number types",
+    "version": "Versions of the code",
+}
+_LISTED_VALUES = 4
+
+STATUS = {
+    "completed": "completed",
+    "stopped": "completed",
+    "context_limit": "context full",
+    "cancelled": "cancelled",
+    "error": "failed",
+}
+
+
+def key_html(policy: str, drawn: Sequence[str]) -> str:
+    """The line and marker that stand for a policy in charts; a gap of the same width for one without."""
+    if policy not in drawn:
+        return '<span class="md-key"></span>'
+    style = policy_style(drawn.index(policy), policy)
+    line, marker = style["line"], style["marker"]
+    return (
+        f'<svg class="md-key" viewBox="0 0 34 12" aria-hidden="true"><path d="M0 6H34" stroke="{line["color"]}" '
+        f'stroke-width="2.5" stroke-dasharray="{_DASHES[line["dash"]]}"/>'
+        f'<path d="{_MARKERS[marker["symbol"]]}" fill="{marker["color"]}"/></svg>'
+    )
+
+
+def legend_html(drawn: Sequence[str], others: int = 0) -> str:
+    """The policies of the charts by colour, line and marker; ``others`` are those left out for being run less."""
+    items = "".join(f"<li>{key_html(policy, drawn)} {escape(policy_title(policy))}</li>" for policy in drawn)
+    if others:
+        items += f"<li class='md-more'>and {others} with fewer runs, not drawn: choose policies to see them</li>"
+    return f'<ul class="md-legend md-policies">{items}</ul>'
+
+
+def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = ()) -> str:
+    """The policies ranked, one a line (``figures.policy_summary``); under each figure its interval."""
+    columns = (
+        '<span title="By speed-up">Rank</span>',
+        "Policy",
+        "Runs",
+        '<span title="Geometric mean over the runs, and its 95 % confidence interval">Speed-up</span>',
+        '<span title="Mean accepted tokens: tokens a round, the target\'s own counted">Tokens a round</span>',
+        '<span title="Of the drafted tokens">Accepted</span>',
+        '<span title="Rounds more than the best single drafter needs; mean of the greedy runs">Regret, rounds</span>',
+        '<span title="Share of the rounds that played the best single drafter in hindsight">Best drafter played</span>',
+    )
+    rows = (
+        [
+            str(rank) if pd.notna(line.speedup) else "–",
+            f'<span class="md-policy" title="{escape(str(line.policy))}">{key_html(str(line.policy), drawn)} '
+            f"{escape(policy_title(str(line.policy)))}</span>",
+            f"{line.runs:,}",
+            _interval(line, "speedup", 2, "×"),
+            _interval(line, "mean_accepted_tokens", 2),
+            _interval(line, "acceptance_rate", 0, " %", 100),
+            _interval(line, "regret_rounds", 1),
+            _interval(line, "best_arm_ratio", 0, " %", 100),
+        ]
+        for rank, line in enumerate(summary.itertuples(), start=1)
+    )
+    return table_html(columns, rows, figures=6, kind="md-ranking")
+
+
+def list_html(runs: pd.DataFrame) -> str:
+    """One run a line (``queries.listed``), each with a link to its page."""
+    columns = ("Run", "Time (UTC)", "Prompt", "Policy", "Task", "End", "Tokens", "Rounds", "Tokens/s", "Speed-up")
+    rows = (
+        [
+            f'<a href="?{urlencode({"tab": "dashboard", "run": line.id})}" data-run="{line.id}">{line.id}</a>',
+            escape(str(line.created_at)[:16].replace("T", " ")),
+            f'<span class="md-prompt" title="{escape(line.prompt)}">{escape(" ".join(line.prompt.split()))}</span>',
+            escape(policy_title(line.policy)),
+            "–" if pd.isna(line.task) else escape(line.task),
+            STATUS.get(line.status, escape(line.status)),
+            number(line.output_tokens, 0),
+            number(line.rounds, 0),
+            number(line.tokens_per_second, 1),
+            number(line.speedup, 2, "×"),
+        ]
+        for line in runs.itertuples()
+    )
+    return table_html(columns, rows, figures=4, kind="md-runs")
+
+
+def page_html(page: int, size: int, total: int) -> str:
+    """Which runs of how many the list shows."""
+    if not total:
+        return ""
+    first = page * size + 1
+    return f'<p class="md-page">Runs {first:,}–{min(total, first + size - 1):,} of {total:,}, newest first</p>'
+
+
+def runs_text(runs: int) -> str:
+    """``1 run``, ``12,000 runs``."""
+    return f"{runs:,} run" if runs == 1 else f"{runs:,} runs"
+
+
+def is_mixed(conditions: pd.DataFrame) -> bool:
+    """Whether runs were made under more than one set of conditions (``figures.conditions``)."""
+    return len(conditions) > 1
+
+
+def mixture_html(conditions: pd.DataFrame) -> str:
+    """What the filtered runs differ in that forbids comparing their speeds, with how many runs there are of each."""
+    if not is_mixed(conditions):
+        return ""
+    parts = []
+    for column in CONDITIONS:
+        counts = conditions.fillna({column: "unknown"}).groupby(column)["runs"].sum().sort_values(ascending=False)
+        if len(counts) > 1:
+            shown = [f"{escape(str(value))} ({runs_text(n)})" for value, n in counts[:_LISTED_VALUES].items()]
+            if rest := len(counts) - len(shown):
+                shown.append(f"{rest} more")
+            parts.append(f"<li><b>{_NAMES[column]}:</b> {', '.join(shown)}</li>")
+    return (
+        '<div class="md-status md-mixed" role="note"><b>These runs were made under different conditions, so their '
+        f"speeds do not compare.</b><ul>{''.join(parts)}</ul></div>"
+    )
+
+
+def _interval(line: object, name: str, digits: int, unit: str = "", scale: float = 1.0) -> str:
+    """A mean with its interval and, in the tip, how many runs it is of."""
+    mean, low, high, runs = (getattr(line, f"{name}{part}") for part in ("", "_low", "_high", "_runs"))
+    if pd.isna(mean):
+        return number(None, 0)
+    around = "" if math.isnan(low) else f"<small>{scale * low:,.{digits}f} – {scale * high:,.{digits}f}</small>"
+    of = f"Mean of {runs_text(runs)}" + (", with its 95 % interval" if around else "")
+    return f'<span title="{of}">{number(scale * mean, digits, unit)}{around}</span>'

@@ -1,0 +1,251 @@
+"""What the filtered runs say together, for charts: every query reads the dashboard's index only, never rounds or texts.
+
+As in ``queries``, each function opens its own read-only connection and an absent file gives empty results. Figures
+count finished runs only (completed, stopped, or at the context limit). Means of speed-ups are geometric: ratios
+average so that twice as fast and half as fast cancel.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+
+from storage.connection import open_reader
+from storage.filters import ALL, FINISHED, Filter
+from storage.frames import read_frame
+
+NO_TASK = "no task"
+"""Stands for the task of runs that have none, where tasks are a chart's axis."""
+
+CONFIDENCE = 0.95
+
+CONDITIONS = ("pool", "card_hash", "hardware", "dtype", "version")
+"""What runs must have in common for their speeds to be comparable."""
+
+FILTERS = {
+    "pools": "pool",
+    "policies": "policy",
+    "tasks": "task",
+    "hardware": "hardware",
+    "versions": "version",
+    "dtypes": "dtype",
+    "cards": "card_hash",
+}
+"""What there is to filter by, and the columns."""
+
+_MEANS = ("mean_accepted_tokens", "acceptance_rate", "regret_rounds", "best_arm_ratio")
+
+
+def filters(path: str | Path) -> dict[str, list[str]]:
+    """What there is to filter by: the distinct values, sorted, under the keys of ``FILTERS``."""
+    with open_reader(path) as connection:
+        found = read_frame(connection, f"SELECT DISTINCT {', '.join(FILTERS.values())} FROM runs")
+    return {key: sorted(found[column].dropna().unique()) for key, column in FILTERS.items()}
+
+
+def conditions(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
+    """How many finished runs were made under which conditions, the most frequent first: pool, card_hash, hardware,
+    dtype, version, runs."""
+    where, values = filter.where(FINISHED)
+    columns = ", ".join(CONDITIONS)
+    sql = f"SELECT {columns}, count(*) AS runs FROM runs {where} GROUP BY {columns} ORDER BY runs DESC, {columns}"
+    with open_reader(path) as connection:
+        return read_frame(connection, sql, values)
+
+
+def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
+    """One row per policy over its finished runs, the fastest first; those without a speed-up follow by name.
+
+    Columns: policy, runs; speedup (geometric mean), speedup_low and speedup_high (its 95 % confidence interval, by
+    Student's t on the logarithms, runs taken as independent; NaN below two runs), speedup_runs (how many it is of);
+    likewise the four columns of mean_accepted_tokens, acceptance_rate, regret_rounds and best_arm_ratio, whose
+    means are arithmetic.
+    """
+    where, values = filter.where(FINISHED)
+    names = ("speedup", *_MEANS)
+    sums = ", ".join(f"count({x}) AS {x}_runs, total({x}) AS {x}_sum, total({x} * {x}) AS {x}_squares" for x in names)
+    logs = "CASE WHEN speedup > 0 THEN ln(speedup) END AS speedup"
+    sql = f"SELECT policy, count(*) AS runs, {sums} FROM (SELECT policy, {logs}, {', '.join(_MEANS)} FROM runs {where})"
+    with _open_for_sums(path) as connection:
+        frame = read_frame(connection, f"{sql} GROUP BY policy", values)
+    for name in names:
+        mean, half = _interval(frame.pop(f"{name}_sum"), frame.pop(f"{name}_squares"), frame[f"{name}_runs"])
+        back = np.exp if name == "speedup" else np.asarray
+        frame[name], frame[f"{name}_low"], frame[f"{name}_high"] = back(mean), back(mean - half), back(mean + half)
+    frame = frame.sort_values(["speedup", "policy"], ascending=[False, True], na_position="last", ignore_index=True)
+    figures = [column for name in names for column in (name, f"{name}_low", f"{name}_high", f"{name}_runs")]
+    return frame[["policy", "runs", *figures]]
+
+
+def speedup_by_run(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
+    """One row per finished run with a speed-up, oldest first: run_id, created_at (UTC), policy, task, speedup,
+    tokens_per_second."""
+    where, values = filter.where(FINISHED, "speedup > 0")
+    sql = f"""
+        SELECT id AS run_id, created_at, policy, task, speedup, tokens_per_second
+        FROM runs {where} ORDER BY created_at, id
+    """
+    with open_reader(path) as connection:
+        return read_frame(connection, sql, values, numbers=["speedup", "tokens_per_second"])
+
+
+def speedup_by_period(path: str | Path, filter: Filter = ALL, periods: int = 40) -> pd.DataFrame:
+    """One row per policy and period of time: policy, created_at (UTC, mean of its runs), speedup (geometric mean),
+    speedup_low and speedup_high (95 % interval), runs.
+
+    Args:
+        periods: into so many equal ones the time from first to last run is divided.
+    """
+    where, values = filter.where(FINISHED, "speedup > 0")
+    with _open_for_sums(path) as connection:
+        span = f"SELECT julianday(min(created_at)), julianday(max(created_at)) FROM runs {where}"
+        first, last = connection.execute(span, values).fetchone()
+        length = max(((last or 0) - (first or 0)) / periods, 1e-6)
+        sql = f"""
+            SELECT policy, min({periods - 1}, CAST((day - ?) / ? AS INTEGER)) AS period, avg(day) AS created_at,
+                   count(*) AS runs, sum(log) AS total, sum(log * log) AS squares
+            FROM (SELECT policy, julianday(created_at) AS day, ln(speedup) AS log FROM runs {where})
+            GROUP BY 1, 2 ORDER BY 1, 2
+        """
+        figures = ["created_at", "total", "squares"]
+        frame = read_frame(connection, sql, [first or 0, length, *values]).astype(dict.fromkeys(figures, float))
+    mean, half = _interval(frame["total"], frame["squares"], frame["runs"])
+    frame["created_at"] = pd.to_datetime(frame["created_at"], unit="D", origin="julian", utc=True).dt.floor("ms")
+    frame["speedup"], frame["speedup_low"], frame["speedup_high"] = (
+        np.exp(mean),
+        np.exp(mean - half),
+        np.exp(mean + half),
+    )
+    return frame[["policy", "created_at", "speedup", "speedup_low", "speedup_high", "runs"]]
+
+
+def regret_over_time(path: str | Path, filter: Filter = ALL, points: int = 250) -> pd.DataFrame:
+    """Regret summed up per policy over its finished runs with a known regret, in time order.
+
+    Columns: run_id, created_at (UTC), policy, run_number (from 1, per policy), regret_rounds (this run's),
+    cumulative_regret. Stopping-time regret in rounds (MetaSD Def. 1, BanditSpec Eq. 1).
+
+    Args:
+        points: of a policy with more runs, about so many rows, evenly spaced, the last run's among them.
+    """
+    where, values = filter.where(FINISHED, "regret_rounds IS NOT NULL")
+    sql = f"""
+        SELECT id AS run_id, created_at, policy, regret_rounds FROM runs {where} ORDER BY policy, created_at, id
+    """
+    with open_reader(path) as connection:
+        frame = read_frame(connection, sql, values).astype({"regret_rounds": float})
+    groups = frame.groupby("policy", sort=False)
+    frame["run_number"] = groups.cumcount() + 1
+    frame["cumulative_regret"] = groups["regret_rounds"].cumsum()
+    size = groups["regret_rounds"].transform("size")
+    step = np.ceil(size / points).clip(lower=1)
+    frame = frame[(frame["run_number"] % step == 0) | (frame["run_number"] == size)].reset_index(drop=True)
+    frame["created_at"] = pd.to_datetime(frame["created_at"], utc=True, format="ISO8601")
+    return frame[["run_id", "created_at", "policy", "run_number", "regret_rounds", "cumulative_regret"]]
+
+
+def best_arm_by_round(path: str | Path, filter: Filter = ALL, rounds: int = 200) -> pd.DataFrame:
+    """In what share of the finished greedy runs that drafted in a round it was by the best single drafter in hindsight.
+
+    Columns: policy, round (from 1), ratio, runs (how many drafted in this round).
+
+    Args:
+        rounds: later ones are left out.
+    """
+    where, values = filter.where(FINISHED, "best_arm_rounds IS NOT NULL")
+    sql = f"SELECT policy, substr(best_arm_rounds, 1, {int(rounds)}) AS played FROM runs {where} ORDER BY policy"
+    with open_reader(path) as connection:
+        runs = read_frame(connection, sql, values)
+    parts = [_best_arm_shares(str(policy), played) for policy, played in runs.groupby("policy")["played"]]
+    return pd.concat(parts, ignore_index=True) if parts else _best_arm_shares("", [])
+
+
+def drafter_by_task(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
+    """How well each drafter alone would have done on each task, whoever was chosen: over finished greedy runs.
+
+    Columns: drafter, task (``NO_TASK`` for runs without one), runs, mean_accepted_tokens (tokens of these runs ÷
+    rounds the drafter would have needed for them).
+    """
+    where, values = filter.where(FINISHED, "drafter_rounds IS NOT NULL")
+    sql = f"SELECT coalesce(task, ?) AS task, output_tokens, drafter_rounds FROM runs {where}"
+    with open_reader(path) as connection:
+        runs = read_frame(connection, sql, [NO_TASK, *values])
+    needed = pd.DataFrame(json.loads(f"[{','.join(runs.pop('drafter_rounds'))}]"), index=runs.index)
+    tasks = runs["task"].rename("task")
+    counts = needed.notna().groupby(tasks).sum().stack()
+    tokens = needed.notna().mul(runs["output_tokens"], axis=0).groupby(tasks).sum().stack()
+    table = pd.DataFrame({"runs": counts, "mean_accepted_tokens": tokens / needed.groupby(tasks).sum().stack()})
+    table = table.rename_axis(["task", "drafter"]).reset_index().query("runs > 0")
+    return table.sort_values(["drafter", "task"], ignore_index=True)[
+        ["drafter", "task", "runs", "mean_accepted_tokens"]
+    ]
+
+
+def time_by_phase(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
+    """Where the decoding time of each policy's finished runs went: policy, runs, output_tokens, and the sums
+    draft_seconds, verify_seconds, policy_seconds and evaluate_seconds."""
+    where, values = filter.where(FINISHED)
+    names = ("draft_seconds", "verify_seconds", "policy_seconds", "evaluate_seconds")
+    sums = ", ".join(f"total({name}) AS {name}" for name in ("output_tokens", *names))
+    with open_reader(path) as connection:
+        sql = f"SELECT policy, count(*) AS runs, {sums} FROM runs {where} GROUP BY policy ORDER BY policy"
+        return read_frame(connection, sql, values, numbers=names)
+
+
+def latency(path: str | Path, filter: Filter = ALL, percentiles: Sequence[int] = (50, 90, 99)) -> pd.DataFrame:
+    """Percentiles over the finished runs of each policy: policy, runs, and ``token_p50`` … (seconds per output token,
+    decoding only) and ``first_p50`` … (seconds of the prefill, which the first token waits for)."""
+    where, values = filter.where(FINISHED, "output_tokens > 0")
+    sql = f"SELECT policy, decode_seconds / output_tokens AS token, prefill_seconds AS first FROM runs {where}"
+    with open_reader(path) as connection:
+        frame = read_frame(connection, sql, values).astype({"token": float, "first": float})
+    groups = frame.groupby("policy", sort=True)
+    result = groups.size().rename("runs").to_frame()
+    for column in ("token", "first"):
+        found = groups[column].quantile([p / 100 for p in percentiles]).unstack()
+        for p in percentiles:
+            result[f"{column}_p{p}"] = found[p / 100] if len(found) else np.array([], dtype=float)
+    return result.reset_index()
+
+
+@contextmanager
+def _open_for_sums(path: str | Path) -> Iterator[sqlite3.Connection]:
+    """A reader with ``ln``, which not every SQLite is built with."""
+    with open_reader(path) as connection:
+        try:
+            connection.execute("SELECT ln(1)")
+        except sqlite3.OperationalError:
+            connection.create_function("ln", 1, _ln, deterministic=True)
+        yield connection
+
+
+def _ln(value: float | None) -> float | None:
+    return None if value is None else math.log(value)
+
+
+def _best_arm_shares(policy: str, played: Sequence[str]) -> pd.DataFrame:
+    longest = max(map(len, played), default=0)
+    marks = np.frombuffer("".join(text.ljust(longest) for text in played).encode("ascii"), dtype=np.uint8)
+    marks = marks.reshape(-1, longest) if longest else marks.reshape(0, 0)
+    best, other = (marks == ord("1")).sum(axis=0), (marks == ord("0")).sum(axis=0)
+    runs = best + other
+    frame = pd.DataFrame({"policy": policy, "round": np.arange(1, longest + 1), "best": best, "runs": runs})
+    frame = frame[frame["runs"] > 0]
+    return frame.assign(ratio=frame["best"] / frame["runs"])[["policy", "round", "ratio", "runs"]]
+
+
+def _interval(total: pd.Series, squares: pd.Series, count: pd.Series) -> tuple[np.ndarray, np.ndarray]:
+    """Means, and half the widths of their confidence intervals; NaN where there are too few values."""
+    n = count.to_numpy(dtype=float)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = total.to_numpy(dtype=float) / n
+        variance = np.maximum(squares.to_numpy(dtype=float) - n * mean**2, 0) / (n - 1)
+        return mean, np.where(n > 1, stdtrit(n - 1, (1 + CONFIDENCE) / 2) * np.sqrt(variance / n), np.nan)

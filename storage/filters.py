@@ -1,0 +1,87 @@
+"""Which runs a query looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from storage.rows import utc_text
+
+FINISHED = "status IN ('completed', 'stopped', 'context_limit')"
+"""SQL: runs that came to an end of their own. Figures about speed and regret count these only."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which runs; what is left out restricts nothing.
+
+    Attributes:
+        pool: the pool's name.
+        policies: policy specs, any of them (a single one may be given as text).
+        tasks: tasks, any of them (likewise).
+        hardware: the device, in words.
+        source: ``play``, ``batch``, ``bench`` or ``api``.
+        since: earliest ``created_at``: a datetime (naive means UTC) or ISO 8601 text.
+        until: the moment before which a run must have been created.
+        card: hash of the pool's card.
+        dtype: the target's number type.
+        version: version of the code.
+    """
+
+    pool: str | None = None
+    policies: Sequence[str] = ()
+    tasks: Sequence[str] = ()
+    hardware: str | None = None
+    source: str | None = None
+    since: datetime | str | None = None
+    until: datetime | str | None = None
+    card: str | None = None
+    dtype: str | None = None
+    version: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("policies", "tasks"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
+
+    def where(self, *conditions: str) -> tuple[str, list[str]]:
+        """The WHERE clause, further ``conditions`` (SQL, not user text) included, and its parameters.
+
+        Raises:
+            ValueError: ``since`` or ``until`` is no ISO 8601 date or time.
+        """
+        parts, values = list(conditions), []
+        for column, value in (
+            ("pool", self.pool),
+            ("hardware", self.hardware),
+            ("source", self.source),
+            ("card_hash", self.card),
+            ("dtype", self.dtype),
+            ("version", self.version),
+        ):
+            if value is not None:
+                parts.append(f"{column} = ?")
+                values.append(value)
+        for column, choices in (("policy", self.policies), ("task", self.tasks)):
+            if choices:
+                parts.append(f"{column} IN ({', '.join('?' * len(choices))})")
+                values.extend(choices)
+        for comparison, moment in ((">=", self.since), ("<", self.until)):
+            if moment is not None:
+                parts.append(f"created_at {comparison} ?")
+                values.append(_moment(moment))
+        return (f"WHERE {' AND '.join(parts)}" if parts else "", values)
+
+
+ALL = Filter()
+"""Every run."""
+
+
+def _moment(moment: datetime | str) -> str:
+    if isinstance(moment, str):
+        try:
+            moment = datetime.fromisoformat(moment.replace("Z", "+00:00"))  # Python 3.10 does not read the Z
+        except ValueError:
+            raise ValueError(f"not an ISO 8601 date or time, such as 2026-01-31T12:00: {moment!r}") from None
+    return utc_text(moment)

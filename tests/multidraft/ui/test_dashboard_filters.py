@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+
+from multidraft.errors import UserError
+from multidraft.ui.dashboard_filters import PARAMETERS, Chosen, offered
+from storage.filters import Filter
+
+DEFAULTS = {"pool": "pocket", "hardware": "CPU"}
+FOUND = {
+    "pools": ["pocket"],
+    "hardware": ["CPU", "GPU"],
+    "policies": ["fixed:near", "ucb"],
+    "tasks": ["math"],
+    "versions": ["1.0"],
+    "dtypes": ["float32"],
+    "cards": ["c0ffee"],
+}
+
+
+def test_an_address_without_filters_has_the_defaults() -> None:
+    assert Chosen.from_query("tab=dashboard", DEFAULTS).filter() == Filter(pool="pocket", hardware="CPU")
+
+
+def test_filters_of_an_address() -> None:
+    query = (
+        "?pool=&policy=ucb%3Abeta%3D0.1%2Creward%3Dbe&policy=exp3&task=a%26b&from=2026-01-02&to=2026-01-31&version=1"
+    )
+    assert Chosen.from_query(query, DEFAULTS).filter() == Filter(
+        hardware="CPU",
+        policies=("ucb:beta=0.1,reward=be", "exp3"),
+        tasks=("a&b",),
+        version="1",
+        since="2026-01-02",
+        until="2026-02-01",  # the last day is part of it
+    )
+
+
+def test_every_control_has_its_parameter() -> None:
+    query = "&".join(f"{name}={name}" for name in PARAMETERS)
+    chosen = Chosen.from_query(query, {})
+    assert [value if isinstance(value, str) else value[0] for value in chosen.values()] == list(PARAMETERS)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "said"),
+    [
+        ("yesterday", None, "'From' needs a day such as 2026-01-31, not 'yesterday'"),
+        (None, "2026-02-30", "'To' needs a day"),
+        ("2026-02-01", "2026-01-01", "2026-01-01, lies before its first, 2026-02-01"),
+    ],
+)
+def test_days_that_cannot_be(since: str | None, until: str | None, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        Chosen(since=since, until=until).filter()
+
+
+def test_choices_that_are_gone_are_dropped() -> None:
+    chosen = Chosen("gone", "GPU", ["ucb", "gone"], ["gone"], "1.0", "gone", "c0ffee", "2026-01-01", "never")
+    pool, hardware, policies, tasks, version, dtype, card, since, until = offered(FOUND, chosen)
+    assert (pool.value, hardware.value, version.value, dtype.value, card.value) == ("", "GPU", "1.0", "", "c0ffee")
+    assert policies.value == ["ucb"] and ("One drafter (near)", "fixed:near") in policies.choices
+    assert tasks.value == [] and (since, until) == ("2026-01-01", None)
+    assert pool.choices[0] == ("all pools", "")

@@ -1,0 +1,218 @@
+"""What charts read: on a small database whose answers are known, on none, and by the dashboard's index only."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timezone
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from scipy import stats
+
+from storage import figures, queries
+from storage.connection import open_reader
+from storage.filters import Filter
+
+EVIL = "x' OR 1=1; DROP TABLE runs; --"
+
+TABLES: list[Callable[..., pd.DataFrame]] = [
+    figures.conditions,
+    figures.policy_summary,
+    figures.speedup_by_run,
+    figures.speedup_by_period,
+    figures.regret_over_time,
+    figures.best_arm_by_round,
+    figures.drafter_by_task,
+    figures.time_by_phase,
+    figures.latency,
+]
+
+
+def test_filters(filled: Path) -> None:
+    assert figures.filters(filled) == {
+        "pools": ["large", "pocket"],
+        "policies": ["hedge", "ucb"],
+        "tasks": ["code", "math"],
+        "hardware": ["CPU", "GPU"],
+        "versions": ["1.0", "1.1"],
+        "dtypes": ["float32"],
+        "cards": ["c0ffee"],
+    }
+
+
+def test_conditions_are_counted_the_most_frequent_first(filled: Path) -> None:
+    rows = figures.conditions(filled)[["pool", "hardware", "version", "runs"]].values.tolist()
+    assert rows == [["pocket", "CPU", "1.0", 4], ["large", "GPU", "1.0", 1], ["pocket", "CPU", "1.1", 1]]
+
+
+def test_policies_are_ranked_by_their_mean_speedup(filled: Path) -> None:
+    frame = figures.policy_summary(filled)
+    assert list(frame["policy"]) == ["hedge", "ucb"]
+    assert list(frame["runs"]) == [2, 4]
+    assert list(frame["speedup"]) == pytest.approx([2, (3 * 1 * 1.5) ** (1 / 3)])
+    assert list(frame["speedup_runs"]) == [1, 3]
+    assert list(frame["mean_accepted_tokens"]) == pytest.approx([3, (3 + 3 + 3 + 1) / 4])
+    assert list(frame["acceptance_rate"]) == pytest.approx([2 / 3, 0.5])
+    assert list(frame["regret_rounds"]) == pytest.approx([1, 3])
+    assert list(frame["best_arm_ratio"]) == pytest.approx([0.9, 0.6])
+
+
+def test_intervals_are_those_of_students_t(filled: Path) -> None:
+    ucb = figures.policy_summary(filled).set_index("policy").loc["ucb"]
+    tokens = stats.t.interval(0.95, 3, loc=2.5, scale=stats.sem([3, 3, 3, 1]))
+    assert (ucb["mean_accepted_tokens_low"], ucb["mean_accepted_tokens_high"]) == pytest.approx(tokens)
+    logs = [math.log(x) for x in (3, 1, 1.5)]
+    low, high = stats.t.interval(0.95, 2, loc=sum(logs) / 3, scale=stats.sem(logs))
+    assert (ucb["speedup_low"], ucb["speedup_high"]) == pytest.approx((math.exp(low), math.exp(high)))
+
+
+def test_one_run_has_no_interval(filled: Path) -> None:
+    hedge = figures.policy_summary(filled).set_index("policy").loc["hedge"]
+    assert math.isnan(hedge["speedup_low"]) and math.isnan(hedge["speedup_high"])
+
+
+def test_policies_without_a_speedup_come_last(filled: Path) -> None:
+    (row,) = figures.policy_summary(filled, Filter(since="2026-01-06")).to_dict("records")
+    assert (row["policy"], row["runs"], row["speedup_runs"]) == ("ucb", 1, 0)
+    assert math.isnan(row["speedup"]) and math.isnan(row["regret_rounds"])
+
+
+def test_speedup_by_run(filled: Path) -> None:
+    frame = figures.speedup_by_run(filled)
+    assert list(frame["run_id"]) == [1, 2, 3, 4]  # 5 and 6 have no baseline, 7 was cancelled
+    assert list(frame["speedup"]) == pytest.approx([3, 2, 1, 1.5])
+    assert frame["created_at"][0] == pd.Timestamp(2026, 1, 1, tz=timezone.utc)
+    assert list(frame["policy"][:3]) == ["ucb", "hedge", "ucb"]
+    assert frame["tokens_per_second"][0] == pytest.approx(300)
+
+
+def test_speedup_by_period(filled: Path) -> None:
+    """Runs of ``ucb`` on the days 1, 3 and 4, in two periods of a day and a half each."""
+    frame = figures.speedup_by_period(filled, periods=2)
+    ucb = frame[frame["policy"] == "ucb"]
+    assert list(ucb["runs"]) == [1, 2]
+    assert list(ucb["speedup"]) == pytest.approx([3, math.sqrt(1.5)])
+    assert list(ucb["created_at"].dt.round("min")) == [
+        pd.Timestamp("2026-01-01", tz="UTC"),
+        pd.Timestamp("2026-01-03T12:00", tz="UTC"),
+    ]
+    assert len(figures.speedup_by_period(filled, Filter(until="2026-01-02"))) == 1  # no time passes within one run
+
+
+def test_regret_over_time(filled: Path) -> None:
+    frame = figures.regret_over_time(filled)
+    columns = ["policy", "run_number", "run_id", "regret_rounds", "cumulative_regret"]
+    assert frame[columns].values.tolist() == [["hedge", 1, 2, 1, 1], ["ucb", 1, 1, 4, 4], ["ucb", 2, 3, 2, 6]]
+
+
+def test_regret_of_many_runs_is_thinned_but_summed_over_all(store, path: Path, generation, context) -> None:
+    for regret in range(7):
+        store.add(generation(policy="ucb"), context(regret_rounds=regret))
+    assert store.flush()
+    frame = figures.regret_over_time(path, points=3)
+    assert frame[["run_number", "cumulative_regret"]].values.tolist() == [[3, 3], [6, 15], [7, 21]]
+
+
+def test_best_arm_by_round(store, path: Path, generation, context, round_of) -> None:
+    """``math`` is best: played by two of two runs, then by one of the two that drafted, then by the longer one."""
+    code = {"arm": 0, "drafter": "code"}
+    none = {"arm": None, "drafter": None, "drafted": (), "accepted": 0}
+    store.add(generation(policy="ucb", rounds=[round_of(0), round_of(1, **code)]), context(best_arm="math"))
+    store.add(generation(policy="ucb", rounds=[round_of(i) for i in range(3)]), context(best_arm="math"))
+    store.add(generation(policy="ucb", rounds=[round_of(0), round_of(1, **none)]), context(best_arm="math"))
+    store.add(generation(policy="ucb"), context())  # a sampled run: there is no best arm
+    store.add(generation(policy="ucb", status="cancelled"), context(best_arm="code"))
+    assert store.flush()
+    assert figures.best_arm_by_round(path).values.tolist() == [
+        ["ucb", 1, 1.0, 3],
+        ["ucb", 2, 0.5, 2],
+        ["ucb", 3, 1.0, 1],
+    ]
+    assert list(figures.best_arm_by_round(path, rounds=1)["round"]) == [1]
+
+
+def test_drafter_by_task(store, path: Path, generation, context) -> None:
+    """Six tokens a run: totals of tokens over totals of rounds, whoever was played."""
+    for task, needed in (("math", {"code": 6, "math": 2}), ("math", {"code": 4, "math": 2}), (None, {"code": 3})):
+        store.add(generation(), context(task=task, drafter_rounds=needed))
+    store.add(generation(), context(task="sql"))  # a sampled run: not known
+    store.add(generation(status="cancelled"), context(task="math", drafter_rounds={"code": 1}))
+    assert store.flush()
+    assert figures.drafter_by_task(path).values.tolist() == [
+        ["code", "math", 2, 12 / 10],
+        ["code", figures.NO_TASK, 1, 2.0],
+        ["math", "math", 2, 3.0],
+    ]
+    assert figures.drafter_by_task(path, Filter(tasks=("math",)))["runs"].tolist() == [2, 2]
+
+
+def test_time_by_phase(filled: Path) -> None:
+    """Two rounds a run of 1 ms of drafting, 6 of verification, 2 of the policy, 1 of evaluation; run 6 has one."""
+    frame = figures.time_by_phase(filled).set_index("policy")
+    assert list(frame["runs"]) == [2, 4]
+    assert list(frame["verify_seconds"]) == pytest.approx([0.024, 0.042])
+    assert list(frame["output_tokens"]) == [12, 19]
+    parts = [f"{phase}_seconds" for phase in ("draft", "verify", "policy", "evaluate")]
+    assert frame.loc["hedge", parts].sum() == pytest.approx(0.04)
+
+
+def test_latency(filled: Path) -> None:
+    """Three runs of ``ucb`` make six tokens in 20 ms, one a token in 10 ms."""
+    frame = figures.latency(filled).set_index("policy")
+    assert list(frame["runs"]) == [2, 4]
+    assert frame.loc["ucb", "token_p50"] == pytest.approx(0.02 / 6)
+    assert frame.loc["ucb", "token_p99"] == pytest.approx(0.02 / 6 + 0.97 * (0.01 - 0.02 / 6))
+    assert frame.loc["hedge", "first_p90"] == pytest.approx(0.003)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_nothing_there(filled: Path, tmp_path: Path, table: Callable[..., pd.DataFrame]) -> None:
+    path = tmp_path / "other.db"
+    frame = table(path)
+    assert frame.empty
+    assert list(frame.columns) == list(table(filled).columns)
+    assert not any(figures.filters(path).values())
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_charts_read_the_dashboards_index_only(
+    filled: Path, table: Callable[..., pd.DataFrame], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looking up rounds or texts would cost seconds in a large history."""
+    asked: list[str] = []
+
+    @contextmanager
+    def traced(path: Path) -> Iterator[sqlite3.Connection]:
+        with open_reader(path) as connection:
+            connection.set_trace_callback(asked.append)
+            yield connection
+
+    monkeypatch.setattr(figures, "open_reader", traced)
+    table(filled, Filter(pool="pocket", policies=("ucb", "hedge")))
+    plans = [
+        row[-1]
+        for sql in asked
+        if "FROM runs" in sql
+        for row in sqlite3.connect(filled).execute(f"EXPLAIN QUERY PLAN {sql}")
+    ]
+    assert plans
+    touched = [plan for plan in plans if plan.startswith(("SCAN", "SEARCH"))]
+    assert all("COVERING INDEX idx_runs_dashboard" in plan or "SCAN (subquery" in plan for plan in touched), plans
+
+
+@pytest.mark.parametrize(
+    "filter",
+    [Filter(pool=EVIL), Filter(policies=(EVIL,)), Filter(tasks=("math", EVIL)), Filter(card=EVIL)],
+)
+def test_filters_are_values_not_sql(filled: Path, filter: Filter) -> None:
+    expected = 2 if filter.tasks else 0  # of tasks, the harmless one still matches
+    ucb = Filter(policies="ucb", tasks=filter.tasks) if filter.tasks else filter
+    assert len(figures.speedup_by_run(filled, ucb)) == expected
+    for table in TABLES:
+        table(filled, filter)
+    assert queries.count(filled) == 7
