@@ -11,7 +11,7 @@ from multidraft.bench.suites import SuiteItem
 from multidraft.errors import UserError
 from multidraft.records import Generation
 from multidraft.ui import batch_rows
-from multidraft.ui.batch import BatchRun
+from multidraft.ui.batch_run import BatchRun
 from multidraft.ui.choices import DEFAULT_POLICY, make_params, whole_number
 from multidraft.ui.worker import Job, Request, Workbench
 

@@ -93,7 +93,7 @@ def _build(workbench: Workbench) -> gr.Blocks:
         with gr.Tab("Race", id="race"):
             Race(workbench).build()
         with gr.Tab("Batch", id="batch"):
-            Batch(workbench).build()
+            Batch(workbench).build(page)
         with gr.Tab("Lab", id="lab") as lab:
             Lab(workbench).build(lab, page)
         with gr.Tab("Dashboard", id="dashboard") as tab:

@@ -1,118 +1,53 @@
-"""*Batch*: a file of prompts under one or more policies."""
+"""*Batch*: a file of prompts under one or more policies, in the background."""
 
 from __future__ import annotations
 
 import tempfile
-import threading
-import uuid
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from html import escape
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from multidraft.bench.runner import seed_of
-from multidraft.bench.suites import MAX_BYTES, Suite, SuiteItem, load_suite, spread, suite_names
-from multidraft.engine import policy_for
-from multidraft.errors import ContextWindowError, PromptError, SuiteError, UserError
-from multidraft.sampling import SamplingParams
-from multidraft.ui import batch_rows, charts, choices
-from multidraft.ui.batch_rows import Row
+from multidraft.bench.suites import MAX_BYTES, load_suite, spread, suite_names
+from multidraft.errors import SuiteError, UserError
+from multidraft.ui import batch_rows, batch_view, charts, choices
+from multidraft.ui.batch_run import Batches, BatchRun, Held
+from multidraft.ui.controls import sentence
 from multidraft.ui.stats import message_html
-from multidraft.ui.worker import Baseline, Request, Stops, Workbench
-from storage.rows import Source
+from multidraft.ui.worker import Workbench
 
-UPDATE_SECONDS = 0.15
+LOOK_SECONDS = 0.3
+"""How often the page looks at its batch."""
+
 DEFAULT_POLICIES = [choices.DEFAULT_POLICY, "ucb"]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a batch is: runs done of all, and the prompt and policy at work (or waiting for the device)."""
-
-    done: int
-    total: int
-    now: str
-
-
-class BatchRun:
-    """The runs of one batch, one after the other; other visitors' runs may come in between.
-
-    Each prompt's plain decoding is measured once, before its first policy.
-    """
-
-    def __init__(
-        self,
-        workbench: Workbench,
-        suite: str,
-        items: Sequence[SuiteItem],
-        policies: Sequence[str],
-        params: SamplingParams,
-        seed: int = 0,
-        source: Source = "batch",
-    ):
-        self.workbench, self.suite, self.items, self.policies = workbench, suite, items, list(policies)
-        self.params, self.seed, self.source = params, seed, source
-        self.rows: list[Row] = []
-        self.id = uuid.uuid4().hex
-        self.cancelled = threading.Event()
-        if not self.policies:
-            raise UserError("no policy is chosen; choose at least one")
-        for policy in self.policies:
-            policy_for(workbench.pool, policy)  # a bad spec is refused before anything runs
-
-    def cancel(self) -> None:
-        """End after the round in progress."""
-        self.cancelled.set()
-
-    def run(self) -> Iterator[Progress]:
-        """Run all, saying now and then how far it is; ``rows`` grows meanwhile."""
-        total = len(self.items) * len(self.policies)
-        for item in self.items:
-            baseline: Baseline | None = None
-            for policy in self.policies:
-                if self.cancelled.is_set():
-                    return
-                progress = Progress(len(self.rows), total, f"{item.task or item.id}, {choices.policy_title(policy)}")
-                yield progress
-                baseline = yield from self._run_one(item, policy, baseline, progress)
-        yield Progress(len(self.rows), total, "")
-
-    def _run_one(
-        self, item: SuiteItem, policy: str, baseline: Baseline | None, progress: Progress
-    ) -> Generator[Progress, None, Baseline | None]:
-        seed = seed_of(self.seed, item)
-        request = Request(
-            item.prompt, policy, self.params, seed, self.source, item.task or None, self.suite, self.id, baseline
-        )
-        try:
-            job = self.workbench.submit(request)
-        except ContextWindowError as error:
-            self.rows.append(
-                Row(item.id, item.task or batch_rows.NO_TASK, policy, batch_rows.TOO_LONG, error=str(error))
-            )
-            return baseline
-        except PromptError as error:
-            self.rows.append(Row(item.id, item.task or batch_rows.NO_TASK, policy, "error", error=str(error)))
-            return baseline
-        try:
-            while not job.wait(UPDATE_SECONDS):
-                if self.cancelled.is_set():
-                    job.cancel()
-                yield progress
-        finally:
-            job.cancel()
-        self.rows.append(Row.of(item, policy, job.generation, job.baseline))
-        return job.baseline
-
 
 _IDLE = message_html(
     "idle",
-    "Ready. Decoding is greedy. Speed-up compares with plain decoding of the same prompt, measured just before its "
-    "first policy.",
+    "Ready. A batch runs in the background: reload or leave, and the page's address finds it again. Decoding is "
+    "greedy. Speed-up compares with plain decoding of the same prompt, measured just before its first policy.",
 )
+
+_NAME_BATCH = """
+(id) => {
+  if (!id) return;
+  const address = new URL(location.href);
+  address.searchParams.set('tab', 'batch');
+  address.searchParams.set('batch', id);
+  history.replaceState(history.state, '', address);
+}
+"""
+"""The page's address names the batch, so that a reload, or another browser, finds it again."""
+
+_OPEN_PROMPT = """
+element.addEventListener('click', (event) => {
+  const opener = event.target.closest('tr')?.querySelector('[data-item]');
+  if (opener) trigger('click', { item: Number(opener.dataset.item) });
+});
+"""
+
+_SHOW_PROMPT = "() => document.querySelector('#prompt-detail').scrollIntoView({behavior: 'smooth', block: 'nearest'})"
 
 
 class Batch:
@@ -120,12 +55,12 @@ class Batch:
 
     def __init__(self, workbench: Workbench):
         self.workbench = workbench
+        self.batches = Batches(workbench)
         self.drafters = [drafter.name for drafter in workbench.pool.drafters]
-        self.stops = Stops()
         self.files = tempfile.TemporaryDirectory(prefix="multidraft-batches-")
 
-    def build(self) -> None:
-        """Lay out the tab inside the surrounding ``gr.Tab``."""
+    def build(self, page: gr.Blocks) -> None:
+        """Lay out the tab inside the surrounding ``gr.Tab``; ``?batch=ID`` finds a batch again."""
         bundled = suite_names()
         with gr.Row(elem_classes="md-columns"):
             with gr.Column(min_width=320):
@@ -165,27 +100,32 @@ class Batch:
                 with gr.Row(elem_classes="md-buttons"):
                     run = gr.Button("Run batch", variant="primary", elem_id="batch-run")
                     stop = gr.Button("Stop", variant="stop", interactive=False, elem_id="batch-stop")
+        id = gr.Textbox("", visible=False)
         status = gr.HTML(_IDLE, js_on_load=None, elem_id="batch-status")
-        rows = gr.HTML(batch_rows.rows_start(), js_on_load=None, apply_default_css=False, elem_id="rows")
-        with gr.Row(elem_classes="md-buttons"):
-            as_csv = gr.DownloadButton("Download CSV", size="md", interactive=False, elem_id="csv")
-            as_json = gr.DownloadButton("Download JSON", size="md", interactive=False, elem_id="json")
+        rows = gr.HTML(batch_rows.rows_start(), js_on_load=_OPEN_PROMPT, apply_default_css=False, elem_id="rows")
+        detail = gr.HTML("", js_on_load=None, apply_default_css=False, elem_id="prompt-detail")
         summary = gr.HTML("", js_on_load=None, elem_id="summary")
-        chart = gr.Plot(None, show_label=False, visible=False, elem_id="batch-chart", elem_classes="md-chart")
+        with gr.Row(elem_classes="md-columns"):
+            figures = [
+                gr.Plot(None, show_label=False, visible=False, min_width=320, elem_id=name, elem_classes="md-chart")
+                for name in ("batch-chart", "batch-spread")
+            ]
+        with gr.Row(elem_classes="md-buttons"):
+            files = [
+                gr.DownloadButton(f"Download {name.upper()}", size="md", interactive=False, elem_id=name)
+                for name in ("csv", "json")
+            ]
 
+        hidden: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         for control in (suite, file):
-            control.change(
-                self.preview, [suite, file], read, queue=False, show_progress="hidden", api_visibility="private"
-            )
-        run.click(
-            self.run,
-            [suite, file, policies, limit, length],
-            [status, rows, summary, chart, as_csv, as_json, run, stop],
-            concurrency_limit=8,
-            show_progress="hidden",
-            api_visibility="private",
-        )
-        stop.click(self.stop, None, None, queue=False, show_progress="hidden", api_visibility="private")
+            control.change(self.preview, [suite, file], read, queue=False, **hidden)
+        shown = [status, rows, detail, summary, *figures, *files, run, stop]
+        started = run.click(self.start, [suite, file, policies, limit, length], [id, status], **hidden)
+        started.then(None, id, js=_NAME_BATCH, api_visibility="private")
+        started.then(self.follow, id, shown, concurrency_limit=32, **hidden)
+        page.load(self.linked, None, id, **hidden).then(self.follow, id, shown, concurrency_limit=32, **hidden)
+        stop.click(self.stop, id, None, queue=False, **hidden)
+        rows.click(self.open, id, detail, queue=False, **hidden).then(None, js=_SHOW_PROMPT, api_visibility="private")
 
     def preview(self, suite: str | None, file: str | None) -> str:
         """What the chosen suite or file holds; the file goes before the suite."""
@@ -196,103 +136,101 @@ class Batch:
         except SuiteError as error:
             return message_html("error", f"{error}.")
 
-    def stop(self, request: gr.Request) -> None:
-        """End the visitor's batch."""
-        self.stops.stop(request.session_hash)
-
-    def run(
-        self,
-        suite: str | None,
-        file: str | None,
-        policies: list[str],
-        limit: float | None,
-        length: float | None,
-        request: gr.Request,
-    ) -> Iterator[tuple[Any, ...]]:
-        """Run the batch and yield the page's parts until it ends; leaving the page ends it."""
+    def start(
+        self, suite: str | None, file: str | None, policies: list[str], limit: float | None, length: float | None
+    ) -> tuple[str, Any]:
+        """Start a batch: its id, or none and what is wrong."""
         try:
             if not (file or suite):
                 raise UserError("there is nothing to run; choose a suite or upload a file")
             loaded = load_suite(file or suite or "")
             if (most := choices.whole_number("prompts at most", limit)) < 0:
                 raise UserError(f"prompts at most must be 0 (all) or a positive number, got {most}")
-            draft_length = self.workbench.pool.draft_length
-            params = choices.make_params(length, 0.0, 1.0, 0, draft_length)
+            params = choices.make_params(length, 0.0, 1.0, 0, self.workbench.pool.draft_length)
             batch = BatchRun(self.workbench, loaded.name, spread(loaded.items, most or None), policies, params)
+            self.batches.start(batch, loaded)
         except UserError as error:
-            blank = (batch_rows.rows_start(), "", gr.Plot(visible=False), *_downloads(None, None))
-            yield (message_html("error", f"{error}."), *blank, *_buttons(running=False))
-            return
-        self.stops.set(request.session_hash, batch.cancel)
-        try:
-            yield from self._follow(batch, loaded)
-        finally:
-            batch.cancel()
-            self.stops.forget(request.session_hash)
+            return "", message_html("error", sentence(error))
+        return batch.id, gr.skip()
 
-    def _follow(self, batch: BatchRun, suite: Suite) -> Iterator[tuple[Any, ...]]:
+    def linked(self, request: gr.Request) -> str:
+        """The batch that the page's address names, if any."""
+        return str(request.query_params.get("batch", ""))
+
+    def stop(self, id: str) -> None:
+        """End a batch after the round in progress."""
+        if held := self.batches.get(id):
+            held.run.cancel()
+
+    def open(self, id: str, event: gr.EventData) -> str:
+        """The prompt that was clicked in the table of results, under all its policies."""
+        held, item = self.batches.get(id), event.item
+        if held is None:
+            return batch_view.GONE
+        if not isinstance(item, int) or not 0 <= item * len(held.run.policies) < len(held.run.rows):
+            return batch_view.HINT
+        return batch_view.detail_html(held.run, item)
+
+    def follow(self, id: str) -> Iterator[tuple[Any, ...]]:
+        """The page's parts until the batch ends; it goes on whether anybody looks on or not."""
+        if not id:
+            yield (gr.skip(), *_blank(), *_buttons(running=False))
+            return
+        held = self.batches.get(id)
+        if held is None:
+            yield (batch_view.GONE, *_blank(), *_buttons(running=False))
+            return
         table, shown = batch_rows.rows_start(), 0
-        yield ("", table, "", gr.Plot(visible=False), *_downloads(None, None), *_buttons(running=True))
-        for progress in batch.run():
-            table += "".join(map(batch_rows.row_html, batch.rows[shown:]))
-            shown = len(batch.rows)
-            yield (_progress_html(progress), table, *(gr.skip() for _ in range(6)))
-        summary = batch_rows.summarise(batch.rows)
-        table += "".join(map(batch_rows.row_html, batch.rows[shown:]))
-        chart = gr.Plot(charts.speedup_by_task_figure(summary), visible=bool(summary["speedup"].notna().any()))
-        files = self._files(batch, suite) if batch.rows else (None, None)
-        yield (
-            _end_html(batch, suite),
-            table,
-            batch_rows.summary_html(summary) if batch.rows else "",
-            chart,
-            *_downloads(*files),
-            *_buttons(running=False),
+        yield (batch_view.status_html(held), *_blank(batch_view.HINT), *_buttons(running=True))
+        while True:
+            ended = held.run.ended.wait(LOOK_SECONDS)
+            policies, fresh = len(held.run.policies), held.run.rows[shown:]
+            table += "".join(batch_rows.row_html(row, (shown + i) // policies) for i, row in enumerate(fresh))
+            shown += len(fresh)
+            if ended:
+                break
+            yield batch_view.status_html(held), table, *(gr.skip() for _ in range(8))
+        yield (batch_view.status_html(held), table, gr.skip(), *self._results(held), *_buttons(running=False))
+
+    def _results(self, held: Held) -> tuple[Any, ...]:
+        """Summary, figures and files of a batch that has ended."""
+        run = held.run
+        if not run.rows:
+            return tuple(gr.skip() for _ in range(5))
+        frame = batch_rows.summarise(run.rows)
+        fast = bool(frame["speedup"].notna().any())
+        return (
+            batch_view.summary_html(run),
+            gr.Plot(charts.speedup_by_task_figure(frame), visible=fast),
+            gr.Plot(batch_view.spread_figure(run.rows, run.policies), visible=fast),
+            *(gr.DownloadButton(value=str(path), interactive=True) for path in self._files(held)),
         )
 
-    def _files(self, batch: BatchRun, suite: Suite) -> tuple[Path, Path]:
-        folder = Path(self.files.name, batch.id)
-        folder.mkdir()
-        as_csv, as_json = folder / f"{suite.name}.csv", folder / f"{suite.name}.json"
-        bench = self.workbench
+    def _files(self, held: Held) -> tuple[Path, Path]:
+        run, bench = held.run, self.workbench
+        folder = Path(self.files.name, run.id)
+        folder.mkdir(exist_ok=True)
+        as_csv, as_json = folder / f"{held.suite.name}.csv", folder / f"{held.suite.name}.json"
         about: dict[str, object] = {
             "pool": bench.pool.name,
             "hardware": bench.hardware,
             "dtype": bench.pool.dtype,
             "version": bench.version,
-            "parameters": asdict(batch.params),
-            "seed": batch.seed,
-            "problems": [asdict(problem) for problem in suite.problems],
+            "batch": run.id,
+            "parameters": asdict(run.params),
+            "seed": run.seed,
+            "problems": [asdict(problem) for problem in held.suite.problems],
         }
-        batch_rows.write_csv(as_csv, batch.rows)
-        batch_rows.write_json(as_json, suite.name, batch.rows, batch_rows.summarise(batch.rows), about)
+        batch_rows.write_csv(as_csv, run.rows)
+        batch_rows.write_json(as_json, held.suite.name, run.rows, batch_rows.summarise(run.rows), about)
         return as_csv, as_json
 
 
-def _progress_html(progress: Progress) -> str:
-    text = f"{progress.done} of {progress.total} runs done" + (f"; now {progress.now} …" if progress.now else "")
-    bar = f'<progress max="{progress.total}" value="{progress.done}" aria-label="Progress of the batch"></progress>'
-    return f'<div class="md-status md-busy" role="status">{escape(text)}{bar}</div>'
-
-
-def _end_html(batch: BatchRun, suite: Suite) -> str:
-    total = len(batch.items) * len(batch.policies)
-    counts = {
-        "too long": sum(row.status == batch_rows.TOO_LONG for row in batch.rows),
-        "with an error": sum(row.status == "error" for row in batch.rows),
-    }
-    how = "Cancelled" if batch.cancelled.is_set() else "Done"
-    parts = [f"{how}: {len(batch.rows)} of {total} runs", *(f"{n} {what}" for what, n in counts.items() if n)]
-    if suite.problems:
-        lines = ", ".join(str(problem.line) for problem in suite.problems)
-        parts.append(f"left out of the file: line{'s' * (len(suite.problems) > 1)} {lines}")
-    return message_html("done", ", ".join(parts) + ".")
-
-
-def _downloads(as_csv: Path | None, as_json: Path | None) -> tuple[gr.DownloadButton, gr.DownloadButton]:
-    return tuple(
-        gr.DownloadButton(value=str(path) if path else None, interactive=path is not None) for path in (as_csv, as_json)
-    )  # type: ignore[return-value]
+def _blank(detail: str = "") -> tuple[Any, ...]:
+    """Rows, detail, summary, figures and files before there are any."""
+    plots = (gr.Plot(visible=False) for _ in range(2))
+    files = (gr.DownloadButton(value=None, interactive=False) for _ in range(2))
+    return batch_rows.rows_start(), detail, "", *plots, *files
 
 
 def _buttons(*, running: bool) -> tuple[gr.Button, gr.Button]:

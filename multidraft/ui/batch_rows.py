@@ -99,18 +99,23 @@ def rows_start() -> str:
     return table_start(columns, FIGURES, "md-rows")
 
 
-def row_html(row: Row) -> str:
-    """One line of the table of results."""
-    kind = "md-good" if row.status in FINISHED else "md-bad"
-    status = f'<span class="{kind}">{escape(_STATUS_TITLES.get(row.status, row.status))}</span>'
-    texts = [escape(text) for text in (row.id, row.task, policy_title(row.policy))]
+def row_html(row: Row, item: int) -> str:
+    """One line of the table of results; its button opens the prompt, ``item`` of the batch."""
+    opener = f'<button type="button" class="md-open" data-item="{item}">{escape(row.id)}</button>'
     figures = [
         str(row.tokens),
         number(row.tokens_per_second, 1),
         number(row.speedup, 2, "×"),
         number(row.mean_accepted_tokens, 2),
     ]
-    return tables.row_html([*texts, status, escape(row.error or ""), *figures], FIGURES)
+    texts = [opener, escape(row.task), escape(policy_title(row.policy)), status_html(row), escape(row.error or "")]
+    return tables.row_html([*texts, *figures], FIGURES)
+
+
+def status_html(row: Row) -> str:
+    """How a run ended, in a word."""
+    kind = "md-good" if row.status in FINISHED else "md-bad"
+    return f'<span class="{kind}">{escape(_STATUS_TITLES.get(row.status, row.status))}</span>'
 
 
 def summary_html(summary: pd.DataFrame) -> str:

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from multidraft.bench.outcomes import DRAFT_LENGTH, Outcome, mean_regret
 from multidraft.policies import NO_DRAFTER
 from multidraft.replay import Replayed
-from multidraft.ui import stats
+from multidraft.ui import stats, tokens
 from multidraft.ui.charts import NO_DRAFT, base_figure, policy_style
 from multidraft.ui.choices import policy_title
 from multidraft.ui.lab_work import BEST_FIXED, ORACLE, PLAIN, Experiment, Progress, Sweep
@@ -113,7 +113,7 @@ def rounds_figure(experiment: Experiment) -> go.Figure:
             orientation="h",
             width=0.45,
             name=escape(drafters[arm]) if arm != NO_DRAFTER else NO_DRAFT,
-            marker={"color": colour, "line": {"width": 1, "color": "rgba(255,255,255,0.75)"}},
+            marker={"color": colour, "line": {"width": 0.5, "color": "#ffffff"}},
             hovertemplate="%{customdata}<extra>%{fullData.name}</extra>",
         )
     for lane, spec in enumerate(lanes):  # above its bars: beside them a phone has no room
@@ -129,9 +129,9 @@ def rounds_figure(experiment: Experiment) -> go.Figure:
 def _bars(lane: int, played: Replayed, arm: int) -> Iterator[tuple[int, int, int, str]]:
     """Lane, first token, width and a line on each round of an arm."""
     ends = accumulate(played.emitted)
-    for index, (who, tokens, end) in enumerate(zip(played.arms, played.emitted, ends, strict=True)):
+    for index, (who, width, end) in enumerate(zip(played.arms, played.emitted, ends, strict=True)):
         if who == arm:
-            yield lane, end - tokens, tokens, f"round {index + 1}: {count(tokens, 'token')}, {_draft(played, index)}"
+            yield lane, end - width, width, f"round {index + 1}: {count(width, 'token')}, {_draft(played, index)}"
 
 
 def rounds_html(experiment: Experiment) -> str:
@@ -144,7 +144,8 @@ def rounds_html(experiment: Experiment) -> str:
         for index in range(max(p.rounds for p in played))
     )
     table = table_html(("Round", *(escape(title(spec)) for spec in lanes)), rows)
-    return f'<details class="md-details"><summary>The rounds side by side</summary>{table}</details>'
+    legend = tokens.legend_html(drafters)
+    return f'{legend}<details class="md-details"><summary>The rounds side by side</summary>{table}</details>'
 
 
 def _round_cell(played: Replayed, index: int, drafters: Sequence[str]) -> str:
@@ -194,7 +195,7 @@ def _sweep_figure(
         y=[figures[top]],
         mode="markers+text",
         text=[f"best: {values[top]:g}"],
-        textposition=f"{'bottom' if more else 'top'} {_side(top, len(values))}",
+        textposition=f"{'top' if more else 'bottom'} {_side(top, len(values))}",
         textfont={"color": TEXT},
         marker={"color": drafter_colour(4), "size": 13, "symbol": "star"},
         cliponaxis=False,

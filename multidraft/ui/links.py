@@ -6,7 +6,8 @@ import gradio as gr
 
 OPEN_TAB = """
 () => {
-  const wanted = new URLSearchParams(location.search).get('tab') ?? '';
+  const query = new URLSearchParams(location.search);
+  const wanted = query.get('tab') ?? (query.has('batch') ? 'batch' : '');
   const tab = [...document.querySelectorAll('[role=tab]')].find(t => t.textContent.trim().toLowerCase() === wanted);
   tab?.click();
 }

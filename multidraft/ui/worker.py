@@ -215,6 +215,7 @@ class Workbench:
         self._device = ThreadPoolExecutor(max_workers=1, thread_name_prefix="device")
         self._line: list[Job] = []
         self._changed = threading.Lock()
+        self._at_close: list[Callable[[], None]] = []
 
     def submit(self, request: Request) -> Job:
         """Put a run in line.
@@ -273,8 +274,14 @@ class Workbench:
         """
         return self._device.submit(work)
 
+    def at_close(self, end: Callable[[], None]) -> None:
+        """Have ``end`` called when the workbench closes, before its runs are cancelled."""
+        self._at_close.append(end)
+
     def close(self) -> None:
         """Cancel what is under way or in line and end the device's thread."""
+        for end in self._at_close:
+            end()
         with self._changed:
             jobs = list(self._line)
         for job in jobs:

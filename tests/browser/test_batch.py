@@ -79,3 +79,26 @@ def test_a_file_that_is_too_large_gets_a_message(page: Page, tmp_path: Path) -> 
     open_batch(page)
     upload(page, path)
     expect(page.get_by_text("exceed the maximum allowed size of 20")).to_be_visible()
+
+
+def test_a_batch_goes_on_while_the_page_is_reloaded(page: Page) -> None:
+    open_batch(page)
+    page.locator("#limit input").fill("4")
+    page.locator("#batch-run").click()
+    expect(page.locator("#rows tbody tr").first).to_be_visible()
+    page.wait_for_function("location.search.includes('batch=')")
+    page.reload()
+    expect(page.locator("#batch-run")).to_be_visible()  # the address opens the tab
+    expect(page.locator("#batch-status .md-done")).to_contain_text("8 of 8 runs")
+    assert page.locator("#rows tbody tr").count() == 8
+    expect(page.locator("#summary .md-matrix .md-best").first).to_be_visible()
+    expect(page.locator("#batch-spread .js-plotly-plot")).to_be_visible()
+
+    page.locator("#rows .md-open").nth(2).press("Enter")
+    expect(page.locator("#prompt-detail article")).to_have_count(2)
+    expect(page.locator("#prompt-detail .md-token").first).to_be_visible()
+
+
+def test_a_batch_that_is_gone_is_explained(page: Page, address: str) -> None:
+    page.goto(f"{address}?batch=unknown")
+    expect(page.locator("#batch-status [role=alert]")).to_contain_text("no longer holds the batch")

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from multidraft.bench.suites import LineProblem, Suite, SuiteItem
+from multidraft.bench.suites import LineProblem, Suite, SuiteItem, spread
 from multidraft.errors import PolicyError, UserError
 from multidraft.sampling import SamplingParams
-from multidraft.ui import batch_rows
-from multidraft.ui.batch import Batch, BatchRun, spread
+from multidraft.ui import batch_rows, batch_view
+from multidraft.ui.batch import Batch
 from multidraft.ui.batch_rows import Row
+from multidraft.ui.batch_run import KEPT, MOST_RUNNING, Batches, BatchRun, Held
 from multidraft.ui.worker import Workbench
 from storage import queries
 from storage.store import Store
@@ -96,7 +97,7 @@ def test_summary_counts_all_and_averages_the_finished() -> None:
 
 def test_rows_and_summary_escape_what_the_file_holds() -> None:
     row = Row("<b>1</b>", "<i>t</i>", "ucb", "error", error="<script>x</script>")
-    html = batch_rows.rows_start() + batch_rows.row_html(row) + batch_rows.summary_html(batch_rows.summarise([row]))
+    html = batch_rows.rows_start() + batch_rows.row_html(row, 0) + batch_rows.summary_html(batch_rows.summarise([row]))
     assert "<b>1" not in html and "<i>t" not in html and "<script" not in html
     suite = Suite("s", [SuiteItem("1", "p", "<i>t</i>")], [LineProblem(4, "<b>bad</b>")])
     assert "<i>" not in batch_rows.suite_html(suite) and "<b>" not in batch_rows.suite_html(suite)
@@ -128,3 +129,164 @@ def test_preview_tells_what_is_wrong_with_a_file(workbench: Workbench, tmp_path:
     path.write_bytes(b"\xff\xfe\x00")
     assert 'role="alert"' in batch.preview(None, str(path))
     assert "Choose a suite" in batch.preview(None, None)
+
+
+SUITE = Suite("mine", ITEMS)
+
+
+def test_a_batch_goes_on_by_itself_and_is_found_again(workbench: Workbench) -> None:
+    batches = Batches(workbench)
+    batch = BatchRun(workbench, "mine", ITEMS, ["ucb", "fixed:near"], PARAMS)
+    assert batch.seconds_left is None
+    batches.start(batch, SUITE)
+    assert batch.ended.wait(60)
+    assert batches.get(batch.id) == Held(batch, SUITE) and batches.get("another") is None
+    assert len(batch.rows) == 6 and batch.progress.done == 6 and batch.error is None
+    assert batch.seconds_left == 0
+
+
+def test_time_left_is_that_of_the_runs_so_far(workbench: Workbench) -> None:
+    batch = BatchRun(workbench, "mine", ITEMS, ["ucb", "random"], PARAMS)
+    batch._seconds = {"ucb": [2.0, 4.0], "random": [1.0]}
+    assert batch.seconds_left == pytest.approx(1 * 3.0 + 2 * 1.0)
+    said = {None: "not known yet", 2: "about 5 s left", 62: "about 60 s left", 300: "about 5 min", 7200: "about 2.0 h"}
+    for seconds, words in said.items():
+        assert words in batch_view.time_left(seconds)
+
+
+def test_batches_of_several_visitors_run_at_once_up_to_a_limit(workbench: Workbench, gate) -> None:
+    batches = Batches(workbench)
+    runs = [BatchRun(workbench, "mine", ITEMS[:1], ["ucb"], PARAMS) for _ in range(MOST_RUNNING + 1)]
+    for run in runs[:-1]:
+        batches.start(run, SUITE)
+    with pytest.raises(UserError, match="8 batches are under way"):
+        batches.start(runs[-1], SUITE)
+    gate.open()
+    assert all(run.ended.wait(60) for run in runs[:-1])
+    batches.start(runs[-1], SUITE)
+    assert runs[-1].ended.wait(60)
+
+
+def test_only_the_last_that_ended_are_kept(workbench: Workbench) -> None:
+    batches = Batches(workbench)
+    runs = [BatchRun(workbench, "mine", [], ["ucb"], PARAMS) for _ in range(KEPT + 2)]
+    for run in runs:
+        batches.start(run, SUITE)
+        assert run.ended.wait(10)
+    assert [batches.get(run.id) is None for run in runs] == [True] * 2 + [False] * KEPT
+
+
+def test_closing_the_workbench_ends_batches(pool, store: Store, gate) -> None:
+    workbench = Workbench(pool, store)
+    batch = BatchRun(workbench, "mine", ITEMS, ["ucb", "random"], PARAMS)
+    Batches(workbench).start(batch, SUITE)
+    assert gate.reached.wait(30)
+    gate.open()
+    workbench.close()
+    assert batch.ended.wait(30) and batch.error is None and len(batch.rows) < batch.total
+
+
+def test_a_batch_that_breaks_off_says_so(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workbench, "submit", lambda request: 1 / 0)
+    batch = BatchRun(workbench, "mine", ITEMS, ["ucb"], PARAMS)
+    batch.start()
+    assert batch.ended.wait(10)
+    html = batch_view.status_html(Held(batch, SUITE))
+    assert "Broke off after 0 of 3 runs" in html and 'role="alert"' in html
+
+
+class Visit:
+    """Stands for ``gr.Request``, and for ``gr.EventData`` of a click on a prompt."""
+
+    def __init__(self, item: object = None, **query: str):
+        self.item, self.query_params = item, query
+
+
+def started(tab: Batch, tmp_path: Path, text: str = "abc abd\nbcd\n") -> str:
+    """The id of a batch of two prompts under two policies."""
+    path = tmp_path / "mine.txt"
+    path.write_text(text)
+    return tab.start(None, str(path), ["ucb", "fixed:near"], 0, 8)[0]
+
+
+def test_a_page_that_leaves_and_another_that_comes_back(workbench: Workbench, gate, tmp_path: Path) -> None:
+    tab = Batch(workbench)
+    id = started(tab, tmp_path)
+    leaving = tab.follow(id)
+    status, *_, run, stop = next(leaving)
+    assert "0 of 4 runs done, time left not known yet" in status and stop.interactive and not run.interactive
+    leaving.close()
+    gate.open()
+    assert tab.linked(Visit(batch=id)) == id  # type: ignore[arg-type]
+    *_, (status, rows, _, summary, bars, spread_plot, as_csv, as_json, run, stop) = tab.follow(id)
+    assert "Done: 4 of 4 runs" in status and rows.count("data-item") == 4 and 'data-item="1"' in rows
+    assert "UCB" in summary and bars.visible and spread_plot.visible and run.interactive and not stop.interactive
+    assert as_csv.interactive and json.loads(Path(as_json.value["path"]).read_text())["batch"] == id
+    *_, again = tab.follow(id)
+    assert again[1] == rows
+
+
+def test_a_cancelled_batch_does_not_look_done(workbench: Workbench, gate, tmp_path: Path) -> None:
+    tab = Batch(workbench)
+    id = started(tab, tmp_path)
+    assert gate.reached.wait(30)
+    tab.stop(id)
+    assert "stopping after the round" in next(tab.follow(id))[0]
+    gate.open()
+    *_, last = tab.follow(id)
+    assert "Cancelled: 1 of 4 runs" in last[0] and "md-stopped" in last[0] and "md-done" not in last[0]
+    tab.stop("unknown")  # nothing happens
+
+
+def test_a_batch_nobody_knows_is_explained(workbench: Workbench) -> None:
+    ((status, *_),) = Batch(workbench).follow("0" * 32)
+    assert "no longer holds the batch" in status
+
+
+def test_a_prompt_opens_with_every_policy(workbench: Workbench, tmp_path: Path) -> None:
+    tab = Batch(workbench)
+    id = started(tab, tmp_path, "abc abd\n" + "a" * 200 + "\n")
+    *_, _ = tab.follow(id)
+    html = tab.open(id, Visit(0))  # type: ignore[arg-type]
+    assert html.count("<article>") == 2 and "md-token" in html and "abc abd" in html and "Prompt 1, no task" in html
+    assert "context window" in tab.open(id, Visit(1))  # type: ignore[arg-type]
+    assert tab.open(id, Visit(2)) == tab.open(id, Visit("x")) == batch_view.HINT  # type: ignore[arg-type]
+    assert tab.open("gone", Visit(0)) == batch_view.GONE  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("suite", "policies", "limit", "length", "said"),
+    [
+        (None, ["ucb"], 0, 8, "nothing to run"),
+        ("pocket", [], 0, 8, "No policy is chosen"),
+        ("pocket", ["nonsense"], 0, 8, "choose one of"),
+        ("pocket", ["ucb"], -1, 8, "0 (all) or a positive"),
+        ("pocket", ["ucb"], 0, None, "Max new tokens is empty"),
+    ],
+)
+def test_a_batch_that_cannot_start_says_why(
+    workbench: Workbench, suite: str | None, policies: list[str], limit: float, length: float | None, said: str
+) -> None:
+    id, status = Batch(workbench).start(suite, None, policies, limit, length)
+    assert id == "" and said in status and 'role="alert"' in status
+
+
+def test_tasks_by_policies_with_the_best_of_each_marked() -> None:
+    rows = [
+        Row("1", "<b>m</b>", "ucb", "completed", 9, 100.0, 2.0, 3.0),
+        Row("1", "<b>m</b>", "random", "completed", 9, 100.0, 1.0, 3.0),
+        Row("2", "sql", "ucb", "completed", 9, 100.0, 1.5, 3.0),
+        Row("2", "sql", "random", "stopped", 9, 100.0, 3.0, 3.0),
+        Row("3", "sql", "random", "error", error="no"),
+    ]
+    html = batch_view.matrix_html(rows, ["ucb", "random"])
+    assert "<b>m" not in html and html.count("md-best") == 3
+    math, sql, total = html.split("<tbody>")[1].split("</tr>")[:3]
+    assert 'title="The best">2.00×' in math and 'title="The best">3.00×' in sql
+    assert batch_view.ALL_TASKS in total and 'title="The best">2.00×' in total  # medians 1.75 and 2
+    boxes = batch_view.spread_figure(rows, ["ucb", "random"]).data
+    assert [list(box.y) for box in boxes] == [[2.0, 1.5], [1.0, 3.0]]
+
+
+def test_a_policy_asked_for_twice_runs_once(workbench: Workbench) -> None:
+    assert BatchRun(workbench, "mine", ITEMS, ["ucb", "ucb"], PARAMS).total == 3

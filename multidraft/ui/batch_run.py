@@ -1,0 +1,203 @@
+"""Batches at work: each in a thread of its own, whoever looks on, and kept for a while when it has ended."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+import zlib
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+
+from multidraft.bench.runner import seed_of
+from multidraft.bench.suites import Suite, SuiteItem
+from multidraft.engine import policy_for
+from multidraft.errors import ContextWindowError, PromptError, UserError
+from multidraft.sampling import SamplingParams
+from multidraft.ui import batch_rows, choices, tokens
+from multidraft.ui.batch_rows import Row
+from multidraft.ui.worker import Baseline, Request, Workbench
+from storage.rows import Source
+
+log = logging.getLogger(__name__)
+
+UPDATE_SECONDS = 0.15
+
+KEPT = 20
+"""Batches that have ended and can still be looked at."""
+
+MOST_RUNNING = 8
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a batch is: runs done of all, and the prompt and policy at work (or waiting for the device)."""
+
+    done: int
+    total: int
+    now: str
+
+
+class BatchRun:
+    """The runs of one batch, one after the other; other visitors' runs may come in between.
+
+    Each prompt's plain decoding is measured once, before its first policy. Every prompt has a row per policy, in order.
+
+    Attributes:
+        id: also in the records of its runs.
+        rows: what is done so far; it only grows.
+        progress: where it stands.
+        error: why it broke off, if it did.
+
+    Raises:
+        UserError: no policy, or one that cannot be played; nothing has run then.
+    """
+
+    def __init__(
+        self,
+        workbench: Workbench,
+        suite: str,
+        items: Sequence[SuiteItem],
+        policies: Sequence[str],
+        params: SamplingParams,
+        seed: int = 0,
+        source: Source = "batch",
+    ):
+        self.workbench, self.suite, self.items = workbench, suite, items
+        self.policies = list(dict.fromkeys(policies))
+        self.params, self.seed, self.source = params, seed, source
+        self.rows: list[Row] = []
+        self.id = uuid.uuid4().hex
+        self.cancelled, self.ended = threading.Event(), threading.Event()
+        self.progress = Progress(0, self.total, "")
+        self.error: str | None = None
+        self._outputs: list[bytes] = []
+        self._seconds: dict[str, list[float]] = {policy: [] for policy in self.policies}
+        if not self.policies:
+            raise UserError("no policy is chosen; choose at least one")
+        for policy in self.policies:
+            policy_for(workbench.pool, policy)  # a bad spec is refused before anything runs
+
+    @property
+    def total(self) -> int:
+        """Runs in all."""
+        return len(self.items) * len(self.policies)
+
+    def cancel(self) -> None:
+        """End after the round in progress."""
+        self.cancelled.set()
+
+    def start(self) -> None:
+        """Run all in a thread of its own; :attr:`ended` tells when it is over."""
+        threading.Thread(target=self._work, name=f"batch-{self.id[:8]}", daemon=True).start()
+
+    def run(self) -> Iterator[Progress]:
+        """Run all in the caller's thread, saying now and then how far it is."""
+        for item in self.items:
+            baseline: Baseline | None = None
+            for policy in self.policies:
+                if self.cancelled.is_set():
+                    return
+                now = f"{item.task or item.id}, {choices.policy_title(policy)}"
+                progress = Progress(len(self.rows), self.total, now)
+                yield progress
+                begun = time.monotonic()
+                baseline = yield from self._run_one(item, policy, baseline, progress)
+                self._seconds[policy].append(time.monotonic() - begun)
+        yield Progress(len(self.rows), self.total, "")
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the rest would take if each policy's runs took as long as they did so far, waiting included.
+
+        ``None`` until every policy has had a run.
+        """
+        done = {policy: list(seconds) for policy, seconds in self._seconds.items()}
+        if not all(done.values()):
+            return None
+        return sum((len(self.items) - len(s)) * sum(s) / len(s) for s in done.values())
+
+    def output_html(self, row: int) -> str:
+        """The output of a row, each token in its drafter's colour."""
+        return zlib.decompress(self._outputs[row]).decode()
+
+    def _work(self) -> None:
+        try:
+            for progress in self.run():
+                self.progress = progress
+        except Exception as error:
+            if self.cancelled.is_set():  # the server is shutting down
+                return
+            log.exception("a batch broke off")
+            self.error = f"{type(error).__name__}: {error}"
+        finally:
+            self.ended.set()
+
+    def _run_one(
+        self, item: SuiteItem, policy: str, baseline: Baseline | None, progress: Progress
+    ) -> Generator[Progress, None, Baseline | None]:
+        seed = seed_of(self.seed, item)
+        request = Request(
+            item.prompt, policy, self.params, seed, self.source, item.task or None, self.suite, self.id, baseline
+        )
+        try:
+            job = self.workbench.submit(request)
+        except PromptError as error:
+            status = batch_rows.TOO_LONG if isinstance(error, ContextWindowError) else "error"
+            self._add(Row(item.id, item.task or batch_rows.NO_TASK, policy, status, error=str(error)), "")
+            return baseline
+        try:
+            while not job.wait(UPDATE_SECONDS):
+                if self.cancelled.is_set():
+                    job.cancel()
+                yield progress
+        finally:
+            job.cancel()
+        self._add(Row.of(item, policy, job.generation, job.baseline), tokens.rounds_html(job.generation.rounds))
+        return job.baseline
+
+    def _add(self, row: Row, output: str) -> None:
+        self._outputs.append(zlib.compress(output.encode()))
+        self.rows.append(row)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A batch and the suite it was made of."""
+
+    run: BatchRun
+    suite: Suite
+
+
+class Batches:
+    """The batches of a server by their ids: those under way, and the last that have ended."""
+
+    def __init__(self, workbench: Workbench):
+        self._held: dict[str, Held] = {}
+        self._changing = threading.Lock()
+        workbench.at_close(self.cancel_all)
+
+    def start(self, run: BatchRun, suite: Suite) -> None:
+        """Start a batch and keep it.
+
+        Raises:
+            UserError: as many as may be are under way.
+        """
+        with self._changing:
+            ended = [id for id, held in self._held.items() if held.run.ended.is_set()]
+            if len(self._held) - len(ended) >= MOST_RUNNING:
+                raise UserError(f"{MOST_RUNNING} batches are under way on this server; try again when one has ended")
+            for id in ended[: max(0, len(ended) - KEPT + 1)]:
+                del self._held[id]
+            self._held[run.id] = Held(run, suite)
+        run.start()
+
+    def get(self, id: str) -> Held | None:
+        """A batch, unless there was none of this id, or too long ago."""
+        return self._held.get(id)
+
+    def cancel_all(self) -> None:
+        """End all after the rounds in progress: the server shuts down."""
+        for held in list(self._held.values()):
+            held.run.cancel()
