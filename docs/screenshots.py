@@ -1,8 +1,7 @@
 """The screenshots of the documents: ``python docs/screenshots.py runs.db``, from a history that ``bench --db`` wrote.
 
-Works on a copy of it.
-
-Starts the app, goes through every tab as a visitor would, and photographs it, light and dark, at desktop and phone
+Works on a copy of it. It
+starts the app, goes through every tab as a visitor would, and photographs it, light and dark, at desktop and phone
 width. Needs requirements-dev.txt.
 """
 
