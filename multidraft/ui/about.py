@@ -17,7 +17,7 @@ OTHER_POOLS = (
 )
 
 HOW_IT_WORKS = """
-### How it works
+## How it works
 
 A large **target** model writes one token at a time, and each token costs a whole pass through it. A small **drafter**
 can guess several tokens ahead at little cost; the target then checks all of them in a single pass, keeps those that
@@ -69,7 +69,7 @@ def pool_html(pool: Pool, hardware: str, version: str) -> str:
         for arm, drafter in enumerate(pool.drafters)
     )
     return (
-        f'<h3>{escape(pool.title)}</h3><p>{escape(pool.description)}</p>{OTHER_POOLS}<dl class="md-facts">{lines}</dl>'
+        f'<h2>{escape(pool.title)}</h2><p>{escape(pool.description)}</p>{OTHER_POOLS}<dl class="md-facts">{lines}</dl>'
         + table_html(("Drafter", "Kind", "Parameters"), rows, figures=1)
     )
 
