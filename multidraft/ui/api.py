@@ -1,7 +1,8 @@
-"""The endpoints for programs: stable names, plain values in and out."""
+"""The endpoints for programs: stable names, plain values in and out; the same are the tools of the MCP server."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -9,13 +10,18 @@ import gradio as gr
 
 from multidraft.bench.suites import SuiteItem
 from multidraft.errors import UserError
-from multidraft.records import Generation
+from multidraft.policies import make_policy
+from multidraft.records import Round
 from multidraft.ui import batch_rows
+from multidraft.ui.api_types import BatchReport, PolicyReport, Report, RoundReport, Update, returns
 from multidraft.ui.batch_run import BatchRun
-from multidraft.ui.choices import DEFAULT_POLICY, make_params, whole_number
+from multidraft.ui.choices import DEFAULT_POLICY, make_params, policy_choices, whole_number
 from multidraft.ui.worker import Job, Request, Workbench
 
 MAX_PROMPTS = 1000
+
+UPDATE_SECONDS = 0.1
+"""How often a stream tells of what is new."""
 
 
 class Api:
@@ -27,8 +33,11 @@ class Api:
     def build(self) -> None:
         """Register the endpoints; call it inside ``gr.Blocks``."""
         gr.api(self.generate, api_name="generate", concurrency_limit=16)
+        gr.api(self.stream, api_name="stream", concurrency_limit=16)
         gr.api(self.batch, api_name="batch", concurrency_limit=4)
+        gr.api(self.policies, api_name="policies", queue=False)
 
+    @returns(Report)
     def generate(
         self,
         prompt: str,
@@ -39,7 +48,7 @@ class Api:
         top_k: int = 0,
         draft_length: int | None = None,
         seed: int = 0,
-    ) -> dict[str, Any]:
+    ) -> Report:
         """Decode a prompt with several drafters and return the text and its figures.
 
         Args:
@@ -56,13 +65,7 @@ class Api:
             text, status, tokens, rounds, tokens_per_second, baseline_tokens_per_second, speedup, mean_accepted_tokens,
             acceptance_rate, drafter_shares, regret_rounds and best_drafter (null where unknown).
         """
-        try:
-            length = self.workbench.pool.draft_length if draft_length is None else draft_length
-            params = make_params(max_new_tokens, temperature, top_p, top_k, length)
-            request = Request(_text("prompt", prompt), _text("policy", policy), params, _seed(seed), "api")
-            job = self.workbench.submit(request)
-        except UserError as error:
-            raise gr.Error(str(error), print_exception=False) from None
+        job = self._submit(prompt, policy, max_new_tokens, temperature, top_p, top_k, draft_length, seed)
         try:
             while not job.wait(0.5):
                 pass
@@ -70,6 +73,68 @@ class Api:
             job.cancel()
         return _report(job)
 
+    @returns(Update)
+    def stream(
+        self,
+        prompt: str,
+        policy: str = DEFAULT_POLICY,
+        max_new_tokens: int = 128,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        draft_length: int | None = None,
+        seed: int = 0,
+    ) -> Iterator[Update]:
+        """Decode a prompt with several drafters and stream the text with the rounds it is made of.
+
+        Args:
+            prompt: what the target is to answer.
+            policy: a policy spec, e.g. "normal-hedge", "ucb:beta=0.1,reward=be", "fixed:math".
+            max_new_tokens: most tokens to generate.
+            temperature: 0 is greedy decoding.
+            top_p: keep the fewest most probable tokens whose mass reaches this; 1 keeps all.
+            top_k: keep this many most probable tokens; 0 keeps all.
+            draft_length: most tokens a drafter proposes in a round; null takes the pool's.
+            seed: same seed, same tokens (but under a policy with start=previous).
+
+        Returns:
+            about ten times a second status, all the text so far, tokens, tokens_per_second, and the rounds since the
+            update before; the last has the status with which the run ended.
+        """
+        job = self._submit(prompt, policy, max_new_tokens, temperature, top_p, top_k, draft_length, seed)
+        shown = 0
+        try:
+            while True:
+                done = job.wait(UPDATE_SECONDS)
+                generation = job.snapshot()
+                new = [_round(r) for r in generation.rounds[shown:]]
+                shown += len(new)
+                if done and generation.status == "error":
+                    raise gr.Error(f"the run failed: {generation.error}", print_exception=False)
+                if new or done:
+                    yield {
+                        "status": generation.status if done else "running",
+                        "text": "".join(r.text for r in generation.rounds),
+                        "tokens": len(generation.token_ids),
+                        "tokens_per_second": generation.tokens_per_second,
+                        "new_rounds": new,
+                    }
+                if done:
+                    return
+        finally:
+            job.cancel()
+
+    @returns(list[PolicyReport])
+    def policies(self) -> list[PolicyReport]:
+        """List the policies that can be asked for, with what each does."""
+        pool = self.workbench.pool
+        names = [drafter.name for drafter in pool.drafters]
+        return [
+            {"spec": spec, "title": title, "explanation": make_policy(spec, names).explanation}
+            for title, spec in policy_choices(names, pool.router is not None)
+        ]
+
+    @returns(BatchReport)
     def batch(
         self,
         prompts: list[str],
@@ -77,7 +142,7 @@ class Api:
         max_new_tokens: int = 128,
         draft_length: int | None = None,
         seed: int = 0,
-    ) -> dict[str, Any]:
+    ) -> BatchReport:
         """Decode prompts under several policies, greedily, and return a row per prompt and policy and their summary.
 
         Args:
@@ -104,6 +169,26 @@ class Api:
         summary = batch_rows.summarise(batch.rows)
         return {"rows": [asdict(row) for row in batch.rows], "summary": batch_rows.records(summary)}
 
+    def _submit(
+        self,
+        prompt: str,
+        policy: str,
+        max_new_tokens: int,
+        temperature: float,
+        top_p: float,
+        top_k: int,
+        draft_length: int | None,
+        seed: int,
+    ) -> Job:
+        """The run put in line, or a message on what is wrong with it."""
+        try:
+            length = self.workbench.pool.draft_length if draft_length is None else draft_length
+            params = make_params(max_new_tokens, temperature, top_p, top_k, length)
+            request = Request(_text("prompt", prompt), _text("policy", policy), params, _seed(seed), "api")
+            return self.workbench.submit(request)
+        except UserError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+
 
 def _text(name: str, value: Any) -> str:
     """``value`` if it is a text: the endpoint hands on whatever JSON was sent, and a list would pass for token ids."""
@@ -116,22 +201,28 @@ def _seed(value: Any) -> int:
     return whole_number("seed", value)
 
 
-def _report(job: Job) -> dict[str, Any]:
-    generation: Generation = job.generation
-    baseline = job.baseline.tokens_per_second if job.baseline else None
-    rate = generation.tokens_per_second
+def _round(r: Round) -> RoundReport:
+    return {
+        "index": r.index,
+        "drafter": r.drafter,
+        "drafted": len(r.drafted),
+        "accepted": r.accepted,
+        "text": r.text,
+        "seconds": r.seconds,
+    }
+
+
+def _report(job: Job) -> Report:
+    generation = job.generation
     return {
         "text": generation.text,
         "status": generation.status,
         "error": generation.error,
         "tokens": len(generation.token_ids),
         "rounds": len(generation.rounds),
-        "tokens_per_second": rate,
-        "baseline_tokens_per_second": baseline,
-        "speedup": rate / baseline if baseline else None,
+        "tokens_per_second": generation.tokens_per_second,
         "mean_accepted_tokens": generation.mean_accepted_tokens,
         "acceptance_rate": generation.acceptance_rate,
         "drafter_shares": generation.drafter_shares,
-        "regret_rounds": job.regret.rounds if job.regret else None,
-        "best_drafter": generation.drafters[job.regret.best_arm] if job.regret else None,
+        **job.known(),  # type: ignore[typeddict-item]
     }

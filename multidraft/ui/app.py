@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import gradio as gr
@@ -73,6 +74,7 @@ def launch(
                 max_file_size=MAX_BYTES,
                 footer_links=["api", "settings"],
                 run_history=False,
+                mcp_server=find_spec("mcp") is not None,
                 ssr_mode=False,
                 share=False,
                 quiet=True,

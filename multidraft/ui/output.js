@@ -14,6 +14,8 @@ let shown = ""; // the part of the value that is in the page
 let chosen = -1; // the round that was clicked or reached by keys
 let lit = -1; // the round that is highlighted: the one pointed at, else the chosen one
 
+let follows = true; // whether the reader is at the end of the text
+
 function makeBar(round) {
   const { arm, drafted, accepted, corrected } = round.dataset;
   const bar = document.createElement("span");
@@ -30,10 +32,10 @@ function show() {
     light(-1);
     chosen = -1;
     shown = "";
+    follows = true;
     text.replaceChildren();
     timeline.replaceChildren();
   }
-  const follows = text.scrollHeight - text.scrollTop - text.clientHeight < NEAR;
   text.insertAdjacentHTML("beforeend", value.slice(shown.length));
   shown = value;
   const bars = document.createDocumentFragment();
@@ -42,11 +44,15 @@ function show() {
   timeline.append(bars);
   timeline.setAttribute("aria-valuemin", Math.min(1, timeline.childElementCount));
   timeline.setAttribute("aria-valuemax", timeline.childElementCount);
-  if (chosen < 0 && follows) {
-    text.scrollTop = text.scrollHeight;
-    timeline.scrollLeft = timeline.scrollWidth;
-  }
+  requestAnimationFrame(follow); // not now: it would lay out the page once more
   describe();
+}
+
+// Keep the end in sight, unless the reader chose a round or scrolled up to read.
+function follow() {
+  if (chosen >= 0 || !follows) return;
+  text.scrollTop = text.scrollHeight;
+  timeline.scrollLeft = timeline.scrollWidth;
 }
 
 function light(index) {
@@ -94,6 +100,10 @@ for (const list of [text, timeline]) {
     choose(index === chosen ? -1 : index);
   });
 }
+
+text.addEventListener("scroll", () => {
+  follows = text.scrollHeight - text.scrollTop - text.clientHeight < NEAR;
+});
 
 timeline.addEventListener("keydown", (event) => {
   const last = timeline.childElementCount - 1;

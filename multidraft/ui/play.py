@@ -25,7 +25,10 @@ UPDATE_SECONDS = 0.08
 """How often the page is brought up to date: about twelve times a second, whatever the pace of decoding."""
 
 CHART_SECONDS = 1.0
-"""How often the chart is: it is sent whole each time."""
+"""How often the chart is: it is sent and drawn whole each time, so the longer it gets, the less often."""
+
+CHART_ROUNDS = 200
+"""With so many rounds it takes twice that time."""
 
 
 class Play(controls.RunTab):
@@ -183,7 +186,8 @@ class Play(controls.RunTab):
             rounds = generation.rounds
             output += tokens.rounds_html(rounds[shown:], self._rejected(job, rounds, shown))
             chart: Any = gr.skip()
-            if done or (len(rounds) > shown and time.monotonic() - drawn_at >= CHART_SECONDS):
+            pause = CHART_SECONDS * (1 + len(rounds) / CHART_ROUNDS)
+            if done or (len(rounds) > shown and time.monotonic() - drawn_at >= pause):
                 chart, drawn_at = charts.policy_figure(rounds, self.drafters), time.monotonic()
             shown = len(rounds)
             if done:

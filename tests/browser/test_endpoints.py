@@ -1,10 +1,25 @@
-"""The endpoints for programs, over the wire."""
+"""The endpoints for programs, over the wire: gradio_client, MCP, plain HTTP, and the examples of ``docs/api.md``."""
 
 from __future__ import annotations
+
+import ast
+import asyncio
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
+from mcp import ClientSession
+from mcp.client.streamable_http import streamablehttp_client
+from mcp.types import CallToolResult, Tool
+
+from tests.test_docs import blocks
+
+NAMES = {"generate", "stream", "batch", "policies"}
+PROMPT = "List what is known, then calculate. A box holds 12 eggs. How many are in 5 boxes?"
 
 
 @pytest.fixture(scope="module")
@@ -13,11 +28,23 @@ def client(address: str) -> Client:
 
 
 def test_generate(client: Client) -> None:
-    prompt = "List what is known, then calculate. A box holds 12 eggs. How many are in 5 boxes?"
-    report = client.predict(prompt, policy="fixed:lookup", max_new_tokens=12, api_name="/generate")
-    plain = client.predict(prompt, policy="autoregressive", max_new_tokens=12, api_name="/generate")
+    report = client.predict(PROMPT, policy="fixed:lookup", max_new_tokens=12, api_name="/generate")
+    plain = client.predict(PROMPT, policy="autoregressive", max_new_tokens=12, api_name="/generate")
     assert report["text"] == plain["text"] and report["tokens"] == plain["tokens"] > 0
     assert plain["mean_accepted_tokens"] == 1.0
+
+
+def test_stream(client: Client) -> None:
+    *_, last = updates = list(client.submit(PROMPT, policy="ucb", max_new_tokens=24, api_name="/stream"))
+    report = client.predict(PROMPT, policy="ucb", max_new_tokens=24, api_name="/generate")
+    assert (last["text"], last["tokens"], last["status"]) == (report["text"], report["tokens"], report["status"])
+    assert "".join(r["text"] for update in updates for r in update["new_rounds"]) == report["text"]
+
+
+def test_policies(client: Client) -> None:
+    listed = client.predict(api_name="/policies")
+    assert {"spec", "title", "explanation"} == set(listed[0])
+    assert client.predict(PROMPT, policy=listed[-1]["spec"], max_new_tokens=2, api_name="/generate")["tokens"] == 2
 
 
 def test_a_bad_policy_is_refused_with_the_valid_names(client: Client) -> None:
@@ -32,4 +59,57 @@ def test_batch(client: Client) -> None:
 
 
 def test_what_the_page_does_is_not_offered_to_programs(client: Client) -> None:
-    assert set(client.view_api(return_format="dict", print_info=False)["named_endpoints"]) == {"/generate", "/batch"}
+    offered = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
+    assert set(offered) == {f"/{name}" for name in NAMES}
+
+
+def elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a call in a thread of its own: the browser of other tests keeps an event loop in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(function, *arguments).result()
+
+
+def over_mcp(address: str, tool: str, arguments: dict[str, Any]) -> tuple[list[Tool], CallToolResult]:
+    """What the MCP server offers, and its answer to a call."""
+
+    async def call() -> tuple[list[Tool], CallToolResult]:
+        async with (
+            streamablehttp_client(f"{address}gradio_api/mcp/") as (read, write, _),
+            ClientSession(read, write) as session,
+        ):
+            await session.initialize()
+            return (await session.list_tools()).tools, await session.call_tool(tool, arguments)
+
+    return elsewhere(asyncio.run, call())
+
+
+@pytest.mark.parametrize("tool", ["generate", "stream"])
+def test_mcp(client: Client, address: str, tool: str) -> None:
+    arguments = {"prompt": PROMPT, "policy": "ucb", "max_new_tokens": 12}
+    tools, answer = over_mcp(address, tool, arguments)
+    assert {offered.name for offered in tools} == NAMES
+    schema = next(offered for offered in tools if offered.name == tool).inputSchema
+    assert schema["properties"]["max_new_tokens"]["type"] == "integer"
+    assert "policy spec" in schema["properties"]["policy"]["description"]
+    report = ast.literal_eval(answer.content[0].text)
+    assert not answer.isError
+    assert report["text"] == client.predict(*arguments.values(), api_name="/generate")["text"]
+
+
+def test_mcp_says_what_is_wrong(address: str) -> None:
+    _, answer = over_mcp(address, "generate", {"prompt": "Add 2 and 3.", "policy": "nonsense"})
+    assert answer.isError and "choose one of" in answer.content[0].text
+
+
+def test_the_examples_of_the_documents(
+    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ADDRESS", address)
+    names: dict[str, Any] = {}
+    for code in blocks("docs/api.md", "python"):
+        elsewhere(exec, code, names)
+    said = capsys.readouterr().out
+    assert "times plain decoding" in said and "'generate', 'stream'" in said
+    (_, curl) = blocks("docs/api.md", "sh")
+    events = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "event: complete" in events and '"status": "completed"' in events

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import re
 from pathlib import Path
-from typing import ClassVar
 
 import gradio as gr
 import pytest
@@ -16,16 +16,19 @@ from multidraft.costs import CostMeter
 from multidraft.sampling import SamplingParams
 from multidraft.ui import build
 from multidraft.ui.api import Api
+from multidraft.ui.api_types import Report
 from multidraft.ui.play import Play
 from multidraft.ui.pool_tab import NO_MATRIX, PoolTab, pool_html
 from multidraft.ui.worker import Request, Workbench
 from storage import queries
 from storage.store import Store
 
+ENDPOINTS = {"/generate", "/stream", "/batch", "/policies"}
+
 
 def test_only_the_stable_endpoints_are_public(pool: Pool, store: Store) -> None:
     page = build(pool, store)
-    assert set(page.get_api_info()["named_endpoints"]) == {"/generate", "/batch"}
+    assert set(page.get_api_info()["named_endpoints"]) == ENDPOINTS
     assert page.analytics_enabled is False
 
 
@@ -70,6 +73,32 @@ def test_batches_of_other_things_than_texts(workbench: Workbench, arguments: tup
         Api(workbench).batch(*arguments)  # type: ignore[arg-type]
 
 
+def test_stream_tells_every_round_once(workbench: Workbench) -> None:
+    *_, last = updates = list(Api(workbench).stream("abc abd", "ucb", max_new_tokens=8, draft_length=4))
+    report = Api(workbench).generate("abc abd", "ucb", max_new_tokens=8, draft_length=4)
+    assert (last["status"], last["text"], last["tokens"]) == ("completed", report["text"], 8)
+    rounds = [r for update in updates for r in update["new_rounds"]]
+    assert [r["index"] for r in rounds] == list(range(report["rounds"]))
+    assert "".join(r["text"] for r in rounds) == report["text"]
+    assert all(later["text"].startswith(earlier["text"]) for earlier, later in itertools.pairwise(updates))
+
+
+def test_a_stream_refuses_with_a_clear_message_and_leaving_it_ends_the_run(workbench: Workbench, gate) -> None:
+    with pytest.raises(gr.Error, match="choose one of"):
+        next(Api(workbench).stream("abc", "nonsense"))
+    gate.open()
+    stream = Api(workbench).stream("abc abd", "ucb", max_new_tokens=50)
+    next(stream)
+    stream.close()
+    assert workbench.submit(Request("abc", "ucb", SamplingParams(max_new_tokens=4, draft_length=4))).wait(60)
+
+
+def test_the_policies_are_those_of_the_page(workbench: Workbench) -> None:
+    listed = {policy["spec"]: policy for policy in Api(workbench).policies()}
+    assert {"ucb", "fixed:far"} <= set(listed) and "oracle" not in listed
+    assert all(policy["title"] and policy["explanation"] for policy in listed.values())
+
+
 def test_batch_returns_rows_and_summary(workbench: Workbench) -> None:
     report = Api(workbench).batch(["abc", "a" * 99], ["ucb", "random"], max_new_tokens=6, draft_length=4)
     assert [row["status"] for row in report["rows"]] == ["completed"] * 2 + ["too long"] * 2
@@ -79,9 +108,17 @@ def test_batch_returns_rows_and_summary(workbench: Workbench) -> None:
 
 
 def test_endpoints_are_documented_for_their_callers() -> None:
-    for endpoint in (Api.generate, Api.batch):
+    for endpoint in (Api.generate, Api.stream, Api.batch):
         for name in list(inspect.signature(endpoint).parameters)[1:]:
             assert f"{name}:" in (endpoint.__doc__ or "")
+
+
+def test_the_types_of_results_are_documented(pool: Pool, store: Store) -> None:
+    described = build(pool, store).get_api_info()["named_endpoints"]
+    types = {name: described[name]["returns"][0]["type"] for name in ENDPOINTS}
+    assert set(types["/generate"]["properties"]) == set(Report.__annotations__)
+    assert types["/stream"]["properties"]["new_rounds"]["items"]["properties"]["drafted"] == {"type": "integer"}
+    assert types["/policies"]["type"] == "array" and types["/batch"]["properties"]["rows"]["type"] == "array"
 
 
 def test_pool_page_names_all_that_is_loaded(pool: Pool) -> None:
@@ -117,7 +154,9 @@ class Visitor:
     """Stands for ``gr.Request``."""
 
     session_hash = "someone"
-    query_params: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, **query: str):
+        self.query_params = query
 
 
 def play(
@@ -160,9 +199,7 @@ def test_rejected_guesses_are_struck_through(workbench: Workbench) -> None:
 
 
 def restored(workbench: Workbench, **query: str) -> tuple:
-    visitor = Visitor()
-    visitor.query_params = query
-    return Play(workbench).restore(visitor)  # type: ignore[arg-type]
+    return Play(workbench).restore(Visitor(**query))  # type: ignore[arg-type]
 
 
 def test_a_link_restores_prompt_policy_and_settings(workbench: Workbench) -> None:

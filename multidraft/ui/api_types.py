@@ -1,0 +1,78 @@
+"""What the endpoints for programs return, as types that their documentation is made of."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypedDict, TypeVar
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+
+class RoundReport(TypedDict):
+    """One round; ``multidraft.records.Round`` documents each entry."""
+
+    index: int
+    drafter: str | None
+    drafted: int
+    accepted: int
+    text: str
+    seconds: float
+
+
+class Update(TypedDict):
+    """How far a run is: all of its text so far, and the rounds since the update before."""
+
+    status: str
+    text: str
+    tokens: int
+    tokens_per_second: float
+    new_rounds: list[RoundReport]
+
+
+class Report(TypedDict):
+    """A run that ended, and its figures; ``None`` for what is unknown."""
+
+    text: str
+    status: str
+    error: str | None
+    tokens: int
+    rounds: int
+    tokens_per_second: float
+    baseline_tokens_per_second: float | None
+    speedup: float | None
+    mean_accepted_tokens: float
+    acceptance_rate: float
+    drafter_shares: dict[str, float]
+    regret_rounds: int | None
+    best_drafter: str | None
+    lossless: bool | None
+
+
+class PolicyReport(TypedDict):
+    """A policy that can be asked for by its spec."""
+
+    spec: str
+    title: str
+    explanation: str
+
+
+class BatchReport(TypedDict):
+    """Of a batch a row for each prompt and policy, and their summary by task and policy."""
+
+    rows: list[dict[str, Any]]
+    summary: list[dict[str, Any]]
+
+
+def returns(result: Any) -> Callable[[Endpoint], Endpoint]:
+    """Decorates an endpoint with the type that its callers get; of a stream, that of its items.
+
+    Gradio takes it from the signature, where it has to be the type itself, not its name.
+    """
+
+    def mark(endpoint: Endpoint) -> Endpoint:
+        signature = inspect.signature(endpoint).replace(return_annotation=result)
+        endpoint.__signature__ = signature  # type: ignore[attr-defined]
+        return endpoint
+
+    return mark

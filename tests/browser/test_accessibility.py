@@ -1,0 +1,74 @@
+"""axe-core finds nothing serious on any tab: light and dark, phone and wide, before and after a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import ACTION_MS
+from tests.browser.test_looks import TABS
+from tests.browser.test_play import DONE, run_example
+
+SERIOUS = ("serious", "critical")
+
+AXE = Axe()
+
+
+@pytest.fixture(params=[(1400, "light"), (1400, "dark"), (390, "light"), (390, "dark")], ids=str)
+def visit(request: pytest.FixtureRequest, chromium: Browser, address: str) -> Iterator[Page]:
+    """The page in one of the four ways in which it is seen."""
+    width, scheme = request.param
+    # Colours that are still changing would be judged as they are at the moment.
+    with chromium.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
+    ) as context:
+        context.set_default_timeout(ACTION_MS)
+        page = context.new_page()
+        page.goto(address)
+        expect(page.locator("#run")).to_be_visible()
+        yield page
+
+
+def serious_problems(page: Page) -> list[str]:
+    """A line for each element that axe finds seriously wrong."""
+    found: list[dict[str, Any]] = AXE.run(page).response["violations"]
+    return [
+        f"{violation['id']}: {node['target']} {node['html'][:120]} {node['failureSummary']}"
+        for violation in found
+        if violation["impact"] in SERIOUS
+        for node in violation["nodes"]
+    ]
+
+
+def test_no_serious_problem_on_any_tab(visit: Page) -> None:
+    run_example(visit, tokens=16)  # it opens the settings, too
+    expect(visit.locator(DONE)).to_be_visible()
+    visit.get_by_label("Show rejected guesses").check()
+    visit.get_by_text("Every round in detail").click()
+    visit.get_by_role("slider", name="Round", exact=True).press("ArrowRight")
+    problems = {}
+    for tab in TABS:
+        visit.get_by_role("tab", name=tab).click()
+        visit.wait_for_timeout(500)  # charts settle
+        problems[tab] = serious_problems(visit)
+    assert problems == {tab: [] for tab in TABS}
+
+
+def test_no_serious_problem_after_a_race_or_in_a_refusal(visit: Page) -> None:
+    visit.locator("#run").click()
+    expect(visit.locator("#status [role=alert]")).to_be_visible()
+    refused = serious_problems(visit)
+    visit.get_by_role("tab", name="Race").click()
+    visit.locator("#race-example-0").click()
+    visit.locator("#race-settings > button").click()
+    visit.locator("#race-max-new-tokens input[type=number]").fill("12")
+    visit.locator("#race-max-new-tokens input[type=number]").blur()
+    expect(visit.locator("#race-prompt textarea")).not_to_have_value("")
+    visit.locator("#race-run").click()
+    expect(visit.locator("#race-status .md-done")).to_be_visible()
+    visit.get_by_text("The result in figures").click()
+    assert (refused, serious_problems(visit)) == ([], [])
