@@ -23,7 +23,9 @@ TINT, TINT_DARK = 0.38, 0.42
 SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif")
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace")
 
-STYLES = tuple(Path(__file__).with_name(name) for name in ("style.css", "race.css", "lab.css", "batch.css"))
+STYLES = tuple(
+    Path(__file__).with_name(name) for name in ("style.css", "race.css", "tables.css", "lab.css", "batch.css")
+)
 
 _BLUE = gr.themes.Color(
     "#eef6fb",
