@@ -30,6 +30,7 @@ class TextFilter:
         suite: the suite the prompt belongs to.
         tasks: any of them.
         newest: the newest so many texts only.
+        among: of the newest so many runs only, which keeps a long history quick.
     """
 
     id: int | None = None
@@ -39,6 +40,7 @@ class TextFilter:
     suite: str | None = None
     tasks: Sequence[str] = ()
     newest: int | None = None
+    among: int | None = None
 
     def where(self) -> tuple[str, list[Any]]:
         """The WHERE clause and its parameters."""
@@ -50,6 +52,9 @@ class TextFilter:
         if self.tasks:
             parts.append(f"task IN ({', '.join('?' * len(self.tasks))})")
             values.extend(self.tasks)
+        if self.among is not None:
+            parts.append("id > (SELECT max(id) FROM runs) - ?")
+            values.append(self.among)
         return f"WHERE {' AND '.join(parts)}", values
 
 
@@ -75,17 +80,18 @@ class Bench:
     texts: int
 
 
-def benches(path: str | Path) -> list[Bench]:
+def benches(path: str | Path, filter: TextFilter = ALL_TEXTS) -> list[Bench]:
     """Pools and machines with texts, that of the newest run first."""
+    where, values = filter.where()
     sql = f"""
         SELECT pool, card_hash, hardware, dtype, drafter_rounds,
                count(DISTINCT prompt || '|' || max_new_tokens || '|' || draft_length), max(id)
-        FROM runs WHERE {REPLAYABLE} GROUP BY card_hash, hardware, dtype ORDER BY max(id) DESC
+        FROM runs {where} GROUP BY card_hash, hardware, dtype ORDER BY max(id) DESC
     """
     with open_reader(path) as connection:
         return [
             Bench(pool, card, hardware, dtype, tuple(json.loads(rounds)), count)
-            for pool, card, hardware, dtype, rounds, count, _ in connection.execute(sql)
+            for pool, card, hardware, dtype, rounds, count, _ in connection.execute(sql, values)
         ]
 
 

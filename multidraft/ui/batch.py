@@ -50,6 +50,10 @@ element.addEventListener('click', (event) => {
 _SHOW_PROMPT = "() => document.querySelector('#prompt-detail').scrollIntoView({behavior: 'smooth', block: 'nearest'})"
 
 
+_LEGEND = {"yref": "container", "y": 0.02, "yanchor": "bottom"}
+"""At the very bottom: below the names of tasks where a phone turns them upright."""
+
+
 class Batch:
     """The tab and what its controls do."""
 
@@ -201,7 +205,7 @@ class Batch:
         fast = bool(frame["speedup"].notna().any())
         return (
             batch_view.summary_html(run),
-            gr.Plot(charts.speedup_by_task_figure(frame), visible=fast),
+            gr.Plot(charts.speedup_by_task_figure(frame).update_layout(legend=_LEGEND), visible=fast),
             gr.Plot(batch_view.spread_figure(run.rows, run.policies), visible=fast),
             *(gr.DownloadButton(value=str(path), interactive=True) for path in self._files(held)),
         )

@@ -69,7 +69,10 @@ def _end_html(held: Held) -> str:
     if problems := held.suite.problems:
         lines = ", ".join(str(problem.line) for problem in problems)
         parts.append(f"left out of the file: line{'s' * (len(problems) > 1)} {lines}")
-    return message_html(kind, ", ".join(parts) + ".")
+    policies = "1 policy" if len(run.policies) == 1 else f"{len(run.policies)} policies"
+    most = count(run.params.max_new_tokens, "token")
+    about = f"Suite {held.suite.name}: {count(len(run.items), 'prompt')}, {policies}, at most {most} each."
+    return message_html(kind, f"{', '.join(parts)}. {about}")
 
 
 def summary_html(run: BatchRun) -> str:
@@ -120,7 +123,7 @@ def spread_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
         style = policy_style(sorted(policies).index(policy), policy)
         figure.add_box(
             y=own["speedup"].to_list(),
-            name=style["name"],
+            name=style["name"].replace(" (", "<br>("),  # a phone would turn long names upright
             boxpoints="all",
             jitter=0.5,
             pointpos=0,

@@ -22,6 +22,9 @@ from storage.texts import Bench, TextFilter
 ALL_SUITES = "all suites"
 MOST_TEXTS = 200
 
+RECENT = TextFilter(among=20_000)
+"""Runs older than so many are not offered; one of them can still be named by its number."""
+
 ABOUT = (
     '<p class="md-lab-about">A greedy text does not depend on the policy: whoever drafts, the target writes the same '
     "tokens. And of every finished greedy run it is on record how far each drafter's guess would have been accepted at "
@@ -74,7 +77,7 @@ class TextChoice:
         """The empty state or the inside of the tab, and the first three fields with what there is now to choose."""
         kept = (gr.skip(), gr.skip(), gr.skip())
         try:
-            found = texts.benches(self.path)
+            found = texts.benches(self.path, RECENT)
             if not found:
                 return EMPTY, gr.Column(visible=False), *kept
             chosen = next((b for b in found if _key(b) == bench), found[0])
@@ -126,7 +129,7 @@ class TextChoice:
         Raises:
             UserError: none is.
         """
-        for bench in texts.benches(self.path):
+        for bench in texts.benches(self.path, RECENT):
             if _key(bench) == key:
                 return bench
         raise UserError("choose a pool and machine with runs to replay")
@@ -140,7 +143,7 @@ def linked_run(request: gr.Request) -> float | None:
 
 
 def _of_bench(bench: Bench) -> TextFilter:
-    return TextFilter(card_hash=bench.card_hash, hardware=bench.hardware, dtype=bench.dtype)
+    return replace(RECENT, card_hash=bench.card_hash, hardware=bench.hardware, dtype=bench.dtype)
 
 
 def _key(bench: Bench) -> str:

@@ -36,7 +36,7 @@ def title(spec: str) -> str:
 def progress_html(progress: Progress) -> str:
     """How far the replays are."""
     if not progress.total:
-        return stats.progress_html("Reading the texts …", 0, 1, "Replays")
+        return stats.progress_html("Reading the texts, in line with the runs under way …", 0, 1, "Replays")
     return stats.progress_html(
         f"{progress.done:,} of {progress.total:,} replays …", progress.done, progress.total, "Replays"
     )
