@@ -175,18 +175,23 @@ def drafter_by_task(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
     rounds the drafter would have needed for them).
     """
     where, values = filter.where(FINISHED, "drafter_rounds IS NOT NULL")
-    sql = f"SELECT coalesce(task, ?) AS task, output_tokens, drafter_rounds FROM runs {where}"
+    sql = f"SELECT coalesce(task, ?), output_tokens, drafter_rounds FROM runs {where}"
     with open_reader(path) as connection:
-        runs = read_frame(connection, sql, [NO_TASK, *values])
-    needed = pd.DataFrame(json.loads(f"[{','.join(runs.pop('drafter_rounds'))}]"), index=runs.index)
-    tasks = runs["task"].rename("task")
-    counts = needed.notna().groupby(tasks).sum().stack()
-    tokens = needed.notna().mul(runs["output_tokens"], axis=0).groupby(tasks).sum().stack()
-    table = pd.DataFrame({"runs": counts, "mean_accepted_tokens": tokens / needed.groupby(tasks).sum().stack()})
-    table = table.rename_axis(["task", "drafter"]).reset_index().query("runs > 0")
-    return table.sort_values(["drafter", "task"], ignore_index=True)[
-        ["drafter", "task", "runs", "mean_accepted_tokens"]
-    ]
+        runs = connection.execute(sql, [NO_TASK, *values]).fetchall()
+    codes, tasks = pd.factorize(np.array([task for task, _, _ in runs], dtype=object))
+    tokens = np.array([tokens for _, tokens, _ in runs], dtype=float)
+    parts = []
+    for names, indices, rounds in _by_pool(json.loads(f"[{','.join(text for _, _, text in runs)}]")):
+        played, spent = codes[indices], tokens[indices]
+        counts, totals = np.bincount(played, minlength=len(tasks)), np.bincount(played, spent, len(tasks))
+        for arm, name in enumerate(names):
+            of = {"task": tasks, "drafter": name, "runs": counts, "tokens": totals}
+            parts.append(pd.DataFrame({**of, "rounds": np.bincount(played, rounds[:, arm], len(tasks))}))
+    columns = ["drafter", "task", "runs", "tokens", "rounds"]
+    frame = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
+    frame = frame.groupby(["drafter", "task"], as_index=False)[columns[2:]].sum().query("runs > 0")
+    frame["mean_accepted_tokens"] = (frame["tokens"] / frame["rounds"]).astype(float)
+    return frame[["drafter", "task", "runs", "mean_accepted_tokens"]].reset_index(drop=True)
 
 
 def time_by_phase(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
@@ -229,6 +234,18 @@ def _open_for_sums(path: str | Path) -> Iterator[sqlite3.Connection]:
 
 def _ln(value: float | None) -> float | None:
     return None if value is None else math.log(value)
+
+
+def _by_pool(needed: list[dict[str, int]]) -> Iterator[tuple[tuple[str, ...], np.ndarray, np.ndarray]]:
+    """Runs whose pools have the same drafters: their names, the runs' indices, rounds ``(runs, drafters)``.
+
+    Many times faster than a data frame of the dictionaries.
+    """
+    indices: dict[tuple[str, ...], list[int]] = {}
+    for index, row in enumerate(needed):
+        indices.setdefault(tuple(row), []).append(index)
+    for names, found in indices.items():
+        yield names, np.array(found), np.array([tuple(needed[i].values()) for i in found], dtype=float)
 
 
 def _best_arm_shares(policy: str, played: Sequence[str]) -> pd.DataFrame:

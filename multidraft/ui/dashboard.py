@@ -50,7 +50,9 @@ class Dashboard:
         self.page, self.run_id = gr.State(0), gr.State(0)
         with gr.Column() as self.everything:
             self.filters, refresh = dashboard_filters.build_filters(Chosen(**self.defaults))
-            self.note = gr.HTML("", js_on_load=None, elem_id="dashboard-note")
+            self.note = gr.HTML(
+                message_html("busy", "Reading the history …"), js_on_load=None, elem_id="dashboard-note"
+            )
             with gr.Column(visible=False) as self.body:
                 self._build_figures()
         with gr.Column(visible=False) as self.one:
@@ -59,12 +61,14 @@ class Dashboard:
 
         loaded = page.load(self.restore, None, [*self.filters, *self._run_outputs], **_QUIET)
         loaded.then(None, None, None, js=_OPEN_TAB, api_visibility="private")
+        choices = self.filters[: dashboard_filters.CHOICES]
         for event in (tab.select, refresh.click):
-            self._show_after(event(self.choices, self.filters, self.filters, **_QUIET))
-        self._show_after(self.restrict.click(self.restricted, [self.usual, *self.filters], self.filters, **_QUIET))
+            self._then_the_rest(event(self.refreshed, self.filters, [*choices, *self._speed], **_QUIET))
+        narrow = [self.usual, *self.filters]
+        self._then_the_rest(self.restrict.click(self.restricted, narrow, [*choices, *self._speed], **_QUIET))
         for control in self.filters:
             changed = control.change if isinstance(control, gr.DateTime) else control.input
-            self._show_after(changed(lambda: 0, None, self.page, **_QUIET))
+            self._then_the_rest(changed(self.overview, self.filters, self._speed, **_QUIET))
         for button, step in ((self.newer, -1), (self.older, 1)):
             button.click(lambda page, step=step: page + step, self.page, self.page, **_QUIET).then(
                 self.run_list, [self.page, *self.filters], self._list_outputs, **_QUIET
@@ -100,6 +104,8 @@ class Dashboard:
             self.json = gr.Button("Export JSON", size="md", min_width=130, elem_id="export-json")
         self.range = gr.HTML("", js_on_load=None, elem_id="run-range")
         self._list_outputs = [self.runs, self.range, self.newer, self.older, self.page]
+        self._speed = [self.note, self.body, self.mixture, self.restrict, self.summary, self.legend, self.ranking]
+        self._speed += [self.speedup, self.drawn, self.listed, self.usual]
 
     def _build_run(self) -> tuple[gr.Button, gr.Button]:
         with gr.Row(elem_classes="md-pager"):
@@ -113,14 +119,11 @@ class Dashboard:
         self._run_outputs = [self.everything, self.one, head, written, *charts, rounds, export, self.run_id]
         return leave, export
 
-    def _show_after(self, event: Any) -> None:
-        """Once the filters stand, bring all sections up to date, one after the other, and keep them in the address."""
-        speed = [self.note, self.body, self.mixture, self.restrict, self.summary, self.legend, self.ranking]
-        speed += [self.speedup, self.drawn, self.listed, self.usual]
-        learning, times = [self.regret, self.best_arm, self.matrix], [self.phases, self.token, self.first]
+    def _then_the_rest(self, event: Any) -> None:
+        """After the section on speed: the others, one by one, and the address."""
         event.then(None, self.filters, None, js=_KEEP_FILTERS, api_visibility="private")
-        shown = event.then(self.overview, self.filters, speed, **_QUIET)
-        shown.then(self.run_list, [self.page, *self.filters], self._list_outputs, **_QUIET)
+        shown = event.then(self.first_page, self.filters, self._list_outputs, **_QUIET)
+        learning, times = [self.regret, self.best_arm, self.matrix], [self.phases, self.token, self.first]
         shown = shown.then(self.learning, [self.drawn, *self.filters], learning, **_QUIET)
         shown.then(self.timing, [self.listed, *self.filters], times, **_QUIET)
 
@@ -135,16 +138,17 @@ class Dashboard:
         chosen = Chosen.from_query(query, self.defaults)
         run = parse_qs(query).get("run", [""])[-1]
         opened = self._open(int(run)) if run.isascii() and run.isdigit() else [gr.skip()] * len(self._run_outputs)
-        return [*dashboard_filters.offered(self._found(), chosen), *opened]
+        return [*self._offered(chosen)[0], *dashboard_filters.days(chosen), *opened]
 
-    def choices(self, *values: Any) -> list[Any]:
-        """The filters with what there is now to choose; choices that are gone are dropped."""
-        return dashboard_filters.offered(self._found(), Chosen(*values))
+    def refreshed(self, *values: Any) -> list[Any]:
+        """The filters with what there is now to choose, but for the days, and the section on speed for them."""
+        filters, chosen = self._offered(Chosen(*values))
+        return [*filters, *self.overview(*chosen.values())]
 
-    def restricted(self, usual: dict[str, str | None], *values: Any) -> list[Any]:
-        """The filters narrowed to the most frequent conditions among the runs shown."""
+    def restricted(self, usual: dict[str, str], *values: Any) -> list[Any]:
+        """Likewise, with the filters narrowed to the most frequent conditions among the runs shown."""
         chosen = dict(zip(Chosen.__dataclass_fields__, values))
-        return dashboard_filters.offered(self._found(), Chosen(**{**chosen, **usual}))
+        return self.refreshed(*Chosen(**{**chosen, **usual}).values())
 
     def overview(self, *values: Any) -> tuple[Any, ...]:
         """Note, visibility of the figures, and the section on speed with what the others need of it."""
@@ -208,6 +212,10 @@ class Dashboard:
             table, line, page, pages = message_html("error", str(error)), "", 0, 1
         return table, line, gr.Button(interactive=page > 0), gr.Button(interactive=page < pages - 1), page
 
+    def first_page(self, *values: Any) -> tuple[Any, ...]:
+        """The newest runs, likewise."""
+        return self.run_list(0, *values)
+
     def open_run(self, event: gr.EventData) -> list[Any]:
         """The page of the run that was clicked, in place of all of them."""
         return self._open(int(event.run))
@@ -257,11 +265,13 @@ class Dashboard:
         path = self.store.path
         return export_file(f"run-{id}.json", lambda file: file.write_text(run_page.run_json(path, id), "utf-8"))
 
-    def _found(self) -> dict[str, list[str]]:
+    def _offered(self, chosen: Chosen) -> tuple[list[Any], Chosen]:
         try:
-            return figures.filters(self.store.path)
+            found = figures.filters(self.store.path)
         except StorageError:  # overview() says what is wrong
-            return {key: [] for key in figures.FILTERS}
+            found = {key: [] for key in figures.FILTERS}
+        chosen = dashboard_filters.known(found, chosen)
+        return dashboard_filters.offered(found, chosen), chosen
 
 
 def _conditions(usual: Any) -> dict[str, str]:

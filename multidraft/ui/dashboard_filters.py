@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import date, timedelta
 from typing import Any
 from urllib.parse import parse_qs
@@ -77,6 +77,9 @@ class Chosen:
 PARAMETERS = ("pool", "hardware", "policy", "task", "version", "dtype", "card", "from", "to")
 """The address's parameters, in the order of the controls."""
 
+CHOICES = 7
+"""So many of the controls, the first, offer what the history holds; the last two are days."""
+
 _SINGLE = (("pool", "pools"), ("hardware", "hardware"), ("version", "versions"), ("dtype", "dtypes"), ("card", "cards"))
 _EVERY = {
     "pool": "all pools",
@@ -115,28 +118,36 @@ def build_filters(chosen: Chosen) -> tuple[list[Any], gr.Button]:
     return [pool, hardware, policies, tasks, version, dtype, card, since, until], refresh
 
 
-def offered(found: Mapping[str, Sequence[str]], chosen: Chosen) -> list[Any]:
-    """The controls with what there is to choose (``figures.filters``); choices that are gone are dropped."""
-    single = {}
-    for name, key in _SINGLE:
-        value = getattr(chosen, name)
-        single[name] = gr.Dropdown(
-            [(_EVERY[name], ALL), *((text, text) for text in found[key])], value=value if value in found[key] else ALL
-        )
+def known(found: Mapping[str, Sequence[str]], chosen: Chosen) -> Chosen:
+    """``chosen`` without the choices that are gone (``figures.filters`` tells what there is)."""
+    gone = {name: ALL for name, key in _SINGLE if getattr(chosen, name) not in found[key]}
     policies = [policy for policy in chosen.policy or () if policy in found["policies"]]
     tasks = [task for task in chosen.task or () if task in found["tasks"]]
+    return replace(chosen, policy=policies, task=tasks, **gone)
+
+
+def offered(found: Mapping[str, Sequence[str]], chosen: Chosen) -> list[Any]:
+    """All controls but the days, with what there is to choose, holding ``chosen``, which must be known."""
+    single = {
+        name: gr.Dropdown([(_EVERY[name], ALL), *((text, text) for text in found[key])], value=getattr(chosen, name))
+        for name, key in _SINGLE
+    }
     titles = [(policy_title(policy), policy) for policy in found["policies"]]
     return [
         single["pool"],
         single["hardware"],
-        gr.Dropdown(titles, multiselect=True, value=policies),
-        gr.Dropdown(found["tasks"], multiselect=True, value=tasks),
+        gr.Dropdown(titles, multiselect=True, value=chosen.policy),
+        gr.Dropdown(found["tasks"], multiselect=True, value=chosen.task),
         single["version"],
         single["dtype"],
         single["card"],
-        _known_day(chosen.since),
-        _known_day(chosen.until),
     ]
+
+
+def days(chosen: Chosen) -> list[Any]:
+    """The values of the last two controls; a day that is none is dropped, and one that is not set left alone, since
+    setting a day, even to nothing, counts as a change."""
+    return [_known_day(text) or gr.skip() for text in (chosen.since, chosen.until)]
 
 
 def _dropdown(label: str, name: str, value: str) -> gr.Dropdown:

@@ -97,7 +97,9 @@ def speedup_figure(frame: pd.DataFrame, drawn: Sequence[str]) -> go.Figure:
                 **_thin(shared),
             )
     figure.update_layout(showlegend=False)
-    figure.update_yaxes(rangemode="tozero" if by_run else "normal", ticksuffix="×")
+    figure.update_yaxes(rangemode="tozero", ticksuffix="×")
+    if not by_run and len(frame):  # the interval of a period with two runs may reach anywhere
+        figure.update_yaxes(range=[min(0.9, 0.9 * frame["speedup"].min()), 1.1 * frame["speedup"].max()])
     figure.update_xaxes(**_time_range(frame))
     return figure
 

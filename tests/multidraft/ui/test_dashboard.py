@@ -13,12 +13,13 @@ import pytest
 from multidraft.sampling import SamplingParams
 from multidraft.ui import dashboard_tables, dashboard_views
 from multidraft.ui.dashboard import Dashboard
-from multidraft.ui.dashboard_filters import Chosen
+from multidraft.ui.dashboard_filters import CHOICES, Chosen
 from multidraft.ui.worker import Request, Workbench
 from storage.filters import Filter
 from storage.store import Store
 
 ALL = Chosen().values()
+SPEED = "note body mixture restrict summary legend ranking speedup drawn listed usual".split()
 
 
 @pytest.fixture
@@ -42,8 +43,7 @@ def of_address(query: str) -> Any:
 
 
 def overview(dashboard: Dashboard, values: list[Any] = ALL) -> dict[str, Any]:
-    names = "note body mixture restrict summary legend ranking speedup drawn listed usual".split()
-    return dict(zip(names, dashboard.overview(*values), strict=True))
+    return dict(zip(SPEED, dashboard.overview(*values), strict=True))
 
 
 def test_an_empty_history_says_how_to_fill_it(store: Store) -> None:
@@ -93,8 +93,8 @@ def test_mixed_conditions_are_told_and_can_be_left(filled: Dashboard, context_of
     assert "Number types" in shown["mixture"] or "dtype" not in shown["mixture"]
     assert shown["restrict"].visible is True and "3 runs" in shown["restrict"].value
     narrowed = filled.restricted(shown["usual"], *ALL)
-    values = [getattr(control, "value", control) for control in narrowed]
-    shown = overview(filled, values)
+    assert [control.value for control in narrowed[:2]] == ["tiny", shown["usual"]["hardware"]]
+    shown = dict(zip(SPEED, narrowed[CHOICES:], strict=True))
     assert shown["mixture"] == "" and shown["body"].visible is True
 
 
@@ -115,7 +115,7 @@ def test_an_address_restores_filters_and_opens_a_run(filled: Dashboard) -> None:
     restored = filled.restore(of_address("policy=ucb&task=letters&run=2&from=2026-01-02&pool=gone"))
     pool, hardware, policies, tasks, *_, since, until = restored[:9]
     assert (pool.value, hardware.value, policies.value, tasks.value) == ("", "", ["ucb"], ["letters"])
-    assert (since, until) == ("2026-01-02", None)
+    assert (since, until) == ("2026-01-02", gr.skip())
     everything, one, head = restored[9:12]
     assert everything.visible is False and one.visible is True and "Run 2: One drafter (near) on letters" in head
     assert all("visible" not in part for part in filled.restore(of_address(""))[9:])
@@ -161,7 +161,7 @@ def test_a_damaged_history_is_told_without_a_traceback(tmp_path: Path) -> None:
         store.flush(1)
         dashboard = build(store)
         shown = overview(dashboard)
-        pools, *_ = dashboard.choices(*ALL)
+        pools, *_ = dashboard.refreshed(*ALL)
         assert "no SQLite database" in dashboard.restore(of_address("run=1"))[11]
         assert "no SQLite database" in dashboard.run_list(0, *ALL)[0]
     assert "no SQLite database" in shown["note"] and shown["body"].visible is False

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import gradio as gr
 import pytest
 
 from multidraft.errors import UserError
-from multidraft.ui.dashboard_filters import PARAMETERS, Chosen, offered
+from multidraft.ui.dashboard_filters import CHOICES, PARAMETERS, Chosen, days, known, offered
 from storage.filters import Filter
 
 DEFAULTS = {"pool": "pocket", "hardware": "CPU"}
@@ -57,8 +58,13 @@ def test_days_that_cannot_be(since: str | None, until: str | None, said: str) ->
 
 def test_choices_that_are_gone_are_dropped() -> None:
     chosen = Chosen("gone", "GPU", ["ucb", "gone"], ["gone"], "1.0", "gone", "c0ffee", "2026-01-01", "never")
-    pool, hardware, policies, tasks, version, dtype, card, since, until = offered(FOUND, chosen)
+    pool, hardware, policies, tasks, version, dtype, card = controls = offered(FOUND, known(FOUND, chosen))
     assert (pool.value, hardware.value, version.value, dtype.value, card.value) == ("", "GPU", "1.0", "", "c0ffee")
     assert policies.value == ["ucb"] and ("One drafter (near)", "fixed:near") in policies.choices
-    assert tasks.value == [] and (since, until) == ("2026-01-01", None)
+    assert tasks.value == [] and known(FOUND, chosen).since == "2026-01-01" and len(controls) == CHOICES
     assert pool.choices[0] == ("all pools", "")
+
+
+def test_days_that_are_none_leave_the_controls_alone() -> None:
+    since, until = days(Chosen(since="2026-01-01", until="never"))
+    assert since == "2026-01-01" and until == days(Chosen())[0] == gr.skip()
