@@ -185,7 +185,10 @@ class Batch:
             yield (batch_view.GONE, *_blank(), *_buttons(running=False))
             return
         table, shown = batch_rows.rows_start(), 0
-        yield (batch_view.status_html(held), *_blank(batch_view.HINT), *_buttons(running=True))
+        detail: Any = batch_view.HINT
+        if not held.run.ended.is_set():
+            yield (batch_view.status_html(held), *_blank(detail), *_buttons(running=True))
+            detail = gr.skip()
         while True:
             ended = held.run.ended.wait(LOOK_SECONDS)
             policies, fresh = len(held.run.policies), held.run.rows[shown:]
@@ -194,7 +197,7 @@ class Batch:
             if ended:
                 break
             yield batch_view.status_html(held), table, *(gr.skip() for _ in range(8))
-        yield (batch_view.status_html(held), table, gr.skip(), *self._results(held), *_buttons(running=False))
+        yield (batch_view.status_html(held), table, detail, *self._results(held), *_buttons(running=False))
 
     def _results(self, held: Held) -> tuple[Any, ...]:
         """Summary, figures and files of a batch that has ended."""

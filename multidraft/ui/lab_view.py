@@ -44,7 +44,15 @@ def progress_html(progress: Progress) -> str:
 
 def outcomes_html(experiment: Experiment) -> str:
     """One line per policy, the fastest first and the best of each column marked; then what they are compared with."""
-    columns = ("Policy", "Tokens a round", "Rounds", "Regret a text", "Best drafter played", "Tokens/s", "Speed-up")
+    columns = (
+        "Policy",
+        "Tokens a round",
+        "Rounds",
+        "Regret a text",
+        "Best drafter played",
+        "Replayed tokens/s",
+        "Replayed speed-up",
+    )
     outcomes = {spec: experiment.outcome(spec) for spec in experiment.policies}
     plain = experiment.outcome(PLAIN).tokens_per_second
     leaders = (
@@ -227,6 +235,6 @@ def sweep_html(sweep: Sweep) -> str:
         ]
         for (value, o), rate in zip(sweep.outcomes.items(), rates, strict=True)
     )
-    columns = (escape(sweep.setting), "Tokens a round", "Regret a text", "Tokens/s")
+    columns = (escape(sweep.setting), "Tokens a round", "Regret a text", "Replayed tokens/s")
     table = table_html(columns, rows, figures=4)
     return f'<details class="md-details"><summary>The sweep in figures</summary>{table}</details>'

@@ -90,7 +90,7 @@ def test_a_batch_goes_on_while_the_page_is_reloaded(page: Page) -> None:
     page.reload()
     expect(page.locator("#batch-run")).to_be_visible()  # the address opens the tab
     expect(page.locator("#batch-status .md-done")).to_contain_text("8 of 8 runs")
-    assert page.locator("#rows tbody tr").count() == 8
+    expect(page.locator("#rows tbody tr")).to_have_count(8)
     expect(page.locator("#summary .md-matrix .md-best").first).to_be_visible()
     expect(page.locator("#batch-spread .js-plotly-plot")).to_be_visible()
 
