@@ -113,4 +113,6 @@ def _most_run(summary: pd.DataFrame, most: int) -> list[str]:
 
 def _speedups(path: Path, filter: Filter, summary: pd.DataFrame, drawn: list[str]) -> pd.DataFrame:
     timed = summary.loc[summary["policy"].isin(drawn), "speedup_runs"].sum()
-    return figures.speedup_by_run(path, filter) if timed <= MOST_POINTS else figures.speedup_by_period(path, filter)
+    if timed <= MOST_POINTS:
+        return figures.speedup_by_run(path, filter)
+    return figures.speedup_by_period(path, filter, periods=min(40, max(8, int(timed) // (20 * len(drawn)))))

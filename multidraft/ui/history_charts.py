@@ -68,7 +68,7 @@ def ranking_figure(summary: pd.DataFrame, drawn: Sequence[str]) -> go.Figure:
 def speedup_figure(frame: pd.DataFrame, drawn: Sequence[str]) -> go.Figure:
     """Speed-up over time, of every run (``figures.speedup_by_run``) or by period (``figures.speedup_by_period``)."""
     by_run = "run_id" in frame
-    title = "Speed-up of every run" if by_run else "Speed-up over time, mean and 95 % interval"
+    title = "Speed-up of every run" if by_run else "Speed-up over time, mean by period"
     figure = base_figure(title, "", "times plain decoding")
     figure.add_hline(y=1, **PLAIN)
     for policy in _present(frame, drawn):
@@ -86,20 +86,18 @@ def speedup_figure(frame: pd.DataFrame, drawn: Sequence[str]) -> go.Figure:
                 **shared,
             )
         else:
-            error = {"array": (rows["speedup_high"] - rows["speedup"]).fillna(0).to_list()}
-            error["arrayminus"] = (rows["speedup"] - rows["speedup_low"]).fillna(0).to_list()
-            bars = {"type": "data", "symmetric": False, "color": style["line"]["color"], "thickness": 1, "width": 0}
+            reach = rows[["runs", "speedup_low", "speedup_high"]].astype(object)
             figure.add_scatter(
                 mode="lines+markers",
-                error_y={**bars, **error},
-                customdata=rows["runs"].to_list(),
-                hovertemplate="%{y:.2f}×, mean of %{customdata:,} runs around %{x|%d %b %Y}",
+                customdata=reach.where(reach.notna(), None).values.tolist(),
+                hovertemplate=(
+                    "%{y:.2f}×, mean of %{customdata[0]:,} runs around %{x|%d %b %Y}<br>"
+                    "95 % interval %{customdata[1]:.2f}–%{customdata[2]:.2f}"
+                ),
                 **_thin(shared),
             )
     figure.update_layout(showlegend=False)
     figure.update_yaxes(rangemode="tozero", ticksuffix="×")
-    if not by_run and len(frame):  # the interval of a period with two runs may reach anywhere
-        figure.update_yaxes(range=[min(0.9, 0.9 * frame["speedup"].min()), 1.1 * frame["speedup"].max()])
     figure.update_xaxes(**_time_range(frame))
     return figure
 

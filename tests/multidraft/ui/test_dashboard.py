@@ -220,3 +220,10 @@ def test_prompts_in_lists_are_escaped() -> None:
         pd.DataFrame([[1, "2026-01-02T03:04:05", evil, evil, evil, 1, 1, 1.0, None, evil]], columns=columns)
     )
     assert "<img" not in html and "2026-01-02 03:04" in html
+
+
+def test_speedups_of_many_runs_are_averaged_by_period(filled: Dashboard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dashboard_views, "MOST_POINTS", 1)
+    figure = overview(filled)["speedup"]
+    assert "by period" in figure.layout.title.text
+    assert sum(row[0] for trace in figure.data for row in trace.customdata) == 3

@@ -43,7 +43,7 @@ def test_speedups_of_single_runs(runs: pd.DataFrame) -> None:
 def test_speedups_by_period_have_their_intervals(runs: pd.DataFrame) -> None:
     frame = runs.drop(columns="run_id").assign(speedup_low=[1.0, np.nan, 2.0], speedup_high=[2.0, np.nan, 3.0], runs=4)
     (ucb,) = [trace for trace in charts.speedup_figure(frame, DRAWN).data if trace.name == "UCB"]
-    assert list(ucb.error_y.array) == list(ucb.error_y.arrayminus) == [0.5, 0.5]
+    assert [list(row) for row in ucb.customdata] == [[4, 1.0, 2.0], [4, 2.0, 3.0]]
     assert "mean of" in ucb.hovertemplate
 
 
