@@ -99,10 +99,11 @@ def _build(workbench: Workbench) -> gr.Blocks:
         with gr.Tab("Lab", id="lab") as lab:
             Lab(workbench).build(lab, page)
         with gr.Tab("Dashboard", id="dashboard") as tab:
-            Dashboard(workbench.store, workbench.pool.name, workbench.hardware).build(page, tab)
+            dashboard = Dashboard(workbench.store, workbench.pool.name, workbench.hardware)
+            dashboard.build(page, tab)
         with gr.Tab("Pool", id="pool") as tab:
             PoolTab(workbench).build(tab)
         Api(workbench).build()
-        links.build(page)
+        links.open_tab(dashboard.restored)
     page.queue(max_size=64)
     return page

@@ -17,15 +17,15 @@ from multidraft.ui import dashboard_texts as texts
 from multidraft.ui.dashboard_filters import PARAMETERS, Chosen
 from multidraft.ui.dashboard_tables import runs_text
 from multidraft.ui.exports import export_file
+from multidraft.ui.links import ADDRESS
 from multidraft.ui.stats import message_html
 from storage import figures, queries
 from storage.problems import StorageError
 from storage.store import Store
 
-_SCRIPT = Path(__file__).with_name("dashboard.js").read_text(encoding="utf-8")
+_SCRIPT = ADDRESS + Path(__file__).with_name("dashboard.js").read_text(encoding="utf-8")
 _NAMES = json.dumps(PARAMETERS)
 _KEEP_FILTERS = f"(...values) => {{ {_SCRIPT} keepFilters({_NAMES}, values); }}"
-_OPEN_TAB = f"() => {{ {_SCRIPT} openTab(); }}"
 _LEAVE_RUN = f"() => {{ {_SCRIPT} address({{ run: null }}); }}"
 _TO_TOP = "() => window.scrollTo({ top: 0 })"
 _DOWNLOAD = "() => setTimeout(() => document.querySelector('#export-file').click(), 150)"
@@ -59,8 +59,7 @@ class Dashboard:
             leave, export_run = self._build_run()
         self.file = gr.DownloadButton("Download", visible="hidden", elem_id="export-file")
 
-        loaded = page.load(self.restore, None, [*self.filters, *self._run_outputs], **_QUIET)
-        loaded.then(None, None, None, js=_OPEN_TAB, api_visibility="private")
+        self.restored = page.load(self.restore, None, [*self.filters, *self._run_outputs], **_QUIET)
         choices = self.filters[: dashboard_filters.CHOICES]
         for event in (tab.select, refresh.click):
             self._then_the_rest(event(self.refreshed, self.filters, [*choices, *self._speed], **_QUIET))

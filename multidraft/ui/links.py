@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import gradio as gr
+from pathlib import Path
 
-OPEN_TAB = """
-() => {
-  const query = new URLSearchParams(location.search);
-  const wanted = query.get('tab') ?? (query.has('batch') ? 'batch' : '');
-  const tab = [...document.querySelectorAll('[role=tab]')].find(t => t.textContent.trim().toLowerCase() === wanted);
-  tab?.click();
-}
-"""
-"""By the tab's name in lower case; a click, so that the tab brings itself up to date as for a visitor."""
+from gradio.events import Dependency
+
+ADDRESS = Path(__file__).with_name("address.js").read_text(encoding="utf-8")
+"""Functions for scripts of the page that read or change its address."""
 
 
-def build(page: gr.Blocks) -> None:
-    """Follow the address when the page is opened; call it inside ``page``, after its tabs."""
-    page.load(None, js=OPEN_TAB, api_visibility="private")
+def open_tab(after: Dependency) -> None:
+    """Follow the address once ``after``, an event of the page's loading, is done: tabs bring themselves up to date when
+    they are opened, by what that event has restored."""
+    after.then(None, None, None, js=f"() => {{ {ADDRESS} openTab(); }}", api_visibility="private")

@@ -1,0 +1,28 @@
+// The page's address keeps what is shown, so that it can be reloaded, kept as a bookmark, or sent. Written into handlers
+// that need it; parameters that are not named in `changes` stay as they are.
+
+function address(changes) {
+  const search = new URLSearchParams(location.search);
+  for (const [name, value] of Object.entries(changes)) {
+    search.delete(name);
+    if (Array.isArray(value)) value.forEach((one) => search.append(name, one));
+    else if (value !== null && value !== undefined) search.set(name, value);
+  }
+  const query = search.toString();
+  history.replaceState(history.state, "", query ? `?${query}` : location.pathname);
+  // A Space is a frame: the page around it shows the address, and takes it from here.
+  if (window.parent !== window) window.parent.postMessage({ queryString: query }, "https://huggingface.co");
+}
+
+// Opens the tab that the address names, and from then on has the address name the tab that is open.
+function openTab() {
+  const tabs = () => [...document.querySelectorAll("button[role=tab]")];
+  const nameOf = (tab) => tab.textContent.trim().toLowerCase();
+  const query = new URLSearchParams(location.search);
+  const name = query.get("tab") ?? (query.has("batch") ? "batch" : null);
+  tabs().find((tab) => nameOf(tab) === name)?.click();
+  document.addEventListener("click", (event) => {
+    const tab = event.target.closest?.("button[role=tab]");
+    if (tab) address({ tab: tab === tabs()[0] ? null : nameOf(tab) });
+  });
+}
