@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 import multidraft as md
-from multidraft.commands import bench, datastore, demo, generate, history, policies, pool, replay, simulate
+from multidraft.commands import bench, datastore, demo, generate, history, policies, pool, replay, simulate, streaming
 from storage.problems import StorageError
 
 COMMANDS = {
@@ -20,6 +20,7 @@ COMMANDS = {
     "datastore": (datastore, "Build datastores of past text, for rest drafters."),
     "policies": (policies, "List the policies, their settings and sources, and what they cost."),
     "history": (history, "Measure the dashboard on a large history that is made up."),
+    "streaming": (streaming, "Measure what a page that watches costs a run."),
     "demo": (demo, "Serve the web app."),
 }
 

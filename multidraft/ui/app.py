@@ -64,27 +64,33 @@ def launch(
     with Store(db or default_path()) as store:
         workbench = Workbench(loaded, store)
         workbench.warm_up()
-        page = _build(workbench)
         try:
-            page.launch(
-                server_name=host,
-                server_port=asked,
-                theme=theme(),
-                css=css(),
-                max_file_size=MAX_BYTES,
-                footer_links=["api", "settings"],
-                run_history=False,
-                mcp_server=find_spec("mcp") is not None,
-                ssr_mode=False,
-                share=False,
-                quiet=True,
-                prevent_thread_lock=True,
-            )
+            page = serve(workbench, asked, host)
             why = why_not_first(page.server_port) if asked is None else ""
             print(f"multidraft serves pool {loaded.name!r} at {page.local_url} (Ctrl-C ends it{why})", flush=True)
             page.block_thread()
         finally:
             workbench.close()
+
+
+def serve(workbench: Workbench, port: int | None = None, host: str | None = None) -> gr.Blocks:
+    """Build the page and serve it in the background; ``page.local_url`` is its address, ``page.close()`` ends it."""
+    page = _build(workbench)
+    page.launch(
+        server_name=host,
+        server_port=port,
+        theme=theme(),
+        css=css(),
+        max_file_size=MAX_BYTES,
+        footer_links=["api", "settings"],
+        run_history=False,
+        mcp_server=find_spec("mcp") is not None,
+        ssr_mode=False,
+        share=False,
+        quiet=True,
+        prevent_thread_lock=True,
+    )
+    return page
 
 
 def _build(workbench: Workbench) -> gr.Blocks:

@@ -15,6 +15,7 @@ let chosen = -1; // the round that was clicked or reached by keys
 let lit = -1; // the round that is highlighted: the one pointed at, else the chosen one
 
 let follows = true; // whether the reader is at the end of the text
+let scrolled = 0; // where the text was scrolled to last
 
 function makeBar(round) {
   const { arm, drafted, accepted, corrected } = round.dataset;
@@ -101,8 +102,11 @@ for (const list of [text, timeline]) {
   });
 }
 
+// Only scrolling up leaves the end: new text moves it away as well, before the box is scrolled after it.
 text.addEventListener("scroll", () => {
-  follows = text.scrollHeight - text.scrollTop - text.clientHeight < NEAR;
+  const atEnd = text.scrollHeight - text.scrollTop - text.clientHeight < NEAR;
+  if (atEnd || text.scrollTop < scrolled) follows = atEnd;
+  scrolled = text.scrollTop;
 });
 
 timeline.addEventListener("keydown", (event) => {

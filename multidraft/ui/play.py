@@ -21,8 +21,8 @@ from multidraft.ui.conversation import conversation_html
 from multidraft.ui.output import output_box
 from multidraft.ui.worker import Job, Request, Workbench
 
-UPDATE_SECONDS = 0.08
-"""How often the page is brought up to date: about twelve times a second, whatever the pace of decoding."""
+UPDATE_SECONDS = 0.1
+"""How often the page is brought up to date: about ten times a second, whatever the pace of decoding."""
 
 CHART_SECONDS = 1.0
 """How often the chart is: it is sent and drawn whole each time, so the longer it gets, the less often."""

@@ -110,6 +110,6 @@ def test_the_examples_of_the_documents(
         elsewhere(exec, code, names)
     said = capsys.readouterr().out
     assert "times plain decoding" in said and "'generate', 'stream'" in said
-    (_, curl) = blocks("docs/api.md", "sh")
+    _, curl, _ = blocks("docs/api.md", "sh")
     events = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, timeout=60, check=True).stdout
     assert "event: complete" in events and '"status": "completed"' in events
