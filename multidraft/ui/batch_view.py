@@ -64,7 +64,7 @@ def _end_html(held: Held) -> str:
         return message_html(
             "error", f"Broke off after {len(run.rows)} of {run.total} runs: {run.error}. Please report it."
         )
-    how, kind = ("Cancelled", "stopped") if run.cancelled.is_set() else ("Done", "done")
+    how, kind = ("Cancelled", "cancelled") if run.cancelled.is_set() else ("Done", "done")
     parts = [f"{how}: {len(run.rows)} of {run.total} runs", *(f"{n} {what}" for what, n in counts.items() if n)]
     if problems := held.suite.problems:
         lines = ", ".join(str(problem.line) for problem in problems)

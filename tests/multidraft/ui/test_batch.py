@@ -234,7 +234,7 @@ def test_a_cancelled_batch_does_not_look_done(workbench: Workbench, gate, tmp_pa
     assert "stopping after the round" in next(tab.follow(id))[0]
     gate.open()
     *_, last = tab.follow(id)
-    assert "Cancelled: 1 of 4 runs" in last[0] and "md-stopped" in last[0] and "md-done" not in last[0]
+    assert "Cancelled: 1 of 4 runs" in last[0] and "md-cancelled" in last[0] and "md-done" not in last[0]
     tab.stop("unknown")  # nothing happens
 
 
