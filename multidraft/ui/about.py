@@ -35,21 +35,16 @@ KINDS = {
 """In a few words."""
 
 YOUR_OWN = """
-## A pool of your own
-
-A pool is a card, a short YAML file that names a target and its drafters, as folders or by their names on the Hugging
-Face Hub:
-
-```yaml
-name: mine
+<h2>A pool of your own</h2>
+<p>A pool is a card, a short YAML file that names a target and its drafters, as folders or by their names on the Hugging
+Face Hub:</p>
+<pre tabindex="0"><code>name: mine
 title: My pool
 target: {id: Qwen/Qwen2.5-7B-Instruct}
 dtype: bfloat16
 drafters:
   - {name: small, kind: lm, id: Qwen/Qwen2.5-0.5B-Instruct}
-  - {name: lookup, kind: pld}
-```
-
-Start the app with `python -m multidraft demo --pool card.yaml`, or set the environment variable `MULTIDRAFT_POOL`.
-`docs/pools.md` has all kinds and settings.
+  - {name: lookup, kind: pld}</code></pre>
+<p>Start the app with <code>python -m multidraft demo --pool card.yaml</code>, or set the environment variable
+<code>MULTIDRAFT_POOL</code>. <code>docs/pools.md</code> has all kinds and settings.</p>
 """

@@ -21,6 +21,7 @@ from multidraft.ui.worker import Workbench
 LOOK_SECONDS = 0.3
 """How often the page looks at its batch."""
 
+DEFAULT_SUITE = "pocket"
 DEFAULT_POLICIES = [choices.DEFAULT_POLICY, "ucb"]
 
 _IDLE = message_html(
@@ -66,11 +67,12 @@ class Batch:
     def build(self, page: gr.Blocks) -> None:
         """Lay out the tab inside the surrounding ``gr.Tab``; ``?batch=ID`` finds a batch again."""
         bundled = suite_names()
+        first = DEFAULT_SUITE if DEFAULT_SUITE in bundled else None
         with gr.Row(elem_classes="md-columns"):
             with gr.Column(min_width=320):
                 suite = gr.Dropdown(
                     bundled,
-                    value=bundled[0] if bundled else None,
+                    value=first,
                     label="Bundled suite",
                     info="or upload one: JSONL in the Spec-Bench form or with prompt and task, CSV, or a prompt a line",
                     elem_id="suite",
@@ -81,9 +83,7 @@ class Batch:
                     height=140,
                     elem_id="upload",
                 )
-                read = gr.HTML(
-                    self.preview(bundled[0] if bundled else None, None), js_on_load=None, elem_id="suite-read"
-                )
+                read = gr.HTML(self.preview(first, None), js_on_load=None, elem_id="suite-read")
             with gr.Column(min_width=320):
                 policies = gr.Dropdown(
                     choices.policy_choices(self.drafters, self.workbench.pool.router is not None),

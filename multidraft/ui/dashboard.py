@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 from multidraft.errors import UserError
 from multidraft.ui import dashboard_filters, dashboard_views, run_page, tokens
 from multidraft.ui import dashboard_texts as texts
+from multidraft.ui.charts import base_figure
 from multidraft.ui.dashboard_filters import PARAMETERS, Chosen
 from multidraft.ui.dashboard_tables import runs_text
 from multidraft.ui.exports import export_file
@@ -284,7 +285,9 @@ def _heading(title: str, text: str) -> None:
 
 
 def _plot(id: str) -> gr.Plot:
-    return gr.Plot(None, show_label=False, min_width=320, elem_id=id, elem_classes="md-chart")
+    # Not without a value: what Gradio shows in its place has a label that screen readers cannot use.
+    blank = base_figure("Reading the history …", "", "")
+    return gr.Plot(blank, show_label=False, min_width=320, elem_id=id, elem_classes="md-chart")
 
 
 def _plots(*charts: go.Figure | None) -> list[gr.Plot]:

@@ -10,6 +10,7 @@ import gradio as gr
 from drafters.pool import Pool
 from multidraft.costs import Line
 from multidraft.ui import about
+from multidraft.ui.charts import base_figure
 from multidraft.ui.history_charts import drafter_task_figure
 from multidraft.ui.stats import message_html
 from multidraft.ui.tables import number, table_html
@@ -37,9 +38,11 @@ class PoolTab:
         bench = self.workbench
         pool = gr.HTML(pool_html(bench.pool, bench.hardware, bench.version), js_on_load=None, elem_id="pool")
         hint = gr.HTML(NO_MATRIX, js_on_load=None, elem_id="pool-matrix-hint")
-        matrix = gr.Plot(None, show_label=False, visible=False, elem_id="pool-matrix", elem_classes="md-chart")
+        matrix = gr.Plot(
+            base_figure("", "", ""), show_label=False, visible=False, elem_id="pool-matrix", elem_classes="md-chart"
+        )
         gr.Markdown(about.HOW_IT_WORKS, elem_id="how")
-        gr.Markdown(about.YOUR_OWN, elem_id="your-own")
+        gr.HTML(about.YOUR_OWN, js_on_load=None, elem_id="your-own")
         tab.select(self.show, None, [pool, hint, matrix], show_progress="hidden", api_visibility="private")
 
     def show(self) -> tuple[str, str, Any]:
@@ -49,10 +52,10 @@ class PoolTab:
         try:
             known = figures.drafter_by_task(bench.store.path, Filter(pool=bench.pool.name))
         except StorageError as error:
-            return html, message_html("error", str(error)), gr.Plot(visible=False)
+            return html, message_html("error", str(error)), gr.skip()
         if known.empty:
-            return html, NO_MATRIX, gr.Plot(visible=False)
-        return html, "", gr.Plot(drafter_task_figure(known), visible=True)
+            return html, NO_MATRIX, gr.skip()
+        return html, "", drafter_task_figure(known)
 
 
 def pool_html(pool: Pool, hardware: str, version: str) -> str:
