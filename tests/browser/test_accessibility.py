@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.browser.test_looks import TABS
 from tests.browser.test_play import DONE, run_example
 
 SERIOUS = ("serious", "critical")
+SETTLED_SECONDS = 30
 
 AXE = Axe()
 
@@ -34,6 +36,14 @@ def visit(request: pytest.FixtureRequest, chromium: Browser, address: str) -> It
 
 
 def serious_problems(page: Page) -> list[str]:
+    """What axe finds seriously wrong once the page has come to rest: charts that are still drawn are no state of it."""
+    until = time.monotonic() + SETTLED_SECONDS
+    while (found := problems_now(page)) and time.monotonic() < until:
+        page.wait_for_timeout(1000)
+    return found
+
+
+def problems_now(page: Page) -> list[str]:
     """A line for each element that axe finds seriously wrong."""
     found: list[dict[str, Any]] = AXE.run(page).response["violations"]
     return [
@@ -53,7 +63,6 @@ def test_no_serious_problem_on_any_tab(visit: Page) -> None:
     problems = {}
     for tab in TABS:
         visit.get_by_role("tab", name=tab).click()
-        visit.wait_for_timeout(500)  # charts settle
         problems[tab] = serious_problems(visit)
     assert problems == {tab: [] for tab in TABS}
 
