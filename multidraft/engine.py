@@ -138,6 +138,7 @@ class Decoding(Iterator[Round]):
         if arm != NO_DRAFTER:
             most = min(params.draft_length, room - 1)
             length = min(policy.draft_length(most), most)
+            arm = NO_DRAFTER if arm == ALL_DRAFTERS and not length else arm
         t1 = self._now()
         draft = self._draft(arm, length)
         t2 = self._now()

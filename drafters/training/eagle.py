@@ -23,7 +23,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEm
 
 from drafters.training.data import Encoded
 from drafters.training.distill import GENERALIST, Answer, reference_texts
-from drafters.training.lessons import READING_SHARE, Lesson, lessons
+from drafters.training.feature_batches import READING_SHARE, FeatureBatch, feature_batches
 from drafters.training.loop import Budget, autocast, train
 
 HEAD_SHAPE = {"intermediate_size": 384, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64}
@@ -244,7 +244,7 @@ def train_head(
     """Train the head of ``family``, or the generalist, within ``minutes``, and write it to ``folder``.
 
     Args:
-        answers: the target's own, see :func:`~drafters.training.lessons.lessons`.
+        answers: the target's own, see :func:`~drafters.training.feature_batches.feature_batches`.
         tokens: alternative budget in trained tokens.
         start_from: head to copy the first weights from (the generalist, for a specialist).
     """
@@ -270,20 +270,20 @@ def train_head(
     embedding, output = target.get_input_embeddings().weight, target.get_output_embeddings()
     rng = random.Random(0)
 
-    def loss_of(lesson: Lesson) -> tuple[torch.Tensor, int]:
+    def loss_of(batch: FeatureBatch) -> tuple[torch.Tensor, int]:
         steps = 1
         while steps < STEPS and rng.random() < STEP_WEIGHT:
             steps += 1
         with autocast(device):
             with torch.no_grad():
-                goal = output(lesson.last.to(output.weight.dtype))[:, head.ids].float().softmax(dim=-1)
-                embedded = functional.embedding(lesson.ids[:, 1:], embedding)
-            logits = head(lesson.features.to(embedded.dtype), embedded, lesson.wanted, steps)
+                goal = output(batch.last.to(output.weight.dtype))[:, head.ids].float().softmax(dim=-1)
+                embedded = functional.embedding(batch.ids[:, 1:], embedding)
+            logits = head(batch.features.to(embedded.dtype), embedded, batch.wanted, steps)
             loss = torch.stack([functional.cross_entropy(of_step.float(), goal) for of_step in logits]).sum()
-        return loss / sum(STEP_WEIGHT**step for step in range(STEPS)), lesson.ids.numel()
+        return loss / sum(STEP_WEIGHT**step for step in range(STEPS)), batch.ids.numel()
 
     reading = minutes * READING_SHARE
-    learnt = lessons(target, tokenizer, family, own, head.layers, reading, tokens_per_batch, rng, log)
+    learnt = feature_batches(target, tokenizer, family, own, head.layers, reading, tokens_per_batch, rng, log)
     budget = Budget(minutes - reading, tokens, checkpoint)
     train(head, learnt, loss_of, budget, lr, log=log)
     head.save(folder)

@@ -96,6 +96,11 @@ def train(
     if budget.checkpoint and budget.checkpoint.exists():
         state = torch.load(budget.checkpoint, weights_only=True)
         model.load_state_dict(state["model"])
+        if len(state["optimizers"]) != len(optimizers):
+            raise ValueError(
+                f"{budget.checkpoint} is of a machine that trains by other optimisers (Muon or AdamW alone, see "
+                "make_optimizers); go on there, or remove the file to begin anew"
+            )
         for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         seconds, tokens, step = state["seconds"], state["tokens"], state["step"]

@@ -14,7 +14,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from drafters.medusa_heads import save_bpd, save_medusa
 from drafters.ngram import ORDER, NGram, count_ngrams
 from drafters.training.distill import GENERALIST, Answer
-from drafters.training.lessons import READING_SHARE, Lesson, lessons
+from drafters.training.feature_batches import READING_SHARE, FeatureBatch, feature_batches
 from drafters.training.loop import Budget, autocast, train
 
 HEAD_WEIGHT = 0.8
@@ -104,7 +104,7 @@ def train_medusa(
     all contexts that end in an answer or just before it: what is drafted from.
 
     Args:
-        answers: the target's own, see :func:`~drafters.training.lessons.lessons`.
+        answers: the target's own, see :func:`~drafters.training.feature_batches.feature_batches`.
         minutes, tokens: the budget; ``tokens`` counts those of whole batches.
         heads: how many tokens ahead.
         kind: "medusa" or "bpd".
@@ -134,15 +134,15 @@ def train_medusa(
 
     output, rng = target.get_output_embeddings(), random.Random(0)
 
-    def loss_of(lesson: Lesson) -> tuple[torch.Tensor, int]:
+    def loss_of(batch: FeatureBatch) -> tuple[torch.Tensor, int]:
         with autocast(device.type):
             with torch.no_grad():
-                goal = output(lesson.last.to(output.weight.dtype)).float().softmax(dim=-1)
-            loss = heads_loss(model, lesson.features.to(output.weight.dtype), lesson.wanted, goal, heads)
-        return loss, lesson.ids.numel()
+                goal = output(batch.last.to(output.weight.dtype)).float().softmax(dim=-1)
+            loss = heads_loss(model, batch.features.to(output.weight.dtype), batch.wanted, goal, heads)
+        return loss, batch.ids.numel()
 
     last, reading = [int(target.config.num_hidden_layers)], minutes * READING_SHARE
-    learnt = lessons(target, tokenizer, GENERALIST, answers, last, reading, tokens_per_batch, rng, log)
+    learnt = feature_batches(target, tokenizer, GENERALIST, answers, last, reading, tokens_per_batch, rng, log)
     train(model, learnt, loss_of, Budget(minutes - reading, tokens, checkpoint), lr, log=log)
     tensors = {name: tensor.detach().to(torch.bfloat16) for name, tensor in model.tensors().items()}
     if kind == "medusa":

@@ -9,8 +9,8 @@ import numpy as np
 
 from multidraft.costs import Costs
 from multidraft.errors import PolicyError
+from multidraft.policies.acceptance_counts import AcceptanceCounts
 from multidraft.policies.base import NO_DRAFTER, Feedback, Policy, register
-from multidraft.policies.evidence import Evidence
 
 PRIOR_TOKENS = 2.5
 """How many tokens' worth of evidence the first guess about a drafter counts."""
@@ -102,7 +102,7 @@ class RateHedge(Policy):
     def reset(self, prompt: str = "") -> None:
         super().reset(prompt)
         count, longest = self.arm_count, self.longest
-        self.evidence = Evidence(count, longest)
+        self.counts = AcceptanceCounts(count, longest)
         self.lengths = np.arange(1, longest + 1)
         self.guess = np.full(count, UNKNOWN)
         self.routed = np.full(count, JUDGED)
@@ -144,11 +144,11 @@ class RateHedge(Policy):
         """Of drafters ``i`` the tokens that a round is expected to emit, ``EAL_k[i]``, and the seconds it takes but for
         what has to be read first."""
         # Some dozens of numbers, each from the one before: plain Python is several times as fast as array operations.
-        unit, columns = self.evidence.unit, range(self.longest)
+        unit, columns = self.counts.unit, range(self.longest)
         neighbours, drafts_on = NEIGHBOURS * unit, DRAFTS_ON * unit
         for arm in arms:
             hazard, weight, reached, emitted = float(self.guess[arm]), PRIOR_TOKENS * unit, 1.0, 1.0
-            trials, hits = self.evidence.stored_trials[arm], self.evidence.stored_hits[arm]
+            trials, hits = self.counts.stored_trials[arm], self.counts.stored_hits[arm]
             goes_on = (hits[-1] + drafts_on * float(self.drafts_on[arm])) / (trials[-1] + drafts_on)
             seconds, next_token = self.fixed, float(self.each[arm])
             tokens, drafting, hazards = [], [], []
@@ -216,11 +216,11 @@ class RateHedge(Policy):
         self.t += 1
         self.last_reward = feedback.block_efficiency
         self.elapsed += self.seconds  # by the costs, not the clock: hiccups are no reason for anything
-        self.evidence.fade(self.memory**feedback.emitted)
+        self.counts.fade(self.memory**feedback.emitted)
         self.unread += feedback.emitted
         arm, length = feedback.arm, feedback.draft_length
         if arm != NO_DRAFTER and length:
-            self.evidence.add_draft(arm, max(feedback.drafted, 1), feedback.accepted, length)
+            self.counts.add_draft(arm, max(feedback.drafted, 1), feedback.accepted, length)
             self.unread[arm] = 1.0
         if self.change == 0.0:
             self.tried.clear()
@@ -231,7 +231,7 @@ class RateHedge(Policy):
         elif self.change > DOUBT and (rivals := self._rivals()):
             self._begin_trial(rivals[0])
         elif self.change > ALARM:  # no time for an evaluation: others get their turn by the doubt alone
-            self.evidence.keep(self.arm, FORGET)
+            self.counts.keep(self.arm, FORGET)
             self.change, self.changed = 0.0, 0
         if self.t % REMEASURE == 0:
             self._read_costs()
@@ -249,14 +249,14 @@ class RateHedge(Policy):
         """Let ``rival`` draft next, as new as on the first day: what it did wrong was another task."""
         self.trial, self.doubted = rival, self.arm
         self.tried |= {rival, self.arm}
-        self.evidence.keep(rival, 0.0)
+        self.counts.keep(rival, 0.0)
         self.guess[rival] = self.routed[rival]
         self._estimate((rival,))
 
     def _end_trial(self, *, found: bool) -> None:
         self.trial = NO_DRAFTER
         if found:
-            self.evidence.keep(self.doubted, FORGET)
+            self.counts.keep(self.doubted, FORGET)
             self.change, self.changed = 0.0, 0
             self._estimate((self.doubted,))
 
@@ -264,7 +264,7 @@ class RateHedge(Policy):
         """Count every start of a draft among the evaluated positions, as deep as the positions known go."""
         self.guess[:] = JUDGED
         if self.change > ALARM:
-            self.evidence.fade(FORGET)
+            self.counts.fade(FORGET)
             self.hope = HOPE
             self.guess[:] = self.routed  # a second task of the prompt may have begun
             self.guess[self.arm if self.trial == NO_DRAFTER else self.doubted] = JUDGED
@@ -277,7 +277,7 @@ class RateHedge(Policy):
         for depth in range(min(self.longest, len(gamma))):
             reached = reached[: len(gamma) - depth]
             accepted = reached * gamma[depth:]
-            self.evidence.add(depth, reached.sum(axis=0).tolist(), accepted.sum(axis=0).tolist(), EVALUATION_WEIGHT)
+            self.counts.add(depth, reached.sum(axis=0).tolist(), accepted.sum(axis=0).tolist(), EVALUATION_WEIGHT)
             reached = accepted
         self.unread[:] = 0.0
         self._estimate(range(self.arm_count))

@@ -20,7 +20,8 @@ function openTab() {
   const nameOf = (tab) => tab.textContent.trim().toLowerCase();
   const query = new URLSearchParams(location.search);
   const name = query.get("tab") ?? (query.has("batch") ? "batch" : null);
-  tabs().find((tab) => nameOf(tab) === name)?.click();
+  // Unless the visitor was faster and has gone elsewhere.
+  if (tabs()[0].ariaSelected === "true") tabs().find((tab) => nameOf(tab) === name)?.click();
   document.addEventListener("click", (event) => {
     const tab = event.target.closest?.("button[role=tab]");
     if (tab) address({ tab: tab === tabs()[0] ? null : nameOf(tab) });

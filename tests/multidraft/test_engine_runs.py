@@ -7,7 +7,7 @@ import pytest
 
 from multidraft.draft import Draft
 from multidraft.engine import generate, stream
-from multidraft.policies import NO_DRAFTER, Policy
+from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Policy
 from multidraft.sampling import SamplingParams
 from tests import tiny
 from tests.engine_cases import GREEDY, POLICIES, SAMPLED, with_drafter
@@ -182,3 +182,22 @@ def test_threads_on_one_pool_never_mix(pool):
     assert len(ended) + len(refused) == 30 and ended
     assert all(tokens == alone[text] for text, tokens in ended)
     assert all("another generation has begun" in message for message in refused)
+
+
+def test_all_drafters_asked_for_no_tokens_are_no_drafter(pool):
+    class Wavering(Policy):
+        name = "wavering"
+
+        def select(self):
+            return ALL_DRAFTERS
+
+        def draft_length(self, limit):
+            return limit if self.t % 2 else 0
+
+        def update(self, feedback):
+            self.t += 1
+            assert feedback.arm != ALL_DRAFTERS and (feedback.arm == NO_DRAFTER) == (feedback.draft_length == 0)
+
+    out = generate(pool, "abcd", Wavering([d.name for d in pool.drafters]), GREEDY)
+    assert out.token_ids == generate(pool, "abcd", "autoregressive", GREEDY).token_ids
+    assert {r.draft_length > 0 for r in out.rounds} == {True, False}

@@ -9,7 +9,7 @@ from torch.nn import functional
 import drafters.training.eagle as training
 from drafters.eagle_checkpoint import read_head
 from drafters.eagle_head import EagleHead
-from drafters.training import lessons
+from drafters.training import feature_batches
 from drafters.training.data import Encoded
 from drafters.training.distill import Answer
 from drafters.training.eagle import TrainableHead, common_tokens, train_head
@@ -88,8 +88,8 @@ def test_a_head_is_trained_resumed_and_read(target, tmp_path, monkeypatch):
     for prompt in tiny.prompts(12, seed=2, shortest=6, longest=8):
         ids = [*prompt, *tiny.greedy(target, prompt, 20)]
         answers.append(Answer("letters", Encoded(ids, len(prompt)), torch.zeros(20, 1).long(), torch.ones(20, 1)))
-    monkeypatch.setattr(lessons, "MEMORY", 300_000)
-    for module in (training, lessons):
+    monkeypatch.setattr(feature_batches, "MEMORY", 300_000)
+    for module in (training, feature_batches):
         monkeypatch.setattr(module, "reference_texts", lambda *_, **__: iter(lambda: rng.choice(answers).encoded, None))
     monkeypatch.setattr(training, "SPECIALIST_VOCABULARY", 10)
     tokenizer = tiny.tokenizer()

@@ -71,6 +71,16 @@ def test_a_run_resumes_from_its_checkpoint(tmp_path):
     assert len(seen) == 20
 
 
+def test_a_checkpoint_of_other_optimisers_is_named(tmp_path):
+    checkpoint = tmp_path / "model.pt"
+    model, batches, loss_of = problem()
+    train(model, batches, loss_of, Budget(10, 32, checkpoint), lr=0.05)
+    state = torch.load(checkpoint, weights_only=True)
+    torch.save({**state, "optimizers": [*state["optimizers"], {}]}, checkpoint)
+    with pytest.raises(ValueError, match=r"model\.pt is of a machine that trains by other optimisers"):
+        train(model, batches, loss_of, Budget(10, 64, checkpoint), lr=0.05)
+
+
 def test_time_ends_a_run():
     model, batches, loss_of = problem()
     train(model, batches, loss_of, Budget(minutes=0.5 / 60), lr=0.01)

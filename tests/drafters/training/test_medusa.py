@@ -10,10 +10,10 @@ from safetensors.torch import load_file
 from drafters.medusa import MedusaDrafter
 from drafters.medusa_heads import load_heads
 from drafters.ngram import NGram, count_ngrams
-from drafters.training import lessons
+from drafters.training import feature_batches
 from drafters.training.data import Encoded, collate
 from drafters.training.distill import Answer
-from drafters.training.lessons import read
+from drafters.training.feature_batches import read
 from drafters.training.medusa import build_ngram, heads_loss, train_medusa
 from multidraft.errors import PoolError
 from multidraft.target import Target
@@ -45,8 +45,8 @@ def answers(model):
 def references(monkeypatch, answers):
     """Texts of the corpus, which knows no such family: more of the same answers."""
     texts = cycle(answer.encoded for answer in answers)
-    monkeypatch.setattr(lessons, "reference_texts", lambda *_, **__: texts)
-    monkeypatch.setattr(lessons, "MEMORY", 300_000)
+    monkeypatch.setattr(feature_batches, "reference_texts", lambda *_, **__: texts)
+    monkeypatch.setattr(feature_batches, "MEMORY", 300_000)
 
 
 @pytest.fixture
@@ -79,14 +79,13 @@ def test_the_loss_is_that_of_each_head_at_each_position(model, answers):
     expected = sum(0.8**head * torch.stack(found).mean() for head, found in losses.items())
 
     def loss_of(answers):
-        batch = collate([answer.encoded for answer in answers], 0)
-        lesson = read(model, batch, [model.config.num_hidden_layers])
+        batch = read(model, collate([answer.encoded for answer in answers], 0), [model.config.num_hidden_layers])
         with torch.no_grad():
             states = model(batch.ids, output_hidden_states=True).hidden_states[-1]
-            goal = model.lm_head(states[:, 1:][lesson.wanted]).softmax(dim=-1)
-        torch.testing.assert_close(lesson.features.float(), states[:, :-1], rtol=1e-2, atol=1e-2)
-        torch.testing.assert_close(lesson.last.float(), states[:, 1:][lesson.wanted], rtol=1e-2, atol=1e-2)
-        return heads_loss(lambda hidden, head: hidden @ weights[head].T, states[:, :-1], lesson.wanted, goal, 3)
+            goal = model.lm_head(states[:, 1:][batch.wanted]).softmax(dim=-1)
+        torch.testing.assert_close(batch.features.float(), states[:, :-1], rtol=1e-2, atol=1e-2)
+        torch.testing.assert_close(batch.last.float(), states[:, 1:][batch.wanted], rtol=1e-2, atol=1e-2)
+        return heads_loss(lambda hidden, head: hidden @ weights[head].T, states[:, :-1], batch.wanted, goal, 3)
 
     torch.testing.assert_close(loss_of(chosen), expected)
     assert loss_of([answer for answer in chosen if len(answer.top_ids) == 1]).isfinite()  # no place for a second head

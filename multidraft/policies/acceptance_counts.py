@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 
-class Evidence:
+class AcceptanceCounts:
     """How often each drafter's tokens were tried and accepted, by their depth in the draft.
 
     A token is tried where all before it in its draft were accepted. The last column counts something else: the chances

@@ -23,7 +23,7 @@ READING_SHARE = 0.15
 
 
 @dataclass(frozen=True)
-class Lesson:
+class FeatureBatch:
     """A batch of texts as the target read it.
 
     Attributes:
@@ -47,17 +47,17 @@ class Lesson:
 
 
 @torch.no_grad()
-def read(target: LlamaForCausalLM, batch: Batch, layers: Sequence[int]) -> Lesson:
+def read(target: LlamaForCausalLM, batch: Batch, layers: Sequence[int]) -> FeatureBatch:
     """Run ``target`` over a batch and keep the hidden states of ``layers`` and the last ones."""
     batch = batch.to(str(target.device))
     wanted = batch.predicts_answer[:, 1:]
     with autocast(target.device.type):
         states = target.get_decoder()(input_ids=batch.ids, use_cache=False, output_hidden_states=True)
     features = torch.cat([states.hidden_states[layer][:, :-1] for layer in layers], dim=-1)
-    return Lesson(batch.ids, wanted, features.bfloat16(), states.last_hidden_state[:, 1:][wanted].bfloat16())
+    return FeatureBatch(batch.ids, wanted, features.bfloat16(), states.last_hidden_state[:, 1:][wanted].bfloat16())
 
 
-def lessons(
+def feature_batches(
     target: LlamaForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
     family: str,
@@ -67,8 +67,8 @@ def lessons(
     tokens_per_batch: int,
     rng: random.Random,
     log: Callable[[str], None] = print,
-) -> Iterator[Lesson]:
-    """Endless lessons: as many as ``minutes`` and :data:`MEMORY` allow, at least one, in a new order each time over.
+) -> Iterator[FeatureBatch]:
+    """Endless batches: those that ``minutes`` and :data:`MEMORY` allow, at least one, in a new order each time over.
 
     A head is a fraction of the target, which would otherwise be most of the work of every step.
 
@@ -83,7 +83,7 @@ def lessons(
     others = bucket_batches(references, tokens_per_batch, pad, rng, CONTEXT_WINDOW)
     batches = (next(others if turn % 4 else said) for turn in count())
     started, size, tokens = time.perf_counter(), 0, 0
-    kept: list[Lesson] = []
+    kept: list[FeatureBatch] = []
     while not kept or (time.perf_counter() - started < 60 * minutes and size < MEMORY):
         kept.append(read(target, next(batches), layers))
         size += kept[-1].nbytes
