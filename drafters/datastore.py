@@ -51,6 +51,11 @@ class Datastore:
         """What tells its content from another's."""
         return f"{self.header['tokens']}:{self.header['checksum']:08x}"
 
+    def bounds(self) -> np.ndarray:
+        """Where in the suffix array the suffixes that begin with each token begin, and after the last one where they
+        end: int64 ``(largest token + 2,)``."""
+        return np.concatenate(([0], np.cumsum(np.bincount(self.tokens[self.tokens != END]))))
+
     @classmethod
     def open(cls, path: Path, fingerprint: str, vocabulary: int) -> Datastore:
         """Map the file ``path``.

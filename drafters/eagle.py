@@ -33,7 +33,8 @@ class EagleDrafter(Drafter):
         source: the target, whose hidden states the head reads.
         vocab_size: the target's.
         nodes: draft a tree of at most so many nodes; a chain by default.
-        branches: children per node, and nodes that grow any per level.
+        branches: children per node, and nodes that grow any per level. A tree of one branch is a chain, and drafted as
+            one, of at most ``nodes`` tokens.
         confidence: what has less probability than this (tokens of a path multiplied) is not continued; in a tree it is
             not proposed either. See :class:`~drafters.lm.LMDrafter`.
 
@@ -53,7 +54,8 @@ class EagleDrafter(Drafter):
         confidence: float = 0.0,
     ):
         self.name, self.head, self.source, self.vocab_size = name, head, source, vocab_size
-        self.nodes, self.branches = nodes, branches
+        self.nodes, self.branches = nodes if branches > 1 else None, branches
+        self.longest = None if branches > 1 else nodes
         self.log_confidence = math.log(confidence) if confidence else -math.inf
         self.parameter_count = head.parameter_count
         self.cached: list[int] = []
@@ -78,7 +80,7 @@ class EagleDrafter(Drafter):
         start = len(context) - 1
         if self.nodes is not None:
             return self._tree(hidden, start, length, self.nodes, params, with_q=with_q)
-        return self._chain(hidden, start, length, params, generator, with_q=with_q)
+        return self._chain(hidden, start, min(length, self.longest or length), params, generator, with_q=with_q)
 
     def gamma(self, evidence: Evidence) -> np.ndarray:
         """γ from the target's own hidden states at every position; 0 at a text's first two, which have none before."""

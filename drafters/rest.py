@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Sequence
+from operator import itemgetter
 
 import numpy as np
 import torch
@@ -17,7 +19,7 @@ from multidraft.sampling import SamplingParams
 LONGEST = 16
 """Longest suffix of the context that is looked up, in tokens."""
 
-SAMPLE = 512
+SAMPLE = 64
 """Of more occurrences than these an even sample is counted."""
 
 WIDTH = 4
@@ -25,6 +27,10 @@ WIDTH = 4
 
 Found = tuple[int, int, int]
 """Occurrences of a text: from and to which place of the suffix array, and tokens of the text."""
+
+Place = tuple[Found, int, int, int, int]
+"""Of the occurrences of a text those that a token follows: in an even sample with this stride so many, from such a one
+on. Where they begin and end is looked up only if a draft goes on there. Without a number: all occurrences."""
 
 
 class DatastoreDrafter(Drafter):
@@ -42,9 +48,9 @@ class DatastoreDrafter(Drafter):
 
     def __init__(self, name: str, store: Datastore, nodes: int | None = None):
         self.name, self.store, self.nodes = name, store, nodes
-        self.tokens, self.suffixes = store.tokens, store.suffixes
         # Single elements are read several times faster from these than from the arrays.
         self._tokens, self._suffixes = store.tokens.data, store.suffixes.data
+        self._bounds = store.bounds().tolist()
 
     def prepare(self, context: Sequence[int]) -> None:
         pass
@@ -77,7 +83,7 @@ class DatastoreDrafter(Drafter):
             accepted.append(accepted_tokens(draft, context[position : position + length]))
         return np.array(accepted, dtype=np.int64)
 
-    def _find(self, context: Sequence[int]) -> Found:
+    def _find(self, context: Sequence[int]) -> Place:
         """All occurrences of the longest suffix of ``context`` that has any."""
         low = known = 0
         shortest, longest = 1, len(context)
@@ -89,47 +95,55 @@ class DatastoreDrafter(Drafter):
             else:
                 low, known, shortest = place, length, length + 1
         if not known:
-            return 0, 0, 0
+            return _all((0, 0, 0))
         tokens, text = self._tokens, list(context[-known:])
         high = bisect_right(
-            self._suffixes, text, lo=low, key=lambda position: tokens[position : position + known].tolist()
+            self._suffixes,
+            text,
+            lo=low,
+            hi=self._bounds[text[0] + 1],
+            key=lambda position: tokens[position : position + known].tolist(),
         )
-        return low, high, known
+        return _all((low, high, known))
 
     def _first(self, text: list[int]) -> int | None:
         """The first place of the suffix array where ``text`` stands."""
         tokens, length = self._tokens, len(text)
-        low = bisect_left(self._suffixes, text, key=lambda position: tokens[position : position + length].tolist())
-        if low == len(self._suffixes):
+        if text[0] + 1 >= len(self._bounds):  # greater than every token of the datastore
+            return None
+        begin, end = self._bounds[text[0]], self._bounds[text[0] + 1]
+        low = bisect_left(
+            self._suffixes, text, begin, end, key=lambda position: tokens[position : position + length].tolist()
+        )
+        if low == end:
             return None
         position = self._suffixes[low]
         return low if tokens[position : position + length].tolist() == text else None
 
-    def _continuations(self, found: Found) -> list[tuple[int, float, Found]]:
+    def _continuations(self, place: Place) -> list[tuple[int, float, Place]]:
         """The up to ``WIDTH`` tokens that most often follow, and where they do; of equals the lowest token first."""
-        low, high, length = found
+        low, high, length = found = self._occurrences(*place)
         if not length:
             return []
+        tokens = self._tokens
         if high - low == 1:  # the rest of the draft is one copy: most are
-            token = self._tokens[self._suffixes[low] + length]
-            return [] if token == END else [(token, 1.0, (low, high, length + 1))]
+            token = tokens[self._suffixes[low] + length]
+            return [] if token == END else [(token, 1.0, _all((low, high, length + 1)))]
         stride = -(-(high - low) // SAMPLE)
-        following = self.tokens[self.suffixes[low:high:stride] + np.uint32(length)]  # ascending: the array is sorted
-        bounds = np.flatnonzero(following[1:] != following[:-1]) + 1  # np.diff and its kind take longer than all this
-        starts, ends = np.concatenate(([0], bounds)), np.concatenate((bounds, [len(following)]))
-        counts = ends - starts
-        continuations = []
-        for run in np.argsort(-counts, kind="stable")[: WIDTH + 1].tolist():
-            token, begin, count = int(following[starts[run]]), int(starts[run]), int(counts[run])
-            if token != END:
-                continuations.append(
-                    (token, count / len(following), self._narrowed(found, token, begin, count, stride))
-                )
-        return continuations[:WIDTH]
+        # So few are counted faster in plain Python than by array operations. Ascending: the array is sorted.
+        following = [tokens[position + length] for position in self._suffixes[low:high:stride]]
+        counts = sorted(Counter(following).items(), key=itemgetter(1), reverse=True)[: WIDTH + 1]
+        return [
+            (token, count / len(following), (found, token, following.index(token), count, stride))
+            for token, count in counts
+            if token != END
+        ][:WIDTH]
 
-    def _narrowed(self, found: Found, token: int, begin: int, count: int, stride: int) -> Found:
-        """Of the occurrences ``found`` those that ``token`` follows."""
+    def _occurrences(self, found: Found, token: int, begin: int, count: int, stride: int) -> Found:
+        """What a place stands for."""
         low, high, length = found
+        if not count:
+            return found
         if stride == 1:
             return low + begin, low + begin + count, length + 1
         tokens = self._tokens
@@ -142,3 +156,7 @@ class DatastoreDrafter(Drafter):
         start = bisect_left(self._suffixes, token, max(first - stride, low), first + 1, key=follows)
         stop = bisect_right(self._suffixes, token, last, min(last + stride, high), key=follows)
         return start, stop, length + 1
+
+
+def _all(found: Found) -> Place:
+    return found, END, 0, 0, 1

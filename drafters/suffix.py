@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from drafters.automaton import WIDTH, SuffixAutomaton
+from drafters.automaton import LONGEST, WIDTH, SuffixAutomaton
 from drafters.base import Drafter, Evidence
 from drafters.tree import accepted_tokens, gamma_of_candidates, grow
 from multidraft.draft import Draft
@@ -42,6 +42,7 @@ class SuffixDrafter(Drafter):
         self.name, self.nodes, self.past = name, nodes, past
         self.outputs: deque[list[int]] = deque()
         self.indexed: list[int] = []
+        self.followed: Sequence[int] = self.indexed
         self.prompt: list[int] = []
         self._index_anew([])
 
@@ -103,18 +104,19 @@ class SuffixDrafter(Drafter):
         known = len(self.indexed)
         if known > len(context):
             return False
-        # Lists of the same objects compare faster than anything that copies the context: this runs every round.
-        self.indexed.extend(context[known:])
-        if self.indexed != (context if isinstance(context, list) else list(context)):
-            del self.indexed[known:]
+        # The list of last time has most likely just grown: comparing a long one would take most of a draft's time.
+        compared = max(known - LONGEST, 0) if context is self.followed else 0
+        if self.indexed[compared:] != list(context[compared:known]):
             return False
-        self._read(self.indexed[known:])
+        self.followed = context
+        self._read(context[known:])
+        self.indexed.extend(context[known:])
         return True
 
     def _index_anew(self, context: Sequence[int]) -> None:
         self.automaton = self._automaton()
         self.candidates: list[list[int]] = []
-        self.indexed = list(context)
+        self.indexed, self.followed = list(context), context
         self._read(self.indexed)
 
     def _read(self, tokens: Sequence[int]) -> None:

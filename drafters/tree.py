@@ -38,7 +38,7 @@ def grow(start: State, continuations: Continuations[State], length: int, nodes: 
         _, _, share, parent, depth, token, state = heapq.heappop(waiting)
         tokens.append(token)
         parents.append(parent)
-        if depth < length:
+        if depth < length and len(tokens) < budget:
             for child, part, further in continuations(state)[:width]:
                 joint = share * part
                 heapq.heappush(waiting, (-joint, found, joint, len(tokens) - 1, depth + 1, child, further))

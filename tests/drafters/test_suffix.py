@@ -120,12 +120,14 @@ def test_a_tree_is_filled_by_frequency(context, length, nodes):
         st.tuples(st.lists(TOKENS, min_size=1, max_size=15), st.integers(0, 40), st.integers(0, 3)), max_size=6
     ),
     nodes=st.sampled_from([None, 6]),
+    in_place=st.booleans(),
 )
-def test_no_call_order_desynchronises_it(calls, nodes):
+def test_no_call_order_desynchronises_it(calls, nodes, in_place):
     """Contexts that go on, shrink and diverge, handed to any of its methods: always what a fresh drafter says."""
     drafter, so_far = SuffixDrafter("s", nodes), []
     for tokens, cut, call in calls:
-        so_far = so_far[:cut] + tokens
+        so_far = so_far if in_place else so_far[:]
+        so_far[cut:] = tokens
         start = max(1, min(cut, len(so_far)))
         fresh = SuffixDrafter("s", nodes)
         if call == 0:
