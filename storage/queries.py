@@ -1,4 +1,4 @@
-"""Runs one by one: lists, a run with its rounds, export. (What runs say together is in ``figures``.)
+"""Runs one by one: lists, a run with its rounds. (What runs say together is in ``figures``, files in ``export``.)
 
 Every function opens its own read-only connection, so any thread may call it. A file that does not exist yet gives
 empty results (with their columns); one that cannot be read raises ``StorageError`` with a sentence for the user.
@@ -7,12 +7,9 @@ Values reach SQL as parameters only.
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import pandas as pd
 
@@ -30,9 +27,6 @@ LISTED = (
     "regret_rounds"
 ).split()
 """Columns of a run in lists, beside the beginning of its prompt."""
-
-PACKED = ("acceptance", "piece_lengths")
-"""Columns for the program's own use, which tables for others leave out."""
 
 
 def count(path: str | Path, filter: Filter = ALL) -> int:
@@ -92,55 +86,6 @@ def timed_rounds(
     values = [card_hash, hardware, dtype, -1 if newest is None else newest]
     with open_reader(path) as connection:
         return [dict(zip(columns, row, strict=True)) for row in connection.execute(sql, values)]
-
-
-def export_csv(path: str | Path, filter: Filter, file: str | Path | TextIO) -> int:
-    """Write the runs, oldest first, with a header and all columns but those ``PACKED``; returns how many.
-
-    Args:
-        path: the database.
-        filter: which runs.
-        file: a path, or a text file opened with ``newline=""``. Texts are written as they are stored: a
-            spreadsheet may take a prompt that begins with ``=`` for a formula.
-    """
-    with _opened(file) as out:
-        writer = csv.writer(out)
-        rows = _exported(path, filter)
-        writer.writerow(next(rows))
-        return sum(1 for _ in map(writer.writerow, rows))
-
-
-def export_json(path: str | Path, filter: Filter, file: str | Path | TextIO) -> int:
-    """Write the runs as a JSON list of objects, one a line; otherwise as :func:`export_csv`."""
-    written = 0
-    with _opened(file) as out:
-        rows = _exported(path, filter)
-        columns = next(rows)
-        out.write("[")
-        for written, row in enumerate(rows, start=1):
-            record = dict(zip(columns, row, strict=True))
-            for column in ("parameters", "drafter_rounds"):
-                record[column] = json.loads(record[column] or "null")
-            out.write((",\n" if written > 1 else "\n") + json.dumps(record, ensure_ascii=False))
-        out.write("\n]\n")
-    return written
-
-
-def _exported(path: str | Path, filter: Filter) -> Iterator[tuple[Any, ...]]:
-    """The names of the columns, then the rows."""
-    where, values = filter.where()
-    with open_reader(path) as connection:
-        names = [row[1] for row in connection.execute("PRAGMA table_info(runs)")]
-        names = [name for name in names if name not in PACKED]
-        yield tuple(names)
-        yield from connection.execute(f"SELECT {', '.join(names)} FROM runs {where} ORDER BY created_at, id", values)
-
-
-def _opened(file: str | Path | TextIO) -> AbstractContextManager[TextIO]:
-    """A path opened for text; a caller's own file, which is left open."""
-    if isinstance(file, (str, Path)):
-        return open(file, "w", encoding="utf-8", newline="")
-    return nullcontext(file)
 
 
 def _page(path: str | Path, filter: Filter, columns: str, limit: int, offset: int) -> pd.DataFrame:

@@ -24,6 +24,9 @@ LOOK_SECONDS = 0.3
 DEFAULT_SUITE = "pocket"
 DEFAULT_POLICIES = [choices.DEFAULT_POLICY, "ucb"]
 
+FILES = {"csv": "CSV", "json": "JSON", "parquet": "Parquet"}
+"""Suffixes and names of the files to download."""
+
 _IDLE = message_html(
     "idle",
     "Ready. A batch runs in the background: reload or leave, and the page's address finds it again. Decoding is "
@@ -116,8 +119,8 @@ class Batch:
             ]
         with gr.Row(elem_classes="md-buttons"):
             files = [
-                gr.DownloadButton(f"Download {name.upper()}", size="md", interactive=False, elem_id=name)
-                for name in ("csv", "json")
+                gr.DownloadButton(f"Download {title}", size="md", interactive=False, elem_id=suffix)
+                for suffix, title in FILES.items()
             ]
 
         hidden: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
@@ -203,7 +206,7 @@ class Batch:
         """Summary, figures and files of a batch that has ended."""
         run = held.run
         if not run.rows:
-            return tuple(gr.skip() for _ in range(5))
+            return tuple(gr.skip() for _ in range(3 + len(FILES)))
         frame = batch_rows.summarise(run.rows)
         fast = bool(frame["speedup"].notna().any())
         return (
@@ -213,11 +216,11 @@ class Batch:
             *(gr.DownloadButton(value=str(path), interactive=True) for path in self._files(held)),
         )
 
-    def _files(self, held: Held) -> tuple[Path, Path]:
+    def _files(self, held: Held) -> list[Path]:
         run, bench = held.run, self.workbench
         folder = Path(self.files.name, run.id)
         folder.mkdir(exist_ok=True)
-        as_csv, as_json = folder / f"{held.suite.name}.csv", folder / f"{held.suite.name}.json"
+        as_csv, as_json, as_parquet = files = [folder / f"{held.suite.name}.{suffix}" for suffix in FILES]
         about: dict[str, object] = {
             "pool": bench.pool.name,
             "hardware": bench.hardware,
@@ -230,13 +233,14 @@ class Batch:
         }
         batch_rows.write_csv(as_csv, run.rows)
         batch_rows.write_json(as_json, held.suite.name, run.rows, batch_rows.summarise(run.rows), about)
-        return as_csv, as_json
+        batch_rows.write_parquet(as_parquet, run.rows)
+        return files
 
 
 def _blank(detail: str = "") -> tuple[Any, ...]:
     """Rows, detail, summary, figures and files before there are any."""
     plots = (gr.Plot(visible=False) for _ in range(2))
-    files = (gr.DownloadButton(value=None, interactive=False) for _ in range(2))
+    files = (gr.DownloadButton(value=None, interactive=False) for _ in FILES)
     return batch_rows.rows_start(), detail, "", *plots, *files
 
 

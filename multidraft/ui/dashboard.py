@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -21,6 +22,7 @@ from multidraft.ui.exports import export_file
 from multidraft.ui.links import ADDRESS
 from multidraft.ui.stats import message_html
 from storage import figures, queries
+from storage.export import EXPORTS
 from storage.problems import StorageError
 from storage.store import Store
 
@@ -75,8 +77,8 @@ class Dashboard:
             )
         self.runs.click(self.open_run, None, self._run_outputs, **_QUIET).then(None, js=_TO_TOP)
         leave.click(self.leave_run, None, [self.everything, self.one], js=_LEAVE_RUN, **_QUIET)
-        for button, export in ((self.csv, self.export_csv), (self.json, self.export_json)):
-            self._download_after(button.click(export, self.filters, self.file, **_QUIET))
+        for suffix, button in self.exports.items():
+            self._download_after(button.click(partial(self.export, suffix), self.filters, self.file, **_QUIET))
         self._download_after(export_run.click(self.export_run, self.run_id, self.file, **_QUIET))
 
     def _build_figures(self) -> None:
@@ -100,8 +102,10 @@ class Dashboard:
         with gr.Row(elem_classes="md-pager"):
             self.newer = gr.Button("← Newer", size="md", min_width=110, elem_id="newer")
             self.older = gr.Button("Older →", size="md", min_width=110, elem_id="older")
-            self.csv = gr.Button("Export CSV", size="md", min_width=130, elem_id="export-csv")
-            self.json = gr.Button("Export JSON", size="md", min_width=130, elem_id="export-json")
+            self.exports = {
+                suffix: gr.Button(f"Export {title}", size="md", min_width=130, elem_id=f"export-{suffix}")
+                for suffix, title in (("csv", "CSV"), ("json", "JSON"), ("parquet", "Parquet"))
+            }
         self.range = gr.HTML("", js_on_load=None, elem_id="run-range")
         self._list_outputs = [self.runs, self.range, self.newer, self.older, self.page]
         self._speed = [self.note, self.body, self.mixture, self.restrict, self.summary, self.legend, self.ranking]
@@ -251,14 +255,10 @@ class Dashboard:
             id,
         ]
 
-    def export_csv(self, *values: Any) -> str:
+    def export(self, suffix: str, *values: Any) -> str:
         """A file of the filtered runs."""
-        return export_file("runs.csv", lambda file: queries.export_csv(self.store.path, Chosen(*values).filter(), file))
-
-    def export_json(self, *values: Any) -> str:
-        """Likewise, as JSON."""
-        path = self.store.path
-        return export_file("runs.json", lambda file: queries.export_json(path, Chosen(*values).filter(), file))
+        write, path = EXPORTS[suffix], self.store.path
+        return export_file(f"runs.{suffix}", lambda file: write(path, Chosen(*values).filter(), file))
 
     def export_run(self, id: int) -> str:
         """A file of one run with its rounds."""

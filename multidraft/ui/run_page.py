@@ -23,6 +23,7 @@ from multidraft.ui.history_charts import PLAIN
 from multidraft.ui.tables import number
 from multidraft.ui.theme import DRAFTER_COLOURS
 from storage import queries
+from storage.export import PACKED
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def run_json(path: str | Path, id: int) -> str:
     run = load_run(path, id)
     if run is None:
         raise KeyError(id)
-    row = {column: value for column, value in run.row.items() if column not in queries.PACKED}
+    row = {column: value for column, value in run.row.items() if column not in PACKED}
     row["drafter_rounds"] = json.loads(row["drafter_rounds"] or "null")
     row["acceptance"] = None if run.table is None else run.table.tolist()
     row["rounds"] = [{**vars(r), "emitted": r.emitted} for r in run.generation.rounds]

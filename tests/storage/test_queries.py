@@ -1,18 +1,15 @@
-"""Lists, runs and exports: on a small database whose answers are known, on an empty one, and on none."""
+"""Lists and runs: on a small database whose answers are known, on an empty one, and on none."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from storage import queries
+from storage.export import EXPORTS
 from storage.problems import StorageError
 from storage.queries import Filter
 from storage.store import Store
@@ -78,35 +75,6 @@ def test_rounds_with_and_without_probabilities(store: Store, path: Path, generat
     assert list(queries.rounds(path, 1)["probabilities"]) == [[0.25, 0.75], None]
 
 
-def test_export_csv(filled: Path, tmp_path: Path) -> None:
-    file = tmp_path / "runs.csv"
-    assert queries.export_csv(filled, Filter(policies=("hedge",)), file) == 2
-    frame = pd.read_csv(file)
-    assert list(frame.columns) == [c for c in queries.runs(filled).columns if c not in queries.PACKED]
-    assert list(frame["id"]) == [2, 5]
-    out = io.StringIO()
-    assert queries.export_csv(filled, Filter(pool="unknown"), out) == 0
-    assert out.getvalue().startswith("id,created_at,source,")
-
-
-def test_export_csv_keeps_texts_as_they_are(store: Store, path: Path, generation, context) -> None:
-    prompt = 'two\nlines, a "quote", 数学 and\r\na tab\t'
-    store.add(generation(prompt=prompt), context())
-    assert store.flush()
-    out = io.StringIO(newline="")
-    assert queries.export_csv(path, Filter(), out) == 1
-    out.seek(0)
-    assert [row["prompt"] for row in csv.DictReader(out)] == [prompt]
-
-
-def test_export_json(filled: Path) -> None:
-    out = io.StringIO()
-    assert queries.export_json(filled, Filter(policies=("hedge",)), out) == 2
-    first, second = json.loads(out.getvalue())
-    assert (first["id"], first["parameters"]["draft_length"], first["drafter_rounds"]) == (2, 3, None)
-    assert (second["id"], second["task"]) == (5, None) and "acceptance" not in second
-
-
 def test_lists_show_the_beginning_of_long_prompts(store: Store, path: Path, generation, context) -> None:
     store.add(generation(prompt="p" * 5000), context())
     assert store.flush()
@@ -137,7 +105,7 @@ def test_nothing_there(filled: Path, tmp_path: Path, make: Callable[[Path], None
     assert list(queries.rounds(path, 1).columns) == list(queries.rounds(filled, 1).columns)
     assert queries.run(path, 1) is None
     assert queries.count(path) == 0
-    assert queries.export_csv(path, Filter(), io.StringIO()) == queries.export_json(path, Filter(), io.StringIO()) == 0
+    assert [write(path, Filter(), tmp_path / suffix) for suffix, write in EXPORTS.items()] == [0, 0, 0]
     assert path.exists() == existed, "reading must not make a file"
 
 

@@ -4,6 +4,7 @@ import csv
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from multidraft.bench.suites import LineProblem, Suite, SuiteItem, spread
@@ -218,10 +219,11 @@ def test_a_page_that_leaves_and_another_that_comes_back(workbench: Workbench, ga
     leaving.close()
     gate.open()
     assert tab.linked(Visit(batch=id)) == id  # type: ignore[arg-type]
-    *_, (status, rows, _, summary, bars, spread_plot, as_csv, as_json, run, stop) = tab.follow(id)
+    *_, (status, rows, _, summary, bars, spread_plot, as_csv, as_json, as_parquet, run, stop) = tab.follow(id)
     assert "Done: 4 of 4 runs" in status and rows.count("data-item") == 4 and 'data-item="1"' in rows
     assert "UCB" in summary and bars.visible and spread_plot.visible and run.interactive and not stop.interactive
     assert as_csv.interactive and json.loads(Path(as_json.value["path"]).read_text())["batch"] == id
+    assert len(pd.read_parquet(as_parquet.value["path"])) == 4
     (again,) = tab.follow(id)  # a batch that has ended is there at once
     assert again[1] == rows and again[2] == batch_view.HINT
 

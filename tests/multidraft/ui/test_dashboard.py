@@ -83,7 +83,7 @@ def test_a_day_that_cannot_be_is_told(filled: Dashboard) -> None:
     assert "needs a day such as" in filled.run_list(0, *values)[0]
     assert filled.learning(["ucb"], *values) == (None, None, None)
     with pytest.raises(gr.Error, match="needs a day"):
-        filled.export_csv(*values)
+        filled.export("csv", *values)
 
 
 def test_mixed_conditions_are_told_and_can_be_left(filled: Dashboard, context_of) -> None:
@@ -140,9 +140,10 @@ def test_the_list_of_runs_turns_its_pages(filled: Dashboard, monkeypatch: pytest
 def test_exports(filled: Dashboard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     values = Chosen(policy=["ucb"]).values()
-    with open(filled.export_csv(*values), newline="") as file:
+    with open(filled.export("csv", *values), newline="") as file:
         assert [row["policy"] for row in csv.DictReader(file)] == ["ucb", "ucb"]
-    assert len(json.loads(Path(filled.export_json(*values)).read_text())) == 2
+    assert len(json.loads(Path(filled.export("json", *values)).read_text())) == 2
+    assert len(pd.read_parquet(filled.export("parquet", *values))) == 2
     path = Path(filled.export_run(2))
     assert path.name == "run-2.json" and json.loads(path.read_text())["policy"] == "fixed:near"
 

@@ -1,0 +1,96 @@
+"""The runs as a file: CSV, JSON or Parquet, oldest first, with all columns but those for the program's own use.
+
+Texts are written as they are stored: a spreadsheet may take a prompt that begins with ``=`` for a formula. All
+functions write as they read, so a history of any size fits into memory.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow.parquet import ParquetWriter
+
+from storage.connection import open_reader
+from storage.filters import Filter
+
+PACKED = ("acceptance", "piece_lengths")
+"""Columns that only the program can read."""
+
+JSON_COLUMNS = ("parameters", "drafter_rounds")
+
+ROW_GROUP = 10_000
+"""Rows that are written to Parquet at once."""
+
+TYPES = {"INTEGER": pa.int64(), "FLOAT": pa.float64(), "REAL": pa.float64(), "TEXT": pa.string()}
+"""Of columns by their declared type."""
+
+
+def export_csv(path: str | Path, filter: Filter, file: str | Path) -> int:
+    """Write the runs of the database ``path`` that the filter lets through, with a header; returns how many.
+
+    Raises:
+        OSError: the file cannot be written.
+        StorageError: the database cannot be read.
+    """
+    with open(file, "w", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out)
+        columns, rows = _runs(path, filter)
+        writer.writerow(columns)
+        return sum(1 for _ in map(writer.writerow, rows))
+
+
+def export_json(path: str | Path, filter: Filter, file: str | Path) -> int:
+    """Likewise, as a JSON list of objects, one a line."""
+    written = 0
+    with open(file, "w", encoding="utf-8") as out:
+        columns, rows = _runs(path, filter)
+        out.write("[")
+        for written, row in enumerate(rows, start=1):
+            record = dict(zip(columns, row, strict=True))
+            for column in JSON_COLUMNS:
+                record[column] = json.loads(record[column] or "null")
+            out.write((",\n" if written > 1 else "\n") + json.dumps(record, ensure_ascii=False))
+        out.write("\n]\n")
+    return written
+
+
+def export_parquet(path: str | Path, filter: Filter, file: str | Path) -> int:
+    """Likewise, as Parquet, with the types of the database: int64, float64 and string."""
+    written = 0
+    columns, rows = _runs(path, filter)
+    schema = pa.schema([(name, TYPES[kind]) for name, kind in columns.items()])
+    with ParquetWriter(str(file), schema) as writer:
+        while group := list(islice(rows, ROW_GROUP)):
+            arrays = [pa.array(values, type) for values, type in zip(zip(*group), schema.types, strict=True)]
+            writer.write_batch(pa.record_batch(arrays, schema=schema))
+            written += len(group)
+    return written
+
+
+EXPORTS: dict[str, Callable[[str | Path, Filter, str | Path], int]] = {
+    "csv": export_csv,
+    "json": export_json,
+    "parquet": export_parquet,
+}
+"""How to write each kind of file, by its suffix."""
+
+
+def _runs(path: str | Path, filter: Filter) -> tuple[dict[str, str], Iterator[tuple[Any, ...]]]:
+    """The columns with their declared types, and the rows."""
+    with open_reader(path) as connection:
+        columns = {name: kind for _, name, kind, *_ in connection.execute("PRAGMA table_info(runs)")}
+    columns = {name: kind for name, kind in columns.items() if name not in PACKED}
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        where, values = filter.where()
+        sql = f"SELECT {', '.join(columns)} FROM runs {where} ORDER BY created_at, id"
+        with open_reader(path) as connection:
+            yield from connection.execute(sql, values)
+
+    return columns, rows()

@@ -1,0 +1,67 @@
+import csv
+import json
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from storage import export, queries
+from storage.export import EXPORTS, PACKED, export_csv, export_json, export_parquet
+from storage.filters import Filter
+from storage.store import Store
+
+HEDGE = Filter(policies=("hedge",))
+PROMPT = 'two\nlines, a "quote", 数学 and\r\na tab\t'
+
+
+def test_csv(filled: Path, tmp_path: Path) -> None:
+    file = tmp_path / "runs.csv"
+    assert export_csv(filled, HEDGE, file) == 2
+    frame = pd.read_csv(file)
+    assert list(frame.columns) == [c for c in queries.runs(filled).columns if c not in PACKED]
+    assert list(frame["id"]) == [2, 5]
+    assert export_csv(filled, Filter(pool="unknown"), file) == 0
+    assert file.read_text().startswith("id,created_at,source,")
+
+
+def test_json(filled: Path, tmp_path: Path) -> None:
+    file = tmp_path / "runs.json"
+    assert export_json(filled, HEDGE, file) == 2
+    first, second = json.loads(file.read_text())
+    assert (first["id"], first["parameters"]["draft_length"], first["drafter_rounds"]) == (2, 3, None)
+    assert (second["id"], second["task"]) == (5, None) and "acceptance" not in second
+
+
+@pytest.mark.parametrize("group", [1, 2, 100])
+def test_parquet_is_the_table_with_its_types(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: int
+) -> None:
+    monkeypatch.setattr(export, "ROW_GROUP", group)
+    file = tmp_path / "runs.parquet"
+    known = queries.runs(filled).iloc[::-1].drop(columns=[*PACKED]).astype(object)
+    assert export_parquet(filled, Filter(), file) == len(known)
+    assert pq.read_table(file).to_pylist() == known.where(known.notna(), None).to_dict("records")
+    schema = pq.read_schema(file)
+    assert [str(schema.field(name).type) for name in ("id", "tokens_per_second", "task")] == [
+        "int64",
+        "double",
+        "string",
+    ]
+    assert export_parquet(filled, Filter(pool="unknown"), file) == 0
+    assert pq.read_schema(file) == schema and pd.read_parquet(file).empty
+
+
+@pytest.mark.parametrize("suffix", EXPORTS)
+def test_texts_are_kept_as_they_are(store: Store, path: Path, generation, context, tmp_path: Path, suffix: str) -> None:
+    store.add(generation(prompt=PROMPT), context())
+    assert store.flush()
+    file = tmp_path / "runs"
+    assert EXPORTS[suffix](path, Filter(), file) == 1
+    if suffix == "csv":
+        with open(file, newline="") as opened:
+            found = [row["prompt"] for row in csv.DictReader(opened)]
+    else:
+        found = [row["prompt"] for row in json.loads(file.read_text())] if suffix == "json" else None
+        found = found or list(pd.read_parquet(file)["prompt"])
+    assert found == [PROMPT]
