@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, PreTrainedModel
 
-from drafters.tensor_files import check_tensors, read_config, read_tensors
+from drafters.tensor_files import check_tensors, read_config, read_tensors, whole_number
 from multidraft.errors import PoolError
 
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
@@ -33,6 +33,7 @@ class HeadShape:
         norm_before_residual: the first layer adds to the normalised hidden state instead of the raw one.
         norm_output: the next step reads normalised hidden states.
         query_norm: queries and keys are normalised per head, as in Qwen3.
+        qkv_bias: the projections of queries, keys and values have biases, as in Qwen2.
         fc_bias: the projection of embedding and feature has a bias (EAGLE-1).
         norm_before_fc, fc_norm: hidden states are normalised before they are fused, together or each by itself.
     """
@@ -45,6 +46,7 @@ class HeadShape:
     norm_before_residual: bool = False
     norm_output: bool = False
     query_norm: bool = False
+    qkv_bias: bool = False
     fc_bias: bool = False
     norm_before_fc: bool = False
     fc_norm: bool = False
@@ -86,7 +88,8 @@ def _shape(
     speculators = config.get("speculators_model_type")
     if speculators not in (None, "eagle3"):
         raise PoolError(f"{config_file} is of a speculator of type {speculators!r}; eagle drafters read 'eagle3'")
-    layer = dict(config["transformer_layer_config"] if speculators else config)
+    layer = dict(_part(config, "transformer_layer_config", config_file) if speculators else config)
+    eagle = _part(config, "eagle_config", config_file)
     if layer.get("hidden_act", "silu") != "silu":
         raise PoolError(f"{config_file}: hidden_act is {layer['hidden_act']!r}; eagle drafters compute 'silu'")
     target_config = target.config.get_text_config()
@@ -98,10 +101,13 @@ def _shape(
         llama = LlamaConfig(**plain)
     except Exception as error:
         raise PoolError(f"{config_file} is no configuration of a Llama layer: {error}") from None
-    kind = (llama.rope_parameters or {}).get("rope_type", "default")
-    if kind in _MOVING_ROTATIONS:
+    rotary = llama.rope_parameters or {}
+    kind = rotary.get("rope_type", "default")
+    if kind not in _ROTATIONS or rotary.get("partial_rotary_factor", 1.0) != 1.0:
+        kind = f"{rotary['partial_rotary_factor']:g} of each head" if kind in _ROTATIONS else f"type {kind!r}"
         raise PoolError(
-            f"{config_file}: rotary positions of type {kind!r} change with the text; eagle heads keep theirs"
+            f"{config_file}: rotary positions of {kind} are none that eagle drafters compute "
+            f"({', '.join(sorted(_ROTATIONS))}, of the whole head)"
         )
     if llama.head_dim is None:  # the library would take it from the hidden size, of whatever number of heads
         llama.head_dim = llama.hidden_size // llama.num_attention_heads
@@ -111,17 +117,23 @@ def _shape(
                 f"{config_file.parent} is in no known layout: an EAGLE-1 or -2 head has tensors fc.weight, layers.0.…, "
                 f"an EAGLE-3 head midlayer.… or layers.0.hidden_norm.weight; found {', '.join(sorted(tensors)[:4])} …"
             )
-        size = int(target_config.hidden_size)
-        return HeadShape(1, llama, int(target_config.vocab_size), (count,), size, fc_bias="fc.bias" in tensors)
-    eagle: dict[str, Any] = config.get("eagle_config") or {}
+        return HeadShape(
+            generation=1,
+            config=llama,
+            vocab_size=int(target_config.vocab_size),
+            layers=(count,),
+            target_size=int(target_config.hidden_size),
+            qkv_bias="layers.0.self_attn.q_proj.bias" in tensors,
+            fc_bias="fc.bias" in tensors,
+        )
     layers: tuple[int, ...] = (2, count // 2, count - 3)
-    if named := config.get("eagle_aux_hidden_state_layer_ids"):
-        layers = tuple(int(i) for i in named)
-    elif named := eagle.get("eagle_aux_hidden_state_layer_ids"):
+    if named := _whole_numbers(config, "eagle_aux_hidden_state_layer_ids", config_file):
+        layers = tuple(named)
+    elif named := _whole_numbers(eagle, "eagle_aux_hidden_state_layer_ids", config_file):
         # There are two ways to count in circulation; servers tell them apart by the first: 1 means that layers are
         # named by what leaves them (SpecForge: 1, n/2 - 1, n - 4), here as elsewhere they are by what enters.
-        by_output = int(named[0]) == 1 and target_config.model_type != "gpt_oss"
-        layers = tuple(int(i) + by_output for i in named)
+        by_output = named[0] == 1 and target_config.model_type != "gpt_oss"
+        layers = tuple(i + by_output for i in named)
     if not all(0 <= layer < count for layer in layers):  # what leaves the last one is at hand only normalised
         raise PoolError(
             f"{config_file}: the head reads the target's hidden states {', '.join(map(str, layers))}, "
@@ -130,23 +142,51 @@ def _shape(
     return HeadShape(
         generation=3,
         config=llama,
-        vocab_size=int(config.get("draft_vocab_size") or layer.get("draft_vocab_size") or llama.vocab_size),
+        vocab_size=_size(config, "draft_vocab_size", config_file)
+        or _size(layer, "draft_vocab_size", config_file)
+        or int(llama.vocab_size),
         layers=layers,
-        target_size=int(config.get("target_hidden_size") or target_config.hidden_size),
+        target_size=_size(config, "target_hidden_size", config_file) or int(target_config.hidden_size),
         norm_before_residual=bool(config.get("norm_before_residual")),
-        # SpecForge means by the same word that logits are read from normalised states, which all heads do.
-        norm_output=bool(speculators and config.get("norm_output")),
+        # (SpecForge once meant by the same word that logits are read from normalised states, which all heads do.)
+        norm_output=bool(config.get("norm_output")),
         query_norm="layers.0.self_attn.q_norm.weight" in tensors,
-        norm_before_fc=bool(config.get("norm_before_fc")),
+        qkv_bias="layers.0.self_attn.q_proj.bias" in tensors,
+        norm_before_fc=bool(eagle.get("norm_before_fc", config.get("norm_before_fc"))),
         fc_norm=bool(config.get("fc_norm")),
     )
+
+
+def _part(config: dict[str, Any], name: str, file: Path) -> dict[str, Any]:
+    """An object within a configuration; empty where there is none."""
+    part = config.get(name) or {}
+    if not isinstance(part, dict):
+        raise PoolError(f"{file}: {name} must be an object, got {part!r}")
+    return part
+
+
+def _size(config: dict[str, Any], name: str, file: Path) -> int | None:
+    """A whole number of a configuration, if it is there."""
+    return None if config.get(name) is None else whole_number(config, name, file)
+
+
+def _whole_numbers(config: dict[str, Any], name: str, file: Path) -> list[int] | None:
+    """Likewise, a list of them."""
+    value = config.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, list) or not value or not all(type(number) is int for number in value):
+        raise PoolError(f"{file}: {name} must be a list of whole numbers, got {value!r}")
+    return value
 
 
 _LLAMA_FIELDS = {
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
     "rms_norm_eps", "vocab_size", "max_position_embeddings", "rope_theta", "rope_scaling", "rope_parameters",
 }  # fmt: skip
-_MOVING_ROTATIONS = {"dynamic", "longrope"}
+_ROTATIONS = {"default", "linear", "llama3", "yarn"}
+"""Types of rotary positions that do not change with the text."""
+
 _OPTIONAL = {"embed_tokens.weight", "lm_head.weight", "d2t"}
 _UNUSED = {"t2d", "verifier_norm.weight", "verifier_lm_head.weight", "rotary_emb.inv_freq"}
 
@@ -171,6 +211,9 @@ def _expected(shape: HeadShape, target: PreTrainedModel) -> dict[str, tuple[int,
         expected[layer + "self_attn.k_proj.weight"] = (keys, read)
         expected[layer + "self_attn.v_proj.weight"] = (keys, read)
         expected[layer + "self_attn.o_proj.weight"] = (size, queries)
+        if shape.qkv_bias:
+            expected[layer + "self_attn.q_proj.bias"] = (queries,)
+            expected[layer + "self_attn.k_proj.bias"] = expected[layer + "self_attn.v_proj.bias"] = (keys,)
         expected[layer + "mlp.gate_proj.weight"] = expected[layer + "mlp.up_proj.weight"] = (
             config.intermediate_size,
             size,
@@ -210,11 +253,11 @@ def _check(
     if shape.config.hidden_size != shape.target_size:
         needed.add("embed_tokens.weight")
     for name in sorted(needed - set(tensors)):
-        why = ""
+        why = f" of shape {list(expected[name])}"
         if name == "d2t":
-            why = f": it proposes {shape.vocab_size:,} of the target's {target_vocab:,} tokens and has to say which"
+            why += f": it proposes {shape.vocab_size:,} of the target's {target_vocab:,} tokens and has to say which"
         elif name == "embed_tokens.weight":
-            why = f": its hidden size of {shape.config.hidden_size} differs from the target's {shape.target_size}"
+            why += f": its hidden size of {shape.config.hidden_size} differs from the target's {shape.target_size}"
         raise PoolError(f"{file} lacks the tensor {name}{why}")
     held = {name: tensor for name, tensor in tensors.items() if name not in _UNUSED}
     check_tensors(file, held, {name: expected[name] for name in expected if name in held}, "EAGLE heads")

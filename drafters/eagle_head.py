@@ -17,6 +17,7 @@ from multidraft.projection import Projection
 @dataclass
 class _Layer:
     qkv: Projection
+    qkv_bias: torch.Tensor | None
     out: Projection
     gate_up: Projection
     down: Projection
@@ -70,6 +71,9 @@ class EagleHead:
             self.layers.append(
                 _Layer(
                     qkv=project(*(f"{part}self_attn.{p}_proj.weight" for p in "qkv")),
+                    qkv_bias=torch.cat([weights[f"{part}self_attn.{p}_proj.bias"] for p in "qkv"])
+                    if shape.qkv_bias
+                    else None,
                     out=project(part + "self_attn.o_proj.weight"),
                     gate_up=project(*(f"{part}mlp.{p}_proj.weight" for p in ("gate", "up"))),
                     down=project(part + "mlp.down_proj.weight"),
@@ -82,7 +86,9 @@ class EagleHead:
                 )
             )
         self.final_norm = weights.get("norm.weight")
-        output = weights.get("lm_head.weight", target.get_output_embeddings().weight.detach())
+        lent = target.get_output_embeddings()
+        output = weights.get("lm_head.weight", lent.weight.detach())
+        self.output_bias = None if "lm_head.weight" in weights else getattr(lent, "bias", None)
         self.output = Projection(output[None], self.parameter_count)
         self.vocab_size = len(output)
         self.to_target: torch.Tensor | None = None
@@ -156,7 +162,8 @@ class EagleHead:
                 read = torch.cat([self.norm(embedded, layer.input_norm), normed], dim=-1)
             else:
                 read = x if layer.input_norm is None else self.norm(x, layer.input_norm)
-            x = x + layer.out(self.attention(self._normed(layer.qkv(read), layer), layer.cache, start, rotation, bias))
+            qkv = layer.qkv(read) if layer.qkv_bias is None else layer.qkv(read) + layer.qkv_bias
+            x = x + layer.out(self.attention(self._normed(qkv, layer), layer.cache, start, rotation, bias))
             gate, up = layer.gate_up(self.norm(x, layer.mlp_norm)).chunk(2, dim=-1)
             x = x + layer.down(functional.silu(gate).mul_(up))
         if self.shape.norm_output and self.final_norm is not None:
@@ -177,4 +184,5 @@ class EagleHead:
         """Logits ``(T, tokens it can propose)`` of what :meth:`step` returned."""
         if self.final_norm is not None and not self.shape.norm_output:
             hidden = self.norm(hidden, self.final_norm)
-        return self.output(hidden[None])[0]
+        logits = self.output(hidden[None])[0]
+        return logits if self.output_bias is None else logits + self.output_bias

@@ -15,7 +15,9 @@ from drafters.eagle_checkpoint import read_head
 from drafters.eagle_head import EagleHead
 from tests import tiny
 
-LAYOUTS = ("eagle1", "eagle3", "specforge", "speculators", "speculators-qwen3")
+LAYOUTS = ("eagle1", "eagle3", "specforge", "speculators", "speculators-qwen3", "eagle3.1")
+"""``eagle3.1`` stands for the variants of EAGLE-3 that servers read: normalised before the projection and after each
+step, biases, scaled rotations, two layers, the target's whole vocabulary."""
 DRAFT_IDS = [1, 2, 4, 5, 6, 7, 8, 9, 10]
 """Of the twelve tokens of the tiny target those that reduced heads can propose."""
 
@@ -25,7 +27,7 @@ def tensors_of(layout: str, target: PreTrainedModel, seed: int, hidden: int) -> 
     generator = torch.Generator().manual_seed(seed)
     size = target.config.hidden_size
     wide, head_size, heads, kv_heads = 2 * hidden, 8, 4, 2
-    third = layout != "eagle1"
+    third, full = layout != "eagle1", layout == "eagle3.1"
     layer = "midlayer." if layout in ("eagle3", "specforge") else "layers.0."
     read = 2 * hidden if third else hidden
 
@@ -46,12 +48,25 @@ def tensors_of(layout: str, target: PreTrainedModel, seed: int, hidden: int) -> 
         layer + "mlp.down_proj.weight": matrix(hidden, wide),
         layer + "post_attention_layernorm.weight": norm(hidden),
     }
-    if layout in ("eagle1", "specforge", "speculators", "speculators-qwen3"):
+    if full:
+        biases = {f"{layer}self_attn.{p}_proj.bias": matrix(1, n * head_size)[0] for p, n in zip("qkv", (4, 2, 2))}
+        second = {
+            name.replace("layers.0.", "layers.1."): matrix(*t.shape) for name, t in tensors.items() if layer in name
+        }
+        second |= {
+            "layers.1." + name: norm(hidden) for name in ("input_layernorm.weight", "post_attention_layernorm.weight")
+        }
+        second |= {
+            f"layers.1.self_attn.{p}_proj.weight": matrix(n * head_size, hidden) for p, n in zip("qkv", (4, 2, 2))
+        }
+        second |= {name.replace("layers.0.", "layers.1."): 2.0 * bias for name, bias in biases.items()}
+        tensors |= {**biases, **second, "input_norm.weight": norm(3 * size)}
+    if layout not in ("eagle3", "eagle3.1"):
         tensors["embed_tokens.weight"] = matrix(tiny.VOCAB, hidden) * math.sqrt(hidden)
     if not third:
         tensors["fc.bias"] = matrix(1, hidden)[0]
         return tensors
-    ids = torch.tensor(DRAFT_IDS)
+    ids = torch.arange(tiny.VOCAB) if full else torch.tensor(DRAFT_IDS)
     known = torch.zeros(tiny.VOCAB, dtype=torch.bool)
     known[ids] = True
     tensors |= {
@@ -59,9 +74,9 @@ def tensors_of(layout: str, target: PreTrainedModel, seed: int, hidden: int) -> 
         layer + "hidden_norm.weight": norm(hidden),
         "norm.weight": norm(hidden),
         "lm_head.weight": 3.0 * matrix(len(ids), hidden),
-        "d2t": ids - torch.arange(len(ids)),
-        "t2d": known,
     }
+    if not full:
+        tensors |= {"d2t": ids - torch.arange(len(ids)), "t2d": known}
     if layout == "speculators-qwen3":
         tensors |= {
             layer + "self_attn.q_norm.weight": norm(head_size),
@@ -92,6 +107,17 @@ def config_of(layout: str, target: PreTrainedModel, hidden: int) -> dict[str, An
         config = {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", **layer}
         config |= {"draft_vocab_size": len(DRAFT_IDS), "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 1]}}
         return config | ({"target_hidden_size": target.config.hidden_size} if layout == "specforge" else {})
+    if layout == "eagle3.1":
+        scaled = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+        return {
+            "architectures": ["LlamaForCausalLMEagle3"],
+            "model_type": "llama",
+            **layer,
+            "num_hidden_layers": 2,
+            "rope_scaling": {**scaled, "original_max_position_embeddings": 64},
+            "norm_output": True,
+            "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 1], "norm_before_fc": True},
+        }
     qwen = layout == "speculators-qwen3"
     return {
         "architectures": ["Eagle3Speculator"],
@@ -109,7 +135,7 @@ def config_of(layout: str, target: PreTrainedModel, hidden: int) -> dict[str, An
 
 def write_head(folder: Path, layout: str, target: PreTrainedModel, seed: int = 0) -> Path:
     """Write a head to ``folder`` as its layout has it; those of EAGLE itself are pickled."""
-    hidden = target.config.hidden_size if layout in ("eagle1", "eagle3") else 32
+    hidden = target.config.hidden_size if layout in ("eagle1", "eagle3", "eagle3.1") else 32
     folder.mkdir(parents=True, exist_ok=True)
     tensors = tensors_of(layout, target, seed, hidden)
     (folder / "config.json").write_text(json.dumps(config_of(layout, target, hidden)))

@@ -37,8 +37,25 @@ def plain(config, tensors, target, path):
     def norm(x, name):
         return x / (x.pow(2).mean(-1, keepdim=True) + eps).sqrt() * tensors[name]
 
+    def attended(part, read, position, keys, values):
+        parts = {}
+        for p in "qkv":
+            made = tensors[f"{part}self_attn.{p}_proj.weight"] @ read
+            parts[p] = (made + tensors.get(f"{part}self_attn.{p}_proj.bias", 0.0)).view(-1, 8)
+        if part + "self_attn.q_norm.weight" in tensors:
+            parts["q"] = norm(parts["q"], part + "self_attn.q_norm.weight")
+            parts["k"] = norm(parts["k"], part + "self_attn.k_norm.weight")
+        query, key = (turned(parts[p], position, layer_config.get("rope_scaling")) for p in "qk")
+        keys.append(key)
+        values.append(parts["v"])
+        of_heads = []
+        for head in range(4):
+            scores = torch.stack([query[head] @ k[head // 2] for k in keys]) / 8**0.5
+            of_heads.append(scores.softmax(0) @ torch.stack([v[head // 2] for v in values]))
+        return torch.cat(of_heads)
+
     embedding = tensors.get("embed_tokens.weight", target.get_input_embeddings().weight.detach())
-    keys, values, state = [], [], None
+    keys, values, state = {}, {}, None
     for position, (feature, token) in enumerate(path):
         embedded = embedding[token]
         if not third:
@@ -47,6 +64,8 @@ def plain(config, tensors, target, path):
         else:
             hidden = state
             if feature is not None:
+                if "input_norm.weight" in tensors:
+                    feature = norm(feature, "input_norm.weight")
                 if "fc_norm.0.weight" in tensors:
                     parts = feature.chunk(3)
                     feature = torch.cat([norm(part, f"fc_norm.{i}.weight") for i, part in enumerate(parts)])
@@ -54,21 +73,16 @@ def plain(config, tensors, target, path):
             normed = norm(hidden, "layers.0.hidden_norm.weight")
             residual = normed if config.get("norm_before_residual") else hidden
             read = torch.cat([norm(embedded, "layers.0.input_layernorm.weight"), normed])
-        parts = {p: (tensors[f"layers.0.self_attn.{p}_proj.weight"] @ read).view(-1, 8) for p in "qkv"}
-        if "layers.0.self_attn.q_norm.weight" in tensors:
-            parts["q"] = norm(parts["q"], "layers.0.self_attn.q_norm.weight")
-            parts["k"] = norm(parts["k"], "layers.0.self_attn.k_norm.weight")
-        query, key = (turned(parts[p], position) for p in "qk")
-        keys.append(key)
-        values.append(parts["v"])
-        attended = []
-        for head in range(4):
-            scores = torch.stack([query[head] @ k[head // 2] for k in keys]) / 8**0.5
-            attended.append(scores.softmax(0) @ torch.stack([v[head // 2] for v in values]))
-        x = residual + tensors["layers.0.self_attn.o_proj.weight"] @ torch.cat(attended)
-        read = norm(x, "layers.0.post_attention_layernorm.weight")
-        gate, up = (tensors[f"layers.0.mlp.{p}_proj.weight"] @ read for p in ("gate", "up"))
-        state = x + tensors["layers.0.mlp.down_proj.weight"] @ (functional.silu(gate) * up)
+        for layer in range(layer_config["num_hidden_layers"]):
+            part = f"layers.{layer}."
+            if layer:
+                residual, read = x, norm(x, part + "input_layernorm.weight")
+            x = attended(part, read, position, keys.setdefault(layer, []), values.setdefault(layer, []))
+            x = residual + tensors[part + "self_attn.o_proj.weight"] @ x
+            read = norm(x, part + "post_attention_layernorm.weight")
+            gate, up = (tensors[f"{part}mlp.{p}_proj.weight"] @ read for p in ("gate", "up"))
+            x = x + tensors[part + "mlp.down_proj.weight"] @ (functional.silu(gate) * up)
+        state = x
         if config.get("norm_output"):
             state = norm(state, "norm.weight")
     if not third:
@@ -77,9 +91,15 @@ def plain(config, tensors, target, path):
     return tensors["lm_head.weight"] @ final
 
 
-def turned(x, position):
-    """Rotary position embedding of ``x`` (heads, 8)."""
-    angles = position * 10000.0 ** (-torch.arange(0, 8, 2) / 8)
+def turned(x, position, scaled):
+    """Rotary position embedding of ``x`` (heads, 8), by Llama 3.1's scaled frequencies if asked for."""
+    frequencies = 10000.0 ** (-torch.arange(0, 8, 2) / 8)
+    if scaled:
+        waves = scaled["original_max_position_embeddings"] * frequencies / (2 * torch.pi)  # in the original window
+        low, high = scaled["low_freq_factor"], scaled["high_freq_factor"]
+        kept = ((waves - low) / (high - low)).clamp(0, 1)
+        frequencies = kept * frequencies + (1 - kept) * frequencies / scaled["factor"]
+    angles = position * frequencies
     low, high = x[:, :4], x[:, 4:]
     return torch.cat([low * angles.cos() - high * angles.sin(), high * angles.cos() + low * angles.sin()], dim=1)
 
@@ -149,7 +169,7 @@ def test_the_room_grows_with_the_text(tmp_path, target):
 
 def test_tokens_that_a_head_can_propose(tmp_path, layout, target):
     head, _, _ = loaded(tmp_path, layout, target)
-    if layout == "eagle1":
+    if layout in ("eagle1", "eagle3.1"):
         assert head.to_target is None and head.vocab_size == tiny.VOCAB
     else:
         assert head.to_target.tolist() == heads.DRAFT_IDS
@@ -170,7 +190,12 @@ def rewritten(folder, change, config=None):
 @pytest.mark.parametrize(
     ("layout", "change", "config", "message"),
     [
-        ("eagle3", lambda t: t.pop("d2t"), {}, r"lacks the tensor d2t: it proposes 9 of the target's 12 tokens"),
+        (
+            "eagle3",
+            lambda t: t.pop("d2t"),
+            {},
+            r"lacks the tensor d2t of shape \[9\]: it proposes 9 of the target's 12 tokens",
+        ),
         ("eagle3", lambda t: t.pop("norm.weight"), {}, r"model\.safetensors lacks the tensor norm\.weight"),
         (
             "eagle3",
@@ -194,7 +219,7 @@ def rewritten(folder, change, config=None):
             "specforge",
             lambda t: t.pop("embed_tokens.weight"),
             {},
-            r"lacks the tensor embed_tokens\.weight: its hidden size of 32 differs from the target's 24",
+            r"lacks the tensor embed_tokens\.weight of shape \[12, 32\]: its hidden size of 32 differs",
         ),
         ("eagle3", lambda t: t["d2t"].fill_(9), {}, r"d2t leads to token ids 9 to 17, but the target has 12 tokens"),
         ("eagle3", lambda t: t["t2d"].fill_(True), {}, "t2d and d2t do not name the same tokens"),
@@ -208,7 +233,44 @@ def rewritten(folder, change, config=None):
             "eagle3",
             lambda t: None,
             {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
-            r"config\.json: rotary positions of type 'dynamic' change with the text",
+            r"config\.json: rotary positions of type 'dynamic' are none that eagle drafters compute",
+        ),
+        (
+            "eagle3",
+            lambda t: None,
+            {"rope_scaling": {"rope_type": "mrope", "mrope_section": [2, 1, 1]}},
+            r"config\.json: rotary positions of type 'mrope' are none",
+        ),
+        (
+            "eagle3",
+            lambda t: None,
+            {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
+            r"config\.json: rotary positions of 0\.5 of each head are none",
+        ),
+        (
+            "speculators",
+            lambda t: None,
+            {"transformer_layer_config": [1]},
+            "transformer_layer_config must be an object",
+        ),
+        ("eagle3", lambda t: None, {"eagle_config": "none"}, r"eagle_config must be an object, got 'none'"),
+        (
+            "eagle3",
+            lambda t: None,
+            {"draft_vocab_size": "many"},
+            "draft_vocab_size must be a whole number of at least 1",
+        ),
+        (
+            "eagle3",
+            lambda t: None,
+            {"eagle_config": {"eagle_aux_hidden_state_layer_ids": ["low"]}},
+            r"eagle_aux_hidden_state_layer_ids must be a list of whole numbers, got \['low'\]",
+        ),
+        (
+            "eagle3.1",
+            lambda t: t.pop("layers.1.self_attn.k_proj.bias"),
+            {},
+            r"lacks the tensor layers\.1\.self_attn\.k_proj\.bias of shape \[16\]",
         ),
         ("eagle3", lambda t: None, {"hidden_act": "gelu"}, r"config\.json: hidden_act is 'gelu'"),
         ("speculators", lambda t: None, {"speculators_model_type": "eagle"}, "speculator of type 'eagle'"),
