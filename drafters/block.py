@@ -34,7 +34,7 @@ class BlockDrafter(Drafter):
     def prepare(self, context: Sequence[int]) -> None:
         self.forget()
         if len(context) > 1:
-            self.block(list(context))
+            self._block(context)
 
     def propose(
         self,
@@ -47,7 +47,7 @@ class BlockDrafter(Drafter):
     ) -> Draft:
         if len(context) < 2 or length < 1:  # a context of one token has no hidden states yet
             return Draft.empty()
-        return Draft.chain(self.block(list(context))[:length])
+        return Draft.chain(self._block(context)[:length])
 
     def gamma(self, evidence: Evidence) -> np.ndarray:
         """γ = p(x̂) of the first token of the block at each position; 0 at a text's first two."""
@@ -57,6 +57,13 @@ class BlockDrafter(Drafter):
     def acceptances(self, context: Sequence[int], start: int, length: int) -> np.ndarray:
         self.read(context)
         return acceptances_by_proposing(self, context, start, length)
+
+    def _block(self, context: Sequence[int]) -> list[int]:
+        try:
+            return self.block(list(context))
+        except BaseException:  # a forward that breaks off leaves a cache that is good for nothing
+            self.forget()
+            raise
 
     def read(self, context: Sequence[int]) -> None:
         """Let the target read once what all prefixes of ``context`` need."""

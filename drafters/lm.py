@@ -113,6 +113,7 @@ class LMDrafter(Drafter):
         if not context:
             return torch.empty(0, self.vocab_size)
         keep = min(common_prefix(self.cached, context), len(context) - last)
+        self.cached = []  # a forward that breaks off leaves a cache that is good for nothing
         logits = self.model(list(context[keep:]), keep, last)
         self.cached = list(context)
         return self._aligned(logits)
@@ -161,6 +162,8 @@ class LMGroup:
         keep = min(common_prefix(member.cached, context) for member in self.members)
         keep = min(keep, len(context) - last)
         ids = torch.tensor(context[keep:], device=self.stack.device)
+        for member in self.members:
+            member.cached = []
         logits = self.stack.forward(ids, keep, last=last)
         for member in self.members:
             member.cached = list(context)

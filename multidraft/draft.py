@@ -18,9 +18,9 @@ class Draft:
         parents: for each node the index of its parent, -1 for a child of the context's last token.
         q: drafter probabilities ``(n, V)`` float32, row ``j`` being the distribution that node ``j`` was
             taken from; ``None`` for drafters without one (point mass on the token).
-            For a sampled draft these are the probabilities *after* temperature, top-k and top-p, since
-            losslessness depends on them; for a deterministic one they are taken at temperature 1 and
-            serve the feedback only.
+            In sampled runs these are the probabilities *after* temperature, top-k and top-p, since of a sampled
+            draft losslessness depends on them; in greedy ones they are taken at temperature 1 and serve the
+            feedback only.
         sampled: whether the tokens were drawn from ``q`` (speculative sampling) or chosen
             deterministically (argmax, lookup).
     """
@@ -82,6 +82,12 @@ class Draft:
         q = None if self.q is None else self.q[:nodes]
         return Draft(self.tokens[:nodes], self.parents[:nodes], q, self.sampled)
 
+    def main_chain(self) -> Draft:
+        """Its main path alone."""
+        path = self.main_path(())
+        q = None if self.q is None else self.q[path]
+        return Draft.chain([self.tokens[node] for node in path], q, sampled=self.sampled)
+
     def main_path(self, accepted: Sequence[int]) -> list[int]:
         """The accepted path continued by the first child of each further node (SPEC: the chain that BD means)."""
         path = list(accepted)
@@ -102,6 +108,13 @@ class Union(NamedTuple):
     draft: Draft
     places: list[list[int | None]]
     authors: list[int]
+
+    def main_chain(self) -> Union:
+        """Its tree's main path alone."""
+        path = self.draft.main_path(())
+        place = {node: index for index, node in enumerate(path)}
+        places = [[None if node is None else place.get(node) for node in nodes] for nodes in self.places]
+        return Union(self.draft.main_chain(), places, [self.authors[node] for node in path])
 
 
 def unite(drafts: Sequence[Draft], nodes: int) -> Union:

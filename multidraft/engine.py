@@ -206,6 +206,7 @@ class Decoding(Iterator[Round]):
         draft = drafter.propose(self.context, length, self.params, self._generator, with_q=with_q)
         if draft.depth > length:  # it would overrun max_new_tokens or the context window
             raise ValueError(f"drafter {drafter.name!r} proposed {draft.depth} tokens, asked for at most {length}")
+        draft = draft if self.pool.target.trees else draft.main_chain()
         return draft.first(self.pool.target.window - len(self.context))  # the target's cache holds no more nodes
 
     def _draft_all(self, length: int) -> Draft:
@@ -213,7 +214,8 @@ class Decoding(Iterator[Round]):
         params = replace(self.params, temperature=0.0)
         self._drafts = [d.propose(self.context, length, params, self._generator) for d in self.pool.drafters]
         room = self.pool.target.window - len(self.context)  # in the target's cache
-        self._union = unite(self._drafts, min(self.policy.tree_nodes, room))
+        union = unite(self._drafts, min(self.policy.tree_nodes, room))
+        self._union = union if self.pool.target.trees else union.main_chain()
         return self._union.draft
 
     def _author(self, verdict: Verdict) -> int:
@@ -221,11 +223,11 @@ class Decoding(Iterator[Round]):
         return self._union.authors[verdict.path[-1]] if verdict.path else 0
 
     def _observe_all(self, logits: torch.Tensor) -> None:
-        """Show every drafter what the target made of its own part of the union, where the budget left that whole."""
+        """Show every drafter what the target made of its own draft, as far as that is in the union."""
         for drafter, draft, places in zip(self.pool.drafters, self._drafts, self._union.places, strict=True):
-            rows = [0, *(place + 1 for place in places if place is not None)]
-            if len(rows) == len(draft) + 1:
-                drafter.observe(draft, logits[rows])
+            whole = places[: places.index(None)] if None in places else places
+            rows = [0, *(place + 1 for place in whole if place is not None)]
+            drafter.observe(draft.first(len(whole)), logits[rows])
 
     def _emitted(self, draft: Draft, verdict: Verdict) -> tuple[list[int], int | None]:
         """The round's tokens, cut after the first stop token; without an own token where the cut falls before it."""

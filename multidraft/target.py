@@ -39,6 +39,8 @@ class Target:
         self._fed: list[int] = []
         self.queries = 0
         """How many prompts were prefilled: by it a generation notices that another took over the cache."""
+        self.trees = lean or (not _counts_slots(model) and self._scores_trees())
+        """Whether drafts may branch: not where a token's place is told by its slot in the cache."""
 
     @property
     def context_length(self) -> int:
@@ -75,6 +77,8 @@ class Target:
         """
         if self._pending is None:
             raise RuntimeError("prefill the target before scoring a draft")
+        if not draft.is_chain and not self.trees:
+            raise ValueError(f"{type(self.model).__name__} cannot score drafts that branch")
         self._fed = ids = [self._pending, *draft.tokens]
         if draft.is_chain:
             return self._forward(ids, None, None)
@@ -116,6 +120,27 @@ class Target:
         """
         return self._features.of(context, layers)
 
+    def _scores_trees(self) -> bool:
+        """Score a small tree and each of its paths as a chain: whether they agree, up to rounding."""
+        tokens = [token % self.vocab_size for token in range(1, 5)]
+        tree = Draft(tuple(tokens), (-1, -1, 0, 1))
+        self.trees = True
+        try:
+            self.prefill([0, 0])
+            scores = self.score(tree)[3:]
+            paths = []
+            for path in ((0, 2), (1, 3)):
+                self.prefill([0, 0])
+                paths.append(self.score(Draft.chain([tokens[node] for node in path]))[2])
+        except Exception:  # models raise whatever comes of masks and positions that they do not know
+            return False
+        finally:
+            self.queries, self._pending = 0, None
+            self._forward.clear()
+        expected = torch.stack(paths).float()
+        exact = self.model.dtype == torch.float32 and not getattr(self.model, "is_quantized", False)
+        return bool((scores.float() - expected).abs().max() <= (1e-3 if exact else 0.05) * expected.std())
+
     @torch.inference_mode()
     def _read(self, ids: Sequence[int], layers: Sequence[int]) -> torch.Tensor:
         tokens = torch.tensor([list(ids)], device=self.device)
@@ -135,6 +160,14 @@ def tree_mask(draft: Draft, start: int) -> torch.Tensor:
         own[node + 1] |= own[parent + 1]
         own[node + 1, node + 1] = True
     return torch.cat([torch.ones(count, start, dtype=torch.bool), own], dim=1)
+
+
+def _counts_slots(model: PreTrainedModel) -> bool:
+    """Whether attention depends on how far apart tokens lie in the cache: by chunks, bands or linear biases (ALiBi)."""
+    config = model.config.get_text_config()
+    biased = getattr(config, "alibi", False) or config.model_type in ("bloom", "mpt", "gpt_neo")
+    kinds = set(getattr(config, "layer_types", None) or ())
+    return bool(biased or kinds - {"full_attention", "sliding_attention"})
 
 
 class _Forward(Protocol):
@@ -239,8 +272,9 @@ class _HubForward:
             return additive(mask)
         places = torch.cat([torch.arange(self.length, device=positions.device), positions])
         sliding = additive(mask & (places > positions[:, None] - window))
-        if not getattr(config, "layer_types", None):
-            return sliding
+        kinds = set(getattr(config, "layer_types", None) or ["sliding_attention"])
+        if len(kinds) == 1:
+            return sliding if kinds == {"sliding_attention"} else additive(mask)
         return {"full_attention": additive(mask), "sliding_attention": sliding}
 
     @torch.inference_mode()

@@ -13,7 +13,7 @@ import numpy as np
 from multidraft.bench.suites import SuiteItem
 from multidraft.engine import Decoding, policy_for
 from multidraft.errors import PromptError
-from multidraft.lossless import Difference, greedy_differences
+from multidraft.lossless import Difference, greedy_differences, parting
 from multidraft.records import Generation
 from multidraft.regret import (
     ExpectedRegret,
@@ -117,9 +117,11 @@ def _run_prompt(
         lossless: bool | None = same if params.greedy else None
         near_tie: Difference | None = None
         if lossless is False:
-            differences = greedy_differences(pool, prompt_ids, generation.token_ids)
-            lossless = bool(differences) and all(d.rounding for d in differences)
-            near_tie = differences[0] if lossless else None
+            # Where they part either may be the one that rounding decided.
+            near_tie = parting(pool, prompt_ids, generation.token_ids, baseline.token_ids)
+            faults = [d for d in greedy_differences(pool, prompt_ids, generation.token_ids) if not d.rounding]
+            lossless = near_tie is not None and near_tie.rounding and not faults
+            near_tie = near_tie if lossless else None
         regret = regret_of(generation, table) if table is not None and same and spec != BASELINE else None
         expected = None
         # Under draft-all no arm was chosen, so nothing can be regretted.

@@ -228,6 +228,25 @@ def test_run_lengths(hits, length, runs):
     assert run_lengths(np.array(hits, dtype=bool), length).tolist() == runs
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_forward_that_breaks_off_leaves_no_trace(name, monkeypatch):
+    drafter = dict(zip(MODELS, make_lm_drafters(MODELS, V), strict=True))[name]
+    context = [3, 1, 4, 1, 5, 9]
+    propose(drafter, context[:4], 3)
+    model = MODELS[name].model.layers[-1].mlp if name == "hub" else drafter.model.stack
+    forward = model.forward
+
+    def breaking(*arguments, **settings):
+        forward(*arguments, **settings)
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(model, "forward", breaking)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        propose(drafter, context, 3)
+    monkeypatch.undo()
+    assert propose(drafter, context, 3).tokens == reference(MODELS[name], context, 3)[0]
+
+
 def test_a_single_model_can_stand_alone():
     drafter = LMDrafter.from_model("alone", MODELS["one"], V)
     assert drafter.group is None

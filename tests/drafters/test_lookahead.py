@@ -240,7 +240,7 @@ def test_a_sampled_run_learns_from_it(pool):
         assert len(out.token_ids) == 30 or out.status == "stopped"
 
 
-def test_it_learns_under_draft_all_as_alone_unless_the_budget_cuts_its_draft(pool):
+def test_it_learns_under_draft_all_as_alone_as_far_as_the_budget_leaves_its_draft(pool):
     """What the target made of its window reaches it through the union."""
     seen = []
 

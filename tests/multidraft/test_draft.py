@@ -28,6 +28,9 @@ def test_a_tree_s_paths():
     assert TREE.main_path([]) == [0, 2]
     assert TREE.main_path([0, 3]) == [0, 3, 4]
     assert TREE.main_path([1]) == [1]
+    q = torch.eye(5)
+    assert TREE.main_chain() == Draft.chain([5, 7])
+    assert torch.equal(Draft(TREE.tokens, TREE.parents, q).main_chain().q, q[[0, 2]])
 
 
 @pytest.mark.parametrize(
@@ -89,3 +92,9 @@ def test_any_union_holds_the_paths_of_its_drafts_as_far_as_the_budget_goes(draft
             above = draft.parents[node]
             assert tree.parents[place] == (where[above] if above >= 0 else -1)
             assert authors[place] <= index
+
+
+def test_the_main_path_of_a_union():
+    union = unite([Draft.chain([1, 2, 3]), Draft.chain([4, 5]), Draft.chain([4, 7])], 9).main_chain()
+    assert union.draft == Draft.chain([4, 5])
+    assert (union.places, union.authors) == ([[None, None, None], [0, 1], [0, None]], [1, 1])

@@ -161,9 +161,13 @@ def test_a_drafter_that_breaks_fails_its_runs_alone(pool, monkeypatch):
     assert failed[0].policy == "fixed:near" and failed[0].generation.error == "RuntimeError: out of memory"
 
 
-def test_a_near_tie_is_no_loss_and_is_told(pool, monkeypatch):
-    """An output that differs from the baseline's only where the target's two best logits are within rounding."""
-    monkeypatch.setattr(runner, "greedy_differences", lambda *arguments: [Difference(11, 1e-5, True)])
+@pytest.mark.parametrize(
+    ("rounding", "fault", "lossless"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_a_near_tie_is_no_loss_and_is_told(pool, monkeypatch, rounding, fault, lossless):
+    """An output that parts from the baseline's where their logits are within rounding, whichever the target prefers."""
+    monkeypatch.setattr(runner, "parting", lambda *arguments: Difference(11, 1e-5, rounding))
+    monkeypatch.setattr(runner, "greedy_differences", lambda *arguments: [Difference(12, 3.0, False)] * fault)
     generate = runner._generate
 
     def rounded(pool, prompt, policy, *rest):
@@ -174,5 +178,6 @@ def test_a_near_tie_is_no_loss_and_is_told(pool, monkeypatch):
 
     monkeypatch.setattr(runner, "_generate", rounded)
     found = {r.policy: r for r in run(pool, ITEMS[:1])}
-    assert found["ucb"].lossless is True and found["ucb"].near_tie.gap == 1e-5 and found["ucb"].regret is None
+    assert found["ucb"].lossless is lossless and found["ucb"].regret is None
+    assert found["ucb"].near_tie == (Difference(11, 1e-5, True) if lossless else None)
     assert found["fixed:near"].near_tie is None
