@@ -6,6 +6,7 @@ as EAGLE-1 and ``speculators`` name them (``layers.0…``); EAGLE-3 and SpecForg
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,8 +81,32 @@ def read_head(folder: Path, target: PreTrainedModel) -> tuple[HeadShape, dict[st
     return shape, {name: tensors[name] for name in expected if name in tensors}
 
 
+def head_shapes(
+    config: Mapping[str, Any], target: PreTrainedModel, config_file: Path
+) -> tuple[HeadShape, dict[str, tuple[int, ...]]]:
+    """What a head with this configuration is made of, as far as that can be told without its tensors.
+
+    An embedding of its own is among the shapes, since no configuration says whether there is one; only a recorded
+    configuration may, as ``own_embedding: false``.
+
+    Args:
+        target: needs no weights.
+
+    Raises:
+        PoolError: a layout that is none of those known.
+    """
+    third = "speculators_model_type" in config or "draft_vocab_size" in config
+    third = third or "eagle3" in str(config.get("architectures")).lower()
+    names = {"fc.weight", "layers.0.self_attn.q_proj.weight", "layers.0.hidden_norm.weight" if third else "fc.bias"}
+    shape = _shape(config, names, target, config_file)
+    shapes = _expected(shape, target)
+    if not config.get("own_embedding", True):
+        del shapes["embed_tokens.weight"]
+    return shape, shapes
+
+
 def _shape(
-    config: dict[str, Any], tensors: dict[str, torch.Tensor], target: PreTrainedModel, config_file: Path
+    config: Mapping[str, Any], tensors: Collection[str], target: PreTrainedModel, config_file: Path
 ) -> HeadShape:
     speculators = config.get("speculators_model_type")
     if speculators not in (None, "eagle3"):
@@ -148,7 +173,8 @@ _LLAMA_FIELDS = {
 }  # fmt: skip
 _MOVING_ROTATIONS = {"dynamic", "longrope"}
 _OPTIONAL = {"embed_tokens.weight", "lm_head.weight", "d2t"}
-_UNUSED = {"t2d", "verifier_norm.weight", "verifier_lm_head.weight", "rotary_emb.inv_freq"}
+UNUSED = {"t2d", "verifier_norm.weight", "verifier_lm_head.weight", "rotary_emb.inv_freq"}
+"""Tensors that some folders hold and no head needs."""
 
 
 def _expected(shape: HeadShape, target: PreTrainedModel) -> dict[str, tuple[int, ...]]:
@@ -216,7 +242,7 @@ def _check(
         elif name == "embed_tokens.weight":
             why = f": its hidden size of {shape.config.hidden_size} differs from the target's {shape.target_size}"
         raise PoolError(f"{file} lacks the tensor {name}{why}")
-    held = {name: tensor for name, tensor in tensors.items() if name not in _UNUSED}
+    held = {name: tensor for name, tensor in tensors.items() if name not in UNUSED}
     check_tensors(file, held, {name: expected[name] for name in expected if name in held}, "EAGLE heads")
     if "d2t" in expected and "d2t" in tensors:
         ids = tensors["d2t"].long() + torch.arange(shape.vocab_size)
