@@ -14,7 +14,7 @@ from drafters.head_shapes import head_size
 from drafters.shapes import cache_numbers, config_of, skeleton, text_config, weight_bytes, window_of
 from multidraft.hardware import free_memory
 from multidraft.llama import unsupported
-from multidraft.projection import HELD_TWICE, LARGE_MODEL
+from multidraft.projection import HELD_TWICE
 
 GIB = 1 << 30
 CUDA_RESERVE = GIB // 2
@@ -138,9 +138,9 @@ def _stacked(model: PreTrainedModel, entry: DrafterCard, target: PreTrainedModel
 
 def _copies(model: PreTrainedModel, dtype: str, device: str) -> int:
     """How often a Llama that runs in a stack is held: as the library has it, and as the stack has it, which on a CPU
-    keeps packed and plain matrices of medium-sized models."""
-    medium = LARGE_MODEL <= model.num_parameters() <= HELD_TWICE
-    return 3 if device == "cpu" and dtype == "float32" and medium else 2
+    keeps both packed and plain matrices unless the model is large."""
+    packed = device == "cpu" and dtype == "float32" and model.num_parameters() <= HELD_TWICE
+    return 3 if packed else 2
 
 
 def _prefill(model: PreTrainedModel, tokens: int, itemsize: int, all_states: bool = False) -> int:

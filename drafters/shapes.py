@@ -25,6 +25,9 @@ RECORDED = POOLS / "configs.json"
 NF4_BLOCK = 64
 """Weights of 4 bits that share a scale of 32 bits."""
 
+NF4_VALUES = 16
+"""What 4 bits can stand for, written down with each matrix in 32 bits."""
+
 
 @cache
 def _recorded() -> dict[str, dict[str, Any]]:
@@ -112,7 +115,7 @@ def weight_bytes(model: torch.nn.Module, itemsize: int, quantization: Quantizati
 def quantised_bytes(shape: torch.Size, quantization: Quantization) -> int:
     """Bytes of a quantised matrix ``(out, in)`` with its scales, of nf4 one a block, of int8 one a row."""
     if quantization == "nf4":
-        return math.ceil(shape.numel() / 2) + 4 * math.ceil(shape.numel() / NF4_BLOCK)
+        return math.ceil(shape.numel() / 2) + 4 * math.ceil(shape.numel() / NF4_BLOCK) + 4 * NF4_VALUES
     return shape.numel() + 4 * shape[0]
 
 
