@@ -39,9 +39,13 @@ def dflash_config(config: Mapping[str, Any], file: Path) -> MuseGlimmerAssistant
     Raises:
         PoolError: a setting is missing, or one that the library's network does not compute.
     """
-    if config.get("attention_bias") or config.get("rope_scaling") or config.get("hidden_act", "silu") != "silu":
-        raise PoolError(f"{file}: DFlash networks with attention biases, scaled rotations or another activation than "
-                        "silu cannot be computed here")  # fmt: skip
+    rotation = config.get("rope_parameters") or {"rope_theta": config.get("rope_theta", 10_000.0)}
+    moved = config.get("rope_scaling") or rotation.get("rope_type", "default") != "default"
+    if moved or config.get("attention_bias") or config.get("hidden_act", "silu") != "silu":
+        raise PoolError(
+            f"{file}: DFlash networks with attention biases, scaled rotations or another activation than silu cannot be "
+            "computed here"
+        )
     own = {**config, **(config.get("dflash_config") or {})}
     layers = own.get("target_layer_ids")
     if not isinstance(layers, list) or not layers or not all(isinstance(layer, int) for layer in layers):
@@ -56,7 +60,7 @@ def dflash_config(config: Mapping[str, Any], file: Path) -> MuseGlimmerAssistant
         layer_types=config.get("layer_types") or ["full_attention"] * count,
         sliding_window=config.get("sliding_window") or 2048,  # of layers that slide; published ones do not
         rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
-        rope_parameters={"rope_type": "default", "rope_theta": float(config.get("rope_theta", 10_000.0))},
+        rope_parameters={"rope_type": "default", "rope_theta": float(rotation["rope_theta"])},
         bos_token_id=None,
         eos_token_id=None,
         pad_token_id=None,

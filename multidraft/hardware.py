@@ -37,15 +37,15 @@ def free_memory(device: torch.device | str) -> int | None:
     Of a GPU what this process has reserved without using it counts as free; of a machine, what a container's limit
     leaves.
     """
-    device = torch.device(device)
     try:
+        device = torch.device(device)
         if device.type == "cuda":
             unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
             return int(torch.cuda.mem_get_info(device)[0]) + unused
         if device.type == "cpu":
             found = [_available(), _left_to_container()]
             return min((size for size in found if size is not None), default=None)
-    except (OSError, RuntimeError, ValueError):
+    except (OSError, RuntimeError, ValueError, AssertionError):  # the last where torch has no CUDA
         pass
     return None
 

@@ -82,6 +82,9 @@ def _estimate(options: argparse.Namespace) -> int:
 
     path = find_card(options.pool)
     card, _ = load_card(path)
-    content = describe_estimate(card, path, usable_device(options.device or card.device, card.name))
+    device = options.device or card.device
+    if not device.startswith("cuda"):  # of a GPU one may ask without having it
+        device = usable_device(device, card.name)
+    content = describe_estimate(card, path, device)
     print(json.dumps(content, indent=2) if options.json else render_estimate(content))
     return 0

@@ -102,6 +102,7 @@ def test_what_is_no_published_folder():
     [
         ({"attention_bias": True}, "attention biases, scaled rotations or another activation"),
         ({"rope_scaling": {"type": "yarn"}}, "attention biases, scaled rotations"),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, "attention biases, scaled rotations"),
         ({"dflash_config": None}, "target_layer_ids must list the target's layers that the network reads, got None"),
         ({"dflash_config": {"target_layer_ids": [1]}}, "mask_token_id must be a whole number"),
         ({"block_size": 0}, "block_size must be a whole number of at least 1, got 0"),
@@ -132,3 +133,5 @@ def test_the_configuration_keeps_what_the_published_one_says():
     config = dflash_config(twins.CONFIGS[NAME], twins.RECORDED)
     assert (config.block_size, config.mask_token_id, config.target_layer_ids) == (16, 151669, [1, 9, 17, 25, 33])
     assert config.layer_types == ["full_attention"] * 5 and config.rope_parameters["rope_theta"] == 10_000.0
+    for newer in ({"rope_theta": 1e6}, {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}):
+        assert dflash_config({**twins.CONFIGS[NAME], **newer}, twins.RECORDED).rope_parameters["rope_theta"] == 1e6

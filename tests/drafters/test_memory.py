@@ -252,8 +252,14 @@ def test_the_command_prints_the_table(capsys):
     content = json.loads(capsys.readouterr().out)
     sizes = sum(part["weights"] + part["cache"] for part in content["parts"])
     assert content["total"] == sizes + content["working"] + content["reserve"] and content["free"] > 0
-    assert main(["pool", "qwen3-8b", "--estimate", "--device", "cuda:9"]) == 2
-    assert "cannot be used" in capsys.readouterr().err
+
+
+def test_one_may_ask_of_a_gpu_without_having_it(capsys):
+    assert main(["pool", "qwen3-8b", "--estimate", "--device", "cuda:99"]) == 0
+    assert "0.5 GiB" not in (out := capsys.readouterr().out) and "512.0 MiB for CUDA's libraries" in out
+    assert "free: unknown" in out
+    assert main(["pool", "qwen3-8b", "--estimate", "--device", "banana"]) == 2
+    assert "device 'banana' of pool 'qwen3-8b' cannot be used" in capsys.readouterr().err
 
 
 def test_small_pools_are_told_in_mebibytes():
@@ -270,7 +276,7 @@ def test_the_command_lists_the_bundled_pools(capsys):
 
 def test_free_memory(tmp_path):
     assert (free_memory("cpu") or 0) > 0
-    assert free_memory(torch.device("meta")) is None
+    assert free_memory(torch.device("meta")) is free_memory("cuda:99") is free_memory("cudabanana") is None
     (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    7 kB\n")
     assert _available(tmp_path / "meminfo") == 7168 and _available(tmp_path / "none") is None
     assert _left_to_container(tmp_path) is None
