@@ -43,8 +43,8 @@ def dflash_config(config: Mapping[str, Any], file: Path) -> MuseGlimmerAssistant
     moved = config.get("rope_scaling") or rotation.get("rope_type", "default") != "default"
     if moved or config.get("attention_bias") or config.get("hidden_act", "silu") != "silu":
         raise PoolError(
-            f"{file}: DFlash networks with attention biases, scaled rotations or another activation than silu cannot be "
-            "computed here"
+            f"{file}: DFlash networks with attention biases, scaled rotations or another activation than silu "
+            "cannot be computed here"
         )
     own = {**config, **(config.get("dflash_config") or {})}
     layers = own.get("target_layer_ids")
