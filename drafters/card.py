@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
+import json
 import os
+import sys
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from multidraft.errors import PoolError
 from multidraft.records import OWN
 
 POOLS = Path(__file__).parent / "pools"
+SCHEMA = POOLS / "schema.json"
+"""The cards' JSON schema, for editors; ``python -m drafters.card`` writes it."""
 
 
 class _Strict(BaseModel):
@@ -35,7 +41,13 @@ class Source(_Strict):
     def _one_source(self) -> Source:
         if (self.path is None) == (self.id is None):
             raise ValueError("give either path (a local folder) or id (a Hub repository)")
+        _check_revision(self.revision, self.id)
         return self
+
+
+def _check_revision(revision: str | None, repository: str | None) -> None:
+    if revision is not None and repository is None:
+        raise ValueError("revision is a commit of a Hub repository; without an id there is none")
 
 
 Weights = Literal["none", "file", "model"]
@@ -93,6 +105,7 @@ class DrafterCard(_Strict):
             raise ValueError(f"a drafter of kind {self.kind} needs the path of a file, and takes no id")
         if weights == "none" and (self.path or self.id):
             raise ValueError(f"a drafter of kind {self.kind} has no weights of its own; it takes no path and no id")
+        _check_revision(self.revision, self.id)
         if self.window is not None and self.sinks >= self.window:
             raise ValueError("window must be larger than sinks")
         return self
@@ -110,6 +123,13 @@ class Example(_Strict):
     prompt: str
 
 
+_OUR_ARGUMENTS = {
+    "conversation", "messages", "add_generation_prompt", "continue_final_message", "tokenize", "return_dict",
+    "return_tensors", "chat_template", "padding", "truncation", "max_length", "tokenizer_kwargs",
+}  # fmt: skip
+"""Of a template's arguments those that are not a card's to choose."""
+
+
 class Card(_Strict):
     """A whole pool."""
 
@@ -118,11 +138,18 @@ class Card(_Strict):
     description: str = ""
     target: Source
     drafters: list[DrafterCard] = Field(min_length=1)
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    device: str = "auto"
-    draft_length: int = Field(6, ge=1, le=64)
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="number type of all models")
+    device: str = Field("auto", description="of all models: auto (the GPU if there is one), cpu, cuda, cuda:1")
+    context_window: int | None = Field(
+        None, ge=2, description="most tokens of prompt and answer together; by default all that the target knows"
+    )
+    draft_length: int = Field(6, ge=1, le=64, description="most tokens drafted in a round")
     router: Path | None = Field(None, description="folder of a router, relative to the card")
     stop: list[str] = Field(default_factory=list, description="texts of further single-token stop tokens")
+    chat_template: str | None = Field(None, description="Jinja text, instead of the template of the target's tokenizer")
+    chat_template_kwargs: dict[str, Any] = Field(
+        default_factory=dict, description="what the template is given besides the messages, e.g. enable_thinking: false"
+    )
     conversation: bool | None = Field(
         None, description="whether a prompt may follow up on earlier answers; by default if there is a chat template"
     )
@@ -135,6 +162,8 @@ class Card(_Strict):
             raise ValueError(f"drafter names must be unique; twice: {', '.join(sorted(doubled))}")
         if OWN in names:
             raise ValueError(f"no drafter may be called {OWN!r}: by that name the target's own tokens are counted")
+        if taken := sorted(_OUR_ARGUMENTS & set(self.chat_template_kwargs)):
+            raise ValueError(f"chat_template_kwargs cannot set {taken[0]}: the engine does")
         return self
 
 
@@ -178,12 +207,41 @@ def load_card(path: Path) -> tuple[Card, str]:
     try:
         card = Card.model_validate(content)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, e['loc'])) or 'card'}: {e['msg'].removeprefix('Value error, ')}"
-            for e in error.errors()
-        )
+        problems = "; ".join(_problem(each, content) for each in error.errors())
         raise PoolError(f"the pool card {path} is not valid: {problems}") from None
     return card, text
+
+
+def _problem(error: ErrorDetails, content: dict[str, Any]) -> str:
+    """One problem of a card in words: where, what, and what may have been meant."""
+    place, message = list(error["loc"]), error["msg"].removeprefix("Value error, ")
+    where = ".".join(map(str, place)) or "card"
+    if error["type"] == "extra_forbidden":
+        inside: dict[str, type[BaseModel]] = {"target": Source, "drafters": DrafterCard, "examples": Example}
+        known = (Card if len(place) == 1 else inside.get(str(place[0]), Card)).model_fields
+        near = difflib.get_close_matches(str(place[-1]), known, 1)
+        message = (
+            f"no such setting; did you mean {near[0]}?" if near else f"no such setting; there are {', '.join(known)}"
+        )
+    elif place[-1:] == ["revision"] and error["type"] == "string_type":
+        message = f"{error['input']!r} is no commit; put it in quotes if YAML took it for a number"
+    if place[:1] == ["drafters"] and len(place) > 1:
+        entry = content["drafters"][int(place[1])]
+        if isinstance(entry, dict) and isinstance(entry.get("name"), str):
+            message += f" (drafter {entry['name']!r})"
+    return f"{where}: {message}"
+
+
+def card_schema() -> dict[str, Any]:
+    """The JSON schema of cards, as :data:`SCHEMA` holds it: fields, types and bounds, not which belong together."""
+    schema = Card.model_json_schema()
+    examples = schema["properties"]["examples"]
+    examples["anyOf"] = [
+        {"type": "array", "items": examples.pop("items")},
+        {"type": "string", "description": "another card to take them from"},
+    ]
+    del examples["type"]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def _read(path: Path) -> tuple[str, dict[str, Any]]:
@@ -196,3 +254,8 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
     if not isinstance(content, dict):
         raise PoolError(f"the pool card {path} must be a mapping with name, title, target and drafters")
     return text, content
+
+
+if __name__ == "__main__":
+    SCHEMA.write_text(json.dumps(card_schema(), indent=2) + "\n", encoding="utf-8")
+    print(f"wrote {SCHEMA}", file=sys.stderr)

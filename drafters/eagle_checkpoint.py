@@ -6,6 +6,7 @@ as EAGLE-1 and ``speculators`` name them (``layers.0…``); EAGLE-3 and SpecForg
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,8 +83,36 @@ def read_head(folder: Path, target: PreTrainedModel) -> tuple[HeadShape, dict[st
     return shape, {name: tensors[name] for name in expected if name in tensors}
 
 
+def head_shapes(
+    config: Mapping[str, Any], target: PreTrainedModel, config_file: Path
+) -> tuple[HeadShape, dict[str, tuple[int, ...]]]:
+    """What a head with this configuration is made of, as far as that can be told without its tensors.
+
+    An embedding of its own is among the shapes, since no configuration says whether there is one; only a recorded
+    configuration may, as ``own_embedding: false``.
+
+    Args:
+        target: needs no weights.
+
+    Raises:
+        PoolError: a layout that is none of those known.
+    """
+    third = "speculators_model_type" in config or "draft_vocab_size" in config
+    third = third or "eagle3" in str(config.get("architectures")).lower()
+    names = {"fc.weight", "layers.0.self_attn.q_proj.weight", "layers.0.hidden_norm.weight" if third else "fc.bias"}
+    if config.get("qkv_bias") or config.get("attention_bias"):
+        names.add("layers.0.self_attn.q_proj.bias")
+    shape = _shape(config, names, target, config_file)
+    shapes = _expected(shape, target)
+    if not config.get("own_embedding", True):
+        del shapes["embed_tokens.weight"]
+    if shape.vocab_size == target.config.get_text_config().vocab_size:
+        shapes.pop("d2t", None)
+    return shape, shapes
+
+
 def _shape(
-    config: dict[str, Any], tensors: dict[str, torch.Tensor], target: PreTrainedModel, config_file: Path
+    config: Mapping[str, Any], tensors: Collection[str], target: PreTrainedModel, config_file: Path
 ) -> HeadShape:
     speculators = config.get("speculators_model_type")
     if speculators not in (None, "eagle3"):
@@ -157,7 +186,7 @@ def _shape(
     )
 
 
-def _part(config: dict[str, Any], name: str, file: Path) -> dict[str, Any]:
+def _part(config: Mapping[str, Any], name: str, file: Path) -> dict[str, Any]:
     """An object within a configuration; empty where there is none."""
     part = config.get(name) or {}
     if not isinstance(part, dict):
@@ -165,12 +194,12 @@ def _part(config: dict[str, Any], name: str, file: Path) -> dict[str, Any]:
     return part
 
 
-def _size(config: dict[str, Any], name: str, file: Path) -> int | None:
+def _size(config: Mapping[str, Any], name: str, file: Path) -> int | None:
     """A whole number of a configuration, if it is there."""
     return None if config.get(name) is None else whole_number(config, name, file)
 
 
-def _whole_numbers(config: dict[str, Any], name: str, file: Path) -> list[int] | None:
+def _whole_numbers(config: Mapping[str, Any], name: str, file: Path) -> list[int] | None:
     """Likewise, a list of them."""
     value = config.get(name)
     if value is None:
@@ -188,7 +217,8 @@ _ROTATIONS = {"default", "linear", "llama3", "yarn"}
 """Types of rotary positions that do not change with the text."""
 
 _OPTIONAL = {"embed_tokens.weight", "lm_head.weight", "d2t"}
-_UNUSED = {"t2d", "verifier_norm.weight", "verifier_lm_head.weight", "rotary_emb.inv_freq"}
+UNUSED = {"t2d", "verifier_norm.weight", "verifier_lm_head.weight", "rotary_emb.inv_freq"}
+"""Tensors that some folders hold and no head needs."""
 
 
 def _expected(shape: HeadShape, target: PreTrainedModel) -> dict[str, tuple[int, ...]]:
@@ -259,7 +289,7 @@ def _check(
         elif name == "embed_tokens.weight":
             why += f": its hidden size of {shape.config.hidden_size} differs from the target's {shape.target_size}"
         raise PoolError(f"{file} lacks the tensor {name}{why}")
-    held = {name: tensor for name, tensor in tensors.items() if name not in _UNUSED}
+    held = {name: tensor for name, tensor in tensors.items() if name not in UNUSED}
     check_tensors(file, held, {name: expected[name] for name in expected if name in held}, "EAGLE heads")
     if "d2t" in expected and "d2t" in tensors:
         ids = tensors["d2t"].long() + torch.arange(shape.vocab_size)

@@ -16,6 +16,7 @@ from drafters.block import DFlashDrafter, MTPDrafter
 from drafters.bridge import BridgedDrafter
 from drafters.card import Card, DrafterCard
 from drafters.datastore import Datastore, tokenizer_fingerprint
+from drafters.dflash_checkpoint import is_published_dflash, read_dflash
 from drafters.eagle import EagleDrafter
 from drafters.eagle_checkpoint import read_head
 from drafters.eagle_head import EagleHead
@@ -28,6 +29,7 @@ from drafters.ngram import NGram
 from drafters.pld import PromptLookup
 from drafters.rest import DatastoreDrafter
 from drafters.suffix import SuffixDrafter
+from drafters.tensor_files import read_config
 from drafters.window import Window
 from multidraft.errors import PoolError
 from multidraft.target import Target
@@ -157,7 +159,11 @@ class Workshop(NamedTuple):
 
     def dflash(self, entry: DrafterCard) -> Made:
         """``dflash``."""
-        model = load_network(entry.source, self.path, self.model.dtype, str(self.model.device), entry.name)
+        folder = folder_of(entry.source, self.path)
+        if is_published_dflash(read_config(folder / "config.json")):
+            model: PreTrainedModel = read_dflash(folder, self.model.dtype).to(self.model.device)
+        else:
+            model = load_network(entry.source, self.path, self.model.dtype, str(self.model.device), entry.name)
         try:
             return Made(DFlashDrafter(entry.name, model, self.model, self.target), model.state_dict())
         except ValueError as error:

@@ -15,6 +15,7 @@ from drafters.base import Drafter, DrafterGroup, Evidence
 from drafters.card import Card, find_card, load_card, pool_names
 from drafters.kinds import Identity, Workshop
 from drafters.loading import first_line, load_model, load_tokenizer
+from drafters.memory_check import check_memory
 from drafters.router import Router
 from multidraft.costs import CostMeter
 from multidraft.errors import PoolError, PromptError
@@ -90,7 +91,9 @@ class Pool:
                 messages.append({"role": "user", "content": asked})
                 messages.append({"role": "assistant", "content": answered})
             messages.append({"role": "user", "content": prompt})
-            ids = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+            ids = self.tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, return_dict=False, **self.card.chat_template_kwargs
+            )
         else:
             ids = self.tokenizer(prompt)["input_ids"]
         return list(ids)
@@ -161,24 +164,47 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None) -> Pool:
         device: overrides the card's ``device``; ``"auto"`` takes the GPU if there is one.
 
     Raises:
-        PoolError: unknown pool, invalid card, or models that are missing, corrupt or do not fit together.
+        PoolError: unknown pool, invalid card, more than the device has memory for, or models that are missing, corrupt
+            or do not fit together.
     """
     path = find_card(name_or_path)
     card, text = load_card(path)
-    where = device or card.device
-    if where == "auto":
-        where = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=where)
-    except Exception as error:  # torch raises three kinds: unknown name, no such number, not built in
-        raise PoolError(f"device {where!r} of pool {card.name!r} cannot be used: {first_line(error)}") from error
+    where = usable_device(device or card.device, card.name)
+    check_memory(card, path, where)
     tokenizer = load_tokenizer(card, path)
+    if card.chat_template is not None:
+        tokenizer.chat_template = card.chat_template
     model = load_model(card.target, path, getattr(torch, card.dtype), where, "the target")
-    target = Target(model)
+    target = Target(model, window=card.context_window)
     drafters, identities = Workshop(card, path, model, target, tokenizer).make()
     digest = _digest([text, model.state_dict(), *identities])
     router = Router.load((path.parent / card.router).resolve()) if card.router else None
-    return Pool(target, drafters, tokenizer, card, digest, _stop_ids(card, model, tokenizer), router)
+    pool = Pool(target, drafters, tokenizer, card, digest, _stop_ids(card, model, tokenizer), router)
+    _try_chat_form(pool)
+    return pool
+
+
+def usable_device(device: str, pool: str) -> str:
+    """The device that a card means: of ``auto`` the GPU if there is one.
+
+    Raises:
+        PoolError: it cannot be used.
+    """
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=device)
+    except Exception as error:  # torch raises three kinds: unknown name, no such number, not built in
+        raise PoolError(f"device {device!r} of pool {pool!r} cannot be used: {first_line(error)}") from error
+    return device
+
+
+def _try_chat_form(pool: Pool) -> None:
+    """Encode a prompt, so that a template that cannot be used says so at loading."""
+    try:
+        pool.encode("Hello", [("Hello", "Hello")] if pool.conversational else [])
+    except Exception as error:  # a template may raise whatever it likes
+        raise PoolError(f"the chat template of pool {pool.name!r} cannot be used: {first_line(error)}") from error
 
 
 def _digest(identities: Sequence[Identity]) -> str:

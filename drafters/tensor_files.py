@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from multidraft.errors import PoolError
@@ -41,7 +42,22 @@ def whole_number(config: Mapping[str, Any], name: str, file: Path, default: int 
     return value
 
 
-def read_tensors(file: Path) -> dict[str, torch.Tensor]:
+def tensor_sizes(file: Path) -> dict[str, int]:
+    """How many numbers each tensor of a file has, without reading them.
+
+    Raises:
+        PoolError: as :func:`read_tensors`.
+    """
+    if file.suffix != ".safetensors":
+        return {name: tensor.numel() for name, tensor in read_tensors(file, device="meta").items()}
+    try:
+        with safe_open(file, framework="pt") as tensors:
+            return {name: math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise PoolError(f"cannot read {file}: {str(error).splitlines()[0]}") from None
+
+
+def read_tensors(file: Path, device: str = "cpu") -> dict[str, torch.Tensor]:
     """All tensors of a ``.safetensors`` file or one of torch's, of which no code it may hold is run.
 
     Raises:
@@ -49,8 +65,8 @@ def read_tensors(file: Path) -> dict[str, torch.Tensor]:
     """
     try:
         if file.suffix == ".safetensors":
-            return load_file(file)
-        tensors = torch.load(file, map_location="cpu", weights_only=True)
+            return load_file(file, device=device)
+        tensors = torch.load(file, map_location=device, weights_only=True)
     except (SafetensorError, OSError, RuntimeError, ValueError, EOFError) as error:
         raise PoolError(f"cannot read {file}: {(str(error) or repr(error)).splitlines()[0]}") from None
     except Exception as error:  # unpickling raises whatever it likes

@@ -29,3 +29,38 @@ def _cpu_name() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine() or "unknown CPU"
+
+
+def free_memory(device: torch.device | str) -> int | None:
+    """Bytes that new tensors on the device may take; ``None`` where it does not say.
+
+    Of a GPU what this process has reserved without using it counts as free; of a machine, what a container's limit
+    leaves.
+    """
+    try:
+        device = torch.device(device)
+        if device.type == "cuda":
+            unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+            return int(torch.cuda.mem_get_info(device)[0]) + unused
+        if device.type == "cpu":
+            found = [_available(), _left_to_container()]
+            return min((size for size in found if size is not None), default=None)
+    except (OSError, RuntimeError, ValueError, AssertionError):  # the last where torch has no CUDA
+        pass
+    return None
+
+
+def _available(file: Path = Path("/proc/meminfo")) -> int | None:
+    for line in file.read_text().splitlines() if file.exists() else []:
+        if line.startswith("MemAvailable:"):
+            return 1024 * int(line.split()[1])
+    return None
+
+
+def _left_to_container(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """What the limit of the control group leaves; the files that it caches count as free."""
+    if not (folder / "memory.max").exists() or (limit := (folder / "memory.max").read_text().strip()) == "max":
+        return None
+    lines = (folder / "memory.stat").read_text().splitlines()
+    cached = next((int(line.split()[1]) for line in lines if line.startswith("inactive_file ")), 0)
+    return max(int(limit) - int((folder / "memory.current").read_text()) + cached, 0)

@@ -24,12 +24,14 @@ class Target:
         model: any Hugging Face causal LM with a key-value cache, in evaluation mode. Plain Llamas run
             through :class:`~multidraft.llama.LlamaStack`, everything else through its own ``forward``.
         lean: force (True) or forbid (False) the lean forward; by default it is used where it can be.
+        window: most tokens of a context; by default, and at most, what the model knows.
     """
 
-    def __init__(self, model: PreTrainedModel, *, lean: bool | None = None):
+    def __init__(self, model: PreTrainedModel, *, lean: bool | None = None, window: int | None = None):
         self.model = model
         config = model.config.get_text_config()
-        self.window: int = int(getattr(config, "max_position_embeddings", None) or 1 << 30)
+        own = int(getattr(config, "max_position_embeddings", None) or 1 << 30)
+        self.window: int = min(own, window or own)
         self.vocab_size: int = int(config.vocab_size)
         self.device = model.device
         lean = unsupported(model) is None if lean is None else lean

@@ -62,12 +62,12 @@ def tensors_of(layout: str, target: PreTrainedModel, seed: int, hidden: int) -> 
         second |= {name.replace("layers.0.", "layers.1."): 2.0 * bias for name, bias in biases.items()}
         tensors |= {**biases, **second, "input_norm.weight": norm(3 * size)}
     if layout not in ("eagle3", "eagle3.1"):
-        tensors["embed_tokens.weight"] = matrix(tiny.VOCAB, hidden) * math.sqrt(hidden)
+        tensors["embed_tokens.weight"] = matrix(target.config.vocab_size, hidden) * math.sqrt(hidden)
     if not third:
         tensors["fc.bias"] = matrix(1, hidden)[0]
         return tensors
-    ids = torch.arange(tiny.VOCAB) if full else torch.tensor(DRAFT_IDS)
-    known = torch.zeros(tiny.VOCAB, dtype=torch.bool)
+    ids = torch.arange(target.config.vocab_size) if full else torch.tensor(DRAFT_IDS)
+    known = torch.zeros(target.config.vocab_size, dtype=torch.bool)
     known[ids] = True
     tensors |= {
         layer + "input_layernorm.weight": norm(hidden),
@@ -97,7 +97,7 @@ def config_of(layout: str, target: PreTrainedModel, hidden: int) -> dict[str, An
         "head_dim": 8,
         "hidden_act": "silu",
         "rms_norm_eps": 1e-5,
-        "vocab_size": tiny.VOCAB,
+        "vocab_size": target.config.vocab_size,
         "max_position_embeddings": tiny.WINDOW,
         "rope_theta": 10000.0,
     }
@@ -115,6 +115,7 @@ def config_of(layout: str, target: PreTrainedModel, hidden: int) -> dict[str, An
             **layer,
             "num_hidden_layers": 2,
             "rope_scaling": {**scaled, "original_max_position_embeddings": 64},
+            "qkv_bias": True,
             "norm_output": True,
             "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 1], "norm_before_fc": True},
         }
@@ -165,7 +166,7 @@ def teach(folder: Path, target: PreTrainedModel) -> None:
     y = (torch.cat(wanted)[:, None] == torch.tensor(DRAFT_IDS)).float()
     fitted = torch.linalg.solve(x.T @ x + 0.1 * torch.eye(x.shape[1]), x.T @ y)
     tensors["lm_head.weight"] = 10.0 * fitted.T.contiguous()
-    known = torch.zeros(tiny.VOCAB, dtype=torch.bool)
+    known = torch.zeros(target.config.vocab_size, dtype=torch.bool)
     known[DRAFT_IDS] = True
     (folder / "pytorch_model.bin").unlink(missing_ok=True)
     save_file({**tensors, "t2d": known}, folder / "model.safetensors")

@@ -15,6 +15,9 @@ def add(sub: argparse.ArgumentParser) -> None:
     """Its arguments."""
     sub.add_argument("pool", nargs="?", default="pocket", help="a bundled card's name or a path to a card")
     sub.add_argument("--matrix", action="store_true", help="accepted tokens by drafter and task")
+    sub.add_argument("--estimate", action="store_true", help="memory it needs, without loading or fetching any weights")
+    sub.add_argument("--device", help="for --estimate: auto (the default), cpu, cuda, …")
+    sub.add_argument("--list", action="store_true", help="the bundled pools")
     sub.add_argument("--plain", action="store_true", help="plain decoding by this engine and by transformers")
     sub.add_argument("--suite", default="pocket", help="prompts for --matrix")
     sub.add_argument("--limit", type=int, help="prompts for --matrix, evenly spread over the suite")
@@ -25,6 +28,10 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print parameters and costs, and with ``--matrix`` accepted tokens by drafter and task."""
+    if options.list:
+        return _list(as_json=options.json)
+    if options.estimate:
+        return _estimate(options)
     pool = md.load_pool(options.pool)
     content = describe_pool(pool)
     if options.matrix:
@@ -53,4 +60,31 @@ def run(options: argparse.Namespace) -> int:
     if options.matrix:
         print("\nAccepted tokens per round (own token counted), by drafter and task:\n")
         print(render_matrix(content["matrix"]))
+    return 0
+
+
+def _list(*, as_json: bool) -> int:
+    from drafters.card import find_card, load_card, pool_names
+
+    cards = [load_card(find_card(name))[0] for name in pool_names()]
+    if as_json:
+        print(json.dumps([{"name": c.name, "title": c.title, "description": c.description} for c in cards], indent=2))
+        return 0
+    width = max(len(card.name) for card in cards)
+    print("\n".join(f"{card.name:{width}}  {card.title}" for card in cards))
+    return 0
+
+
+def _estimate(options: argparse.Namespace) -> int:
+    from drafters.card import find_card, load_card
+    from drafters.memory import describe_estimate, render_estimate
+    from drafters.pool import usable_device
+
+    path = find_card(options.pool)
+    card, _ = load_card(path)
+    device = options.device or card.device
+    if not device.startswith("cuda"):  # of a GPU one may ask without having it
+        device = usable_device(device, card.name)
+    content = describe_estimate(card, path, device)
+    print(json.dumps(content, indent=2) if options.json else render_estimate(content))
     return 0

@@ -76,7 +76,24 @@ def test_examples_of_another_card(tmp_path):
         ({"draft_length": 0}, "draft_length: "),
         ({"draft_length": 65}, "draft_length: "),
         ({"draft_length": "many"}, "draft_length: "),
-        ({"drafer": []}, "drafer: "),
+        ({"drafer": []}, r"drafer: no such setting; did you mean drafters\?"),
+        ({"target": {"path": "a", "quantisation": "nf4"}}, r"target\.quantisation: .* did you mean quantization\?"),
+        (
+            {"drafters": [{"name": "m", "kind": "pld", "zzz": 1}]},
+            r"drafters\.0\.zzz: no such setting; there are name, .*\(drafter 'm'\)",
+        ),
+        ({"target": {"id": "a/b", "revision": 1234567}}, r"target\.revision: 1234567 is no commit; put it in quotes"),
+        (
+            {"target": {"path": "a", "revision": "abc"}},
+            "target: revision is a commit of a Hub repository; without an id",
+        ),
+        (
+            {"drafters": [{"name": "m", "kind": "lm", "path": "a", "revision": "abc"}]},
+            r"drafters\.0: revision is a commit of a Hub repository; .*\(drafter 'm'\)",
+        ),
+        ({"context_window": 1}, "context_window: "),
+        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs cannot set messages"),
+        ({"chat_template_kwargs": "thinking"}, "chat_template_kwargs: Input should be a valid dictionary"),
         ({"examples": [{"task": "t"}]}, r"examples\.0\.prompt: "),
     ],
 )

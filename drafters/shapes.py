@@ -1,0 +1,143 @@
+"""How large models are by their configurations alone: nothing is loaded, and of the Hub nothing but ``config.json``."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+from transformers import CONFIG_MAPPING, AutoModel, AutoModelForCausalLM, PreTrainedModel
+
+from drafters.card import POOLS, Quantization, Source
+from drafters.loading import first_line, location_of
+from drafters.tensor_files import read_config
+from multidraft.errors import PoolError
+
+RECORDED = POOLS / "configs.json"
+"""Configurations of the models that the bundled cards name, so that their sizes are known without a network."""
+
+NF4_BLOCK = 64
+"""Weights of 4 bits that share a scale of 32 bits."""
+
+NF4_VALUES = 16
+"""What 4 bits can stand for, written down with each matrix in 32 bits."""
+
+
+@cache
+def _recorded() -> dict[str, dict[str, Any]]:
+    configs: dict[str, dict[str, Any]] = json.loads(RECORDED.read_text(encoding="utf-8"))
+    return configs
+
+
+def config_of(source: Source, card: Path) -> tuple[dict[str, Any], Path]:
+    """A model's configuration, and the file that it stands in: beside the card, recorded, or fetched from the Hub.
+
+    Raises:
+        PoolError: it cannot be read or fetched.
+    """
+    location, _ = location_of(source, card)
+    if source.path is not None:
+        file = Path(location) / "config.json"
+        return read_config(file), file
+    if location in _recorded():
+        return _recorded()[location], RECORDED
+    try:
+        file = Path(hf_hub_download(location, "config.json", revision=source.revision))
+    except Exception as error:
+        raise PoolError(
+            f"cannot fetch the configuration of {location} from the Hub: {_why(location, error)}"
+        ) from error
+    return read_config(file), file
+
+
+def _why(repository: str, error: Exception) -> str:
+    if isinstance(error, GatedRepoError):
+        return f"it is gated; accept its terms on https://huggingface.co/{repository} and log in (hf auth login)"
+    if isinstance(error, RepositoryNotFoundError):
+        return "there is no such repository, or it is private and you are not logged in (hf auth login)"
+    if isinstance(error, RevisionNotFoundError):
+        return "it has no such revision"
+    return f"{first_line(error)}. Check the network"
+
+
+def skeleton(config: Mapping[str, Any], file: Path, *, language_model: bool = True) -> PreTrainedModel:
+    """A model without its weights (on torch's ``meta`` device): all shapes, no memory. Made once a configuration.
+
+    Args:
+        config: as ``config.json`` has it.
+        file: where that was read from, for messages.
+
+    Raises:
+        PoolError: ``transformers`` has no class for it, or not with these settings.
+    """
+    try:
+        return _skeleton(json.dumps(config, sort_keys=True), language_model)
+    except Exception as error:
+        raise PoolError(f"cannot tell the size of the model in {file}: {first_line(error)}") from error
+
+
+@lru_cache(maxsize=64)
+def _skeleton(config: str, language_model: bool) -> PreTrainedModel:
+    content: dict[str, Any] = json.loads(config)
+    own = CONFIG_MAPPING[content["model_type"]].from_dict(content)
+    auto = AutoModelForCausalLM if language_model else AutoModel
+    with torch.device("meta"):
+        return auto.from_config(own, trust_remote_code=False)
+
+
+def weight_bytes(model: torch.nn.Module, itemsize: int, quantization: Quantization | None = None) -> int:
+    """Bytes of a model's weights, shared ones counted once.
+
+    Args:
+        itemsize: bytes of a number.
+        quantization: as ``bitsandbytes`` stores the matrices of linear layers; embeddings and output layer stay.
+    """
+    output = getattr(model, "get_output_embeddings", lambda: None)()
+    linear = {
+        id(module.weight)
+        for module in model.modules()
+        if quantization and type(module) is torch.nn.Linear and module is not output
+    }
+    return sum(
+        quantised_bytes(weight.shape, quantization)
+        if quantization and id(weight) in linear
+        else weight.numel() * itemsize
+        for weight in model.parameters()
+    )
+
+
+def quantised_bytes(shape: torch.Size, quantization: Quantization) -> int:
+    """Bytes of a quantised matrix ``(out, in)`` with its scales, of nf4 one a block, of int8 one a row."""
+    if quantization == "nf4":
+        return math.ceil(shape.numel() / 2) + 4 * math.ceil(shape.numel() / NF4_BLOCK) + 4 * NF4_VALUES
+    return shape.numel() + 4 * shape[0]
+
+
+def cache_numbers(config: Any) -> int:
+    """Numbers that a model of this configuration caches for each token: keys and values of all layers.
+
+    Raises:
+        PoolError: it has no attention.
+    """
+    if not (heads := getattr(config, "num_attention_heads", None)):
+        raise PoolError(f"a model of type {config.model_type} keeps no keys and values")
+    kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
+    head_size = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+    return 2 * int(config.num_hidden_layers) * kv_heads * head_size
+
+
+def text_config(model: PreTrainedModel) -> Any:
+    """What a model's configuration says about its language part."""
+    return model.config.get_text_config()
+
+
+def window_of(model: PreTrainedModel) -> int | None:
+    """Positions that a model knows; ``None`` where its configuration names no bound."""
+    own = getattr(text_config(model), "max_position_embeddings", None)
+    return None if own is None else int(own)

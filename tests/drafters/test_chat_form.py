@@ -1,0 +1,91 @@
+"""What a card says about the chat form and the length of contexts."""
+
+import shutil
+
+import pytest
+import yaml
+
+import multidraft as md
+from drafters.card import Card, find_card, load_card
+from drafters.pool import load_pool
+from multidraft.errors import PoolError, PromptError
+from multidraft.sampling import SamplingParams
+from tests import tiny
+
+TEMPLATE = """{% for m in messages %}{{ 'a' if m['role'] == 'user' else 'b' }}{{ m['content'] }}{% endfor %}
+{%- if add_generation_prompt %}{{ 'h' if thinking else 'i' }}{% endif %}"""
+
+
+@pytest.fixture
+def folder(pool_card, tmp_path):
+    return shutil.copytree(pool_card.parent, tmp_path / "pool")
+
+
+def load(folder, **changes):
+    path = folder / "card.yaml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **changes}))
+    return load_pool(path)
+
+
+def test_a_card_brings_its_own_template_and_what_it_is_given(folder):
+    pool = load(folder, chat_template=TEMPLATE, chat_template_kwargs={"thinking": True})
+    assert pool.conversational and pool.decode(pool.encode("cd", [("e", "f")])) == "aebfacdh"
+    pool = load(folder, chat_template_kwargs={})
+    assert pool.decode(pool.encode("cd")) == "acdi"
+
+
+def test_the_tokenizers_template_is_given_them_too(folder):
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(folder / "target")
+    assert load(folder).decode(load(folder).encode("cd")) == "acdi"
+    pool = load(folder, chat_template_kwargs={"thinking": True})
+    assert pool.decode(pool.encode("cd")) == "acdh"
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{% for m in %}", "chat template of pool 'tiny' cannot be used: "),
+        ("{{ raise_exception('no such role') }}", "chat template of pool 'tiny' cannot be used: no such role"),
+    ],
+)
+def test_a_template_that_cannot_be_used_says_so_at_loading(folder, template, message):
+    with pytest.raises(PoolError, match=message):
+        load(folder, chat_template=template)
+
+
+@pytest.mark.parametrize("name", ["messages", "add_generation_prompt", "tokenize"])
+def test_a_card_cannot_set_what_the_engine_does(name):
+    card, _ = load_card(find_card("qwen3-8b"))
+    with pytest.raises(ValueError, match=f"chat_template_kwargs cannot set {name}: the engine does"):
+        Card.model_validate({**card.model_dump(exclude_unset=True), "chat_template_kwargs": {name: 1}})
+
+
+def test_vicunas_form_is_that_of_fastchat():
+    card, _ = load_card(find_card("vicuna-7b"))
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template, tokenizer.bos_token = card.chat_template, "<s>"
+    messages = [
+        {"role": "user", "content": "Hello!"},
+        {"role": "assistant", "content": "Hello!"},
+        {"role": "user", "content": "How are you?"},
+    ]
+    text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    assert text == (
+        "<s>A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, "
+        "detailed, and polite answers to the user's questions. USER: Hello! ASSISTANT: Hello!<|end|> "
+        "USER: How are you? ASSISTANT:"
+    )
+
+
+def test_a_card_may_allow_less_than_the_target_knows(folder):
+    pool = load(folder, context_window=20)
+    pool.stop_ids = frozenset()
+    assert pool.target.window == 20
+    out = md.generate(pool, "abcabc", "normal-hedge", SamplingParams(100))
+    assert len(out.token_ids) == 14
+    assert out.token_ids == tiny.greedy(pool.target.model, pool.encode("abcabc"), 14)
+    with pytest.raises(PromptError, match="holds 20 including the answer"):
+        md.generate(pool, "abcd" * 5, "ucb", SamplingParams(4))
+    assert load(folder, context_window=10_000).target.window == tiny.WINDOW
