@@ -11,8 +11,9 @@ from itertools import count
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+from drafters.training.answers import Answer, answer_batches
 from drafters.training.data import Batch, bucket_batches, collate
-from drafters.training.distill import Answer, answer_batches, reference_texts
+from drafters.training.distill import reference_texts
 from drafters.training.loop import autocast
 from drafters.training.pretrain import CONTEXT_WINDOW
 
