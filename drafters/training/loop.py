@@ -119,8 +119,8 @@ def train(
 
     def save() -> None:
         if budget.checkpoint and processes.first:
-            state = {"model": model.state_dict(), "optimizers": [o.state_dict() for o in optimizers]}
-            state |= {"seconds": seconds, "tokens": tokens, "step": step}
+            state: dict[str, Any] = {"seconds": seconds, "tokens": tokens, "step": step}
+            state |= {"model": model.state_dict(), "optimizers": [o.state_dict() for o in optimizers]}
             write_file(budget.checkpoint, lambda part: torch.save(state, part))
 
     def one_step() -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,22 +53,27 @@ def write_file(path: Path, write: Callable[[Path], object]) -> None:
         TrainingError: the disk is full, or the folder may not be written to.
     """
     part = path.with_name(f"{path.name}.part")
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(part)
-        part.replace(path)
+        try:
+            write(part)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Where ``path`` is written: says what to do if it cannot be.
+
+    Raises:
+        TrainingError: the disk is full, or the folder may not be written to.
+    """
+    try:
+        yield
     except (OSError, RuntimeError, SafetensorError) as error:  # torch says RuntimeError where the disk is full
-        part_removed(part)
         reason = " ".join(str(error).split()) or type(error).__name__
         raise TrainingError(
             f"cannot write {path}: {reason[:200]}. What was written before is kept: make room, or see to the "
             "permissions, and give the same command again"
         ) from error
-
-
-def part_removed(part: Path) -> None:
-    """Remove an unfinished file, if that can be done."""
-    try:
-        part.unlink(missing_ok=True)
-    except OSError:
-        return
