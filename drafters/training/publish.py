@@ -93,9 +93,7 @@ def measure(plan: Plan) -> Matrix:
 def check_login(target: str | None) -> None:
     """Raise :class:`TrainingError` where nothing could be pushed: better now than after hours of training."""
     if target is None:
-        raise TrainingError(
-            "--push needs a target of the Hub, given by its name there: the card has to say where it is"
-        )
+        raise TrainingError("--push needs a target given by its name on the Hub: the card has to say where it is")
     try:
         huggingface_hub.HfApi().whoami()
     except Exception as error:

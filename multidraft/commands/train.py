@@ -179,8 +179,9 @@ def _check_folders(plan: Plan) -> None:
     from drafters.training.work import write_file
 
     for folder in (plan.out, plan.work):
-        write_file(folder / ".probe", lambda part: part.write_text(""))
-        (folder / ".probe").unlink(missing_ok=True)
+        probe = folder / f".probe-{os.getpid()}"  # each of several processes has its own
+        write_file(probe, lambda part: part.write_text(""))
+        probe.unlink()
 
 
 def _speaker(processes: Processes):  # type: ignore[no-untyped-def]
