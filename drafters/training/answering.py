@@ -83,30 +83,44 @@ def answer_all(
     """Answer the portions ``left``, one file each.
 
     Raises:
-        TrainingError: the device has too little memory for a batch, or an answer cannot be written.
+        TrainingError: the device has too little memory for a single answer, or it cannot be written.
     """
     check_read_out(target)
     started = logged = time.perf_counter()
     tokens = 0
     for done, portion in enumerate(left, start=1):
         torch.manual_seed(zlib.crc32(f"{asking.seed}/{portion.number}".encode()))
-        try:
-            encoded = answer_batch(
-                target, tokenizer, portion.prompts, portion.temperature, asking.max_new_tokens, stop_ids
-            )
-            answers = list(with_distributions(target, portion.task, encoded, pad_id(tokenizer)))
-        except torch.OutOfMemoryError:
-            raise TrainingError(
-                f"{target.device} has too little memory for {len(portion.prompts)} answers of {asking.max_new_tokens} "
-                "tokens at a time. Answers written before are kept: begin anew in another --work with a smaller "
-                "--batch or --max-new-tokens, or free memory and give the same command again"
-            ) from None
+        answers = _answer(target, tokenizer, portion, portion.prompts, asking, stop_ids)
         save_answers(answers, file_of(folder, portion))
         tokens += sum(len(a.top_ids) for a in answers)
         if (now := time.perf_counter()) - logged > LOG_SECONDS or done == len(left):
             seconds, logged = now - started, now
             remaining = seconds / done * (len(left) - done) / 60
             log(f"batch {done:,} of {len(left):,}, {tokens / seconds:,.0f} tokens/s, about {remaining:.0f} min left")
+
+
+def _answer(
+    target: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    portion: Portion,
+    prompts: list[list[int]],
+    asking: Asking,
+    stop_ids: Collection[int],
+) -> list[Answer]:
+    """Answers to ``prompts`` of a portion; where memory does not hold them at once, by halves."""
+    try:
+        encoded = answer_batch(target, tokenizer, prompts, portion.temperature, asking.max_new_tokens, stop_ids)
+        return list(with_distributions(target, portion.task, encoded, pad_id(tokenizer)))
+    except torch.OutOfMemoryError:
+        if len(prompts) == 1:
+            raise TrainingError(
+                f"{target.device} has too little memory for one answer of {asking.max_new_tokens} tokens to a prompt "
+                f"of {len(prompts[0]):,}: lower --max-new-tokens (in another --work), or take another device"
+            ) from None
+    torch.cuda.empty_cache()
+    middle = len(prompts) // 2
+    halves = (prompts[:middle], prompts[middle:])
+    return [answer for half in halves for answer in _answer(target, tokenizer, portion, half, asking, stop_ids)]
 
 
 def collect(

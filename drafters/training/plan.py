@@ -108,14 +108,14 @@ class Plan:
         return {"target": self.target.path or self.target.id, "revision": self.target.revision, "dtype": self.dtype}
 
     def trained_by(self) -> dict[str, Any]:
-        """What checkpoints of drafters depend on, besides the answers; minutes and epochs may be changed."""
+        """What checkpoints of drafters depend on, besides the answers; budgets and batches may be changed."""
         if isinstance(self.start, Shape):
             start: Any = f"new, {self.start.layers}x{self.start.width}"
         else:
             start = self.start and (self.start.path or self.start.id)
         return {
             "kind": self.kind, "drafter": start, "drafters": self.drafters, "lr": self.lr,
-            "batch_tokens": self.batch_tokens, "vocabulary": self.vocabulary, "seed": self.asking.seed,
+            "vocabulary": self.vocabulary, "seed": self.asking.seed,
         }  # fmt: skip
 
 

@@ -163,7 +163,13 @@ def train_all(recipe: Recipe, plan: Plan, answers: Sequence[Answer], processes: 
         moment = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
         rng = random.Random(f"{plan.asking.seed}/{processes.rank}/{moment}")
         drafter = recipe.begin(own, general)
-        recipe.fit(drafter, own, budget, plan.lr if general is None else plan.lr / 2, rng)
+        try:
+            recipe.fit(drafter, own, budget, plan.lr if general is None else plan.lr / 2, rng)
+        except torch.OutOfMemoryError:
+            raise TrainingError(
+                f"{processes.device} has too little memory to train {name!r} on {plan.batch_tokens:,} tokens a step: "
+                "lower --batch-tokens and give the same command again"
+            ) from None
         if processes.first:
             recipe.save(drafter, plan.out / name)
         if name == GENERALIST:

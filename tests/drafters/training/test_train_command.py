@@ -10,6 +10,7 @@ import yaml
 
 import drafters.training.answering as answering
 import drafters.training.plan as plan_module
+import drafters.training.publish as publish
 import drafters.training.specialists as specialists
 import multidraft as md
 from multidraft.__main__ import main
@@ -214,12 +215,40 @@ def test_folders_that_cannot_be_written(made, data, tmp_path, capsys, monkeypatc
 
 
 def test_too_little_memory_for_a_batch(made, data, tmp_path, capsys, monkeypatch):
-    def exhausted(*_, **__):
+    """Answers are made by halves, down to one; a step of training has to be made smaller by hand."""
+    original, most, asked = answering.answer_batch, [5], []
+
+    def limited(target, tokenizer, prompts, *more):
+        asked.append(len(prompts))
+        if len(prompts) > most[0]:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return original(target, tokenizer, prompts, *more)
+
+    def exhausted(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(answering, "answer_batch", exhausted)
+    monkeypatch.setattr(answering, "answer_batch", limited)
+    monkeypatch.setattr(specialists, "distillation_loss", exhausted)
     assert train(made, data, tmp_path / "out", "--new", "1x16") == 2
-    assert "too little memory for 12 answers of 24 tokens at a time" in capsys.readouterr().err
+    assert asked == [12, 6, 3, 3, 6, 3, 3] * 4
+    error = capsys.readouterr().err
+    assert "too little memory to train 'general' on 512 tokens a step: lower --batch-tokens" in error
+    most[0] = 0
+    assert train(made, data, tmp_path / "none", "--new", "1x16") == 2
+    assert "too little memory for one answer of 24 tokens to a prompt of" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert train(made, data, tmp_path / "out", "--new", "1x16", "--batch-tokens", "64", "--epochs", "0.1") == 0
+    assert [len(md.load_pool(tmp_path / "out").drafters)] == [3]
+
+
+def test_when_it_is_done_it_is_pushed(made, data, tmp_path, capsys, monkeypatch):
+    calls = []
+    monkeypatch.setattr(publish, "check_login", lambda target: calls.append(sorted(p.name for p in tmp_path.iterdir())))
+    monkeypatch.setattr(publish, "push", lambda *arguments: calls.append(arguments) or "https://there")
+    few = ["--tasks", "words", "--new", "1x16", "--epochs", "0.1", "--push", "me/pool", "--private"]
+    assert train(made, data, tmp_path / "out", *few) == 0
+    assert calls == [["out"], (tmp_path / "out", "me/pool", True)]
+    assert capsys.readouterr().out.endswith("pushed to https://there\n")
 
 
 def test_damaged_answers_are_named(made, data, tmp_path, capsys):
