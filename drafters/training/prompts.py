@@ -18,6 +18,8 @@ from multidraft.errors import SuiteError, TrainingError
 from multidraft.records import OWN
 
 MAX_PROMPTS, MAX_BYTES = 1_000_000, 4 * 2**30
+UNTRAINED = "before.training"
+"""What the model that drafters started from is called where they are measured."""
 LONG_LISTS = ("messages", "conversations")
 """Columns of whole conversations, of which the first turn of the user is the prompt."""
 
@@ -91,7 +93,7 @@ def task_name(text: str) -> str:
     name = re.sub(r"[^a-z0-9_.]+", "-", text.lower()).strip("-._")
     if not name:
         raise TrainingError(f"the task {text!r} has no letter of a-z; name it by --data NAME=FILE")
-    if name in (GENERALIST, OWN):
+    if name in (GENERALIST, OWN, UNTRAINED):
         raise TrainingError(
             f"no task may be called {name!r}, which means something else in a pool; give --data NAME=FILE"
         )

@@ -11,13 +11,14 @@ import huggingface_hub
 import yaml
 from transformers import PreTrainedTokenizerBase
 
-from drafters.card import Card
+from drafters.card import Card, Source
 from drafters.loading import first_line
 from drafters.pool import load_pool
 from drafters.router import Router
 from drafters.training.answers import Answer
 from drafters.training.model_card import licence_of, model_card
 from drafters.training.plan import Plan
+from drafters.training.prompts import UNTRAINED
 from drafters.training.work import write_file, writing
 from multidraft.bench.inspect import accepted_by_task
 from multidraft.bench.suites import SuiteItem
@@ -79,8 +80,20 @@ def train_router(plan: Plan) -> float:
 
 
 def measure(plan: Plan) -> Matrix:
-    """Mean accepted tokens of every drafter of the finished pool on held-out prompts: ``{task: {drafter: MAT}}``."""
-    pool = load_pool(plan.out, device=plan.device)
+    """Mean accepted tokens of every drafter of the finished pool on held-out prompts: ``{task: {drafter: MAT}}``.
+
+    The model that the drafters started from is measured with them, as :data:`~drafters.training.prompts.UNTRAINED`.
+    """
+    card = plan.card
+    if isinstance(plan.start, Source):
+        content = card_of(plan)
+        content["router"] = None
+        for entry in content["drafters"]:
+            entry["path"] = str(plan.out.resolve() / entry["path"])
+        content["drafters"].append({"name": UNTRAINED, "kind": "lm", **plan.start.model_dump(exclude_none=True)})
+        card = plan.work / "measured.yaml"
+        write_file(card, lambda part: part.write_text(yaml.safe_dump(content), encoding="utf-8"))
+    pool = load_pool(card, device=plan.device)
     items = [
         SuiteItem(f"{name}-{i}", prompt, name)
         for name, task in plan.tasks.items()

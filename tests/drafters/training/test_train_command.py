@@ -76,6 +76,9 @@ def test_small_language_models_from_prompts_to_a_pool(made, data, tmp_path, caps
     }
     assert "| letters | 12 | 4 | 24 |" in card and "general" in card and "temperatures\n0, 0.7" in card
     assert "starts from `start`, the specialists start from it" in card
+    rows = {line.split("|")[1].strip(): line.split("|")[2:4] for line in card.splitlines() if line.startswith("| ")}
+    gain = [float(rows["general"][i].strip(" *")) - float(rows["before.training"][i]) for i in (0, 1)]
+    assert min(gain) > 1
 
 
 def test_heads_from_prompts_to_a_pool(made, data, tmp_path):
