@@ -146,7 +146,7 @@ def collect(
         TrainingError: the folder holds answers of other settings, or cannot be written, or read.
     """
     digest = zlib.crc32(repr(sorted(prompts.items())).encode())
-    settings = {**made_by, **asdict(asking), "prompts": f"{digest:08x}"}
+    settings = {**made_by, **asdict(asking), "checksum of the prompts": f"{digest:08x}"}
     if processes.first:
         claim(folder, settings)
     processes.wait()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import random
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -35,11 +36,13 @@ from drafters.training.loop import Budget, autocast, train
 from drafters.training.plan import Plan, Shape, room_for, skeleton
 from drafters.training.pretrain import make_llama
 from drafters.training.processes import ALONE, Processes
-from drafters.training.work import claim, writing
+from drafters.training.work import SETTINGS, claim, writing
 from multidraft.errors import TrainingError
 
 Drafter = TypeVar("Drafter", bound=nn.Module)
 Log = Callable[[str], None]
+ANSWERS = "answers"
+"""Folder of them in the working folder."""
 
 
 class Recipe(Protocol, Generic[Drafter]):
@@ -149,7 +152,8 @@ def train_all(recipe: Recipe, plan: Plan, answers: Sequence[Answer], processes: 
     """Train the generalist, if there are several tasks, then the specialists; write them into ``plan.out``."""
     work = plan.work / plan.kind
     if processes.first:
-        claim(work, plan.trained_by())
+        asked = (plan.work / ANSWERS / SETTINGS).read_bytes()
+        claim(work, {**plan.trained_by(), "checksum of the answers' settings": f"{zlib.crc32(asked):08x}"})
     processes.wait()
     general = None
     for name in plan.drafters:
@@ -207,7 +211,7 @@ def distil(
         if not prompts[name]:
             raise TrainingError(f"no prompt of {name!r} leaves room for an answer; lower --max-new-tokens")
     answers = collect(
-        target, tokenizer, prompts, plan.work / "answers", plan.asking, plan.made_by(),
+        target, tokenizer, prompts, plan.work / ANSWERS, plan.asking, plan.made_by(),
         lambda model: end_ids(model, tokenizer), log, processes,
     )  # fmt: skip
     if plan.kind == "eagle":

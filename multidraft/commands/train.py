@@ -47,14 +47,20 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--minutes", type=float, default=60.0, help="most training time of a drafter (default: 60)")
     sub.add_argument("--epochs", type=float, help="most epochs of a drafter (default: 3 with --drafter, else 20)")
     sub.add_argument("--lr", type=float, help="peak learning rate (default: 5e-5 with --drafter, 2e-3, heads 5e-4)")
-    sub.add_argument("--batch-tokens", type=int, default=4096, help="tokens of a training step, of each process")
-    sub.add_argument("--vocabulary", type=int, default=16_000, help="eagle: most tokens that a head can propose")
-    sub.add_argument("--feature-memory", type=float, default=4.0, metavar="GB", help="eagle: hidden states kept")
-    sub.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.3, 0.7, 1.0], help="of the answers")
-    sub.add_argument("--max-new-tokens", type=int, default=512, help="longest answer")
-    sub.add_argument("--batch", type=int, default=16, help="prompts answered at a time")
-    sub.add_argument("--evaluate", type=int, default=5, help="held-out prompts of a task to measure the pool on")
-    sub.add_argument("--draft-length", type=int, default=6)
+    sub.add_argument("--batch-tokens", type=int, default=4096, help="tokens of a step, of each process (default: 4096)")
+    sub.add_argument(
+        "--vocabulary", type=int, default=16_000, help="eagle: most tokens that it can propose (default: 16000)"
+    )
+    sub.add_argument(
+        "--feature-memory", type=float, default=4.0, metavar="GB", help="eagle: hidden states kept (default: 4)"
+    )
+    sub.add_argument(
+        "--temperatures", type=float, nargs="+", default=[0.0, 0.3, 0.7, 1.0], help="(default: 0 0.3 0.7 1)"
+    )
+    sub.add_argument("--max-new-tokens", type=int, default=512, help="longest answer (default: 512)")
+    sub.add_argument("--batch", type=int, default=16, help="prompts answered at a time (default: 16)")
+    sub.add_argument("--evaluate", type=int, default=5, help="prompts of a task to measure on (default: 5)")
+    sub.add_argument("--draft-length", type=int, default=6, help="of the pool (default: 6)")
     sub.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="of the target (default: by device)")
     sub.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     sub.add_argument("--seed", type=int, default=0)

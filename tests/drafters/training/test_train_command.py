@@ -2,6 +2,7 @@
 
 import errno
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from multidraft.bench.suites import SuiteItem
 from tests import tiny
 from tests.drafters.training.targets import write_prompts, write_start, write_target
 
-QUICK = "--temperatures 0 0.7 --max-new-tokens 24 --batch-tokens 512 --heldout 0.2".split()
+QUICK = "--temperatures 0 0.7 --max-new-tokens 24 --batch-tokens 512 --heldout 0.2 --evaluate 2".split()
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +148,10 @@ def test_other_settings_are_named_and_nothing_is_lost(made, data, tmp_path, caps
     shown = capsys.readouterr().err
     assert "lm holds work done with other settings (drafter:" in shown and "lr: 0.01, now 0.002" in shown
     assert len(list((tmp_path / "out" / "work" / "answers").glob("*.pt"))) == 4
+    shutil.rmtree(tmp_path / "out" / "work" / "answers")  # nor are checkpoints taken for those of new answers
+    more = ["--epochs", "0.1", "--max-new-tokens", "20"]
+    assert train(made, data, tmp_path / "out", *start_from(made), *more) == 2
+    assert "lm holds work done with other settings (checksum of the answers' settings" in capsys.readouterr().err
 
 
 def test_a_dry_run_says_what_would_be_done(made, data, tmp_path, capsys):
