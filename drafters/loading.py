@@ -168,7 +168,16 @@ def load_tokenizer(card: Card, path: Path) -> PreTrainedTokenizerBase:
     Raises:
         PoolError: it cannot be loaded.
     """
-    location, extra = location_of(card.target, path)
+    return tokenizer_of(card.target, path)
+
+
+def tokenizer_of(source: Source, card: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model.
+
+    Raises:
+        PoolError: it cannot be loaded.
+    """
+    location, extra = location_of(source, card)
     try:
         return AutoTokenizer.from_pretrained(location, trust_remote_code=False, **extra)
     except Exception as error:

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from drafters.base import Drafter, DrafterGroup, Evidence
 from drafters.card import Card, find_card, load_card, pool_names
+from drafters.chat import chat_ids, end_ids
 from drafters.kinds import Identity, Workshop
 from drafters.loading import first_line, load_model, load_tokenizer
 from drafters.memory_check import check_memory
@@ -85,18 +86,7 @@ class Pool:
         """
         if turns and not self.conversational:
             raise PromptError(f"pool {self.name!r} answers single prompts; it takes no earlier turns")
-        if self.tokenizer.chat_template:
-            messages = []
-            for asked, answered in turns:
-                messages.append({"role": "user", "content": asked})
-                messages.append({"role": "assistant", "content": answered})
-            messages.append({"role": "user", "content": prompt})
-            ids = self.tokenizer.apply_chat_template(
-                messages, add_generation_prompt=True, return_dict=False, **self.card.chat_template_kwargs
-            )
-        else:
-            ids = self.tokenizer(prompt)["input_ids"]
-        return list(ids)
+        return chat_ids(self.tokenizer, prompt, turns, self.card.chat_template_kwargs)
 
     def route(self, prompt: str) -> list[float] | None:
         """How well each drafter suits ``prompt``, in [0, 1], in the pool's order; ``None`` without a router.
@@ -223,9 +213,7 @@ def _digest(identities: Sequence[Identity]) -> str:
 
 
 def _stop_ids(card: Card, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    ids: set[int] = set()
-    for value in (tokenizer.eos_token_id, model.generation_config.eos_token_id):
-        ids.update(value if isinstance(value, list) else [] if value is None else [value])
+    ids = end_ids(model, tokenizer)
     for text in card.stop:
         found = tokenizer.convert_tokens_to_ids(text)
         if found is None or found == tokenizer.unk_token_id:

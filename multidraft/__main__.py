@@ -8,7 +8,19 @@ import sys
 from collections.abc import Sequence
 
 import multidraft as md
-from multidraft.commands import bench, datastore, demo, generate, history, policies, pool, replay, simulate, streaming
+from multidraft.commands import (
+    bench,
+    datastore,
+    demo,
+    generate,
+    history,
+    policies,
+    pool,
+    replay,
+    simulate,
+    streaming,
+    train,
+)
 from storage.problems import StorageError
 
 COMMANDS = {
@@ -18,6 +30,7 @@ COMMANDS = {
     "simulate": (simulate, "Policies on a table of mean accepted tokens."),
     "pool": (pool, "Show what is in a pool."),
     "datastore": (datastore, "Build datastores of past text, for rest drafters."),
+    "train": (train, "Train drafters for any target by self-distillation."),
     "policies": (policies, "List the policies, their settings and sources, and what they cost."),
     "history": (history, "Measure the dashboard on a large history that is made up."),
     "streaming": (streaming, "Measure what a page that watches costs a run."),

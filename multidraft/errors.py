@@ -23,3 +23,7 @@ class PoolError(UserError):
 
 class SuiteError(UserError):
     """A file of prompts that cannot be read."""
+
+
+class TrainingError(UserError):
+    """Training that cannot begin, or cannot go on."""

@@ -1,1 +1,1 @@
-"""The pocket pool's corpus, pretraining and self-distillation."""
+"""Training of drafters by self-distillation, for any target; the pocket pool's corpus and its own training."""

@@ -19,10 +19,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 from drafters.datastore import END, write_datastore
 from drafters.router import Router
+from drafters.training.answers import load_answers, save_answers
 from drafters.training.corpus import FAMILIES, Example, Split
 from drafters.training.corpus.two_tasks import tasks_of
 from drafters.training.data import Mixture, quoting
-from drafters.training.distill import GENERALIST, collect_answers, load_answers, save_answers, train_drafter
+from drafters.training.distill import GENERALIST, collect_answers, train_drafter
 from drafters.training.eagle import train_head
 from drafters.training.medusa import build_ngram, train_medusa
 from drafters.training.pretrain import FAMILY_WEIGHTS, save_model, train_target

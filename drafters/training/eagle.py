@@ -1,4 +1,4 @@
-"""Train EAGLE-3 heads for the pocket target, and write them in EAGLE-3's own layout.
+"""EAGLE-3 heads to train, for the pocket target or any other, written in EAGLE-3's own layout.
 
 A head is trained as it will be used: it reads the target's hidden states once, then its own of the step before, several
 steps deep, each step learning the target's distribution of the next token (EAGLE-3's training-time test, Sec. 3.2).
@@ -10,7 +10,7 @@ import json
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,18 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding, rotate_half
 
+from drafters.training.answers import Answer
 from drafters.training.data import Encoded
-from drafters.training.distill import GENERALIST, Answer, reference_texts
-from drafters.training.feature_batches import READING_SHARE, FeatureBatch, feature_batches
-from drafters.training.loop import Budget, autocast, train
+from drafters.training.distill import GENERALIST, reference_texts
+from drafters.training.feature_batches import READING_SHARE, feature_batches
+from drafters.training.head_training import fit_head
+from drafters.training.loop import Budget
+from drafters.training.work import write_file
 
-HEAD_SHAPE = {"intermediate_size": 384, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64}
-STEPS = 5
-STEP_WEIGHT = 0.7
-"""What a step's loss counts, compared with the step's before: later steps matter only where the earlier were right. It
-is the chance that a batch takes the step at all, which has the same mean and costs half of taking all of them."""
+POCKET_SHAPE = {"intermediate_size": 384, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64}
 VOCABULARY = {GENERALIST: 1536}
 SPECIALIST_VOCABULARY = 768
 """Tokens that a head can propose: nearly all that a family's answers are made of."""
@@ -147,23 +146,25 @@ class TrainableHead(nn.Module):
     Args:
         target: lends the embedding, which is not trained and not saved, and the first output layer.
         ids: the target's token ids that it can propose, ascending ``(draft vocabulary,)``.
+        shape: attention heads and feed-forward width of its layer; by default as in a layer of the target.
     """
 
     ids: torch.Tensor
 
-    def __init__(self, target: LlamaForCausalLM, ids: torch.Tensor):
+    def __init__(self, target: PreTrainedModel, ids: torch.Tensor, shape: Mapping[str, int] | None = None):
         super().__init__()
-        size = target.config.hidden_size
+        its = target.config.get_text_config()
+        size = int(its.hidden_size)
         self.config = LlamaConfig(
             hidden_size=size,
-            vocab_size=target.config.vocab_size,
+            vocab_size=its.vocab_size,
             num_hidden_layers=1,
-            max_position_embeddings=target.config.max_position_embeddings,
-            rms_norm_eps=target.config.rms_norm_eps,
-            **HEAD_SHAPE,
+            max_position_embeddings=its.max_position_embeddings,
+            rms_norm_eps=getattr(its, "rms_norm_eps", 1e-5),
+            rope_theta=(getattr(its, "rope_parameters", None) or {}).get("rope_theta", 10_000.0),
+            **(layer_shape(target) if shape is None else shape),
         )
-        count = target.config.num_hidden_layers
-        self.layers = (2, count // 2, count - 3)
+        self.layers = layers_to_read(int(its.num_hidden_layers))
         self.fc = nn.Linear(3 * size, size, bias=False)
         self.midlayer = Layer(self.config)
         self.norm = LlamaRMSNorm(size, self.config.rms_norm_eps)
@@ -199,15 +200,25 @@ class TrainableHead(nn.Module):
             hidden = self.midlayer(embedded, hidden, rotation, past, start)
             yield self.lm_head(self.norm(hidden[wanted[:, start:]]))
 
+    def copy(self, other: TrainableHead) -> None:
+        """Take the weights of a head of the same shape that may know other tokens."""
+        own_words = ("ids", "lm_head.weight")
+        weights = {name: tensor for name, tensor in other.state_dict().items() if name not in own_words}
+        self.load_state_dict(weights, strict=False)
+        places = {token: place for place, token in enumerate(other.ids.tolist())}
+        with torch.no_grad():
+            for row, token in enumerate(self.ids.tolist()):
+                if token in places:
+                    self.lm_head.weight[row] = other.lm_head.weight[places[token]]
+
     def save(self, folder: Path) -> None:
         """Write the head in EAGLE-3's layout (half precision; the embedding is the target's)."""
-        folder.mkdir(parents=True, exist_ok=True)
         weights = {name: tensor.detach() for name, tensor in self.state_dict().items() if name != "ids"}
-        tensors = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in weights.items()}
+        tensors = {name: tensor.to("cpu", torch.bfloat16).contiguous() for name, tensor in weights.items()}
         known = torch.zeros(self.config.vocab_size, dtype=torch.bool)
-        known[self.ids] = True
+        known[self.ids.cpu()] = True
         tensors |= {"d2t": self.ids.cpu() - torch.arange(len(self.ids)), "t2d": known}
-        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        write_file(folder / "model.safetensors", lambda part: save_file(tensors, part, metadata={"format": "pt"}))
         rope = (self.config.rope_parameters or {}).get("rope_theta", 10_000.0)
         names = "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim"
         names += " vocab_size max_position_embeddings rms_norm_eps hidden_act"
@@ -217,6 +228,23 @@ class TrainableHead(nn.Module):
         config |= {"rope_theta": rope, "draft_vocab_size": len(self.ids), "tie_word_embeddings": False}
         config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": list(self.layers)}
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def layers_to_read(count: int) -> tuple[int, int, int]:
+    """A low, a middle and a high one of ``count`` layers; the last ones' states are at hand only normalised."""
+    return (2 if count > 2 else 0, count // 2, max(count - 3, 0))
+
+
+def layer_shape(target: PreTrainedModel) -> dict[str, int]:
+    """Attention heads and feed-forward width of the target's layers."""
+    its = target.config.get_text_config()
+    heads = int(its.num_attention_heads)
+    return {
+        "intermediate_size": int(getattr(its, "intermediate_size", None) or 4 * its.hidden_size),
+        "num_attention_heads": heads,
+        "num_key_value_heads": int(getattr(its, "num_key_value_heads", None) or heads),
+        "head_dim": int(getattr(its, "head_dim", None) or its.hidden_size // heads),
+    }
 
 
 def common_tokens(texts: Sequence[Encoded], count: int, always: Sequence[int]) -> torch.Tensor:
@@ -257,34 +285,14 @@ def train_head(
     first_references = reference_texts(tokenizer, family, seed=0)
     sample = [a.encoded for a in own] + [next(first_references) for _ in range(512)]
     size = VOCABULARY.get(family, SPECIALIST_VOCABULARY)
-    head = TrainableHead(target, common_tokens(sample, size, [tokenizer.eos_token_id])).to(device)
+    head = TrainableHead(target, common_tokens(sample, size, [tokenizer.eos_token_id]), POCKET_SHAPE)
+    head.to(device)
     if start_from is not None:
-        own_words = ("ids", "lm_head.weight")
-        weights = {name: tensor for name, tensor in start_from.state_dict().items() if name not in own_words}
-        head.load_state_dict(weights, strict=False)
-        with torch.no_grad():
-            places = {token: place for place, token in enumerate(start_from.ids.tolist())}
-            for row, token in enumerate(head.ids.tolist()):
-                if token in places:
-                    head.lm_head.weight[row] = start_from.lm_head.weight[places[token]]
-    embedding, output = target.get_input_embeddings().weight, target.get_output_embeddings()
+        head.copy(start_from)
     rng = random.Random(0)
-
-    def loss_of(batch: FeatureBatch) -> tuple[torch.Tensor, int]:
-        steps = 1
-        while steps < STEPS and rng.random() < STEP_WEIGHT:
-            steps += 1
-        with autocast(device):
-            with torch.no_grad():
-                goal = output(batch.last.to(output.weight.dtype))[:, head.ids].float().softmax(dim=-1)
-                embedded = functional.embedding(batch.ids[:, 1:], embedding)
-            logits = head(batch.features.to(embedded.dtype), embedded, batch.wanted, steps)
-            loss = torch.stack([functional.cross_entropy(of_step.float(), goal) for of_step in logits]).sum()
-        return loss / sum(STEP_WEIGHT**step for step in range(STEPS)), batch.ids.numel()
-
     reading = minutes * READING_SHARE
     learnt = feature_batches(target, tokenizer, family, own, head.layers, reading, tokens_per_batch, rng, log)
     budget = Budget(minutes - reading, tokens, checkpoint)
-    train(head, learnt, loss_of, budget, lr, log=log)
+    fit_head(head, target, learnt, budget, lr, log)
     head.save(folder)
     return head

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from itertools import count
 
 import torch
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
+from drafters.training.answers import Answer, answer_batches
 from drafters.training.data import Batch, bucket_batches, collate
-from drafters.training.distill import Answer, answer_batches, reference_texts
+from drafters.training.distill import reference_texts
 from drafters.training.loop import autocast
 from drafters.training.pretrain import CONTEXT_WINDOW
 
 MEMORY = 4 * 2**30
-"""Bytes of hidden states that are kept at most."""
+"""Bytes of hidden states that are kept at most, by default."""
 READING_SHARE = 0.15
 """Share of the training time in which the target reads."""
 
@@ -40,6 +41,10 @@ class FeatureBatch:
     features: torch.Tensor
     last: torch.Tensor
 
+    def to(self, device: str) -> FeatureBatch:
+        """The same on ``device``."""
+        return FeatureBatch(*(part.to(device) for part in (self.ids, self.wanted, self.features, self.last)))
+
     @property
     def nbytes(self) -> int:
         """Bytes of the hidden states."""
@@ -47,7 +52,7 @@ class FeatureBatch:
 
 
 @torch.no_grad()
-def read(target: LlamaForCausalLM, batch: Batch, layers: Sequence[int]) -> FeatureBatch:
+def read(target: PreTrainedModel, batch: Batch, layers: Sequence[int]) -> FeatureBatch:
     """Run ``target`` over a batch and keep the hidden states of ``layers`` and the last ones."""
     batch = batch.to(str(target.device))
     wanted = batch.predicts_answer[:, 1:]
@@ -92,3 +97,31 @@ def feature_batches(
     while True:
         rng.shuffle(kept)
         yield from kept
+
+
+def kept_features(
+    target: PreTrainedModel,
+    batches: Sequence[Sequence[Answer]],
+    layers: Sequence[int],
+    pad: int,
+    rng: random.Random,
+    memory: int = MEMORY,
+) -> Iterator[FeatureBatch]:
+    """The same batches of answers without end, in a new order each time over.
+
+    What the target makes of them is kept, outside its device, as far as ``memory`` (bytes) goes; the others it reads
+    again each time.
+    """
+    kept: dict[int, FeatureBatch] = {}
+    size, order = 0, list(range(len(batches)))
+    while True:
+        rng.shuffle(order)
+        for place in order:
+            if place in kept:
+                yield kept[place]
+                continue
+            features = read(target, collate([a.encoded for a in batches[place]], pad), layers)
+            if size + features.nbytes <= memory:
+                kept[place] = features.to("cpu")
+                size += features.nbytes
+            yield features

@@ -1,4 +1,4 @@
-"""The training loop that target and drafters share: a budget in minutes, checkpoints, resume."""
+"""The training loop that target and drafters share: a budget in minutes, checkpoints, resume, several processes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from typing import Any
 
 import torch
 from torch import nn
+
+from drafters.training.processes import ALONE, Processes
+from drafters.training.work import write_file
+from multidraft.errors import TrainingError
 
 WARMUP_SHARE = 0.02
 COOLDOWN_SHARE = 0.35
@@ -51,20 +55,22 @@ def half_precision_pays(device: str) -> bool:
 
 def autocast(device: str) -> torch.autocast:
     """Half precision for matrix products where it pays."""
-    return torch.autocast(device, torch.bfloat16, enabled=half_precision_pays(device))
+    return torch.autocast(torch.device(device).type, torch.bfloat16, enabled=half_precision_pays(device))
 
 
 def make_optimizers(model: nn.Module, lr: float) -> list[torch.optim.Optimizer]:
     """Muon for the hidden matrices, AdamW for embeddings, output layers and norms.
 
     Muon orthogonalises in half precision; where that is emulated it takes several times as long as the step itself, and
-    AdamW does all.
+    AdamW does all, as it does with a torch before 2.9, which has no Muon.
     """
+    embeddings = {id(p) for module in model.modules() if isinstance(module, nn.Embedding) for p in module.parameters()}
 
     def inner(name: str, parameter: nn.Parameter) -> bool:
-        return parameter.ndim == 2 and "embed" not in name and "lm_head" not in name
+        named_inner = "embed" not in name and "lm_head" not in name
+        return parameter.ndim == 2 and named_inner and id(parameter) not in embeddings
 
-    if not half_precision_pays(next(model.parameters()).device.type):
+    if not half_precision_pays(next(model.parameters()).device.type) or not hasattr(torch.optim, "Muon"):
         return [torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.0)]
     hidden = [p for name, p in model.named_parameters() if inner(name, p)]
     rest = [p for name, p in model.named_parameters() if not inner(name, p)]
@@ -82,22 +88,27 @@ def train(
     lr: float,
     accumulate: int = 1,
     log: Callable[[str], None] = print,
+    processes: Processes = ALONE,
 ) -> None:
-    """Train ``model`` until the budget is spent.
+    """Train ``model`` until the budget is spent. An interruption (Ctrl-C) leaves a checkpoint behind.
 
     Args:
         batches: endless; a resumed run continues with fresh batches, so the source must be reseeded by the caller.
         loss_of: maps a batch to (mean loss, tokens trained on).
         accumulate: batches per step. Batches hold examples of one length, hence often of one task; a step over
             several of them sees the mixture.
+        processes: those that train the same weights, each on batches of its own; the first writes the checkpoints.
+
+    Raises:
+        TrainingError: the loss is no number any more, or a checkpoint cannot be written.
     """
     optimizers = make_optimizers(model, lr)
     seconds, tokens, step = 0.0, 0, 0
     if budget.checkpoint and budget.checkpoint.exists():
-        state = torch.load(budget.checkpoint, weights_only=True)
+        state = torch.load(budget.checkpoint, map_location="cpu", weights_only=True)
         model.load_state_dict(state["model"])
         if len(state["optimizers"]) != len(optimizers):
-            raise ValueError(
+            raise TrainingError(
                 f"{budget.checkpoint} is of a machine that trains by other optimisers (Muon or AdamW alone, see "
                 "make_optimizers); go on there, or remove the file to begin anew"
             )
@@ -107,46 +118,49 @@ def train(
         log(f"resumed at step {step}, {seconds / 60:.1f} min, {tokens:,} tokens")
 
     def save() -> None:
-        if budget.checkpoint:
-            budget.checkpoint.parent.mkdir(parents=True, exist_ok=True)
-            part = budget.checkpoint.with_suffix(".part")
-            torch.save(
-                {
-                    "model": model.state_dict(),
-                    "optimizers": [o.state_dict() for o in optimizers],
-                    "seconds": seconds,
-                    "tokens": tokens,
-                    "step": step,
-                },
-                part,
-            )
-            part.replace(budget.checkpoint)
+        if budget.checkpoint and processes.first:
+            state: dict[str, Any] = {"seconds": seconds, "tokens": tokens, "step": step}
+            state |= {"model": model.state_dict(), "optimizers": [o.state_dict() for o in optimizers]}
+            write_file(budget.checkpoint, lambda part: torch.save(state, part))
 
-    model.train()
-    saved_at = logged_at = seconds
-    losses: list[float] = []
-    while (progress := budget.progress(seconds, tokens)) < 1.0:
-        started = time.perf_counter()
-        for optimizer in optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = lr * learning_rate_factor(progress)
+    def one_step() -> int:
+        trained_in_all = 0
         for _ in range(accumulate):
             loss, trained = loss_of(next(batches))
             (loss / accumulate).backward()
             losses.append(loss.item())
-            tokens += trained
+            trained_in_all += trained
+        if not math.isfinite(losses[-1]):
+            raise TrainingError(f"the loss is {losses[-1]} at step {step}: lower the learning rate")
+        processes.average_gradients(model)
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        step += 1
-        seconds += time.perf_counter() - started
-        if seconds - logged_at >= budget.log_seconds:
-            mean = sum(losses) / len(losses)
-            log(f"{seconds / 60:6.1f} min  step {step:6d}  {tokens:11,} tokens  loss {mean:.4f}")
-            logged_at, losses = seconds, []
-        if seconds - saved_at >= budget.checkpoint_seconds:
-            save()
-            saved_at = seconds
+        return trained_in_all
+
+    model.train()
+    saved_at = logged_at = seconds
+    losses: list[float] = []
+    try:
+        while (progress := budget.progress(seconds, tokens)) < 1.0:
+            started = time.perf_counter()
+            for optimizer in optimizers:
+                for group in optimizer.param_groups:
+                    group["lr"] = lr * learning_rate_factor(progress)
+            trained = one_step()
+            step += 1
+            spent, trained = processes.agree(time.perf_counter() - started, trained)
+            seconds, tokens = seconds + spent, tokens + trained
+            if seconds - logged_at >= budget.log_seconds:
+                mean = sum(losses) / len(losses)
+                log(f"{seconds / 60:6.1f} min  step {step:6d}  {tokens:11,} tokens  loss {mean:.4f}")
+                logged_at, losses = seconds, []
+            if seconds - saved_at >= budget.checkpoint_seconds:
+                save()
+                saved_at = seconds
+    except KeyboardInterrupt:
+        save()
+        raise
     save()
     model.eval()

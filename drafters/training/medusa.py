@@ -13,7 +13,8 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from drafters.medusa_heads import save_bpd, save_medusa
 from drafters.ngram import ORDER, NGram, count_ngrams
-from drafters.training.distill import GENERALIST, Answer
+from drafters.training.answers import Answer
+from drafters.training.distill import GENERALIST
 from drafters.training.feature_batches import READING_SHARE, FeatureBatch, feature_batches
 from drafters.training.loop import Budget, autocast, train
 

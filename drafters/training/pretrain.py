@@ -9,8 +9,9 @@ from pathlib import Path
 
 import torch
 from torch.nn import functional
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from drafters.training.answers import answer_logits, next_answer_ids
 from drafters.training.data import Batch, Encoded, Mixture, bucket_batches, echo, encode_example, lookups, quotes, sums
 from drafters.training.induction import plant_copying
 from drafters.training.loop import Budget, autocast, train
@@ -28,33 +29,18 @@ FAMILY_WEIGHTS = {
 CONTEXT_WINDOW = 1024
 
 
-def make_llama(tokenizer: PreTrainedTokenizerFast, **shape: int) -> LlamaForCausalLM:
-    """A Llama with tied embeddings, sized for the pocket pool's tokenizer and context window."""
+def make_llama(tokenizer: PreTrainedTokenizerBase, **shape: int) -> LlamaForCausalLM:
+    """A Llama with tied embeddings, sized for a tokenizer and, by default, the pocket pool's context window."""
     config = LlamaConfig(
         vocab_size=len(tokenizer),
-        max_position_embeddings=CONTEXT_WINDOW,
         tie_word_embeddings=True,
         initializer_range=0.02,
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
-        **shape,
+        **{"max_position_embeddings": CONTEXT_WINDOW, **shape},
     )
     return LlamaForCausalLM(config)
-
-
-def answer_logits(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
-    """Logits ``(answer tokens, vocabulary)`` at the positions that predict an answer token.
-
-    Prompts are given, never predicted, so the head is spared their positions: about half its cost.
-    """
-    hidden = model.model(input_ids=batch.ids, use_cache=False).last_hidden_state
-    return model.lm_head(hidden[batch.predicts_answer])
-
-
-def next_answer_ids(batch: Batch) -> torch.Tensor:
-    """Ids ``(answer tokens,)`` that :func:`answer_logits` predicts."""
-    return batch.ids.roll(-1, dims=1)[batch.predicts_answer]
 
 
 def train_target(

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+from drafters.training.answers import answer_batch
 from drafters.training.corpus import FAMILIES, Example
 from drafters.training.data import encode_prompt
-from drafters.training.distill import answer_batch
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,10 @@ from multidraft.errors import SuiteError
 BUNDLED = Path(__file__).parent / "suites"
 MAX_BYTES = 20 * 1024 * 1024
 MAX_ITEMS = 10_000
+
+Row = dict[str, Any]
+"""An object of a file, or a line of a table."""
+Adapt = Callable[[Row], Row]
 
 
 @dataclass(frozen=True)
@@ -54,11 +58,7 @@ def suite_names() -> list[str]:
 
 
 def load_suite(name_or_path: str | Path) -> Suite:
-    """Read a bundled suite by name, or a file.
-
-    ``.jsonl``: objects with ``turns`` (Spec-Bench, MT-bench; the first turn is the prompt) or ``prompt``, and
-    optionally ``question_id`` or ``id`` and ``category`` or ``task``. ``.json``: a list of such objects.
-    ``.csv``: the same as columns. Anything else: one prompt a line, empty lines skipped.
+    """Read a bundled suite by name, or a file of prompts; see :func:`load_prompts`.
 
     Raises:
         SuiteError: no such suite or file, too large, not text, or without a single prompt.
@@ -70,9 +70,26 @@ def load_suite(name_or_path: str | Path) -> Suite:
         raise SuiteError(
             f"no suite or file {str(name_or_path)!r}; bundled suites: {', '.join(suite_names()) or 'none'}"
         )
-    if (size := path.stat().st_size) > MAX_BYTES:
+    return load_prompts(path, max_items=MAX_ITEMS, max_bytes=MAX_BYTES)
+
+
+def load_prompts(path: Path, adapt: Adapt = dict, max_items: int = MAX_ITEMS, max_bytes: int = MAX_BYTES) -> Suite:
+    """Read a file of prompts.
+
+    ``.jsonl``: objects with ``turns`` (Spec-Bench, MT-bench; the first turn is the prompt) or ``prompt``, and
+    optionally ``question_id`` or ``id`` and ``category`` or ``task``. ``.json``: a list of such objects.
+    ``.csv``: the same as columns. Anything else: one prompt a line, empty lines skipped.
+
+    Args:
+        adapt: makes an object or row of another form one of those above.
+        max_items, max_bytes: what a file may hold; of more prompts the first are used.
+
+    Raises:
+        SuiteError: too large, not text, or without a single prompt.
+    """
+    if (size := path.stat().st_size) > max_bytes:
         raise SuiteError(
-            f"{path.name} has {size / 2**20:.0f} MB; a suite may have {MAX_BYTES / 2**20:.0f} MB. Split the file"
+            f"{path.name} has {size / 2**20:.0f} MB; a suite may have {max_bytes / 2**20:.0f} MB. Split the file"
         )
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -81,11 +98,11 @@ def load_suite(name_or_path: str | Path) -> Suite:
     readers = {".jsonl": _json_lines, ".ndjson": _json_lines, ".json": _json_list, ".csv": _csv_rows}
     items: list[SuiteItem] = []
     problems: list[LineProblem] = []
-    for entry in readers.get(path.suffix.lower(), _plain_lines)(text):
+    for entry in readers.get(path.suffix.lower(), _plain_lines)(text, adapt):
         if isinstance(entry, LineProblem):
             problems.append(entry)
-        elif len(items) >= MAX_ITEMS:
-            problems.append(LineProblem(MAX_ITEMS + 1, f"only the first {MAX_ITEMS:,} prompts are used", "prompt"))
+        elif len(items) >= max_items:
+            problems.append(LineProblem(max_items + 1, f"only the first {max_items:,} prompts are used", "prompt"))
             break
         else:
             items.append(entry)
@@ -101,7 +118,7 @@ def spread(items: Sequence[SuiteItem], limit: int | None) -> list[SuiteItem]:
     return [items[index * len(items) // count] for index in range(count)]
 
 
-def _json_lines(text: str) -> Iterator[SuiteItem | LineProblem]:
+def _json_lines(text: str, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
@@ -110,28 +127,32 @@ def _json_lines(text: str) -> Iterator[SuiteItem | LineProblem]:
         except (ValueError, RecursionError) as error:
             yield LineProblem(number, f"not valid JSON ({_reason(error)})")
             continue
-        yield _item(row, number) if isinstance(row, dict) else LineProblem(number, "expected a JSON object {…}")
+        yield (
+            item_of(adapt(row), number) if isinstance(row, dict) else LineProblem(number, "expected a JSON object {…}")
+        )
 
 
-def _json_list(text: str) -> Iterator[SuiteItem | LineProblem]:
+def _json_list(text: str, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
     try:
         rows = json.loads(text)
     except (ValueError, RecursionError):
-        yield from _json_lines(text)  # JSON lines under the wrong name, or their errors line by line
+        yield from _json_lines(text, adapt)  # JSON lines under the wrong name, or their errors line by line
         return
     for number, row in enumerate(rows if isinstance(rows, list) else [rows], start=1):
-        entry = _item(row, number) if isinstance(row, dict) else LineProblem(number, "expected a JSON object {…}")
+        entry = (
+            item_of(adapt(row), number) if isinstance(row, dict) else LineProblem(number, "expected a JSON object {…}")
+        )
         yield replace(entry, unit="entry") if isinstance(entry, LineProblem) else entry
 
 
-def _csv_rows(text: str) -> Iterator[SuiteItem | LineProblem]:
+def _csv_rows(text: str, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
     reader = csv.DictReader(io.StringIO(text), strict=True)
     try:
         columns = reader.fieldnames or []
     except csv.Error as error:
         yield LineProblem(1, f"the header is not valid CSV ({error})")
         return
-    if not {"prompt", "turns"} & set(columns):
+    if not {"prompt", "turns"} & set(adapt(dict.fromkeys(columns, "?"))):
         yield LineProblem(1, f"the header needs a column 'prompt' (or 'turns'); it has: {', '.join(columns) or 'none'}")
         return
     while True:
@@ -142,16 +163,17 @@ def _csv_rows(text: str) -> Iterator[SuiteItem | LineProblem]:
         except csv.Error as error:
             yield LineProblem(reader.reader.line_num, f"not valid CSV ({error})")  # its own count stops at errors
             continue
-        yield _item(row, reader.line_num)
+        yield item_of(adapt(row), reader.line_num)
 
 
-def _plain_lines(text: str) -> Iterator[SuiteItem | LineProblem]:
+def _plain_lines(text: str, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield SuiteItem(str(number), line.strip())
 
 
-def _item(row: dict[str, Any], line: int) -> SuiteItem | LineProblem:
+def item_of(row: Row, line: int) -> SuiteItem | LineProblem:
+    """The prompt of a row, or what is wrong with it."""
     prompt = row.get("prompt")
     if prompt is None and (turns := row.get("turns")):
         if isinstance(turns, str) and turns.lstrip().startswith("["):

@@ -5,17 +5,10 @@ import random
 import pytest
 import torch
 
+from drafters.training.answers import TOP, answer_batch, load_answers, save_answers
 from drafters.training.corpus import FAMILIES
 from drafters.training.data import encode_prompt
-from drafters.training.distill import (
-    DRAFTER_SHAPE,
-    TOP,
-    answer_batch,
-    collect_answers,
-    load_answers,
-    save_answers,
-    train_drafter,
-)
+from drafters.training.distill import DRAFTER_SHAPE, collect_answers, train_drafter
 from drafters.training.pretrain import make_llama
 from drafters.training.score import score_target
 

@@ -10,8 +10,8 @@ import drafters.training.eagle as training
 from drafters.eagle_checkpoint import read_head
 from drafters.eagle_head import EagleHead
 from drafters.training import feature_batches
+from drafters.training.answers import Answer
 from drafters.training.data import Encoded
-from drafters.training.distill import Answer
 from drafters.training.eagle import TrainableHead, common_tokens, train_head
 from tests import tiny
 

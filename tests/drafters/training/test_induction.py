@@ -5,9 +5,10 @@ import random
 import pytest
 import torch
 
+from drafters.training.answers import answer_logits, next_answer_ids
 from drafters.training.data import collate, echo
 from drafters.training.induction import plant_copying
-from drafters.training.pretrain import TARGET_SHAPE, answer_logits, make_llama, next_answer_ids
+from drafters.training.pretrain import TARGET_SHAPE, make_llama
 
 
 @pytest.fixture(scope="module")

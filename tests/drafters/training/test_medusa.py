@@ -11,8 +11,8 @@ from drafters.medusa import MedusaDrafter
 from drafters.medusa_heads import load_heads
 from drafters.ngram import NGram, count_ngrams
 from drafters.training import feature_batches
+from drafters.training.answers import Answer
 from drafters.training.data import Encoded, collate
-from drafters.training.distill import Answer
 from drafters.training.feature_batches import read
 from drafters.training.medusa import build_ngram, heads_loss, train_medusa
 from multidraft.errors import PoolError

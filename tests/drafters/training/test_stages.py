@@ -9,8 +9,8 @@ from transformers import AutoTokenizer
 
 from drafters.datastore import END, Datastore, tokenizer_fingerprint
 from drafters.training import __main__ as training
+from drafters.training.answers import Answer, save_answers
 from drafters.training.data import Encoded
-from drafters.training.distill import Answer, save_answers
 from tests import tiny
 
 
