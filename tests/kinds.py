@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 import yaml
 
 from drafters.block import MTPDrafter
@@ -71,22 +70,18 @@ def write_pool(folder: Path) -> Path:
     return card
 
 
-def load(card: Path, *, dtype: str = "float32", device: str = "cpu", only: str | None = None) -> Pool:
-    """The pool in some precision on some device, without stop tokens, so that outputs have their full length.
-
-    Args:
-        only: the name of one drafter, to load no other.
-    """
-    content = yaml.safe_load(card.read_text())
-    if only not in (None, "mtp"):
-        content["drafters"] = [entry for entry in DRAFTERS if entry["name"] == only]
-    path = card.with_name(f"{dtype}-{only}.yaml")
-    path.write_text(yaml.safe_dump({**content, "dtype": dtype}))
+def load(card: Path, *, dtype: str = "float32", device: str = "cpu") -> Pool:
+    """The pool in some precision on some device, without stop tokens, so that outputs have their full length."""
+    path = card.with_name(f"{dtype}.yaml")
+    path.write_text(yaml.safe_dump({**yaml.safe_load(card.read_text()), "dtype": dtype}))
     pool = load_pool(path, device=device)
-    pool.stop_ids = frozenset()
-    if only not in (None, "mtp"):
-        return pool
     model = pool.target.model
-    layers = mtp_model(model).to(model.device, getattr(torch, dtype))
-    pool.drafters.append(MTPDrafter("mtp", layers, model, pool.target))
-    return Pool(pool.target, pool.drafters, pool.tokenizer, pool.card)
+    layers = mtp_model(model).to(model.device, model.dtype)
+    drafters = [*pool.drafters, MTPDrafter("mtp", layers, model, pool.target)]
+    return Pool(pool.target, drafters, pool.tokenizer, pool.card)
+
+
+def part_of(pool: Pool, *names: str) -> Pool:
+    """The pool with some of its drafters only."""
+    drafters = [drafter for drafter in pool.drafters if drafter.name in names]
+    return Pool(pool.target, drafters, pool.tokenizer, pool.card)

@@ -243,7 +243,7 @@ def exact(model):
     return params, outputs
 
 
-@pytest.mark.parametrize("setting", ["chain", "tree", "rescored tree"])
+@pytest.mark.parametrize("setting", ["chain", "tree", "rescored chain", "rescored tree"])
 def test_sampled_output_is_distributed_as_the_targets(model, heads, rescorer, exact, setting):
     params, expected = exact
     pool, counts, accepted = pool_of(model, heads[0], rescorer, **SETTINGS[setting]), Counter(), 0
