@@ -39,3 +39,11 @@ def pool(loaded_pool: Pool):
     loaded_pool.stop_ids = frozenset()
     yield loaded_pool
     loaded_pool.stop_ids = stop_ids
+
+
+@pytest.fixture(scope="session")
+def kinds_card(tmp_path_factory: pytest.TempPathFactory):
+    """Card of a pool on disk with every kind of drafter; see :mod:`tests.kinds`."""
+    from tests import kinds  # it needs more of transformers than most tests do
+
+    return kinds.write_pool(tmp_path_factory.mktemp("kinds"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from pathlib import Path
@@ -149,13 +150,19 @@ def write_head(folder: Path, layout: str, target: PreTrainedModel, seed: int = 0
     return folder
 
 
+@functools.lru_cache(maxsize=1)
+def answers(target: PreTrainedModel) -> list[list[int]]:
+    """Prompts, each with what the target writes after it: what drafters of all kinds can be made from."""
+    prompts = tiny.prompts(30, seed=7, shortest=6, longest=6)
+    return [[*prompt, *answer] for prompt, answer in zip(prompts, tiny.greedy_batch(target, prompts, 40), strict=True)]
+
+
 def teach(folder: Path, target: PreTrainedModel) -> None:
     """Fit the output layer of an EAGLE-3 head to the target's own words, so that some of its drafts are accepted."""
     shape, tensors = read_head(folder, target)
     head = EagleHead(shape, tensors, target)
     states, wanted = [], []
-    for prompt in tiny.prompts(30, seed=7, shortest=3, longest=10):
-        ids = [*prompt, *tiny.greedy(target, prompt, 40)]
+    for ids in answers(target):
         with torch.no_grad():
             output = target(input_ids=torch.tensor([ids]), output_hidden_states=True)
         features = torch.cat([output.hidden_states[layer][0] for layer in shape.layers], dim=-1)

@@ -173,16 +173,21 @@ def logits_of(model: PreTrainedModel, ids: Sequence[int]) -> torch.Tensor:
 
 def greedy(model: PreTrainedModel, ids: Sequence[int], tokens: int) -> list[int]:
     """``tokens`` greedy tokens after ``ids`` by transformers' own ``generate``, stop tokens ignored."""
-    prompt = torch.tensor([list(ids)])
+    return greedy_batch(model, [ids], tokens)[0]
+
+
+def greedy_batch(model: PreTrainedModel, rows: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
+    """As :func:`greedy`, after each of several prompts of one length."""
+    prompts = torch.tensor([list(ids) for ids in rows], device=model.device)
     output = model.generate(
-        prompt,
-        attention_mask=torch.ones_like(prompt),
+        prompts,
+        attention_mask=torch.ones_like(prompts),
         max_new_tokens=tokens,
         do_sample=False,
         eos_token_id=None,
         pad_token_id=END,
     )
-    return output[0, len(ids) :].tolist()
+    return output[:, prompts.shape[1] :].tolist()
 
 
 def prompts(count: int, seed: int = 0, shortest: int = 1, longest: int = 20, vocab: int = VOCAB) -> list[list[int]]:

@@ -22,8 +22,8 @@ from multidraft.replay import replay
 from multidraft.sampling import SamplingParams, probabilities
 from multidraft.target import Target
 from tests import tiny
+from tests.distributions import ALPHA, p_value
 from tests.engine_cases import pool_of
-from tests.multidraft.test_verify import ALPHA, p_value
 
 GREEDY = SamplingParams(draft_length=4)
 BLOCK, MASK = 5, tiny.VOCAB - 1

@@ -24,8 +24,9 @@ from multidraft.sampling import SamplingParams
 from multidraft.target import Target
 from multidraft.verify import verify
 from tests import tiny
+from tests.distributions import ALPHA, p_value
 from tests.engine_cases import Scripted, pool_of
-from tests.multidraft.test_verify import ALPHA, LENGTH, PARAMS, World, p_value
+from tests.multidraft.test_verify import LENGTH, PARAMS, World
 
 GREEDY = SamplingParams(draft_length=6)
 TEXT = (

@@ -23,8 +23,9 @@ from multidraft.replay import replay
 from multidraft.sampling import SamplingParams
 from multidraft.verify import verify
 from tests import tiny
+from tests.distributions import ALPHA, p_value
 from tests.engine_cases import with_drafter
-from tests.multidraft.test_verify import ALPHA, LENGTH, PARAMS, World, p_value
+from tests.multidraft.test_verify import LENGTH, PARAMS, World
 
 GREEDY = SamplingParams(40, draft_length=4)
 PROMPTS = tiny.texts(4, 11, 3)

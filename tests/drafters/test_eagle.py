@@ -16,7 +16,7 @@ from multidraft.regret import acceptance_table, gamma_table
 from multidraft.replay import replay
 from multidraft.sampling import SamplingParams
 from tests import heads, tiny
-from tests.multidraft.test_verify import ALPHA, p_value
+from tests.distributions import ALPHA, p_value
 
 GREEDY = SamplingParams(30, draft_length=4)
 PROMPTS = tiny.texts(4, 11, 3)

@@ -19,8 +19,9 @@ from multidraft.replay import replay
 from multidraft.sampling import SamplingParams
 from multidraft.verify import verify
 from tests import tiny
+from tests.distributions import ALPHA, p_value
 from tests.engine_cases import GREEDY, pool_of
-from tests.multidraft.test_verify import ALPHA, LENGTH, PARAMS, V, World, p_value
+from tests.multidraft.test_verify import LENGTH, PARAMS, V, World
 
 TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=30)
 

@@ -20,6 +20,7 @@ from multidraft.sampling import SamplingParams, probabilities
 from multidraft.target import Target
 from multidraft.verify import verify
 from tests import tiny
+from tests.distributions import ALPHA, p_value
 from tests.medusa import (
     HEADS,
     bpd_tensors,
@@ -29,7 +30,6 @@ from tests.medusa import (
     write_bpd,
     write_medusa,
 )
-from tests.multidraft.test_verify import ALPHA, p_value
 
 GREEDY = SamplingParams()
 PROMPTS = tiny.prompts(3, seed=3, longest=12)
@@ -243,7 +243,7 @@ def exact(model):
     return params, outputs
 
 
-@pytest.mark.parametrize("setting", ["chain", "tree", "rescored tree"])
+@pytest.mark.parametrize("setting", ["chain", "tree", "rescored chain", "rescored tree"])
 def test_sampled_output_is_distributed_as_the_targets(model, heads, rescorer, exact, setting):
     params, expected = exact
     pool, counts, accepted = pool_of(model, heads[0], rescorer, **SETTINGS[setting]), Counter(), 0

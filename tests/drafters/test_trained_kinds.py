@@ -10,7 +10,7 @@ from multidraft import acceptance_table, generate
 from multidraft.bench.suites import load_suite
 from multidraft.regret import fixed_rounds
 from multidraft.sampling import SamplingParams, probabilities
-from tests.multidraft.test_verify import ALPHA, p_value
+from tests.distributions import ALPHA, p_value
 
 LENGTH = 8
 ARMS = [

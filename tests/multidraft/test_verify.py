@@ -1,8 +1,7 @@
 """Losslessness: whatever is drafted, the output is distributed exactly as the target alone would have it.
 
 Outputs are short enough to enumerate, so each test compares thousands of sampled outputs with their exact
-probabilities by Pearson's chi-square. A correct sampler fails such a test with probability ``ALPHA``; seeds are
-fixed, so a test that passes always does. The last section shows that these tests can fail.
+probabilities by Pearson's chi-square. The last section shows that these tests can fail.
 """
 
 import inspect
@@ -18,9 +17,8 @@ from multidraft.draft import Draft
 from multidraft.engine import Decoding, generate
 from multidraft.sampling import SamplingParams, draw, probabilities
 from multidraft.verify import verify
-from tests import tiny
+from tests.distributions import ALPHA, exact_outputs, p_value, p_value_of_tokens
 
-ALPHA = 1e-4
 V = 5
 LENGTH = 3
 SAMPLES = 1500
@@ -32,22 +30,6 @@ PARAMS = {
     "top-p": SamplingParams(temperature=1.2, top_p=0.8),
     "both": SamplingParams(temperature=1.0, top_k=4, top_p=0.9),
 }
-
-
-def p_value(counts, exact):
-    """Of Pearson's chi-square test that ``counts`` were drawn from ``exact``; 0 if an impossible outcome occurred."""
-    if any(exact.get(outcome, 0.0) == 0.0 for outcome in counts):
-        return 0.0
-    total = sum(counts.values())
-    statistic, cells, observed, expected = 0.0, 0, 0, 0.0
-    for outcome, probability in sorted(exact.items(), key=lambda item: item[1]):
-        observed += counts[outcome]
-        expected += total * probability
-        if expected >= 5.0:  # rare outcomes are pooled until the approximation holds
-            statistic += (observed - expected) ** 2 / expected
-            cells, observed, expected = cells + 1, 0, 0.0
-    freedom, statistic = torch.tensor((cells - 1) / 2.0), torch.tensor(statistic / 2.0)
-    return float(torch.special.gammaincc(freedom.double(), statistic.double()))
 
 
 def test_the_chi_square_test_itself():
@@ -223,23 +205,8 @@ PROMPT = "abcabcab"
 RUNS = 500
 
 
-@pytest.fixture(scope="module")
-def exact_outputs(loaded_pool):
-    """Exact distribution of the outputs to ``PROMPT``, by forwards without a cache."""
-
-    def compute(params):
-        outputs = {(): 1.0}
-        for _ in range(params.max_new_tokens):
-            longer = {}
-            for output, mass in outputs.items():
-                logits = tiny.logits_of(loaded_pool.target.model, [*loaded_pool.encode(PROMPT), *output])[-1]
-                for token, probability in enumerate(probabilities(logits, params).double().tolist()):
-                    if probability > 0.0:
-                        longer[(*output, token)] = mass * probability
-            outputs = longer
-        return outputs
-
-    return compute
+def exact(pool, params):
+    return exact_outputs(pool.target.model, pool.encode(PROMPT), params)
 
 
 def outputs_of(pool, policy, params):
@@ -260,34 +227,19 @@ def outputs_of(pool, policy, params):
         ("normal-hedge:loss=acceptance", {"temperature": 1.5, "top_k": 2}),
     ],
 )
-def test_generated_outputs_follow_the_target(pool, exact_outputs, policy, settings):
+def test_generated_outputs_follow_the_target(pool, policy, settings):
     params = SamplingParams(3, draft_length=2, **settings)
-    assert p_value(outputs_of(pool, policy, params), exact_outputs(params)) > ALPHA
+    assert p_value(outputs_of(pool, policy, params), exact(pool, params)) > ALPHA
 
 
 @pytest.mark.parametrize("policy", ["round-robin", "exp3", "normal-hedge"])
 def test_long_outputs_follow_the_target(pool, policy):
-    """Deep into an output, after many rollbacks and switches, each token still follows the target's distribution.
-
-    Under it ``F(x−) + u·p(x)`` is uniform, with F the distribution function over tokens from the most to the
-    least probable and u uniform: the randomised probability integral transform.
-    """
+    """Deep into an output, after many rollbacks and switches, each token still follows the target's distribution."""
     params = SamplingParams(40, temperature=1.0, top_k=6)
-    uniform = torch.Generator().manual_seed(3)
-    counts = Counter()
-    accepted = 0
-    for seed in range(30):
-        generation = generate(pool, PROMPT, policy, params, seed)
-        accepted += sum(r.accepted for r in generation.rounds)
-        context = [*pool.encode(PROMPT), *generation.token_ids]
-        p = probabilities(tiny.logits_of(pool.target.model, context)[-41:-1], params).double()
-        token_p = p.gather(1, torch.tensor(generation.token_ids)[:, None])
-        assert (token_p > 0).all()
-        before = p.where(p > token_p, 0.0).sum(dim=1, keepdim=True)
-        place = before + token_p * torch.rand(token_p.shape, generator=uniform)
-        counts.update((place.flatten() * 10).long().clamp_(max=9).tolist())
-    assert accepted > 150  # speculation took place
-    assert p_value(counts, dict.fromkeys(range(10), 0.1)) > ALPHA
+    runs = [generate(pool, PROMPT, policy, params, seed) for seed in range(30)]
+    assert sum(r.accepted for run in runs for r in run.rounds) > 150  # speculation took place
+    outputs = [run.token_ids for run in runs]
+    assert p_value_of_tokens(pool.target.model, pool.encode(PROMPT), outputs, params) > ALPHA
 
 
 # These tests can fail.
@@ -314,16 +266,16 @@ def test_a_wrong_verification_is_found_out(name):
     assert World(PARAMS["plain"]).p_value(kind, verify=namespace["verify"]) < ALPHA
 
 
-def test_a_wrong_verification_is_found_out_through_the_engine(pool, exact_outputs, monkeypatch):
+def test_a_wrong_verification_is_found_out_through_the_engine(pool, monkeypatch):
     source = inspect.getsource(verify_module).replace("(p - q).clamp_(min=0.0)", "p.clone()")
     namespace = {"__name__": verify_module.__name__}
     exec(compile(source, "mutant", "exec"), namespace)
     monkeypatch.setattr("multidraft.engine.verify", namespace["verify"])
     params = SamplingParams(3, temperature=1.5, top_k=3, draft_length=2)
-    assert p_value(outputs_of(pool, "fixed:far", params), exact_outputs(params)) < ALPHA
+    assert p_value(outputs_of(pool, "fixed:far", params), exact(pool, params)) < ALPHA
 
 
-def test_choosing_among_drafts_after_sampling_them_is_found_out(pool, exact_outputs):
+def test_choosing_among_drafts_after_sampling_them_is_found_out(pool):
     """Why a policy chooses before drafts are sampled: picking the draft that q finds likelier biases the output."""
     params = SamplingParams(3, temperature=1.0, top_k=3, draft_length=1)
 
@@ -333,4 +285,4 @@ def test_choosing_among_drafts_after_sampling_them_is_found_out(pool, exact_outp
             return min(first, second, key=lambda draft: draft.tokens)
 
     counts = Counter(tuple(Peeking(pool, PROMPT, "fixed:near", params, seed).run().token_ids) for seed in range(RUNS))
-    assert p_value(counts, exact_outputs(params)) < ALPHA
+    assert p_value(counts, exact(pool, params)) < ALPHA
