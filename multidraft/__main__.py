@@ -8,7 +8,19 @@ import sys
 from collections.abc import Sequence
 
 import multidraft as md
-from multidraft.commands import bench, datastore, demo, generate, history, policies, pool, replay, simulate, streaming
+from multidraft.commands import (
+    bench,
+    datastore,
+    demo,
+    deploy,
+    generate,
+    history,
+    policies,
+    pool,
+    replay,
+    simulate,
+    streaming,
+)
 from storage.problems import StorageError
 
 COMMANDS = {
@@ -22,6 +34,7 @@ COMMANDS = {
     "history": (history, "Measure the dashboard on a large history that is made up."),
     "streaming": (streaming, "Measure what a page that watches costs a run."),
     "demo": (demo, "Serve the web app."),
+    "deploy": (deploy, "Put the web app on a Hugging Face Space."),
 }
 
 

@@ -1,8 +1,8 @@
 """Runs on a Hugging Face ZeroGPU Space, where only a worker process has the GPU, and only while a run lasts.
 
-``spaces.GPU`` forks the worker and pickles what goes in and what comes out. In goes what was asked for, with what the pool
-has learnt so far; out come the rounds as they are decoded, and at the end what the run has taught. So the process that
-serves the page keeps all that lasts: the history, the line of runs, the measured costs, the policies' experience.
+``spaces.GPU`` forks the worker and pickles what goes in and what comes out. In goes what was asked for, with what the
+pool has learnt so far; out come the rounds as they are decoded, and at the end what the run has taught. So the process
+that serves the page keeps all that lasts: the history, the line of runs, the measured costs, the policies' experience.
 
 The GPU is asked for once a run: plain decoding, decoding and scoring all happen within one call.
 """

@@ -1,8 +1,9 @@
 """A stand-in for the package ``spaces`` of ZeroGPU, without a GPU: it forks, pickles and ends calls as that one does.
 
-Written after the behaviour of ``spaces`` 0.51: a worker is forked at the first call and kept while it is idle; arguments go
-to it and what it yields comes back pickled, through a pipe each; closing the generator sets an event at which the worker closes
-its own; errors come back as ``gr.Error`` with no more than the name of their class; a worker that dies aborts the call.
+Written after the behaviour of ``spaces`` 0.51. A worker is forked at the first call and kept while it is idle.
+Arguments go to it, and what it yields comes back, pickled. Closing the generator sets an event at which the worker
+closes its own. Errors come back as ``gr.Error`` with no more than the name of their class, and a worker that dies
+aborts the call.
 
 ``SPACES_STANDIN_LOG`` names a file to which each call adds a line: the process of its worker and the seconds asked for.
 """
@@ -62,7 +63,7 @@ class Worker:
             self.results.put(("error", type(error).__name__))
 
 
-def GPU(task: Callable[..., Any] | None = None, *, duration: Any = None) -> Any:  # noqa: N802
+def GPU(task: Callable[..., Any] | None = None, *, duration: Any = None) -> Any:
     """The decorator, for generator functions."""
     if task is None:
         return functools.partial(GPU, duration=duration)
