@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     for name in filter(None, (options.space, options.dataset)):
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
             raise md.UserError(f"name it as USER/NAME, with your user name or organisation on the Hub, not {name!r}")
-    path = find_card(options.pool)
+    path = find_card(options.pool).resolve()
     card, _ = load_card(path)
     if options.hardware not in (known := _hardware()):
         raise md.UserError(f"unknown hardware {options.hardware!r}; one of: {', '.join(known)}")
@@ -110,7 +110,7 @@ class Deployment:
         if options.dataset:
             print(f"dataset {options.dataset}: create it (private) unless it exists")
             print(f"secret HF_TOKEN = the value of {SPACE_TOKEN}" + ("" if self.token else ", which is not set"))
-        with self._staged(None) as folder:
+        with self.staged(None) as folder:
             files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
             largest = max(files, key=lambda file: file.stat().st_size)
             size = sum(file.stat().st_size for file in files) / 2**20
@@ -171,7 +171,7 @@ class Deployment:
             self._say("set the secret HF_TOKEN")
             api.add_space_secret(space, "HF_TOKEN", self.token, description="writes the history's dataset")
         self._say("upload the files")
-        with self._staged(api) as folder:
+        with self.staged(api) as folder:
             api.upload_folder(
                 repo_id=space,
                 repo_type="space",
@@ -191,7 +191,7 @@ class Deployment:
         print(f"{step} …", flush=True)
 
     @contextmanager
-    def _staged(self, api: HfApi | None) -> Iterator[Path]:
+    def staged(self, api: HfApi | None) -> Iterator[Path]:
         """A folder with what is uploaded; asks ``api`` for the files of pinned repositories, if it is given."""
         with tempfile.TemporaryDirectory(prefix="multidraft-deploy-") as name:
             folder = Path(name)

@@ -14,6 +14,7 @@ import functools
 import inspect
 import multiprocessing
 import os
+import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -41,6 +42,7 @@ class Worker:
         self.results.put(("aborted", None))
 
     def _work(self, task: Callable[..., Iterator[Any]]) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         torch.set_num_threads(1)  # the threads of OpenMP did not come along
         while True:
             arguments = self.arguments.get()
@@ -63,10 +65,17 @@ class Worker:
             self.results.put(("error", type(error).__name__))
 
 
+def gradio_auto_wrap(task: Any) -> Any:
+    """Gradio calls it with each listener."""
+    return task
+
+
 def GPU(task: Callable[..., Any] | None = None, *, duration: Any = None) -> Any:
     """The decorator, for generator functions."""
     if task is None:
         return functools.partial(GPU, duration=duration)
+    if not os.environ.get("SPACES_ZERO_GPU"):
+        return task
     assert inspect.isgeneratorfunction(task)
     idle: list[Worker] = []
 
