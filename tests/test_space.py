@@ -70,7 +70,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @contextmanager
-def space(repository: Path, machine: Path, data: Path, **variables: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def space(
+    repository: Path, machine: Path, data: Path, **variables: str
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A start of the Space on a fresh ``machine``, a folder with its home, its temporary files and its log."""
     for folder in ("home", "tmp", "site"):
         (machine / folder).mkdir(parents=True)
