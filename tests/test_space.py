@@ -1,4 +1,4 @@
-"""The app as on a Space: what ``deploy`` uploads, in a folder that is only read, with its environment, and without a network."""
+"""The app as on a Space: the files that ``deploy`` uploads, read only, with its variables and without a network."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ socket.socket.connect = guarded(socket.socket.connect)
 socket.socket.connect_ex = guarded(socket.socket.connect_ex)
 '''
 
-Start = Callable[..., Any]
+Process = subprocess.Popen[bytes]
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +70,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @contextmanager
-def space(
-    repository: Path, machine: Path, data: Path, **variables: str
-) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def space(repository: Path, machine: Path, data: Path, **variables: str) -> Iterator[tuple[str, Process]]:
     """A start of the Space on a fresh ``machine``, a folder with its home, its temporary files and its log."""
     for folder in ("home", "tmp", "site"):
         (machine / folder).mkdir(parents=True)
@@ -127,7 +125,7 @@ def ask(url: str) -> dict[str, Any]:
     return dict(report)
 
 
-def end(process: subprocess.Popen[bytes]) -> float:
+def end(process: Process) -> float:
     """End it as platforms do; returns how many seconds that took."""
     begun = time.monotonic()
     process.send_signal(signal.SIGTERM)

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 
 import gradio as gr
@@ -15,6 +16,7 @@ import pytest
 
 from drafters.pool import Pool
 from multidraft import generate
+from multidraft.bench.suites import SuiteItem
 from multidraft.costs import CostMeter
 from multidraft.sampling import SamplingParams
 from multidraft.ui import zerogpu
@@ -28,8 +30,6 @@ STANDIN = Path(__file__).parents[2] / "spaces_standin"
 PARAMS = SamplingParams(max_new_tokens=12, draft_length=4)
 LONG = SamplingParams(max_new_tokens=60, draft_length=1)
 PROMPT = "abc abd abe"
-
-MakeBench = Callable[[], Workbench]
 
 
 @pytest.fixture
@@ -191,9 +191,7 @@ def test_a_race_and_a_batch_go_the_same_way(bench: Workbench, store: Store, call
     for _ in race.run():
         pass
     assert [job.generation.status for job in race.jobs] == ["completed"] * 2
-    assert race.jobs[1].baseline is race.jobs[1].baseline and race.replay()
-    from multidraft.bench.suites import SuiteItem
-
+    assert race.jobs[1].baseline == race.jobs[0].baseline and len(race.replay()["lanes"]) == 2
     batch = BatchRun(bench, "s", [SuiteItem("1", PROMPT, "t")], ["ucb", "autoregressive"], PARAMS)
     batch.start()
     assert batch.ended.wait(60) and batch.error is None and len(batch.rows) == 2
@@ -218,3 +216,23 @@ def test_the_time_asked_for_follows_the_request_and_has_a_limit(bench: Workbench
     assert seconds(64) < seconds(256) <= seconds(100_000) == zerogpu.MOST_SECONDS
     memory.costs.plain.add(0, 0.001)
     assert seconds(256) == 9
+
+
+def test_a_visitors_context_goes_along(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``spaces`` finds the visitor's token there, and counts the time against their quota."""
+    visitor: ContextVar[str] = ContextVar("visitor", default="nobody")
+    seen = []
+
+    def call(*_: object) -> Iterator[object]:
+        seen.append(visitor.get())
+        raise gr.Error("that was all")
+        yield
+
+    monkeypatch.setattr(bench.gpu, "_call", call)
+    visitor.set("somebody")
+    finished(bench.submit(Request(PROMPT, "ucb", PARAMS)))
+    BatchRun(bench, "s", [SuiteItem("1", PROMPT, "t")], ["ucb"], PARAMS).start()
+    until = time.monotonic() + 30
+    while len(seen) < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    assert seen == ["somebody"] * 2
