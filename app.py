@@ -1,15 +1,8 @@
-"""Entry point of the web app, also on a Hugging Face Space: build the interface, launch it.
-
-``MULTIDRAFT_POOL`` names the pool's card (``pocket`` by default), ``MULTIDRAFT_DB`` the file of the history.
-"""
+"""Entry point of the web app, also on a Hugging Face Space; ``multidraft.settings`` reads how it is set up."""
 
 import sys
 
-from multidraft.errors import UserError
-from multidraft.ui import launch
+from multidraft.__main__ import main
 
 if __name__ == "__main__":
-    try:
-        launch()
-    except UserError as error:
-        sys.exit(f"multidraft: {error}")
+    sys.exit(main(["demo"]))

@@ -12,6 +12,7 @@ from multidraft.commands import (
     bench,
     datastore,
     demo,
+    deploy,
     generate,
     history,
     policies,
@@ -35,6 +36,7 @@ COMMANDS = {
     "history": (history, "Measure the dashboard on a large history that is made up."),
     "streaming": (streaming, "Measure what a page that watches costs a run."),
     "demo": (demo, "Serve the web app."),
+    "deploy": (deploy, "Put the web app on a Hugging Face Space."),
 }
 
 

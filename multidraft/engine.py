@@ -69,7 +69,6 @@ class Decoding(Iterator[Round]):
         self.policy.longest = self.params.draft_length
         spec = policy if isinstance(policy, str) else policy.name
         self.generation = Generation(text, spec, tuple(names), len(self.context), turns=tuple(turns))
-        self._generator = torch.Generator(device=pool.target.device).manual_seed(seed)
         self._cancelled = threading.Event()
         self._evaluated, self._unseen_p = len(self.context), list[torch.Tensor]()
         self._rounds = self._decode()
@@ -90,6 +89,8 @@ class Decoding(Iterator[Round]):
     def _decode(self) -> Iterator[Round]:
         generation, target, policy = self.generation, self.pool.target, self.policy
         text = TextStream(self.pool.tokenizer)
+        # Not before: a process without the device may check and queue what another one decodes.
+        self._generator = torch.Generator(device=target.device).manual_seed(self.seed)
         try:
             with self.pool.lock:
                 started = self._now()

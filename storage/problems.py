@@ -12,7 +12,7 @@ class StorageError(Exception):
 def explain(error: Exception, path: Path) -> str:
     """One sentence or two for a user: what is wrong, with which file, what to do.
 
-    Told apart by SQLite's message, since Python 3.10 does not expose its error codes.
+    Told apart by SQLite's message.
     """
     if isinstance(error, StorageError):
         return str(error)

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, get_args
 
 Source = Literal["play", "batch", "bench", "api"]
@@ -149,7 +149,7 @@ def to_rows(generation: GenerationLike, context: RunContext, now: datetime | Non
     baseline = context.baseline_tokens_per_second
     speed = generation.tokens_per_second
     run = {
-        "created_at": utc_text(now or datetime.now(timezone.utc)),
+        "created_at": utc_text(now or datetime.now(UTC)),
         "source": context.source,
         "batch_id": context.batch_id,
         "suite": context.suite,
@@ -199,8 +199,8 @@ def to_rows(generation: GenerationLike, context: RunContext, now: datetime | Non
 def utc_text(moment: datetime) -> str:
     """ISO 8601 in UTC with microseconds always shown, so that text order is time order; naive means UTC."""
     if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
-    return moment.astimezone(timezone.utc).isoformat(timespec="microseconds")
+        moment = moment.replace(tzinfo=UTC)
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def _best_arm_rounds(rounds: Sequence[RoundLike], best: str) -> str:

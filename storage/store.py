@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import logging
 import math
-import os
 import sqlite3
 import threading
 import time
@@ -19,15 +18,11 @@ from sqlite_utils import Database
 from storage.connection import open_writer, writing
 from storage.problems import StorageError, explain
 from storage.rows import GenerationLike, RunContext, RunRows, to_rows
+from storage.sync import Backup
 
-__all__ = ["RunContext", "Store", "default_path"]
+__all__ = ["RunContext", "Store"]
 
 log = logging.getLogger(__name__)
-
-
-def default_path() -> Path:
-    """The file named by the environment variable ``MULTIDRAFT_DB``, else ``runs.db`` in the current folder."""
-    return Path(os.environ.get("MULTIDRAFT_DB") or "runs.db")
 
 
 class Store:
@@ -35,6 +30,10 @@ class Store:
 
     A run that cannot be written waits in memory and is tried again; :attr:`problem` tells the user meanwhile.
     At exit of the interpreter an open store is closed.
+
+    Attributes:
+        path: the database file.
+        backup: who keeps copies of it elsewhere, if anybody, to tell users of its problems.
 
     Args:
         path: the database file; created if missing (its folder is not).
@@ -54,6 +53,7 @@ class Store:
         if queue_limit < 1:
             raise ValueError(f"queue_limit must be at least 1, got {queue_limit}")
         self.path = Path(path).absolute()
+        self.backup: Backup | None = None
         self._queue_limit = queue_limit
         self._busy_seconds = busy_seconds
         self._retry_seconds = retry_seconds

@@ -35,12 +35,14 @@ def run_context(
     table: np.ndarray | None = None,
     lossless: bool | None = None,
     turns: Sequence[Turn] = (),
+    hardware: str | None = None,
 ) -> RunContext:
     """The record's context, with all that pool, machine and code say of themselves.
 
     Args:
         table: the acceptance table of a greedy run, from which any policy can be replayed.
         turns: earlier turns of the conversation, kept with the parameters.
+        hardware: what it ran on, where that is not what the pool's device is called in this process.
     """
     names = [drafter.name for drafter in pool.drafters]
     return RunContext(
@@ -49,7 +51,7 @@ def run_context(
         card_hash=pool.card_hash,
         parameters={**asdict(params), **({"turns": list(turns)} if turns else {})},
         seed=seed,
-        hardware=describe(pool.device),
+        hardware=hardware or describe(pool.device),
         dtype=pool.dtype,
         version=version(),
         task=task,

@@ -7,7 +7,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +146,7 @@ def _round(index: int, arm: int, length: int, emitted: int, rng: np.random.Gener
 
 
 def _insert_runs(connection: sqlite3.Connection, templates: list[RunRows], runs: int, rng: np.random.Generator) -> None:
-    first = datetime(2025, 1, 1, tzinfo=timezone.utc)
+    first = datetime(2025, 1, 1, tzinfo=UTC)
     columns = list(templates[0].run)
     marks = ", ".join("?" * len(columns))
     moments = np.sort(rng.uniform(0, 365 * 86400, size=runs))

@@ -7,21 +7,24 @@ from pathlib import Path
 
 import multidraft as md
 from multidraft.commands.options import add_pool
+from multidraft.settings import read_settings
 
 
 def add(sub: argparse.ArgumentParser) -> None:
     """Its arguments."""
     add_pool(sub)
+    sub.set_defaults(pool=None)  # then the variables have their say
     sub.add_argument("--port", type=int, help="port to serve on (default: the first free one from 7860)")
-    sub.add_argument("--db", type=Path, help="history database (default: $MULTIDRAFT_DB or runs.db)")
+    sub.add_argument("--db", type=Path, help="history database (default: $MULTIDRAFT_DB, else runs.db)")
 
 
 def run(options: argparse.Namespace) -> int:
     """Serve the app until it is stopped."""
+    settings = read_settings()  # before Gradio reads its variables, and breaks off at what it does not like
     from multidraft.ui.app import launch
 
     try:
-        launch(pool=options.pool, port=options.port, db=options.db)
+        launch(settings, pool=options.pool, port=options.port, db=options.db)
     except OSError as error:
         raise md.UserError(f"the page cannot be served: {error}") from None
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,10 +10,12 @@ from transformers.utils import logging
 
 from drafters.pool import Pool, load_pool
 from multidraft.bench.suites import MAX_BYTES
-from multidraft.ui import links
+from multidraft.settings import Settings, read_settings
+from multidraft.ui import links, zerogpu
 from multidraft.ui.api import Api
 from multidraft.ui.batch import Batch
 from multidraft.ui.dashboard import Dashboard
+from multidraft.ui.ending import ended_by_sigterm, wait_for_the_end
 from multidraft.ui.lab import Lab
 from multidraft.ui.play import Play
 from multidraft.ui.pool_tab import PoolTab
@@ -22,7 +23,8 @@ from multidraft.ui.ports import asked_port, why_not_first
 from multidraft.ui.race import Race
 from multidraft.ui.theme import css, theme
 from multidraft.ui.worker import Workbench
-from storage.store import Store, default_path
+from storage.store import Store
+from storage.sync import Backup, Dataset, Folder, Place
 
 TITLE = "multidraft"
 
@@ -44,31 +46,37 @@ def build(pool: Pool, store: Store) -> gr.Blocks:
 
 
 def launch(
-    pool: str | Path | None = None, port: int | None = None, db: str | Path | None = None, host: str | None = None
+    settings: Settings | None = None,
+    *,
+    pool: str | Path | None = None,
+    port: int | None = None,
+    db: str | Path | None = None,
 ) -> None:
-    """Load the pool, serve the page, print its address, and return when the server is ended.
+    """Load the pool, serve the page, print its address, and return when the server is ended, by Ctrl-C or SIGTERM.
 
     Args:
-        pool: a bundled card's name or a path; the environment variable ``MULTIDRAFT_POOL``, else ``pocket``.
-        port: if ``None``, ``GRADIO_SERVER_PORT``; without that the first free one from 7860 on.
-        db: file of the history; ``MULTIDRAFT_DB``, else ``runs.db``.
-        host: address to listen on; ``GRADIO_SERVER_NAME``, else this machine only.
+        settings: by default what the environment variables say.
+        pool: a bundled card's name or a path, instead of the settings'; likewise port and file of the history.
 
     Raises:
-        UserError: the pool cannot be loaded, or the port that was asked for is taken.
+        UserError: a setting is wrong, the pool cannot be loaded, or the port that was asked for is taken.
         OSError: no port is free.
     """
-    asked = asked_port(port)
+    settings = settings or read_settings()
+    asked = asked_port(settings.port if port is None else port)
+    zerogpu.prepare()
     logging.disable_progress_bar()
-    loaded = load_pool(pool or os.environ.get("MULTIDRAFT_POOL") or "pocket")
-    with Store(db or default_path()) as store:
+    loaded = load_pool(pool or settings.pool)
+    path = Path(db or settings.db)
+    with ended_by_sigterm(), Backup(path, _places(settings), settings.backup_minutes) as backup, Store(path) as store:
+        store.backup = backup
         workbench = Workbench(loaded, store)
         workbench.warm_up()
         try:
-            page = serve(workbench, asked, host)
+            page = serve(workbench, asked, settings.host)
             why = why_not_first(page.server_port) if asked is None else ""
             print(f"multidraft serves pool {loaded.name!r} at {page.local_url} (Ctrl-C ends it{why})", flush=True)
-            page.block_thread()
+            wait_for_the_end(page)
         finally:
             workbench.close()
 
@@ -91,6 +99,16 @@ def serve(workbench: Workbench, port: int | None = None, host: str | None = None
         prevent_thread_lock=True,
     )
     return page
+
+
+def _places(settings: Settings) -> list[Place]:
+    """Where copies of the history go."""
+    places: list[Place] = []
+    if settings.backup_folder:
+        places.append(Folder(settings.backup_folder))
+    if settings.backup_dataset:
+        places.append(Dataset(settings.backup_dataset))
+    return places
 
 
 def _build(workbench: Workbench) -> gr.Blocks:

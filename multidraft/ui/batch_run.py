@@ -8,6 +8,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Generator, Iterator, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 
 from multidraft.bench.runner import seed_of
@@ -90,7 +91,8 @@ class BatchRun:
 
     def start(self) -> None:
         """Run all in a thread of its own; :attr:`ended` tells when it is over."""
-        threading.Thread(target=self._work, name=f"batch-{self.id[:8]}", daemon=True).start()
+        work = copy_context().run  # whose batch it is, see Job.context
+        threading.Thread(target=work, args=(self._work,), name=f"batch-{self.id[:8]}", daemon=True).start()
 
     def run(self) -> Iterator[Progress]:
         """Run all in the caller's thread, saying now and then how far it is."""

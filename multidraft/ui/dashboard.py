@@ -156,8 +156,10 @@ class Dashboard:
 
     def overview(self, *values: Any) -> tuple[Any, ...]:
         """Note, visibility of the figures, and the section on speed with what the others need of it."""
-        problem = self.store.problem
+        problem, backup = self.store.problem, self.store.backup
         note = message_html("error", f"The history is not being written. {problem}") if problem else ""
+        if backup and backup.problem:
+            note += message_html("error", backup.problem)
         hidden: tuple[Any, ...] = (
             gr.Column(visible=False),
             "",

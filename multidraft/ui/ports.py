@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 
 from multidraft.errors import UserError
@@ -12,14 +11,11 @@ FIRST = 7860
 
 
 def asked_port(port: int | None) -> int | None:
-    """The port that was asked for: ``port``, else ``GRADIO_SERVER_PORT``; ``None`` to take the first free one.
+    """The port that was asked for; ``None`` to take the first free one.
 
     Raises:
         UserError: it is none, or taken. Whoever names a port has told others of it: another would be no help.
     """
-    variable = os.environ.get("GRADIO_SERVER_PORT")
-    if port is None and variable:
-        port = int(variable)  # Gradio, imported by now, has refused what is no number
     if port is None:
         return None
     if not 0 < port < 2**16:

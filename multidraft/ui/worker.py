@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Literal, TypeVar
@@ -21,6 +22,7 @@ from multidraft.lossless import Difference, greedy_differences
 from multidraft.records import FINISHED, Generation, Turn
 from multidraft.regret import Regret, acceptance_table, regret_of
 from multidraft.sampling import SamplingParams
+from multidraft.ui import zerogpu
 from storage.rows import Source
 from storage.store import Store
 
@@ -87,6 +89,8 @@ class Job:
         self.regret: Regret | None = None
         self.table: np.ndarray | None = None
         self.phase: Phase = "waiting"
+        self.hardware: str | None = None  # if it is not the workbench's own
+        self.context = copy_context()  # of who asks: on ZeroGPU a visitor's time counts against their own quota
         self._workbench = workbench
         self._plain: Decoding | None = None
         self._cancelled = threading.Event()
@@ -140,8 +144,27 @@ class Job:
         if plain := self._plain:
             plain.cancel()
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether it is to end."""
+        return self._cancelled.is_set()
+
     def work(self) -> None:
-        """Measure, decode, score and record; on the device's thread, and never raising."""
+        """Compute and record; on the device's thread, and never raising."""
+        try:
+            if gpu := self._workbench.gpu:
+                gpu.compute(self)
+            else:
+                self.compute()
+            self._workbench.record(self)
+        except Exception:
+            log.exception("a run could not be recorded")
+        finally:
+            self.phase = "done"
+            self._done.set()
+
+    def compute(self) -> None:
+        """Measure, decode and score, where the device is; never raising."""
         try:
             if self.baseline is None:
                 self.phase = "measuring"
@@ -154,12 +177,8 @@ class Job:
         try:
             self.phase = "scoring"
             self._score()
-            self._workbench.record(self)
         except Exception:
-            log.exception("a run could not be scored or recorded")
-        finally:
-            self.phase = "done"
-            self._done.set()
+            log.exception("a run could not be scored")
 
     def drop(self) -> None:
         """End it before it began: the workbench closed."""
@@ -216,6 +235,7 @@ class Workbench:
         self._line: list[Job] = []
         self._changed = threading.Lock()
         self._at_close: list[Callable[[], None]] = []
+        self.gpu = zerogpu.ZeroGpu(self) if zerogpu.is_active() else None
 
     def submit(self, request: Request) -> Job:
         """Put a run in line.
@@ -236,11 +256,12 @@ class Workbench:
             return self._line.index(job) if job in self._line else 0
 
     def warm_up(self) -> None:
-        """Decode a few tokens, unrecorded, so that the first visitor's figures don't measure the start-up."""
-        drafters = self.pool.drafters
-        for spec in ("autoregressive", *(f"fixed:{drafter.name}" for drafter in drafters)):
-            params = SamplingParams(max_new_tokens=4, draft_length=self.pool.draft_length)
-            self._device.submit(Decoding(self.pool, "Hello", spec, params).run).result()
+        """Decode a few tokens, unrecorded, so that the first visitor's figures don't measure the start-up.
+
+        On ZeroGPU each worker process does so for itself.
+        """
+        if self.gpu is None:
+            self._device.submit(warm_up, self.pool).result()
 
     def record(self, job: Job) -> None:
         """Hand a run that emitted something to the store."""
@@ -260,6 +281,7 @@ class Workbench:
             regret=job.regret,
             table=job.table,
             lossless=job.lossless,
+            hardware=job.hardware or self.hardware,
         )
         try:
             self.store.add(job.generation, context)
@@ -293,6 +315,13 @@ class Workbench:
             self._line.remove(job)
         if future.cancelled():
             job.drop()
+
+
+def warm_up(pool: Pool) -> None:
+    """Decode a few tokens with each drafter and without."""
+    params = SamplingParams(max_new_tokens=4, draft_length=pool.draft_length)
+    for spec in ("autoregressive", *(f"fixed:{drafter.name}" for drafter in pool.drafters)):
+        Decoding(pool, "Hello", spec, params).run()
 
 
 class Stops:

@@ -6,7 +6,7 @@ import math
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timezone
+from datetime import UTC
 from pathlib import Path
 
 import pandas as pd
@@ -85,7 +85,7 @@ def test_speedup_by_run(filled: Path) -> None:
     frame = figures.speedup_by_run(filled)
     assert list(frame["run_id"]) == [1, 2, 3, 4]  # 5 and 6 have no baseline, 7 was cancelled
     assert list(frame["speedup"]) == pytest.approx([3, 2, 1, 1.5])
-    assert frame["created_at"][0] == pd.Timestamp(2026, 1, 1, tz=timezone.utc)
+    assert frame["created_at"][0] == pd.Timestamp(2026, 1, 1, tz=UTC)
     assert list(frame["policy"][:3]) == ["ucb", "hedge", "ucb"]
     assert frame["tokens_per_second"][0] == pytest.approx(300)
 

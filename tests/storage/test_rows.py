@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
 import pytest
@@ -88,7 +88,7 @@ def test_numbers_of_numpy_and_numbers_that_are_none(generation, context) -> None
 
 
 def test_times_sort_as_text() -> None:
-    whole = datetime(2026, 3, 1, 12, 0, 0, tzinfo=timezone.utc)
+    whole = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
     assert utc_text(whole) == "2026-03-01T12:00:00.000000+00:00"
     assert utc_text(whole) < utc_text(whole + timedelta(microseconds=1))
     assert utc_text(whole.astimezone(timezone(timedelta(hours=9)))) == utc_text(whole.replace(tzinfo=None))

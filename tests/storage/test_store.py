@@ -7,25 +7,25 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from storage import queries
 from storage import store as store_module
-from storage.store import Store, default_path
+from storage.store import Store
 
 
 def test_round_trip(store: Store, path: Path, generation, context) -> None:
-    before = datetime.now(timezone.utc)
+    before = datetime.now(UTC)
     store.add(generation(), context(suite="spec", batch_id="b1", best_arm="math", best_arm_ratio=0.5, lossless=True))
     assert store.flush()
     assert store.problem is None
 
     run = queries.run(path, 1)
     assert run is not None
-    assert before <= datetime.fromisoformat(run["created_at"]) <= datetime.now(timezone.utc)
+    assert before <= datetime.fromisoformat(run["created_at"]) <= datetime.now(UTC)
     expected = {
         "source": "play",
         "suite": "spec",
@@ -145,13 +145,6 @@ sys.exit(any(name.split(".")[0] in ("multidraft", "drafters", "gradio", "torch")
 """
     environment = {**os.environ, "PYTHONPATH": str(Path(store_module.__file__).parents[1])}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
-
-
-def test_default_path(monkeypatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("MULTIDRAFT_DB", raising=False)
-    assert default_path() == Path("runs.db")
-    monkeypatch.setenv("MULTIDRAFT_DB", str(tmp_path / "mine.db"))
-    assert default_path() == tmp_path / "mine.db"
 
 
 def test_a_queue_without_room_is_refused(path: Path) -> None:

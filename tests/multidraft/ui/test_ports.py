@@ -18,16 +18,12 @@ def taken() -> Iterator[int]:
         yield other.getsockname()[1]
 
 
-def test_a_port_that_was_asked_for_and_is_taken_is_refused(taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_was_asked_for_and_is_taken_is_refused(taken: int) -> None:
     with pytest.raises(UserError, match=rf"port {taken} is taken.*--port"):
         ports.asked_port(taken)
-    monkeypatch.setenv("GRADIO_SERVER_PORT", str(taken))
-    with pytest.raises(UserError, match=f"port {taken} is taken"):
-        ports.asked_port(None)
 
 
-def test_the_option_goes_before_the_variable(taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRADIO_SERVER_PORT", str(taken))
+def test_a_free_port_is_taken() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -40,8 +36,7 @@ def test_what_is_no_port(port: int) -> None:
         ports.asked_port(port)
 
 
-def test_without_a_wish_the_first_free_one_is_taken_and_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GRADIO_SERVER_PORT", raising=False)
+def test_without_a_wish_the_first_free_one_is_taken_and_explained() -> None:
     assert ports.asked_port(None) is None
     assert ports.why_not_first(ports.FIRST) == ""
     assert "7860 is taken" in ports.why_not_first(7861)

@@ -1,0 +1,263 @@
+"""Keeps copies of the history elsewhere: in a folder that outlasts the machine, in a dataset on the Hugging Face Hub.
+
+The live file stays on a local disk; elsewhere go whole snapshots. Before one is written, what the copy has and the live
+file lacks is taken in, so several machines may share a copy: each ends up with all runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol
+
+from storage.merge import snapshot, take_in
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+log = logging.getLogger(__name__)
+
+FILE = "runs.db"
+"""Name of a copy."""
+
+SQUASH_EVERY = 50
+"""After so many uploads a dataset's commits become one: else each keeps a whole copy of the history."""
+
+
+class Changed(Exception):
+    """Another machine has written the copy in the meantime."""
+
+
+class Place(Protocol):
+    """Where a copy of the history lies."""
+
+    @property
+    def name(self) -> str:
+        """What users know it by."""
+        ...
+
+    def version(self) -> str | None:
+        """What changes with every change of the copy; ``None`` while there is no place for one yet."""
+        ...
+
+    def fetch(self, version: str, to: Path) -> bool:
+        """Copy that version to the file ``to``; returns whether there was one."""
+        ...
+
+    def put(self, file: Path, over: str | None) -> str | None:
+        """Make ``file`` the copy, in place of the version ``over``; returns the new version.
+
+        Raises:
+            Changed: the copy is no longer of the version ``over``.
+        """
+        ...
+
+
+class Folder:
+    """A folder on a disk that lasts, such as a mounted volume."""
+
+    def __init__(self, folder: Path):
+        self.name = f"folder {folder}"
+        self._file = folder / FILE
+
+    def version(self) -> str | None:
+        """Time and size of the file."""
+        try:
+            status = self._file.stat()
+        except FileNotFoundError:
+            return None
+        return f"{status.st_mtime_ns} {status.st_size}"
+
+    def fetch(self, version: str, to: Path) -> bool:
+        shutil.copyfile(self._file, to)
+        return True
+
+    def put(self, file: Path, over: str | None) -> str | None:
+        if self.version() != over:
+            raise Changed
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        part = self._file.with_name(FILE + ".part")
+        shutil.copyfile(file, part)  # in one go: volumes of objects take nothing else
+        os.replace(part, self._file)
+        return self.version()
+
+
+class Dataset:
+    """A dataset on the Hugging Face Hub; a private one is made where there is none.
+
+    Args:
+        id: ``user/name``.
+        api: by default one with the token of this machine (``HF_TOKEN``).
+    """
+
+    def __init__(self, id: str, api: HfApi | None = None):
+        from huggingface_hub import HfApi
+
+        self.name = f"dataset {id}"
+        self._id, self._api = id, api or HfApi()
+        self._uploads = 0
+
+    def version(self) -> str | None:
+        """The commit."""
+        from huggingface_hub.errors import RepositoryNotFoundError
+
+        try:
+            return self._api.repo_info(self._id, repo_type="dataset").sha
+        except RepositoryNotFoundError:
+            return None
+
+    def fetch(self, version: str, to: Path) -> bool:
+        from huggingface_hub.errors import EntryNotFoundError
+
+        with tempfile.TemporaryDirectory(prefix="multidraft-") as folder:
+            try:
+                found = self._api.hf_hub_download(
+                    self._id, FILE, repo_type="dataset", revision=version, local_dir=folder
+                )
+            except EntryNotFoundError:
+                return False
+            shutil.move(found, to)
+        return True
+
+    def put(self, file: Path, over: str | None) -> str | None:
+        from huggingface_hub.errors import HfHubHTTPError
+
+        if over is None:
+            self._api.create_repo(self._id, repo_type="dataset", private=True, exist_ok=True)
+        try:
+            commit = self._api.upload_file(
+                path_or_fileobj=str(file),
+                path_in_repo=FILE,
+                repo_id=self._id,
+                repo_type="dataset",
+                commit_message="History of runs",
+                parent_commit=over,
+            )
+        except HfHubHTTPError as error:
+            if error.response.status_code in (409, 412):
+                raise Changed from error
+            raise
+        self._uploads += 1
+        if self._uploads % SQUASH_EVERY:
+            return commit.oid
+        self._api.super_squash_history(self._id, repo_type="dataset")
+        return self.version()
+
+
+class Backup:
+    """Restores the history when it is entered, copies it every few minutes, and once more when it is left.
+
+    Nothing that goes wrong is raised: :attr:`problem` tells it, and the next round tries again.
+
+    Args:
+        path: the live file.
+        places: where copies go; with none there is nothing to do.
+        minutes: between two rounds.
+        close_seconds: how long leaving waits for the last round.
+    """
+
+    def __init__(self, path: Path, places: Sequence[Place] = (), minutes: float = 5.0, close_seconds: float = 25.0):
+        self._path, self._places, self._seconds = path, places, 60 * minutes
+        self._close_seconds = close_seconds
+        self._taken: dict[Place, str | None] = {}  # the version whose runs the live file has
+        self._sent: dict[Place, tuple[int, ...]] = {}  # the state of the live file that the copy has
+        self._problems: dict[Place, str] = {}
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="history-backup", daemon=True)
+
+    @property
+    def problem(self) -> str | None:
+        """Which copies are not up to date and why; ``None`` while all is well."""
+        return " ".join(list(self._problems.values())) or None
+
+    def restore(self) -> None:
+        """Take in what the copies have and the live file lacks."""
+        for place in self._places:
+            self._try(place, self._take)
+
+    def exchange(self) -> None:
+        """Take in what is new in the copies and bring them up to date."""
+        for place in self._places:
+            self._try(place, self._take_and_put)
+
+    def __enter__(self) -> Backup:
+        self.restore()
+        if self._places:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._closing.set()
+        if self._places:
+            self._thread.join(self._close_seconds)
+            if self._thread.is_alive():
+                log.warning("the last copy of the history was not done within %.0f seconds", self._close_seconds)
+
+    def _work(self) -> None:
+        while not self._closing.wait(self._seconds):
+            self.exchange()
+        self.exchange()
+
+    def _try(self, place: Place, work) -> None:  # type: ignore[no-untyped-def]
+        try:
+            try:
+                work(place)
+            except Changed:
+                work(place)
+        except Exception as error:  # of whatever library and network: the history goes on
+            if isinstance(error, Changed):
+                why = "another machine keeps changing it"
+            else:
+                why = str(error).strip().partition("\n")[0] or type(error).__name__
+            problem = f"The copy of the history in {place.name} is not up to date: {why.rstrip('.')}."
+            if self._problems.get(place) != problem:
+                log.warning(problem)
+            self._problems[place] = problem
+        else:
+            if self._problems.pop(place, None):
+                log.warning("the copy of the history in %s is up to date again", place.name)
+
+    def _take(self, place: Place) -> str | None:
+        version = place.version()
+        if version is not None and version != self._taken.get(place):
+            with tempfile.TemporaryDirectory(prefix="multidraft-") as folder:
+                copy = Path(folder) / FILE
+                if place.fetch(version, copy):
+                    self._path.parent.mkdir(parents=True, exist_ok=True)
+                    take_in(self._path, copy)
+                else:
+                    self._sent.pop(place, None)
+            self._taken[place] = version
+        return version
+
+    def _take_and_put(self, place: Place) -> None:
+        version = self._take(place)
+        state = _state(self._path)
+        if state is None or (state == self._sent.get(place) and version is not None):
+            return
+        with tempfile.TemporaryDirectory(prefix="multidraft-") as folder:
+            copy = Path(folder) / FILE
+            snapshot(self._path, copy)
+            self._taken[place] = place.put(copy, version)
+        self._sent[place] = state
+
+
+def _state(path: Path) -> tuple[int, ...] | None:
+    """What changes when runs are added; ``None`` while there are none."""
+    if not path.exists():
+        return None
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'runs'").fetchone():
+            return None
+        count, last = connection.execute("SELECT count(*), max(id) FROM runs").fetchone()
+        return (count, last) if count else None
