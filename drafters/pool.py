@@ -14,7 +14,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from drafters.base import Drafter, DrafterGroup, Evidence
 from drafters.card import Card, find_card, load_card, pool_names
 from drafters.kinds import Identity, Workshop
-from drafters.loading import first_line, load_model, load_tokenizer
+from drafters.loading import count_steps, enough_memory, fetch_models, first_line, load_model, load_tokenizer
+from drafters.progress import Report, Steps, silent
 from drafters.router import Router
 from multidraft.costs import CostMeter
 from multidraft.errors import PoolError, PromptError
@@ -154,11 +155,12 @@ class Pool:
         return rows
 
 
-def load_pool(name_or_path: str | Path, *, device: str | None = None) -> Pool:
+def load_pool(name_or_path: str | Path, *, device: str | None = None, progress: Report = silent) -> Pool:
     """Load a pool from a bundled card's name or a path to a card.
 
     Args:
         device: overrides the card's ``device``; ``"auto"`` takes the GPU if there is one.
+        progress: told of each step.
 
     Raises:
         PoolError: unknown pool, invalid card, or models that are missing, corrupt or do not fit together.
@@ -172,10 +174,14 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None) -> Pool:
         torch.empty(0, device=where)
     except Exception as error:  # torch raises three kinds: unknown name, no such number, not built in
         raise PoolError(f"device {where!r} of pool {card.name!r} cannot be used: {first_line(error)}") from error
-    tokenizer = load_tokenizer(card, path)
-    model = load_model(card.target, path, getattr(torch, card.dtype), where, "the target")
-    target = Target(model)
-    drafters, identities = Workshop(card, path, model, target, tokenizer).make()
+    steps = Steps(count_steps(card), progress)
+    fetch_models(card, steps)
+    with enough_memory(card.name, where, steps):
+        steps.loading("the target")
+        tokenizer = load_tokenizer(card, path)
+        model = load_model(card.target, path, getattr(torch, card.dtype), where, "the target")
+        target = Target(model)
+        drafters, identities = Workshop(card, path, model, target, tokenizer, steps).make()
     digest = _digest([text, model.state_dict(), *identities])
     router = Router.load((path.parent / card.router).resolve()) if card.router else None
     return Pool(target, drafters, tokenizer, card, digest, _stop_ids(card, model, tokenizer), router)
