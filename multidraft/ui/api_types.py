@@ -34,6 +34,7 @@ class Report(TypedDict):
     """A run that ended, and its figures; ``None`` for what is unknown."""
 
     text: str
+    pool: str
     status: str
     error: str | None
     tokens: int

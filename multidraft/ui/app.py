@@ -9,6 +9,7 @@ from pathlib import Path
 import gradio as gr
 from transformers.utils import logging
 
+from drafters.card import find_card, load_card
 from drafters.pool import Pool, load_pool
 from multidraft.bench.suites import MAX_BYTES
 from multidraft.ui import links
@@ -17,6 +18,9 @@ from multidraft.ui.batch import Batch
 from multidraft.ui.dashboard import Dashboard
 from multidraft.ui.lab import Lab
 from multidraft.ui.play import Play
+from multidraft.ui.pool_line import PoolLine
+from multidraft.ui.pool_list import hub_models
+from multidraft.ui.pool_loading import PoolLoader, may_switch
 from multidraft.ui.pool_tab import PoolTab
 from multidraft.ui.ports import asked_port, why_not_first
 from multidraft.ui.race import Race
@@ -25,6 +29,9 @@ from multidraft.ui.worker import Workbench
 from storage.store import Store, default_path
 
 TITLE = "multidraft"
+
+MEANWHILE = "pocket"
+"""The pool that is served while one from the Hub is on its way."""
 
 _FILES = (3600, 24 * 3600)
 """Files for download are looked over every hour and go after a day, in seconds."""
@@ -40,7 +47,8 @@ HEADER = """
 
 def build(pool: Pool, store: Store) -> gr.Blocks:
     """The interface on a pool, with its history in ``store``; a workbench of its own runs what visitors ask for."""
-    return _build(Workbench(pool, store))
+    workbench = Workbench(pool, store)
+    return _build(workbench, PoolLoader(workbench))
 
 
 def launch(
@@ -49,7 +57,8 @@ def launch(
     """Load the pool, serve the page, print its address, and return when the server is ended.
 
     Args:
-        pool: a bundled card's name or a path; the environment variable ``MULTIDRAFT_POOL``, else ``pocket``.
+        pool: a bundled card's name or a path; the environment variable ``MULTIDRAFT_POOL``, else ``pocket``. A pool of
+            Hub models is loaded in the background, and ``pocket`` served meanwhile.
         port: if ``None``, ``GRADIO_SERVER_PORT``; without that the first free one from 7860 on.
         db: file of the history; ``MULTIDRAFT_DB``, else ``runs.db``.
         host: address to listen on; ``GRADIO_SERVER_NAME``, else this machine only.
@@ -58,24 +67,35 @@ def launch(
         UserError: the pool cannot be loaded, or the port that was asked for is taken.
         OSError: no port is free.
     """
-    asked = asked_port(port)
+    asked, allowed = asked_port(port), may_switch(host)
     logging.disable_progress_bar()
-    loaded = load_pool(pool or os.environ.get("MULTIDRAFT_POOL") or "pocket")
+    wanted = pool or os.environ.get("MULTIDRAFT_POOL") or MEANWHILE
+    card, _ = load_card(find_card(wanted))
+    loaded = load_pool(MEANWHILE if hub_models(card) else wanted)
     with Store(db or default_path()) as store:
         workbench = Workbench(loaded, store)
         workbench.warm_up()
+        loader = PoolLoader(workbench, allowed)
         try:
-            page = serve(workbench, asked, host)
+            page = serve(workbench, asked, host, loader)
             why = why_not_first(page.server_port) if asked is None else ""
-            print(f"multidraft serves pool {loaded.name!r} at {page.local_url} (Ctrl-C ends it{why})", flush=True)
+            later = ""
+            if hub_models(card):
+                loader.start(wanted)
+                later = f" until pool {card.name!r} is there"
+            print(
+                f"multidraft serves pool {loaded.name!r}{later} at {page.local_url} (Ctrl-C ends it{why})", flush=True
+            )
             page.block_thread()
         finally:
             workbench.close()
 
 
-def serve(workbench: Workbench, port: int | None = None, host: str | None = None) -> gr.Blocks:
+def serve(
+    workbench: Workbench, port: int | None = None, host: str | None = None, loader: PoolLoader | None = None
+) -> gr.Blocks:
     """Build the page and serve it in the background; ``page.local_url`` is its address, ``page.close()`` ends it."""
-    page = _build(workbench)
+    page = _build(workbench, loader or PoolLoader(workbench, allowed=False))
     page.launch(
         server_name=host,
         server_port=port,
@@ -93,22 +113,28 @@ def serve(workbench: Workbench, port: int | None = None, host: str | None = None
     return page
 
 
-def _build(workbench: Workbench) -> gr.Blocks:
+def _build(workbench: Workbench, loader: PoolLoader) -> gr.Blocks:
+    def present() -> dict[str, str]:
+        return {"pool": workbench.pool.name, "hardware": workbench.hardware}
+
+    line = PoolLine(loader)
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=_FILES) as page:
         gr.HTML(HEADER, js_on_load=None)
+        line.build(page)
         with gr.Tab("Play", id="play"):
-            Play(workbench).build(page)
+            Play(workbench).build(line)
         with gr.Tab("Race", id="race"):
-            Race(workbench).build()
+            Race(workbench).build(line)
         with gr.Tab("Batch", id="batch"):
-            Batch(workbench).build(page)
+            Batch(workbench).build(page, line)
         with gr.Tab("Lab", id="lab") as lab:
             Lab(workbench).build(lab, page)
         with gr.Tab("Dashboard", id="dashboard") as tab:
-            dashboard = Dashboard(workbench.store, workbench.pool.name, workbench.hardware)
+            dashboard = Dashboard(workbench.store, present)
             dashboard.build(page, tab)
+            line.changed(dashboard.follow, dashboard.followers, dashboard.followers)
         with gr.Tab("Pool", id="pool") as tab:
-            PoolTab(workbench).build(tab)
+            PoolTab(loader).build(page, tab, line)
         Api(workbench).build()
         links.open_tab(dashboard.restored)
     page.queue(max_size=64)

@@ -75,13 +75,15 @@ class Baseline:
 class Job:
     """A run from the moment it is asked for; read it from any thread.
 
+    It keeps the pool that was the workbench's then, or the one that it is to use.
+
     Raises:
         UserError: what :class:`~multidraft.engine.Decoding` refuses, at once and in the caller's thread.
     """
 
-    def __init__(self, workbench: Workbench, request: Request):
-        self.request = request
-        self.decoding = self._decoding(workbench.pool, request.policy, request.params)
+    def __init__(self, workbench: Workbench, request: Request, pool: Pool | None = None):
+        self.request, self.pool = request, pool or workbench.pool
+        self.decoding = self._decoding(request.policy, request.params)
         self.baseline = request.baseline
         self.differences: list[Difference] | None = None
         self.regret: Regret | None = None
@@ -166,15 +168,15 @@ class Job:
         self.generation.status, self.phase = "cancelled", "done"
         self._done.set()
 
-    def _decoding(self, pool: Pool, policy: str, params: SamplingParams) -> Decoding:
-        return Decoding(pool, self.request.prompt, policy, params, self.request.seed, self.request.turns)
+    def _decoding(self, policy: str, params: SamplingParams) -> Decoding:
+        return Decoding(self.pool, self.request.prompt, policy, params, self.request.seed, self.request.turns)
 
     def _measure(self) -> Baseline | None:
         """Decode the first tokens of the answer without drafters; ``None`` if cancelled meanwhile."""
         request = self.request
         length = min(BASELINE_TOKENS, request.params.max_new_tokens)
         params = replace(request.params, max_new_tokens=length)
-        self._plain = self._decoding(self._workbench.pool, "autoregressive", params)
+        self._plain = self._decoding("autoregressive", params)
         if self._cancelled.is_set():  # by a visitor who could not yet cancel what was made just now
             return None
         plain = self._plain.run()
@@ -190,7 +192,7 @@ class Job:
 
     def _score(self) -> None:
         """What is known of a greedy run only afterwards, off the clock: that it is the target's own, and regret."""
-        generation, params, pool = self.generation, self.request.params, self._workbench.pool
+        generation, params, pool = self.generation, self.request.params, self.pool
         if not params.greedy or not generation.rounds or generation.status == "error":
             return
         prompt_ids = self.decoding.context[: generation.prompt_tokens]
@@ -204,7 +206,7 @@ class Workbench:
     """Pool, device and history: one run at a time on the device, the others in line.
 
     Args:
-        pool: what decodes.
+        pool: what decodes; :meth:`switch` exchanges it.
         store: where runs are recorded; it never holds the device up.
     """
 
@@ -217,13 +219,16 @@ class Workbench:
         self._changed = threading.Lock()
         self._at_close: list[Callable[[], None]] = []
 
-    def submit(self, request: Request) -> Job:
+    def submit(self, request: Request, pool: Pool | None = None) -> Job:
         """Put a run in line.
+
+        Args:
+            pool: what is to decode it; by default the present pool.
 
         Raises:
             UserError: the prompt or the policy cannot be run; nothing is in line then.
         """
-        job = Job(self, request)
+        job = Job(self, request, pool)
         with self._changed:
             self._line.append(job)
         future = self._device.submit(job.work)
@@ -237,10 +242,22 @@ class Workbench:
 
     def warm_up(self) -> None:
         """Decode a few tokens, unrecorded, so that the first visitor's figures don't measure the start-up."""
-        drafters = self.pool.drafters
-        for spec in ("autoregressive", *(f"fixed:{drafter.name}" for drafter in drafters)):
-            params = SamplingParams(max_new_tokens=4, draft_length=self.pool.draft_length)
-            self._device.submit(Decoding(self.pool, "Hello", spec, params).run).result()
+        self._device.submit(warm_up, self.pool).result()
+
+    def switch(self, pool: Pool) -> Future[None]:
+        """Have ``pool``, warmed up, decode what is asked for once the runs now in line have ended.
+
+        Whoever still has runs to make on the old pool hands it to :meth:`submit`; its memory is free when nobody does.
+
+        Raises:
+            RuntimeError: the workbench is closed.
+        """
+
+        def exchange() -> None:
+            warm_up(pool)
+            self.pool, self.hardware = pool, describe(pool.device)
+
+        return self.between_runs(exchange)
 
     def record(self, job: Job) -> None:
         """Hand a run that emitted something to the store."""
@@ -248,7 +265,7 @@ class Workbench:
             return
         request = job.request
         context = run_context(
-            self.pool,
+            job.pool,
             request.params,
             source=request.source,
             seed=request.seed,
@@ -293,6 +310,13 @@ class Workbench:
             self._line.remove(job)
         if future.cancelled():
             job.drop()
+
+
+def warm_up(pool: Pool) -> None:
+    """Decode a few tokens plainly and with each drafter; on the device's thread."""
+    params = SamplingParams(max_new_tokens=4, draft_length=pool.draft_length)
+    for spec in ("autoregressive", *(f"fixed:{drafter.name}" for drafter in pool.drafters)):
+        Decoding(pool, "Hello", spec, params).run()
 
 
 class Stops:
