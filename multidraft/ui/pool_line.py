@@ -58,7 +58,7 @@ class PoolLine:
         )
         gr.api(self.pool, api_name="pool", queue=False)
         page.load(self.report, None, self.line, **_QUIET)
-        self.line.click(self.announce, None, None, **_QUIET)
+        self.line.click(self.announce, None, None, **{**_QUIET, "queue": True})  # messages come by the queue only
 
     def followed_by(self, follow: Follow, inputs: Any, outputs: Any) -> Any:
         """Call ``follow`` when a page is opened, and when the pool has changed since; returns the former event."""

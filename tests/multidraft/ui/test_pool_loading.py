@@ -1,4 +1,4 @@
-"""Another pool while the app runs: loaded beside the present one, exchanged between runs, the old one's memory freed."""
+"""Another pool while the app runs: loaded beside the present one, exchanged between runs, and its memory freed."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_tabs_follow_the_pool(bench: Workbench, other_card: Path) -> None:
     assert page is not None
     ended(loader.start(other_card))
     play = Play(bench)
-    task, *_, policy, length, draft, turns, talk, anew, legend, note = play.follow("fixed:near", 500, "", (), "")
+    task, *_, policy, length, draft, turns, _, anew, legend, note = play.follow("fixed:near", 500, "", (), "")
     assert task.choices == [("letters", "letters")] and policy.value == "rate-hedge"
     assert {"fixed:far", "fixed:copy"} <= {spec for _, spec in policy.choices} >= {"ucb"}
     assert "fixed:near" not in {spec for _, spec in policy.choices}
