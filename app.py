@@ -1,6 +1,7 @@
 """Entry point of the web app, also on a Hugging Face Space: build the interface, launch it.
 
-``MULTIDRAFT_POOL`` names the pool's card (``pocket`` by default), ``MULTIDRAFT_DB`` the file of the history.
+``MULTIDRAFT_POOL`` names the pool's card (``pocket`` by default), ``MULTIDRAFT_POOLS`` a folder of further ones,
+``MULTIDRAFT_DB`` the file of the history.
 """
 
 import sys

@@ -73,6 +73,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._fail(503, "")
         parts = path.split("/")
         described = parts[:2] == ["api", "models"]
+        if len(parts) < (5 if described else 4):
+            return self._fail(404, "")
         owner, name, what, *rest = parts[2:] if described else parts
         id = f"{owner}/{name}"
         folder = self.hub.root / owner / name

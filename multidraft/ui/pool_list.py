@@ -114,7 +114,7 @@ def _needs(card: Card) -> list[tuple[str, str]]:
 
 
 def _place(source: Source) -> str:
-    return source.id or Path(str(source.path)).name
+    return source.id or "/".join(Path(str(source.path)).parts[-2:])
 
 
 def _size(size: int) -> str:

@@ -90,7 +90,9 @@ class PoolTab:
     def state(self) -> tuple[str, gr.Button, str]:
         """How a pool is on its way, the button that stops it, and the pools to choose from."""
         loading, may = self.loader.under_way, self.loader.allowed
-        offered = pools_html(known_pools(), self.workbench.pool.card, may and not loading)
+        # What is wrong with a card, and where it lies, is for who runs the server.
+        pools = [pool for pool in known_pools() if pool.card or may]
+        offered = pools_html(pools, self.workbench.pool.card, may and not loading)
         note = "" if may else SWITCHING_OFF
         return loading_html(self.loader.last), gr.Button(visible=bool(loading) and may), offered + note
 
