@@ -28,6 +28,10 @@ HEADS = ("eagle", "medusa", "bpd")
 """Kinds of drafters for which ``transformers`` has no class."""
 
 
+class PoolMemoryError(PoolError):
+    """A pool that does not fit into the memory that is free."""
+
+
 def folder_of(source: Source, card: Path, files: Sequence[str] = HEAD_FILES) -> Path:
     """The local folder of a model; the ``files`` of a Hub repository are fetched if they have not been.
 
@@ -196,14 +200,14 @@ def enough_memory(pool: str, device: str, steps: Steps) -> Iterator[None]:
     """Where memory runs out, say for which model.
 
     Raises:
-        PoolError: it did.
+        PoolMemoryError: it did.
     """
     try:
         yield
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        raise PoolError(
+        raise PoolMemoryError(
             f"pool {pool!r} does not fit into the memory that is free on {device}: it ran out at {steps.what}. "
             "Quantise the target (quantization: nf4 or int8 in the card), leave drafters out, or end what else holds "
             "memory there"

@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 
 from drafters.card import find_card, load_card
-from drafters.loading import first_line, is_out_of_memory
+from drafters.loading import PoolMemoryError, first_line, is_out_of_memory
 from drafters.pool import Pool, load_pool
 from drafters.progress import Step
 from multidraft.errors import PoolError, UserError
@@ -152,11 +152,16 @@ class PoolLoader:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, PoolMemoryError):
+        return f"{error}. {_MAKE_ROOM}"
     if isinstance(error, UserError):
         return str(error)
     if is_out_of_memory(error):
-        return "there is room for its weights, but not to run it beside the pool in use; name it when the app starts"
+        return f"it was loaded, but memory ran out when it decoded. {_MAKE_ROOM}"
     return f"{type(error).__name__}: {first_line(error)}"
+
+
+_MAKE_ROOM = "The pool in use takes up memory as well: load a small one first, such as pocket, and then this one"
 
 
 def free_memory() -> None:

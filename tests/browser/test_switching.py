@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import time
+import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -119,3 +124,32 @@ def test_all_pages_follow_a_switch_and_keep_what_was_typed(context: BrowserConte
     new = visit(context, app)  # what a page shows that is opened now
     new.locator("#prompt textarea").fill(PROMPT)
     run(new, "One drafter: copy")
+
+
+def test_a_pool_of_hub_models_is_loaded_in_the_background_at_the_start(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = tmp_path / "card.yaml"
+    drafters = [{"name": "copy", "kind": "suffix"}]
+    target = {"id": "tiny/target"}
+    card.write_text(yaml.safe_dump({"name": "wanted", "title": "Wanted", "target": target, "drafters": drafters}))
+    for name, value in {"HF_ENDPOINT": hub.address, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0"}.items():
+        monkeypatch.setenv(name, value)
+    hub.flow.clear()
+    with serve(str(card), tmp_path / "runs.db") as address:
+        report = pool_of(address)
+        assert (report["name"], report["loading"]) == ("pocket", True)
+        assert "Loading Wanted, step 1 of 3: fetching the target, tiny/target" in report["status"]
+        hub.flow.set()
+        until = time.monotonic() + ACTION_MS / 1000
+        while (report := pool_of(address))["loading"] and time.monotonic() < until:
+            time.sleep(0.2)
+        assert (report["name"], report["drafters"]) == ("wanted", ["copy"])
+    assert "serves pool 'pocket' until pool 'wanted' is there" in (tmp_path / "log").read_text()
+
+
+def pool_of(address: str) -> dict[str, Any]:
+    """What the endpoint ``pool`` tells."""
+    ask = urllib.request.Request(f"{address}gradio_api/run/pool", b'{"data": []}', {"Content-Type": "application/json"})
+    with urllib.request.urlopen(ask, timeout=30) as answer:
+        return dict(json.load(answer)["data"][0])

@@ -14,6 +14,7 @@ import pytest
 import torch
 import yaml
 
+from drafters.loading import PoolMemoryError
 from drafters.pool import Pool, load_pool
 from drafters.progress import Step
 from multidraft.bench.suites import SuiteItem
@@ -167,7 +168,8 @@ def test_a_batch_and_a_race_under_way_keep_their_pool(bench: Workbench, other_ca
 FAILURES: list[tuple[Exception, str]] = [
     (PoolError("the Hub repository a/b is gated: ask"), "the Hub repository a/b is gated: ask"),
     (ValueError("odd\nthing"), "ValueError: odd"),
-    (torch.OutOfMemoryError("CUDA"), "not to run it beside the pool in use"),
+    (torch.OutOfMemoryError("CUDA"), "memory ran out when it decoded. The pool in use takes up memory as well"),
+    (PoolMemoryError("no room on cuda"), "no room on cuda. The pool in use takes up memory as well: load a small one"),
 ]
 
 
