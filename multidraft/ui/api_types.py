@@ -58,6 +58,18 @@ class PolicyReport(TypedDict):
     explanation: str
 
 
+class PoolReport(TypedDict):
+    """The pool that decodes what is asked for now; ``status`` says in words what is loaded and what is on its way."""
+
+    name: str
+    title: str
+    card_hash: str
+    draft_length: int
+    drafters: list[str]
+    loading: bool
+    status: str
+
+
 class BatchReport(TypedDict):
     """Of a batch a row for each prompt and policy, and their summary by task and policy."""
 

@@ -8,7 +8,8 @@ import gradio as gr
 
 from drafters.pool import Pool
 from multidraft.ui.choices import policy_choices, with_specs
-from multidraft.ui.worker import Stops, Workbench
+from multidraft.ui.stops import Stops
+from multidraft.ui.worker import Workbench
 
 PREVIEW = 160
 """Characters of an example prompt that its button holds; the style sheet cuts them to its width."""

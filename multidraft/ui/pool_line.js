@@ -10,7 +10,7 @@ let next = 0; // timer of the next look
 function show(report) {
   const line = element.querySelector(".md-pool-line");
   const text = line.firstElementChild;
-  if (text.textContent !== report.status) text.textContent = report.status;
+  if (text.textContent !== report.status) text.textContent = line.title = report.status;
   line.dataset.pool = report.name;
   line.classList.toggle("md-pool-loading", report.loading);
 }

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import gradio as gr
 
-from multidraft.ui.api_types import returns
+from multidraft.ui.api_types import PoolReport, returns
 from multidraft.ui.pool_list import progress_text
 from multidraft.ui.pool_loading import PoolLoader
 
@@ -21,18 +21,6 @@ _SCRIPT = Path(__file__).with_name("pool_line.js").read_text(encoding="utf-8")
 _QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 Follow = Callable[..., Any]
-
-
-class PoolReport(TypedDict):
-    """The pool that decodes what is asked for now; ``status`` says in words what is loaded and what is on its way."""
-
-    name: str
-    title: str
-    card_hash: str
-    draft_length: int
-    drafters: list[str]
-    loading: bool
-    status: str
 
 
 class PoolLine:

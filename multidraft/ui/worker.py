@@ -317,23 +317,3 @@ def warm_up(pool: Pool) -> None:
     params = SamplingParams(max_new_tokens=4, draft_length=pool.draft_length)
     for spec in ("autoregressive", *(f"fixed:{drafter.name}" for drafter in pool.drafters)):
         Decoding(pool, "Hello", spec, params).run()
-
-
-class Stops:
-    """What the Stop button of each visitor ends."""
-
-    def __init__(self) -> None:
-        self._cancels: dict[str, Callable[[], None]] = {}
-
-    def set(self, visitor: str | None, cancel: Callable[[], None]) -> None:
-        """From now on Stop of ``visitor`` calls ``cancel``."""
-        self._cancels[visitor or ""] = cancel
-
-    def forget(self, visitor: str | None) -> None:
-        """The run of ``visitor`` ended."""
-        self._cancels.pop(visitor or "", None)
-
-    def stop(self, visitor: str | None) -> None:
-        """End what ``visitor`` has running, if anything."""
-        if cancel := self._cancels.get(visitor or ""):
-            cancel()

@@ -24,6 +24,7 @@ from multidraft.ui import app, pool_loading
 from multidraft.ui.api import Api
 from multidraft.ui.batch import Batch
 from multidraft.ui.batch_run import BatchRun
+from multidraft.ui.dashboard import Dashboard
 from multidraft.ui.lab_work import LabWork
 from multidraft.ui.play import Play
 from multidraft.ui.pool_line import PoolLine
@@ -298,6 +299,13 @@ def test_the_tab_loads_known_pools_only_and_only_where_it_may(
     closed = PoolTab(PoolLoader(bench, allowed=False))
     first, (status, *_) = closed.load(Click(pool=str(other_card)))  # type: ignore[arg-type]
     assert "Switching pools is off" in status and "MULTIDRAFT_SWITCH" in first[2] and "<button" not in first[2]
+
+
+def test_the_dashboard_s_filter_follows_unless_it_was_changed(store: Store) -> None:
+    dashboard = Dashboard(store, lambda: {"pool": "other"})
+    pool, filter = dashboard.follow("tiny", "tiny")
+    assert (pool, filter.value) == ("other", "other")
+    assert dashboard.follow("tiny", "a third") == ("other", gr.skip())
 
 
 def test_the_endpoint_tells_the_pool(bench: Workbench, other_card: Path) -> None:
