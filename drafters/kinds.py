@@ -27,6 +27,7 @@ from drafters.medusa import MedusaDrafter
 from drafters.medusa_heads import KINDS as HEADS
 from drafters.ngram import NGram
 from drafters.pld import PromptLookup
+from drafters.progress import Steps
 from drafters.rest import DatastoreDrafter
 from drafters.suffix import SuffixDrafter
 from drafters.tensor_files import read_config
@@ -52,6 +53,7 @@ class Workshop(NamedTuple):
     Attributes:
         card: the pool's, read from the file ``path``.
         model: the target's, which ``target`` drives.
+        steps: told of each drafter.
     """
 
     card: Card
@@ -59,6 +61,7 @@ class Workshop(NamedTuple):
     model: PreTrainedModel
     target: Target
     tokenizer: PreTrainedTokenizerBase
+    steps: Steps
 
     def make(self) -> tuple[list[Drafter], list[Identity]]:
         """All drafters of the card in its order, and what identifies them.
@@ -69,6 +72,7 @@ class Workshop(NamedTuple):
         made = self._language_models()
         for entry in self.card.drafters:
             if entry.kind != "lm":
+                self.steps.loading(f"drafter {entry.name!r}")
                 made[entry.name] = MAKERS[entry.kind](self, entry)
         ordered = [made[entry.name] for entry in self.card.drafters]
         return [one.drafter for one in ordered], [part for one in ordered for part in (one.weights, one.file) if part]
@@ -80,6 +84,7 @@ class Workshop(NamedTuple):
         models: dict[str, PreTrainedModel] = {}
         bridged: dict[str, Made] = {}
         for name, entry in entries.items():
+            self.steps.loading(f"drafter {name!r}")
             model = load_model(entry.source, self.path, self.model.dtype, str(self.model.device), f"drafter {name!r}")
             self._check_window(entry, model)
             own = drafter_tokenizer(entry.source, self.path)

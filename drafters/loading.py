@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import snapshot_download
 from transformers import (
     AutoModel,
     AutoModelForCausalLM,
@@ -20,42 +19,58 @@ from transformers import (
 )
 from transformers.utils import is_bitsandbytes_available, logging
 
-from drafters.card import Card, Quantization, Source
+from drafters.card import KINDS, Card, Quantization, Source
+from drafters.hub import HEAD_FILES, MODEL_FILES, TOKENIZER_FILES, fetch, fetched_folder
+from drafters.progress import Steps
 from multidraft.errors import PoolError
 
-HEAD_FILES = ["*.json", "*.safetensors", "*.bin", "*.pt"]
+HEADS = ("eagle", "medusa", "bpd")
+"""Kinds of drafters for which ``transformers`` has no class."""
 
 
-def location_of(source: Source, card: Path) -> tuple[str, dict[str, str]]:
-    """Folder or Hub repository, as ``from_pretrained`` takes it, and further arguments.
-
-    Raises:
-        PoolError: a folder that does not exist.
-    """
-    if source.path is not None:
-        folder = (card.parent / source.path).resolve()
-        if not folder.is_dir():
-            raise PoolError(f"the pool card {card} names the folder {folder}, which does not exist")
-        return str(folder), {}
-    return str(source.id), {"revision": source.revision} if source.revision else {}
+class PoolMemoryError(PoolError):
+    """A pool that does not fit into the memory that is free."""
 
 
-def folder_of(source: Source, card: Path) -> Path:
-    """A local folder with the files of what ``transformers`` has no class for; fetched from the Hub if need be.
+def folder_of(source: Source, card: Path, files: Sequence[str] = HEAD_FILES) -> Path:
+    """The local folder of a model; the ``files`` of a Hub repository are fetched if they have not been.
 
     Raises:
         PoolError: a folder that does not exist, or a repository that cannot be fetched.
     """
-    location, _ = location_of(source, card)
-    if source.path is not None:
-        return Path(location)
-    try:
-        return Path(snapshot_download(location, revision=source.revision, allow_patterns=HEAD_FILES))
-    except Exception as error:
-        raise PoolError(
-            f"cannot fetch {location} from the Hub: {first_line(error)}. Check its name and the network (and, for a "
-            "gated one, that you are logged in)"
-        ) from error
+    if source.path is None:
+        return fetched_folder(source, files)
+    folder = (card.parent / source.path).resolve()
+    if not folder.is_dir():
+        raise PoolError(f"the pool card {card} names the folder {folder}, which does not exist")
+    return folder
+
+
+def count_steps(card: Card) -> int:
+    """How many steps it takes to load a pool: fetching from the Hub, then loading."""
+    return len(_repositories(card)) + 1 + len(card.drafters)
+
+
+def fetch_models(card: Card, steps: Steps) -> None:
+    """Bring all Hub repositories of a pool into the local cache, before the first model takes up memory.
+
+    Raises:
+        PoolError: one cannot be fetched; the message says which, why, and what to do.
+    """
+    for what, source, files in _repositories(card):
+        steps.fetching(f"{what}, {source.id}")
+        fetch(source, files, steps.fetched)
+
+
+def _repositories(card: Card) -> list[tuple[str, Source, Sequence[str]]]:
+    """Each with whose it is, and the files to fetch."""
+    wanted: list[tuple[str, Source, Sequence[str]]] = []
+    if card.target.id:
+        wanted.append(("the target", card.target, MODEL_FILES))
+    for entry in card.drafters:
+        if entry.id and KINDS[entry.kind][0] == "model":
+            wanted.append((f"drafter {entry.name!r}", entry.source, HEAD_FILES if entry.kind in HEADS else MODEL_FILES))
+    return wanted
 
 
 def load_model(source: Source, card: Path, dtype: torch.dtype, device: str, what: str) -> PreTrainedModel:
@@ -64,17 +79,17 @@ def load_model(source: Source, card: Path, dtype: torch.dtype, device: str, what
     Raises:
         PoolError: it cannot be loaded or used; the message says ``what`` was to be loaded from where.
     """
-    location, extra = location_of(source, card)
+    folder = folder_of(source, card, MODEL_FILES)
+    location = source.id or folder
     try:
         with _no_bars():
             model, loading = AutoModelForCausalLM.from_pretrained(
-                location,
+                folder,
                 dtype=dtype,
                 use_safetensors=True,
                 trust_remote_code=False,
                 output_loading_info=True,
                 **(_quantized(source.quantization, dtype, device) if source.quantization else {}),
-                **extra,
             )
         if missing := loading["missing_keys"]:  # the library would go on with random weights in their place
             raise ValueError(f"its weights lack {len(missing)} tensors, e.g. {min(missing)}")
@@ -83,9 +98,11 @@ def load_model(source: Source, card: Path, dtype: torch.dtype, device: str, what
         model = (model if source.quantization else model.to(device)).eval()  # a quantised one is on its device
         _probe(model)
     except Exception as error:
+        if is_out_of_memory(error):
+            raise
         raise PoolError(
             f"cannot load {what} from {location}: {first_line(error)}. Check that the folder or Hub repository "
-            "holds config.json and complete .safetensors weights (and, for a gated one, that you are logged in)"
+            "holds config.json and complete .safetensors weights"
         ) from error
     return model
 
@@ -109,14 +126,17 @@ def load_network(source: Source, card: Path, dtype: torch.dtype, device: str, na
     Raises:
         PoolError: it cannot be loaded, or weights are missing.
     """
-    location, extra = location_of(source, card)
+    folder = folder_of(source, card, MODEL_FILES)
     try:
         model, loading = AutoModel.from_pretrained(
-            location, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **extra
+            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
         if missing := loading["missing_keys"]:
             raise ValueError(f"its weights lack {len(missing)} tensors, e.g. {min(missing)}")
     except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        location = source.id or folder
         raise PoolError(f"cannot load drafter {name!r} from {location}: {first_line(error)}") from error
     return model.to(device).eval()
 
@@ -147,9 +167,9 @@ def _probe(model: PreTrainedModel) -> None:
 
 def drafter_tokenizer(source: Source, card: Path) -> PreTrainedTokenizerBase | None:
     """The drafter's tokenizer where it brings one."""
-    location, extra = location_of(source, card)
+    folder = folder_of(source, card, MODEL_FILES)
     try:
-        own = AutoTokenizer.from_pretrained(location, trust_remote_code=False, **extra)
+        own = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception:  # weights alone are fine: then the card's author answers for the ids
         return None
     # Where the files are missing the library may make up a tokenizer of a few special tokens.
@@ -177,11 +197,37 @@ def tokenizer_of(source: Source, card: Path) -> PreTrainedTokenizerBase:
     Raises:
         PoolError: it cannot be loaded.
     """
-    location, extra = location_of(source, card)
+    folder = folder_of(source, card, TOKENIZER_FILES)
     try:
-        return AutoTokenizer.from_pretrained(location, trust_remote_code=False, **extra)
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
-        raise PoolError(f"cannot load the tokenizer from {location}: {first_line(error)}") from error
+        raise PoolError(f"cannot load the tokenizer from {source.id or folder}: {first_line(error)}") from error
+
+
+@contextmanager
+def enough_memory(pool: str, device: str, steps: Steps) -> Iterator[None]:
+    """Where memory runs out, say for which model.
+
+    Raises:
+        PoolMemoryError: it did.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise PoolMemoryError(
+            f"pool {pool!r} does not fit into the memory that is free on {device}: it ran out at {steps.what}. "
+            "Quantise the target (quantization: nf4 or int8 in the card), leave drafters out, or end what else holds "
+            "memory there"
+        ) from None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether torch, on a GPU or a CPU, or Python found no more memory."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
 def first_line(error: Exception) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from drafters.card import Card
+from drafters.loading import PoolMemoryError
 from drafters.memory import estimate, in_words
-from multidraft.errors import PoolError
 from multidraft.hardware import free_memory
 
 SKIP = "MULTIDRAFT_SKIP_MEMORY_CHECK"
@@ -24,7 +24,7 @@ def check_memory(card: Card, path: Path, device: str) -> None:
     A pool whose size cannot be told passes: loading it says what is wrong.
 
     Raises:
-        PoolError: it needs more than is free; the message says what would fit.
+        PoolMemoryError: it needs more than is free; the message says what would fit.
     """
     if os.environ.get(SKIP, "") not in ("", "0"):
         return
@@ -41,7 +41,7 @@ def check_memory(card: Card, path: Path, device: str) -> None:
         if fitting
         else "No quantisation, choice of drafters or shorter context of it would fit"
     )
-    raise PoolError(
+    raise PoolMemoryError(
         f"pool {card.name!r} needs about {in_words(needed)} of memory on {device}, where {in_words(free)} are free. "
         f"{advice}. "
         f"Set {SKIP}=1 to load it all the same"

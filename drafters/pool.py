@@ -15,8 +15,9 @@ from drafters.base import Drafter, DrafterGroup, Evidence
 from drafters.card import Card, find_card, load_card, pool_names
 from drafters.chat import chat_ids, end_ids
 from drafters.kinds import Identity, Workshop
-from drafters.loading import first_line, load_model, load_tokenizer
+from drafters.loading import count_steps, enough_memory, fetch_models, first_line, load_model, load_tokenizer
 from drafters.memory_check import check_memory
+from drafters.progress import Report, Steps, silent
 from drafters.router import Router
 from multidraft.costs import CostMeter
 from multidraft.errors import PoolError, PromptError
@@ -147,11 +148,12 @@ class Pool:
         return rows
 
 
-def load_pool(name_or_path: str | Path, *, device: str | None = None) -> Pool:
+def load_pool(name_or_path: str | Path, *, device: str | None = None, progress: Report = silent) -> Pool:
     """Load a pool from a bundled card's name or a path to a card.
 
     Args:
         device: overrides the card's ``device``; ``"auto"`` takes the GPU if there is one.
+        progress: told of each step.
 
     Raises:
         PoolError: unknown pool, invalid card, more than the device has memory for, or models that are missing, corrupt
@@ -161,12 +163,16 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None) -> Pool:
     card, text = load_card(path)
     where = usable_device(device or card.device, card.name)
     check_memory(card, path, where)
-    tokenizer = load_tokenizer(card, path)
-    if card.chat_template is not None:
-        tokenizer.chat_template = card.chat_template
-    model = load_model(card.target, path, getattr(torch, card.dtype), where, "the target")
-    target = Target(model, window=card.context_window)
-    drafters, identities = Workshop(card, path, model, target, tokenizer).make()
+    steps = Steps(count_steps(card), progress)
+    fetch_models(card, steps)
+    with enough_memory(card.name, where, steps):
+        steps.loading("the target")
+        tokenizer = load_tokenizer(card, path)
+        if card.chat_template is not None:
+            tokenizer.chat_template = card.chat_template
+        model = load_model(card.target, path, getattr(torch, card.dtype), where, "the target")
+        target = Target(model, window=card.context_window)
+        drafters, identities = Workshop(card, path, model, target, tokenizer, steps).make()
     digest = _digest([text, model.state_dict(), *identities])
     router = Router.load((path.parent / card.router).resolve()) if card.router else None
     pool = Pool(target, drafters, tokenizer, card, digest, _stop_ids(card, model, tokenizer), router)

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 from huggingface_hub import hf_hub_download
-from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 from transformers import CONFIG_MAPPING, AutoModel, AutoModelForCausalLM, PreTrainedModel
 
 from drafters.card import POOLS, Quantization, Source
-from drafters.loading import first_line, location_of
+from drafters.hub import explain
+from drafters.loading import first_line, folder_of
 from drafters.tensor_files import read_config
 from multidraft.errors import PoolError
 
@@ -41,29 +41,16 @@ def config_of(source: Source, card: Path) -> tuple[dict[str, Any], Path]:
     Raises:
         PoolError: it cannot be read or fetched.
     """
-    location, _ = location_of(source, card)
     if source.path is not None:
-        file = Path(location) / "config.json"
+        file = folder_of(source, card) / "config.json"
         return read_config(file), file
-    if location in _recorded():
-        return _recorded()[location], RECORDED
+    if (id := str(source.id)) in _recorded():
+        return _recorded()[id], RECORDED
     try:
-        file = Path(hf_hub_download(location, "config.json", revision=source.revision))
+        file = Path(hf_hub_download(id, "config.json", revision=source.revision))
     except Exception as error:
-        raise PoolError(
-            f"cannot fetch the configuration of {location} from the Hub: {_why(location, error)}"
-        ) from error
+        raise PoolError(explain(error, source)) from error
     return read_config(file), file
-
-
-def _why(repository: str, error: Exception) -> str:
-    if isinstance(error, GatedRepoError):
-        return f"it is gated; accept its terms on https://huggingface.co/{repository} and log in (hf auth login)"
-    if isinstance(error, RepositoryNotFoundError):
-        return "there is no such repository, or it is private and you are not logged in (hf auth login)"
-    if isinstance(error, RevisionNotFoundError):
-        return "it has no such revision"
-    return f"{first_line(error)}. Check the network"
 
 
 def skeleton(config: Mapping[str, Any], file: Path, *, language_model: bool = True) -> PreTrainedModel:

@@ -22,6 +22,10 @@ class Settings:
 
     Attributes:
         pool: ``MULTIDRAFT_POOL``: a bundled pool or the path of a card.
+        pools: ``MULTIDRAFT_POOLS``: folder of further cards that the page offers.
+        may_switch: ``MULTIDRAFT_SWITCH``: whether visitors may load another pool; by default only where the page is
+            served to this machine alone, since one visitor's pool is everybody's. Never on ZeroGPU, where a pool's
+            weights are handed over at the start.
         db: ``MULTIDRAFT_DB``: file of the history; in the home folder on a Space, whose repository may be read-only.
         host: ``GRADIO_SERVER_NAME``; ``None`` is this machine only.
         port: ``GRADIO_SERVER_PORT``; ``None`` is the first free one.
@@ -32,6 +36,8 @@ class Settings:
     """
 
     pool: str = "pocket"
+    pools: Path | None = None
+    may_switch: bool = True
     db: Path = Path("runs.db")
     host: str | None = None
     port: int | None = None
@@ -47,18 +53,29 @@ def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
         UserError: a value that cannot be used; the message names variable and value.
     """
     set_ = {name: value.strip() for name, value in (variables or os.environ).items() if value.strip()}
-    on_space = "SPACE_ID" in set_
+    on_space, host = "SPACE_ID" in set_, set_.get("GRADIO_SERVER_NAME")
+    switch = _on_or_off(set_.get("MULTIDRAFT_SWITCH"))
+    alone = host in (None, "127.0.0.1", "localhost", "::1") and not on_space
+    pools = set_.get("MULTIDRAFT_POOLS")
     folder = set_.get("MULTIDRAFT_BACKUP_FOLDER")
     volume = VOLUME / "multidraft" if on_space and os.access(VOLUME, os.W_OK) else None
     return Settings(
         pool=set_.get("MULTIDRAFT_POOL", Settings.pool),
+        pools=Path(pools) if pools else None,
+        may_switch=(alone if switch is None else switch) and "SPACES_ZERO_GPU" not in set_,
         db=Path(set_.get("MULTIDRAFT_DB") or (Path.home() / "multidraft-runs.db" if on_space else Settings.db)),
-        host=set_.get("GRADIO_SERVER_NAME"),
+        host=host,
         port=_port(set_.get("GRADIO_SERVER_PORT")),
         backup_folder=Path(folder) if folder else volume,
         backup_dataset=_dataset(set_.get("MULTIDRAFT_BACKUP")),
         backup_minutes=_minutes(set_.get("MULTIDRAFT_BACKUP_MINUTES")),
     )
+
+
+def _on_or_off(value: str | None) -> bool | None:
+    if value is not None and value.lower() not in ("on", "off"):
+        raise UserError(f"MULTIDRAFT_SWITCH must be on or off, got {value!r}")
+    return None if value is None else value.lower() == "on"
 
 
 def _port(value: str | None) -> int | None:

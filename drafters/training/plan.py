@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
+from drafters import shapes
 from drafters.card import Source
-from drafters.loading import first_line, location_of
 from drafters.training.answering import BYTES_PER_TOKEN, Asking
 from drafters.training.distill import GENERALIST
 from drafters.training.prompts import TaskPrompts
-from multidraft.errors import TrainingError
+from multidraft.errors import PoolError, TrainingError
 
 Kind = Literal["lm", "eagle"]
 TRAINING_BYTES = 16
@@ -138,15 +138,11 @@ def skeleton(source: Source, card: Path) -> PreTrainedModel:
     Raises:
         TrainingError: it has no configuration that can be read.
     """
-    location, extra = location_of(source, card)
     try:
-        config = AutoConfig.from_pretrained(location, trust_remote_code=False, **extra)
-        with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(config)
-    except Exception as error:
+        return shapes.skeleton(*shapes.config_of(source, card))
+    except PoolError as error:
         raise TrainingError(
-            f"cannot read {location}: {first_line(error)}. Check that the folder or Hub repository holds a causal "
-            "language model (and, for a gated one, that you are logged in)"
+            f"{error}. The target and what drafters start from must be causal language models"
         ) from error
 
 

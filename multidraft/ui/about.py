@@ -45,6 +45,7 @@ dtype: bfloat16
 drafters:
   - {name: small, kind: lm, id: Qwen/Qwen2.5-0.5B-Instruct}
   - {name: lookup, kind: pld}</code></pre>
-<p>Start the app with <code>python -m multidraft demo --pool card.yaml</code>, or set the environment variable
-<code>MULTIDRAFT_POOL</code>. <code>docs/pools.md</code> has all kinds and settings.</p>
+<p>Start the app with <code>python -m multidraft demo --pool card.yaml</code>, or put cards into a folder and name it in
+the environment variable <code>MULTIDRAFT_POOLS</code>: then they are listed above. <code>docs/pools.md</code> has all
+kinds and settings.</p>
 """

@@ -62,8 +62,8 @@ class Api:
             seed: same seed, same tokens (but under a policy with start=previous).
 
         Returns:
-            text, status, tokens, rounds, tokens_per_second, baseline_tokens_per_second, speedup, mean_accepted_tokens,
-            acceptance_rate, drafter_shares, regret_rounds and best_drafter (null where unknown).
+            text, pool, status, tokens, rounds, tokens_per_second, baseline_tokens_per_second, speedup,
+            mean_accepted_tokens, acceptance_rate, drafter_shares, regret_rounds and best_drafter (null where unknown).
         """
         job = self._submit(prompt, policy, max_new_tokens, temperature, top_p, top_k, draft_length, seed)
         try:
@@ -216,6 +216,7 @@ def _report(job: Job) -> Report:
     generation = job.generation
     return {
         "text": generation.text,
+        "pool": job.pool.name,
         "status": generation.status,
         "error": generation.error,
         "tokens": len(generation.token_ids),

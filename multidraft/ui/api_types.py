@@ -34,6 +34,7 @@ class Report(TypedDict):
     """A run that ended, and its figures; ``None`` for what is unknown."""
 
     text: str
+    pool: str
     status: str
     error: str | None
     tokens: int
@@ -55,6 +56,18 @@ class PolicyReport(TypedDict):
     spec: str
     title: str
     explanation: str
+
+
+class PoolReport(TypedDict):
+    """The pool that decodes what is asked for now; ``status`` says in words what is loaded and what is on its way."""
+
+    name: str
+    title: str
+    card_hash: str
+    draft_length: int
+    drafters: list[str]
+    loading: bool
+    status: str
 
 
 class BatchReport(TypedDict):

@@ -8,6 +8,7 @@ from pathlib import Path
 import gradio as gr
 from transformers.utils import logging
 
+from drafters.card import find_card, load_card
 from drafters.pool import Pool, load_pool
 from multidraft.bench.suites import MAX_BYTES
 from multidraft.settings import Settings, read_settings
@@ -18,6 +19,9 @@ from multidraft.ui.dashboard import Dashboard
 from multidraft.ui.ending import ended_by_sigterm, wait_for_the_end
 from multidraft.ui.lab import Lab
 from multidraft.ui.play import Play
+from multidraft.ui.pool_line import PoolLine
+from multidraft.ui.pool_list import hub_models
+from multidraft.ui.pool_loading import PoolLoader
 from multidraft.ui.pool_tab import PoolTab
 from multidraft.ui.ports import asked_port, why_not_first
 from multidraft.ui.race import Race
@@ -27,6 +31,9 @@ from storage.store import Store
 from storage.sync import Backup, Dataset, Folder, Place
 
 TITLE = "multidraft"
+
+MEANWHILE = "pocket"
+"""The pool that is served while one from the Hub is on its way."""
 
 _FILES = (3600, 24 * 3600)
 """Files for download are looked over every hour and go after a day, in seconds."""
@@ -42,7 +49,8 @@ HEADER = """
 
 def build(pool: Pool, store: Store) -> gr.Blocks:
     """The interface on a pool, with its history in ``store``; a workbench of its own runs what visitors ask for."""
-    return _build(Workbench(pool, store))
+    workbench = Workbench(pool, store)
+    return _build(workbench, PoolLoader(workbench))
 
 
 def launch(
@@ -56,7 +64,8 @@ def launch(
 
     Args:
         settings: by default what the environment variables say.
-        pool: a bundled card's name or a path, instead of the settings'; likewise port and file of the history.
+        pool: a bundled card's name or a path, instead of the settings'; likewise port and file of the history. A pool
+            of Hub models is loaded in the background, and ``pocket`` served meanwhile, but not on ZeroGPU.
 
     Raises:
         UserError: a setting is wrong, the pool cannot be loaded, or the port that was asked for is taken.
@@ -66,24 +75,36 @@ def launch(
     asked = asked_port(settings.port if port is None else port)
     zerogpu.prepare()
     logging.disable_progress_bar()
-    loaded = load_pool(pool or settings.pool)
+    wanted = pool or settings.pool
+    card, _ = load_card(find_card(wanted))
+    later = bool(hub_models(card)) and not zerogpu.is_active()  # there only what the start loads reaches the GPU
+    loaded = load_pool(MEANWHILE if later else wanted)
     path = Path(db or settings.db)
     with ended_by_sigterm(), Backup(path, _places(settings), settings.backup_minutes) as backup, Store(path) as store:
         store.backup = backup
         workbench = Workbench(loaded, store)
         workbench.warm_up()
+        loader = PoolLoader(workbench, settings.may_switch, settings.pools)
         try:
-            page = serve(workbench, asked, settings.host)
+            page = serve(workbench, asked, settings.host, loader)
             why = why_not_first(page.server_port) if asked is None else ""
-            print(f"multidraft serves pool {loaded.name!r} at {page.local_url} (Ctrl-C ends it{why})", flush=True)
+            until = ""
+            if later:
+                loader.start(wanted)
+                until = f" until pool {card.name!r} is there"
+            print(
+                f"multidraft serves pool {loaded.name!r}{until} at {page.local_url} (Ctrl-C ends it{why})", flush=True
+            )
             wait_for_the_end(page)
         finally:
             workbench.close()
 
 
-def serve(workbench: Workbench, port: int | None = None, host: str | None = None) -> gr.Blocks:
+def serve(
+    workbench: Workbench, port: int | None = None, host: str | None = None, loader: PoolLoader | None = None
+) -> gr.Blocks:
     """Build the page and serve it in the background; ``page.local_url`` is its address, ``page.close()`` ends it."""
-    page = _build(workbench)
+    page = _build(workbench, loader or PoolLoader(workbench, allowed=False))
     page.launch(
         server_name=host,
         server_port=port,
@@ -111,22 +132,28 @@ def _places(settings: Settings) -> list[Place]:
     return places
 
 
-def _build(workbench: Workbench) -> gr.Blocks:
+def _build(workbench: Workbench, loader: PoolLoader) -> gr.Blocks:
+    def present() -> dict[str, str]:
+        return {"pool": workbench.pool.name, "hardware": workbench.hardware}
+
+    line = PoolLine(loader)
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=_FILES) as page:
         gr.HTML(HEADER, js_on_load=None)
+        line.build(page)
         with gr.Tab("Play", id="play"):
-            Play(workbench).build(page)
+            Play(workbench).build(line)
         with gr.Tab("Race", id="race"):
-            Race(workbench).build()
+            Race(workbench).build(line)
         with gr.Tab("Batch", id="batch"):
-            Batch(workbench).build(page)
+            Batch(workbench).build(page, line)
         with gr.Tab("Lab", id="lab") as lab:
             Lab(workbench).build(lab, page)
         with gr.Tab("Dashboard", id="dashboard") as tab:
-            dashboard = Dashboard(workbench.store, workbench.pool.name, workbench.hardware)
+            dashboard = Dashboard(workbench.store, present)
             dashboard.build(page, tab)
+            line.changed(dashboard.follow, dashboard.followers, dashboard.followers)
         with gr.Tab("Pool", id="pool") as tab:
-            PoolTab(workbench).build(tab)
+            PoolTab(loader).build(page, tab, line)
         Api(workbench).build()
         links.open_tab(dashboard.restored)
     page.queue(max_size=64)

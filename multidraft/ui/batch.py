@@ -15,6 +15,7 @@ from multidraft.errors import SuiteError, UserError
 from multidraft.ui import batch_rows, batch_view, charts, choices
 from multidraft.ui.batch_run import Batches, BatchRun, Held
 from multidraft.ui.controls import sentence
+from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.stats import message_html
 from multidraft.ui.worker import Workbench
 
@@ -64,11 +65,17 @@ class Batch:
     def __init__(self, workbench: Workbench):
         self.workbench = workbench
         self.batches = Batches(workbench)
-        self.drafters = [drafter.name for drafter in workbench.pool.drafters]
         self.files = tempfile.TemporaryDirectory(prefix="multidraft-batches-")
 
-    def build(self, page: gr.Blocks) -> None:
-        """Lay out the tab inside the surrounding ``gr.Tab``; ``?batch=ID`` finds a batch again."""
+    @property
+    def offered(self) -> list[tuple[str, str]]:
+        """Titles and specs of the policies that the present pool can run."""
+        pool = self.workbench.pool
+        return choices.policy_choices([drafter.name for drafter in pool.drafters], pool.router is not None)
+
+    def build(self, page: gr.Blocks, line: PoolLine) -> None:
+        """Lay out the tab inside the surrounding ``gr.Tab``; ``?batch=ID`` finds a batch again. The policies to choose
+        from follow the pool of ``line``."""
         bundled = suite_names()
         first = DEFAULT_SUITE if DEFAULT_SUITE in bundled else None
         with gr.Row(elem_classes="md-columns"):
@@ -89,7 +96,7 @@ class Batch:
                 read = gr.HTML(self.preview(first, None), js_on_load=None, elem_id="suite-read")
             with gr.Column(min_width=320):
                 policies = gr.Dropdown(
-                    choices.policy_choices(self.drafters, self.workbench.pool.router is not None),
+                    self.offered,
                     value=DEFAULT_POLICIES,
                     multiselect=True,
                     allow_custom_value=True,
@@ -132,6 +139,7 @@ class Batch:
         started.then(self.follow, id, shown, concurrency_limit=32, **hidden)
         page.load(self.linked, None, id, **hidden).then(self.follow, id, shown, concurrency_limit=32, **hidden)
         stop.click(self.stop, id, None, queue=False, **hidden)
+        line.followed_by(lambda: gr.Dropdown(self.offered), None, policies)
         rows.click(self.open, id, detail, queue=False, **hidden).then(None, js=_SHOW_PROMPT, api_visibility="private")
 
     def preview(self, suite: str | None, file: str | None) -> str:
@@ -217,15 +225,15 @@ class Batch:
         )
 
     def _files(self, held: Held) -> list[Path]:
-        run, bench = held.run, self.workbench
+        run = held.run
         folder = Path(self.files.name, run.id)
         folder.mkdir(exist_ok=True)
         as_csv, as_json, as_parquet = files = [folder / f"{held.suite.name}.{suffix}" for suffix in FILES]
         about: dict[str, object] = {
-            "pool": bench.pool.name,
-            "hardware": bench.hardware,
-            "dtype": bench.pool.dtype,
-            "version": bench.version,
+            "pool": run.pool,
+            "hardware": run.hardware,
+            "dtype": run.dtype,
+            "version": self.workbench.version,
             "batch": run.id,
             "parameters": asdict(run.params),
             "seed": run.seed,

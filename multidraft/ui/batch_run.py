@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 
+from drafters.pool import Pool
 from multidraft.bench.runner import seed_of
 from multidraft.bench.suites import Suite, SuiteItem
 from multidraft.engine import policy_for
@@ -44,8 +45,10 @@ class BatchRun:
     """The runs of one batch, one after the other; other visitors' runs may come in between.
 
     Each prompt's plain decoding is measured once, before its first policy. Every prompt has a row per policy, in order.
+    All run on the pool that the batch began with, whichever is loaded meanwhile.
 
     Attributes:
+        pool: that pool's name; ``dtype`` is its number type, ``drafters`` are its drafters' names.
         id: also in the records of its runs.
         rows: what is done so far; it only grows.
         progress: where it stands.
@@ -77,8 +80,12 @@ class BatchRun:
         self._seconds: dict[str, list[float]] = {policy: [] for policy in self.policies}
         if not self.policies:
             raise UserError("no policy is chosen; choose at least one")
+        pool = workbench.pool
         for policy in self.policies:
-            policy_for(workbench.pool, policy)  # a bad spec is refused before anything runs
+            policy_for(pool, policy)  # a bad spec is refused before anything runs
+        self.pool, self.dtype, self.hardware = pool.name, pool.dtype, workbench.hardware
+        self.drafters = [drafter.name for drafter in pool.drafters]
+        self._pool: Pool | None = pool  # until the end: batches are kept longer than pools
 
     @property
     def total(self) -> int:
@@ -96,6 +103,12 @@ class BatchRun:
 
     def run(self) -> Iterator[Progress]:
         """Run all in the caller's thread, saying now and then how far it is."""
+        try:
+            yield from self._run_all()
+        finally:
+            self._pool = None
+
+    def _run_all(self) -> Iterator[Progress]:
         for item in self.items:
             baseline: Baseline | None = None
             for policy in self.policies:
@@ -144,7 +157,7 @@ class BatchRun:
             item.prompt, policy, self.params, seed, self.source, item.task or None, self.suite, self.id, baseline
         )
         try:
-            job = self.workbench.submit(request)
+            job = self.workbench.submit(request, self._pool)
         except PromptError as error:
             status = batch_rows.TOO_LONG if isinstance(error, ContextWindowError) else "error"
             self._add(Row(item.id, item.task or batch_rows.NO_TASK, policy, status, error=str(error)), "")

@@ -146,12 +146,11 @@ def detail_html(run: BatchRun, item: int) -> str:
     rows = run.rows[first : first + len(run.policies)]
     speedups = [row.speedup for row in rows if row.speedup]
     cards = "".join(_card_html(run, first + i, row, max(speedups, default=0.0)) for i, row in enumerate(rows))
-    drafters = [drafter.name for drafter in run.workbench.pool.drafters]
     where = f"Prompt {prompt.id}, {prompt.task or batch_rows.NO_TASK}"
     return (
         f'<section class="md-prompt" aria-label="{escape(where)}"><h3>{escape(where)}</h3>'
         f'<pre tabindex="0" dir="auto">{escape(prompt.prompt)}</pre>'
-        f'<div class="md-cards">{cards}</div>{tokens.legend_html(drafters)}</section>'
+        f'<div class="md-cards">{cards}</div>{tokens.legend_html(run.drafters)}</section>'
     )
 
 

@@ -7,62 +7,81 @@ from typing import Any
 import gradio as gr
 
 from drafters.pool import Pool
-from multidraft.ui.worker import Stops, Workbench
+from multidraft.ui.choices import policy_choices, with_specs
+from multidraft.ui.stops import Stops
+from multidraft.ui.worker import Workbench
 
 PREVIEW = 160
 """Characters of an example prompt that its button holds; the style sheet cuts them to its width."""
 
+MOST_EXAMPLES = 4
+"""Prompts of a task that have a button."""
 
 LONGEST_DRAFT = 16
 """Tokens that a draft may have at most, where the pool's own length is not longer."""
 
 
 class Examples:
-    """The pool's example prompts by task.
+    """The pool's example prompts by task; they follow the workbench's pool.
 
     Attributes:
-        tasks: the task of each prompt.
+        components: the tasks, and a button for each prompt of one; :meth:`updates` brings them up to date.
     """
 
-    def __init__(self, pool: Pool):
-        self.prompts: dict[str, list[str]] = {}
-        for task, prompt in pool.examples:
-            self.prompts.setdefault(task, []).append(prompt)
-        self.tasks = {prompt: task for task, prompt in pool.examples}
+    def __init__(self, workbench: Workbench):
+        self.workbench = workbench
+        self.components: list[Any] = []
+
+    @property
+    def tasks(self) -> dict[str, str]:
+        """The task of each prompt."""
+        return {prompt: task for task, prompt in self.workbench.pool.examples}
+
+    @property
+    def prompts(self) -> dict[str, list[str]]:
+        """The prompts of each task."""
+        found: dict[str, list[str]] = {}
+        for task, prompt in self.workbench.pool.examples:
+            found.setdefault(task, []).append(prompt)
+        return found
 
     def build(self, prompt: gr.Textbox, prefix: str = "") -> None:
         """Buttons that fill ``prompt``; ``prefix`` keeps the ids of two tabs apart."""
-        if not self.prompts:
-            return
-        names = list(self.prompts)
-        task = gr.Radio(
-            names, value=names[0], label="Examples", elem_id=f"{prefix}example-task", elem_classes="md-pills"
-        )
-        most = max(map(len, self.prompts.values()))
-        buttons = [
-            gr.Button(**self._button(names[0], i), size="sm", elem_classes="md-example", elem_id=f"{prefix}example-{i}")
-            for i in range(most)
+        task, *buttons = self.updates()
+        self.components = [
+            gr.Radio(**task, label="Examples", elem_id=f"{prefix}example-task", elem_classes="md-pills"),
+            *(
+                gr.Button(**button, size="sm", elem_classes="md-example", elem_id=f"{prefix}example-{i}")
+                for i, button in enumerate(buttons)
+            ),
         ]
-        task.change(
-            lambda name: [gr.Button(**self._button(name, i)) for i in range(most)],
-            task,
-            buttons,
+        self.components[0].change(
+            lambda name: [gr.Button(**self._button(name, i)) for i in range(MOST_EXAMPLES)],
+            self.components[0],
+            self.components[1:],
             queue=False,
             show_progress="hidden",
             api_visibility="private",
         )
-        for i, button in enumerate(buttons):
+        for i, button in enumerate(self.components[1:]):
             button.click(
                 lambda name, i=i: self.prompts[name][i],
-                task,
+                self.components[0],
                 prompt,
                 queue=False,
                 show_progress="hidden",
                 api_visibility="private",
             )
 
-    def _button(self, task: str, index: int) -> dict[str, Any]:
-        prompts = self.prompts.get(task, [])
+    def updates(self) -> list[dict[str, Any]]:
+        """The settings of :attr:`components` for the present pool, the first task's prompts shown."""
+        names = list(self.prompts)
+        first = names[0] if names else None
+        task = {"choices": names, "value": first, "visible": bool(names)}
+        return [task, *(self._button(first, i) for i in range(MOST_EXAMPLES))]
+
+    def _button(self, task: str | None, index: int) -> dict[str, Any]:
+        prompts = self.prompts.get(task or "", [])
         if index >= len(prompts):
             return {"value": "", "visible": False}
         text = " ".join(prompts[index].split())
@@ -74,9 +93,18 @@ class RunTab:
 
     def __init__(self, workbench: Workbench):
         self.workbench = workbench
-        self.drafters = [drafter.name for drafter in workbench.pool.drafters]
-        self.examples = Examples(workbench.pool)
+        self.examples = Examples(workbench)
         self.stops = Stops()
+
+    @property
+    def drafters(self) -> list[str]:
+        """The names of the present pool's drafters."""
+        return [drafter.name for drafter in self.workbench.pool.drafters]
+
+    @property
+    def policies(self) -> list[tuple[str, str]]:
+        """Titles and specs of the policies that the present pool can run."""
+        return with_specs(policy_choices(self.drafters, self.workbench.pool.router is not None))
 
     def stop(self, request: gr.Request) -> None:
         """End what the visitor has under way."""
@@ -97,12 +125,11 @@ def prompt_box(prefix: str = "") -> gr.Textbox:
 
 def settings(pool: Pool, prefix: str = "") -> list[gr.components.Component]:
     """Max new tokens, temperature, top-p, top-k, draft length, seed, in the order of ``choices.make_params``."""
-    longest = min(1024, pool.target.window - 1)
-    length = gr.Slider(1, longest, min(256, longest), step=1, label="Max new tokens", elem_id=f"{prefix}max-new-tokens")
+    length_limits, draft_limits = limits(pool)
+    length = gr.Slider(1, **length_limits, step=1, label="Max new tokens", elem_id=f"{prefix}max-new-tokens")
     draft = gr.Slider(
         1,
-        max(LONGEST_DRAFT, pool.draft_length),
-        pool.draft_length,
+        **draft_limits,
         step=1,
         label="Draft length",
         info="Most tokens a drafter proposes in a round",
@@ -121,6 +148,16 @@ def settings(pool: Pool, prefix: str = "") -> list[gr.components.Component]:
         top_k = gr.Slider(0, 200, 0, step=1, label="Top-k", info="0 keeps all tokens", min_width=140)
     seed = gr.Number(0, label="Seed", precision=0, info="Same seed, same tokens and same choices")
     return [length, heat, top_p, top_k, draft, seed]
+
+
+def limits(pool: Pool, max_new_tokens: float | None = 256) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Maximum and value of the fields for max new tokens, as many as were chosen if they fit, and for the draft length,
+    the pool's own."""
+    longest = min(1024, pool.target.window - 1)
+    return (
+        {"maximum": longest, "value": min(max_new_tokens or 256, longest)},
+        {"maximum": max(LONGEST_DRAFT, pool.draft_length), "value": pool.draft_length},
+    )
 
 
 def sentence(error: Exception) -> str:

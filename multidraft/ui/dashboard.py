@@ -37,14 +37,18 @@ _QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"
 
 
 class Dashboard:
-    """The tab and what its controls do."""
+    """The tab and what its controls do.
 
-    def __init__(self, store: Store, pool: str = "", hardware: str = ""):
-        self.store = store
-        self.defaults = {"pool": pool, "hardware": hardware}
+    Args:
+        defaults: the filters to begin with, by their names in :class:`Chosen`; asked for whenever a page is opened.
+    """
+
+    def __init__(self, store: Store, defaults: Callable[[], dict[str, str]] = dict):
+        self.store, self.defaults = store, defaults
 
     def build(self, page: gr.Blocks, tab: gr.Tab) -> None:
-        """Lay out the inside of ``tab``, which brings itself up to date whenever it is opened.
+        """Lay out the inside of ``tab``, which brings itself up to date whenever it is opened; :meth:`follow` is for
+        the time when the pool has changed, on :attr:`followers`.
 
         Args:
             page: whose address tells the filters and the run to begin with.
@@ -52,7 +56,7 @@ class Dashboard:
         self.drawn, self.listed, self.usual = gr.State([]), gr.State([]), gr.State({})
         self.page, self.run_id = gr.State(0), gr.State(0)
         with gr.Column() as self.everything:
-            self.filters, refresh = dashboard_filters.build_filters(Chosen(**self.defaults))
+            self.filters, refresh = dashboard_filters.build_filters(Chosen(**self.defaults()))
             self.note = gr.HTML(
                 message_html("busy", "Reading the history …"), js_on_load=None, elem_id="dashboard-note"
             )
@@ -62,6 +66,9 @@ class Dashboard:
             leave, export_run = self._build_run()
         self.file = gr.DownloadButton("Download", visible="hidden", elem_id="export-file")
 
+        self.usual_pool = gr.State("")
+        self.followers = [self.usual_pool, self.filters[0]]
+        page.load(lambda: self.defaults().get("pool", ""), None, self.usual_pool, **_QUIET)
         self.restored = page.load(self.restore, None, [*self.filters, *self._run_outputs], **_QUIET)
         choices = self.filters[: dashboard_filters.CHOICES]
         for event in (tab.select, refresh.click):
@@ -139,10 +146,15 @@ class Dashboard:
     def restore(self, request: gr.Request) -> list[Any]:
         """Filters, and the run to open, as the page's address has them."""
         query = str(request.query_params)
-        chosen = Chosen.from_query(query, self.defaults)
+        chosen = Chosen.from_query(query, self.defaults())
         run = parse_qs(query).get("run", [""])[-1]
         opened = self._open(int(run)) if run.isascii() and run.isdigit() else [gr.skip()] * len(self._run_outputs)
         return [*self._offered(chosen)[0], *dashboard_filters.days(chosen), *opened]
+
+    def follow(self, usual: str, shown: str) -> tuple[str, Any]:
+        """The pool that is loaded now, and the filter on it where it was on the one before."""
+        pool = self.defaults()["pool"]
+        return pool, dashboard_filters.pool_choice(pool) if shown == usual != pool else gr.skip()
 
     def refreshed(self, *values: Any) -> list[Any]:
         """The filters with what there is now to choose, but for the days, and the section on speed for them."""

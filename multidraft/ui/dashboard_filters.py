@@ -151,8 +151,16 @@ def days(chosen: Chosen) -> list[Any]:
 
 
 def _dropdown(label: str, name: str, value: str) -> gr.Dropdown:
-    known = [(_EVERY[name], ALL)] + ([(value, value)] if value else [])
-    return gr.Dropdown(known, value=value, label=label, min_width=160, elem_id=f"filter-{name}")
+    return gr.Dropdown(_beside_all(name, value), value=value, label=label, min_width=160, elem_id=f"filter-{name}")
+
+
+def pool_choice(pool: str) -> gr.Dropdown:
+    """The filter on a pool, holding ``pool``, until :func:`offered` tells what else there is."""
+    return gr.Dropdown(_beside_all("pool", pool), value=pool)
+
+
+def _beside_all(name: str, value: str) -> list[tuple[str, str]]:
+    return [(_EVERY[name], ALL)] + ([(value, value)] if value else [])
 
 
 def _known_day(text: str | None) -> str | None:

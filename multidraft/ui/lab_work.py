@@ -94,12 +94,11 @@ class LabWork:
 
     def __init__(self, workbench: Workbench):
         self.workbench = workbench
-        self._route = lru_cache(maxsize=1024)(workbench.pool.route)
 
     def route(self, card_hash: str) -> Route | None:
-        """The served pool's router, for texts of that very pool."""
+        """The loaded pool's router, which asks it once for each text; ``None`` for texts of other pools."""
         pool = self.workbench.pool
-        return self._route if pool.router is not None and pool.card_hash == card_hash else None
+        return lru_cache(maxsize=1024)(pool.route) if pool.router is not None and pool.card_hash == card_hash else None
 
     def choices(self, bench: Bench) -> list[tuple[str, str]]:
         """Titles and specs of all policies that can be replayed on the texts of a bench."""

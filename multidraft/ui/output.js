@@ -10,6 +10,9 @@ const text = element.querySelector(".md-output");
 const timeline = element.querySelector(".md-timeline");
 const about = element.querySelector(".md-run-about");
 
+const frame = element.querySelector(".md-run");
+let longest = Number(frame.style.getPropertyValue("--longest")); // draft that a bar of full height stands for
+
 let shown = ""; // the part of the value that is in the page
 let chosen = -1; // the round that was clicked or reached by keys
 let lit = -1; // the round that is highlighted: the one pointed at, else the chosen one
@@ -22,6 +25,7 @@ function makeBar(round) {
   const bar = document.createElement("span");
   bar.className = `md-bar ${arm}`;
   bar.style.setProperty("--drafted", drafted);
+  if (Number(drafted) > longest) frame.style.setProperty("--longest", (longest = Number(drafted)));
   bar.style.setProperty("--accepted", accepted);
   bar.toggleAttribute("data-corrected", corrected !== undefined);
   return bar;

@@ -6,6 +6,7 @@ async (label, status, prompt, policy, spec, ...settings) => {
   query.set("prompt", prompt);
   query.set("policy", spec.trim() || policy);
   names.forEach((name, i) => settings[i] === null ? query.delete(name) : query.set(name, settings[i]));
+  query.set("with_pool", document.querySelector(".md-pool-line").dataset.pool);
   if (query.has("tab")) query.set("tab", "play");
   const say = (kind, role, text) => `<p class="md-status md-${kind}" role="${role}">${text}</p>`;
   if (url.search.length > @longest@) {

@@ -28,11 +28,13 @@ class Link:
     Attributes:
         prompt, policy: as texts; the policy is a spec.
         settings: numbers in the order of :data:`SETTINGS`.
+        pool: the name of the pool that was loaded when the link was made.
     """
 
     prompt: str | None
     policy: str | None
     settings: tuple[float | None, ...]
+    pool: str | None = None
 
 
 def read_link(query: Mapping[str, str], draft_length: int) -> Link | None:
@@ -50,7 +52,8 @@ def read_link(query: Mapping[str, str], draft_length: int) -> Link | None:
     usual = SamplingParams(draft_length=draft_length)
     make_params(*(settings.get(name, getattr(usual, name)) for name in SETTINGS[:-1]))
     whole_number("seed", settings.get("seed", 0))
-    return Link(query.get("prompt"), query.get("policy"), tuple(settings.get(name) for name in SETTINGS))
+    values = tuple(settings.get(name) for name in SETTINGS)
+    return Link(query.get("prompt"), query.get("policy"), values, query.get("with_pool"))
 
 
 def _number(name: str, text: str) -> float:

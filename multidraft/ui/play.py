@@ -12,6 +12,7 @@ from typing import Any
 
 import gradio as gr
 
+from drafters.pool import Pool
 from multidraft.errors import ContextWindowError, UserError
 from multidraft.export import run_record
 from multidraft.records import Generation, Round, Turn
@@ -19,6 +20,7 @@ from multidraft.text import CONTEXT, guess_text
 from multidraft.ui import charts, choices, controls, permalink, stats, tokens
 from multidraft.ui.conversation import conversation_html
 from multidraft.ui.output import output_box
+from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.worker import Job, Request, Workbench
 
 UPDATE_SECONDS = 0.1
@@ -38,15 +40,15 @@ class Play(controls.RunTab):
         super().__init__(workbench)
         self.files = tempfile.TemporaryDirectory(prefix="multidraft-runs-")
 
-    def build(self, page: gr.Blocks) -> None:
-        """Lay out the tab inside the surrounding ``gr.Tab`` of ``page``."""
+    def build(self, line: PoolLine) -> None:
+        """Lay out the tab inside the surrounding ``gr.Tab``; it follows the pool of ``line``."""
         pool = self.workbench.pool
         with gr.Row(elem_classes="md-columns md-play"):
             with gr.Column(scale=5, min_width=320):
                 prompt = controls.prompt_box()
                 self.examples.build(prompt)
                 policy = gr.Dropdown(
-                    choices.with_specs(choices.policy_choices(self.drafters, pool.router is not None)),
+                    self.policies,
                     value=choices.DEFAULT_POLICY,
                     label="Policy",
                     info="Who chooses the drafter of each round, and how",
@@ -78,7 +80,7 @@ class Play(controls.RunTab):
                 chart = gr.Plot(charts.blank_figure(), show_label=False, elem_id="chart", elem_classes="md-chart")
                 details = gr.HTML("", js_on_load=None, elem_id="rounds")
 
-        gr.HTML(f'<p class="md-note"><b>{escape(pool.title)}.</b> {escape(pool.description)}</p>', js_on_load=None)
+        note = gr.HTML(_note_html(pool), js_on_load=None)
 
         for control in (policy, spec):
             control.change(self.explain, [policy, spec], explanation, **_QUICK)
@@ -94,7 +96,12 @@ class Play(controls.RunTab):
         run.click(None, js=_SHOW_STATUS, api_visibility="private")
         stop.click(self.stop, None, None, **_QUICK)
         anew.click(lambda: ((), ""), None, [turns, conversation], **_QUICK)
-        page.load(self.restore, None, [status, prompt, policy, spec, *settings], **_QUICK)
+        followed = line.followed_by(
+            self.follow,
+            [policy, settings[0], output, turns, conversation],
+            [*self.examples.components, policy, settings[0], settings[4], turns, conversation, anew, legend, note],
+        )
+        followed.then(self.restore, None, [status, prompt, policy, spec, *settings], **_QUICK)
         link.click(
             None, [link, status, prompt, policy, spec, *settings], [link, status], js=permalink.COPY_LINK, **_PRIVATE
         ).then(None, None, link, js=_later("Copy link"), **_PRIVATE)
@@ -118,6 +125,31 @@ class Play(controls.RunTab):
         """The explanation of what is chosen."""
         return choices.explanation_html(_chosen(policy, spec), self.drafters)
 
+    def follow(
+        self, policy: str, max_new_tokens: float | None, output: str, turns: Sequence[Turn], conversation: str
+    ) -> list[Any]:
+        """What depends on the pool, for the present one: examples, policies, limits, conversation, legend and note.
+
+        What was chosen is kept where the pool takes it; an output keeps its legend.
+        """
+        pool, offered = self.workbench.pool, self.policies
+        chosen = policy if policy in {spec for _, spec in offered} else choices.DEFAULT_POLICY
+        length, draft = controls.limits(pool, max_new_tokens)
+        talks = pool.conversational
+        task, *buttons = self.examples.updates()
+        return [
+            gr.Radio(**task),
+            *(gr.Button(**button) for button in buttons),
+            gr.Dropdown(offered, value=chosen),
+            gr.Slider(**length),
+            gr.Slider(**draft),
+            turns if talks else (),
+            gr.HTML(conversation if talks else "", visible=talks),
+            gr.Button(visible=talks),
+            gr.skip() if output else tokens.legend_html(self.drafters, {}),
+            _note_html(pool),
+        ]
+
     def restore(self, request: gr.Request) -> tuple[Any, ...]:
         """Status, prompt, policy, spec and settings as the page's address asks for them."""
         unchanged = (gr.skip(),) * (3 + len(permalink.SETTINGS))
@@ -128,14 +160,23 @@ class Play(controls.RunTab):
             return stats.message_html("error", text), *unchanged
         if link is None:
             return gr.skip(), *unchanged
-        offered = {spec for _, spec in choices.policy_choices(self.drafters, self.workbench.pool.router is not None)}
-        named = link.policy in offered
+        named = link.policy in {spec for _, spec in self.policies}
         return (
-            stats.message_html("idle", "Prompt and settings are those of the link. Press Run."),
+            stats.message_html("idle", "Prompt and settings are those of the link. Press Run." + self._other(link)),
             gr.skip() if link.prompt is None else link.prompt,
             link.policy if named else gr.skip(),
             gr.skip() if named or link.policy is None else link.policy,
             *(gr.skip() if value is None else value for value in link.settings),
+        )
+
+    def _other(self, link: permalink.Link) -> str:
+        """A warning if the link was made with another pool."""
+        loaded = self.workbench.pool.name
+        if link.pool in (None, loaded):
+            return ""
+        return (
+            f" It was made with pool {link.pool}, but {loaded} is loaded: text and speed will differ. "
+            "The tab Pool tells what can be loaded."
         )
 
     def run(
@@ -172,7 +213,7 @@ class Play(controls.RunTab):
 
     def _follow(self, job: Job) -> Iterator[tuple[Any, ...]]:
         """The page's parts while the job runs; it never waits for the page."""
-        talks, turns = self.workbench.pool.conversational, job.request.turns
+        talks, turns, drafters = job.pool.conversational, job.request.turns, job.generation.drafters
         output, shown, drawn_at = "", 0, time.monotonic()
         # What was asked moves from its box into the conversation; elsewhere it stays, to be run again.
         asked = ("", conversation_html(turns, job.request.prompt), gr.skip()) if talks else _SKIPPED
@@ -188,7 +229,7 @@ class Play(controls.RunTab):
             chart: Any = gr.skip()
             pause = CHART_SECONDS * (1 + len(rounds) / CHART_ROUNDS)
             if done or (len(rounds) > shown and time.monotonic() - drawn_at >= pause):
-                chart, drawn_at = charts.policy_figure(rounds, self.drafters), time.monotonic()
+                chart, drawn_at = charts.policy_figure(rounds, drafters), time.monotonic()
             shown = len(rounds)
             if done:
                 break
@@ -200,7 +241,7 @@ class Play(controls.RunTab):
 
     def _rejected(self, job: Job, rounds: Sequence[Round], start: int) -> list[str]:
         """The text of the guesses that were rejected in each round from ``start`` on."""
-        tokenizer, context = self.workbench.pool.tokenizer, job.decoding.context
+        tokenizer, context = job.pool.tokenizer, job.decoding.context
         at = job.generation.prompt_tokens + sum(r.emitted for r in rounds[:start])
         texts = []
         for r in rounds[start:]:
@@ -213,7 +254,7 @@ class Play(controls.RunTab):
     def _write(self, job: Job) -> Path:
         """The run as a JSON file."""
         request = job.request
-        record = run_record(self.workbench.pool, job.generation, request.params, request.seed, **job.known())
+        record = run_record(job.pool, job.generation, request.params, request.seed, **job.known())
         folder = Path(tempfile.mkdtemp(dir=self.files.name))
         path = folder / "multidraft-run.json"
         path.write_text(json.dumps(record, ensure_ascii=False, indent=1), encoding="utf-8")
@@ -221,7 +262,7 @@ class Play(controls.RunTab):
 
     def _parts(self, job: Job, generation: Generation, output: str) -> tuple[str, str, str, str]:
         tiles = stats.tiles_html(generation, job.baseline, job.differences, job.regret)
-        return stats.status_html(job), tiles, output, tokens.legend_html(self.drafters, generation.drafter_shares)
+        return stats.status_html(job), tiles, output, tokens.legend_html(generation.drafters, generation.drafter_shares)
 
     def _refusal(self, text: str) -> tuple[Any, ...]:
         """The page's parts when a run cannot begin; the conversation stays as it is."""
@@ -251,6 +292,10 @@ _COPY_RUN = """async (file) => {
 _IDLE = stats.message_html(
     "idle", "Ready. The output is exactly what the target would write alone; only the speed changes."
 )
+
+
+def _note_html(pool: Pool) -> str:
+    return f'<p class="md-note"><b>{escape(pool.title)}.</b> {escape(pool.description)}</p>'
 
 
 def _later(text: str) -> str:

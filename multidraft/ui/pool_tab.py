@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from html import escape
 from typing import Any
 
@@ -9,13 +10,17 @@ import gradio as gr
 
 from drafters.pool import Pool
 from multidraft.costs import Line
+from multidraft.errors import UserError
 from multidraft.ui import about
 from multidraft.ui.charts import base_figure
+from multidraft.ui.controls import sentence
 from multidraft.ui.history_charts import drafter_task_figure
+from multidraft.ui.pool_line import PoolLine
+from multidraft.ui.pool_list import known_pools, loading_html, pools_html
+from multidraft.ui.pool_loading import PoolLoader
 from multidraft.ui.stats import message_html
 from multidraft.ui.tables import number, table_html
 from multidraft.ui.tokens import arm_class
-from multidraft.ui.worker import Workbench
 from storage import figures
 from storage.filters import Filter
 from storage.problems import StorageError
@@ -26,24 +31,49 @@ NO_MATRIX = message_html(
     "drafter makes by itself on each task.",
 )
 
+SWITCHING_OFF = (
+    '<p class="md-hint">Another pool is loaded by who runs this server: a switch would be everybody\'s '
+    "(<code>MULTIDRAFT_SWITCH</code>).</p>"
+)
+
+UPDATE_SECONDS = 0.3
+
+_HIDDEN: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+
+_LOAD_POOL = """
+element.addEventListener('click', (event) => {
+  const button = event.target.closest('button[data-pool]');
+  if (button) trigger('click', { pool: button.dataset.pool });
+});
+"""
+
 
 class PoolTab:
-    """The tab; its figures are brought up to date whenever it is opened."""
+    """The tab; it is brought up to date whenever it is opened, and when the pool has changed."""
 
-    def __init__(self, workbench: Workbench):
-        self.workbench = workbench
+    def __init__(self, loader: PoolLoader):
+        self.loader, self.workbench = loader, loader.workbench
 
-    def build(self, tab: gr.Tab) -> None:
-        """Lay out the inside of ``tab``."""
+    def build(self, page: gr.Blocks, tab: gr.Tab, line: PoolLine) -> None:
+        """Lay out the inside of ``tab``; it follows the pool of ``line``."""
         bench = self.workbench
         pool = gr.HTML(pool_html(bench.pool, bench.hardware, bench.version), js_on_load=None, elem_id="pool")
         hint = gr.HTML(NO_MATRIX, js_on_load=None, elem_id="pool-matrix-hint")
         matrix = gr.Plot(
             base_figure("", "", ""), show_label=False, visible=False, elem_id="pool-matrix", elem_classes="md-chart"
         )
+        status = gr.HTML("", js_on_load=None, elem_id="pool-status")
+        stop = gr.Button("Stop loading", variant="stop", size="sm", visible=False, elem_id="pool-stop")
+        known = gr.HTML("", js_on_load=_LOAD_POOL, apply_default_css=False, elem_id="pools")
         gr.Markdown(about.HOW_IT_WORKS, elem_id="how")
         gr.HTML(about.YOUR_OWN, js_on_load=None, elem_id="your-own")
-        tab.select(self.show, None, [pool, hint, matrix], show_progress="hidden", api_visibility="private")
+        shown, progress = [pool, hint, matrix], [status, stop, known]
+        tab.select(self.show, None, shown, **_HIDDEN)
+        line.changed(self.show, None, shown)
+        line.changed(self.state, None, progress)
+        watched = dict[str, Any](concurrency_limit=32, trigger_mode="once", **_HIDDEN)
+        gr.on([known.click, tab.select], self.load, None, progress, **watched)
+        stop.click(self.loader.cancel, None, None, queue=False, **_HIDDEN)
 
     def show(self) -> tuple[str, str, Any]:
         """The pool with the costs measured so far, and the drafters by task over all of its recorded runs."""
@@ -54,8 +84,43 @@ class PoolTab:
         except StorageError as error:
             return html, message_html("error", str(error)), gr.skip()
         if known.empty:
-            return html, NO_MATRIX, gr.skip()
-        return html, "", drafter_task_figure(known)
+            return html, NO_MATRIX, gr.Plot(visible=False)
+        return html, "", gr.Plot(drafter_task_figure(known), visible=True)
+
+    def state(self) -> tuple[str, gr.Button, str]:
+        """How a pool is on its way, the button that stops it, and the pools to choose from."""
+        loading, may = self.loader.under_way, self.loader.allowed
+        # What is wrong with a card, and where it lies, is for who runs the server.
+        pools = [pool for pool in known_pools(self.loader.cards) if pool.card or may]
+        offered = pools_html(pools, self.workbench.pool.card, may and not loading)
+        note = "" if may else SWITCHING_OFF
+        return loading_html(self.loader.last), gr.Button(visible=bool(loading) and may), offered + note
+
+    def load(self, event: gr.EventData) -> Iterator[tuple[Any, ...]]:
+        """Load the pool that was clicked, if one was, and yield how far it is until it has ended."""
+        problem = ""
+        if source := getattr(event, "pool", None):
+            problem = self.ask_for(source)
+        yield self.state()
+        if problem:
+            yield problem, gr.skip(), gr.skip()
+        while loading := self.loader.under_way:
+            loading.ended.wait(UPDATE_SECONDS)
+            yield loading_html(loading), gr.skip(), gr.skip()
+            if loading.ended.is_set():
+                yield self.state()
+
+    def ask_for(self, source: str) -> str:
+        """Start loading a known pool; returns what is wrong, as HTML, or nothing."""
+        try:
+            if not self.loader.allowed:
+                raise UserError("switching pools is off on this server")
+            if source not in {pool.source for pool in known_pools(self.loader.cards) if pool.card}:
+                raise UserError("there is no such pool any more; open this tab anew")
+            self.loader.start(source)
+        except UserError as error:
+            return message_html("error", sentence(error))
+        return ""
 
 
 def pool_html(pool: Pool, hardware: str, version: str) -> str:

@@ -11,6 +11,7 @@ import gradio as gr
 
 from multidraft.errors import UserError
 from multidraft.ui import choices, controls, race_data, tables, tokens
+from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.race_run import MOST, RaceRun
 from multidraft.ui.stats import message_html
 from multidraft.ui.tables import count, number
@@ -28,6 +29,8 @@ _IDLE = message_html(
     "Ready. The lanes are measured one at a time, so that none slows another down, and then replayed together.",
 )
 
+_QUICK: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+
 _LANES_HINT = (
     '<p class="md-hint">Two to four lanes answer the prompt, each under its own policy; the same policy may run twice. '
     "Experts may type a spec into a lane, e.g. <code>ucb:beta=0.1</code>.</p>"
@@ -42,8 +45,8 @@ _SHOW_STATUS = (
 class Race(controls.RunTab):
     """The tab and what its controls do."""
 
-    def build(self) -> None:
-        """Lay out the tab inside the surrounding ``gr.Tab``."""
+    def build(self, line: PoolLine) -> None:
+        """Lay out the tab inside the surrounding ``gr.Tab``; it follows the pool of ``line``."""
         with gr.Row(elem_classes="md-columns"):
             with gr.Column(min_width=320):
                 prompt = controls.prompt_box("race-")
@@ -57,7 +60,7 @@ class Race(controls.RunTab):
                     settings = controls.settings(self.workbench.pool, "race-")
         status = gr.HTML(_IDLE, js_on_load=None, elem_id="race-status")
         stage = gr.HTML(None, html_template=STAGE, js_on_load=SCRIPT, apply_default_css=False, elem_id="race-stage")
-        gr.HTML(tokens.legend_html(self.drafters), js_on_load=None, elem_id="race-legend")
+        legend = gr.HTML(tokens.legend_html(self.drafters), js_on_load=None, elem_id="race-legend")
         figures = gr.HTML("", js_on_load=None, elem_id="race-figures")
 
         run.click(
@@ -68,11 +71,30 @@ class Race(controls.RunTab):
             show_progress="hidden",
             api_visibility="private",
         )
+        run.click(lambda: tokens.legend_html(self.drafters), None, legend, **_QUICK)
         run.click(None, js=_SHOW_STATUS, api_visibility="private")
-        stop.click(self.stop, None, None, queue=False, show_progress="hidden", api_visibility="private")
+        stop.click(self.stop, None, None, **_QUICK)
+        line.followed_by(
+            self.follow,
+            [settings[0], stage],
+            [*self.examples.components, *lanes, settings[0], settings[4], legend],
+        )
+
+    def follow(self, max_new_tokens: float | None, stage: Any) -> list[Any]:
+        """What depends on the pool, for the present one; what was chosen stays, and so does a race's legend."""
+        length, draft = controls.limits(self.workbench.pool, max_new_tokens)
+        task, *buttons = self.examples.updates()
+        return [
+            gr.Radio(**task),
+            *(gr.Button(**button) for button in buttons),
+            *(gr.Dropdown([NO_LANE, *self.policies]) for _ in range(MOST)),
+            gr.Slider(**length),
+            gr.Slider(**draft),
+            gr.skip() if stage else tokens.legend_html(self.drafters),
+        ]
 
     def _build_lanes(self) -> list[gr.Dropdown]:
-        policies = choices.with_specs(choices.policy_choices(self.drafters, self.workbench.pool.router is not None))
+        policies = self.policies
         gr.HTML(_LANES_HINT, js_on_load=None)
         lanes: list[gr.Dropdown] = []
         for first in range(0, MOST, 2):

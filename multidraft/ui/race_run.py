@@ -20,7 +20,7 @@ UPDATE_SECONDS = 0.15
 
 
 class RaceRun:
-    """The lanes of one race; other visitors' runs may come in between, never during one.
+    """The lanes of one race, all on the pool it began with; other visitors' runs may come in between, never during one.
 
     Plain decoding is measured once, before the first lane, as Play does.
 
@@ -42,8 +42,9 @@ class RaceRun:
                 f"a race has {FEWEST} to {MOST} lanes, and {len(specs) or 'none'} has a policy; "
                 "choose policies in the fields Lane 1 to Lane 4"
             )
+        self.pool = workbench.pool
         for spec in specs:  # all of them are checked before anything runs; nothing is computed here
-            Decoding(workbench.pool, prompt, spec, params, seed)
+            Decoding(self.pool, prompt, spec, params, seed)
         self.workbench, self.prompt, self.specs, self.params = workbench, prompt, list(specs), params
         self.seed, self.task = seed, task
         self.jobs: list[Job] = []
@@ -62,7 +63,7 @@ class RaceRun:
             if self.cancelled.is_set():
                 return
             job = self.workbench.submit(
-                Request(self.prompt, spec, self.params, self.seed, task=self.task, baseline=baseline)
+                Request(self.prompt, spec, self.params, self.seed, task=self.task, baseline=baseline), self.pool
             )
             self.jobs.append(job)
             try:

@@ -81,7 +81,7 @@ class _Bench(Workbench):
         super().__init__(pool, store)
         self.ended: list[Generation] = []
 
-    def submit(self, request: Request) -> Job:
+    def submit(self, request: Request, pool: Pool | None = None) -> Job:
         return super().submit(replace(request, baseline=Baseline(1.0, 1)))
 
     def record(self, job: Job) -> None:

@@ -77,13 +77,15 @@ class Baseline:
 class Job:
     """A run from the moment it is asked for; read it from any thread.
 
+    It keeps the pool that was the workbench's then, or the one that it is to use.
+
     Raises:
         UserError: what :class:`~multidraft.engine.Decoding` refuses, at once and in the caller's thread.
     """
 
-    def __init__(self, workbench: Workbench, request: Request):
-        self.request = request
-        self.decoding = self._decoding(workbench.pool, request.policy, request.params)
+    def __init__(self, workbench: Workbench, request: Request, pool: Pool | None = None):
+        self.request, self.pool = request, pool or workbench.pool
+        self.decoding = self._decoding(request.policy, request.params)
         self.baseline = request.baseline
         self.differences: list[Difference] | None = None
         self.regret: Regret | None = None
@@ -185,15 +187,15 @@ class Job:
         self.generation.status, self.phase = "cancelled", "done"
         self._done.set()
 
-    def _decoding(self, pool: Pool, policy: str, params: SamplingParams) -> Decoding:
-        return Decoding(pool, self.request.prompt, policy, params, self.request.seed, self.request.turns)
+    def _decoding(self, policy: str, params: SamplingParams) -> Decoding:
+        return Decoding(self.pool, self.request.prompt, policy, params, self.request.seed, self.request.turns)
 
     def _measure(self) -> Baseline | None:
         """Decode the first tokens of the answer without drafters; ``None`` if cancelled meanwhile."""
         request = self.request
         length = min(BASELINE_TOKENS, request.params.max_new_tokens)
         params = replace(request.params, max_new_tokens=length)
-        self._plain = self._decoding(self._workbench.pool, "autoregressive", params)
+        self._plain = self._decoding("autoregressive", params)
         if self._cancelled.is_set():  # by a visitor who could not yet cancel what was made just now
             return None
         plain = self._plain.run()
@@ -209,7 +211,7 @@ class Job:
 
     def _score(self) -> None:
         """What is known of a greedy run only afterwards, off the clock: that it is the target's own, and regret."""
-        generation, params, pool = self.generation, self.request.params, self._workbench.pool
+        generation, params, pool = self.generation, self.request.params, self.pool
         if not params.greedy or not generation.rounds or generation.status == "error":
             return
         prompt_ids = self.decoding.context[: generation.prompt_tokens]
@@ -223,7 +225,7 @@ class Workbench:
     """Pool, device and history: one run at a time on the device, the others in line.
 
     Args:
-        pool: what decodes.
+        pool: what decodes; :meth:`switch` exchanges it.
         store: where runs are recorded; it never holds the device up.
     """
 
@@ -237,13 +239,16 @@ class Workbench:
         self._at_close: list[Callable[[], None]] = []
         self.gpu = zerogpu.ZeroGpu(self) if zerogpu.is_active() else None
 
-    def submit(self, request: Request) -> Job:
+    def submit(self, request: Request, pool: Pool | None = None) -> Job:
         """Put a run in line.
+
+        Args:
+            pool: what is to decode it; by default the present pool.
 
         Raises:
             UserError: the prompt or the policy cannot be run; nothing is in line then.
         """
-        job = Job(self, request)
+        job = Job(self, request, pool)
         with self._changed:
             self._line.append(job)
         future = self._device.submit(job.work)
@@ -263,13 +268,28 @@ class Workbench:
         if self.gpu is None:
             self._device.submit(warm_up, self.pool).result()
 
+    def switch(self, pool: Pool) -> Future[None]:
+        """Have ``pool``, warmed up, decode what is asked for once the runs now in line have ended.
+
+        Whoever still has runs to make on the old pool hands it to :meth:`submit`; its memory is free when nobody does.
+
+        Raises:
+            RuntimeError: the workbench is closed.
+        """
+
+        def exchange() -> None:
+            warm_up(pool)
+            self.pool, self.hardware = pool, describe(pool.device)
+
+        return self.between_runs(exchange)
+
     def record(self, job: Job) -> None:
         """Hand a run that emitted something to the store."""
         if not job.generation.rounds:
             return
         request = job.request
         context = run_context(
-            self.pool,
+            job.pool,
             request.params,
             source=request.source,
             seed=request.seed,
@@ -318,27 +338,7 @@ class Workbench:
 
 
 def warm_up(pool: Pool) -> None:
-    """Decode a few tokens with each drafter and without."""
+    """Decode a few tokens plainly and with each drafter; on the device's thread."""
     params = SamplingParams(max_new_tokens=4, draft_length=pool.draft_length)
     for spec in ("autoregressive", *(f"fixed:{drafter.name}" for drafter in pool.drafters)):
         Decoding(pool, "Hello", spec, params).run()
-
-
-class Stops:
-    """What the Stop button of each visitor ends."""
-
-    def __init__(self) -> None:
-        self._cancels: dict[str, Callable[[], None]] = {}
-
-    def set(self, visitor: str | None, cancel: Callable[[], None]) -> None:
-        """From now on Stop of ``visitor`` calls ``cancel``."""
-        self._cancels[visitor or ""] = cancel
-
-    def forget(self, visitor: str | None) -> None:
-        """The run of ``visitor`` ended."""
-        self._cancels.pop(visitor or "", None)
-
-    def stop(self, visitor: str | None) -> None:
-        """End what ``visitor`` has running, if anything."""
-        if cancel := self._cancels.get(visitor or ""):
-            cancel()

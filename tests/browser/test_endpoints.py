@@ -18,7 +18,7 @@ from mcp.types import CallToolResult, Tool
 
 from tests.test_docs import blocks
 
-NAMES = {"generate", "stream", "batch", "policies"}
+NAMES = {"generate", "stream", "batch", "policies", "pool"}
 PROMPT = "List what is known, then calculate. A box holds 12 eggs. How many are in 5 boxes?"
 
 
@@ -45,6 +45,12 @@ def test_policies(client: Client) -> None:
     listed = client.predict(api_name="/policies")
     assert {"spec", "title", "explanation"} == set(listed[0])
     assert client.predict(PROMPT, policy=listed[-1]["spec"], max_new_tokens=2, api_name="/generate")["tokens"] == 2
+
+
+def test_pool(client: Client) -> None:
+    told = client.predict(api_name="/pool")
+    assert told["loading"] is False and told["status"] == f"{told['title']} is loaded."
+    assert f"fixed:{told['drafters'][0]}" in {policy["spec"] for policy in client.predict(api_name="/policies")}
 
 
 def test_a_bad_policy_is_refused_with_the_valid_names(client: Client) -> None:

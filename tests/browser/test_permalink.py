@@ -27,6 +27,7 @@ def test_a_copied_link_restores_prompt_policy_and_settings(page: Page, address: 
     link = page.evaluate("navigator.clipboard.readText()")
     query = {name: values[0] for name, values in parse_qs(urlsplit(link).query).items()}
     assert query["prompt"] == PROMPT and query["policy"] == "ucb" and query["max_new_tokens"] == "20"
+    assert query["with_pool"] == page.locator(".md-pool-line").get_attribute("data-pool")
     assert query["run"] == "7" and "tab" not in query  # the parameters of others stay; Play is where the page opens
     expect(page.locator("#copy-link")).to_have_text("Copy link")
 

@@ -196,9 +196,9 @@ class Response:
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (GatedRepoError, "it is gated; accept its terms on https://huggingface.co/some/model and log in"),
-        (RepositoryNotFoundError, "there is no such repository, or it is private"),
-        (LocalEntryNotFoundError, "Check the network"),
+        (GatedRepoError, "is gated: ask for access on https://huggingface.co/some/model, then log in"),
+        (RepositoryNotFoundError, "does not exist or is private: check the name"),
+        (LocalEntryNotFoundError, "cannot be reached: check the network"),
     ],
 )
 def test_a_configuration_that_cannot_be_fetched(error, message, monkeypatch):
@@ -206,7 +206,7 @@ def test_a_configuration_that_cannot_be_fetched(error, message, monkeypatch):
         raise error("no") if error is LocalEntryNotFoundError else error("no", response=Response())
 
     monkeypatch.setattr(shapes, "hf_hub_download", fail)
-    with pytest.raises(PoolError, match=f"cannot fetch the configuration of some/model from the Hub: .*{message}"):
+    with pytest.raises(PoolError, match=f"the Hub repository some/model .*{message}"):
         config_of(Source(id="some/model"), POOLS / "x.yaml")
 
 

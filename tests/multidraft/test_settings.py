@@ -23,6 +23,7 @@ def test_each_variable_has_its_setting() -> None:
     assert read_settings(
         {
             "MULTIDRAFT_POOL": "my.yaml",
+            "MULTIDRAFT_POOLS": "/cards",
             "MULTIDRAFT_DB": "/x/mine.db",
             "MULTIDRAFT_BACKUP": "me/runs",
             "MULTIDRAFT_BACKUP_FOLDER": "/y",
@@ -30,7 +31,7 @@ def test_each_variable_has_its_setting() -> None:
             "GRADIO_SERVER_NAME": "0.0.0.0",
             "GRADIO_SERVER_PORT": "7861",
         }
-    ) == Settings("my.yaml", Path("/x/mine.db"), "0.0.0.0", 7861, Path("/y"), "me/runs", 2.5)
+    ) == Settings("my.yaml", Path("/cards"), False, Path("/x/mine.db"), "0.0.0.0", 7861, Path("/y"), "me/runs", 2.5)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,7 @@ def test_each_variable_has_its_setting() -> None:
         ("GRADIO_SERVER_PORT", "0"),
         ("GRADIO_SERVER_PORT", "-1"),
         ("GRADIO_SERVER_PORT", "70000"),
+        ("MULTIDRAFT_SWITCH", "maybe"),
         ("MULTIDRAFT_BACKUP", "runs"),
         ("MULTIDRAFT_BACKUP", "https://huggingface.co/me/runs"),
         ("MULTIDRAFT_BACKUP_MINUTES", "often"),
@@ -51,6 +53,22 @@ def test_each_variable_has_its_setting() -> None:
 def test_a_bad_value_is_named(name: str, value: str) -> None:
     with pytest.raises(UserError, match=f"{name} must be .*{value}"):
         read_settings({name: value})
+
+
+@pytest.mark.parametrize(
+    ("variables", "may"),
+    [
+        ({}, True),
+        ({"GRADIO_SERVER_NAME": "localhost"}, True),
+        ({"GRADIO_SERVER_NAME": "0.0.0.0"}, False),
+        ({"SPACE_ID": "a/b"}, False),
+        ({"SPACE_ID": "a/b", "GRADIO_SERVER_NAME": "0.0.0.0", "MULTIDRAFT_SWITCH": "on"}, True),
+        ({"MULTIDRAFT_SWITCH": "OFF"}, False),
+        ({"SPACE_ID": "a/b", "MULTIDRAFT_SWITCH": "on", "SPACES_ZERO_GPU": "1"}, False),
+    ],
+)
+def test_who_may_switch(variables: dict[str, str], may: bool) -> None:
+    assert read_settings({"PATH": "/bin", **variables}).may_switch is may
 
 
 def test_on_a_space_the_history_leaves_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ def filled(workbench: Workbench, store: Store) -> Dashboard:
 
 
 def build(store: Store) -> Dashboard:
-    dashboard = Dashboard(store, "tiny")
+    dashboard = Dashboard(store, lambda: {"pool": "tiny"})
     with gr.Blocks() as page, gr.Tab("Dashboard") as tab:
         dashboard.build(page, tab)
     return dashboard

@@ -18,12 +18,13 @@ from multidraft.ui import build
 from multidraft.ui.api import Api
 from multidraft.ui.api_types import Report
 from multidraft.ui.play import Play
+from multidraft.ui.pool_loading import PoolLoader
 from multidraft.ui.pool_tab import NO_MATRIX, PoolTab, pool_html
 from multidraft.ui.worker import Request, Workbench
 from storage import queries
 from storage.store import Store
 
-ENDPOINTS = {"/generate", "/stream", "/batch", "/policies"}
+ENDPOINTS = {"/generate", "/stream", "/batch", "/policies", "/pool"}
 
 
 def test_only_the_stable_endpoints_are_public(pool: Pool, store: Store) -> None:
@@ -138,7 +139,7 @@ def test_pool_page_says_whose_output_a_quantised_target_writes(pool: Pool, monke
 
 def test_pool_page_shows_what_was_measured_and_what_suits_which_task(workbench: Workbench) -> None:
     workbench.pool.costs = CostMeter(len(workbench.pool.drafters))  # as if nothing had run on it
-    tab = PoolTab(workbench)
+    tab = PoolTab(PoolLoader(workbench))
     html, hint, _ = tab.show()
     assert hint == NO_MATRIX
     params = SamplingParams(16, draft_length=4)
@@ -146,7 +147,7 @@ def test_pool_page_shows_what_was_measured_and_what_suits_which_task(workbench: 
     assert job.wait(60)
     workbench.store.flush()
     known, hint, chart = tab.show()
-    assert hint == "" and chart.data[0].x == ("letters",)
+    assert hint == "" and chart.visible and json.loads(chart.value["plot"])["data"][0]["x"] == ["letters"]
     assert "not measured yet" in html and "not measured yet" not in known
 
 

@@ -13,7 +13,8 @@ from multidraft.draft import Draft
 from multidraft.errors import ContextWindowError, PolicyError, PromptError
 from multidraft.sampling import SamplingParams
 from multidraft.ui import worker
-from multidraft.ui.worker import Baseline, Job, Request, Stops, Workbench
+from multidraft.ui.stops import Stops
+from multidraft.ui.worker import Baseline, Job, Request, Workbench
 from storage import queries
 from storage.store import Store
 

@@ -1,0 +1,64 @@
+"""How far the loading of a pool is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of many: a model is fetched from the Hub, or loaded into memory.
+
+    Attributes:
+        doing: which of both.
+        what: the model, in words.
+        number, of: the step's number, from 1, and how many there are.
+        done_bytes, total_bytes: of what is fetched; 0 of 0 until the Hub has told.
+    """
+
+    doing: Literal["fetching", "loading"]
+    what: str
+    number: int
+    of: int
+    done_bytes: int = 0
+    total_bytes: int = 0
+
+
+Report = Callable[[Step], None]
+"""Told of every step, and as bytes arrive; from several threads. What it raises ends the loading."""
+
+
+def silent(step: Step) -> None:
+    """Tell nobody."""
+
+
+class Steps:
+    """Counts the steps of one loading, and reports each."""
+
+    def __init__(self, of: int, report: Report = silent):
+        self._of, self._report = of, report
+        self._now = Step("loading", "", 0, of)
+
+    @property
+    def what(self) -> str:
+        """The model at work."""
+        return self._now.what
+
+    def fetching(self, what: str) -> None:
+        """A model is about to be fetched."""
+        self._begin("fetching", what)
+
+    def loading(self, what: str) -> None:
+        """A model is about to be loaded."""
+        self._begin("loading", what)
+
+    def fetched(self, done: int, total: int) -> None:
+        """So many bytes of the model have arrived."""
+        now = self._now
+        self._report(Step(now.doing, now.what, now.number, now.of, done, total))
+
+    def _begin(self, doing: Literal["fetching", "loading"], what: str) -> None:
+        self._now = Step(doing, what, self._now.number + 1, self._of)
+        self._report(self._now)

@@ -1,0 +1,41 @@
+// Which pool is loaded. Runs once, when the component is there; `element`, `props`, `watch`, `trigger` and `server` are
+// Gradio's. props.value is what the server reported when the page was opened; from then on this asks for itself, and
+// triggers a click once the pool is another one, which brings the tabs up to date.
+
+const IDLE_MS = 5000, LOADING_MS = 1000;
+
+let known = null; // the card's hash that the tabs were made for
+let next = 0; // timer of the next look
+
+function show(report) {
+  const line = element.querySelector(".md-pool-line");
+  const text = line.firstElementChild;
+  if (text.textContent !== report.status) text.textContent = line.title = report.status;
+  line.dataset.pool = report.name;
+  line.classList.toggle("md-pool-loading", report.loading);
+}
+
+async function look() {
+  clearTimeout(next);
+  let wait = IDLE_MS;
+  if (!document.hidden) {
+    try {
+      const report = await server.report();
+      show(report);
+      if (report.loading) wait = LOADING_MS;
+      if (known !== null && report.card_hash !== known) trigger("click");
+      known = report.card_hash;
+    } catch {
+      // The server is away: the next look will tell.
+    }
+  }
+  next = setTimeout(look, wait);
+}
+
+watch("value", () => {
+  known = props.value.card_hash;
+  show(props.value);
+});
+show(props.value);
+document.addEventListener("visibilitychange", () => { if (!document.hidden) look(); });
+next = setTimeout(look, LOADING_MS);

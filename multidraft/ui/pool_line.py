@@ -1,0 +1,86 @@
+"""The line below the page's title: which pool is loaded, and which is on its way.
+
+It asks the server now and then, so that every open page learns of a switch; then the tabs follow, and what was typed
+stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from multidraft.ui.api_types import PoolReport, returns
+from multidraft.ui.pool_list import progress_text
+from multidraft.ui.pool_loading import PoolLoader
+
+_FRAME = '<p class="md-pool-line"><span></span></p>'
+_SCRIPT = Path(__file__).with_name("pool_line.js").read_text(encoding="utf-8")
+_QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+
+Follow = Callable[..., Any]
+
+
+class PoolLine:
+    """The line, and the endpoint ``pool``."""
+
+    def __init__(self, loader: PoolLoader):
+        self.loader = loader
+
+    def build(self, page: gr.Blocks) -> None:
+        """Lay it out."""
+
+        def report(nothing: Any = None) -> PoolReport:  # Gradio marks it, which a method does not allow
+            return self.report()
+
+        self.page = page
+        self.line = gr.HTML(
+            self.report(),
+            html_template=_FRAME,
+            js_on_load=_SCRIPT,
+            apply_default_css=False,
+            server_functions=[report],
+            elem_id="pool-line",
+        )
+        gr.api(self.pool, api_name="pool", queue=False)
+        page.load(self.report, None, self.line, **_QUIET)
+        self.line.click(self.announce, None, None, **{**_QUIET, "queue": True})  # messages come by the queue only
+
+    def followed_by(self, follow: Follow, inputs: Any, outputs: Any) -> Any:
+        """Call ``follow`` when a page is opened, and when the pool has changed since; returns the former event."""
+        self.changed(follow, inputs, outputs)
+        return self.page.load(follow, inputs, outputs, **_QUIET)
+
+    def changed(self, follow: Follow, inputs: Any, outputs: Any) -> Any:
+        """Call ``follow`` when the pool has changed since the page was opened."""
+        return self.line.click(follow, inputs, outputs, **_QUIET)
+
+    @returns(PoolReport)
+    def pool(self) -> PoolReport:
+        """Tell which pool of models is loaded: its name, drafters and draft length, and what is being loaded."""
+        return self.report()
+
+    def report(self) -> PoolReport:
+        """Likewise."""
+        pool, loading = self.loader.workbench.pool, self.loader.under_way
+        last = self.loader.last
+        status = f"{pool.title} is loaded."
+        if loading:
+            status += f" {progress_text(loading)}"
+        elif last and last.phase == "failed":
+            status += f" {last.title} could not be loaded; the tab Pool says why."
+        return {
+            "name": pool.name,
+            "title": pool.title,
+            "card_hash": pool.card_hash,
+            "draft_length": pool.draft_length,
+            "drafters": [drafter.name for drafter in pool.drafters],
+            "loading": loading is not None,
+            "status": status,
+        }
+
+    def announce(self) -> None:
+        """Tell a visitor whose page was open that the pool has changed."""
+        gr.Info(f"The pool is now {self.loader.workbench.pool.title}. What you typed is still there.", duration=8)

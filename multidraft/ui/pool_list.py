@@ -1,0 +1,122 @@
+"""The pools that the app knows: the bundled cards, and those in a folder of the server's owner."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from drafters.card import Card, Source, find_card, load_card, pool_names
+from multidraft.errors import PoolError
+from multidraft.ui import about
+from multidraft.ui.pool_loading import Loading
+from multidraft.ui.stats import message_html, progress_html
+from multidraft.ui.tables import count
+
+
+@dataclass(frozen=True)
+class Known:
+    """A pool that can be asked for.
+
+    Attributes:
+        source: the card's bundled name or path.
+        card: ``None`` if it cannot be read; then ``problem`` says why.
+    """
+
+    source: str
+    card: Card | None
+    problem: str = ""
+
+
+def known_pools(folder: Path | None = None) -> list[Known]:
+    """The bundled pools, then those of ``folder``, as the cards are now."""
+    paths = sorted((*folder.glob("*.yaml"), *folder.glob("*/card.yaml"))) if folder else []
+    return [_known(source) for source in (*pool_names(), *map(str, paths))]
+
+
+def hub_models(card: Card) -> list[str]:
+    """The Hub repositories that a pool is made of."""
+    return list(dict.fromkeys(id for id in (card.target.id, *(entry.id for entry in card.drafters)) if id))
+
+
+def pools_html(pools: Sequence[Known], loaded: Card, may_load: bool) -> str:
+    """The pools with what they are and need; those that are not loaded have a button where one may be."""
+    cards = "".join(_pool_html(pool, pool.card == loaded, may_load) for pool in pools)
+    return f'<h2>Pools</h2><div class="md-pools">{cards}</div>'
+
+
+def loading_html(loading: Loading | None) -> str:
+    """How far a pool is, or how its loading ended."""
+    if loading is None:
+        return ""
+    seconds = f"{loading.seconds:.0f} s"
+    if loading.phase == "done":
+        return message_html("done", f"{loading.title} is in use. Loading it took {seconds}.")
+    if loading.phase == "cancelled":
+        return message_html("cancelled", f"Stopped loading {loading.title}.")
+    if loading.phase == "failed":
+        return message_html("error", f"{loading.title} could not be loaded: {loading.error}.")
+    step = loading.step
+    done, total = (step.number - 1, step.of) if step else (0, 1)
+    if step and step.total_bytes:
+        done, total = step.done_bytes, step.total_bytes
+    return progress_html(f"{progress_text(loading)} {seconds} so far.", done, total, "Loading")
+
+
+def progress_text(loading: Loading) -> str:
+    """How far a pool is, in a sentence."""
+    step = loading.step
+    if loading.phase == "switching":
+        return f"{loading.title} is loaded; it takes over when the runs in line have ended."
+    if step is None:
+        return f"Loading {loading.title} …"
+    arrived = f" ({_size(step.done_bytes)} of {_size(step.total_bytes)})" if step.total_bytes else ""
+    return f"Loading {loading.title}, step {step.number} of {step.of}: {step.doing} {step.what}{arrived} …"
+
+
+def _known(source: str) -> Known:
+    try:
+        return Known(source, load_card(find_card(source))[0])
+    except PoolError as error:
+        return Known(source, None, str(error))
+
+
+def _pool_html(pool: Known, is_loaded: bool, may_load: bool) -> str:
+    card = pool.card
+    if card is None:
+        return f"<article><h3>{escape(Path(pool.source).name)}</h3>{message_html('error', pool.problem)}</article>"
+    head = f"<h3>{escape(card.title)} <code>{escape(card.name)}</code></h3>"
+    facts = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in _needs(card))
+    action = ""
+    if is_loaded:
+        action = '<p class="md-pool-loaded">Loaded</p>'
+    elif may_load:
+        label = escape(f"Load {card.title}")
+        action = f'<button type="button" data-pool="{escape(pool.source)}" aria-label="{label}">Load</button>'
+    description = f"<p>{escape(card.description)}</p>" if card.description else ""
+    return f'<article>{head}{description}<dl class="md-facts">{facts}</dl>{action}</article>'
+
+
+def _needs(card: Card) -> list[tuple[str, str]]:
+    kinds = Counter(entry.kind for entry in card.drafters)
+    drafters = ", ".join(f"{number} × {about.KINDS[kind].partition(':')[0]}" for kind, number in kinds.items())
+    models = hub_models(card)
+    return [
+        ("Target", f"{_place(card.target)}, {card.target.quantization or card.dtype}"),
+        ("Drafters", drafters),
+        ("Weights", f"from the Hub, {count(len(models), 'model')}" if models else "on this machine"),
+        ("Device", "the GPU if there is one" if card.device == "auto" else card.device),
+    ]
+
+
+def _place(source: Source) -> str:
+    return source.id or "/".join(Path(str(source.path)).parts[-2:])
+
+
+def _size(size: int) -> str:
+    for unit, bytes in (("GB", 10**9), ("MB", 10**6)):
+        if size >= bytes:
+            return f"{size / bytes:.1f} {unit}"
+    return f"{size / 1000:.0f} kB"

@@ -1,0 +1,177 @@
+"""Another pool, loaded while the app goes on with the one it has, then exchanged for it between two runs."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from drafters.card import find_card, load_card
+from drafters.loading import PoolMemoryError, first_line, is_out_of_memory
+from drafters.pool import Pool, load_pool
+from drafters.progress import Step
+from multidraft.errors import PoolError, UserError
+from multidraft.ui.worker import Workbench
+
+log = logging.getLogger(__name__)
+
+FREE_SECONDS, MOST_FREE_SECONDS = 0.5, 30.0
+"""How long to wait before looking again whether anybody still uses the old pool: at first, and in the end."""
+
+Phase = Literal["loading", "switching", "done", "failed", "cancelled"]
+
+
+class Loading:
+    """One pool on its way; read it from any thread.
+
+    Attributes:
+        source: the card's bundled name or path.
+        title: the pool's.
+        step: what is being done; ``None`` before the first.
+        phase: ``switching`` while it waits for the runs in line.
+        error: what is wrong, where, and what to do, if it failed.
+        ended: it is in use, or was given up.
+    """
+
+    def __init__(self, source: str, title: str):
+        self.source, self.title = source, title
+        self.step: Step | None = None
+        self.phase: Phase = "loading"
+        self.error = ""
+        self.cancelled, self.ended = threading.Event(), threading.Event()
+        self._began, self._seconds = time.monotonic(), 0.0
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far, or took."""
+        return self._seconds if self.ended.is_set() else time.monotonic() - self._began
+
+    def note(self, step: Step) -> None:
+        """Take down what is being done.
+
+        Raises:
+            PoolError: it is not wanted any more.
+        """
+        if self.cancelled.is_set():
+            raise PoolError("stopped")
+        self.step = step
+
+    def end(self, phase: Phase, error: str = "") -> None:
+        """It came to an end."""
+        self.phase, self.error, self._seconds = phase, error, self.seconds
+        self.ended.set()
+
+
+class PoolLoader:
+    """Loads pools for a workbench, one at a time, each in a thread of its own.
+
+    Args:
+        workbench: has its pool exchanged.
+        allowed: whether visitors of the page may ask for another pool.
+        cards: folder of further cards beside the bundled ones.
+        load: what loads them.
+    """
+
+    def __init__(
+        self,
+        workbench: Workbench,
+        allowed: bool = True,
+        cards: Path | None = None,
+        load: Callable[..., Pool] = load_pool,
+    ):
+        self.workbench, self.allowed, self.cards, self._load = workbench, allowed, cards, load
+        self.last: Loading | None = None
+        self._beginning = threading.Lock()
+        self._closed = threading.Event()
+        workbench.at_close(self.close)
+
+    @property
+    def under_way(self) -> Loading | None:
+        """What is being loaded, if anything."""
+        last = self.last
+        return last if last and not last.ended.is_set() else None
+
+    def start(self, source: str | Path) -> Loading:
+        """Load a pool by a bundled card's name or a path, and switch to it; this returns at once.
+
+        Raises:
+            UserError: another is being loaded, or the card cannot be read.
+        """
+        card, _ = load_card(find_card(source))
+        with self._beginning:
+            if now := self.under_way:
+                raise UserError(f"{now.title} is being loaded; wait for it, or stop it first")
+            self.last = loading = Loading(str(source), card.title)
+        threading.Thread(target=self._work, args=(loading,), name="pool-loader", daemon=True).start()
+        return loading
+
+    def cancel(self) -> None:
+        """Give up what is being loaded: after the model or the bytes at hand."""
+        if now := self.under_way:
+            now.cancelled.set()
+
+    def close(self) -> None:
+        """The server shuts down."""
+        self._closed.set()
+        self.cancel()
+
+    def _work(self, loading: Loading) -> None:
+        old = weakref.ref(self.workbench.pool)
+        try:
+            self._exchange(loading)
+            loading.end("done")
+        except Exception as error:
+            if loading.cancelled.is_set():
+                loading.end("cancelled")
+            else:
+                log.warning("pool %s: %s", loading.source, error, exc_info=not isinstance(error, UserError))
+                loading.end("failed", _reason(error))
+        self._free(old if loading.phase == "done" else None)
+
+    def _exchange(self, loading: Loading) -> None:
+        pool = self._load(loading.source, progress=loading.note)
+        if loading.cancelled.is_set():
+            raise PoolError("stopped")
+        loading.phase = "switching"
+        self.workbench.switch(pool).result()
+
+    def _free(self, old: weakref.ref[Pool] | None) -> None:
+        """Free the memory of ``old`` once nobody uses it, or of a pool that was loaded in part."""
+        pause = FREE_SECONDS
+        while not self._closed.is_set():
+            try:
+                self.workbench.between_runs(free_memory).result()
+            except (CancelledError, RuntimeError):  # the server shuts down
+                return
+            if old is None or old() is None:
+                return
+            self._closed.wait(pause)
+            pause = min(2 * pause, MOST_FREE_SECONDS)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, PoolMemoryError):
+        return f"{error}. {_MAKE_ROOM}"
+    if isinstance(error, UserError):
+        return str(error)
+    if is_out_of_memory(error):
+        return f"it was loaded, but memory ran out when it decoded. {_MAKE_ROOM}"
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
+_MAKE_ROOM = "The pool in use takes up memory as well: load a small one first, such as pocket, and then this one"
+
+
+def free_memory() -> None:
+    """Give back what nobody refers to: a pool's parts refer to each other, so they wait for the collector."""
+    gc.collect()
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
