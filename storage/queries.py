@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from storage.connection import open_reader
-from storage.filters import ALL, Filter
+from storage.filters import ALL, Filter, run_id
 from storage.frames import read_frame
 
 __all__ = ["ALL", "Filter"]
@@ -32,8 +32,9 @@ LISTED = (
 def count(path: str | Path, filter: Filter = ALL) -> int:
     """How many runs the filter lets through."""
     where, values = filter.where()
+    counted = "count(*) FROM runs" if filter.dated else "total(runs) FROM run_counts"
     with open_reader(path) as connection:
-        return int(connection.execute(f"SELECT count(*) FROM runs {where}", values).fetchone()[0])
+        return int(connection.execute(f"SELECT {counted} {where}", values).fetchone()[0])
 
 
 def runs(path: str | Path, filter: Filter = ALL, *, limit: int = 100, offset: int = 0) -> pd.DataFrame:
@@ -49,7 +50,7 @@ def listed(path: str | Path, filter: Filter = ALL, *, limit: int = 25, offset: i
 def run(path: str | Path, id: int) -> dict[str, Any] | None:
     """One run by its id: all columns, ``parameters`` as a dict, ``lossless`` as a bool; ``None`` if unknown."""
     with open_reader(path) as connection:
-        cursor = connection.execute("SELECT * FROM runs WHERE id = ?", [id])
+        cursor = connection.execute("SELECT * FROM runs WHERE id = ?", [run_id(id)])
         row = cursor.fetchone()
         if row is None:
             return None
@@ -62,7 +63,7 @@ def run(path: str | Path, id: int) -> dict[str, Any] | None:
 def rounds(path: str | Path, id: int) -> pd.DataFrame:
     """The rounds of one run in order: all columns, with drafted_ids, token_ids and probabilities as lists."""
     with open_reader(path) as connection:
-        frame = read_frame(connection, "SELECT * FROM rounds WHERE run_id = ? ORDER BY round_index", [id])
+        frame = read_frame(connection, "SELECT * FROM rounds WHERE run_id = ? ORDER BY round_index", [run_id(id)])
     for column in ("drafted_ids", "token_ids", "probabilities"):
         lists = [json.loads(text) if isinstance(text, str) else None for text in frame[column]]
         frame[column] = pd.Series(lists, dtype=object)
