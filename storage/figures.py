@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -219,16 +220,15 @@ def latency(path: str | Path, filter: Filter = ALL, percentiles: Sequence[int] =
     """Percentiles over the finished runs of each policy: policy, runs, and ``token_p50`` … (seconds per output token,
     decoding only) and ``first_p50`` … (seconds of the prefill, which the first token waits for)."""
     where, values = filter.where(FINISHED, "output_tokens > 0")
-    sql = f"SELECT policy, decode_seconds / output_tokens AS token, prefill_seconds AS first FROM runs {where}"
+    sql = f"SELECT decode_seconds / output_tokens, prefill_seconds FROM runs {where} AND policy = ?"
+    names = [f"{column}_p{p}" for column in ("token", "first") for p in percentiles]
+    rows: list[list[Any]] = []
     with open_reader(path) as connection:
-        frame = read_frame(connection, sql, values).astype({"token": float, "first": float})
-    groups = frame.groupby("policy", sort=True)
-    result = groups.size().rename("runs").to_frame()
-    for column in ("token", "first"):
-        found = groups[column].quantile([p / 100 for p in percentiles]).unstack()
-        for p in percentiles:
-            result[f"{column}_p{p}"] = found[p / 100] if len(found) else np.array([], dtype=float)
-    return result.reset_index()
+        for policy in _kinds(connection, "policy", filter):
+            if found := connection.execute(sql, [*values, policy]).fetchall():
+                seconds = np.array(found, dtype=float)
+                rows.append([policy, len(found), *np.nanpercentile(seconds, percentiles, axis=0).T.ravel()])
+    return pd.DataFrame(rows, columns=["policy", "runs", *names])
 
 
 @contextmanager
