@@ -72,7 +72,6 @@ class Filter:
                 values.append(_moment(moment))
         return (f"WHERE {' AND '.join(parts)}" if parts else "", values)
 
-
     @property
     def dated(self) -> bool:
         """Whether it asks for the time of the runs."""

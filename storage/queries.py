@@ -8,6 +8,7 @@ Values reach SQL as parameters only.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,23 +71,24 @@ def rounds(path: str | Path, id: int) -> pd.DataFrame:
     return frame
 
 
-def timed_rounds(
-    path: str | Path, card_hash: str, hardware: str, dtype: str, newest: int | None = None
-) -> list[dict[str, Any]]:
-    """Arm, lengths and seconds of every round on one pool and machine, in the order in which they were played.
-
-    ``newest`` takes those of the newest so many runs only.
+def ids_on(
+    path: str | Path, card_hash: str, hardware: str, dtype: str, *, after: int = 0, newest: int = 1000
+) -> list[int]:
+    """The numbers of the newest runs on a pool and machine, oldest first; only those beyond ``after``."""
+    sql = """
+        SELECT id FROM runs WHERE card_hash = ? AND hardware = ? AND dtype = ? AND id > ? ORDER BY id DESC LIMIT ?
     """
-    columns = "run_id arm draft_length drafted emitted draft_seconds verify_seconds evaluate_seconds".split()
-    of_rounds = ", ".join(f"rounds.{column}" for column in columns)
-    sql = f"""
-        SELECT {of_rounds} FROM rounds WHERE run_id IN (
-            SELECT id FROM runs WHERE card_hash = ? AND hardware = ? AND dtype = ? ORDER BY id DESC LIMIT ?
-        ) ORDER BY run_id, round_index
-    """
-    values = [card_hash, hardware, dtype, -1 if newest is None else newest]
     with open_reader(path) as connection:
-        return [dict(zip(columns, row, strict=True)) for row in connection.execute(sql, values)]
+        return [id for (id,) in connection.execute(sql, [card_hash, hardware, dtype, after, newest])][::-1]
+
+
+def timed_rounds(path: str | Path, ids: Sequence[int]) -> list[dict[str, Any]]:
+    """Arm, lengths and seconds of every round of some runs, in the order in which they were played."""
+    columns = "run_id arm draft_length drafted emitted draft_seconds verify_seconds evaluate_seconds".split()
+    marks = ", ".join("?" * len(ids))
+    sql = f"SELECT {', '.join(columns)} FROM rounds WHERE run_id IN ({marks}) ORDER BY run_id, round_index"
+    with open_reader(path) as connection:
+        return [dict(zip(columns, row, strict=True)) for row in connection.execute(sql, list(ids))]
 
 
 def _page(path: str | Path, filter: Filter, columns: str, limit: int, offset: int) -> pd.DataFrame:

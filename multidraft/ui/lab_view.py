@@ -8,7 +8,7 @@ from itertools import accumulate
 
 import plotly.graph_objects as go
 
-from multidraft.bench.outcomes import DRAFT_LENGTH, Outcome, mean_regret
+from multidraft.bench.outcomes import DRAFT_LENGTH, Outcome
 from multidraft.policies import NO_DRAFTER
 from multidraft.replay import Replayed
 from multidraft.ui import stats, tokens
@@ -92,7 +92,7 @@ def regret_curves_figure(experiment: Experiment) -> go.Figure:
     """Regret after each round, mean over the texts, a line per policy."""
     figure = base_figure("Regret, round by round", "round", "rounds above the best drafter", height=360)
     for index, spec in enumerate(experiment.policies):
-        curve = mean_regret(experiment.recorded, experiment.played[spec])
+        curve = experiment.regret[spec]
         figure.add_scatter(
             x=list(range(1, len(curve) + 1)),
             y=[round(value, 3) for value in curve.tolist()],
