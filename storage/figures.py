@@ -146,8 +146,8 @@ def speedup_by_period(path: str | Path, filter: Filter = ALL, periods: int = 40)
 def regret_over_time(path: str | Path, filter: Filter = ALL, points: int = 250) -> pd.DataFrame:
     """Regret summed up per policy over its finished runs with a known regret, in time order.
 
-    Columns: policy, run_number (from 1, per policy), regret_rounds (this run's), cumulative_regret. Stopping-time regret
-    in rounds (MetaSD Def. 1, BanditSpec Eq. 1).
+    Columns: policy, run_number (from 1, per policy), regret_rounds (this run's), cumulative_regret. Stopping-time
+    regret in rounds (MetaSD Def. 1, BanditSpec Eq. 1).
 
     Args:
         points: of a policy with more runs, about so many rows, evenly spaced, the last run's among them.

@@ -205,9 +205,8 @@ class Dashboard:
         path = self.store.path
         try:
             chosen = dashboard_filters.known(self._found(), Chosen(*values)).filter()
-            parts = (
-                list(dashboard_views.CHARTS[name](path, chosen)) if dashboard_views.any_fits(path, chosen) else skipped
-            )
+            fits = dashboard_views.any_fits(path, chosen)
+            parts = list(dashboard_views.CHARTS[name](path, chosen)) if fits else skipped
         except (StorageError, UserError):
             parts = skipped
         return parts if len(parts) > 1 else parts[0]

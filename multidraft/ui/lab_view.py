@@ -15,7 +15,7 @@ from multidraft.ui import stats, tokens
 from multidraft.ui.charts import NO_DRAFT, base_figure, policy_style
 from multidraft.ui.choices import policy_title
 from multidraft.ui.lab_work import BEST_FIXED, ORACLE, PLAIN, Experiment, Progress, Sweep
-from multidraft.ui.tables import best, count, number, table_html
+from multidraft.ui.tables import best, count, number, percent, table_html
 from multidraft.ui.theme import TARGET_COLOUR, TEXT, drafter_colour
 
 MOST_LANES = 6
@@ -82,7 +82,7 @@ def _outcome_row(spec: str, o: Outcome, plain: float | None, leaders: dict[str, 
         mark(number(o.mean_accepted_tokens, 2), "mat", o.mean_accepted_tokens),
         number(o.rounds, 0),
         mark(f"{o.regret:+,.1f}", "regret", o.regret),
-        number(100 * o.best_arm_ratio if spec != PLAIN else None, 0, " %"),
+        percent(o.best_arm_ratio if spec != PLAIN else None),
         mark(number(rate, 1), "rate", rate),
         number(rate / plain if rate and plain else None, 2, "×"),
     ]

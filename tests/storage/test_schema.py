@@ -13,7 +13,7 @@ import pytest
 from sqlite_utils import Database
 
 from storage.problems import StorageError
-from storage.schema import DASHBOARD_COLUMNS, migrations, upgrade
+from storage.schema import COUNTED, DASHBOARD_COLUMNS, migrations, upgrade
 from storage.store import Store
 
 SCHEMA = dedent("""\
@@ -81,10 +81,10 @@ SCHEMA = dedent("""\
     );
     CREATE INDEX "idx_runs_dashboard"
         ON "runs" (@);
-    CREATE TABLE run_counts (policy TEXT, task TEXT, pool TEXT, card_hash TEXT, hardware TEXT, dtype TEXT, version TEXT, \
-source TEXT, status TEXT, runs INTEGER NOT NULL);
+    CREATE TABLE run_counts (%, runs INTEGER NOT NULL);
     CREATE INDEX idx_run_counts ON run_counts (policy, task, version);
 """).replace("@", ", ".join(f'"{column}"' for column in DASHBOARD_COLUMNS))
+SCHEMA = SCHEMA.replace("%", ", ".join(f"{column} TEXT" for column in COUNTED))
 
 
 def schema(db: Database) -> str:

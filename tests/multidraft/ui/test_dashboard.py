@@ -129,7 +129,7 @@ def refreshed(dashboard: Dashboard, offered: dict[str, list[str]], values: list[
 def test_a_newer_choice_is_not_written_over(filled: Dashboard) -> None:
     """What is chosen while an answer is under way must stand: values go back only where they are gone."""
     controls, found, shown = refreshed(filled, {}, Chosen("tiny", task=["letters"], version="gone").values())
-    sent = {field: control for field, control in zip(Chosen.__dataclass_fields__, controls)}
+    sent = dict(zip(Chosen.__dataclass_fields__, controls))
     assert [field for field, control in sent.items() if "value" in control.constructor_args] == ["version"]
     assert sent["version"].value == "" and "letters" in dict(sent["task"].choices)
     assert shown["body"].visible is True
@@ -145,11 +145,9 @@ def test_filters_are_one_event_that_ends_with_the_last_choice(filled: Dashboard)
     events = [fn for fn in page.fns.values() if of_filters & {id for id, _ in fn.targets}]
     (event,) = events
     assert of_filters < {id for id, _ in event.targets} and event.trigger_mode == "always_last"
-    after = [fn for fn in page.fns.values() if fn.trigger_after is not None and of_filters & {b._id for b in fn.inputs}]
-    shown = [
-        fn for fn in after if {o._id for o in fn.outputs} & {c._id for c in filled._list + filled._charts["matrix"]}
-    ]
-    assert shown and all(fn.trigger_mode == "always_last" for fn in shown)
+    parts = {part._id for part in filled._list + filled._charts["matrix"]}
+    after = [fn for fn in page.fns.values() if fn.trigger_after is not None and parts & {o._id for o in fn.outputs}]
+    assert after and all(fn.trigger_mode == "always_last" for fn in after)
 
 
 @pytest.fixture

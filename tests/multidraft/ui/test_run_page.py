@@ -104,3 +104,20 @@ def test_a_run_as_json(record) -> None:
 
 def test_an_unknown_run(record) -> None:
     assert run_page.load_run(record(), 99) is None
+
+
+def test_a_run_with_its_table_leads_to_the_lab(record) -> None:
+    path = record(greedy())
+    record()  # sampled: it cannot be replayed
+    first, second = (run_page.head_html(run) for run in map(lambda id: run_page.load_run(path, id), (1, 2)) if run)
+    assert 'href="?tab=lab&amp;run=1"' in first or 'href="?tab=lab&run=1"' in first
+    assert "tab=lab" not in second
+
+
+def test_plain_decoding_has_no_acceptance(record, make_round) -> None:
+    plain = make_round(0, arm=None, drafter=None, drafted=(), accepted=0, probabilities=None)
+    run = run_page.load_run(record(rounds=[plain], text="abc", policy="autoregressive"), 1)
+    assert run is not None
+    html = run_page.head_html(run)
+    assert "<dt>Accepted</dt><dd>–</dd>" in html
+    assert "<dt>Prefill</dt>" in html and "First token" not in html  # the first round comes after it
