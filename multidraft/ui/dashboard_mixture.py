@@ -60,11 +60,11 @@ def mixture_html(conditions: pd.DataFrame) -> str:
 
 def usual(conditions: pd.DataFrame) -> Usual:
     """The most frequent of them, of at least one run."""
-    frame = _with_baseline(conditions)
-    kinds = frame.groupby([*CONDITIONS, "baseline"], dropna=False, sort=False)
-    sums = kinds["runs"].sum()
-    most = kinds.get_group(sums.idxmax()) if len(sums) > 1 else frame
-    first = most.iloc[0].fillna("")
+    frame = _with_baseline(conditions).fillna(dict.fromkeys(CONDITIONS, ""))  # what is unknown cannot be chosen
+    sums = frame.groupby([*CONDITIONS, "baseline"], sort=False)["runs"].transform("sum")
+    most = frame[sums == sums.max()]
+    first = most.iloc[0]
+    most = most[(most[[*CONDITIONS, "baseline"]] == first[[*CONDITIONS, "baseline"]]).all(axis=1)]
     chosen: dict[str, str | list[str]] = {
         "card" if column == "card_hash" else column: str(first[column]) for column in CONDITIONS
     }

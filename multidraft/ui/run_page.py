@@ -123,11 +123,12 @@ def head_html(run: RecordedRun) -> str:
     )
     listed = "".join(f"<dt>{name}</dt><dd>{escape(str(value))}</dd>" for name, value in facts)
     title = f"Run {row['id']}: {policy_title(row['policy'])}" + (f" on {row['task']}" if row["task"] else "")
-    link = urlencode({"tab": "lab", "run": row["id"]})
+    link = escape(urlencode({"tab": "lab", "run": row["id"]}))
     replay = f'<p class="md-caption"><a href="?{link}">Replay in the Lab</a> under other policies.</p>'
     replay = replay if run.table is not None else ""
     return (
-        f'<h2 class="md-heading" tabindex="-1">{escape(title)}</h2>{replay}<dl class="md-tiles md-run-tiles">{cells}</dl>'
+        f'<h2 class="md-heading" tabindex="-1">{escape(title)}</h2>{replay}'
+        f'<dl class="md-tiles md-run-tiles">{cells}</dl>'
         f'<dl class="md-facts md-run-facts">{listed}</dl>'
     )
 
