@@ -92,13 +92,12 @@ def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
         frame = read_frame(connection, f"{sql} GROUP BY policy", values)
     for name in names:
         mean, half = _interval(frame.pop(f"{name}_sum"), frame.pop(f"{name}_squares"), frame[f"{name}_runs"])
-        ends = (mean - half, mean + half)
-        if name == "speedup":
-            mean, ends = np.exp(mean), np.exp(ends)
-        frame[name], (frame[f"{name}_low"], frame[f"{name}_high"]) = mean, np.clip(ends, *_MEANS.get(name, (0, None)))
+        figures = np.array([mean, mean - half, mean + half])
+        figures = np.exp(figures) if name == "speedup" else np.clip(figures, *_MEANS[name])
+        frame[name], frame[f"{name}_low"], frame[f"{name}_high"] = figures
     frame = frame.sort_values(["speedup", "policy"], ascending=[False, True], na_position="last", ignore_index=True)
-    figures = [column for name in names for column in (name, f"{name}_low", f"{name}_high", f"{name}_runs")]
-    return frame[["policy", "runs", *figures]]
+    columns = [column for name in names for column in (name, f"{name}_low", f"{name}_high", f"{name}_runs")]
+    return frame[["policy", "runs", *columns]]
 
 
 def speedup_by_run(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
@@ -246,7 +245,7 @@ def _ln(value: float | None) -> float | None:
     return None if value is None else math.log(value)
 
 
-def _kinds(connection: sqlite3.Connection, column: str, filter: Filter) -> list[str | None]:
+def _kinds(connection: sqlite3.Connection, column: str, filter: Filter) -> list[Any]:
     """The distinct values, sorted, of the finished runs that the filter lets through, whenever they were made."""
     where, values = replace(filter, since=None, until=None).where(FINISHED)
     sql = f"SELECT DISTINCT {column} FROM run_counts {where} ORDER BY 1"

@@ -28,7 +28,7 @@ def kept(ask: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[Path, P
 
     @wraps(ask)
     def asked(path: Path, *args: P.args, **named: P.kwargs) -> T:
-        return answer(_state(path), path, *args, **named)
+        return answer(_state(path), path, *args, **named)  # type: ignore[arg-type]
 
     return asked
 

@@ -178,7 +178,7 @@ class Dashboard:
         """Note, visibility of the figures, policies ranked, and what the button that narrows the filters chooses."""
         problem = self.store.problem
         note = message_html("error", f"The history is not being written. {problem}") if problem else ""
-        hidden = (gr.Column(visible=False), "", gr.Button(visible=False), "", "", None, {})
+        hidden: tuple[Any, ...] = (gr.Column(visible=False), "", gr.Button(visible=False), "", "", None, {})
         try:
             if not _count(self.store.path):
                 return (note + texts.EMPTY, *hidden)

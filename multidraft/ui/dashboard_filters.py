@@ -130,8 +130,8 @@ def build_filters(chosen: Chosen) -> tuple[list[Any], gr.Button]:
 
 def known(found: Mapping[str, Sequence[str]], chosen: Chosen) -> Chosen:
     """``chosen`` without the choices that are gone (``figures.filters`` tells what there is)."""
-    gone = {name: ALL for name, key in _SINGLE if getattr(chosen, name) not in found[key]}
-    left = {
+    gone: dict[str, Any] = {name: ALL for name, key in _SINGLE if getattr(chosen, name) not in found[key]}
+    left: dict[str, Any] = {
         name: [value for value in getattr(chosen, name) or [] if value in found[key]] for name, key in _SEVERAL.items()
     }
     return replace(chosen, **gone, **left)
@@ -152,7 +152,7 @@ def offered(found: Mapping[str, Sequence[str]], chosen: Chosen, shown: Chosen | 
     for field in fields(Chosen)[:CHOICES]:
         value = getattr(chosen, field.name)
         same = shown is not None and (getattr(shown, field.name) or None) == (value or None)
-        several_values = {"multiselect": True} if field.name in _SEVERAL else {}
+        several_values: dict[str, Any] = {"multiselect": True} if field.name in _SEVERAL else {}
         controls.append(gr.Dropdown(choices[field.name], **several_values, **({} if same else {"value": value})))
     return controls
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pandas as pd
 import plotly.graph_objects as go
 
-from multidraft.ui import dashboard_mixture as mixture
 from multidraft.ui import dashboard_tables as tables
 from multidraft.ui import history_charts
+from multidraft.ui.dashboard_mixture import Usual, mixture_html, usual
 from multidraft.ui.theme import DRAFTER_COLOURS
 from storage import figures, queries
 from storage.filters import Filter
@@ -58,7 +58,7 @@ class Overview:
     legend: str
     ranking: go.Figure
     mixture: str
-    usual: mixture.Usual
+    usual: Usual
 
 
 @kept
@@ -89,8 +89,8 @@ def overview(path: Path, filter: Filter) -> Overview | None:
         summary=tables.summary_html(summary, drawn),
         legend=tables.legend_html(drawn, len(summary) - len(drawn)),
         ranking=history_charts.ranking_figure(summary[summary["policy"].isin(policies.listed)], drawn),
-        mixture=mixture.mixture_html(conditions),
-        usual=mixture.usual(conditions),
+        mixture=mixture_html(conditions),
+        usual=usual(conditions),
     )
 
 
