@@ -14,6 +14,7 @@ from starlette.datastructures import QueryParams
 from multidraft.sampling import SamplingParams
 from multidraft.ui import dashboard_tables, dashboard_views
 from multidraft.ui.dashboard import Dashboard
+from multidraft.ui.dashboard_cost import view_milliseconds
 from multidraft.ui.dashboard_filters import CHOICES, Chosen
 from multidraft.ui.worker import Request, Workbench
 from storage import figures
@@ -289,3 +290,11 @@ def test_speedups_of_many_runs_are_averaged_by_period(filled: Dashboard, monkeyp
     figure = filled.chart("speedup", *ALL)
     assert "by period" in figure.layout.title.text
     assert sum(row[0] for trace in figure.data for row in trace.customdata) == 3
+
+
+def test_what_every_view_costs_is_measured(filled: Dashboard) -> None:
+    """``history`` times what the tab does: all handlers, figures included."""
+    views = {name: times for name, *times in view_milliseconds(filled.store)}
+    assert {name.replace("_", " ") for name in dashboard_views.CHARTS} < set(views)
+    assert {"filters and ranking", "list, first page", "one run"} < set(views)
+    assert all(first > 0 and again > 0 for first, again in views.values())
