@@ -1,4 +1,5 @@
-"""What the filtered runs say together, for charts: every query reads the dashboard's index only, never rounds or texts.
+"""What the filtered runs say together, for charts: every query reads the dashboard's index only, or the counts of runs
+that are kept beside them, never rounds or texts.
 
 As in ``queries``, each function opens its own read-only connection and an absent file gives empty results. Figures
 count finished runs only (completed, stopped, or at the context limit). Means of speed-ups are geometric: ratios
@@ -12,7 +13,9 @@ import math
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,25 +41,36 @@ FILTERS = {
     "versions": "version",
     "dtypes": "dtype",
     "cards": "card_hash",
+    "sources": "source",
 }
 """What there is to filter by, and the columns."""
 
-_MEANS = ("mean_accepted_tokens", "acceptance_rate", "regret_rounds", "best_arm_ratio")
+FEWEST = 3
+"""Runs that an interval needs: of two, Student's t makes one twelve times as wide as they lie apart."""
+
+_MEANS = {
+    "mean_accepted_tokens": (1.0, math.inf),
+    "acceptance_rate": (0.0, 1.0),
+    "regret_rounds": (-math.inf, math.inf),
+    "best_arm_ratio": (0.0, 1.0),
+}
+"""Figures whose means are arithmetic, and between what they can lie."""
 
 
 def filters(path: str | Path) -> dict[str, list[str]]:
     """What there is to filter by: the distinct values, sorted, under the keys of ``FILTERS``."""
     with open_reader(path) as connection:
-        found = read_frame(connection, f"SELECT DISTINCT {', '.join(FILTERS.values())} FROM runs")
+        found = read_frame(connection, f"SELECT {', '.join(FILTERS.values())} FROM run_counts")
     return {key: sorted(found[column].dropna().unique()) for key, column in FILTERS.items()}
 
 
 def conditions(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
     """How many finished runs were made under which conditions, the most frequent first: pool, card_hash, hardware,
-    dtype, version, runs."""
+    dtype, version, source, runs."""
     where, values = filter.where(FINISHED)
-    columns = ", ".join(CONDITIONS)
-    sql = f"SELECT {columns}, count(*) AS runs FROM runs {where} GROUP BY {columns} ORDER BY runs DESC, {columns}"
+    columns = ", ".join((*CONDITIONS, "source"))
+    counted = "count(*) AS runs FROM runs" if filter.dated else "sum(runs) AS runs FROM run_counts"
+    sql = f"SELECT {columns}, {counted} {where} GROUP BY {columns} ORDER BY runs DESC, {columns}"
     with open_reader(path) as connection:
         return read_frame(connection, sql, values)
 
@@ -65,9 +79,9 @@ def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
     """One row per policy over its finished runs, the fastest first; those without a speed-up follow by name.
 
     Columns: policy, runs; speedup (geometric mean), speedup_low and speedup_high (its 95 % confidence interval, by
-    Student's t on the logarithms, runs taken as independent; NaN below two runs), speedup_runs (how many it is of);
-    likewise the four columns of mean_accepted_tokens, acceptance_rate, regret_rounds and best_arm_ratio, whose
-    means are arithmetic.
+    Student's t on the logarithms, runs taken as independent; NaN below ``FEWEST`` runs), speedup_runs (how many it is
+    of); likewise the four columns of mean_accepted_tokens, acceptance_rate, regret_rounds and best_arm_ratio, whose
+    means are arithmetic, and whose intervals end where no value can lie.
     """
     where, values = filter.where(FINISHED)
     names = ("speedup", *_MEANS)
@@ -78,11 +92,12 @@ def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
         frame = read_frame(connection, f"{sql} GROUP BY policy", values)
     for name in names:
         mean, half = _interval(frame.pop(f"{name}_sum"), frame.pop(f"{name}_squares"), frame[f"{name}_runs"])
-        back = np.exp if name == "speedup" else np.asarray
-        frame[name], frame[f"{name}_low"], frame[f"{name}_high"] = back(mean), back(mean - half), back(mean + half)
+        figures = np.array([mean, mean - half, mean + half])
+        figures = np.exp(figures) if name == "speedup" else np.clip(figures, *_MEANS[name])
+        frame[name], frame[f"{name}_low"], frame[f"{name}_high"] = figures
     frame = frame.sort_values(["speedup", "policy"], ascending=[False, True], na_position="last", ignore_index=True)
-    figures = [column for name in names for column in (name, f"{name}_low", f"{name}_high", f"{name}_runs")]
-    return frame[["policy", "runs", *figures]]
+    columns = [column for name in names for column in (name, f"{name}_low", f"{name}_high", f"{name}_runs")]
+    return frame[["policy", "runs", *columns]]
 
 
 def speedup_by_run(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
@@ -130,26 +145,20 @@ def speedup_by_period(path: str | Path, filter: Filter = ALL, periods: int = 40)
 def regret_over_time(path: str | Path, filter: Filter = ALL, points: int = 250) -> pd.DataFrame:
     """Regret summed up per policy over its finished runs with a known regret, in time order.
 
-    Columns: run_id, created_at (UTC), policy, run_number (from 1, per policy), regret_rounds (this run's),
-    cumulative_regret. Stopping-time regret in rounds (MetaSD Def. 1, BanditSpec Eq. 1).
+    Columns: policy, run_number (from 1, per policy), regret_rounds (this run's), cumulative_regret. Stopping-time
+    regret in rounds (MetaSD Def. 1, BanditSpec Eq. 1).
 
     Args:
         points: of a policy with more runs, about so many rows, evenly spaced, the last run's among them.
     """
     where, values = filter.where(FINISHED, "regret_rounds IS NOT NULL")
-    sql = f"""
-        SELECT id AS run_id, created_at, policy, regret_rounds FROM runs {where} ORDER BY policy, created_at, id
-    """
+    parts = [pd.DataFrame(columns=["policy", "run_number", "regret_rounds", "cumulative_regret"])]
     with open_reader(path) as connection:
-        frame = read_frame(connection, sql, values).astype({"regret_rounds": float})
-    groups = frame.groupby("policy", sort=False)
-    frame["run_number"] = groups.cumcount() + 1
-    frame["cumulative_regret"] = groups["regret_rounds"].cumsum()
-    size = groups["regret_rounds"].transform("size")
-    step = np.ceil(size / points).clip(lower=1)
-    frame = frame[(frame["run_number"] % step == 0) | (frame["run_number"] == size)].reset_index(drop=True)
-    frame["created_at"] = pd.to_datetime(frame["created_at"], utc=True, format="ISO8601")
-    return frame[["run_id", "created_at", "policy", "run_number", "regret_rounds", "cumulative_regret"]]
+        for policy in _kinds(connection, "policy", filter):  # one by one: the index has their runs in the order of time
+            sql = f"SELECT regret_rounds FROM runs {where} AND policy = ? ORDER BY created_at"
+            found = connection.execute(sql, [*values, policy])
+            parts.append(_thinned(policy, np.fromiter((regret for (regret,) in found), float), points))
+    return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
 
 
 def best_arm_by_round(path: str | Path, filter: Filter = ALL, rounds: int = 200) -> pd.DataFrame:
@@ -161,10 +170,12 @@ def best_arm_by_round(path: str | Path, filter: Filter = ALL, rounds: int = 200)
         rounds: later ones are left out.
     """
     where, values = filter.where(FINISHED, "best_arm_rounds IS NOT NULL")
-    sql = f"SELECT policy, substr(best_arm_rounds, 1, {int(rounds)}) AS played FROM runs {where} ORDER BY policy"
+    sql = f"SELECT substr(best_arm_rounds, 1, {int(rounds)}) FROM runs {where} AND policy = ?"
     with open_reader(path) as connection:
-        runs = read_frame(connection, sql, values)
-    parts = [_best_arm_shares(str(policy), played) for policy, played in runs.groupby("policy")["played"]]
+        parts = [
+            _best_arm_shares(policy, [played for (played,) in connection.execute(sql, [*values, policy])])
+            for policy in _kinds(connection, "policy", filter)
+        ]
     return pd.concat(parts, ignore_index=True) if parts else _best_arm_shares("", [])
 
 
@@ -175,23 +186,22 @@ def drafter_by_task(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
     rounds the drafter would have needed for them).
     """
     where, values = filter.where(FINISHED, "drafter_rounds IS NOT NULL")
-    sql = f"SELECT coalesce(task, ?), output_tokens, drafter_rounds FROM runs {where}"
+    parts = [pd.DataFrame(columns=["drafter", "task", "runs", "tokens", "rounds"])]
     with open_reader(path) as connection:
-        runs = connection.execute(sql, [NO_TASK, *values]).fetchall()
-    codes, tasks = pd.factorize(np.array([task for task, _, _ in runs], dtype=object))
-    tokens = np.array([tokens for _, tokens, _ in runs], dtype=float)
-    parts = []
-    for names, indices, rounds in _by_pool(json.loads(f"[{','.join(text for _, _, text in runs)}]")):
-        played, spent = codes[indices], tokens[indices]
-        counts, totals = np.bincount(played, minlength=len(tasks)), np.bincount(played, spent, len(tasks))
-        for arm, name in enumerate(names):
-            of = {"task": tasks, "drafter": name, "runs": counts, "tokens": totals}
-            parts.append(pd.DataFrame({**of, "rounds": np.bincount(played, rounds[:, arm], len(tasks))}))
-    columns = ["drafter", "task", "runs", "tokens", "rounds"]
-    frame = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
-    frame = frame.groupby(["drafter", "task"], as_index=False)[columns[2:]].sum().query("runs > 0")
+        for card in _kinds(connection, "card_hash", filter):
+            of_card, asked = f"{where} AND card_hash IS ?", [*values, card]
+            row = connection.execute(f"SELECT drafter_rounds FROM runs {of_card} LIMIT 1", asked).fetchone()
+            names = list(json.loads(row[0])) if row else []  # a card's runs have the same drafters
+            sums = "".join(", total(json_extract(drafter_rounds, ?))" for _ in names)
+            sql = f"SELECT coalesce(task, ?), count(*), total(output_tokens){sums} FROM runs {of_card} GROUP BY 1"
+            paths = [f'$."{name}"' for name in names]
+            for task, runs, tokens, *needed in connection.execute(sql, [NO_TASK, *paths, *asked]):
+                of_task = {"drafter": names, "task": task, "runs": runs, "tokens": tokens, "rounds": needed}
+                parts.append(pd.DataFrame(of_task))
+    frame = pd.concat([part for part in parts if len(part)] or parts)
+    frame = frame.groupby(["drafter", "task"], as_index=False).sum()
     frame["mean_accepted_tokens"] = (frame["tokens"] / frame["rounds"]).astype(float)
-    return frame[["drafter", "task", "runs", "mean_accepted_tokens"]].reset_index(drop=True)
+    return frame[["drafter", "task", "runs", "mean_accepted_tokens"]]
 
 
 def time_by_phase(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
@@ -209,16 +219,15 @@ def latency(path: str | Path, filter: Filter = ALL, percentiles: Sequence[int] =
     """Percentiles over the finished runs of each policy: policy, runs, and ``token_p50`` … (seconds per output token,
     decoding only) and ``first_p50`` … (seconds of the prefill, which the first token waits for)."""
     where, values = filter.where(FINISHED, "output_tokens > 0")
-    sql = f"SELECT policy, decode_seconds / output_tokens AS token, prefill_seconds AS first FROM runs {where}"
+    sql = f"SELECT decode_seconds / output_tokens, prefill_seconds FROM runs {where} AND policy = ?"
+    names = [f"{column}_p{p}" for column in ("token", "first") for p in percentiles]
+    rows: list[list[Any]] = []
     with open_reader(path) as connection:
-        frame = read_frame(connection, sql, values).astype({"token": float, "first": float})
-    groups = frame.groupby("policy", sort=True)
-    result = groups.size().rename("runs").to_frame()
-    for column in ("token", "first"):
-        found = groups[column].quantile([p / 100 for p in percentiles]).unstack()
-        for p in percentiles:
-            result[f"{column}_p{p}"] = found[p / 100] if len(found) else np.array([], dtype=float)
-    return result.reset_index()
+        for policy in _kinds(connection, "policy", filter):
+            if found := connection.execute(sql, [*values, policy]).fetchall():
+                seconds = np.array(found, dtype=float)
+                rows.append([policy, len(found), *np.nanpercentile(seconds, percentiles, axis=0).T.ravel()])
+    return pd.DataFrame(rows, columns=["policy", "runs", *names])
 
 
 @contextmanager
@@ -236,16 +245,19 @@ def _ln(value: float | None) -> float | None:
     return None if value is None else math.log(value)
 
 
-def _by_pool(needed: list[dict[str, int]]) -> Iterator[tuple[tuple[str, ...], np.ndarray, np.ndarray]]:
-    """Runs whose pools have the same drafters: their names, the runs' indices, rounds ``(runs, drafters)``.
+def _kinds(connection: sqlite3.Connection, column: str, filter: Filter) -> list[Any]:
+    """The distinct values, sorted, of the finished runs that the filter lets through, whenever they were made."""
+    where, values = replace(filter, since=None, until=None).where(FINISHED)
+    sql = f"SELECT DISTINCT {column} FROM run_counts {where} ORDER BY 1"
+    return [value for (value,) in connection.execute(sql, values)]
 
-    Many times faster than a data frame of the dictionaries.
-    """
-    indices: dict[tuple[str, ...], list[int]] = {}
-    for index, row in enumerate(needed):
-        indices.setdefault(tuple(row), []).append(index)
-    for names, found in indices.items():
-        yield names, np.array(found), np.array([tuple(needed[i].values()) for i in found], dtype=float)
+
+def _thinned(policy: str, regret: np.ndarray, points: int) -> pd.DataFrame:
+    """A policy's regret by run and summed up, as evenly spaced rows that end with the last run."""
+    numbers = np.arange(1, len(regret) + 1)
+    shown = (numbers % max(1, -(-len(regret) // points)) == 0) | (numbers == len(regret))
+    columns = {"run_number": numbers, "regret_rounds": regret, "cumulative_regret": np.cumsum(regret)}
+    return pd.DataFrame({"policy": policy, **{name: values[shown] for name, values in columns.items()}})
 
 
 def _best_arm_shares(policy: str, played: Sequence[str]) -> pd.DataFrame:
@@ -260,9 +272,9 @@ def _best_arm_shares(policy: str, played: Sequence[str]) -> pd.DataFrame:
 
 
 def _interval(total: pd.Series, squares: pd.Series, count: pd.Series) -> tuple[np.ndarray, np.ndarray]:
-    """Means, and half the widths of their confidence intervals; NaN where there are too few values."""
+    """Means, and half the widths of their confidence intervals; NaN below ``FEWEST`` values."""
     n = count.to_numpy(dtype=float)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = total.to_numpy(dtype=float) / n
         variance = np.maximum(squares.to_numpy(dtype=float) - n * mean**2, 0) / (n - 1)
-        return mean, np.where(n > 1, stdtrit(n - 1, (1 + CONFIDENCE) / 2) * np.sqrt(variance / n), np.nan)
+        return mean, np.where(n >= FEWEST, stdtrit(n - 1, (1 + CONFIDENCE) / 2) * np.sqrt(variance / n), np.nan)

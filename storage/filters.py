@@ -21,7 +21,7 @@ class Filter:
         policies: policy specs, any of them (a single one may be given as text).
         tasks: tasks, any of them (likewise).
         hardware: the device, in words.
-        source: ``play``, ``batch``, ``bench`` or ``api``.
+        sources: where runs came from (``rows.Source``), any of them (likewise).
         since: earliest ``created_at``: a datetime (naive means UTC) or ISO 8601 text.
         until: the moment before which a run must have been created.
         card: hash of the pool's card.
@@ -33,7 +33,7 @@ class Filter:
     policies: Sequence[str] = ()
     tasks: Sequence[str] = ()
     hardware: str | None = None
-    source: str | None = None
+    sources: Sequence[str] = ()
     since: datetime | str | None = None
     until: datetime | str | None = None
     card: str | None = None
@@ -41,7 +41,7 @@ class Filter:
     version: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("policies", "tasks"):
+        for name in ("policies", "tasks", "sources"):
             value = getattr(self, name)
             object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
 
@@ -55,7 +55,6 @@ class Filter:
         for column, value in (
             ("pool", self.pool),
             ("hardware", self.hardware),
-            ("source", self.source),
             ("card_hash", self.card),
             ("dtype", self.dtype),
             ("version", self.version),
@@ -63,7 +62,7 @@ class Filter:
             if value is not None:
                 parts.append(f"{column} = ?")
                 values.append(value)
-        for column, choices in (("policy", self.policies), ("task", self.tasks)):
+        for column, choices in (("policy", self.policies), ("task", self.tasks), ("source", self.sources)):
             if choices:
                 parts.append(f"{column} IN ({', '.join('?' * len(choices))})")
                 values.extend(choices)
@@ -72,6 +71,16 @@ class Filter:
                 parts.append(f"created_at {comparison} ?")
                 values.append(_moment(moment))
         return (f"WHERE {' AND '.join(parts)}" if parts else "", values)
+
+    @property
+    def dated(self) -> bool:
+        """Whether it asks for the time of the runs."""
+        return self.since is not None or self.until is not None
+
+
+def run_id(id: int) -> int:
+    """The number of a run as SQLite can look it up; 0, which no run has, for one beyond its 64 bits."""
+    return 0 if isinstance(id, int) and abs(id) >= 2**63 else id
 
 
 ALL = Filter()

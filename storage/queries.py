@@ -8,13 +8,14 @@ Values reach SQL as parameters only.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from storage.connection import open_reader
-from storage.filters import ALL, Filter
+from storage.filters import ALL, Filter, run_id
 from storage.frames import read_frame
 
 __all__ = ["ALL", "Filter"]
@@ -32,8 +33,9 @@ LISTED = (
 def count(path: str | Path, filter: Filter = ALL) -> int:
     """How many runs the filter lets through."""
     where, values = filter.where()
+    counted = "count(*) FROM runs" if filter.dated else "total(runs) FROM run_counts"
     with open_reader(path) as connection:
-        return int(connection.execute(f"SELECT count(*) FROM runs {where}", values).fetchone()[0])
+        return int(connection.execute(f"SELECT {counted} {where}", values).fetchone()[0])
 
 
 def runs(path: str | Path, filter: Filter = ALL, *, limit: int = 100, offset: int = 0) -> pd.DataFrame:
@@ -49,7 +51,7 @@ def listed(path: str | Path, filter: Filter = ALL, *, limit: int = 25, offset: i
 def run(path: str | Path, id: int) -> dict[str, Any] | None:
     """One run by its id: all columns, ``parameters`` as a dict, ``lossless`` as a bool; ``None`` if unknown."""
     with open_reader(path) as connection:
-        cursor = connection.execute("SELECT * FROM runs WHERE id = ?", [id])
+        cursor = connection.execute("SELECT * FROM runs WHERE id = ?", [run_id(id)])
         row = cursor.fetchone()
         if row is None:
             return None
@@ -62,30 +64,31 @@ def run(path: str | Path, id: int) -> dict[str, Any] | None:
 def rounds(path: str | Path, id: int) -> pd.DataFrame:
     """The rounds of one run in order: all columns, with drafted_ids, token_ids and probabilities as lists."""
     with open_reader(path) as connection:
-        frame = read_frame(connection, "SELECT * FROM rounds WHERE run_id = ? ORDER BY round_index", [id])
+        frame = read_frame(connection, "SELECT * FROM rounds WHERE run_id = ? ORDER BY round_index", [run_id(id)])
     for column in ("drafted_ids", "token_ids", "probabilities"):
         lists = [json.loads(text) if isinstance(text, str) else None for text in frame[column]]
         frame[column] = pd.Series(lists, dtype=object)
     return frame
 
 
-def timed_rounds(
-    path: str | Path, card_hash: str, hardware: str, dtype: str, newest: int | None = None
-) -> list[dict[str, Any]]:
-    """Arm, lengths and seconds of every round on one pool and machine, in the order in which they were played.
-
-    ``newest`` takes those of the newest so many runs only.
+def ids_on(
+    path: str | Path, card_hash: str, hardware: str, dtype: str, *, after: int = 0, newest: int = 1000
+) -> list[int]:
+    """The numbers of the newest runs on a pool and machine, oldest first; only those beyond ``after``."""
+    sql = """
+        SELECT id FROM runs WHERE card_hash = ? AND hardware = ? AND dtype = ? AND id > ? ORDER BY id DESC LIMIT ?
     """
-    columns = "run_id arm draft_length drafted emitted draft_seconds verify_seconds evaluate_seconds".split()
-    of_rounds = ", ".join(f"rounds.{column}" for column in columns)
-    sql = f"""
-        SELECT {of_rounds} FROM rounds WHERE run_id IN (
-            SELECT id FROM runs WHERE card_hash = ? AND hardware = ? AND dtype = ? ORDER BY id DESC LIMIT ?
-        ) ORDER BY run_id, round_index
-    """
-    values = [card_hash, hardware, dtype, -1 if newest is None else newest]
     with open_reader(path) as connection:
-        return [dict(zip(columns, row, strict=True)) for row in connection.execute(sql, values)]
+        return [id for (id,) in connection.execute(sql, [card_hash, hardware, dtype, after, newest])][::-1]
+
+
+def timed_rounds(path: str | Path, ids: Sequence[int]) -> list[dict[str, Any]]:
+    """Arm, lengths and seconds of every round of some runs, in the order in which they were played."""
+    columns = "run_id arm draft_length drafted emitted draft_seconds verify_seconds evaluate_seconds".split()
+    marks = ", ".join("?" * len(ids))
+    sql = f"SELECT {', '.join(columns)} FROM rounds WHERE run_id IN ({marks}) ORDER BY run_id, round_index"
+    with open_reader(path) as connection:
+        return [dict(zip(columns, row, strict=True)) for row in connection.execute(sql, list(ids))]
 
 
 def _page(path: str | Path, filter: Filter, columns: str, limit: int, offset: int) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, get_args
 
-Source = Literal["play", "batch", "bench", "api"]
+Source = Literal["play", "race", "batch", "bench", "api"]
 
 
 class RoundLike(Protocol):
@@ -98,7 +98,7 @@ class RunContext:
         suite: the suite that the prompt belongs to.
         batch_id: common to the runs of one batch or benchmark.
         baseline_tokens_per_second: plain decoding of the same prompt on the same machine.
-        regret_rounds: rounds more than the best fixed drafter needs (SPEC 6).
+        regret_rounds: rounds more than the best fixed drafter needs.
         expected_regret: of a sampled run, expected loss above that of the best fixed drafter (HedgeSpec §3.2).
         best_arm: that drafter's name.
         best_arm_ratio: share of the rounds that played it, in [0, 1].
@@ -180,7 +180,7 @@ def to_rows(generation: GenerationLike, context: RunContext, now: datetime | Non
         "evaluate_seconds": sum(r.evaluate_seconds for r in rounds),
         "tokens_per_second": speed,
         "mean_accepted_tokens": generation.mean_accepted_tokens,
-        "acceptance_rate": generation.acceptance_rate,
+        "acceptance_rate": generation.acceptance_rate if any(r.drafted for r in rounds) else None,
         "baseline_tokens_per_second": baseline,
         "speedup": speed / baseline if baseline else None,
         "regret_rounds": context.regret_rounds,

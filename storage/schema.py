@@ -141,6 +141,38 @@ def m005_dashboard(db: Database) -> None:
     runs.create_index(DASHBOARD_COLUMNS, index_name="idx_runs_dashboard")
 
 
+COUNTED = "policy task pool card_hash hardware dtype version source status".split()
+"""What ``run_counts`` tells runs apart by (of m006)."""
+
+
+@migrations()
+def m006_counts(db: Database) -> None:
+    """How many runs there are of each kind, kept by triggers: what there is to filter by is told without the runs.
+
+    Plain decoding, of which nothing was drafted, no longer has a rate of acceptance.
+    """
+    listed = ", ".join(COUNTED)
+    db.execute(f"CREATE TABLE run_counts ({', '.join(f'{column} TEXT' for column in COUNTED)}, runs INTEGER NOT NULL)")
+    db.execute(f"INSERT INTO run_counts SELECT {listed}, count(*) FROM runs GROUP BY {listed}")
+    db.execute("CREATE INDEX idx_run_counts ON run_counts (policy, task, version)")
+    same = {row: " AND ".join(f"{column} IS {row}.{column}" for column in COUNTED) for row in ("OLD", "NEW")}
+    more = f"""
+        UPDATE run_counts SET runs = runs + 1 WHERE {same["NEW"]};
+        INSERT INTO run_counts SELECT {", ".join(f"NEW.{column}" for column in COUNTED)}, 1 WHERE changes() = 0;
+    """
+    less = f"""
+        UPDATE run_counts SET runs = runs - 1 WHERE {same["OLD"]};
+        DELETE FROM run_counts WHERE {same["OLD"]} AND runs = 0;
+    """
+    for event, body in (("INSERT", more), ("DELETE", less), (f"UPDATE OF {listed}", less + more)):
+        name = f"runs_counted_at_{event.split()[0].lower()}"
+        db.execute(f"CREATE TRIGGER {name} AFTER {event} ON runs BEGIN {body} END")
+    db.execute(
+        "UPDATE runs SET acceptance_rate = NULL WHERE acceptance_rate = 0 "
+        "AND NOT EXISTS (SELECT 1 FROM rounds WHERE run_id = runs.id AND drafted > 0)"
+    )
+
+
 def upgrade(db: Database) -> None:
     """Bring an empty or older database to the newest schema; call it inside a transaction.
 

@@ -1,7 +1,7 @@
 """Recorded texts that policies can be replayed on: finished greedy runs that hold an acceptance table.
 
-A greedy text does not depend on who drafted it, so the runs of one prompt on one pool are one text: the newest stands
-for all. Every function opens its own read-only connection (see ``storage.queries``).
+A greedy text does not depend on who drafted it, so the runs of one prompt on one pool that wrote the same are one text:
+the newest stands for all. Every function opens its own read-only connection (see ``storage.queries``).
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from storage.connection import open_reader
+from storage.filters import FINISHED, run_id
 
-REPLAYABLE = "status IN ('completed', 'stopped', 'context_limit') AND acceptance IS NOT NULL"
-"""Condition in SQL; as in ``storage.queries``, runs that were cancelled or failed don't count."""
+REPLAYABLE = f"{FINISHED} AND acceptance IS NOT NULL"
+"""Condition in SQL: runs that were cancelled or failed don't count."""
 
-_TEXT = "card_hash, prompt, max_new_tokens, draft_length"
+_TEXT = ("prompt", "output", "max_new_tokens", "draft_length")
+"""What tells texts of a pool apart: one prompt has two outputs where it stood in two conversations."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class TextFilter:
         for column in ("id", "card_hash", "hardware", "dtype", "suite"):
             if (value := getattr(self, column)) is not None:
                 parts.append(f"{column} = ?")
-                values.append(value)
+                values.append(run_id(value) if column == "id" else value)
         if self.tasks:
             parts.append(f"task IN ({', '.join('?' * len(self.tasks))})")
             values.extend(self.tasks)
@@ -85,7 +87,7 @@ def benches(path: str | Path, filter: TextFilter = ALL_TEXTS) -> list[Bench]:
     where, values = filter.where()
     sql = f"""
         SELECT pool, card_hash, hardware, dtype, drafter_rounds,
-               count(DISTINCT prompt || '|' || max_new_tokens || '|' || draft_length), max(id)
+               count(DISTINCT {" || '|' || ".join(_TEXT)}), max(id)
         FROM runs {where} GROUP BY card_hash, hardware, dtype ORDER BY max(id) DESC
     """
     with open_reader(path) as connection:
@@ -115,7 +117,7 @@ def replayable(path: str | Path, filter: TextFilter = ALL_TEXTS) -> list[dict[st
     where, values = filter.where()
     sql = f"""
         SELECT * FROM runs WHERE id IN (
-            SELECT max(id) FROM runs {where} GROUP BY {_TEXT} ORDER BY 1 DESC LIMIT ?
+            SELECT max(id) FROM runs {where} GROUP BY card_hash, {", ".join(_TEXT)} ORDER BY 1 DESC LIMIT ?
         ) ORDER BY id DESC
     """
     with open_reader(path) as connection:
@@ -130,7 +132,7 @@ def size(path: str | Path, filter: TextFilter = ALL_TEXTS) -> tuple[int, int]:
     where, values = filter.where()
     sql = f"""
         SELECT count(*), coalesce(sum(output_tokens), 0) FROM runs WHERE id IN (
-            SELECT max(id) FROM runs {where} GROUP BY {_TEXT} ORDER BY 1 DESC LIMIT ?
+            SELECT max(id) FROM runs {where} GROUP BY card_hash, {", ".join(_TEXT)} ORDER BY 1 DESC LIMIT ?
         )
     """
     with open_reader(path) as connection:

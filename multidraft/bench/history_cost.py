@@ -1,11 +1,10 @@
-"""What looking back costs: a history of many runs made up from simulated ones, and the time of every view of it."""
+"""A history of many runs, made up from simulated ones, to measure what looking back costs."""
 
 from __future__ import annotations
 
 import sqlite3
-import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +18,6 @@ from multidraft.policies import NO_DRAFTER
 from multidraft.records import Generation, Round
 from multidraft.regret import regret_of
 from multidraft.replay import replay
-from storage import figures, queries
 from storage.rows import RunContext, RunRows, to_rows
 from storage.store import Store
 
@@ -52,32 +50,6 @@ def build_history(path: Path, runs: int, rounds: int, seed: int = 0) -> None:
         with connection:
             _insert_runs(connection, templates, runs, rng)
             _insert_rounds(connection, templates)
-
-
-def view_milliseconds(path: Path) -> Iterator[tuple[str, float]]:
-    """Every view of the dashboard, and the time of its query, asked once."""
-    one = queries.Filter(policies=("ucb",), tasks=("code",), hardware=MACHINES[0])
-    newest = int(queries.listed(path, limit=1)["id"][0])
-    views: list[tuple[str, Callable[[], Any]]] = [
-        ("choices of the filters", lambda: figures.filters(path)),
-        ("mixture of conditions", lambda: figures.conditions(path)),
-        ("policies ranked", lambda: figures.policy_summary(path)),
-        ("policies ranked, filtered", lambda: figures.policy_summary(path, one)),
-        ("speed-up over time", lambda: figures.speedup_by_period(path)),
-        ("cumulative regret", lambda: figures.regret_over_time(path)),
-        ("best-arm ratio over rounds", lambda: figures.best_arm_by_round(path)),
-        ("drafter × task", lambda: figures.drafter_by_task(path)),
-        ("time by phase", lambda: figures.time_by_phase(path)),
-        ("latency percentiles", lambda: figures.latency(path)),
-        ("list of runs, first page", lambda: (queries.count(path), queries.listed(path))),
-        ("list of runs, middle page", lambda: queries.listed(path, offset=queries.count(path) // 2)),
-        ("list of runs, filtered", lambda: (queries.count(path, one), queries.listed(path, one))),
-        ("one run with its rounds", lambda: (queries.run(path, newest), queries.rounds(path, newest))),
-    ]
-    for name, view in views:
-        begun = time.perf_counter()
-        view()
-        yield name, 1000 * (time.perf_counter() - begun)
 
 
 def _simulate(policy: str, task: int, rounds: int, rng: np.random.Generator) -> RunRows:

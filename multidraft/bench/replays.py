@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from multidraft.bench.history import read_table
-from multidraft.costs import CostMeter, Costs
+from multidraft.bench.machine_costs import MachineCosts
+from multidraft.costs import Costs
 from multidraft.errors import UserError
 from multidraft.policies import make_policy, parse_spec
 from multidraft.records import FINISHED
@@ -21,9 +22,6 @@ from storage.texts import ALL_TEXTS, TextFilter
 
 Route = Callable[[str], Sequence[float] | None]
 """How well each drafter suits a prompt, such as :meth:`~drafters.pool.Pool.route`."""
-
-NEWEST_COSTS = 2000
-"""Costs are told by the rounds of so many runs: older ones have faded from the averages."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +73,15 @@ def recorded_runs(path: Path, filter: TextFilter = ALL_TEXTS) -> Iterator[Record
     Raises:
         UserError: as :func:`recorded_texts`.
     """
-    costs: dict[tuple[Any, ...], Costs] = {}
-    for row in recorded_texts(path, filter):
-        machine = (row["card_hash"], row["hardware"], row["dtype"], row["draft_length"])
-        if machine not in costs:
-            costs[machine] = measured_costs(path, row)
-        yield Recorded(row, costs[machine])
+    yield from (text for text in with_costs(recorded_texts(path, filter), MachineCosts(path)) if text)
+
+
+def with_costs(rows: Sequence[dict[str, Any]], costs: MachineCosts) -> Iterator[Recorded | None]:
+    """Recorded texts with their costs, and ``None`` for every step of reading these."""
+    for row in rows:
+        for _ in costs.read(row):
+            yield None
+        yield Recorded(row, costs.costs(row))
 
 
 def recorded_texts(path: Path, filter: TextFilter = ALL_TEXTS) -> list[dict[str, Any]]:
@@ -109,29 +110,6 @@ def _why_not(path: Path, id: int) -> str:
     if parse_spec(run["policy"])[0] == "autoregressive":
         return "it was decoded without drafters, so nothing is known about theirs"
     return "it was recorded without an acceptance table; run the prompt again"
-
-
-def measured_costs(path: Path, run: dict[str, Any]) -> Costs:
-    """What rounds have cost on the pool and machine of ``run``, by the newest rounds recorded of them."""
-    meter, last = CostMeter(len(run["drafters"])), None
-    unseen = 0
-    for row in queries.timed_rounds(path, run["card_hash"], run["hardware"], run["dtype"], NEWEST_COSTS):
-        if row["run_id"] != last:
-            meter.begin()
-            last, unseen = row["run_id"], 0
-        unseen += row["emitted"]
-        meter.played(
-            row["arm"],
-            row["draft_length"],
-            row["drafted"],
-            row["draft_seconds"],
-            row["verify_seconds"],
-            row["emitted"],
-        )
-        if row["evaluate_seconds"] > 1e-5:  # below that nothing was evaluated: the clock was read
-            meter.evaluated(unseen, row["evaluate_seconds"])
-            unseen = 0
-    return meter.costs(run["draft_length"])
 
 
 def without_divergence(spec: str, drafters: int | Sequence[str] = 2) -> str:

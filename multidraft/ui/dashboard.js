@@ -16,3 +16,23 @@ function openRuns(element, trigger) {
     trigger("click", { run: Number(link.dataset.run) });
   });
 }
+
+// The list goes, and the focus with it: a screen reader would be left at the top of the page.
+function focusRun() {
+  window.scrollTo({ top: 0 });
+  focusSoon(["#run-head h2", "#leave-run"]);
+}
+
+function leaveRun() {
+  const run = new URLSearchParams(location.search).get("run");
+  address({ run: null });
+  focusSoon([`#run-list a[data-run="${run}"]`, "#run-list .md-scroll"]);
+}
+
+// Focuses the first of the elements that is in sight within two seconds, each for its share of them.
+function focusSoon(selectors, begun = performance.now()) {
+  const late = Math.floor((performance.now() - begun) / (2000 / selectors.length));
+  const found = selectors.slice(0, late + 1).map((one) => document.querySelector(one)).find((one) => one?.offsetParent);
+  if (found) found.focus({ preventScroll: found.tagName === "H2" });
+  else if (late < selectors.length) requestAnimationFrame(() => focusSoon(selectors, begun));
+}

@@ -32,6 +32,7 @@ class Chosen:
     version: str = ALL
     dtype: str = ALL
     card: str = ALL
+    source: Sequence[str] = ()
     since: str | None = None
     until: str | None = None
 
@@ -52,6 +53,7 @@ class Chosen:
             version=self.version or None,
             dtype=self.dtype or None,
             card=self.card or None,
+            sources=self.source or (),
             since=first.isoformat() if first else None,
             until=(last + timedelta(days=1)).isoformat() if last else None,
         )
@@ -63,7 +65,7 @@ class Chosen:
         values: dict[str, Any] = {}
         for field, parameter in zip(fields(cls), PARAMETERS):
             given = asked.get(parameter)
-            if field.name in ("policy", "task"):
+            if field.name in _SEVERAL:
                 values[field.name] = [value for value in given or [] if value]
             else:
                 values[field.name] = given[-1] if given else defaults.get(field.name, "")
@@ -74,13 +76,15 @@ class Chosen:
         return [getattr(self, field.name) for field in fields(self)]
 
 
-PARAMETERS = ("pool", "hardware", "policy", "task", "version", "dtype", "card", "from", "to")
+PARAMETERS = ("pool", "hardware", "policy", "task", "version", "dtype", "card", "source", "from", "to")
 """The address's parameters, in the order of the controls."""
 
-CHOICES = 7
+CHOICES = 8
 """So many of the controls, the first, offer what the history holds; the last two are days."""
 
 _SINGLE = (("pool", "pools"), ("hardware", "hardware"), ("version", "versions"), ("dtype", "dtypes"), ("card", "cards"))
+_SEVERAL = {"policy": "policies", "task": "tasks", "source": "sources"}
+_SOURCES = {"play": "Play", "race": "Race", "batch": "Batch", "api": "API", "bench": "bench (command line)"}
 _EVERY = {
     "pool": "all pools",
     "hardware": "all hardware",
@@ -105,7 +109,10 @@ def build_filters(chosen: Chosen) -> tuple[list[Any], gr.Button]:
             [], multiselect=True, label="Tasks (all unless chosen)", min_width=220, elem_id="filter-tasks"
         )
         refresh = gr.Button("Refresh", size="md", min_width=110, scale=0, elem_id="refresh")
-    with gr.Accordion("More filters: dates, version, number type, card", open=False, elem_id="more-filters"), gr.Row():
+    with (
+        gr.Accordion("More filters: dates, version, number type, card, source", open=False, elem_id="more-filters"),
+        gr.Row(),
+    ):
         since = gr.DateTime(
             None, include_time=False, type="string", label="From (UTC)", min_width=150, elem_id="filter-from"
         )
@@ -115,33 +122,39 @@ def build_filters(chosen: Chosen) -> tuple[list[Any], gr.Button]:
         version = _dropdown("Version of the code", "version", chosen.version)
         dtype = _dropdown("Number type", "dtype", chosen.dtype)
         card = _dropdown("Card of the pool (hash)", "card", chosen.card)
-    return [pool, hardware, policies, tasks, version, dtype, card, since, until], refresh
+        sources = gr.Dropdown(
+            [], multiselect=True, label="Sources (all unless chosen)", min_width=220, elem_id="filter-sources"
+        )
+    return [pool, hardware, policies, tasks, version, dtype, card, sources, since, until], refresh
 
 
 def known(found: Mapping[str, Sequence[str]], chosen: Chosen) -> Chosen:
     """``chosen`` without the choices that are gone (``figures.filters`` tells what there is)."""
-    gone = {name: ALL for name, key in _SINGLE if getattr(chosen, name) not in found[key]}
-    policies = [policy for policy in chosen.policy or () if policy in found["policies"]]
-    tasks = [task for task in chosen.task or () if task in found["tasks"]]
-    return replace(chosen, policy=policies, task=tasks, **gone)
-
-
-def offered(found: Mapping[str, Sequence[str]], chosen: Chosen) -> list[Any]:
-    """All controls but the days, with what there is to choose, holding ``chosen``, which must be known."""
-    single = {
-        name: gr.Dropdown([(_EVERY[name], ALL), *((text, text) for text in found[key])], value=getattr(chosen, name))
-        for name, key in _SINGLE
+    gone: dict[str, Any] = {name: ALL for name, key in _SINGLE if getattr(chosen, name) not in found[key]}
+    left: dict[str, Any] = {
+        name: [value for value in getattr(chosen, name) or [] if value in found[key]] for name, key in _SEVERAL.items()
     }
-    titles = [(policy_title(policy), policy) for policy in found["policies"]]
-    return [
-        single["pool"],
-        single["hardware"],
-        gr.Dropdown(titles, multiselect=True, value=chosen.policy),
-        gr.Dropdown(found["tasks"], multiselect=True, value=chosen.task),
-        single["version"],
-        single["dtype"],
-        single["card"],
-    ]
+    return replace(chosen, **gone, **left)
+
+
+def offered(found: Mapping[str, Sequence[str]], chosen: Chosen, shown: Chosen | None = None) -> list[Any]:
+    """All controls but the days, with what there is to choose, holding ``chosen``, which must be known.
+
+    Where they show that already (``shown``) the value is left out: it may have been changed meanwhile.
+    """
+    several = {
+        "policy": [(policy_title(policy), policy) for policy in found["policies"]],
+        "task": [(task, task) for task in found["tasks"]],
+        "source": [(_SOURCES.get(source, source), source) for source in found["sources"]],
+    }
+    choices = several | {name: [(_EVERY[name], ALL), *((text, text) for text in found[key])] for name, key in _SINGLE}
+    controls: list[gr.Dropdown] = []
+    for field in fields(Chosen)[:CHOICES]:
+        value = getattr(chosen, field.name)
+        same = shown is not None and (getattr(shown, field.name) or None) == (value or None)
+        several_values: dict[str, Any] = {"multiselect": True} if field.name in _SEVERAL else {}
+        controls.append(gr.Dropdown(choices[field.name], **several_values, **({} if same else {"value": value})))
+    return controls
 
 
 def days(chosen: Chosen) -> list[Any]:

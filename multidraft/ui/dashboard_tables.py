@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from urllib.parse import urlencode
 
@@ -11,8 +11,8 @@ import pandas as pd
 
 from multidraft.ui.charts import policy_style
 from multidraft.ui.choices import policy_title
+from multidraft.ui.history_charts import PHASES
 from multidraft.ui.tables import number, table_html
-from storage.figures import CONDITIONS
 
 _MARKERS = {
     "circle": "M17 2a4 4 0 1 1 0 8a4 4 0 1 1 0-8z",
@@ -24,19 +24,10 @@ _MARKERS = {
 }
 _DASHES = {"solid": "", "dash": "7 3", "dot": "2 2.5", "dashdot": "7 2.5 2 2.5"}
 
-_NAMES = {
-    "pool": "Pools",
-    "card_hash": "Cards",
-    "hardware": "Hardware",
-    "dtype": "Number types",
-    "version": "Versions of the code",
-}
-_LISTED_VALUES = 4
-
 STATUS = {
     "completed": "completed",
     "stopped": "completed",
-    "context_limit": "context full",
+    "context_limit": "window full",
     "cancelled": "cancelled",
     "error": "failed",
 }
@@ -126,27 +117,53 @@ def runs_text(runs: int) -> str:
     return f"{runs:,} run" if runs == 1 else f"{runs:,} runs"
 
 
-def is_mixed(conditions: pd.DataFrame) -> bool:
-    """Whether runs were made under more than one set of conditions (``figures.conditions``)."""
-    return len(conditions) > 1
-
-
-def mixture_html(conditions: pd.DataFrame) -> str:
-    """What the filtered runs differ in that forbids comparing their speeds, with how many runs there are of each."""
-    if not is_mixed(conditions):
-        return ""
-    parts = []
-    for column in CONDITIONS:
-        counts = conditions.fillna({column: "unknown"}).groupby(column)["runs"].sum().sort_values(ascending=False)
-        if len(counts) > 1:
-            shown = [f"{escape(str(value))} ({runs_text(n)})" for value, n in counts[:_LISTED_VALUES].items()]
-            if rest := len(counts) - len(shown):
-                shown.append(f"{rest} more")
-            parts.append(f"<li><b>{_NAMES[column]}:</b> {', '.join(shown)}</li>")
-    return (
-        '<div class="md-status md-mixed" role="note"><b>These runs were made under different conditions, so their '
-        f"speeds do not compare.</b><ul>{''.join(parts)}</ul></div>"
+def regret_html(frame: pd.DataFrame, drawn: Sequence[str]) -> str:
+    """Regret of each policy after all of its runs (``figures.regret_over_time``), to be opened."""
+    last = frame.groupby("policy").last()
+    rows = (
+        [
+            escape(policy_title(policy)),
+            f"{last.run_number[policy]:,}",
+            f"{last.cumulative_regret[policy]:+,.0f}",
+            f"{last.cumulative_regret[policy] / last.run_number[policy]:+,.2f}",
+        ]
+        for policy in drawn
+        if policy in last.index
     )
+    return _details("Regret in figures", ("Policy", "Greedy runs", "Regret, rounds", "A run"), rows)
+
+
+def phases_html(frame: pd.DataFrame) -> str:
+    """Milliseconds a token and share of each phase (``figures.time_by_phase``), to be opened."""
+    total = frame[[column for column, _, _ in PHASES]].sum(axis=1)
+    parts = [
+        [
+            f"{1000 * seconds / max(tokens, 1):.2f} <small>{seconds / whole if whole else 0:.1%}</small>"
+            for seconds, tokens, whole in zip(frame[column], frame["output_tokens"], total)
+        ]
+        for column, _, _ in PHASES
+    ]
+    names = [escape(policy_title(policy)) for policy in frame["policy"]]
+    columns = ("Policy", *(name for _, name, _ in PHASES))
+    return _details("Time by phase in figures: milliseconds a token, and its share", columns, zip(names, *parts))
+
+
+def latency_html(frame: pd.DataFrame) -> str:
+    """Percentiles of a token's time and of the prefill's (``figures.latency``), to be opened."""
+    names = {"p50": "median", "p90": "p90", "p99": "p99"}
+    cells = [f"{column}_{p}" for column in ("token", "first") for p in names]
+    titles = [f"{what}, {name}" for what in ("Token", "Prefill") for name in names.values()]
+    rows = (
+        [escape(policy_title(str(line.policy))), f"{line.runs:,}", *(number(1000 * getattr(line, c), 2) for c in cells)]
+        for line in frame.astype({"runs": int}).itertuples()
+    )
+    return _details("Latency in figures: milliseconds", ("Policy", "Runs", *titles), rows)
+
+
+def _details(summary: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table that is opened by its summary: the figures of a chart without pointing at it."""
+    table = table_html(columns, rows, figures=len(columns) - 1, kind="md-chart-figures")
+    return f'<details class="md-details"><summary>{summary}</summary>{table}</details>'
 
 
 def _interval(line: object, name: str, digits: int, unit: str = "", scale: float = 1.0) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import plotly.graph_objects as go
 
 from multidraft.ui import dashboard_tables as tables
 from multidraft.ui import history_charts
+from multidraft.ui.dashboard_mixture import Usual, mixture_html, usual
 from multidraft.ui.theme import DRAFTER_COLOURS
 from storage import figures, queries
 from storage.filters import Filter
+from storage.kept import kept
 
 MOST_DRAWN = len(DRAFTER_COLOURS)
 """Policies in charts whose lines are told apart by colour; those with the most runs."""
@@ -28,73 +31,136 @@ PAGE = 20
 
 
 @dataclass(frozen=True)
-class Overview:
-    """The section on speed, and what the others need of it.
+class Ranked:
+    """The policies of the finished runs.
 
     Attributes:
-        drawn: the policies that have a colour, fastest first.
+        summary: their figures (``figures.policy_summary``).
+        drawn: those that have a colour, fastest first.
         listed: those with a line of their own in charts by policy, fastest first.
-        mixture: says what forbids a comparison; empty where nothing does.
-        usual: the runs under the most frequent conditions, and how many they are.
     """
 
+    summary: pd.DataFrame
     drawn: list[str]
     listed: list[str]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The policies ranked, and whether they compare.
+
+    Attributes:
+        mixture: says what forbids a comparison; empty where nothing does.
+        usual: the most frequent conditions among the runs.
+    """
+
     summary: str
     legend: str
     ranking: go.Figure
-    speedup: go.Figure
     mixture: str
-    usual: pd.Series
+    usual: Usual
 
 
+@kept
+def ranked(path: Path, filter: Filter) -> Ranked:
+    """The policies, from which every view takes whom it shows."""
+    summary = figures.policy_summary(path, filter)
+    return Ranked(summary, _most_run(summary, MOST_DRAWN), _most_run(summary, MOST_LINES))
+
+
+def any_fits(path: Path, filter: Filter) -> bool:
+    """Whether there is a finished run to show."""
+    return not ranked(path, filter).summary.empty
+
+
+@kept
 def overview(path: Path, filter: Filter) -> Overview | None:
     """How fast each policy is; ``None`` where no finished run fits.
 
     Raises:
         StorageError: the database cannot be read.
     """
-    summary = figures.policy_summary(path, filter)
+    policies = ranked(path, filter)
+    summary, drawn = policies.summary, policies.drawn
     if summary.empty:
         return None
-    drawn, listed = _most_run(summary, MOST_DRAWN), _most_run(summary, MOST_LINES)
     conditions = figures.conditions(path, filter)
     return Overview(
-        drawn=drawn,
-        listed=listed,
         summary=tables.summary_html(summary, drawn),
         legend=tables.legend_html(drawn, len(summary) - len(drawn)),
-        ranking=history_charts.ranking_figure(summary[summary["policy"].isin(listed)], drawn),
-        speedup=history_charts.speedup_figure(_speedups(path, replace(filter, policies=drawn), summary, drawn), drawn),
-        mixture=tables.mixture_html(conditions),
-        usual=conditions.iloc[0],
+        ranking=history_charts.ranking_figure(summary[summary["policy"].isin(policies.listed)], drawn),
+        mixture=mixture_html(conditions),
+        usual=usual(conditions),
     )
 
 
-def learning(path: Path, filter: Filter, drawn: list[str]) -> tuple[go.Figure, go.Figure, go.Figure]:
-    """How well each policy chooses: regret over runs, best-arm ratio over rounds; drafters by task."""
+@kept
+def speedup(path: Path, filter: Filter) -> tuple[go.Figure]:
+    """Speed-up over time; of many runs by period."""
+    policies = ranked(path, filter)
+    drawn, summary = policies.drawn, policies.summary
     shown = replace(filter, policies=drawn)
+    timed = int(summary.loc[summary["policy"].isin(drawn), "speedup_runs"].sum())
+    if timed <= MOST_POINTS:
+        found = figures.speedup_by_run(path, shown)
+    else:
+        found = figures.speedup_by_period(path, shown, periods=min(40, max(8, timed // (20 * len(drawn)))))
+    return (history_charts.speedup_figure(found, drawn),)
+
+
+@kept
+def regret(path: Path, filter: Filter) -> tuple[go.Figure, str]:
+    """Regret run by run, and in figures."""
+    drawn = ranked(path, filter).drawn
+    found = figures.regret_over_time(path, replace(filter, policies=drawn))
+    return history_charts.regret_figure(found, drawn), tables.regret_html(found, drawn)
+
+
+@kept
+def best_arm(path: Path, filter: Filter) -> tuple[go.Figure]:
+    """How often the best drafter is played, round by round."""
+    drawn = ranked(path, filter).drawn
+    return (history_charts.best_arm_figure(figures.best_arm_by_round(path, replace(filter, policies=drawn)), drawn),)
+
+
+@kept
+def matrix(path: Path, filter: Filter) -> tuple[go.Figure]:
+    """Drafters by task."""
+    return (history_charts.drafter_task_figure(figures.drafter_by_task(path, filter)),)
+
+
+@kept
+def phases(path: Path, filter: Filter) -> tuple[go.Figure, str]:
+    """Where the decoding time goes, and in figures."""
+    listed = ranked(path, filter).listed
+    found = _in_order(figures.time_by_phase(path, replace(filter, policies=listed)), listed)
+    return history_charts.phases_figure(found), tables.phases_html(found)
+
+
+@kept
+def latency(path: Path, filter: Filter) -> tuple[go.Figure, go.Figure, str]:
+    """The times of a token and of the prefill, and in figures."""
+    listed = ranked(path, filter).listed
+    found = _in_order(figures.latency(path, replace(filter, policies=listed)), listed)
     return (
-        history_charts.regret_figure(figures.regret_over_time(path, shown), drawn),
-        history_charts.best_arm_figure(figures.best_arm_by_round(path, shown), drawn),
-        history_charts.drafter_task_figure(figures.drafter_by_task(path, filter)),
+        history_charts.latency_figure(found, "token", "Time of an output token"),
+        history_charts.latency_figure(found, "first", "Prefill, before the first token"),
+        tables.latency_html(found),
     )
 
 
-def timing(path: Path, filter: Filter, listed: list[str]) -> tuple[go.Figure, go.Figure, go.Figure]:
-    """Where the time goes: by phase, a token's, the first token's."""
-    shown = replace(filter, policies=listed)
-    phases, latency = (
-        frame.set_index("policy").reindex(listed).dropna(subset=["runs"]).reset_index()
-        for frame in (figures.time_by_phase(path, shown), figures.latency(path, shown))
-    )
-    return (
-        history_charts.phases_figure(phases),
-        history_charts.latency_figure(latency, "token", "Time of an output token"),
-        history_charts.latency_figure(latency, "first", "Prefill, before the first token"),
-    )
+CHARTS: dict[str, Callable[[Path, Filter], tuple[go.Figure | str, ...]]] = {
+    "speedup": speedup,
+    "regret": regret,
+    "best_arm": best_arm,
+    "matrix": matrix,
+    "phases": phases,
+    "latency": latency,
+}
+"""The views beside the overview, in the order in which they are made; for filters that some finished run fits."""
 
 
+@kept
 def run_list(path: Path, filter: Filter, page: int) -> tuple[str, str, int, int]:
     """A page of the list of runs: table, the line below it, the page it is (the last one if ``page`` lies beyond),
     and the number of pages."""
@@ -107,12 +173,10 @@ def run_list(path: Path, filter: Filter, page: int) -> tuple[str, str, int, int]
 
 def _most_run(summary: pd.DataFrame, most: int) -> list[str]:
     """The policies with the most runs, in the order of the summary."""
-    kept = set(summary.nlargest(most, "runs")["policy"])
-    return [str(policy) for policy in summary["policy"] if policy in kept]
+    shown = set(summary.astype({"runs": int}).nlargest(most, "runs")["policy"])
+    return [str(policy) for policy in summary["policy"] if policy in shown]
 
 
-def _speedups(path: Path, filter: Filter, summary: pd.DataFrame, drawn: list[str]) -> pd.DataFrame:
-    timed = summary.loc[summary["policy"].isin(drawn), "speedup_runs"].sum()
-    if timed <= MOST_POINTS:
-        return figures.speedup_by_run(path, filter)
-    return figures.speedup_by_period(path, filter, periods=min(40, max(8, int(timed) // (20 * len(drawn)))))
+def _in_order(frame: pd.DataFrame, policies: list[str]) -> pd.DataFrame:
+    """The rows of these policies, in their order."""
+    return frame.set_index("policy").reindex(policies).dropna(subset=["runs"]).rename_axis("policy").reset_index()

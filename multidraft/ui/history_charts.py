@@ -15,6 +15,7 @@ import plotly.graph_objects as go
 
 from multidraft.ui.charts import base_figure, policy_style
 from multidraft.ui.choices import policy_title
+from multidraft.ui.tables import count
 from multidraft.ui.theme import DRAFTER_COLOURS, TARGET_COLOUR, TEXT
 
 PLAIN = {"line": {"dash": "dot", "color": TARGET_COLOUR, "width": 1.5}}
@@ -43,7 +44,7 @@ def ranking_figure(summary: pd.DataFrame, drawn: Sequence[str]) -> go.Figure:
     for row in rows.itertuples():
         style = _style(str(row.policy), drawn)
         certain = pd.notna(row.speedup_low)
-        reach = f"95 % interval {row.speedup_low:.2f}–{row.speedup_high:.2f}" if certain else "one run: no interval"
+        reach = _reach(row.speedup_low, row.speedup_high)
         figure.add_scatter(
             x=[row.speedup],
             y=[_label(str(row.policy))],
@@ -59,7 +60,7 @@ def ranking_figure(summary: pd.DataFrame, drawn: Sequence[str]) -> go.Figure:
                 "width": 5,
             },
             name=style["name"],
-            hovertemplate=f"%{{x:.2f}}×, {reach}, {row.speedup_runs:,} runs",
+            hovertemplate=f"%{{x:.2f}}×, {reach}, {count(row.speedup_runs, 'run')}",
         )
     figure.update_xaxes(ticksuffix="×")
     return figure
@@ -76,9 +77,10 @@ def speedup_figure(frame: pd.DataFrame, drawn: Sequence[str]) -> go.Figure:
         style = _style(policy, drawn)
         shared = {"x": rows["created_at"].to_list(), "y": rows["speedup"].to_list(), **style}
         if by_run:
+            about = rows.assign(task=[escape(str(task)) for task in rows["task"].fillna("no task")])
             figure.add_scatter(
                 mode="markers",
-                customdata=rows[["task", "tokens_per_second", "run_id"]].fillna({"task": "no task"}).values.tolist(),
+                customdata=about[["task", "tokens_per_second", "run_id"]].values.tolist(),
                 hovertemplate=(
                     "%{y:.2f}× on %{customdata[0]}, %{customdata[1]:.1f} tokens/s<br>"
                     "run %{customdata[2]}, %{x|%d %b %Y %H:%M:%S} UTC"
@@ -86,14 +88,11 @@ def speedup_figure(frame: pd.DataFrame, drawn: Sequence[str]) -> go.Figure:
                 **shared,
             )
         else:
-            reach = rows[["runs", "speedup_low", "speedup_high"]].astype(object)
+            reach = [_reach(low, high) for low, high in zip(rows["speedup_low"], rows["speedup_high"])]
             figure.add_scatter(
                 mode="lines+markers",
-                customdata=reach.where(reach.notna(), None).values.tolist(),
-                hovertemplate=(
-                    "%{y:.2f}×, mean of %{customdata[0]:,} runs around %{x|%d %b %Y}<br>"
-                    "95 % interval %{customdata[1]:.2f}–%{customdata[2]:.2f}"
-                ),
+                customdata=list(map(list, zip(rows["runs"].to_list(), reach))),
+                hovertemplate=("%{y:.2f}×, mean of %{customdata[0]:,} runs around %{x|%d %b %Y}<br>%{customdata[1]}"),
                 **_thin(shared),
             )
     figure.update_layout(showlegend=False)
@@ -234,6 +233,10 @@ def _by_policy(title: str, x: str, policies: Sequence[str]) -> go.Figure:
     labels = [_label(str(policy)) for policy in policies]
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=labels, range=[len(labels) - 0.4, -0.6])
     return figure.update_layout(showlegend=False)
+
+
+def _reach(low: float, high: float) -> str:
+    return "no interval of so few" if pd.isna(low) else f"95 % interval {low:.2f}–{high:.2f}"
 
 
 def _label(policy: str) -> str:

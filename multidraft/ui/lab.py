@@ -11,16 +11,23 @@ from multidraft.errors import UserError
 from multidraft.policies import POLICIES
 from multidraft.ui import choices, lab_view, policy_form
 from multidraft.ui.controls import sentence
+from multidraft.ui.lab_steps import stopped, watched
 from multidraft.ui.lab_sweep import HIDDEN, SweepSection
-from multidraft.ui.lab_texts import ABOUT, TextChoice, linked_run
+from multidraft.ui.lab_texts import ABOUT, FIELDS, Asked, TextChoice, linked_run
 from multidraft.ui.lab_work import Experiment, LabWork, Progress
 from multidraft.ui.stats import message_html
 from multidraft.ui.tables import count
 from multidraft.ui.worker import Workbench
-from storage.problems import StorageError
 
 DEFAULT_POLICIES = ("rate-hedge", "normal-hedge", "ucb:reward=be", "ucbspec", "exp3spec")
 IDLE = message_html("idle", "Ready. Replaying takes a few milliseconds a text and policy.")
+
+
+LAST: dict[str, Any] = {**HIDDEN, "trigger_mode": "always_last"}
+"""For what shows the fields' present values: asked for while it is under way, it is done once more."""
+
+PARTS = 4
+"""What a replay fills: the table, the curves, and of a single text its lanes and its rounds."""
 
 
 class Lab:
@@ -40,7 +47,7 @@ class Lab:
                 with gr.Column(min_width=320):
                     self.texts.build()
                 with gr.Column(min_width=320):
-                    policies, everything, replay = self._build_policies()
+                    policies, everything, replay, stop = self._build_policies()
             status = gr.HTML(IDLE, js_on_load=None, elem_id="lab-status")
             outcomes = gr.HTML("", js_on_load=None, elem_id="lab-outcomes")
             chart = gr.Plot(None, show_label=False, visible=False, elem_id="lab-regret", elem_classes="md-chart")
@@ -50,17 +57,21 @@ class Lab:
         fields = self.texts.fields
         refreshed = [empty, inside, *fields[:3]]
         offered = [policies, self.sweeping.policy]
-        shown = [status, outcomes, chart, lanes, rounds, replay]
-        gr.on([tab.select, *(field.input for field in fields)], self.texts.refresh, fields, refreshed, **HIDDEN).then(
-            self.offer, [fields[0], *offered], offered, **HIDDEN
-        ).then(self.texts.describe, fields, self.texts.note, **HIDDEN)
-        everything.click(self.all_policies, fields[0], policies, **HIDDEN)
-        replay.click(self.replay, [*fields, policies], shown, concurrency_limit=4, **HIDDEN)
-        page.load(self.linked, None, fields[-1], **HIDDEN).then(
-            self.replay_linked, [*fields, policies], shown, concurrency_limit=4, **HIDDEN
+        shown = [status, outcomes, chart, lanes, rounds, replay, stop]
+        opened = [tab.select, *(field.input for field in fields)]
+        gr.on(opened, self.texts.refresh, fields, refreshed, **LAST).then(self.offer, fields[0], offered, **LAST).then(
+            self.texts.describe, fields, self.texts.note, **LAST
         )
+        everything.click(self.all_policies, fields[0], policies, **HIDDEN)
+        replayed = [
+            replay.click(self.replay, [*fields, policies], shown, concurrency_limit=4, **HIDDEN),
+            page.load(self.linked, None, fields[-1], **HIDDEN).then(
+                self.replay_linked, [*fields, policies], shown, concurrency_limit=4, **HIDDEN
+            ),
+        ]
+        stop.click(stopped, None, [status, replay, stop], cancels=replayed, queue=False, **HIDDEN)
 
-    def _build_policies(self) -> tuple[gr.Dropdown, gr.Button, gr.Button]:
+    def _build_policies(self) -> tuple[gr.Dropdown, gr.Button, gr.Button, gr.Button]:
         policies = gr.Dropdown(
             [],
             value=list(DEFAULT_POLICIES),
@@ -96,63 +107,46 @@ class Lab:
 
         with gr.Row(elem_classes="md-buttons"):
             replay = gr.Button("Replay", variant="primary", elem_id="lab-replay")
+            stop = gr.Button("Stop", interactive=False, elem_id="lab-stop")
             everything = gr.Button("All policies", elem_id="lab-all")
-        return policies, everything, replay
+        return policies, everything, replay, stop
 
-    def offer(self, bench: str | None, policies: list[str], swept: str) -> tuple[gr.Dropdown, gr.Dropdown]:
-        """The policies that can be replayed on the bench's texts."""
+    def offer(self, bench: str | None) -> tuple[gr.Dropdown, gr.Dropdown]:
+        """The policies that can be replayed on the bench's texts; what is chosen stays."""
         if not bench:
             return gr.skip(), gr.skip()
         found = self.work.choices(self.texts.bench(bench))
         return (
-            gr.Dropdown(found, value=policies, multiselect=True, allow_custom_value=True),
-            gr.Dropdown(found, value=swept, allow_custom_value=True),
+            gr.Dropdown(found, multiselect=True, allow_custom_value=True),
+            gr.Dropdown(found, allow_custom_value=True),
         )
 
     def all_policies(self, bench: str) -> list[str]:
         """Every policy that can be replayed, single drafters left out."""
         return [spec for _, spec in self.work.choices(self.texts.bench(bench)) if not spec.startswith("fixed:")]
 
-    def linked(self, request: gr.Request) -> float | None:
+    def linked(self, request: gr.Request) -> int | None:
         """The run that the page's address names, if any."""
         return linked_run(request)
 
-    def replay_linked(
-        self,
-        bench: str | None,
-        suite: str,
-        tasks: list[str],
-        newest: float | None,
-        run: float | None,
-        policies: list[str],
-        request: gr.Request,
-    ) -> Iterator[tuple[Any, ...]]:
+    def replay_linked(self, request: gr.Request, *values: Any) -> Iterator[tuple[Any, ...]]:
         """Replay the run that the page's address names at once; without one, nothing."""
         if linked_run(request) is None:
-            yield tuple(gr.skip() for _ in range(6))
+            yield tuple(gr.skip() for _ in range(PARTS + 3))
         else:
-            yield from self.replay(bench, suite, tasks, newest, run, policies)
+            yield from self.replay(*values)
 
-    def replay(
-        self,
-        bench: str | None,
-        suite: str,
-        tasks: list[str],
-        newest: float | None,
-        run: float | None,
-        policies: list[str],
-    ) -> Iterator[tuple[Any, ...]]:
-        """Replay the policies on the texts and yield the page's parts: progress, then what was found."""
-        kept = tuple(gr.skip() for _ in range(4))
-        try:
-            chosen = self.texts.filter(bench, suite, tasks, newest, run)
-            for step in self.work.experiment(chosen, list(dict.fromkeys(policies))):
-                if isinstance(step, Progress):
-                    yield lab_view.progress_html(step), *kept, gr.Button(interactive=False)
-                else:
-                    yield _done_html(step), *_shown(step), gr.Button(interactive=True)
-        except (UserError, StorageError) as error:
-            yield message_html("error", sentence(error)), *kept, gr.Button(interactive=True)
+    def replay(self, *values: Any) -> Iterator[tuple[Any, ...]]:
+        """Replay the policies on the texts and yield the page's parts: progress, then what was found.
+
+        ``values`` are those of the fields, then the policies.
+        """
+        asked, policies = Asked(*values[:FIELDS]), values[FIELDS]
+
+        def steps() -> Iterator[Progress | Experiment]:
+            yield from self.work.experiment(self.texts.filter(asked), list(dict.fromkeys(policies)))
+
+        yield from watched(steps(), lambda found: (_done_html(found), *_shown(found)), PARTS)
 
 
 def _done_html(experiment: Experiment) -> str:

@@ -11,12 +11,11 @@ from multidraft.bench.outcomes import DRAFT_LENGTH, is_whole, numeric_settings, 
 from multidraft.errors import PolicyError, UserError
 from multidraft.policies import POLICIES, make_policy, parse_spec, settings_of
 from multidraft.ui import choices, lab_view
-from multidraft.ui.controls import sentence
-from multidraft.ui.lab_texts import TextChoice
+from multidraft.ui.lab_steps import stopped, watched
+from multidraft.ui.lab_texts import FIELDS, Asked, TextChoice
 from multidraft.ui.lab_work import LabWork, Progress, Range, Sweep
 from multidraft.ui.stats import message_html
 from multidraft.ui.tables import count
-from storage.problems import StorageError
 
 SCALES = ("linear", "logarithmic")
 SWEEP_IDLE = message_html("idle", "Ready. Choose a policy and one of its numbers.")
@@ -53,6 +52,7 @@ class SweepSection:
             points = gr.Number(9, precision=0, label="Points", min_width=90, elem_id="lab-points")
             scale = gr.Radio(list(SCALES), value=SCALES[log], label="Steps", min_width=240, elem_classes="md-pills")
             sweep = gr.Button("Sweep", variant="primary", min_width=110, elem_id="lab-sweep")
+            stop = gr.Button("Stop", interactive=False, min_width=90, elem_id="lab-sweep-stop")
         status = gr.HTML(SWEEP_IDLE, js_on_load=None, elem_id="lab-sweep-status")
         with gr.Row(elem_classes="md-columns"):
             charts = [
@@ -69,13 +69,14 @@ class SweepSection:
         table = gr.HTML("", js_on_load=None, elem_id="lab-sweep-table")
         policy.change(self.settings, [policy, setting], setting, queue=False, **HIDDEN)
         setting.change(self.range, [policy, setting], [start, end, scale], queue=False, **HIDDEN)
-        sweep.click(
+        swept = sweep.click(
             self.sweep,
             [*self.texts.fields, policy, setting, start, end, points, scale],
-            [status, *charts, table, sweep],
+            [status, *charts, table, sweep, stop],
             concurrency_limit=4,
             **HIDDEN,
         )
+        stop.click(stopped, None, [status, sweep, stop], cancels=[swept], queue=False, **HIDDEN)
         self.policy = policy
 
     def settings(self, policy: str, setting: str) -> gr.Dropdown:
@@ -94,39 +95,26 @@ class SweepSection:
             return gr.skip(), gr.skip(), gr.skip()
         return low, high, SCALES[log]
 
-    def sweep(
-        self,
-        bench: str | None,
-        suite: str,
-        tasks: list[str],
-        newest: float | None,
-        run: float | None,
-        policy: str,
-        setting: str,
-        start: float | None,
-        end: float | None,
-        points: float | None,
-        scale: str,
-    ) -> Iterator[tuple[Any, ...]]:
-        """Sweep a setting and yield the page's parts likewise."""
-        kept = tuple(gr.skip() for _ in range(len(lab_view.SWEPT) + 1))
+    def sweep(self, *values: Any) -> Iterator[tuple[Any, ...]]:
+        """Sweep a setting and yield the page's parts; ``values`` are those of the fields, then those of the section."""
+        asked, (policy, setting, start, end, points, scale) = Asked(*values[:FIELDS]), values[FIELDS:]
         log = scale == SCALES[True]
-        try:
-            chosen = self.texts.filter(bench, suite, tasks, newest, run)
-            values = Range(
+
+        def steps() -> Iterator[Progress | Sweep]:
+            chosen = self.texts.filter(asked)
+            between = Range(
                 choices.real_number("the range's start", start),
                 choices.real_number("the range's end", end),
                 choices.whole_number("points", points),
                 log,
             )
-            for step in self.work.sweep(chosen, policy, setting, values):
-                if isinstance(step, Progress):
-                    yield lab_view.progress_html(step), *kept, gr.Button(interactive=False)
-                else:
-                    figures = [gr.Plot(figure, visible=True) for figure in lab_view.sweep_figures(step, log)]
-                    yield _swept_html(step), *figures, lab_view.sweep_html(step), gr.Button(interactive=True)
-        except (UserError, StorageError) as error:
-            yield message_html("error", sentence(error)), *kept, gr.Button(interactive=True)
+            yield from self.work.sweep(chosen, policy, setting, between)
+
+        def done(sweep: Sweep) -> tuple[Any, ...]:
+            figures = [gr.Plot(figure, visible=True) for figure in lab_view.sweep_figures(sweep, log)]
+            return _swept_html(sweep), *figures, lab_view.sweep_html(sweep)
+
+        yield from watched(steps(), done, len(lab_view.SWEPT) + 1)
 
 
 def default_range(spec: str, setting: str, draft_length: int = 8) -> tuple[float, float, bool]:

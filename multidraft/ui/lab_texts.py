@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,12 @@ import gradio as gr
 
 from multidraft.bench.replays import recorded_texts
 from multidraft.errors import UserError
-from multidraft.ui import choices
+from multidraft.ui import choices, links
 from multidraft.ui.controls import sentence
 from multidraft.ui.stats import message_html
 from multidraft.ui.tables import count
 from storage import texts
+from storage.kept import kept
 from storage.problems import StorageError
 from storage.texts import Bench, TextFilter
 
@@ -38,11 +39,28 @@ EMPTY = (
 )
 
 
+_benches, _groups, _size = kept(texts.benches), kept(texts.groups), kept(texts.size)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the fields hold, in their order: pool and machine, suite, tasks, newest texts, one run."""
+
+    bench: str | None
+    suite: str
+    tasks: Sequence[str]
+    newest: float | None
+    run: float | None
+
+
+FIELDS = len(Asked.__dataclass_fields__)
+
+
 class TextChoice:
     """The fields, and what they choose from the history at ``path``.
 
     Attributes:
-        fields: pool and machine, suite, tasks, newest texts, one run: the arguments of :meth:`filter`.
+        fields: those of :class:`Asked`.
         note: says how many texts that is.
     """
 
@@ -71,57 +89,61 @@ class TextChoice:
         note = gr.HTML("", js_on_load=None, elem_id="lab-texts")
         self.fields, self.note = [bench, suite, tasks, newest, run], note
 
-    def refresh(
-        self, bench: str | None, suite: str, tasks: list[str], newest: float | None, run: float | None
-    ) -> tuple[Any, ...]:
-        """The empty state or the inside of the tab, and the first three fields with what there is now to choose."""
-        kept = (gr.skip(), gr.skip(), gr.skip())
+    def refresh(self, *values: Any) -> tuple[Any, ...]:
+        """The empty state or the inside of the tab, and the first three fields with what there is now to choose.
+
+        A value is given only where the field's own is gone: it may have been changed meanwhile.
+        """
+        asked = Asked(*values)
+        left = [gr.skip()] * 3
         try:
-            found = texts.benches(self.path, RECENT)
+            found = _benches(self.path, RECENT)
             if not found:
-                return EMPTY, gr.Column(visible=False), *kept
-            chosen = next((b for b in found if _key(b) == bench), found[0])
-            groups = texts.groups(self.path, _of_bench(chosen))
+                return EMPTY, gr.Column(visible=False), *left
+            chosen = next((b for b in found if _key(b) == asked.bench), found[0])
+            groups = _groups(self.path, _of_bench(chosen))
         except StorageError as error:
-            return message_html("error", str(error)), gr.Column(visible=False), *kept
+            return message_html("error", str(error)), gr.Column(visible=False), *left
+        tasks = [task for task in asked.tasks if task in groups["tasks"]]
         return (
             "",
             gr.Column(visible=True),
-            gr.Dropdown([(_label(b, found), _key(b)) for b in found], value=_key(chosen)),
-            gr.Dropdown([ALL_SUITES, *groups["suites"]], value=suite if suite in groups["suites"] else ALL_SUITES),
-            gr.Dropdown(groups["tasks"], multiselect=True, value=[task for task in tasks if task in groups["tasks"]]),
+            gr.Dropdown([(_label(b, found), _key(b)) for b in found], **_unless(asked.bench, _key(chosen))),
+            gr.Dropdown(
+                [ALL_SUITES, *groups["suites"]],
+                **_unless(asked.suite, asked.suite if asked.suite in groups["suites"] else ALL_SUITES),
+            ),
+            gr.Dropdown(groups["tasks"], multiselect=True, **_unless(list(asked.tasks), tasks)),
         )
 
-    def describe(self, bench: str | None, suite: str, tasks: list[str], newest: float | None, run: float | None) -> str:
+    def describe(self, *values: Any) -> str:
         """How many texts are chosen, or what is wrong with the choice."""
         try:
-            chosen = self.filter(bench, suite, tasks, newest, run)
+            chosen = self.filter(Asked(*values))
             if chosen.id is not None:
                 (text,) = recorded_texts(self.path, chosen)
                 about = f"Run {chosen.id}: {count(text['output_tokens'], 'token')}, recorded under {text['policy']}."
                 return message_html("done", about)
-            number, tokens = texts.size(self.path, chosen)
+            number, tokens = _size(self.path, chosen)
         except (UserError, StorageError) as error:
             return message_html("error", sentence(error))
         if not number:
             return message_html("error", "No text fits. Clear a filter.")
-        return message_html("done", f"{count(number, 'text')}, {count(tokens, 'token')}; each prompt counts once.")
+        return message_html("done", f"{count(number, 'text')}, {count(tokens, 'token')}; each text counts once.")
 
-    def filter(
-        self, bench: str | None, suite: str, tasks: Sequence[str], newest: float | None, run: float | None
-    ) -> TextFilter:
+    def filter(self, asked: Asked) -> TextFilter:
         """The texts chosen.
 
         Raises:
             UserError: a field is empty or out of range, or there is nothing to choose.
         """
-        if run is not None:
-            return TextFilter(id=choices.whole_number("the run's number", run))
-        most = choices.whole_number("newest texts", newest)
+        if asked.run is not None:
+            return TextFilter(id=choices.whole_number("the run's number", asked.run))
+        most = choices.whole_number("newest texts", asked.newest)
         if not 1 <= most <= MOST_TEXTS:
             raise UserError(f"newest texts must be 1 to {MOST_TEXTS}, got {most}")
-        chosen = _of_bench(self.bench(bench))
-        return replace(chosen, suite=None if suite == ALL_SUITES else suite, tasks=tuple(tasks), newest=most)
+        suite = None if asked.suite == ALL_SUITES else asked.suite
+        return replace(_of_bench(self.bench(asked.bench)), suite=suite, tasks=tuple(asked.tasks), newest=most)
 
     def bench(self, key: str | None) -> Bench:
         """The pool and machine chosen.
@@ -129,17 +151,20 @@ class TextChoice:
         Raises:
             UserError: none is.
         """
-        for bench in texts.benches(self.path, RECENT):
+        for bench in _benches(self.path, RECENT):
             if _key(bench) == key:
                 return bench
         raise UserError("choose a pool and machine with runs to replay")
 
 
-def linked_run(request: gr.Request) -> float | None:
-    """The run that the page's address names, if any."""
-    query = request.query_params
-    run = query.get("run", "") if query.get("tab") == "lab" else ""
-    return float(run) if run.isascii() and run.isdigit() and len(run) < 16 else None
+def linked_run(request: gr.Request) -> int | None:
+    """The run that an address into this tab names, if any."""
+    return links.linked_run(request) if request.query_params.get("tab") == "lab" else None
+
+
+def _unless(shown: Any, value: Any) -> dict[str, Any]:
+    """A field's value, where it does not show it already."""
+    return {} if shown == value else {"value": value}
 
 
 def _of_bench(bench: Bench) -> TextFilter:

@@ -8,14 +8,14 @@ from itertools import accumulate
 
 import plotly.graph_objects as go
 
-from multidraft.bench.outcomes import DRAFT_LENGTH, Outcome, mean_regret
+from multidraft.bench.outcomes import DRAFT_LENGTH, Outcome
 from multidraft.policies import NO_DRAFTER
 from multidraft.replay import Replayed
 from multidraft.ui import stats, tokens
 from multidraft.ui.charts import NO_DRAFT, base_figure, policy_style
 from multidraft.ui.choices import policy_title
 from multidraft.ui.lab_work import BEST_FIXED, ORACLE, PLAIN, Experiment, Progress, Sweep
-from multidraft.ui.tables import best, count, number, table_html
+from multidraft.ui.tables import best, count, number, percent, table_html
 from multidraft.ui.theme import TARGET_COLOUR, TEXT, drafter_colour
 
 MOST_LANES = 6
@@ -82,7 +82,7 @@ def _outcome_row(spec: str, o: Outcome, plain: float | None, leaders: dict[str, 
         mark(number(o.mean_accepted_tokens, 2), "mat", o.mean_accepted_tokens),
         number(o.rounds, 0),
         mark(f"{o.regret:+,.1f}", "regret", o.regret),
-        number(100 * o.best_arm_ratio if spec != PLAIN else None, 0, " %"),
+        percent(o.best_arm_ratio if spec != PLAIN else None),
         mark(number(rate, 1), "rate", rate),
         number(rate / plain if rate and plain else None, 2, "×"),
     ]
@@ -92,7 +92,7 @@ def regret_curves_figure(experiment: Experiment) -> go.Figure:
     """Regret after each round, mean over the texts, a line per policy."""
     figure = base_figure("Regret, round by round", "round", "rounds above the best drafter", height=360)
     for index, spec in enumerate(experiment.policies):
-        curve = mean_regret(experiment.recorded, experiment.played[spec])
+        curve = experiment.regret[spec]
         figure.add_scatter(
             x=list(range(1, len(curve) + 1)),
             y=[round(value, 3) for value in curve.tolist()],

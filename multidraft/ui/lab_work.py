@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
-from multidraft.bench.outcomes import Outcome, is_whole, numeric_settings, sweep, sweep_values
-from multidraft.bench.replays import Recorded, Route, recorded_runs, without_divergence
+import numpy as np
+
+from multidraft.bench.machine_costs import MachineCosts
+from multidraft.bench.outcomes import Outcome, is_whole, mean_regret, numeric_settings, sweep, sweep_values
+from multidraft.bench.replays import Recorded, Route, recorded_texts, with_costs, without_divergence
 from multidraft.errors import UserError
 from multidraft.replay import Replayed
 from multidraft.ui.choices import policy_choices
@@ -46,10 +49,12 @@ class Experiment:
         recorded: the texts.
         played: replays in the order of the texts by the policy's spec, as it was replayed; ``ORACLE``, ``PLAIN`` and
             ``BEST_FIXED`` among them.
+        regret: after each round, mean over the texts (``outcomes.mean_regret``), of the policies that were asked for.
     """
 
     recorded: list[Recorded]
     played: dict[str, list[Replayed]]
+    regret: dict[str, np.ndarray]
 
     def outcome(self, spec: str) -> Outcome:
         """The figures of one policy."""
@@ -58,8 +63,7 @@ class Experiment:
     @property
     def policies(self) -> list[str]:
         """The specs that were asked for, the fastest by the measured costs first."""
-        asked = [spec for spec in self.played if spec not in (ORACLE, PLAIN, BEST_FIXED)]
-        return sorted(asked, key=lambda spec: -(self.outcome(spec).tokens_per_second or 0.0))
+        return sorted(self.regret, key=lambda spec: -(self.outcome(spec).tokens_per_second or 0.0))
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,7 @@ class LabWork:
 
     def __init__(self, workbench: Workbench):
         self.workbench = workbench
+        self._costs = MachineCosts(workbench.store.path)
 
     def route(self, card_hash: str) -> Route | None:
         """The loaded pool's router, which asks it once for each text; ``None`` for texts of other pools."""
@@ -116,8 +121,8 @@ class LabWork:
         recorded = yield from self._texts(filter)
         first, route = recorded[0].run, self.route(recorded[0].run["card_hash"])
         asked = [without_divergence(spec, first["drafters"]) for spec in specs]
-        for spec in asked:
-            recorded[0].replay(spec, route)
+        for _ in self._in_slices(recorded[0].replay(spec, route) for spec in asked):
+            yield Progress()
         found: dict[str, list[Replayed]] = {spec: [] for spec in (*asked, ORACLE, PLAIN, BEST_FIXED)}
         steps = (
             (spec, text.replay(spec, route) if spec != BEST_FIXED else text.best_fixed())
@@ -130,7 +135,11 @@ class LabWork:
                 found[spec].append(played)
             done += len(slice)
             yield Progress(done, len(found) * len(recorded))
-        yield Experiment(recorded, found)
+        curves: dict[str, np.ndarray] = {}
+        for made in self._in_slices((spec, mean_regret(recorded, found[spec])) for spec in asked):
+            curves.update(made)
+            yield Progress(done, done)
+        yield Experiment(recorded, found, curves)
 
     def sweep(self, filter: TextFilter, spec: str, setting: str, values: Range) -> Iterator[Progress | Sweep]:
         """Sweep a setting, likewise.
@@ -151,19 +160,27 @@ class LabWork:
                 found[value].append(played)
             done += len(slice)
             yield Progress(done, len(points) * len(recorded))
-        oracle = Outcome.of([text.replay(ORACLE) for text in recorded])
-        best = Outcome.of([text.best_fixed() for text in recorded])
+        references: list[tuple[Replayed, Replayed]] = []
+        for pairs in self._in_slices((text.replay(ORACLE), text.best_fixed()) for text in recorded):
+            references += pairs
+            yield Progress(done, done)
+        oracle, best = map(Outcome.of, zip(*references))
         yield Sweep(spec, setting, {value: Outcome.of(played) for value, played in found.items()}, oracle, best)
 
     def _texts(self, filter: TextFilter) -> Generator[Progress, None, list[Recorded]]:
+        """The texts: read in this thread, for the device is not to wait for the disk; their costs in slices."""
+        yield Progress()
         recorded: list[Recorded] = []
-        for slice in self._in_slices(recorded_runs(self.workbench.store.path, filter)):
-            recorded += slice
+        for slice in self._in_slices(with_costs(recorded_texts(self.workbench.store.path, filter), self._costs)):
+            recorded += [text for text in slice if text is not None]
             yield Progress()
         return recorded
 
     def _in_slices(self, steps: Iterator[T]) -> Iterator[list[T]]:
-        """What ``steps`` yields, in lists: each made in one go between runs, empty ones while it has to wait."""
+        """What ``steps`` yields, in lists: each made in one go between runs, empty ones while it has to wait.
+
+        Nothing of it is made that is not asked for: who stops asking stops the work.
+        """
         ended = False
         while not ended:
             slice = self._between_runs(steps)

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import gradio as gr
 from gradio.events import Dependency
 
 ADDRESS = Path(__file__).with_name("address.js").read_text(encoding="utf-8")
 """Functions for scripts of the page that read or change its address."""
+
+LONGEST_NUMBER = 100
+"""Digits of a number in the address: Python itself refuses to read one of thousands."""
+
+
+def linked_run(request: gr.Request) -> int | None:
+    """The run that the page's address names, if any; whether there is such a run is for the history to say."""
+    run = request.query_params.get("run", "")
+    return int(run) if run.isascii() and run.isdigit() and len(run) <= LONGEST_NUMBER else None
 
 
 def open_tab(after: Dependency) -> None:

@@ -63,7 +63,7 @@ class RaceRun:
             if self.cancelled.is_set():
                 return
             job = self.workbench.submit(
-                Request(self.prompt, spec, self.params, self.seed, task=self.task, baseline=baseline), self.pool
+                Request(self.prompt, spec, self.params, self.seed, "race", task=self.task, baseline=baseline), self.pool
             )
             self.jobs.append(job)
             try:

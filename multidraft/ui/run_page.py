@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 import plotly.graph_objects as go
@@ -20,7 +21,7 @@ from multidraft.ui.charts import base_figure
 from multidraft.ui.choices import policy_title
 from multidraft.ui.dashboard_tables import STATUS
 from multidraft.ui.history_charts import PLAIN
-from multidraft.ui.tables import number
+from multidraft.ui.tables import number, percent
 from multidraft.ui.theme import DRAFTER_COLOURS
 from storage import queries
 from storage.export import PACKED
@@ -104,9 +105,9 @@ def head_html(run: RecordedRun) -> str:
         ("Speed", number(row["tokens_per_second"], 1), "tokens/s"),
         ("Speed-up", number(row["speedup"], 2, "×"), "over plain decoding"),
         ("Tokens a round", number(row["mean_accepted_tokens"], 2), "plain decoding: 1"),
-        ("Accepted", number(100 * (row["acceptance_rate"] or 0), 0, " %"), "of drafted tokens"),
+        ("Accepted", percent(row["acceptance_rate"]), "of drafted tokens"),
         ("Regret", number(row["regret_rounds"], 0), f"rounds more than {row['best_arm'] or 'the best drafter'}"),
-        ("First token", number(1000 * g.prefill_seconds, 0), "ms of prefill"),
+        ("Prefill", number(1000 * g.prefill_seconds, 0), "ms before the first round"),
     )
     cells = "".join(
         f'<div class="md-tile"><dt>{name}</dt><dd>{value}</dd><dd class="md-unit">{escape(unit)}</dd></div>'
@@ -122,8 +123,12 @@ def head_html(run: RecordedRun) -> str:
     )
     listed = "".join(f"<dt>{name}</dt><dd>{escape(str(value))}</dd>" for name, value in facts)
     title = f"Run {row['id']}: {policy_title(row['policy'])}" + (f" on {row['task']}" if row["task"] else "")
+    link = escape(urlencode({"tab": "lab", "run": row["id"]}))
+    replay = f'<p class="md-caption"><a href="?{link}">Replay in the Lab</a> under other policies.</p>'
+    replay = replay if run.table is not None else ""
     return (
-        f'<h2 class="md-heading">{escape(title)}</h2><dl class="md-tiles md-run-tiles">{cells}</dl>'
+        f'<h2 class="md-heading" tabindex="-1">{escape(title)}</h2>{replay}'
+        f'<dl class="md-tiles md-run-tiles">{cells}</dl>'
         f'<dl class="md-facts md-run-facts">{listed}</dl>'
     )
 

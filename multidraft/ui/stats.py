@@ -8,7 +8,7 @@ from html import escape
 from multidraft.lossless import Difference
 from multidraft.records import Generation
 from multidraft.regret import Regret
-from multidraft.ui.tables import count, number
+from multidraft.ui.tables import count, number, percent
 from multidraft.ui.worker import Baseline, Job
 
 _ENDS = {
@@ -70,7 +70,7 @@ def tiles_html(
         ),
         (
             "Accepted",
-            number(100 * g.acceptance_rate if g else None, 0, " %"),
+            percent(g.acceptance_rate if g and any(r.drafted for r in g.rounds) else None),
             "of drafted tokens",
             "Acceptance: accepted tokens ÷ drafted tokens",
         ),

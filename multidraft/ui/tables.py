@@ -38,6 +38,11 @@ def number(value: float | None, digits: int, unit: str = "") -> str:
     return "–" if value is None or pd.isna(value) else f"{value:,.{digits}f}{unit}"
 
 
+def percent(share: float | None) -> str:
+    """A share as whole percent, likewise."""
+    return number(None if share is None else 100 * share, 0, " %")
+
+
 def best(cell: str) -> str:
     """A cell's HTML, marked as the best of its kind."""
     return f'<b class="md-best" title="The best">{cell}</b>'

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import re
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.test_play import DONE, run_example
 
@@ -79,3 +79,75 @@ def test_pool_page_names_drafters_and_device(page: Page) -> None:
     page.get_by_role("tab", name="Pool").click()
     expect(page.locator("#pool")).to_contain_text("float32")
     assert page.locator("#pool tbody tr").count() >= 2
+
+
+def test_the_focus_goes_to_the_run_and_back(page: Page) -> None:
+    open_dashboard(page)
+    link = page.locator("#run-list a[data-run]").first
+    run = link.get_attribute("data-run")
+    link.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#run-head h2")).to_be_focused()
+    page.locator("#leave-run").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(f'#run-list a[data-run="{run}"]')).to_be_focused()
+
+
+def test_a_run_leads_to_the_lab(page: Page) -> None:
+    open_dashboard(page)
+    page.locator("#run-list tbody tr").first.click()
+    page.get_by_role("link", name="Replay in the Lab").click()
+    expect(page.locator("#lab-lanes .js-plotly-plot")).to_be_visible()
+
+
+def test_charts_can_be_read_as_tables(page: Page) -> None:
+    open_dashboard(page)
+    for table, cell in (("#regret-table", "Rate (ours)"), ("#phases-table", "%"), ("#latency-table", "Rate (ours)")):
+        page.locator(f"{table} summary").click()
+        expect(page.locator(f"{table} tbody")).to_contain_text(cell)
+
+
+def test_the_last_of_two_quick_choices_is_shown(page: Page) -> None:
+    """The first one's answer, held back until both are made, must neither drop nor undo the second."""
+    open_dashboard(page)
+    expect(page.locator("#latency-table details")).to_be_visible()  # the last part
+    page.locator("#more-filters button").first.click()
+    asked: list[Route] = []
+    page.route("**/queue/join*", lambda route: asked.append(route))
+    page.locator("#filter-version input").click()
+    page.get_by_role("option").nth(1).click()
+    page.locator("#filter-sources input").click()
+    page.get_by_role("option", name="Play", exact=True).click()
+    page.keyboard.press("Escape")
+    page.locator("#filter-tasks input").click()
+    page.get_by_role("option", name="json", exact=True).click()
+    page.keyboard.press("Escape")
+    assert len(asked) == 1  # one event, of which the newest values are asked for once the first is answered
+    page.unroute("**/queue/join*")
+    asked[0].continue_()
+    expect(page).to_have_url(re.compile("task=json&.*source=play"))
+    expect(page.locator("#matrix-chart .xtick text")).to_have_text(["json"])
+    expect(page.locator("#filter-tasks")).to_contain_text("json")
+
+
+def test_an_export_under_way_is_told(page: Page) -> None:
+    open_dashboard(page)
+    asked: list[Route] = []
+    expect(page.locator("#latency-table details")).to_be_visible()  # the last part
+
+    def hold(route: Route) -> None:  # the second call writes the file
+        asked.append(route)
+        if len(asked) != 2:
+            route.continue_()
+
+    page.route("**/queue/join*", hold)
+    page.locator("#export-json").click()
+    expect(page.locator("#export-json")).to_have_text("Writing the file …")
+    expect(page.locator("#export-json")).to_be_disabled()
+    while len(asked) < 2:
+        page.wait_for_timeout(100)
+    with page.expect_download() as download:
+        asked[1].continue_()
+    assert download.value.suggested_filename == "runs.json"
+    expect(page.locator("#export-json")).to_have_text("Export JSON")
+    page.unroute("**/queue/join*")

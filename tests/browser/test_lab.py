@@ -10,7 +10,7 @@ def open_lab(page: Page) -> None:
     run_example(page, tokens=24)
     expect(page.locator(DONE)).to_be_visible()
     page.get_by_role("tab", name="Lab").click()
-    expect(page.locator("#lab-texts")).to_contain_text("each prompt counts once")
+    expect(page.locator("#lab-texts")).to_contain_text("each text counts once")
 
 
 def test_policies_are_replayed_at_once_and_one_with_settings_added(page: Page) -> None:

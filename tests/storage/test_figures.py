@@ -41,12 +41,18 @@ def test_filters(filled: Path) -> None:
         "versions": ["1.0", "1.1"],
         "dtypes": ["float32"],
         "cards": ["c0ffee"],
+        "sources": ["bench", "play"],
     }
 
 
 def test_conditions_are_counted_the_most_frequent_first(filled: Path) -> None:
-    rows = figures.conditions(filled)[["pool", "hardware", "version", "runs"]].values.tolist()
-    assert rows == [["pocket", "CPU", "1.0", 4], ["large", "GPU", "1.0", 1], ["pocket", "CPU", "1.1", 1]]
+    for filter in (Filter(), Filter(since="2026-01-01")):
+        rows = figures.conditions(filled, filter)[["pool", "hardware", "version", "source", "runs"]].values.tolist()
+        assert rows == [
+            ["pocket", "CPU", "1.0", "play", 4],
+            ["large", "GPU", "1.0", "bench", 1],
+            ["pocket", "CPU", "1.1", "play", 1],
+        ]
 
 
 def test_policies_are_ranked_by_their_mean_speedup(filled: Path) -> None:
@@ -63,16 +69,41 @@ def test_policies_are_ranked_by_their_mean_speedup(filled: Path) -> None:
 
 def test_intervals_are_those_of_students_t(filled: Path) -> None:
     ucb = figures.policy_summary(filled).set_index("policy").loc["ucb"]
-    tokens = stats.t.interval(0.95, 3, loc=2.5, scale=stats.sem([3, 3, 3, 1]))
-    assert (ucb["mean_accepted_tokens_low"], ucb["mean_accepted_tokens_high"]) == pytest.approx(tokens)
+    low, high = stats.t.interval(0.95, 3, loc=2.5, scale=stats.sem([3, 3, 3, 1]))
+    assert low < 1  # where no mean can lie
+    assert (ucb["mean_accepted_tokens_low"], ucb["mean_accepted_tokens_high"]) == pytest.approx((1, high))
     logs = [math.log(x) for x in (3, 1, 1.5)]
     low, high = stats.t.interval(0.95, 2, loc=sum(logs) / 3, scale=stats.sem(logs))
     assert (ucb["speedup_low"], ucb["speedup_high"]) == pytest.approx((math.exp(low), math.exp(high)))
 
 
-def test_one_run_has_no_interval(filled: Path) -> None:
+def test_two_runs_have_no_interval(filled: Path) -> None:
     hedge = figures.policy_summary(filled).set_index("policy").loc["hedge"]
-    assert math.isnan(hedge["speedup_low"]) and math.isnan(hedge["speedup_high"])
+    assert hedge["mean_accepted_tokens_runs"] == 2
+    for name in ("speedup", "mean_accepted_tokens"):
+        assert math.isnan(hedge[f"{name}_low"]) and math.isnan(hedge[f"{name}_high"])
+
+
+def test_intervals_end_where_no_value_can_lie(store, path: Path, generation, context, round_of) -> None:
+    """Of shares of 0, 1 and 1, Student's t alone would make -77 % to 210 %."""
+    rejected = round_of(0, accepted=0, tokens=(9,))
+    accepted = round_of(0, accepted=3, tokens=(5, 6, 7, 9))
+    for ratio, played in ((0.0, rejected), (1.0, accepted), (1.0, accepted)):
+        store.add(generation(policy="ucb", rounds=[played]), context(best_arm_ratio=ratio, regret_rounds=ratio))
+    assert store.flush()
+    (line,) = figures.policy_summary(path).to_dict("records")
+    for name in ("acceptance_rate", "best_arm_ratio"):
+        assert (line[f"{name}_low"], line[f"{name}_high"]) == (0, 1) and line[name] == pytest.approx(2 / 3)
+    assert line["mean_accepted_tokens_low"] == 1 and line["mean_accepted_tokens_high"] > 4
+    assert line["regret_rounds_low"] < 0  # which can lie below
+
+
+def test_plain_decoding_has_no_acceptance(store, path: Path, generation, context, round_of) -> None:
+    plain = round_of(0, arm=None, drafter=None, drafted=(), accepted=0, tokens=(9,))
+    store.add(generation(policy="autoregressive", rounds=[plain]), context())
+    assert store.flush()
+    (line,) = figures.policy_summary(path).to_dict("records")
+    assert line["acceptance_rate_runs"] == 0 and math.isnan(line["acceptance_rate"])
 
 
 def test_policies_without_a_speedup_come_last(filled: Path) -> None:
@@ -105,8 +136,7 @@ def test_speedup_by_period(filled: Path) -> None:
 
 def test_regret_over_time(filled: Path) -> None:
     frame = figures.regret_over_time(filled)
-    columns = ["policy", "run_number", "run_id", "regret_rounds", "cumulative_regret"]
-    assert frame[columns].values.tolist() == [["hedge", 1, 2, 1, 1], ["ucb", 1, 1, 4, 4], ["ucb", 2, 3, 2, 6]]
+    assert frame.values.tolist() == [["hedge", 1, 1, 1], ["ucb", 1, 4, 4], ["ucb", 2, 2, 6]]
 
 
 def test_regret_of_many_runs_is_thinned_but_summed_over_all(store, path: Path, generation, context) -> None:
@@ -137,17 +167,22 @@ def test_best_arm_by_round(store, path: Path, generation, context, round_of) -> 
 
 def test_drafter_by_task(store, path: Path, generation, context) -> None:
     """Six tokens a run: totals of tokens over totals of rounds, whoever was played."""
-    for task, needed in (("math", {"code": 6, "math": 2}), ("math", {"code": 4, "math": 2}), (None, {"code": 3})):
-        store.add(generation(), context(task=task, drafter_rounds=needed))
+    for card, task, needed in (
+        ("one", "math", {"code": 6, "math": 2}),
+        ("one", "math", {"code": 4, "math": 2}),
+        ("two", None, {"code": 3}),
+        ("two", "math", {"code": 2}),
+    ):
+        store.add(generation(), context(task=task, card_hash=card, drafter_rounds=needed))
     store.add(generation(), context(task="sql"))  # a sampled run: not known
     store.add(generation(status="cancelled"), context(task="math", drafter_rounds={"code": 1}))
     assert store.flush()
     assert figures.drafter_by_task(path).values.tolist() == [
-        ["code", "math", 2, 12 / 10],
+        ["code", "math", 3, 18 / 12],
         ["code", figures.NO_TASK, 1, 2.0],
         ["math", "math", 2, 3.0],
     ]
-    assert figures.drafter_by_task(path, Filter(tasks=("math",)))["runs"].tolist() == [2, 2]
+    assert figures.drafter_by_task(path, Filter(tasks=("math",)))["runs"].tolist() == [3, 2]
 
 
 def test_time_by_phase(filled: Path) -> None:
@@ -197,12 +232,13 @@ def test_charts_read_the_dashboards_index_only(
     plans = [
         row[-1]
         for sql in asked
-        if "FROM runs" in sql
+        if "FROM run" in sql
         for row in sqlite3.connect(filled).execute(f"EXPLAIN QUERY PLAN {sql}")
     ]
     assert plans
     touched = [plan for plan in plans if plan.startswith(("SCAN", "SEARCH"))]
-    assert all("COVERING INDEX idx_runs_dashboard" in plan or "SCAN (subquery" in plan for plan in touched), plans
+    allowed = ("COVERING INDEX idx_runs_dashboard", "SCAN (subquery", "run_counts", "idx_run_counts")
+    assert all(any(name in plan for name in allowed) for plan in touched), plans
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,11 @@ from storage.store import Store
         (Filter(policies=("hedge",)), [5, 2]),
         (Filter(policies="hedge"), [5, 2]),
         (Filter(policies=["hedge", "ucb"], tasks=("code",)), [6, 4]),
-        (Filter(source="bench"), [4]),
+        (Filter(sources="bench"), [4]),
         (Filter(since="2026-01-05"), [7, 6, 5]),
         (Filter(until=datetime(2026, 1, 3)), [2, 1]),
         (Filter(since="2026-01-02T01:00:00+01:00", until="2026-01-04T00:00:00Z"), [3, 2]),
-        (Filter(pool="pocket", policies=("ucb",), tasks=("math",), source="play"), [7, 3, 1]),
+        (Filter(pool="pocket", policies=("ucb",), tasks=("math",), sources=("play",)), [7, 3, 1]),
         (Filter(version="1.1"), [5]),
         (Filter(dtype="float16"), []),
         (Filter(card="c0ffee", hardware="GPU"), [4]),
@@ -126,3 +126,8 @@ def test_a_path_is_a_path_not_a_uri(store: Store, filled: Path, tmp_path: Path) 
 def test_connections_cannot_write(filled: Path) -> None:
     with pytest.raises(StorageError, match="read-only"), queries.open_reader(filled) as connection:
         connection.execute("DELETE FROM runs")
+
+
+def test_a_number_beyond_64_bits_is_no_runs(filled: Path) -> None:
+    assert queries.run(filled, 99999999999999999999) is None
+    assert queries.rounds(filled, -(10**30)).empty

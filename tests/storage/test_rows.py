@@ -95,5 +95,5 @@ def test_times_sort_as_text() -> None:
 
 
 def test_an_unknown_source_is_refused(context) -> None:
-    with pytest.raises(ValueError, match="play, batch, bench, api"):
+    with pytest.raises(ValueError, match="play, race, batch, bench, api"):
         context(source="elsewhere")

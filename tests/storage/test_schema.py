@@ -13,7 +13,7 @@ import pytest
 from sqlite_utils import Database
 
 from storage.problems import StorageError
-from storage.schema import DASHBOARD_COLUMNS, migrations, upgrade
+from storage.schema import COUNTED, DASHBOARD_COLUMNS, migrations, upgrade
 from storage.store import Store
 
 SCHEMA = dedent("""\
@@ -81,11 +81,17 @@ SCHEMA = dedent("""\
     );
     CREATE INDEX "idx_runs_dashboard"
         ON "runs" (@);
+    CREATE TABLE run_counts (%, runs INTEGER NOT NULL);
+    CREATE INDEX idx_run_counts ON run_counts (policy, task, version);
 """).replace("@", ", ".join(f'"{column}"' for column in DASHBOARD_COLUMNS))
+SCHEMA = SCHEMA.replace("%", ", ".join(f"{column} TEXT" for column in COUNTED))
 
 
 def schema(db: Database) -> str:
-    statements = db.query("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE '%sqlite_migrations%'")
+    statements = db.query(
+        "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND type <> 'trigger' "
+        "AND name NOT LIKE '%sqlite_migrations%'"
+    )
     return "".join(f"{row['sql'].rstrip(';')};\n" for row in statements)
 
 
@@ -106,6 +112,7 @@ def test_upgrade_twice_changes_nothing() -> None:
         "m003_acceptance",
         "m004_expected_regret",
         "m005_dashboard",
+        "m006_counts",
     ]
 
 
@@ -159,6 +166,36 @@ def test_runs_of_older_versions_get_what_charts_over_rounds_need() -> None:
             db["rounds"].insert({"run_id": id, "round_index": index, "drafter": drafter, **counts})
     upgrade(db)
     assert [row["best_arm_rounds"] for row in db["runs"].rows] == ["101-", None, None]
+
+
+def counted(db: Database) -> list[tuple[str, str | None, int]]:
+    return list(db.execute("SELECT policy, task, runs FROM run_counts ORDER BY 1, 2"))
+
+
+def test_runs_are_counted_whatever_becomes_of_them(store: Store, path: Path, generation, context) -> None:
+    for policy, task in (("ucb", None), ("ucb", None), ("ucb", "math"), ("exp3", "math")):
+        store.add(generation(policy=policy), context(task=task))
+    assert store.close()
+    db = Database(path)
+    assert counted(db) == [("exp3", "math", 1), ("ucb", None, 2), ("ucb", "math", 1)]
+    db.execute("UPDATE runs SET task = 'math' WHERE id = 1")
+    db.execute("UPDATE runs SET output = ''")
+    db.execute("DELETE FROM runs WHERE policy = 'exp3'")
+    assert counted(db) == [("ucb", None, 1), ("ucb", "math", 2)]
+    db.close()
+
+
+def test_runs_of_older_versions_are_counted_and_plain_decoding_loses_its_acceptance() -> None:
+    db = Database(memory=True)
+    migrations.apply(db, stop_before="m006_counts")
+    texts = dict.fromkeys(("created_at", "source", "prompt", "pool", "policy", "output", "status"), "old")
+    counts = {"accepted": 0, "emitted": 1, "drafted_ids": "[]", "token_ids": "[3]"}
+    for id, drafted in ((1, 0), (2, 3)):
+        db["runs"].insert({"id": id, "parameters": "{}", "rounds": 1, "acceptance_rate": 0.0, **texts})
+        db["rounds"].insert({"run_id": id, "round_index": 0, "drafted": drafted, **counts})
+    upgrade(db)
+    assert counted(db) == [("old", None, 2)]
+    assert [row["acceptance_rate"] for row in db["runs"].rows] == [None, 0.0]
 
 
 @pytest.mark.parametrize("order", ["", " ORDER BY created_at DESC"])

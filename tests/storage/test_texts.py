@@ -37,6 +37,18 @@ def test_each_text_once_newest_first(filled: Path) -> None:
     assert texts.replayable(filled)[0]["drafters"] == ["code", "math"]
 
 
+def test_one_prompt_after_two_talks_is_two_texts(store: Store, path: Path, generation, context) -> None:
+    for text in ("one", "two", "one"):
+        store.add(generation(prompt="Go on.", text=text), context(**TABLE))
+    assert store.flush()
+    assert ids(path) == [3, 2] and texts.size(path)[0] == 2
+    assert [bench.texts for bench in texts.benches(path)] == [2]
+
+
+def test_a_number_beyond_64_bits_is_no_runs(filled: Path) -> None:
+    assert ids(filled, id=99999999999999999999) == []
+
+
 def test_filters(filled: Path) -> None:
     assert ids(filled, newest=2) == [7, 4]
     assert ids(filled, hardware="CPU") == [7, 3]

@@ -9,17 +9,20 @@ from typing import Any
 import gradio as gr
 import pandas as pd
 import pytest
+from starlette.datastructures import QueryParams
 
 from multidraft.sampling import SamplingParams
 from multidraft.ui import dashboard_tables, dashboard_views
 from multidraft.ui.dashboard import Dashboard
+from multidraft.ui.dashboard_cost import view_milliseconds
 from multidraft.ui.dashboard_filters import CHOICES, Chosen
 from multidraft.ui.worker import Request, Workbench
+from storage import figures
 from storage.filters import Filter
 from storage.store import Store
 
 ALL = Chosen().values()
-SPEED = "note body mixture restrict summary legend ranking speedup drawn listed usual".split()
+SPEED = "note body mixture restrict summary legend ranking usual".split()
 
 
 @pytest.fixture
@@ -39,7 +42,7 @@ def build(store: Store) -> Dashboard:
 
 
 def of_address(query: str) -> Any:
-    return SimpleNamespace(query_params=query)
+    return SimpleNamespace(query_params=QueryParams(query))
 
 
 def overview(dashboard: Dashboard, values: list[Any] = ALL) -> dict[str, Any]:
@@ -49,29 +52,34 @@ def overview(dashboard: Dashboard, values: list[Any] = ALL) -> dict[str, Any]:
 def test_an_empty_history_says_how_to_fill_it(store: Store) -> None:
     shown = overview(build(store))
     assert "No runs yet" in shown["note"] and "Play" in shown["note"]
-    assert shown["body"].visible is False and shown["drawn"] == []
-    assert build(store).learning([], *ALL) == (None, None, None)
+    assert shown["body"].visible is False
+    assert build(store).chart("speedup", *ALL) == gr.skip()
 
 
 def test_figures_after_runs(filled: Dashboard) -> None:
     shown = overview(filled)
     assert shown["note"] == shown["mixture"] == "" and shown["body"].visible is True
     assert shown["restrict"].visible is False
-    assert sorted(shown["drawn"]) == ["fixed:near", "ucb"]
     assert "UCB" in shown["summary"] and "One drafter (near)" in shown["legend"]
-    assert {trace.name for trace in shown["speedup"].data} == {"UCB", "One drafter (near)"}
-    regret, best_arm, matrix = filled.learning(shown["drawn"], *ALL)
+    assert {trace.name for trace in filled.chart("speedup", *ALL).data} == {"UCB", "One drafter (near)"}
+    regret, table = filled.chart("regret", *ALL)
     assert {trace.name for trace in regret.data} == {"UCB", "One drafter (near)"}
-    assert best_arm.data
+    assert table.count("<tr>") == 3 and "UCB" in table
+    assert filled.chart("best_arm", *ALL).data
+    matrix = filled.chart("matrix", *ALL)
     assert set(matrix.data[0].x) == {"letters", "no task"}
     assert set(matrix.data[0].y) == {"near", "far", "alone", "lookup"}  # those never chosen too
-    for figure in filled.timing(shown["listed"], *ALL):
+    phases, phases_table = filled.chart("phases", *ALL)
+    token, first, latency_table = filled.chart("latency", *ALL)
+    for figure in (phases, token, first):
         assert set(figure.data[1].y) - {None} == {"UCB", "One drafter (near)"}
+    assert phases_table.count("%</small>") == 2 * 4 and latency_table.count("<td") == 2 * 8
 
 
 def test_filters_restrict_the_figures(filled: Dashboard) -> None:
     shown = overview(filled, Chosen("tiny", policy=["fixed:near"], task=["letters"]).values())
-    assert "UCB" not in shown["summary"] and len(shown["speedup"].data) == 1
+    assert "UCB" not in shown["summary"]
+    assert len(filled.chart("speedup", *Chosen("tiny", policy=["fixed:near"]).values()).data) == 1
     for chosen in (Chosen("tiny", task=["no such task"]), Chosen(hardware="another machine")):
         shown = overview(filled, chosen.values())
         assert "No finished run fits" in shown["note"] and shown["body"].visible is False
@@ -81,7 +89,7 @@ def test_a_day_that_cannot_be_is_told(filled: Dashboard) -> None:
     values = Chosen(since="2026-13-01").values()
     assert "needs a day such as" in overview(filled, values)["note"]
     assert "needs a day such as" in filled.run_list(0, *values)[0]
-    assert filled.learning(["ucb"], *values) == (None, None, None)
+    assert filled.chart("matrix", *values) == gr.skip()
     with pytest.raises(gr.Error, match="needs a day"):
         filled.export("csv", *values)
 
@@ -92,10 +100,55 @@ def test_mixed_conditions_are_told_and_can_be_left(filled: Dashboard, context_of
     assert "another machine (1 run)" in shown["mixture"] and "Versions" in shown["mixture"]
     assert "Number types" in shown["mixture"] or "dtype" not in shown["mixture"]
     assert shown["restrict"].visible is True and "3 runs" in shown["restrict"].value
-    narrowed = filled.restricted(shown["usual"], *ALL)
-    assert [control.value for control in narrowed[:2]] == ["tiny", shown["usual"]["hardware"]]
-    shown = dict(zip(SPEED, narrowed[CHOICES:], strict=True))
+    *controls, times = filled.restricted(shown["usual"], 4, *ALL)
+    assert [control.value for control in controls[:2]] == ["tiny", shown["usual"]["hardware"]] and times == 5
+    shown = overview(filled, [control.value for control in controls] + [None, None])
     assert shown["mixture"] == "" and shown["body"].visible is True
+
+
+def test_speedups_over_two_measurements_of_plain_decoding_are_told_apart(filled: Dashboard, context_of) -> None:
+    """Runs of bench compare with the whole answer decoded plainly, all others with its first tokens."""
+    (row,) = figures.conditions(filled.store.path).to_dict("records")
+    for _ in range(4):
+        context_of(filled.store, **{**row, "source": "bench"})
+    shown = overview(filled)
+    assert "the whole answer (bench) (4 runs), its first 64 tokens" in shown["mixture"]
+    assert "4 runs" in shown["restrict"].value and shown["usual"]["source"] == ["bench"]
+    *controls, _ = filled.restricted(shown["usual"], 0, *ALL)
+    shown = overview(filled, [control.value for control in controls] + [None, None])
+    assert shown["mixture"] == "" and shown["body"].visible is True
+    shown = overview(filled, Chosen(source=["play", "race"]).values())
+    assert shown["mixture"] == "" and "One drafter" in shown["summary"]
+
+
+def refreshed(dashboard: Dashboard, offered: dict[str, list[str]], values: list[Any]) -> tuple[list[Any], dict, dict]:
+    """The controls, what they offer from now on, and the overview."""
+    parts = dashboard.refreshed(offered, *values)
+    return parts[:CHOICES], parts[CHOICES], dict(zip(SPEED, parts[CHOICES + 1 :], strict=True))
+
+
+def test_a_newer_choice_is_not_written_over(filled: Dashboard) -> None:
+    """What is chosen while an answer is under way must stand: values go back only where they are gone."""
+    controls, found, shown = refreshed(filled, {}, Chosen("tiny", task=["letters"], version="gone").values())
+    sent = dict(zip(Chosen.__dataclass_fields__, controls))
+    assert [field for field, control in sent.items() if "value" in control.constructor_args] == ["version"]
+    assert sent["version"].value == "" and "letters" in dict(sent["task"].choices)
+    assert shown["body"].visible is True
+    controls, _, _ = refreshed(filled, found, Chosen("tiny").values())
+    assert controls == [gr.skip()] * CHOICES  # nothing new to choose
+
+
+def test_filters_are_one_event_that_ends_with_the_last_choice(filled: Dashboard) -> None:
+    """Of two events the older may end last; and Gradio drops what comes while one is under way, but for this mode."""
+    with gr.Blocks() as page, gr.Tab("Dashboard") as tab:
+        filled.build(page, tab)
+    of_filters = {control._id for control in filled.filters}
+    events = [fn for fn in page.fns.values() if of_filters & {id for id, _ in fn.targets}]
+    (event,) = events
+    assert of_filters < {id for id, _ in event.targets} and event.trigger_mode == "always_last"
+    parts = {part._id for part in filled._list + filled._charts["matrix"]}
+    after = [fn for fn in page.fns.values() if fn.trigger_after is not None and parts & {o._id for o in fn.outputs}]
+    assert after and all(fn.trigger_mode == "always_last" for fn in after)
 
 
 @pytest.fixture
@@ -103,9 +156,17 @@ def context_of(make_generation):
     """Stores a made-up run under the given conditions."""
     from storage.rows import RunContext
 
-    def add(store: Store, **changes: str) -> None:
-        known = {"pool": "tiny", "card_hash": "c0ffee", "hardware": "CPU", "dtype": "float32", "version": "1"}
-        store.add(make_generation(), RunContext(source="api", seed=0, **{**known, **changes}))  # type: ignore[arg-type]
+    def add(store: Store, **changes: Any) -> None:
+        known: dict[str, Any] = {
+            "source": "api",
+            "pool": "tiny",
+            "card_hash": "c0ffee",
+            "hardware": "CPU",
+            "dtype": "float32",
+            "version": "1",
+        }
+        changes.pop("runs", None)
+        store.add(make_generation(), RunContext(seed=0, **{**known, **changes}))
         assert store.flush()
 
     return add
@@ -113,17 +174,17 @@ def context_of(make_generation):
 
 def test_an_address_restores_filters_and_opens_a_run(filled: Dashboard) -> None:
     restored = filled.restore(of_address("policy=ucb&task=letters&run=2&from=2026-01-02&pool=gone"))
-    pool, hardware, policies, tasks, *_, since, until = restored[:9]
+    pool, hardware, policies, tasks, *_, since, until = restored[:10]
     assert (pool.value, hardware.value, policies.value, tasks.value) == ("", "", ["ucb"], ["letters"])
     assert (since, until) == ("2026-01-02", gr.skip())
-    everything, one, head = restored[9:12]
+    everything, one, head = restored[10:13]
     assert everything.visible is False and one.visible is True and "Run 2: One drafter (near) on letters" in head
-    assert all("visible" not in part for part in filled.restore(of_address(""))[9:])
+    assert all("visible" not in part for part in filled.restore(of_address(""))[10:])
 
 
-@pytest.mark.parametrize("id", ["99", "7777777777"])
+@pytest.mark.parametrize("id", ["99", "7777777777", "99999999999999999999", "9" * 100])
 def test_a_run_that_is_not_there(filled: Dashboard, id: str) -> None:
-    _, one, head, *_, number = filled.restore(of_address(f"run={id}"))[9:]
+    _, one, head, *_, number = filled.restore(of_address(f"run={id}"))[10:]
     assert one.visible is True and f"There is no run {id}" in head and number == 0
 
 
@@ -144,7 +205,7 @@ def test_exports(filled: Dashboard, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert [row["policy"] for row in csv.DictReader(file)] == ["ucb", "ucb"]
     assert len(json.loads(Path(filled.export("json", *values)).read_text())) == 2
     assert len(pd.read_parquet(filled.export("parquet", *values))) == 2
-    path = Path(filled.export_run(2))
+    path = Path(filled.run.export(2))
     assert path.name == "run-2.json" and json.loads(path.read_text())["policy"] == "fixed:near"
 
 
@@ -162,8 +223,8 @@ def test_a_damaged_history_is_told_without_a_traceback(tmp_path: Path) -> None:
         store.flush(1)
         dashboard = build(store)
         shown = overview(dashboard)
-        pools, *_ = dashboard.refreshed(*ALL)
-        assert "no SQLite database" in dashboard.restore(of_address("run=1"))[11]
+        pools, *_ = dashboard.refreshed({}, *Chosen("gone").values())
+        assert "no SQLite database" in dashboard.restore(of_address("run=1"))[12]
         assert "no SQLite database" in dashboard.run_list(0, *ALL)[0]
     assert "no SQLite database" in shown["note"] and shown["body"].visible is False
     assert pools.value == ""
@@ -177,8 +238,9 @@ def test_only_so_many_policies_are_drawn(tmp_path: Path, make_generation, contex
                 store.add(make, _context())
         assert store.flush()
         view = dashboard_views.overview(store.path, Filter())
+        drawn = dashboard_views.ranked(store.path, Filter()).drawn
     assert view is not None
-    assert len(view.drawn) == dashboard_views.MOST_DRAWN and "ucb:beta=0" not in view.drawn
+    assert len(drawn) == dashboard_views.MOST_DRAWN and "ucb:beta=0" not in drawn
     assert "and 2 with fewer runs" in view.legend
     assert view.summary.count("<tr>") == dashboard_views.MOST_DRAWN + 3  # the table has them all
 
@@ -225,6 +287,14 @@ def test_prompts_in_lists_are_escaped() -> None:
 
 def test_speedups_of_many_runs_are_averaged_by_period(filled: Dashboard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dashboard_views, "MOST_POINTS", 1)
-    figure = overview(filled)["speedup"]
+    figure = filled.chart("speedup", *ALL)
     assert "by period" in figure.layout.title.text
     assert sum(row[0] for trace in figure.data for row in trace.customdata) == 3
+
+
+def test_what_every_view_costs_is_measured(filled: Dashboard) -> None:
+    """``history`` times what the tab does: all handlers, figures included."""
+    views = {name: times for name, *times in view_milliseconds(filled.store)}
+    assert {name.replace("_", " ") for name in dashboard_views.CHARTS} < set(views)
+    assert {"filters and ranking", "list, first page", "one run"} < set(views)
+    assert all(first > 0 and again > 0 for first, again in views.values())

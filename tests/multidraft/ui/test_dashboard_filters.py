@@ -16,6 +16,7 @@ FOUND = {
     "versions": ["1.0"],
     "dtypes": ["float32"],
     "cards": ["c0ffee"],
+    "sources": ["bench", "play"],
 }
 
 
@@ -57,12 +58,12 @@ def test_days_that_cannot_be(since: str | None, until: str | None, said: str) ->
 
 
 def test_choices_that_are_gone_are_dropped() -> None:
-    chosen = Chosen("gone", "GPU", ["ucb", "gone"], ["gone"], "1.0", "gone", "c0ffee", "2026-01-01", "never")
-    pool, hardware, policies, tasks, version, dtype, card = controls = offered(FOUND, known(FOUND, chosen))
+    chosen = Chosen("gone", "GPU", ["ucb", "gone"], ["gone"], "1.0", "gone", "c0ffee", ["play"], "2026-01-01", "never")
+    pool, hardware, policies, tasks, version, dtype, card, source = controls = offered(FOUND, known(FOUND, chosen))
     assert (pool.value, hardware.value, version.value, dtype.value, card.value) == ("", "GPU", "1.0", "", "c0ffee")
     assert policies.value == ["ucb"] and ("One drafter (near)", "fixed:near") in policies.choices
     assert tasks.value == [] and known(FOUND, chosen).since == "2026-01-01" and len(controls) == CHOICES
-    assert pool.choices[0] == ("all pools", "")
+    assert pool.choices[0] == ("all pools", "") and source.value == ["play"]
 
 
 def test_days_that_are_none_leave_the_controls_alone() -> None:

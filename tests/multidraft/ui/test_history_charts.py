@@ -40,10 +40,16 @@ def test_speedups_of_single_runs(runs: pd.DataFrame) -> None:
     json.loads(figure.to_json())
 
 
+def test_tasks_in_hover_texts_are_escaped(runs: pd.DataFrame) -> None:
+    """Plotly takes some tags in them for its own."""
+    figure = charts.speedup_figure(runs.assign(task="<b>x</b>"), DRAWN)
+    assert {row[0] for trace in figure.data for row in trace.customdata} == {"&lt;b&gt;x&lt;/b&gt;"}
+
+
 def test_speedups_by_period_have_their_intervals(runs: pd.DataFrame) -> None:
     frame = runs.drop(columns="run_id").assign(speedup_low=[1.0, np.nan, 2.0], speedup_high=[2.0, np.nan, 3.0], runs=4)
     (ucb,) = [trace for trace in charts.speedup_figure(frame, DRAWN).data if trace.name == "UCB"]
-    assert [list(row) for row in ucb.customdata] == [[4, 1.0, 2.0], [4, 2.0, 3.0]]
+    assert [list(row) for row in ucb.customdata] == [[4, "95 % interval 1.00–2.00"], [4, "95 % interval 2.00–3.00"]]
     assert "mean of" in ucb.hovertemplate
 
 

@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from typing import Any
 
 import gradio as gr
 import pytest
 
+from multidraft.bench.replays import Recorded
+from multidraft.costs import CostMeter
 from multidraft.sampling import SamplingParams
-from multidraft.ui import lab_view
+from multidraft.ui import lab_view, lab_work
 from multidraft.ui.lab import Lab
 from multidraft.ui.lab_sweep import default_range
 from multidraft.ui.lab_texts import ALL_SUITES
 from multidraft.ui.lab_work import BEST_FIXED, Experiment, LabWork, Progress
 from multidraft.ui.worker import Request, Workbench
-from storage import texts
+from storage import queries, texts
 from storage.store import Store
 from storage.texts import TextFilter
 
@@ -71,15 +75,16 @@ def test_replays_wait_for_a_run_under_way(filled: Workbench, gate) -> None:
 
 def test_the_page_shows_table_and_curves(filled: Workbench) -> None:
     *_, last = replay(Lab(filled), SPECS)
-    status, outcomes, chart, lanes, rounds, button = last
+    status, outcomes, chart, lanes, rounds, button, stop = last
     assert "2 texts, 32 tokens" in status and "nothing was decoded" in status
     assert outcomes.count("<tr>") == 1 + 3 + 3 and "md-best" in outcomes and "Oracle" in outcomes
-    assert chart.visible and not lanes.visible and rounds == "" and button.interactive
+    assert chart.visible and not lanes.visible and rounds == ""
+    assert button.interactive and not stop.interactive
 
 
 def test_one_run_shows_its_rounds_side_by_side(filled: Workbench) -> None:
     *_, last = replay(Lab(filled), ["ucb", "random"], run=1)
-    _, _, _, lanes, rounds, _ = last
+    _, _, _, lanes, rounds, *_ = last
     assert lanes.visible and "near" in rounds and "UCB (reward=be)" in rounds
     found = experiment(filled, ["ucb", "random"], TextFilter(id=1))
     assert (
@@ -97,6 +102,7 @@ def test_one_run_shows_its_rounds_side_by_side(filled: Workbench) -> None:
         (["router"], None, 50, "needs a router"),
         (["ucb"], 3, 50, "it was sampled"),
         (["ucb"], 99, 50, "no run of this number"),
+        (["ucb"], 1e20, 50, "no run of this number"),
         (["ucb"], None, 0, "must be 1 to 200"),
         (["ucb"], None, None, "Newest texts is empty"),
     ],
@@ -105,7 +111,7 @@ def test_bad_choices_get_a_sentence(
     filled: Workbench, specs: list[str], run: float | None, newest: float | None, said: str
 ) -> None:
     *_, last = replay(Lab(filled), specs, run, newest)
-    assert 'role="alert"' in last[0] and said in last[0] and last[-1].interactive
+    assert 'role="alert"' in last[0] and said in last[0] and last[-2].interactive
 
 
 def test_fields_say_what_there_is_to_replay(filled: Workbench) -> None:
@@ -116,7 +122,8 @@ def test_fields_say_what_there_is_to_replay(filled: Workbench) -> None:
     assert "2 texts, 32 tokens" in lab.texts.describe(bench.value, ALL_SUITES, [], 50, None)
     assert "Run 2: 16 tokens" in lab.texts.describe(bench.value, ALL_SUITES, [], 50, 2)
     assert "No text fits" in lab.texts.describe(bench.value, "none", [], 50, None)
-    policies, _ = lab.offer(bench.value, ["ucb"], "ucb")
+    policies, _ = lab.offer(bench.value)
+    assert "value" not in policies.constructor_args
     specs = [spec for _, spec in policies.choices]
     assert "ucb:reward=be" in specs and "fixed:near" in specs and "router" not in specs
     assert "fixed:near" not in lab.all_policies(bench.value)
@@ -133,7 +140,7 @@ def sweep(lab: Lab, policy: str, setting: str, start: float, end: float, points:
 
 
 def test_a_sweep_ends_in_three_charts_and_a_table(filled: Workbench) -> None:
-    *_, (status, *charts, table, _) = sweep(Lab(filled), "ucb", "draft length", 1, 4, 9)
+    *_, (status, *charts, table, _, _) = sweep(Lab(filled), "ucb", "draft length", 1, 4, 9)
     assert "at 4 values" in status and "2 texts" in status
     assert [chart.visible for chart in charts] == [True] * 3
     assert table.count("<tr>") == 5 and table.count("md-best") >= 1
@@ -175,10 +182,84 @@ class Visit:
 def test_a_link_names_a_run(filled: Workbench, query: dict[str, str], run: float | None) -> None:
     lab, visit = Lab(filled), Visit(**query)
     assert lab.linked(visit) == run  # type: ignore[arg-type]
-    *_, last = lab.replay_linked(None, ALL_SUITES, [], 50, run, ["ucb"], visit)  # type: ignore[arg-type]
+    *_, last = lab.replay_linked(visit, None, ALL_SUITES, [], 50, run, ["ucb"])  # type: ignore[arg-type]
     assert ("1 text" in str(last[0])) is (run is not None)
 
 
 def test_the_tab_is_built_with_the_page(filled: Workbench) -> None:
+    """What is chosen while an answer is under way is answered too, and Stop ends replays and sweeps."""
+    lab = Lab(filled)
     with gr.Blocks() as page, gr.Tab("Lab") as tab:
-        Lab(filled).build(tab, page)
+        lab.build(tab, page)
+    fields = {field._id for field in lab.texts.fields}
+    (chosen,) = [fn for fn in page.fns.values() if fn.name == "refresh"]
+    assert fields < {id for id, _ in chosen.targets} and chosen.trigger_mode == "always_last"
+    replays = [fn._id for fn in page.fns.values() if fn.name in ("replay", "replay_linked", "sweep")]
+    assert len(replays) == 3 and sorted(id for fn in page.fns.values() for id in fn.cancels) == sorted(replays)
+
+
+def test_a_newer_choice_is_not_written_over(filled: Workbench) -> None:
+    lab = Lab(filled)
+    key = lab.texts.refresh(None, ALL_SUITES, [], 50, None)[2].value
+    *_, bench, suite, tasks = lab.texts.refresh(key, ALL_SUITES, ["<i>letters</i>"], 50, None)
+    assert not any("value" in field.constructor_args for field in (bench, suite, tasks))
+    *_, bench, suite, tasks = lab.texts.refresh("gone", "gone", ["gone", "<i>letters</i>"], 50, None)
+    assert (bench.value, suite.value, tasks.value) == (key, ALL_SUITES, ["<i>letters</i>"])
+
+
+def test_all_that_computes_runs_on_the_devices_thread(filled: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a timed run it would slow this down."""
+    threads: list[str] = []
+
+    def watch(owner: Any, name: str) -> None:
+        made = getattr(owner, name)
+
+        def watched(*args: Any, **named: Any) -> Any:
+            threads.append(threading.current_thread().name)
+            return made(*args, **named)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    watch(Recorded, "replay")
+    watch(Recorded, "best_fixed")
+    watch(lab_work, "mean_regret")
+    watch(CostMeter, "played")
+    lab = Lab(filled)
+    *_, last = replay(lab, SPECS)
+    assert "nothing was decoded" in last[0]
+    *_, last = sweep(lab, "ucb", "beta", 0.1, 1, 2)
+    assert "at 2 values" in last[0]
+    assert threads and all(name.startswith("device") for name in threads)
+
+
+def test_who_no_longer_watches_ends_the_replays(filled: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Stop does: Gradio closes what yields."""
+    monkeypatch.setattr(lab_work, "SLICE_SECONDS", 0.0)
+    slices: list[int] = []
+    between_runs = filled.between_runs
+    monkeypatch.setattr(filled, "between_runs", lambda work: (slices.append(1), between_runs(work))[1])
+    steps = LabWork(filled).experiment(TextFilter(), SPECS)
+    while not (step := next(steps)).total:  # type: ignore[union-attr]
+        pass
+    made = len(slices)
+    steps.close()  # type: ignore[attr-defined]
+    assert filled.between_runs(lambda: None).result(30) is None
+    assert len(slices) == made + 1 and step.done < step.total  # type: ignore[union-attr]
+
+
+def test_costs_are_read_once(filled: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every replay, sweep and draft length: the rounds of a run are read the first time only."""
+    read: list[int] = []
+    timed_rounds = queries.timed_rounds
+    monkeypatch.setattr(queries, "timed_rounds", lambda path, ids: (read.extend(ids), timed_rounds(path, ids))[1])
+    short = SamplingParams(max_new_tokens=8, draft_length=2)
+    assert filled.submit(Request("abd", "ucb", short)).wait(60) and filled.store.flush()
+    lab = Lab(filled)
+    replay(lab, ["ucb"])
+    assert read == [1, 2, 3, 4]
+    replay(lab, ["ucb", "random"])
+    list(sweep(lab, "ucb", "draft length", 1, 4, 4))
+    assert read == [1, 2, 3, 4]
+    assert filled.submit(Request("abe", "ucb", short)).wait(60) and filled.store.flush()
+    replay(lab, ["ucb"])
+    assert read == [1, 2, 3, 4, 5]

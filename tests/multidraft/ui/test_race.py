@@ -50,7 +50,7 @@ def test_lanes_are_measured_recorded_and_replayed(workbench: Workbench, store: S
     assert "All 3 lanes are measured" in last[0] and "<table>" in last[2]
     assert store.flush()
     runs = queries.runs(store.path)
-    assert sorted(runs.policy) == ["autoregressive", "fixed:near", "ucb"] and set(runs.source) == {"play"}
+    assert sorted(runs.policy) == ["autoregressive", "fixed:near", "ucb"] and set(runs.source) == {"race"}
     assert runs.baseline_tokens_per_second.nunique() == 1  # measured once
 
 

@@ -104,3 +104,20 @@ def test_a_run_as_json(record) -> None:
 
 def test_an_unknown_run(record) -> None:
     assert run_page.load_run(record(), 99) is None
+
+
+def test_a_run_with_its_table_leads_to_the_lab(record) -> None:
+    path = record(greedy())
+    record()  # sampled: it cannot be replayed
+    first, second = run_page.load_run(path, 1), run_page.load_run(path, 2)
+    assert first is not None and 'href="?tab=lab&amp;run=1"' in run_page.head_html(first)
+    assert second is not None and "tab=lab" not in run_page.head_html(second)
+
+
+def test_plain_decoding_has_no_acceptance(record, make_round) -> None:
+    plain = make_round(0, arm=None, drafter=None, drafted=(), accepted=0, probabilities=None)
+    run = run_page.load_run(record(rounds=[plain], text="abc", policy="autoregressive"), 1)
+    assert run is not None
+    html = run_page.head_html(run)
+    assert "<dt>Accepted</dt><dd>–</dd>" in html
+    assert "<dt>Prefill</dt>" in html and "First token" not in html  # the first round comes after it

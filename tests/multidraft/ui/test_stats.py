@@ -78,3 +78,9 @@ def test_note_tells_the_check_and_the_regret(make_generation) -> None:
     assert "1 decided between all but equally probable" in note([Difference(1, 0.0312, True)])
     assert "0.031 apart" in note([Difference(1, 0.0312, True)])
     assert "Token 2 is not" in note([Difference(1, 2.5, False), Difference(3, 0.01, True)])
+
+
+def test_plain_decoding_has_no_acceptance(make_generation, make_round) -> None:
+    plain = make_round(0, arm=None, drafter=None, drafted=(), accepted=0)
+    assert "<dt>Accepted</dt><dd>–</dd>" in stats.tiles_html(make_generation(rounds=[plain]))
+    assert "<dt>Accepted</dt><dd>67 %</dd>" in stats.tiles_html(make_generation())
