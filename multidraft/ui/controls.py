@@ -7,6 +7,7 @@ from typing import Any
 import gradio as gr
 
 from drafters.pool import Pool
+from multidraft.ui.events import QUICK
 from multidraft.ui.worker import Stops, Workbench
 
 PREVIEW = 160
@@ -47,18 +48,14 @@ class Examples:
             lambda name: [gr.Button(**self._button(name, i)) for i in range(most)],
             task,
             buttons,
-            queue=False,
-            show_progress="hidden",
-            api_visibility="private",
+            **QUICK,
         )
         for i, button in enumerate(buttons):
             button.click(
                 lambda name, i=i: self.prompts[name][i],
                 task,
                 prompt,
-                queue=False,
-                show_progress="hidden",
-                api_visibility="private",
+                **QUICK,
             )
 
     def _button(self, task: str, index: int) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from html import escape
@@ -18,8 +17,10 @@ from multidraft.records import Generation, Round, Turn
 from multidraft.text import CONTEXT, guess_text
 from multidraft.ui import charts, choices, controls, permalink, stats, tokens
 from multidraft.ui.conversation import conversation_html
+from multidraft.ui.events import HIDDEN, PRIVATE, QUICK, run_buttons, show_on_phone, skips
+from multidraft.ui.exports import offered_file
 from multidraft.ui.output import output_box
-from multidraft.ui.worker import Job, Request, Workbench
+from multidraft.ui.worker import Job, Request
 
 UPDATE_SECONDS = 0.1
 """How often the page is brought up to date: about ten times a second, whatever the pace of decoding."""
@@ -33,10 +34,6 @@ CHART_ROUNDS = 200
 
 class Play(controls.RunTab):
     """The tab and what its controls do."""
-
-    def __init__(self, workbench: Workbench):
-        super().__init__(workbench)
-        self.files = tempfile.TemporaryDirectory(prefix="multidraft-runs-")
 
     def build(self, page: gr.Blocks) -> None:
         """Lay out the tab inside the surrounding ``gr.Tab`` of ``page``."""
@@ -80,26 +77,26 @@ class Play(controls.RunTab):
 
         gr.HTML(f'<p class="md-note"><b>{escape(pool.title)}.</b> {escape(pool.description)}</p>', js_on_load=None)
 
+        talk = [prompt, conversation, turns, anew]
         for control in (policy, spec):
-            control.change(self.explain, [policy, spec], explanation, **_QUICK)
+            control.change(self.explain, [policy, spec], explanation, **QUICK)
         gr.on(
             [run.click, prompt.submit],
             self.run,
             [prompt, policy, spec, *settings, turns],
-            [status, tiles, output, legend, chart, details, run, stop, copy, download, prompt, conversation, turns],
+            [status, tiles, output, legend, chart, details, run, stop, copy, download, *talk],
             concurrency_limit=16,
-            show_progress="hidden",
-            api_visibility="private",
+            **HIDDEN,
         )
-        run.click(None, js=_SHOW_STATUS, api_visibility="private")
-        stop.click(self.stop, None, None, **_QUICK)
-        anew.click(lambda: ((), ""), None, [turns, conversation], **_QUICK)
-        page.load(self.restore, None, [status, prompt, policy, spec, *settings], **_QUICK)
+        run.click(None, js=show_on_phone("#status"), **PRIVATE)
+        stop.click(self.stop, None, None, **QUICK)
+        anew.click(lambda: ((), ""), None, [turns, conversation], **QUICK)
+        page.load(self.restore, None, [status, prompt, policy, spec, *settings], **QUICK)
         link.click(
-            None, [link, status, prompt, policy, spec, *settings], [link, status], js=permalink.COPY_LINK, **_PRIVATE
-        ).then(None, None, link, js=_later("Copy link"), **_PRIVATE)
-        copy.click(None, download, copy, js=_COPY_RUN, **_PRIVATE).then(
-            None, None, copy, js=_later("Copy run as JSON"), **_PRIVATE
+            None, [link, status, prompt, policy, spec, *settings], [link, status], js=permalink.COPY_LINK, **PRIVATE
+        ).then(None, None, link, js=_later("Copy link"), **PRIVATE)
+        copy.click(None, download, copy, js=_COPY_RUN, **PRIVATE).then(
+            None, None, copy, js=_later("Copy run as JSON"), **PRIVATE
         )
 
     def _build_settings(self) -> tuple[list[gr.components.Component], gr.Textbox]:
@@ -172,13 +169,10 @@ class Play(controls.RunTab):
 
     def _follow(self, job: Job) -> Iterator[tuple[Any, ...]]:
         """The page's parts while the job runs; it never waits for the page."""
-        talks, turns = self.workbench.pool.conversational, job.request.turns
         output, shown, drawn_at = "", 0, time.monotonic()
-        # What was asked moves from its box into the conversation; elsewhere it stays, to be run again.
-        asked = ("", conversation_html(turns, job.request.prompt), gr.skip()) if talks else _SKIPPED
         yield (
             *self._parts(job, job.snapshot(), output),
-            *(charts.blank_figure(), "", *_buttons(running=True), *_exports(None), *asked),
+            *(charts.blank_figure(), "", *run_buttons(running=True), *_exports(None), *self._asked(job.request)),
         )
         while True:
             done = job.wait(UPDATE_SECONDS)
@@ -192,11 +186,26 @@ class Play(controls.RunTab):
             shown = len(rounds)
             if done:
                 break
-            yield *self._parts(job, generation, output), chart, gr.skip(), *_SKIPPED, *_SKIPPED, gr.skip()
-        said = (gr.skip(), gr.skip(), (*turns, (job.request.prompt, generation.text))) if talks else _SKIPPED
-        table, file = tokens.rounds_table_html(rounds), self._write(job) if rounds else None
-        ended = (chart, table, *_buttons(running=False), *_exports(file), *said)
+            yield *self._parts(job, generation, output), chart, *skips(9)
+        table, file = tokens.rounds_table_html(rounds), self._file(job) if rounds else None
+        ended = (chart, table, *run_buttons(running=False), *_exports(file), *self._answered(job.request, generation))
         yield *self._parts(job, generation, output), *ended
+
+    def _asked(self, request: Request) -> tuple[Any, ...]:
+        """Prompt, conversation, turns and *New conversation* when a run begins: what was asked moves from its box into
+        the conversation. Without conversations it stays, to be run again."""
+        if not self.workbench.pool.conversational:
+            return skips(4)
+        return "", conversation_html(request.turns, request.prompt), gr.skip(), gr.Button(interactive=False)
+
+    def _answered(self, request: Request, generation: Generation) -> tuple[Any, ...]:
+        """The same when it has ended. Without an answer it is no turn, and what was asked goes back."""
+        if not self.workbench.pool.conversational:
+            return skips(4)
+        anew = gr.Button(interactive=True)
+        if not generation.text:
+            return request.prompt, conversation_html(request.turns), gr.skip(), anew
+        return gr.skip(), gr.skip(), (*request.turns, (request.prompt, generation.text)), anew
 
     def _rejected(self, job: Job, rounds: Sequence[Round], start: int) -> list[str]:
         """The text of the guesses that were rejected in each round from ``start`` on."""
@@ -210,14 +219,12 @@ class Play(controls.RunTab):
             at += r.emitted
         return texts
 
-    def _write(self, job: Job) -> Path:
+    def _file(self, job: Job) -> Path | None:
         """The run as a JSON file."""
         request = job.request
         record = run_record(self.workbench.pool, job.generation, request.params, request.seed, **job.known())
-        folder = Path(tempfile.mkdtemp(dir=self.files.name))
-        path = folder / "multidraft-run.json"
-        path.write_text(json.dumps(record, ensure_ascii=False, indent=1), encoding="utf-8")
-        return path
+        text = json.dumps(record, ensure_ascii=False, indent=1)
+        return offered_file("multidraft-run.json", lambda path: path.write_text(text, encoding="utf-8"))
 
     def _parts(self, job: Job, generation: Generation, output: str) -> tuple[str, str, str, str]:
         tiles = stats.tiles_html(generation, job.baseline, job.differences, job.regret)
@@ -227,15 +234,8 @@ class Play(controls.RunTab):
         """The page's parts when a run cannot begin; the conversation stays as it is."""
         legend = tokens.legend_html(self.drafters, {})
         blank = (stats.tiles_html(), "", legend, charts.blank_figure(), "")
-        return stats.message_html("error", text), *blank, *_buttons(running=False), *_exports(None), *_SKIPPED
+        return stats.message_html("error", text), *blank, *run_buttons(running=False), *_exports(None), *skips(4)
 
-
-_PRIVATE: dict[str, Any] = {"api_visibility": "private"}
-_QUICK: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-_SKIPPED = (gr.skip(), gr.skip(), gr.skip())
-
-_SHOW_STATUS = "() => { if (innerWidth < 760) document.querySelector('#status').scrollIntoView({behavior: 'smooth'}); }"
-"""On a phone the output is below the controls: go there when a run starts."""
 
 _COPY_RUN = """async (file) => {
   try {
@@ -260,10 +260,6 @@ def _later(text: str) -> str:
 
 def _chosen(policy: str, spec: str) -> str:
     return spec.strip() or policy
-
-
-def _buttons(*, running: bool) -> tuple[gr.Button, gr.Button]:
-    return gr.Button(interactive=not running), gr.Button(interactive=running)
 
 
 def _exports(file: Path | None) -> tuple[gr.Button, gr.DownloadButton]:
