@@ -14,6 +14,7 @@ from multidraft.bench.suites import MAX_BYTES
 from multidraft.ui import links
 from multidraft.ui.api import Api
 from multidraft.ui.batch import Batch
+from multidraft.ui.batch_run import Batches
 from multidraft.ui.dashboard import Dashboard
 from multidraft.ui.lab import Lab
 from multidraft.ui.play import Play
@@ -101,7 +102,8 @@ def _build(workbench: Workbench) -> gr.Blocks:
         with gr.Tab("Race", id="race"):
             Race(workbench).build()
         with gr.Tab("Batch", id="batch"):
-            Batch(workbench).build(page)
+            batches = Batches(workbench)
+            Batch(workbench, batches).build(page)
         with gr.Tab("Lab", id="lab") as lab:
             Lab(workbench).build(lab, page)
         with gr.Tab("Dashboard", id="dashboard") as tab:
@@ -109,7 +111,7 @@ def _build(workbench: Workbench) -> gr.Blocks:
             dashboard.build(page, tab)
         with gr.Tab("Pool", id="pool") as tab:
             PoolTab(workbench).build(tab)
-        Api(workbench).build()
+        Api(workbench, batches).build()
         links.open_tab(dashboard.restored)
     page.queue(max_size=64)
     return page
