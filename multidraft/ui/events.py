@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
@@ -24,6 +25,11 @@ def run_buttons(*, running: bool) -> tuple[gr.Button, gr.Button]:
 def skips(number: int) -> tuple[Any, ...]:
     """Updates that leave ``number`` components as they are."""
     return tuple(gr.skip() for _ in range(number))
+
+
+def changes(before: Sequence[Any], after: Sequence[Any]) -> tuple[Any, ...]:
+    """``after``, as updates of components that show ``before``: those that stay as they are cost nothing."""
+    return tuple(gr.skip() if new == old else new for old, new in zip(before, after, strict=True))
 
 
 def show_on_phone(selector: str) -> str:

@@ -15,17 +15,18 @@ from multidraft.errors import ContextWindowError, UserError
 from multidraft.export import run_record
 from multidraft.records import Generation, Round, Turn
 from multidraft.text import CONTEXT, guess_text
-from multidraft.ui import charts, choices, controls, permalink, stats, tokens
+from multidraft.ui import choices, controls, permalink, stats, tokens
 from multidraft.ui.conversation import conversation_html
-from multidraft.ui.events import HIDDEN, PRIVATE, QUICK, run_buttons, show_on_phone, skips
+from multidraft.ui.events import HIDDEN, PRIVATE, QUICK, changes, run_buttons, show_on_phone, skips
 from multidraft.ui.exports import offered_file
 from multidraft.ui.output import output_box
+from multidraft.ui.round_charts import policy_plot
 from multidraft.ui.worker import Job, Request
 
-UPDATE_SECONDS = 0.1
-"""How often the page is brought up to date: about ten times a second, whatever the pace of decoding."""
+UPDATE_SECONDS = 0.15
+"""How often the page is brought up to date, whatever the pace of decoding."""
 
-CHART_SECONDS = 1.0
+CHART_SECONDS = 2.0
 """How often the chart is: it is sent and drawn whole each time, so the longer it gets, the less often."""
 
 CHART_ROUNDS = 200
@@ -72,7 +73,7 @@ class Play(controls.RunTab):
                     link = gr.Button("Copy link", size="sm", elem_id="copy-link")
                     copy = gr.Button("Copy run as JSON", size="sm", interactive=False, elem_id="copy-run")
                     download = gr.DownloadButton("Download JSON", size="sm", interactive=False, elem_id="download-run")
-                chart = gr.Plot(charts.blank_figure(), show_label=False, elem_id="chart", elem_classes="md-chart")
+                chart = gr.Plot(_NO_CHART, show_label=False, elem_id="chart", elem_classes="md-chart")
                 details = gr.HTML("", js_on_load=None, elem_id="rounds")
 
         gr.HTML(f'<p class="md-note"><b>{escape(pool.title)}.</b> {escape(pool.description)}</p>', js_on_load=None)
@@ -170,9 +171,10 @@ class Play(controls.RunTab):
     def _follow(self, job: Job) -> Iterator[tuple[Any, ...]]:
         """The page's parts while the job runs; it never waits for the page."""
         output, shown, drawn_at = "", 0, time.monotonic()
+        parts = self._parts(job, job.snapshot(), output)
         yield (
-            *self._parts(job, job.snapshot(), output),
-            *(charts.blank_figure(), "", *run_buttons(running=True), *_exports(None), *self._asked(job.request)),
+            *parts,
+            *(_NO_CHART, "", *run_buttons(running=True), *_exports(None), *self._asked(job.request)),
         )
         while True:
             done = job.wait(UPDATE_SECONDS)
@@ -182,11 +184,12 @@ class Play(controls.RunTab):
             chart: Any = gr.skip()
             pause = CHART_SECONDS * (1 + len(rounds) / CHART_ROUNDS)
             if done or (len(rounds) > shown and time.monotonic() - drawn_at >= pause):
-                chart, drawn_at = charts.policy_figure(rounds, self.drafters), time.monotonic()
+                chart, drawn_at = policy_plot(rounds, self.drafters), time.monotonic()
             shown = len(rounds)
             if done:
                 break
-            yield *self._parts(job, generation, output), chart, *skips(9)
+            before, parts = parts, self._parts(job, generation, output)
+            yield *changes(before, parts), chart, *skips(9)
         table, file = tokens.rounds_table_html(rounds), self._file(job) if rounds else None
         ended = (chart, table, *run_buttons(running=False), *_exports(file), *self._answered(job.request, generation))
         yield *self._parts(job, generation, output), *ended
@@ -233,9 +236,11 @@ class Play(controls.RunTab):
     def _refusal(self, text: str) -> tuple[Any, ...]:
         """The page's parts when a run cannot begin; the conversation stays as it is."""
         legend = tokens.legend_html(self.drafters, {})
-        blank = (stats.tiles_html(), "", legend, charts.blank_figure(), "")
+        blank = (stats.tiles_html(), "", legend, _NO_CHART, "")
         return stats.message_html("error", text), *blank, *run_buttons(running=False), *_exports(None), *skips(4)
 
+
+_NO_CHART = policy_plot([], ())
 
 _COPY_RUN = """async (file) => {
   try {
