@@ -137,7 +137,7 @@ def test_a_refused_batch_leaves_the_results_of_the_last(page: Page) -> None:
     expect(page.locator("#batch-status .md-done")).to_contain_text("2 of 2 runs")
     page.locator("#length input").fill("0")
     page.locator("#batch-run").click()
-    expect(page.locator("#batch-status [role=alert]")).to_contain_text("max_new_tokens")
+    expect(page.locator("#batch-status [role=alert]")).to_contain_text("must be at least 1")
     expect(page.locator("#rows tbody tr")).to_have_count(2)
     page.locator("#rows .md-open").first.press("Enter")
     expect(page.locator("#prompt-detail article")).to_have_count(2)
