@@ -56,8 +56,7 @@ class Decoding(Iterator[Round]):
         turns: Sequence[Turn] = (),
     ):
         self.pool, self.params, self.seed = pool, params or SamplingParams(), seed
-        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-            raise UserError(f"the seed must be a whole number from 0 to 2^63 - 1, got {seed!r}")
+        check_seed(seed)
         text, self.context = _read_prompt(pool, prompt, turns)
         if len(self.context) >= pool.target.window:
             raise ContextWindowError(
@@ -290,6 +289,12 @@ def policy_for(pool: Pool, policy: str | Policy, seed: int = 0) -> Policy:
         raise PolicyError(f"policy {player.name!r} needs a router, and pool {pool.name!r} has none")
     player.costs, player.route = pool.costs, pool.route if pool.router else None
     return player
+
+
+def check_seed(seed: int) -> None:
+    """Raise :class:`UserError` for a seed that is none."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise UserError(f"the seed must be a whole number from 0 to 2^63 - 1, got {seed!r}")
 
 
 def _read_prompt(pool: Pool, prompt: str | Sequence[int], turns: Sequence[Turn]) -> tuple[str, list[int]]:

@@ -10,7 +10,8 @@ target's; only the speed changes.
 
 One drafter is rarely good at everything. Here several are at hand, and a **policy** learns while the text is being
 written which of them to trust. *Play* shows who wrote what; *Race* sets policies side by side on one prompt; *Batch*
-measures them on many; *Dashboard* keeps the history.
+measures them on many; *Lab* replays past texts under other policies; *Dashboard* keeps the history; *Pool* shows what
+is loaded.
 
 | Term | Meaning |
 |---|---|

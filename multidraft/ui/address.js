@@ -2,16 +2,21 @@
 // that need it; parameters that are not named in `changes` stay as they are.
 
 function address(changes) {
+  const query = changed(changes);
+  history.replaceState(history.state, "", query ? `?${query}` : location.pathname);
+  // A Space is a frame: the page around it shows the address, and takes it from here.
+  if (window.parent !== window) window.parent.postMessage({ queryString: query }, "https://huggingface.co");
+}
+
+// The address's query with `changes`.
+function changed(changes) {
   const search = new URLSearchParams(location.search);
   for (const [name, value] of Object.entries(changes)) {
     search.delete(name);
     if (Array.isArray(value)) value.forEach((one) => search.append(name, one));
     else if (value !== null && value !== undefined) search.set(name, value);
   }
-  const query = search.toString();
-  history.replaceState(history.state, "", query ? `?${query}` : location.pathname);
-  // A Space is a frame: the page around it shows the address, and takes it from here.
-  if (window.parent !== window) window.parent.postMessage({ queryString: query }, "https://huggingface.co");
+  return search.toString();
 }
 
 // Opens the tab that the address names, and from then on has the address name the tab that is open.
@@ -24,6 +29,11 @@ function openTab() {
   if (tabs()[0].ariaSelected === "true") tabs().find((tab) => nameOf(tab) === name)?.click();
   document.addEventListener("click", (event) => {
     const tab = event.target.closest?.("button[role=tab]");
-    if (tab) address({ tab: tab === tabs()[0] ? null : nameOf(tab) });
+    if (tab) address({ tab: tab === tabs()[0] ? firstTab() : nameOf(tab) });
   });
+}
+
+// What the address has to say so that it opens Play, the first tab: nothing, unless it names a batch as well.
+function firstTab() {
+  return new URLSearchParams(location.search).has("batch") ? "play" : null;
 }

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 import gradio as gr
 
-from multidraft.bench.suites import SuiteItem
+from multidraft.bench.suites import Suite, SuiteItem
 from multidraft.errors import UserError
 from multidraft.policies import make_policy
 from multidraft.records import Round
 from multidraft.ui import batch_rows
-from multidraft.ui.api_types import BatchReport, PolicyReport, Report, RoundReport, Update, returns
-from multidraft.ui.batch_run import BatchRun
+from multidraft.ui.api_types import BatchReport, PolicyReport, Report, RoundReport, Update, endpoint
+from multidraft.ui.batch_run import Batches, BatchRun
 from multidraft.ui.choices import DEFAULT_POLICY, make_params, policy_choices, whole_number
 from multidraft.ui.worker import Job, Request, Workbench
 
-MAX_PROMPTS = 1000
+MAX_RUNS = 1000
+"""Of a batch: its prompts times its policies."""
 
 UPDATE_SECONDS = 0.1
 """How often a stream tells of what is new."""
 
+ALIVE_SECONDS = 1.0
+"""How often an endpoint gives a sign of life at least: only then Gradio can end it with its caller."""
+
 
 class Api:
-    """The endpoints on one workbench."""
+    """The endpoints on one workbench.
 
-    def __init__(self, workbench: Workbench):
+    All that decode are generators, since Gradio can end nothing else when its caller cancels or goes. Of those that
+    have one result, it is the last item, and ``None`` comes before it.
+    """
+
+    def __init__(self, workbench: Workbench, batches: Batches | None = None):
         self.workbench = workbench
+        self.batches = batches or Batches(workbench)
 
     def build(self) -> None:
         """Register the endpoints; call it inside ``gr.Blocks``."""
@@ -37,8 +47,7 @@ class Api:
         gr.api(self.batch, api_name="batch", concurrency_limit=4)
         gr.api(self.policies, api_name="policies", queue=False)
 
-    @returns(Report)
-    def generate(
+    def submit(
         self,
         prompt: str,
         policy: str = DEFAULT_POLICY,
@@ -48,61 +57,55 @@ class Api:
         top_k: int = 0,
         draft_length: int | None = None,
         seed: int = 0,
-    ) -> Report:
+    ) -> Job:
+        """Put a run in line, or say what is wrong with it.
+
+        Args:
+            prompt: what the target is to answer.
+            policy: a policy spec, e.g. "normal-hedge", "ucb:beta=0.1,reward=be", "fixed:math".
+            max_new_tokens: most tokens to generate.
+            temperature: 0 is greedy decoding.
+            top_p: keep the fewest most probable tokens whose mass reaches this; 1 keeps all.
+            top_k: keep this many most probable tokens; 0 keeps all.
+            draft_length: most tokens a drafter proposes in a round; null takes the pool's.
+            seed: same seed, same tokens (but under a policy with start=previous).
+        """
+        try:
+            length = self.workbench.pool.draft_length if draft_length is None else draft_length
+            params = make_params(max_new_tokens, temperature, top_p, top_k, length)
+            request = Request(_text("prompt", prompt), _text("policy", policy), params, _seed(seed), "api")
+            return self.workbench.submit(request)
+        except UserError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+
+    @endpoint(Report, takes=submit)
+    def generate(self, *asked: Any, **named: Any) -> Iterator[Report | None]:
         """Decode a prompt with several drafters and return the text and its figures.
 
-        Args:
-            prompt: what the target is to answer.
-            policy: a policy spec, e.g. "normal-hedge", "ucb:beta=0.1,reward=be", "fixed:math".
-            max_new_tokens: most tokens to generate.
-            temperature: 0 is greedy decoding.
-            top_p: keep the fewest most probable tokens whose mass reaches this; 1 keeps all.
-            top_k: keep this many most probable tokens; 0 keeps all.
-            draft_length: most tokens a drafter proposes in a round; null takes the pool's.
-            seed: same seed, same tokens (but under a policy with start=previous).
-
         Returns:
-            text, pool, status, tokens, rounds, tokens_per_second, baseline_tokens_per_second, speedup,
-            mean_accepted_tokens, acceptance_rate, drafter_shares, regret_rounds and best_drafter (null where unknown).
+            text, pool, status, error, tokens, rounds, tokens_per_second, baseline_tokens_per_second, speedup,
+            mean_accepted_tokens, acceptance_rate, drafter_shares, regret_rounds, best_drafter and lossless (null where
+            unknown). A run that fails has status "error", and error says why.
         """
-        job = self._submit(prompt, policy, max_new_tokens, temperature, top_p, top_k, draft_length, seed)
+        job = self.submit(*asked, **named)
         try:
-            while not job.wait(0.5):
-                pass
+            yield None
+            while not job.wait(ALIVE_SECONDS):
+                yield None
         finally:
             job.cancel()
-        return _report(job)
+        yield _report(job)
 
-    @returns(Update)
-    def stream(
-        self,
-        prompt: str,
-        policy: str = DEFAULT_POLICY,
-        max_new_tokens: int = 128,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        draft_length: int | None = None,
-        seed: int = 0,
-    ) -> Iterator[Update]:
+    @endpoint(Update, takes=submit)
+    def stream(self, *asked: Any, **named: Any) -> Iterator[Update]:
         """Decode a prompt with several drafters and stream the text with the rounds it is made of.
-
-        Args:
-            prompt: what the target is to answer.
-            policy: a policy spec, e.g. "normal-hedge", "ucb:beta=0.1,reward=be", "fixed:math".
-            max_new_tokens: most tokens to generate.
-            temperature: 0 is greedy decoding.
-            top_p: keep the fewest most probable tokens whose mass reaches this; 1 keeps all.
-            top_k: keep this many most probable tokens; 0 keeps all.
-            draft_length: most tokens a drafter proposes in a round; null takes the pool's.
-            seed: same seed, same tokens (but under a policy with start=previous).
 
         Returns:
             about ten times a second status, all the text so far, tokens, tokens_per_second, and the rounds since the
-            update before; the last has the status with which the run ended.
+            update before; the last has the status with which the run ended. A run that fails ends it with an error.
         """
-        job = self._submit(prompt, policy, max_new_tokens, temperature, top_p, top_k, draft_length, seed)
-        shown = 0
+        job = self.submit(*asked, **named)
+        shown, said = 0, -ALIVE_SECONDS
         try:
             while True:
                 done = job.wait(UPDATE_SECONDS)
@@ -111,7 +114,8 @@ class Api:
                 shown += len(new)
                 if done and generation.status == "error":
                     raise gr.Error(f"the run failed: {generation.error}", print_exception=False)
-                if new or done:
+                if new or done or time.monotonic() - said >= ALIVE_SECONDS:
+                    said = time.monotonic()
                     yield {
                         "status": generation.status if done else "running",
                         "text": "".join(r.text for r in generation.rounds),
@@ -124,7 +128,7 @@ class Api:
         finally:
             job.cancel()
 
-    @returns(list[PolicyReport])
+    @endpoint(list[PolicyReport])
     def policies(self) -> list[PolicyReport]:
         """List the policies that can be asked for, with what each does."""
         pool = self.workbench.pool
@@ -134,7 +138,7 @@ class Api:
             for title, spec in policy_choices(names, pool.router is not None)
         ]
 
-    @returns(BatchReport)
+    @endpoint(BatchReport)
     def batch(
         self,
         prompts: list[str],
@@ -142,52 +146,50 @@ class Api:
         max_new_tokens: int = 128,
         draft_length: int | None = None,
         seed: int = 0,
-    ) -> BatchReport:
+    ) -> Iterator[BatchReport | None]:
         """Decode prompts under several policies, greedily, and return a row per prompt and policy and their summary.
 
         Args:
-            prompts: at most 1,000.
+            prompts: the texts to answer; prompts times policies may be at most 1,000.
             policies: policy specs.
             max_new_tokens: most tokens to generate for each prompt.
             draft_length: most tokens a drafter proposes in a round; null takes the pool's.
             seed: same seed, same choices.
         """
         try:
-            if not isinstance(prompts, list) or not isinstance(policies, list):
-                raise UserError("prompts and policies must be lists of texts")
-            if not 1 <= len(prompts) <= MAX_PROMPTS:
-                raise UserError(f"send 1 to {MAX_PROMPTS:,} prompts at once, not {len(prompts):,}")
-            items = [SuiteItem(str(n), _text(f"prompt {n}", prompt)) for n, prompt in enumerate(prompts, start=1)]
-            specs = [_text("policy", policy) for policy in policies]
+            items, specs = _items(prompts, policies)
             length = self.workbench.pool.draft_length if draft_length is None else draft_length
             params = make_params(max_new_tokens, 0.0, 1.0, 0, length)
-            batch = BatchRun(self.workbench, "api", items, specs, params, _seed(seed), "api")
+            batch = BatchRun(self.workbench, None, items, specs, params, _seed(seed), "api")
+            self.batches.start(batch, Suite("api", items))
         except UserError as error:
             raise gr.Error(str(error), print_exception=False) from None
-        for _ in batch.run():
-            pass
-        summary = batch_rows.summarise(batch.rows)
-        return {"rows": [asdict(row) for row in batch.rows], "summary": batch_rows.records(summary)}
-
-    def _submit(
-        self,
-        prompt: str,
-        policy: str,
-        max_new_tokens: int,
-        temperature: float,
-        top_p: float,
-        top_k: int,
-        draft_length: int | None,
-        seed: int,
-    ) -> Job:
-        """The run put in line, or a message on what is wrong with it."""
         try:
-            length = self.workbench.pool.draft_length if draft_length is None else draft_length
-            params = make_params(max_new_tokens, temperature, top_p, top_k, length)
-            request = Request(_text("prompt", prompt), _text("policy", policy), params, _seed(seed), "api")
-            return self.workbench.submit(request)
-        except UserError as error:
-            raise gr.Error(str(error), print_exception=False) from None
+            yield None
+            while not batch.ended.wait(ALIVE_SECONDS):
+                yield None
+        finally:
+            batch.cancel()
+            self.batches.forget(batch)
+        if batch.error:
+            raise gr.Error(f"the batch broke off after {len(batch.rows)} of {batch.total} runs: {batch.error}")
+        summary = batch_rows.summarise(batch.rows)
+        yield {"rows": [asdict(row) for row in batch.rows], "summary": batch_rows.records(summary)}
+
+
+def _items(prompts: Any, policies: Any) -> tuple[list[SuiteItem], list[str]]:
+    """What was sent as a batch, checked."""
+    if not isinstance(prompts, list) or not isinstance(policies, list):
+        raise UserError("prompts and policies must be lists of texts")
+    if not prompts:
+        raise UserError("send at least one prompt")
+    if (runs := len(prompts) * len(policies)) > MAX_RUNS:
+        raise UserError(
+            f"{len(prompts):,} prompts under {len(policies):,} policies are {runs:,} runs; "
+            f"send at most {MAX_RUNS:,} at once"
+        )
+    items = [SuiteItem(str(n), _text(f"prompt {n}", prompt)) for n, prompt in enumerate(prompts, start=1)]
+    return items, [_text("policy", policy) for policy in policies]
 
 
 def _text(name: str, value: Any) -> str:

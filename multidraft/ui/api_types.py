@@ -77,15 +77,22 @@ class BatchReport(TypedDict):
     summary: list[dict[str, Any]]
 
 
-def returns(result: Any) -> Callable[[Endpoint], Endpoint]:
+def endpoint(result: Any, takes: Callable[..., Any] | None = None) -> Callable[[Endpoint], Endpoint]:
     """Decorates an endpoint with the type that its callers get; of a stream, that of its items.
 
     Gradio takes it from the signature, where it has to be the type itself, not its name.
+
+    Args:
+        takes: whose parameters it has, and whose docstring explains them (its ``Args:``, which come last there).
     """
 
     def mark(endpoint: Endpoint) -> Endpoint:
-        signature = inspect.signature(endpoint).replace(return_annotation=result)
+        signature = inspect.signature(takes or endpoint).replace(return_annotation=result)
         endpoint.__signature__ = signature  # type: ignore[attr-defined]
+        if takes is not None:
+            endpoint.__annotations__ = takes.__annotations__
+            about, returns, report = (inspect.getdoc(endpoint) or "").partition("Returns:")
+            endpoint.__doc__ = f"{about}Args:{(inspect.getdoc(takes) or '').partition('Args:')[2]}\n\n{returns}{report}"
         return endpoint
 
     return mark

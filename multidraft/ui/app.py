@@ -15,6 +15,7 @@ from multidraft.settings import Settings, read_settings
 from multidraft.ui import links, zerogpu
 from multidraft.ui.api import Api
 from multidraft.ui.batch import Batch
+from multidraft.ui.batch_run import Batches
 from multidraft.ui.dashboard import Dashboard
 from multidraft.ui.ending import ended_by_sigterm, wait_for_the_end
 from multidraft.ui.lab import Lab
@@ -145,7 +146,8 @@ def _build(workbench: Workbench, loader: PoolLoader) -> gr.Blocks:
         with gr.Tab("Race", id="race"):
             Race(workbench).build(line)
         with gr.Tab("Batch", id="batch"):
-            Batch(workbench).build(page, line)
+            batches = Batches(workbench)
+            Batch(workbench, batches).build(page, line)
         with gr.Tab("Lab", id="lab") as lab:
             Lab(workbench).build(lab, page)
         with gr.Tab("Dashboard", id="dashboard") as tab:
@@ -154,7 +156,7 @@ def _build(workbench: Workbench, loader: PoolLoader) -> gr.Blocks:
             line.changed(dashboard.follow, dashboard.followers, dashboard.followers)
         with gr.Tab("Pool", id="pool") as tab:
             PoolTab(loader).build(page, tab, line)
-        Api(workbench).build()
+        Api(workbench, batches).build()
         links.open_tab(dashboard.restored)
     page.queue(max_size=64)
     return page

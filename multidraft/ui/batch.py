@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
+import threading
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import gradio as gr
 
@@ -15,6 +16,9 @@ from multidraft.errors import SuiteError, UserError
 from multidraft.ui import batch_rows, batch_view, charts, choices
 from multidraft.ui.batch_run import Batches, BatchRun, Held
 from multidraft.ui.controls import sentence
+from multidraft.ui.events import HIDDEN, PRIVATE, QUICK, run_buttons, skips
+from multidraft.ui.exports import Write, offered_file
+from multidraft.ui.links import ADDRESS
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.stats import message_html
 from multidraft.ui.worker import Workbench
@@ -28,22 +32,27 @@ DEFAULT_POLICIES = [choices.DEFAULT_POLICY, "ucb"]
 FILES = {"csv": "CSV", "json": "JSON", "parquet": "Parquet"}
 """Suffixes and names of the files to download."""
 
+_RESULTS = 3 + len(FILES)
+"""Parts that there are once a batch has ended: the summary, two figures, the files."""
+
+_PARTS = 3 + _RESULTS + 2
+"""All that :meth:`Batch.follow` yields: status, rows, a prompt in detail, the results, two buttons."""
+
 _IDLE = message_html(
     "idle",
     "Ready. A batch runs in the background: reload or leave, and the page's address finds it again. Decoding is "
     "greedy. Speed-up compares with plain decoding of the same prompt, measured just before its first policy.",
 )
 
-_NAME_BATCH = """
-(id) => {
-  if (!id) return;
-  const address = new URL(location.href);
-  address.searchParams.set('tab', 'batch');
-  address.searchParams.set('batch', id);
-  history.replaceState(history.state, '', address);
-}
+_NAME_BATCH = f"""
+(asked, shown) => {{
+  {ADDRESS}
+  if (asked) address({{ tab: 'batch', batch: asked }});
+  return asked || shown;
+}}
 """
-"""The page's address names the batch, so that a reload, or another browser, finds it again."""
+"""The page's address names the batch that was started, so that a reload, or another browser, finds it again. If none
+was, what is shown stays."""
 
 _OPEN_PROMPT = """
 element.addEventListener('click', (event) => {
@@ -54,7 +63,6 @@ element.addEventListener('click', (event) => {
 
 _SHOW_PROMPT = "() => document.querySelector('#prompt-detail').scrollIntoView({behavior: 'smooth', block: 'nearest'})"
 
-
 _LEGEND = {"yref": "container", "y": 0.02, "yanchor": "bottom"}
 """At the very bottom: below the names of tasks where a phone turns them upright."""
 
@@ -62,10 +70,11 @@ _LEGEND = {"yref": "container", "y": 0.02, "yanchor": "bottom"}
 class Batch:
     """The tab and what its controls do."""
 
-    def __init__(self, workbench: Workbench):
+    def __init__(self, workbench: Workbench, batches: Batches | None = None):
         self.workbench = workbench
-        self.batches = Batches(workbench)
-        self.files = tempfile.TemporaryDirectory(prefix="multidraft-batches-")
+        self.batches = batches or Batches(workbench)
+        self._files: WeakKeyDictionary[BatchRun, list[Path | None]] = WeakKeyDictionary()
+        self._writing = threading.Lock()
 
     @property
     def offered(self) -> list[tuple[str, str]]:
@@ -114,7 +123,7 @@ class Batch:
                 with gr.Row(elem_classes="md-buttons"):
                     run = gr.Button("Run batch", variant="primary", elem_id="batch-run")
                     stop = gr.Button("Stop", variant="stop", interactive=False, elem_id="batch-stop")
-        id = gr.Textbox("", visible=False)
+        asked, id = gr.Textbox("", visible=False), gr.Textbox("", visible=False)
         status = gr.HTML(_IDLE, js_on_load=None, elem_id="batch-status")
         rows = gr.HTML(batch_rows.rows_start(), js_on_load=_OPEN_PROMPT, apply_default_css=False, elem_id="rows")
         detail = gr.HTML("", js_on_load=None, apply_default_css=False, elem_id="prompt-detail")
@@ -130,17 +139,17 @@ class Batch:
                 for suffix, title in FILES.items()
             ]
 
-        hidden: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         for control in (suite, file):
-            control.change(self.preview, [suite, file], read, queue=False, **hidden)
+            control.change(self.preview, [suite, file], read, **QUICK)
         shown = [status, rows, detail, summary, *figures, *files, run, stop]
-        started = run.click(self.start, [suite, file, policies, limit, length], [id, status], **hidden)
-        started.then(None, id, js=_NAME_BATCH, api_visibility="private")
-        started.then(self.follow, id, shown, concurrency_limit=32, **hidden)
-        page.load(self.linked, None, id, **hidden).then(self.follow, id, shown, concurrency_limit=32, **hidden)
-        stop.click(self.stop, id, None, queue=False, **hidden)
+        started = run.click(self.start, [suite, file, policies, limit, length], [asked, status], **HIDDEN)
+        started.then(None, [asked, id], id, js=_NAME_BATCH, **PRIVATE)
+        started.then(self.follow, asked, shown, concurrency_limit=32, **HIDDEN)
+        linked = page.load(self.linked, None, [asked, id], **HIDDEN)
+        linked.then(self.follow, asked, shown, concurrency_limit=32, **HIDDEN)
+        stop.click(self.stop, id, None, **QUICK)
+        rows.click(self.open, id, detail, **QUICK).then(None, js=_SHOW_PROMPT, **PRIVATE)
         line.followed_by(lambda: gr.Dropdown(self.offered), None, policies)
-        rows.click(self.open, id, detail, queue=False, **hidden).then(None, js=_SHOW_PROMPT, api_visibility="private")
 
     def preview(self, suite: str | None, file: str | None) -> str:
         """What the chosen suite or file holds; the file goes before the suite."""
@@ -154,7 +163,7 @@ class Batch:
     def start(
         self, suite: str | None, file: str | None, policies: list[str], limit: float | None, length: float | None
     ) -> tuple[str, Any]:
-        """Start a batch: its id, or none and what is wrong."""
+        """Start a batch: its id, or none and what is wrong; then the results of the last one stay."""
         try:
             if not (file or suite):
                 raise UserError("there is nothing to run; choose a suite or upload a file")
@@ -168,9 +177,10 @@ class Batch:
             return "", message_html("error", sentence(error))
         return batch.id, gr.skip()
 
-    def linked(self, request: gr.Request) -> str:
-        """The batch that the page's address names, if any."""
-        return str(request.query_params.get("batch", ""))
+    def linked(self, request: gr.Request) -> tuple[str, str]:
+        """The batch that the page's address names, if any: to be followed, and to be shown."""
+        id = str(request.query_params.get("batch", ""))
+        return id, id
 
     def stop(self, id: str) -> None:
         """End a batch after the round in progress."""
@@ -189,16 +199,16 @@ class Batch:
     def follow(self, id: str) -> Iterator[tuple[Any, ...]]:
         """The page's parts until the batch ends; it goes on whether anybody looks on or not."""
         if not id:
-            yield (gr.skip(), *_blank(), *_buttons(running=False))
+            yield skips(_PARTS)
             return
         held = self.batches.get(id)
         if held is None:
-            yield (batch_view.GONE, *_blank(), *_buttons(running=False))
+            yield (batch_view.GONE, *_blank(), *run_buttons(running=False))
             return
         table, shown = batch_rows.rows_start(), 0
         detail: Any = batch_view.HINT
         if not held.run.ended.is_set():
-            yield (batch_view.status_html(held), *_blank(detail), *_buttons(running=True))
+            yield (batch_view.status_html(held), *_blank(detail), *run_buttons(running=True))
             detail = gr.skip()
         while True:
             ended = held.run.ended.wait(LOOK_SECONDS)
@@ -207,28 +217,33 @@ class Batch:
             shown += len(fresh)
             if ended:
                 break
-            yield batch_view.status_html(held), table, *(gr.skip() for _ in range(8))
-        yield (batch_view.status_html(held), table, detail, *self._results(held), *_buttons(running=False))
+            yield batch_view.status_html(held), table, *skips(_PARTS - 2)
+        yield (batch_view.status_html(held), table, detail, *self._results(held), *run_buttons(running=False))
 
     def _results(self, held: Held) -> tuple[Any, ...]:
         """Summary, figures and files of a batch that has ended."""
         run = held.run
         if not run.rows:
-            return tuple(gr.skip() for _ in range(3 + len(FILES)))
+            return skips(_RESULTS)
         frame = batch_rows.summarise(run.rows)
         fast = bool(frame["speedup"].notna().any())
         return (
             batch_view.summary_html(run),
             gr.Plot(charts.speedup_by_task_figure(frame).update_layout(legend=_LEGEND), visible=fast),
             gr.Plot(batch_view.spread_figure(run.rows, run.policies), visible=fast),
-            *(gr.DownloadButton(value=str(path), interactive=True) for path in self._files(held)),
+            *(_download(path) for path in self.files(held)),
         )
 
-    def _files(self, held: Held) -> list[Path]:
+    def files(self, held: Held) -> list[Path | None]:
+        """Those of a batch that has ended, one for each of ``FILES``; written once, whoever looks on."""
+        with self._writing:
+            files = self._files.get(held.run, [])
+            if not files or not all(file and file.exists() for file in files):  # or they went after a day
+                files = self._files[held.run] = self._write(held)
+            return files
+
+    def _write(self, held: Held) -> list[Path | None]:
         run = held.run
-        folder = Path(self.files.name, run.id)
-        folder.mkdir(exist_ok=True)
-        as_csv, as_json, as_parquet = files = [folder / f"{held.suite.name}.{suffix}" for suffix in FILES]
         about: dict[str, object] = {
             "pool": run.pool,
             "hardware": run.hardware,
@@ -239,18 +254,20 @@ class Batch:
             "seed": run.seed,
             "problems": [asdict(problem) for problem in held.suite.problems],
         }
-        batch_rows.write_csv(as_csv, run.rows)
-        batch_rows.write_json(as_json, held.suite.name, run.rows, batch_rows.summarise(run.rows), about)
-        batch_rows.write_parquet(as_parquet, run.rows)
-        return files
+        summary = batch_rows.summarise(run.rows)
+        writers: dict[str, Write] = {
+            "csv": lambda path: batch_rows.write_csv(path, run.rows),
+            "json": lambda path: batch_rows.write_json(path, held.suite.name, run.rows, summary, about),
+            "parquet": lambda path: batch_rows.write_parquet(path, run.rows),
+        }
+        return [offered_file(f"{held.suite.name}.{suffix}", writers[suffix]) for suffix in FILES]
 
 
 def _blank(detail: str = "") -> tuple[Any, ...]:
-    """Rows, detail, summary, figures and files before there are any."""
+    """Rows, detail and results before there are any."""
     plots = (gr.Plot(visible=False) for _ in range(2))
-    files = (gr.DownloadButton(value=None, interactive=False) for _ in FILES)
-    return batch_rows.rows_start(), detail, "", *plots, *files
+    return batch_rows.rows_start(), detail, "", *plots, *(_download(None) for _ in FILES)
 
 
-def _buttons(*, running: bool) -> tuple[gr.Button, gr.Button]:
-    return gr.Button(interactive=not running), gr.Button(interactive=running)
+def _download(file: Path | None) -> gr.DownloadButton:
+    return gr.DownloadButton(value=str(file) if file else None, interactive=file is not None)

@@ -96,7 +96,7 @@ def summarise(rows: Sequence[Row]) -> pd.DataFrame:
 def rows_start() -> str:
     """Head of the table of results; see ``tables.table_start``."""
     columns = ("Prompt", "Task", "Policy", "Status", "Note", "Tokens", "Tokens/s", "Speed-up", "MAT")
-    return table_start(columns, FIGURES, "md-rows")
+    return table_start(columns, FIGURES, "md-rows", "Runs of the batch")
 
 
 def row_html(row: Row, item: int) -> str:
@@ -143,7 +143,7 @@ def summary_html(summary: pd.DataFrame) -> str:
         ]
         for line in summary.itertuples()
     )
-    return tables.table_html(columns, rows, figures=6)
+    return tables.table_html(columns, rows, figures=6, label="All figures by task and policy")
 
 
 def suite_html(suite: Suite) -> str:

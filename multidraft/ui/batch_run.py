@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from drafters.pool import Pool
 from multidraft.bench.runner import seed_of
 from multidraft.bench.suites import Suite, SuiteItem
-from multidraft.engine import policy_for
+from multidraft.engine import check_seed, policy_for
 from multidraft.errors import ContextWindowError, PromptError, UserError
 from multidraft.sampling import SamplingParams
 from multidraft.ui import batch_rows, choices, tokens
@@ -49,19 +49,20 @@ class BatchRun:
 
     Attributes:
         pool: that pool's name; ``dtype`` is its number type, ``drafters`` are its drafters' names.
+        suite: what the records call the prompts' origin, if that has a name.
         id: also in the records of its runs.
         rows: what is done so far; it only grows.
         progress: where it stands.
         error: why it broke off, if it did.
 
     Raises:
-        UserError: no policy, or one that cannot be played; nothing has run then.
+        UserError: no policy, or one that cannot be played, or a seed that is none; nothing has run then.
     """
 
     def __init__(
         self,
         workbench: Workbench,
-        suite: str,
+        suite: str | None,
         items: Sequence[SuiteItem],
         policies: Sequence[str],
         params: SamplingParams,
@@ -78,6 +79,7 @@ class BatchRun:
         self.error: str | None = None
         self._outputs: list[bytes] = []
         self._seconds: dict[str, list[float]] = {policy: [] for policy in self.policies}
+        check_seed(seed)
         if not self.policies:
             raise UserError("no policy is chosen; choose at least one")
         pool = workbench.pool
@@ -211,6 +213,11 @@ class Batches:
     def get(self, id: str) -> Held | None:
         """A batch, unless there was none of this id, or too long ago."""
         return self._held.get(id)
+
+    def forget(self, run: BatchRun) -> None:
+        """Keep a batch no longer: whoever asked for it has its results, or has gone."""
+        with self._changing:
+            self._held.pop(run.id, None)
 
     def cancel_all(self) -> None:
         """End all after the rounds in progress: the server shuts down."""

@@ -35,12 +35,12 @@ def status_html(held: Held) -> str:
     if run.ended.is_set():
         return _end_html(held)
     progress = run.progress
-    text = f"{len(run.rows)} of {progress.total} runs done, {time_left(run.seconds_left)}"
+    doing, now = "Batch under way", f": {len(run.rows):,} of {progress.total:,} runs done"
     if run.cancelled.is_set():
-        text = f"{len(run.rows)} of {progress.total} runs done; stopping after the round in progress …"
-    elif progress.now:
-        text += f"; now {progress.now} …"
-    return progress_html(text, len(run.rows), progress.total, "Progress of the batch")
+        doing = "Batch stopping after the round in progress"
+    else:
+        now += f", {time_left(run.seconds_left)}" + (f"; now {progress.now} …" if progress.now else "")
+    return progress_html(doing, len(run.rows), progress.total, "Progress of the batch", now)
 
 
 def time_left(seconds: float | None) -> str:
@@ -94,6 +94,7 @@ def matrix_html(rows: Sequence[Row], policies: Sequence[str]) -> str:
         ([escape(task), *_cells([line.get(policy) for policy in policies])] for task, line in lines),
         figures=len(policies),
         kind="md-matrix",
+        label="Median speed-up by task and policy",
     )
     return f'<p class="md-hint">Median speed-up, times plain decoding; ★ marks the best of each task.</p>{table}'
 
@@ -148,8 +149,8 @@ def detail_html(run: BatchRun, item: int) -> str:
     cards = "".join(_card_html(run, first + i, row, max(speedups, default=0.0)) for i, row in enumerate(rows))
     where = f"Prompt {prompt.id}, {prompt.task or batch_rows.NO_TASK}"
     return (
-        f'<section class="md-prompt" aria-label="{escape(where)}"><h3>{escape(where)}</h3>'
-        f'<pre tabindex="0" dir="auto">{escape(prompt.prompt)}</pre>'
+        f'<section class="md-asked" aria-label="{escape(where)}"><h3>{escape(where)}</h3>'
+        f'<pre tabindex="0" role="group" aria-label="Prompt" dir="auto">{escape(prompt.prompt)}</pre>'
         f'<div class="md-cards">{cards}</div>{tokens.legend_html(run.drafters)}</section>'
     )
 

@@ -8,6 +8,7 @@ import gradio as gr
 
 from drafters.pool import Pool
 from multidraft.ui.choices import policy_choices, with_specs
+from multidraft.ui.events import QUICK
 from multidraft.ui.stops import Stops
 from multidraft.ui.worker import Workbench
 
@@ -59,18 +60,14 @@ class Examples:
             lambda name: [gr.Button(**self._button(name, i)) for i in range(MOST_EXAMPLES)],
             self.components[0],
             self.components[1:],
-            queue=False,
-            show_progress="hidden",
-            api_visibility="private",
+            **QUICK,
         )
         for i, button in enumerate(self.components[1:]):
             button.click(
                 lambda name, i=i: self.prompts[name][i],
                 self.components[0],
                 prompt,
-                queue=False,
-                show_progress="hidden",
-                api_visibility="private",
+                **QUICK,
             )
 
     def updates(self) -> list[dict[str, Any]]:

@@ -16,10 +16,11 @@ from multidraft.ui import dashboard_texts as texts
 from multidraft.ui.charts import base_figure
 from multidraft.ui.dashboard_filters import CHOICES, PARAMETERS, Chosen
 from multidraft.ui.dashboard_run import RunSection, plot
-from multidraft.ui.dashboard_tables import runs_text
+from multidraft.ui.events import HIDDEN, PRIVATE
 from multidraft.ui.exports import export_file
 from multidraft.ui.links import ADDRESS
 from multidraft.ui.stats import message_html
+from multidraft.ui.tables import count
 from storage import figures, queries
 from storage.export import EXPORTS
 from storage.kept import kept
@@ -33,8 +34,7 @@ _FOCUS_RUN = f"() => {{ {_SCRIPT} focusRun(); }}"
 _LEAVE_RUN = f"() => {{ {_SCRIPT} leaveRun(); }}"
 _DOWNLOAD = "() => setTimeout(() => document.querySelector('#export-file').click(), 150)"
 
-_QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-_LAST: dict[str, Any] = {**_QUIET, "trigger_mode": "always_last"}
+_LAST: dict[str, Any] = {**HIDDEN, "trigger_mode": "always_last"}
 """For what shows the filters' present values: asked for while it is under way, it is done once more."""
 
 _found = kept(figures.filters)
@@ -75,8 +75,8 @@ class Dashboard:
 
         self.usual_pool = gr.State("")
         self.followers = [self.usual_pool, self.filters[0]]
-        page.load(lambda: self.defaults().get("pool", ""), None, self.usual_pool, **_QUIET)
-        self.restored = page.load(self.restore, None, [*self.filters, *opened], **_QUIET)
+        page.load(lambda: self.defaults().get("pool", ""), None, self.usual_pool, **HIDDEN)
+        self.restored = page.load(self.restore, None, [*self.filters, *opened], **HIDDEN)
         # All in one: two events could end in the other order, and show the filters' former values.
         changes = [control.change if isinstance(control, gr.DateTime) else control.input for control in self.filters]
         choices = self.filters[:CHOICES]
@@ -87,17 +87,17 @@ class Dashboard:
             [*choices, self.found, *self._overview],
             **_LAST,
         )
-        shown.then(None, self.filters, None, js=_KEEP_FILTERS, api_visibility="private")
+        shown.then(None, self.filters, None, js=_KEEP_FILTERS, **PRIVATE)
         self._then_the_rest(shown)
         self.restrict.click(
-            self.restricted, [self.usual, self.narrowed, *self.filters], [*choices, self.narrowed], **_QUIET
+            self.restricted, [self.usual, self.narrowed, *self.filters], [*choices, self.narrowed], **HIDDEN
         )
         for button, step in ((self.newer, -1), (self.older, 1)):
             button.click(lambda page, step=step: page + step, self.page, self.page, **_LAST).then(
                 self.run_list, [self.page, *self.filters], self._list, **_LAST
             )
-        self.runs.click(self.open_run, None, opened, **_QUIET).then(None, js=_FOCUS_RUN, api_visibility="private")
-        leave.click(self.leave_run, None, [self.everything, self.one], js=_LEAVE_RUN, **_QUIET)
+        self.runs.click(self.open_run, None, opened, **HIDDEN).then(None, js=_FOCUS_RUN, **PRIVATE)
+        leave.click(self.leave_run, None, [self.everything, self.one], js=_LEAVE_RUN, **HIDDEN)
         for suffix, button in self.exports.items():
             self._export(button, partial(self.export, suffix), self.filters)
         self._export(export_run, self.run.export, [self.run.id])
@@ -152,10 +152,10 @@ class Dashboard:
     def _export(self, button: gr.Button, write: Any, inputs: list[Any]) -> None:
         """Have ``button`` write a file and download it; it says so meanwhile, since a long history takes its time."""
         title = button.value
-        busy = button.click(lambda: gr.Button("Writing the file …", interactive=False), None, button, **_QUIET)
-        written = busy.then(write, inputs, self.file, **_QUIET)
-        written.success(None, None, None, js=_DOWNLOAD, api_visibility="private")
-        written.then(lambda: gr.Button(title, interactive=True), None, button, **_QUIET)
+        busy = button.click(lambda: gr.Button("Writing the file …", interactive=False), None, button, **HIDDEN)
+        written = busy.then(write, inputs, self.file, **HIDDEN)
+        written.success(None, None, None, js=_DOWNLOAD, **PRIVATE)
+        written.then(lambda: gr.Button(title, interactive=True), None, button, **HIDDEN)
 
     # What the controls do; ``values`` are those of the filters, in their order.
 
@@ -202,7 +202,7 @@ class Dashboard:
             return (note or message_html("error", str(error)), *hidden)
         if view is None:
             return (note + texts.NOTHING_FITS, *hidden)
-        button = gr.Button(f"Show only the most frequent kind: {runs_text(view.usual.runs)}", visible=True)
+        button = gr.Button(f"Show only the most frequent kind: {count(view.usual.runs, 'run')}", visible=True)
         return (
             note,
             gr.Column(visible=True),

@@ -7,7 +7,7 @@ from html import escape
 
 import pandas as pd
 
-from multidraft.ui.dashboard_tables import runs_text
+from multidraft.ui.tables import count
 from multidraft.ui.worker import BASELINE_TOKENS
 from storage.figures import CONDITIONS
 
@@ -46,7 +46,7 @@ def mixture_html(conditions: pd.DataFrame) -> str:
     for column, name in _NAMES.items():
         counts = frame.fillna({column: "unknown"}).groupby(column)["runs"].sum().sort_values(ascending=False)
         if len(counts) > 1:
-            shown = [f"{escape(str(value))} ({runs_text(n)})" for value, n in counts[:_LISTED_VALUES].items()]
+            shown = [f"{escape(str(value))} ({count(n, 'run')})" for value, n in counts[:_LISTED_VALUES].items()]
             if rest := len(counts) - len(shown):
                 shown.append(f"{rest} more")
             parts.append(f"<li><b>{name}:</b> {', '.join(shown)}</li>")

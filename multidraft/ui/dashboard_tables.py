@@ -12,7 +12,7 @@ import pandas as pd
 from multidraft.ui.charts import policy_style
 from multidraft.ui.choices import policy_title
 from multidraft.ui.history_charts import PHASES
-from multidraft.ui.tables import number, table_html
+from multidraft.ui.tables import count, number, table_html
 
 _MARKERS = {
     "circle": "M17 2a4 4 0 1 1 0 8a4 4 0 1 1 0-8z",
@@ -80,7 +80,7 @@ def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = ()) -> str:
         ]
         for rank, line in enumerate(summary.itertuples(), start=1)
     )
-    return table_html(columns, rows, figures=6, kind="md-ranking")
+    return table_html(columns, rows, figures=6, kind="md-ranking", label="Policies ranked")
 
 
 def list_html(runs: pd.DataFrame) -> str:
@@ -101,7 +101,7 @@ def list_html(runs: pd.DataFrame) -> str:
         ]
         for line in runs.itertuples()
     )
-    return table_html(columns, rows, figures=4, kind="md-runs")
+    return table_html(columns, rows, figures=4, kind="md-runs", label="Runs")
 
 
 def page_html(page: int, size: int, total: int) -> str:
@@ -110,11 +110,6 @@ def page_html(page: int, size: int, total: int) -> str:
         return ""
     first = page * size + 1
     return f'<p class="md-page">Runs {first:,}–{min(total, first + size - 1):,} of {total:,}, newest first</p>'
-
-
-def runs_text(runs: int) -> str:
-    """``1 run``, ``12,000 runs``."""
-    return f"{runs:,} run" if runs == 1 else f"{runs:,} runs"
 
 
 def regret_html(frame: pd.DataFrame, drawn: Sequence[str]) -> str:
@@ -162,7 +157,7 @@ def latency_html(frame: pd.DataFrame) -> str:
 
 def _details(summary: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table that is opened by its summary: the figures of a chart without pointing at it."""
-    table = table_html(columns, rows, figures=len(columns) - 1, kind="md-chart-figures")
+    table = table_html(columns, rows, figures=len(columns) - 1, kind="md-chart-figures", label="The chart in figures")
     return f'<details class="md-details"><summary>{summary}</summary>{table}</details>'
 
 
@@ -172,5 +167,5 @@ def _interval(line: object, name: str, digits: int, unit: str = "", scale: float
     if pd.isna(mean):
         return number(None, 0)
     around = "" if math.isnan(low) else f"<small>{scale * low:,.{digits}f} – {scale * high:,.{digits}f}</small>"
-    of = f"Mean of {runs_text(runs)}" + (", with its 95 % interval" if around else "")
+    of = f"Mean of {count(runs, 'run')}" + (", with its 95 % interval" if around else "")
     return f'<span title="{of}">{number(scale * mean, digits, unit)}{around}</span>'

@@ -11,8 +11,9 @@ from multidraft.errors import UserError
 from multidraft.policies import POLICIES
 from multidraft.ui import choices, lab_view, policy_form
 from multidraft.ui.controls import sentence
+from multidraft.ui.events import HIDDEN
 from multidraft.ui.lab_steps import stopped, watched
-from multidraft.ui.lab_sweep import HIDDEN, SweepSection
+from multidraft.ui.lab_sweep import SweepSection
 from multidraft.ui.lab_texts import ABOUT, FIELDS, Asked, TextChoice, linked_run
 from multidraft.ui.lab_work import Experiment, LabWork, Progress
 from multidraft.ui.stats import message_html

@@ -11,6 +11,7 @@ from multidraft.bench.outcomes import DRAFT_LENGTH, is_whole, numeric_settings, 
 from multidraft.errors import PolicyError, UserError
 from multidraft.policies import POLICIES, make_policy, parse_spec, settings_of
 from multidraft.ui import choices, lab_view
+from multidraft.ui.events import HIDDEN
 from multidraft.ui.lab_steps import stopped, watched
 from multidraft.ui.lab_texts import FIELDS, Asked, TextChoice
 from multidraft.ui.lab_work import LabWork, Progress, Range, Sweep
@@ -19,7 +20,6 @@ from multidraft.ui.tables import count
 
 SCALES = ("linear", "logarithmic")
 SWEEP_IDLE = message_html("idle", "Ready. Choose a policy and one of its numbers.")
-HIDDEN: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 
 
 class SweepSection:

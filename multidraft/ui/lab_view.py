@@ -67,7 +67,7 @@ def outcomes_html(experiment: Experiment) -> str:
     references = {spec: experiment.outcome(spec) for spec in _REFERENCES}
     rows = [_outcome_row(spec, outcome, plain, leaders) for spec, outcome in outcomes.items()]
     rows += [_outcome_row(spec, outcome, plain, {}) for spec, outcome in references.items()]
-    return table_html(columns, rows, figures=6, kind="md-outcomes")
+    return table_html(columns, rows, figures=6, kind="md-outcomes", label="What the policies would have done")
 
 
 def _outcome_row(spec: str, o: Outcome, plain: float | None, leaders: dict[str, float]) -> list[str]:
@@ -151,7 +151,7 @@ def rounds_html(experiment: Experiment) -> str:
         [str(index + 1), *(_round_cell(p, index, drafters) for p in played)]
         for index in range(max(p.rounds for p in played))
     )
-    table = table_html(("Round", *(escape(title(spec)) for spec in lanes)), rows)
+    table = table_html(("Round", *(escape(title(spec)) for spec in lanes)), rows, label="Regret by round")
     legend = tokens.legend_html(drafters)
     return f'{legend}<details class="md-details"><summary>The rounds side by side</summary>{table}</details>'
 
@@ -236,5 +236,5 @@ def sweep_html(sweep: Sweep) -> str:
         for (value, o), rate in zip(sweep.outcomes.items(), rates, strict=True)
     )
     columns = (escape(sweep.setting), "Tokens a round", "Regret a text", "Replayed tokens/s")
-    table = table_html(columns, rows, figures=4)
+    table = table_html(columns, rows, figures=4, label="The sweep in figures")
     return f'<details class="md-details"><summary>The sweep in figures</summary>{table}</details>'

@@ -47,7 +47,6 @@ function show() {
   let round = text.children[timeline.childElementCount];
   for (; round; round = round.nextElementSibling) bars.append(makeBar(round));
   timeline.append(bars);
-  timeline.setAttribute("aria-valuemin", Math.min(1, timeline.childElementCount));
   timeline.setAttribute("aria-valuemax", timeline.childElementCount);
   requestAnimationFrame(follow); // not now: it would lay out the page once more
   describe();

@@ -9,6 +9,7 @@ from pathlib import Path
 from multidraft.errors import UserError
 from multidraft.sampling import SamplingParams
 from multidraft.ui.choices import make_params, whole_number
+from multidraft.ui.links import ADDRESS
 
 SETTINGS = ("max_new_tokens", "temperature", "top_p", "top_k", "draft_length", "seed")
 """The parameters of a link beside ``prompt`` and ``policy``, in the order of ``controls.settings``."""
@@ -16,7 +17,13 @@ SETTINGS = ("max_new_tokens", "temperature", "top_p", "top_k", "draft_length", "
 LONGEST = 6000
 """Characters of a link's query: browsers, proxies and chat programs cut longer ones."""
 
-COPY_LINK = Path(__file__).with_name("permalink.js").read_text(encoding="utf-8").replace("@longest@", str(LONGEST))
+COPY_LINK = (
+    Path(__file__)
+    .with_name("permalink.js")
+    .read_text(encoding="utf-8")
+    .replace("@longest@", str(LONGEST))
+    .replace("@address@", ADDRESS)
+)
 """Script of the button. It is called with the button's text, the status line, prompt, policy, spec and the settings,
 and returns the first two."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from html import escape
@@ -17,16 +16,19 @@ from multidraft.errors import ContextWindowError, UserError
 from multidraft.export import run_record
 from multidraft.records import Generation, Round, Turn
 from multidraft.text import CONTEXT, guess_text
-from multidraft.ui import charts, choices, controls, permalink, stats, tokens
+from multidraft.ui import choices, controls, permalink, stats, tokens
 from multidraft.ui.conversation import conversation_html
+from multidraft.ui.events import HIDDEN, PRIVATE, QUICK, changes, run_buttons, show_on_phone, skips
+from multidraft.ui.exports import offered_file
 from multidraft.ui.output import output_box
 from multidraft.ui.pool_line import PoolLine
-from multidraft.ui.worker import Job, Request, Workbench
+from multidraft.ui.round_charts import policy_plot
+from multidraft.ui.worker import Job, Request
 
-UPDATE_SECONDS = 0.1
-"""How often the page is brought up to date: about ten times a second, whatever the pace of decoding."""
+UPDATE_SECONDS = 0.15
+"""How often the page is brought up to date, whatever the pace of decoding."""
 
-CHART_SECONDS = 1.0
+CHART_SECONDS = 2.0
 """How often the chart is: it is sent and drawn whole each time, so the longer it gets, the less often."""
 
 CHART_ROUNDS = 200
@@ -35,10 +37,6 @@ CHART_ROUNDS = 200
 
 class Play(controls.RunTab):
     """The tab and what its controls do."""
-
-    def __init__(self, workbench: Workbench):
-        super().__init__(workbench)
-        self.files = tempfile.TemporaryDirectory(prefix="multidraft-runs-")
 
     def build(self, line: PoolLine) -> None:
         """Lay out the tab inside the surrounding ``gr.Tab``; it follows the pool of ``line``."""
@@ -77,36 +75,36 @@ class Play(controls.RunTab):
                     link = gr.Button("Copy link", size="sm", elem_id="copy-link")
                     copy = gr.Button("Copy run as JSON", size="sm", interactive=False, elem_id="copy-run")
                     download = gr.DownloadButton("Download JSON", size="sm", interactive=False, elem_id="download-run")
-                chart = gr.Plot(charts.blank_figure(), show_label=False, elem_id="chart", elem_classes="md-chart")
+                chart = gr.Plot(_NO_CHART, show_label=False, elem_id="chart", elem_classes="md-chart")
                 details = gr.HTML("", js_on_load=None, elem_id="rounds")
 
         note = gr.HTML(_note_html(pool), js_on_load=None)
 
+        talk = [prompt, conversation, turns, anew]
         for control in (policy, spec):
-            control.change(self.explain, [policy, spec], explanation, **_QUICK)
+            control.change(self.explain, [policy, spec], explanation, **QUICK)
         gr.on(
             [run.click, prompt.submit],
             self.run,
             [prompt, policy, spec, *settings, turns],
-            [status, tiles, output, legend, chart, details, run, stop, copy, download, prompt, conversation, turns],
+            [status, tiles, output, legend, chart, details, run, stop, copy, download, *talk],
             concurrency_limit=16,
-            show_progress="hidden",
-            api_visibility="private",
+            **HIDDEN,
         )
-        run.click(None, js=_SHOW_STATUS, api_visibility="private")
-        stop.click(self.stop, None, None, **_QUICK)
-        anew.click(lambda: ((), ""), None, [turns, conversation], **_QUICK)
+        run.click(None, js=show_on_phone("#status"), **PRIVATE)
+        stop.click(self.stop, None, None, **QUICK)
+        anew.click(lambda: ((), ""), None, [turns, conversation], **QUICK)
         followed = line.followed_by(
             self.follow,
             [policy, settings[0], output, turns, conversation],
             [*self.examples.components, policy, settings[0], settings[4], turns, conversation, anew, legend, note],
         )
-        followed.then(self.restore, None, [status, prompt, policy, spec, *settings], **_QUICK)
+        followed.then(self.restore, None, [status, prompt, policy, spec, *settings], **QUICK)
         link.click(
-            None, [link, status, prompt, policy, spec, *settings], [link, status], js=permalink.COPY_LINK, **_PRIVATE
-        ).then(None, None, link, js=_later("Copy link"), **_PRIVATE)
-        copy.click(None, download, copy, js=_COPY_RUN, **_PRIVATE).then(
-            None, None, copy, js=_later("Copy run as JSON"), **_PRIVATE
+            None, [link, status, prompt, policy, spec, *settings], [link, status], js=permalink.COPY_LINK, **PRIVATE
+        ).then(None, None, link, js=_later("Copy link"), **PRIVATE)
+        copy.click(None, download, copy, js=_COPY_RUN, **PRIVATE).then(
+            None, None, copy, js=_later("Copy run as JSON"), **PRIVATE
         )
 
     def _build_settings(self) -> tuple[list[gr.components.Component], gr.Textbox]:
@@ -213,13 +211,12 @@ class Play(controls.RunTab):
 
     def _follow(self, job: Job) -> Iterator[tuple[Any, ...]]:
         """The page's parts while the job runs; it never waits for the page."""
-        talks, turns, drafters = job.pool.conversational, job.request.turns, job.generation.drafters
+        drafters = job.generation.drafters
         output, shown, drawn_at = "", 0, time.monotonic()
-        # What was asked moves from its box into the conversation; elsewhere it stays, to be run again.
-        asked = ("", conversation_html(turns, job.request.prompt), gr.skip()) if talks else _SKIPPED
+        parts = self._parts(job, job.snapshot(), output)
         yield (
-            *self._parts(job, job.snapshot(), output),
-            *(charts.blank_figure(), "", *_buttons(running=True), *_exports(None), *asked),
+            *parts,
+            *(_NO_CHART, "", *run_buttons(running=True), *_exports(None), *self._asked(job)),
         )
         while True:
             done = job.wait(UPDATE_SECONDS)
@@ -229,15 +226,32 @@ class Play(controls.RunTab):
             chart: Any = gr.skip()
             pause = CHART_SECONDS * (1 + len(rounds) / CHART_ROUNDS)
             if done or (len(rounds) > shown and time.monotonic() - drawn_at >= pause):
-                chart, drawn_at = charts.policy_figure(rounds, drafters), time.monotonic()
+                chart, drawn_at = policy_plot(rounds, drafters), time.monotonic()
             shown = len(rounds)
             if done:
                 break
-            yield *self._parts(job, generation, output), chart, gr.skip(), *_SKIPPED, *_SKIPPED, gr.skip()
-        said = (gr.skip(), gr.skip(), (*turns, (job.request.prompt, generation.text))) if talks else _SKIPPED
-        table, file = tokens.rounds_table_html(rounds), self._write(job) if rounds else None
-        ended = (chart, table, *_buttons(running=False), *_exports(file), *said)
+            before, parts = parts, self._parts(job, generation, output)
+            yield *changes(before, parts), chart, *skips(9)
+        table, file = tokens.rounds_table_html(rounds), self._file(job) if rounds else None
+        ended = (chart, table, *run_buttons(running=False), *_exports(file), *self._answered(job, generation))
         yield *self._parts(job, generation, output), *ended
+
+    def _asked(self, job: Job) -> tuple[Any, ...]:
+        """Prompt, conversation, turns and *New conversation* when a run begins: what was asked moves from its box into
+        the conversation. Without conversations it stays, to be run again."""
+        if not job.pool.conversational:
+            return skips(4)
+        asked = conversation_html(job.request.turns, job.request.prompt)
+        return "", asked, gr.skip(), gr.Button(interactive=False)
+
+    def _answered(self, job: Job, generation: Generation) -> tuple[Any, ...]:
+        """The same when it has ended. Without an answer it is no turn, and what was asked goes back."""
+        if not job.pool.conversational:
+            return skips(4)
+        request, anew = job.request, gr.Button(interactive=True)
+        if not generation.text:
+            return request.prompt, conversation_html(request.turns), gr.skip(), anew
+        return gr.skip(), gr.skip(), (*request.turns, (request.prompt, generation.text)), anew
 
     def _rejected(self, job: Job, rounds: Sequence[Round], start: int) -> list[str]:
         """The text of the guesses that were rejected in each round from ``start`` on."""
@@ -251,14 +265,12 @@ class Play(controls.RunTab):
             at += r.emitted
         return texts
 
-    def _write(self, job: Job) -> Path:
+    def _file(self, job: Job) -> Path | None:
         """The run as a JSON file."""
         request = job.request
         record = run_record(job.pool, job.generation, request.params, request.seed, **job.known())
-        folder = Path(tempfile.mkdtemp(dir=self.files.name))
-        path = folder / "multidraft-run.json"
-        path.write_text(json.dumps(record, ensure_ascii=False, indent=1), encoding="utf-8")
-        return path
+        text = json.dumps(record, ensure_ascii=False, indent=1)
+        return offered_file("multidraft-run.json", lambda path: path.write_text(text, encoding="utf-8"))
 
     def _parts(self, job: Job, generation: Generation, output: str) -> tuple[str, str, str, str]:
         tiles = stats.tiles_html(generation, job.baseline, job.differences, job.regret)
@@ -267,16 +279,11 @@ class Play(controls.RunTab):
     def _refusal(self, text: str) -> tuple[Any, ...]:
         """The page's parts when a run cannot begin; the conversation stays as it is."""
         legend = tokens.legend_html(self.drafters, {})
-        blank = (stats.tiles_html(), "", legend, charts.blank_figure(), "")
-        return stats.message_html("error", text), *blank, *_buttons(running=False), *_exports(None), *_SKIPPED
+        blank = (stats.tiles_html(), "", legend, _NO_CHART, "")
+        return stats.message_html("error", text), *blank, *run_buttons(running=False), *_exports(None), *skips(4)
 
 
-_PRIVATE: dict[str, Any] = {"api_visibility": "private"}
-_QUICK: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-_SKIPPED = (gr.skip(), gr.skip(), gr.skip())
-
-_SHOW_STATUS = "() => { if (innerWidth < 760) document.querySelector('#status').scrollIntoView({behavior: 'smooth'}); }"
-"""On a phone the output is below the controls: go there when a run starts."""
+_NO_CHART = policy_plot([], ())
 
 _COPY_RUN = """async (file) => {
   try {
@@ -305,10 +312,6 @@ def _later(text: str) -> str:
 
 def _chosen(policy: str, spec: str) -> str:
     return spec.strip() or policy
-
-
-def _buttons(*, running: bool) -> tuple[gr.Button, gr.Button]:
-    return gr.Button(interactive=not running), gr.Button(interactive=running)
 
 
 def _exports(file: Path | None) -> tuple[gr.Button, gr.DownloadButton]:

@@ -12,13 +12,13 @@ from typing import Any
 
 import gradio as gr
 
-from multidraft.ui.api_types import PoolReport, returns
+from multidraft.ui.api_types import PoolReport, endpoint
+from multidraft.ui.events import HIDDEN, QUICK
 from multidraft.ui.pool_list import progress_text
 from multidraft.ui.pool_loading import PoolLoader
 
 _FRAME = '<p class="md-pool-line"><span></span></p>'
 _SCRIPT = Path(__file__).with_name("pool_line.js").read_text(encoding="utf-8")
-_QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 Follow = Callable[..., Any]
 
@@ -45,19 +45,19 @@ class PoolLine:
             elem_id="pool-line",
         )
         gr.api(self.pool, api_name="pool", queue=False)
-        page.load(self.report, None, self.line, **_QUIET)
-        self.line.click(self.announce, None, None, **{**_QUIET, "queue": True})  # messages come by the queue only
+        page.load(self.report, None, self.line, **QUICK)
+        self.line.click(self.announce, None, None, **HIDDEN)  # messages come by the queue only
 
     def followed_by(self, follow: Follow, inputs: Any, outputs: Any) -> Any:
         """Call ``follow`` when a page is opened, and when the pool has changed since; returns the former event."""
         self.changed(follow, inputs, outputs)
-        return self.page.load(follow, inputs, outputs, **_QUIET)
+        return self.page.load(follow, inputs, outputs, **QUICK)
 
     def changed(self, follow: Follow, inputs: Any, outputs: Any) -> Any:
         """Call ``follow`` when the pool has changed since the page was opened."""
-        return self.line.click(follow, inputs, outputs, **_QUIET)
+        return self.line.click(follow, inputs, outputs, **QUICK)
 
-    @returns(PoolReport)
+    @endpoint(PoolReport)
     def pool(self) -> PoolReport:
         """Tell which pool of models is loaded: its name, drafters and draft length, and what is being loaded."""
         return self.report()

@@ -14,6 +14,7 @@ from multidraft.errors import UserError
 from multidraft.ui import about
 from multidraft.ui.charts import base_figure
 from multidraft.ui.controls import sentence
+from multidraft.ui.events import HIDDEN
 from multidraft.ui.history_charts import drafter_task_figure
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.pool_list import known_pools, loading_html, pools_html
@@ -38,7 +39,6 @@ SWITCHING_OFF = (
 
 UPDATE_SECONDS = 0.3
 
-_HIDDEN: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 
 _LOAD_POOL = """
 element.addEventListener('click', (event) => {
@@ -68,12 +68,12 @@ class PoolTab:
         gr.Markdown(about.HOW_IT_WORKS, elem_id="how")
         gr.HTML(about.YOUR_OWN, js_on_load=None, elem_id="your-own")
         shown, progress = [pool, hint, matrix], [status, stop, known]
-        tab.select(self.show, None, shown, **_HIDDEN)
+        tab.select(self.show, None, shown, **HIDDEN)
         line.changed(self.show, None, shown)
         line.changed(self.state, None, progress)
-        watched = dict[str, Any](concurrency_limit=32, trigger_mode="once", **_HIDDEN)
+        watched = dict[str, Any](concurrency_limit=32, trigger_mode="once", **HIDDEN)
         gr.on([known.click, tab.select], self.load, None, progress, **watched)
-        stop.click(self.loader.cancel, None, None, queue=False, **_HIDDEN)
+        stop.click(self.loader.cancel, None, None, queue=False, **HIDDEN)
 
     def show(self) -> tuple[str, str, Any]:
         """The pool with the costs measured so far, and the drafters by task over all of its recorded runs."""
@@ -156,7 +156,7 @@ def pool_html(pool: Pool, hardware: str, version: str) -> str:
     columns = ("Drafter", "Kind", "Parameters", "Memory", "ms a drafted token")
     return (
         f'<h2>{escape(pool.title)}</h2><p>{escape(pool.description)}</p><dl class="md-facts">{lines}</dl>'
-        + table_html(columns, rows, figures=3)
+        + table_html(columns, rows, figures=3, label="Drafters")
     )
 
 

@@ -11,9 +11,10 @@ import gradio as gr
 
 from multidraft.errors import UserError
 from multidraft.ui import choices, controls, race_data, tables, tokens
+from multidraft.ui.events import HIDDEN, PRIVATE, QUICK, run_buttons, show_on_phone, skips
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.race_run import MOST, RaceRun
-from multidraft.ui.stats import message_html
+from multidraft.ui.stats import message_html, progress_html
 from multidraft.ui.tables import count, number
 
 DEFAULT_LANES = (race_data.PLAIN, "ucb", choices.DEFAULT_POLICY)
@@ -35,11 +36,6 @@ _LANES_HINT = (
     '<p class="md-hint">Two to four lanes answer the prompt, each under its own policy; the same policy may run twice. '
     "Experts may type a spec into a lane, e.g. <code>ucb:beta=0.1</code>.</p>"
 )
-
-_SHOW_STATUS = (
-    "() => { if (innerWidth < 760) document.querySelector('#race-status').scrollIntoView({behavior: 'smooth'}); }"
-)
-"""On a phone the lanes are below the controls: go there when a race starts."""
 
 
 class Race(controls.RunTab):
@@ -68,12 +64,11 @@ class Race(controls.RunTab):
             [prompt, *lanes, *settings],
             [status, stage, figures, run, stop],
             concurrency_limit=16,
-            show_progress="hidden",
-            api_visibility="private",
+            **HIDDEN,
         )
-        run.click(lambda: tokens.legend_html(self.drafters), None, legend, **_QUICK)
-        run.click(None, js=_SHOW_STATUS, api_visibility="private")
-        stop.click(self.stop, None, None, **_QUICK)
+        run.click(lambda: tokens.legend_html(self.drafters), None, legend, **QUICK)
+        run.click(None, js=show_on_phone("#race-status"), **PRIVATE)
+        stop.click(self.stop, None, None, **QUICK)
         line.followed_by(
             self.follow,
             [settings[0], stage],
@@ -134,7 +129,7 @@ class Race(controls.RunTab):
             lanes = [spec.strip() for spec in (first, second, third, fourth) if spec and spec.strip()]
             race = RaceRun(self.workbench, prompt, lanes, params, whole_seed, self.examples.tasks.get(prompt))
         except UserError as error:  # the replay of an earlier race stays where it is
-            yield message_html("error", controls.sentence(error)), gr.skip(), gr.skip(), *_buttons(running=False)
+            yield message_html("error", controls.sentence(error)), *skips(2), *run_buttons(running=False)
             return
         self.stops.set(request.session_hash, race.cancel)
         try:
@@ -145,19 +140,19 @@ class Race(controls.RunTab):
 
     def _follow(self, race: RaceRun) -> Iterator[tuple[Any, ...]]:
         states = race.states
-        yield _progress_html(race), race_data.pending(race.specs, states), "", *_buttons(running=True)
+        yield _progress_html(race), race_data.pending(race.specs, states), "", *run_buttons(running=True)
         for _ in race.run():
             stage: Any = gr.skip()
             if race.states != states:
                 states = race.states
                 stage = race_data.pending(race.specs, states)
-            yield _progress_html(race), stage, gr.skip(), gr.skip(), gr.skip()
+            yield _progress_html(race), stage, *skips(3)
         if len(race.measured) < 2:
             stage, figures = race_data.pending(race.specs, race.states), ""
         else:
             stage = race.replay()
             figures = figures_html(stage["lanes"])
-        yield _end_html(race), stage, figures, *_buttons(running=False)
+        yield _end_html(race), stage, figures, *run_buttons(running=False)
 
 
 def figures_html(lanes: list[dict[str, Any]]) -> str:
@@ -192,14 +187,13 @@ def figures_html(lanes: list[dict[str, Any]]) -> str:
         ]
         for lane in sorted(lanes, key=lambda lane: int(lane["place"]))
     )
-    table = tables.table_html(columns, rows, figures=len(columns) - 2)
+    table = tables.table_html(columns, rows, figures=len(columns) - 2, label="The result in figures")
     return f'<details class="md-details"><summary>The result in figures</summary>{table}</details>'
 
 
 def _progress_html(race: RaceRun) -> str:
     lane = max(1, len(race.jobs))
-    title = race_data.lane_title(race.specs[lane - 1])
-    doing = "is next …"
+    doing, now = "is next …", ""
     if race.jobs:
         job = race.jobs[-1]
         if job.phase == "waiting" and (ahead := job.ahead):
@@ -207,13 +201,12 @@ def _progress_html(race: RaceRun) -> str:
         elif job.phase in ("waiting", "measuring"):
             doing = "measured next; first the speed of plain decoding …"
         elif job.phase == "decoding":
-            doing = f"measured alone on the device, round {len(job.generation.rounds) + 1} …"
+            doing, now = "measured alone on the device", f", round {len(job.generation.rounds) + 1:,} …"
         else:
             doing = "measured, now checked …"
-    text = f"Lane {lane} of {len(race.specs)}, {title}: {doing}"
+    text = f"Lane {lane} of {len(race.specs)}, {race_data.lane_title(race.specs[lane - 1])}: {doing}"
     done = sum(1.0 if job.done else len(job.generation.token_ids) / race.params.max_new_tokens for job in race.jobs)
-    bar = f'<progress max="{len(race.specs)}" value="{done:.2f}" aria-label="Lanes measured"></progress>'
-    return f'<div class="md-status md-busy" role="status">{escape(text)}{bar}</div>'
+    return progress_html(text, round(done, 2), len(race.specs), "Lanes measured", now)
 
 
 def _end_html(race: RaceRun) -> str:
@@ -228,7 +221,3 @@ def _end_html(race: RaceRun) -> str:
         return message_html("done", f"All {total} lanes are measured. Below they run at the speed they had.")
     rest = "they are replayed below" if measured >= 2 else "too few for a replay"
     return message_html("cancelled", f"Stopped: {measured} of {total} lanes were measured, {rest}.")
-
-
-def _buttons(*, running: bool) -> tuple[gr.Button, gr.Button]:
-    return gr.Button(interactive=not running), gr.Button(interactive=running)

@@ -19,29 +19,40 @@ _ENDS = {
 }
 
 
-def message_html(kind: str, text: str) -> str:
-    """A status line: ``kind`` is ``idle``, ``busy``, ``done``, ``cancelled`` or ``error``."""
-    role = "alert" if kind == "error" else "status"
-    return f'<p class="md-status md-{kind}" role="{role}">{escape(text)}</p>'
+def message_html(kind: str, text: str, now: str = "") -> str:
+    """A status line: ``kind`` is ``idle``, ``busy``, ``done``, ``cancelled`` or ``error``.
+
+    Args:
+        text: screen readers say it whenever it changes.
+        now: what follows it and changes all the time, e.g. the number of a round; they don't say that unasked.
+    """
+    return _line_html(kind, text, now)
 
 
-def progress_html(text: str, done: float, total: float, label: str) -> str:
-    """A status line with a bar; ``label`` tells screen readers what the bar is about."""
+def progress_html(text: str, done: float, total: float, label: str, now: str = "") -> str:
+    """A status line with a bar; ``label`` tells screen readers what the bar is about. See :func:`message_html`."""
     bar = f'<progress max="{total:g}" value="{done:g}" aria-label="{escape(label)}"></progress>'
-    return f'<div class="md-status md-busy" role="status">{escape(text)}{bar}</div>'
+    return _line_html("busy", text, now, bar)
+
+
+def _line_html(kind: str, text: str, now: str, bar: str = "") -> str:
+    """All lines have the same elements, for Gradio changes only what differs from the line before: so the live region
+    stays where it is, and is silent while only ``now`` or the bar change."""
+    role = "alert" if kind == "error" else "status"
+    said = f'<span role="{role}">{escape(text)}</span>'
+    return f'<p class="md-status md-{kind}">{said}<span>{escape(now)}</span>{bar}</p>'
 
 
 def status_html(job: Job) -> str:
     """How a run stands, or how it ended."""
     generation = job.generation
     if job.phase == "waiting":
-        ahead = job.ahead
-        runs = "1 run" if ahead == 1 else f"{ahead} runs"
+        runs = count(job.ahead, "run")
         return message_html("busy", f"Waiting for the device: {runs} ahead of yours. Stop leaves the queue.")
     if job.phase == "measuring":
         return message_html("busy", "Measuring plain decoding of this prompt, to compare with …")
     if job.phase == "decoding":
-        return message_html("busy", f"Decoding, round {len(generation.rounds) + 1} …")
+        return message_html("busy", "Decoding", f", round {len(generation.rounds) + 1} …")
     if generation.status == "error":
         return message_html("error", f"The run failed: {generation.error}. Please try again or report it.")
     kind = "cancelled" if generation.status == "cancelled" else "done"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from html import escape
 
 import pandas as pd
 
 
-def table_start(columns: Sequence[str], figures: int = 0, kind: str = "") -> str:
+def table_start(columns: Sequence[str], figures: int = 0, kind: str = "", label: str = "Table") -> str:
     """Head of a table whose rows are appended; left open, browsers close it, and a value that only grows at its end
     lets Gradio send nothing but the new rows.
 
@@ -15,10 +16,12 @@ def table_start(columns: Sequence[str], figures: int = 0, kind: str = "") -> str
         columns: titles, as HTML.
         figures: how many columns at the right are figures.
         kind: a further CSS class.
+        label: what the table is called where it is reached by keyboard, to be scrolled.
     """
     first = len(columns) - figures
     head = "".join(f'<th scope="col"{_aligned(i >= first)}>{title}</th>' for i, title in enumerate(columns))
-    return f'<div class="md-scroll {kind}" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>'
+    scroll = f'<div class="md-scroll {kind}" tabindex="0" role="group" aria-label="{escape(label)}">'
+    return f"{scroll}<table><thead><tr>{head}</tr></thead><tbody>"
 
 
 def row_html(cells: Sequence[str], figures: int = 0) -> str:
@@ -27,10 +30,16 @@ def row_html(cells: Sequence[str], figures: int = 0) -> str:
     return "<tr>" + "".join(f"<td{_aligned(i >= first)}>{cell}</td>" for i, cell in enumerate(cells)) + "</tr>"
 
 
-def table_html(columns: Sequence[str], rows: Iterable[Sequence[str]], figures: int = 0, kind: str = "") -> str:
+def table_html(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    figures: int = 0,
+    kind: str = "",
+    label: str = "Table",
+) -> str:
     """A whole table; see :func:`table_start` and :func:`row_html`."""
     body = "".join(row_html(cells, figures) for cells in rows)
-    return f"{table_start(columns, figures, kind)}{body}</tbody></table></div>"
+    return f"{table_start(columns, figures, kind, label)}{body}</tbody></table></div>"
 
 
 def number(value: float | None, digits: int, unit: str = "") -> str:
@@ -49,8 +58,8 @@ def best(cell: str) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """``1 round``, ``2 rounds``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """``1 round``, ``2 rounds``, ``1,000 rounds``."""
+    return f"{number} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _aligned(figure: bool) -> str:

@@ -82,7 +82,8 @@ def rounds_table_html(rounds: Sequence[Round]) -> str:
         ]
         for r in rounds
     )
-    table = table_html(("Text", "Drafter", "Round", "Accepted", "Reward", "ms"), rows, figures=4, kind="md-texts")
+    columns = ("Text", "Drafter", "Round", "Accepted", "Reward", "ms")
+    table = table_html(columns, rows, figures=4, kind="md-texts", label="Rounds")
     return f'<details class="md-details"><summary>Every round in detail</summary>{table}</details>'
 
 

@@ -99,6 +99,50 @@ def test_a_batch_goes_on_while_the_page_is_reloaded(page: Page) -> None:
     expect(page.locator("#prompt-detail .md-token").first).to_be_visible()
 
 
+def test_play_is_play_after_a_batch_and_its_link_has_none_of_it(page: Page, address: str) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"{address}?tab=batch&batch=unknown")
+    expect(page.locator("#batch-run")).to_be_visible()
+    page.get_by_role("tab", name="Play").click()
+    page.wait_for_function("location.search.includes('tab=play')")
+    page.locator("#prompt textarea").fill("Add 2 and 3.")
+    page.locator("#copy-link").click()
+    expect(page.locator("#copy-link")).to_have_text("Link copied")
+    link = page.evaluate("navigator.clipboard.readText()")
+    assert "batch" not in link and "tab=" not in link and "prompt=Add+2" in link
+    assert "batch=unknown" in page.url and "tab=play" in page.url  # the address still finds the batch again
+    page.reload()
+    expect(page.locator("#status")).to_contain_text("Press Run")
+    expect(page.get_by_role("tab", name="Play")).to_have_attribute("aria-selected", "true")
+
+
+def test_a_frame_tells_the_page_around_it_which_batch_it_shows(page: Page) -> None:
+    """On a Space the visible address is that of the page around."""
+    page.add_init_script(
+        "window.told = []; const tell = (m) => told.push(m.queryString);"
+        "Object.defineProperty(window, 'parent', {value: {postMessage: tell}});"
+    )
+    page.reload()
+    open_batch(page)
+    page.locator("#limit input").fill("1")
+    page.locator("#batch-run").click()
+    page.wait_for_function("told.some((query) => /tab=batch&batch=[0-9a-f]{32}/.test(query))")
+    expect(page.locator("#batch-status .md-done")).to_be_visible()
+
+
+def test_a_refused_batch_leaves_the_results_of_the_last(page: Page) -> None:
+    open_batch(page)
+    page.locator("#limit input").fill("1")
+    page.locator("#batch-run").click()
+    expect(page.locator("#batch-status .md-done")).to_contain_text("2 of 2 runs")
+    page.locator("#length input").fill("0")
+    page.locator("#batch-run").click()
+    expect(page.locator("#batch-status [role=alert]")).to_contain_text("must be at least 1")
+    expect(page.locator("#rows tbody tr")).to_have_count(2)
+    page.locator("#rows .md-open").first.press("Enter")
+    expect(page.locator("#prompt-detail article")).to_have_count(2)
+
+
 def test_a_batch_that_is_gone_is_explained(page: Page, address: str) -> None:
     page.goto(f"{address}?batch=unknown")
     expect(page.locator("#batch-status [role=alert]")).to_contain_text("no longer holds the batch")

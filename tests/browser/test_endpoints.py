@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import asyncio
 import subprocess
+import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from mcp import ClientSession
 from mcp.client.streamable_http import streamablehttp_client
 from mcp.types import CallToolResult, Tool
 
+from storage import queries
 from tests.test_docs import blocks
 
 NAMES = {"generate", "stream", "batch", "policies", "pool"}
@@ -62,6 +66,60 @@ def test_batch(client: Client) -> None:
     report = client.predict(["Add 2 and 3.", ""], ["ucb"], max_new_tokens=6, api_name="/batch")
     assert [row["status"] for row in report["rows"]][1] == "error"
     assert report["summary"][0]["prompts"] == 2
+
+
+LONG = {"policy": "autoregressive", "max_new_tokens": 900, "temperature": 2.0}
+"""Of a prompt that is none of the pool's tasks: hardly ever ends by itself, and takes many seconds."""
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "arguments"),
+    [
+        ("/generate", {"prompt": "Count on and on.", **LONG}),
+        ("/stream", {"prompt": "Count on and on.", **LONG}),
+        ("/batch", {"prompts": [PROMPT] * 200, "policies": ["autoregressive"], "max_new_tokens": 60}),
+    ],
+)
+def test_a_job_that_is_cancelled_ends_on_the_server_too(
+    client: Client, history: Path, endpoint: str, arguments: dict[str, Any]
+) -> None:
+    known = queries.count(history)
+    job = client.submit(**arguments, api_name=endpoint)
+    next(iter(job))
+    time.sleep(1.5)  # now it decodes
+    job.cancel()
+    assert_ended(client, history, known)
+
+
+PROGRAM = f"""
+import os, sys, time
+from gradio_client import Client
+job = Client(sys.argv[1], verbose=False).submit("Count on and on.", **{LONG}, api_name="/generate")
+next(iter(job))
+time.sleep(1.5)
+os._exit(0)
+"""
+
+
+def test_a_program_that_ends_takes_its_run_with_it(client: Client, address: str, history: Path) -> None:
+    known = queries.count(history)
+    subprocess.run([sys.executable, "-c", PROGRAM, address], check=True, timeout=120)
+    assert_ended(client, history, known)
+
+
+def assert_ended(client: Client, history: Path, known: int) -> None:
+    """The device is free soon, and what was under way is recorded as cancelled, if it had begun."""
+    client.predict("Add 2 and 3.", policy="ucb", max_new_tokens=2, api_name="/generate")
+    until = time.monotonic() + 30
+    while (added := queries.count(history) - known) == 0 or newest(history).output_tokens > 2:
+        assert time.monotonic() < until, "the run that follows was not recorded"
+        time.sleep(0.1)
+    runs = queries.runs(history, limit=added).iloc[1:]
+    assert len(runs) < 100 and set(runs[runs.output_tokens > 60].status) <= {"cancelled"}
+
+
+def newest(history: Path) -> Any:
+    return queries.runs(history, limit=1).iloc[0]
 
 
 def test_what_the_page_does_is_not_offered_to_programs(client: Client) -> None:

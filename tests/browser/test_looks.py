@@ -74,6 +74,14 @@ def test_a_long_output_stays_in_sight_at_its_end(page: Page) -> None:
     expect(page.locator("#run")).to_be_enabled()
 
 
+def test_all_cards_have_one_border(page: Page) -> None:
+    borders = [
+        page.locator(card).first.evaluate("node => getComputedStyle(node).border")
+        for card in ("#output", "#chart", ".md-tile")
+    ]
+    assert len(set(borders)) == 1 and borders[0].startswith("1px solid")
+
+
 def test_the_output_can_be_reached_by_keyboard(page: Page) -> None:
     assert page.locator("#output .md-output").get_attribute("tabindex") == "0"
     assert page.locator("#output .md-output").get_attribute("aria-label")

@@ -57,6 +57,8 @@ def test_a_bar_and_its_text_show_each_other(ran: Page) -> None:
 
 def test_the_timeline_goes_by_keys(ran: Page) -> None:
     timeline = ran.get_by_role("slider", name="Round", exact=True)
+    for name in ("aria-valuenow", "aria-valuemin"):  # no round is chosen
+        expect(timeline).to_have_attribute(name, "0")
     timeline.focus()
     last = bars(ran).count()
     for key, expected in (("ArrowRight", 1), ("ArrowRight", 2), ("End", last), ("ArrowRight", last), ("Home", 1)):

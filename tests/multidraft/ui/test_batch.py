@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import csv
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import gradio as gr
 import pandas as pd
 import pytest
 
 from multidraft.bench.suites import LineProblem, Suite, SuiteItem, spread
 from multidraft.errors import PolicyError, UserError
 from multidraft.sampling import SamplingParams
-from multidraft.ui import batch_rows, batch_view
+from multidraft.ui import batch as batch_tab
+from multidraft.ui import batch_rows, batch_view, exports
 from multidraft.ui.batch import Batch
 from multidraft.ui.batch_rows import Row
 from multidraft.ui.batch_run import KEPT, MOST_RUNNING, Batches, BatchRun, Held
@@ -218,7 +221,7 @@ def test_a_page_that_leaves_and_another_that_comes_back(workbench: Workbench, ga
     assert "0 of 4 runs done, time left not known yet" in status and stop.interactive and not run.interactive
     leaving.close()
     gate.open()
-    assert tab.linked(Visit(batch=id)) == id  # type: ignore[arg-type]
+    assert tab.linked(Visit(batch=id)) == (id, id)  # type: ignore[arg-type]
     *_, (status, rows, _, summary, bars, spread_plot, as_csv, as_json, as_parquet, run, stop) = tab.follow(id)
     assert "Done: 4 of 4 runs" in status and rows.count("data-item") == 4 and 'data-item="1"' in rows
     assert "UCB" in summary and bars.visible and spread_plot.visible and run.interactive and not stop.interactive
@@ -226,6 +229,53 @@ def test_a_page_that_leaves_and_another_that_comes_back(workbench: Workbench, ga
     assert len(pd.read_parquet(as_parquet.value["path"])) == 4
     (again,) = tab.follow(id)  # a batch that has ended is there at once
     assert again[1] == rows and again[2] == batch_view.HINT
+
+
+def test_every_update_has_all_parts(
+    workbench: Workbench, gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_tab, "LOOK_SECONDS", 0.01)
+    tab = Batch(workbench)
+    watching = tab.follow(started(tab, tmp_path))
+    updates = [next(watching) for _ in range(3)]  # the gate is shut: the batch is still under way
+    assert "under way" in updates[-1][0] and updates[-1][1].startswith(batch_rows.rows_start())
+    gate.open()
+    updates += [*watching, *tab.follow("unknown"), *tab.follow("")]
+    assert {len(update) for update in updates} == {11}
+
+
+def test_only_what_the_batch_does_is_said_not_every_run(workbench: Workbench, gate, tmp_path: Path) -> None:
+    tab = Batch(workbench)
+    id = started(tab, tmp_path)
+    held = tab.batches.get(id)
+    assert held and gate.reached.wait(30)
+    assert 'role="status">Batch under way</span><span>: 0 of 4 runs done' in batch_view.status_html(held)
+    held.run.cancel()
+    assert 'role="status">Batch stopping after the round in progress</span>' in batch_view.status_html(held)
+    gate.open()
+
+
+def test_files_are_written_once_whoever_looks_on(
+    workbench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tab = Batch(workbench)
+    id = started(tab, tmp_path)
+    *_, _ = tab.follow(id)
+    held = tab.batches.get(id)
+    assert held
+    written = tab.files(held)
+    with ThreadPoolExecutor(8) as watchers:
+        seen = list(watchers.map(lambda _: tab.files(held), range(8)))
+    assert all(files == written for files in seen)
+    assert written[0]
+    written[0].unlink()  # a day later
+    again = tab.files(held)
+    assert again[1] and all(file and file.exists() for file in again)
+
+    monkeypatch.setattr(exports, "_folder", lambda: tmp_path / "mine.txt" / "no folder")
+    again[1].unlink()
+    *_, (status, *_, as_csv, _, _, _, _) = tab.follow(id)
+    assert "Done: 4 of 4 runs" in status and not as_csv.interactive  # the results are there, if no files
 
 
 def test_a_cancelled_batch_does_not_look_done(workbench: Workbench, gate, tmp_path: Path) -> None:
@@ -269,8 +319,10 @@ def test_a_prompt_opens_with_every_policy(workbench: Workbench, tmp_path: Path) 
 def test_a_batch_that_cannot_start_says_why(
     workbench: Workbench, suite: str | None, policies: list[str], limit: float, length: float | None, said: str
 ) -> None:
-    id, status = Batch(workbench).start(suite, None, policies, limit, length)
+    tab = Batch(workbench)
+    id, status = tab.start(suite, None, policies, limit, length)
     assert id == "" and said in status and 'role="alert"' in status
+    assert list(tab.follow(id)) == [(gr.skip(),) * 11]  # what there was before stays
 
 
 def test_tasks_by_policies_with_the_best_of_each_marked() -> None:

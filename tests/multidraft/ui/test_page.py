@@ -6,17 +6,22 @@ import inspect
 import itertools
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import gradio as gr
 import pytest
+from gradio.utils import get_function_description
 
 from drafters.pool import Pool
 from multidraft.costs import CostMeter
 from multidraft.sampling import SamplingParams
-from multidraft.ui import build
+from multidraft.ui import api, build
+from multidraft.ui.about import HOW_IT_WORKS
 from multidraft.ui.api import Api
 from multidraft.ui.api_types import Report
+from multidraft.ui.batch_run import MOST_RUNNING, Batches
 from multidraft.ui.play import Play
 from multidraft.ui.pool_loading import PoolLoader
 from multidraft.ui.pool_tab import NO_MATRIX, PoolTab, pool_html
@@ -33,8 +38,15 @@ def test_only_the_stable_endpoints_are_public(pool: Pool, store: Store) -> None:
     assert page.analytics_enabled is False
 
 
+def last(items: Iterator[Any]) -> Any:
+    """The result of an endpoint that gives signs of life until it has one."""
+    *alive, result = items
+    assert alive and set(alive) == {None}
+    return result
+
+
 def test_generate_returns_text_and_figures(workbench: Workbench) -> None:
-    report = Api(workbench).generate("abc abd", "ucb", max_new_tokens=8, draft_length=4)
+    report = last(Api(workbench).generate("abc abd", "ucb", max_new_tokens=8, draft_length=4))
     assert report["status"] == "completed" and report["tokens"] == 8
     assert report["speedup"] == pytest.approx(report["tokens_per_second"] / report["baseline_tokens_per_second"])
     assert sum(report["drafter_shares"].values()) == pytest.approx(1.0)
@@ -47,7 +59,7 @@ def test_generate_returns_text_and_figures(workbench: Workbench) -> None:
 )
 def test_generate_refuses_with_a_clear_message(workbench: Workbench, prompt: str, policy: str, words: str) -> None:
     with pytest.raises(gr.Error, match=words):
-        Api(workbench).generate(prompt, policy)
+        next(Api(workbench).generate(prompt, policy))
 
 
 @pytest.mark.parametrize(
@@ -65,19 +77,103 @@ def test_generate_refuses_with_a_clear_message(workbench: Workbench, prompt: str
 )
 def test_whatever_json_is_sent_gets_a_sentence(workbench: Workbench, arguments: dict[str, object], said: str) -> None:
     with pytest.raises(gr.Error, match=said):
-        Api(workbench).generate(**{"prompt": "abc", **arguments})  # type: ignore[arg-type]
+        next(Api(workbench).generate(**{"prompt": "abc", **arguments}))
 
 
-@pytest.mark.parametrize("arguments", [("abc", ["ucb"]), (["abc"], "ucb"), (["abc", 7], ["ucb"]), (["abc"], [None])])
-def test_batches_of_other_things_than_texts(workbench: Workbench, arguments: tuple[object, object]) -> None:
-    with pytest.raises(gr.Error, match="must be"):
-        Api(workbench).batch(*arguments)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("prompts", "policies", "changes", "said"),
+    [
+        ("abc", ["ucb"], {}, "must be lists"),
+        (["abc"], "ucb", {}, "must be lists"),
+        (["abc", 7], ["ucb"], {}, "prompt 2 must be a text"),
+        (["abc"], [None], {}, "policy must be a text"),
+        (["abc"], [], {}, "no policy is chosen"),
+        (["abc"], ["ucb"], {"seed": -1}, "the seed must be a whole number from 0"),
+        ([], ["ucb"], {}, "at least one prompt"),
+        (
+            ["abc"] * 334,
+            ["ucb", "random", "exp3"],
+            {},
+            "334 prompts under 3 policies are 1,002 runs; send at most 1,000",
+        ),
+    ],
+)
+def test_batches_that_cannot_run_get_a_sentence(
+    workbench: Workbench, prompts: Any, policies: Any, changes: dict[str, int], said: str
+) -> None:
+    with pytest.raises(gr.Error, match=said):
+        next(Api(workbench).batch(prompts, policies, **changes))
+
+
+def test_a_batch_that_is_left_ends_and_is_let_go(workbench: Workbench, gate) -> None:
+    batches = Batches(workbench)
+    asked = Api(workbench, batches).batch(["abc", "abd"], ["ucb", "random"], max_new_tokens=6, draft_length=4)
+    next(asked)
+    (held,) = batches._held.values()
+    assert gate.reached.wait(30)
+    asked.close()  # what Gradio does when its caller cancels or has gone
+    gate.open()
+    assert held.run.ended.wait(30) and len(held.run.rows) < held.run.total and not batches._held
+
+
+def test_the_end_of_the_server_ends_batches_of_programs(pool: Pool, store: Store, gate) -> None:
+    workbench = Workbench(pool, store)
+    asked = Api(workbench).batch(["abc", "abd"], ["ucb", "random"], max_new_tokens=6, draft_length=4)
+    next(asked)
+    assert gate.reached.wait(30)
+    gate.open()
+    workbench.close()
+    *_, report = asked
+    assert report and len(report["rows"]) < 4
+
+
+def test_programs_and_visitors_share_the_limit_on_batches(workbench: Workbench, gate) -> None:
+    batches = Batches(workbench)
+    runs = [Api(workbench, batches).batch(["abc"], ["ucb"], max_new_tokens=6) for _ in range(MOST_RUNNING + 1)]
+    for run in runs[:-1]:
+        next(run)
+    with pytest.raises(gr.Error, match="batches are under way"):
+        next(runs[-1])
+    for run in runs:
+        run.close()
+
+
+def test_generate_that_is_left_ends_its_run(workbench: Workbench, gate, store: Store) -> None:
+    asked = Api(workbench).generate("abc abd", "ucb", max_new_tokens=50)
+    next(asked)
+    assert gate.reached.wait(30)
+    asked.close()
+    gate.open()
+    assert workbench.submit(Request("abc", "ucb", SamplingParams(max_new_tokens=4, draft_length=4))).wait(60)
+    assert store.flush() and queries.runs(store.path).prompt.to_list() == ["abc"]
+
+
+def test_a_stream_gives_signs_of_life_while_it_waits(
+    workbench: Workbench, gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "ALIVE_SECONDS", 0.2)
+    updates = Api(workbench).stream("abc abd", "ucb", max_new_tokens=8, draft_length=4)
+    waiting = [next(updates) for _ in range(3)]  # the gate is shut
+    assert {update["status"] for update in waiting} == {"running"} and not any(u["new_rounds"] for u in waiting)
+    gate.open()
+    *_, end = updates
+    assert end["status"] == "completed"
+
+
+def test_a_failure_is_a_status_of_generate_and_an_error_of_stream(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workbench.pool.target, "score", lambda draft: 1 / 0)
+    report = last(Api(workbench).generate("abc", "ucb", max_new_tokens=4))
+    assert report["status"] == "error" and "ZeroDivisionError" in report["error"]
+    with pytest.raises(gr.Error, match="the run failed: ZeroDivisionError"):
+        list(Api(workbench).stream("abc", "ucb", max_new_tokens=4))
 
 
 def test_stream_tells_every_round_once(workbench: Workbench) -> None:
-    *_, last = updates = list(Api(workbench).stream("abc abd", "ucb", max_new_tokens=8, draft_length=4))
-    report = Api(workbench).generate("abc abd", "ucb", max_new_tokens=8, draft_length=4)
-    assert (last["status"], last["text"], last["tokens"]) == ("completed", report["text"], 8)
+    *_, end = updates = list(Api(workbench).stream("abc abd", "ucb", max_new_tokens=8, draft_length=4))
+    report = last(Api(workbench).generate("abc abd", "ucb", max_new_tokens=8, draft_length=4))
+    assert (end["status"], end["text"], end["tokens"]) == ("completed", report["text"], 8)
     rounds = [r for update in updates for r in update["new_rounds"]]
     assert [r["index"] for r in rounds] == list(range(report["rounds"]))
     assert "".join(r["text"] for r in rounds) == report["text"]
@@ -100,18 +196,20 @@ def test_the_policies_are_those_of_the_page(workbench: Workbench) -> None:
     assert all(policy["title"] and policy["explanation"] for policy in listed.values())
 
 
-def test_batch_returns_rows_and_summary(workbench: Workbench) -> None:
-    report = Api(workbench).batch(["abc", "a" * 99], ["ucb", "random"], max_new_tokens=6, draft_length=4)
+def test_batch_returns_rows_and_summary(workbench: Workbench, store: Store) -> None:
+    report = last(Api(workbench).batch(["abc", "a" * 99], ["ucb", "random"], max_new_tokens=6, draft_length=4))
     assert [row["status"] for row in report["rows"]] == ["completed"] * 2 + ["too long"] * 2
     assert [line["too_long"] for line in report["summary"]] == [1, 1]
-    with pytest.raises(gr.Error, match="1 to 1,000"):
-        Api(workbench).batch([], ["ucb"])
+    assert store.flush()
+    runs = queries.runs(store.path)
+    assert set(runs.source) == {"api"} and runs.suite.isna().all()  # no suite that the Lab would list
 
 
 def test_endpoints_are_documented_for_their_callers() -> None:
     for endpoint in (Api.generate, Api.stream, Api.batch):
-        for name in list(inspect.signature(endpoint).parameters)[1:]:
-            assert f"{name}:" in (endpoint.__doc__ or "")
+        _, explained, _ = get_function_description(endpoint)
+        names = list(inspect.signature(endpoint).parameters)[1:]
+        assert len(names) > 4 and all(explained[name] for name in names)
 
 
 def test_the_types_of_results_are_documented(pool: Pool, store: Store) -> None:
@@ -120,6 +218,11 @@ def test_the_types_of_results_are_documented(pool: Pool, store: Store) -> None:
     assert set(types["/generate"]["properties"]) == set(Report.__annotations__)
     assert types["/stream"]["properties"]["new_rounds"]["items"]["properties"]["drafted"] == {"type": "integer"}
     assert types["/policies"]["type"] == "array" and types["/batch"]["properties"]["rows"]["type"] == "array"
+
+
+def test_the_explanation_names_every_tab(pool: Pool, store: Store) -> None:
+    tabs = [block.label for block in build(pool, store).blocks.values() if isinstance(block, gr.Tab)]
+    assert len(tabs) == 6 and all(f"*{tab}*" in HOW_IT_WORKS for tab in tabs)
 
 
 def test_pool_page_names_all_that_is_loaded(pool: Pool) -> None:
@@ -190,6 +293,41 @@ def test_the_run_as_json(workbench: Workbench) -> None:
 def test_a_pool_of_single_prompts_keeps_the_prompt_and_no_turns(workbench: Workbench) -> None:
     first, *_, last = play(workbench, "abc abd")
     assert all(part == gr.skip() for part in (*first[10:], *last[10:]))
+
+
+class Talk:
+    """A tab on a pool that knows conversations, and what its parts are after an update."""
+
+    def __init__(self, workbench: Workbench, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr(type(workbench.pool), "conversational", True)
+        self.tab = Play(workbench)
+
+    def say(self, prompt: str, turns: tuple = ()) -> Iterator[tuple]:
+        """The last four parts of every update: prompt, conversation, turns, *New conversation*."""
+        for parts in self.tab.run(prompt, "ucb", "", 8, 0, 1, 0, 4, 0, turns, Visitor()):  # type: ignore[arg-type]
+            yield parts[10:]
+
+
+def test_an_answer_becomes_a_turn_and_no_conversation_begins_meanwhile(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *_, end = Talk(workbench, monkeypatch).say("abc", (("ab", "de"),))
+    assert first[0] == "" and "abc" in first[1] and first[2] == gr.skip() and first[3].interactive is False
+    assert end[2][0] == ("ab", "de") and end[2][1][0] == "abc" and len(end[2][1][1]) == 8
+    assert end[3].interactive is True
+
+
+def test_a_run_stopped_in_line_is_no_turn_and_gives_the_prompt_back(
+    workbench: Workbench, gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = Talk(workbench, monkeypatch)
+    parts = talk.say("abc", (("ab", "de"),))
+    next(parts)
+    talk.tab.stop(Visitor())  # type: ignore[arg-type]
+    gate.open()
+    *_, (prompt, conversation, turns, anew) = parts
+    assert prompt == "abc" and turns == gr.skip() and anew.interactive is True
+    assert "de" in conversation and "abc" not in conversation
 
 
 def test_rejected_guesses_are_struck_through(workbench: Workbench) -> None:

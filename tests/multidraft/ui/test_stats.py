@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,6 +55,27 @@ def test_a_cancelled_run_does_not_look_completed(make_generation) -> None:
 )
 def test_phases_on_the_way(make_generation, phase: str, words: str) -> None:
     assert words in stats.status_html(job(make_generation(status="running"), phase, ahead=2))
+
+
+def test_only_a_new_phase_is_said_not_every_round(make_generation, make_round) -> None:
+    def said(html: str) -> str:
+        return re.findall(r'role="status">([^<]*)<', html)[0]
+
+    lines = [
+        stats.status_html(job(make_generation(status="running", rounds=[make_round(i) for i in range(n)]), "decoding"))
+        for n in (1, 12)
+    ]
+    assert "round 2" in lines[0] and "round 13" in lines[1]
+    assert [said(line) for line in lines] == ["Decoding"] * 2
+    assert said(stats.status_html(job(make_generation()))).startswith("Completed")
+
+
+def test_every_status_line_is_made_of_the_same_elements() -> None:
+    """So Gradio changes the text of the live region and never puts another in its place."""
+    lines = [stats.message_html("busy", "a"), stats.message_html("error", "b"), stats.message_html("busy", "c", "1")]
+    lines.append(stats.progress_html("d", 1, 2, "label", "3").replace('<progress max="2" value="1"', "<progress"))
+    shapes = [re.findall(r"<(/?\w+)", line) for line in lines]
+    assert shapes[0] == shapes[1] == shapes[2] == [part for part in shapes[3] if part not in ("progress", "/progress")]
 
 
 def test_tiles_show_dashes_before_the_first_round() -> None:
