@@ -201,7 +201,8 @@ def load_card(path: Path) -> tuple[Card, str]:
     """
     text, content = _read(path)
     if isinstance(other := content.get("examples"), str):
-        content["examples"] = _read(path.parent / other)[1].get("examples")
+        beside = path.parent / other
+        content["examples"] = _read(beside if beside.exists() else POOLS / other)[1].get("examples")
         if not isinstance(content["examples"], list):
             raise PoolError(f"the pool card {path} takes its examples from {other}, which has none of its own")
     try:

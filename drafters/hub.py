@@ -42,8 +42,10 @@ def fetched_folder(source: Source, files: Sequence[str]) -> Path:
     Raises:
         PoolError: it cannot be fetched.
     """
-    folder = _folders.get((source.id, source.revision, files))
-    return folder if folder and folder.is_dir() else fetch(source, files)
+    for (id, revision, held), folder in _folders.items():
+        if (id, revision) == (source.id, source.revision) and set(files) <= set(held) and folder.is_dir():
+            return folder
+    return fetch(source, files)
 
 
 def fetch(source: Source, files: Sequence[str], report: Fetched = lambda done, total: None) -> Path:

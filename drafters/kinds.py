@@ -20,6 +20,7 @@ from drafters.dflash_checkpoint import is_published_dflash, read_dflash
 from drafters.eagle import EagleDrafter
 from drafters.eagle_checkpoint import read_head
 from drafters.eagle_head import EagleHead
+from drafters.hub import MODEL_FILES
 from drafters.lm import LMDrafter, make_lm_drafters
 from drafters.loading import drafter_tokenizer, first_line, folder_of, load_model, load_network, same_tokens
 from drafters.lookahead import LookaheadDrafter
@@ -164,7 +165,7 @@ class Workshop(NamedTuple):
 
     def dflash(self, entry: DrafterCard) -> Made:
         """``dflash``."""
-        folder = folder_of(entry.source, self.path)
+        folder = folder_of(entry.source, self.path, MODEL_FILES)
         if is_published_dflash(read_config(folder / "config.json")):
             model: PreTrainedModel = read_dflash(folder, self.model.dtype).to(self.model.device)
         else:

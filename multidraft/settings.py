@@ -62,7 +62,7 @@ def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
     return Settings(
         pool=set_.get("MULTIDRAFT_POOL", Settings.pool),
         pools=Path(pools) if pools else None,
-        may_switch=(alone if switch is None else switch) and "SPACES_ZERO_GPU" not in set_,
+        may_switch=(alone if switch is None else switch) and not on_zerogpu(set_),
         db=Path(set_.get("MULTIDRAFT_DB") or (Path.home() / "multidraft-runs.db" if on_space else Settings.db)),
         host=host,
         port=_port(set_.get("GRADIO_SERVER_PORT")),
@@ -70,6 +70,12 @@ def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
         backup_dataset=_dataset(set_.get("MULTIDRAFT_BACKUP")),
         backup_minutes=_minutes(set_.get("MULTIDRAFT_BACKUP_MINUTES")),
     )
+
+
+def on_zerogpu(variables: Mapping[str, str] | None = None) -> bool:
+    """Whether this is a Space on ZeroGPU."""
+    variables = os.environ if variables is None else variables
+    return variables.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
 
 
 def _on_or_off(value: str | None) -> bool | None:

@@ -85,7 +85,8 @@ def _accept_sampled_child(
         if tried:
             q = q.index_fill(0, torch.tensor(tried, device=q.device), 0.0)
             q = q / q.sum()
-        u = float(torch.rand((), generator=generator, device=p.device))
+        # Of a type that does not depend on torch's default, which changes while another pool is being loaded.
+        u = float(torch.rand((), generator=generator, device=p.device, dtype=torch.float32))
         if u * float(q[token]) < float(p[token]):
             return child, None
         residual = (p - q).clamp_(min=0.0)

@@ -10,7 +10,7 @@ from pathlib import Path
 from sqlite_utils import Database
 
 from storage.problems import StorageError, explain
-from storage.schema import upgrade
+from storage.schema import COUNTED, upgrade
 
 READ_BUSY_SECONDS = 5.0
 
@@ -77,6 +77,7 @@ def _connect_to_read(path: Path) -> sqlite3.Connection:
         try:
             tables = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('runs', 'rounds')"
             if connection.execute(tables).fetchone()[0] == 2:
+                _count_where_nobody_has(connection)
                 return connection
         except BaseException:
             connection.close()
@@ -85,3 +86,12 @@ def _connect_to_read(path: Path) -> sqlite3.Connection:
     empty = Database(memory=True, execute_plugins=False)
     upgrade(empty)
     return empty.conn
+
+
+def _count_where_nobody_has(connection: sqlite3.Connection) -> None:
+    """Stand in for the counts that a history of an earlier version lacks until it is brought up to date."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'run_counts'").fetchone():
+        listed = ", ".join(COUNTED)
+        connection.execute(
+            f"CREATE TEMP VIEW run_counts AS SELECT {listed}, count(*) AS runs FROM runs GROUP BY {listed}"
+        )

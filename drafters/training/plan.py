@@ -20,6 +20,9 @@ from drafters.training.prompts import TaskPrompts
 from multidraft.errors import PoolError, TrainingError
 
 Kind = Literal["lm", "eagle"]
+LONG_CONTEXT = 8192
+"""Tokens of the contexts that a finished pool is made for, if the target knows as many."""
+
 TRAINING_BYTES = 16
 """Of a parameter in training: weight, gradient and two moments, in single precision."""
 
@@ -73,6 +76,8 @@ class Plan:
         vocabulary: most tokens that a head can propose.
         feature_memory: bytes of the target's hidden states that a head's training keeps.
         evaluate: held-out prompts of a task that the finished pool is measured on.
+        chat_template: Jinja text, instead of the template of the target's tokenizer.
+        chat_template_kwargs: what the template is given besides the messages.
     """
 
     target: Source
@@ -90,6 +95,8 @@ class Plan:
     feature_memory: int = 4 * 2**30
     evaluate: int = 5
     draft_length: int = 6
+    chat_template: str | None = None
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     device: str = "cpu"
 
@@ -105,7 +112,13 @@ class Plan:
 
     def made_by(self) -> dict[str, Any]:
         """What the answers depend on, besides prompts and how they are asked."""
-        return {"target": self.target.path or self.target.id, "revision": self.target.revision, "dtype": self.dtype}
+        made = {"target": self.target.path or self.target.id, "revision": self.target.revision, "dtype": self.dtype}
+        return made | self.chat_form()
+
+    def chat_form(self) -> dict[str, Any]:
+        """How prompts are put to the target, in a card's words, as far as its tokenizer does not say it."""
+        form = {"chat_template": self.chat_template, "chat_template_kwargs": dict(self.chat_template_kwargs)}
+        return {setting: value for setting, value in form.items() if value}
 
     def trained_by(self) -> dict[str, Any]:
         """What checkpoints of drafters depend on, besides the answers; budgets and batches may be changed."""
@@ -144,6 +157,13 @@ def skeleton(source: Source, card: Path) -> PreTrainedModel:
         raise TrainingError(
             f"{error}. The target and what drafters start from must be causal language models"
         ) from error
+
+
+def context_window(plan: Plan) -> int:
+    """What the finished pool's contexts may hold: not all that a large target knows, whose cache would fill a GPU."""
+    config = skeleton(plan.target, plan.card).config.get_text_config()
+    most = max(LONG_CONTEXT, 2 * plan.asking.max_new_tokens)
+    return min(int(getattr(config, "max_position_embeddings", None) or most), most)
 
 
 def drafter_parameters(plan: Plan, target: PreTrainedModel) -> int:

@@ -84,6 +84,10 @@ def read_tasks(
     return tasks
 
 
+FILES = ("work", "router", "card.yaml", "readme.md")
+"""What else may stand in the folder of a finished pool, beside the drafters by their names."""
+
+
 def task_name(text: str) -> str:
     """A task's name as a drafter of a card may be called.
 
@@ -93,7 +97,7 @@ def task_name(text: str) -> str:
     name = re.sub(r"[^a-z0-9_.]+", "-", text.lower()).strip("-._")
     if not name:
         raise TrainingError(f"the task {text!r} has no letter of a-z; name it by --data NAME=FILE")
-    if name in (GENERALIST, OWN, UNTRAINED):
+    if name in (GENERALIST, OWN, UNTRAINED, *FILES):
         raise TrainingError(
             f"no task may be called {name!r}, which means something else in a pool; give --data NAME=FILE"
         )

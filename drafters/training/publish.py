@@ -17,7 +17,7 @@ from drafters.pool import load_pool
 from drafters.router import Router
 from drafters.training.answers import Answer
 from drafters.training.model_card import licence_of, model_card
-from drafters.training.plan import Plan
+from drafters.training.plan import Plan, context_window
 from drafters.training.prompts import UNTRAINED
 from drafters.training.work import write_file, writing
 from multidraft.bench.inspect import accepted_by_task
@@ -58,7 +58,9 @@ def card_of(plan: Plan) -> dict[str, Any]:
         "description": f"{kind}, distilled from the target's own answers: {', '.join(plan.drafters)}.",
         "target": plan.target.model_dump(exclude_none=True),
         "dtype": plan.dtype,
+        "context_window": context_window(plan),
         "draft_length": plan.draft_length,
+        **plan.chat_form(),
         **({"router": "router"} if len(plan.tasks) > 1 else {}),
         "drafters": [{"name": name, "kind": plan.kind, "path": name} for name in plan.drafters],
         "examples": [{"task": name, "prompt": task.heldout[0]} for name, task in plan.tasks.items()],
@@ -94,10 +96,12 @@ def measure(plan: Plan) -> Matrix:
         card = plan.work / "measured.yaml"
         write_file(card, lambda part: part.write_text(yaml.safe_dump(content), encoding="utf-8"))
     pool = load_pool(card, device=plan.device)
+    room = pool.target.window - plan.asking.max_new_tokens
     items = [
         SuiteItem(f"{name}-{i}", prompt, name)
         for name, task in plan.tasks.items()
         for i, prompt in enumerate(task.heldout[: plan.evaluate])
+        if len(pool.encode(prompt)) <= room
     ]
     params = SamplingParams(max_new_tokens=plan.asking.max_new_tokens, draft_length=plan.draft_length)
     return accepted_by_task(pool, items, params)

@@ -204,7 +204,7 @@ def distil(
     room = room_for(skeleton(plan.target, plan.card), plan.asking)
     prompts = {}
     for name, task in plan.tasks.items():
-        encoded = [chat_ids(tokenizer, prompt) for prompt in task.train]
+        encoded = [chat_ids(tokenizer, prompt, settings=plan.chat_template_kwargs) for prompt in task.train]
         prompts[name] = [ids for ids in encoded if ids and len(ids) <= room]
         if longer := len(encoded) - len(prompts[name]):
             log(f"{name}: {longer:,} prompts leave no room for {plan.asking.max_new_tokens} new tokens; left out")

@@ -13,7 +13,7 @@ import multidraft as md
 from multidraft.bench.report import best_drafters, make_report, render_table
 from multidraft.bench.runner import BASELINE, BenchRun, run_suite
 from multidraft.bench.suites import load_suite
-from multidraft.commands.options import add_decoding, add_pool, limited, sampling_params, split_specs
+from multidraft.commands.options import add_decoding, add_pool, limited, load_pool, sampling_params, split_specs
 from multidraft.hardware import describe
 
 DEFAULT_POLICIES = "autoregressive,ucb,normal-hedge"
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
         for problem in suite.problems:
             print(f"multidraft: {suite.name}: {problem} (left out)", file=sys.stderr)
     items = [item for suite in suites for item in suite.items]
-    pool = md.load_pool(options.pool)
+    pool = load_pool(options.pool)
     params = sampling_params(options, pool.draft_length)
     policies = split_specs(options.policies)
     keep = _History(options, pool, params) if options.db else None

@@ -99,6 +99,11 @@ class Deployment:
             self.variables["MULTIDRAFT_BACKUP"] = options.dataset
         self.token = os.environ.get(SPACE_TOKEN)
 
+    @property
+    def _wants_token(self) -> bool:
+        """Whether a token is of use to it: to write its history, to fetch gated models."""
+        return bool(self.options.dataset or _repositories(self.card))
+
     def show(self) -> None:
         """Print what :meth:`do` would do."""
         options = self.options
@@ -109,6 +114,7 @@ class Deployment:
             print(f"variable {name} = {value}")
         if options.dataset:
             print(f"dataset {options.dataset}: create it (private) unless it exists")
+        if self._wants_token:
             print(f"secret HF_TOKEN = the value of {SPACE_TOKEN}" + ("" if self.token else ", which is not set"))
         with self.staged(None) as folder:
             files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
@@ -167,9 +173,9 @@ class Deployment:
         for name, value in self.variables.items():
             self._say(f"set the variable {name}")
             api.add_space_variable(space, name, value)
-        if options.dataset and self.token:
+        if self.token and self._wants_token:
             self._say("set the secret HF_TOKEN")
-            api.add_space_secret(space, "HF_TOKEN", self.token, description="writes the history's dataset")
+            api.add_space_secret(space, "HF_TOKEN", self.token, description="reads models, writes the history")
         self._say("upload the files")
         with self.staged(api) as folder:
             api.upload_folder(
@@ -200,7 +206,13 @@ class Deployment:
                     shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "*.db*"))
                 elif (ROOT / part).exists():
                     shutil.copy(ROOT / part, folder / part)
-            shutil.copy(self.path, folder / "drafters" / "pools" / self.path.name)
+            pools = folder / "drafters" / "pools"
+            shutil.copy(self.path, pools / f"{self.path.stem}.yaml")
+            if self.card.router and self.path.parent != ROOT / "drafters" / "pools":
+                shutil.copytree(self.path.parent / self.card.router, pools / self.card.router, dirs_exist_ok=True)
+            other = yaml.safe_load(self.path.read_text("utf-8")).get("examples")
+            if isinstance(other, str) and (self.path.parent / other).exists() and not (pools / other).exists():
+                shutil.copy(self.path.parent / other, pools / other)
             if any(source.quantization for source in _sources(self.card)):
                 with (folder / "requirements.txt").open("a") as requirements:
                     requirements.write(_QUANTISERS)
@@ -241,7 +253,10 @@ def _sources(card: Card) -> list[Source]:
 
 
 def _folders(card: Card) -> list[str]:
-    paths = [card.target.path, *(drafter.path for drafter in card.drafters), card.router and str(card.router)]
+    """What only this machine has, but for a router, which is put beside the card."""
+    paths = [card.target.path, *(path for drafter in card.drafters for path in (drafter.path, drafter.rescorer))]
+    if card.router and (card.router.is_absolute() or ".." in card.router.parts):
+        paths.append(str(card.router))
     return [path for path in paths if path]
 
 

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Never
+
+from tqdm import tqdm
 
 import multidraft as md
 from multidraft.bench.suites import Suite, spread
+
+if TYPE_CHECKING:
+    from drafters.pool import Pool
 
 REPLAY_POLICIES = "ucb,exp3,ucbspec,exp3spec,normal-hedge,rate-hedge"
 
@@ -13,6 +20,24 @@ REPLAY_POLICIES = "ucb,exp3,ucbspec,exp3spec,normal-hedge,rate-hedge"
 def add_pool(sub: argparse.ArgumentParser) -> None:
     """The option ``--pool``."""
     sub.add_argument("--pool", default="pocket", help="a bundled card's name or a path to a card")
+
+
+def load_pool(name_or_path: str | Path) -> Pool:
+    """Load a pool; a bar on standard error tells how far models from the Hub are."""
+    from drafters.pool import load_pool as load
+    from drafters.progress import Step
+
+    bar: tqdm[Never] | None = None
+
+    def report(step: Step) -> None:
+        nonlocal bar
+        if step.doing == "fetching" and (bar is None or bar.desc != f"fetching {step.what}"):
+            bar = tqdm(desc=f"fetching {step.what}", unit="B", unit_scale=True)
+        if bar is not None and step.total_bytes:
+            bar.total, bar.n = step.total_bytes, step.done_bytes
+            bar.refresh()
+
+    return load(name_or_path, progress=report)
 
 
 def add_decoding(sub: argparse.ArgumentParser) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 
-import multidraft as md
 from multidraft.bench.inspect import accepted_by_task, compare_plain_decoding, describe_pool, render_matrix
 from multidraft.bench.suites import load_suite
-from multidraft.commands.options import limited, sampling_params
+from multidraft.commands.options import limited, load_pool, sampling_params
 
 
 def add(sub: argparse.ArgumentParser) -> None:
@@ -32,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
         return _list(as_json=options.json)
     if options.estimate:
         return _estimate(options)
-    pool = md.load_pool(options.pool)
+    pool = load_pool(options.pool)
     content = describe_pool(pool)
     if options.matrix:
         suite = limited(load_suite(options.suite), options.limit)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import multidraft as md
-from multidraft.commands.options import add_decoding, add_pool, sampling_params
+from multidraft.commands.options import add_decoding, add_pool, load_pool, sampling_params
 from multidraft.hardware import describe
 
 PROMPT = "Count on and on."
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.repeat < 1:
         raise md.UserError("--repeat must be at least 1")
-    pool = md.load_pool(options.pool)
+    pool = load_pool(options.pool)
     request = Request(options.prompt, options.policy, sampling_params(options, pool.draft_length), options.seed)
     measured = streaming_cost(pool, request, options.repeat, options.browser)
     if options.json:

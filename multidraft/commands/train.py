@@ -64,6 +64,7 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="of the target (default: by device)")
     sub.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument("--card", help="put prompts in the chat form of this card (a bundled one's name, or a path)")
     sub.add_argument("--plain", action="store_true", help="put prompts as they stand to a target without chat template")
     sub.add_argument("--push", metavar="USER/NAME", help="upload the pool to the Hub when it is done")
     sub.add_argument("--private", action="store_true", help="push to private repositories")
@@ -106,6 +107,7 @@ def _plan(options: argparse.Namespace) -> tuple[Plan, PreTrainedTokenizerBase]:
     """The plan that the options describe, and the target's tokenizer."""
     import torch
 
+    from drafters.card import find_card, load_card
     from drafters.loading import tokenizer_of
     from drafters.training.answering import Asking
     from drafters.training.plan import Plan, Shape, source_of
@@ -122,10 +124,13 @@ def _plan(options: argparse.Namespace) -> tuple[Plan, PreTrainedTokenizerBase]:
     start = source_of(options.drafter) if options.drafter else Shape.parse(options.new or "2x768")
     what = "eagle" if options.kind == "eagle" else "drafter" if options.drafter else "new"
     tokenizer = tokenizer_of(target, options.out / "card.yaml")
+    form = load_card(find_card(options.card))[0] if options.card else None
+    if form and form.chat_template:
+        tokenizer.chat_template = form.chat_template
     if not tokenizer.chat_template and not options.plain:
         raise md.UserError(
             f"the tokenizer of {options.target} has no chat template: it is a base model, or its files are incomplete. "
-            "With --plain prompts are put to it as they stand"
+            "With --plain prompts are put to it as they stand, with --card in the form of a card"
         )
     plan = Plan(
         target=target,
@@ -150,6 +155,8 @@ def _plan(options: argparse.Namespace) -> tuple[Plan, PreTrainedTokenizerBase]:
         feature_memory=int(options.feature_memory * 2**30),
         evaluate=options.evaluate,
         draft_length=options.draft_length,
+        chat_template=form.chat_template if form else None,
+        chat_template_kwargs=form.chat_template_kwargs if form else {},
         dtype=options.dtype or ("bfloat16" if device == "cuda" else "float32"),
         device=device,
     )
@@ -158,17 +165,7 @@ def _plan(options: argparse.Namespace) -> tuple[Plan, PreTrainedTokenizerBase]:
 
 def _check_numbers(options: argparse.Namespace) -> None:
     """Raise :class:`~multidraft.errors.UserError` where a number makes no sense."""
-    for name in (
-        "minutes",
-        "epochs",
-        "lr",
-        "batch_tokens",
-        "max_new_tokens",
-        "batch",
-        "evaluate",
-        "vocabulary",
-        "limit",
-    ):
+    for name in POSITIVE:
         value = getattr(options, name)
         if value is not None and value <= 0:
             raise md.UserError(f"--{name.replace('_', '-')} must be more than 0, not {value:g}")

@@ -78,7 +78,7 @@ def launch(
     logging.disable_progress_bar()
     wanted = pool or settings.pool
     card, _ = load_card(find_card(wanted))
-    later = bool(hub_models(card)) and not zerogpu.is_active()  # there only what the start loads reaches the GPU
+    later = bool(hub_models(card)) and not zerogpu.on_zerogpu()  # there only what the start loads reaches the GPU
     loaded = load_pool(MEANWHILE if later else wanted)
     path = Path(db or settings.db)
     with ended_by_sigterm(), Backup(path, _places(settings), settings.backup_minutes) as backup, Store(path) as store:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -64,7 +65,7 @@ class Examples:
         )
         for i, button in enumerate(self.components[1:]):
             button.click(
-                lambda name, i=i: self.prompts[name][i],
+                partial(self._prompt, i),
                 self.components[0],
                 prompt,
                 **QUICK,
@@ -76,6 +77,11 @@ class Examples:
         first = names[0] if names else None
         task = {"choices": names, "value": first, "visible": bool(names)}
         return [task, *(self._button(first, i) for i in range(MOST_EXAMPLES))]
+
+    def _prompt(self, index: int, task: str | None) -> Any:
+        """An example; nothing on a page that still shows those of a pool that was there before."""
+        prompts = self.prompts.get(task or "", [])
+        return prompts[index] if index < len(prompts) else gr.skip()
 
     def _button(self, task: str | None, index: int) -> dict[str, Any]:
         prompts = self.prompts.get(task or "", [])

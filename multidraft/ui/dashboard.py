@@ -14,7 +14,7 @@ from multidraft.errors import UserError
 from multidraft.ui import dashboard_filters, dashboard_views, links
 from multidraft.ui import dashboard_texts as texts
 from multidraft.ui.charts import base_figure
-from multidraft.ui.dashboard_filters import CHOICES, PARAMETERS, Chosen
+from multidraft.ui.dashboard_filters import CHOICES, PARAMETERS, Chosen, place_choice
 from multidraft.ui.dashboard_run import RunSection, plot
 from multidraft.ui.events import HIDDEN, PRIVATE
 from multidraft.ui.exports import export_file
@@ -73,9 +73,9 @@ class Dashboard:
         self.file = gr.DownloadButton("Download", visible="hidden", elem_id="export-file")
         opened = [self.everything, self.one, *self.run.parts]
 
-        self.usual_pool = gr.State("")
-        self.followers = [self.usual_pool, self.filters[0]]
-        page.load(lambda: self.defaults().get("pool", ""), None, self.usual_pool, **HIDDEN)
+        self.usual_place = gr.State({})
+        self.followers = [self.usual_place, *self.filters[:2]]
+        page.load(self.defaults, None, self.usual_place, **HIDDEN)
         self.restored = page.load(self.restore, None, [*self.filters, *opened], **HIDDEN)
         # All in one: two events could end in the other order, and show the filters' former values.
         changes = [control.change if isinstance(control, gr.DateTime) else control.input for control in self.filters]
@@ -168,10 +168,11 @@ class Dashboard:
         controls = dashboard_filters.offered(found, dashboard_filters.known(found, chosen))
         return [*controls, *dashboard_filters.days(chosen), *opened]
 
-    def follow(self, usual: str, shown: str) -> tuple[str, Any]:
-        """The pool that is loaded now, and the filter on it where it was on the one before."""
-        pool = self.defaults()["pool"]
-        return pool, dashboard_filters.pool_choice(pool) if shown == usual != pool else gr.skip()
+    def follow(self, usual: dict[str, str], *shown: str) -> list[Any]:
+        """What is loaded now, and the filters on pool and hardware where they were on what was before."""
+        now = self.defaults()
+        follows = zip(("pool", "hardware"), shown, strict=True)
+        return [now, *(place_choice(n, now[n]) if on == usual.get(n) != now[n] else gr.skip() for n, on in follows)]
 
     def refreshed(self, offered: dict[str, list[str]], *values: Any) -> list[Any]:
         """The filters with what there is now to choose, if that is not what they offer; what there is; the overview."""

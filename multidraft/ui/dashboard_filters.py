@@ -167,9 +167,9 @@ def _dropdown(label: str, name: str, value: str) -> gr.Dropdown:
     return gr.Dropdown(_beside_all(name, value), value=value, label=label, min_width=160, elem_id=f"filter-{name}")
 
 
-def pool_choice(pool: str) -> gr.Dropdown:
-    """The filter on a pool, holding ``pool``, until :func:`offered` tells what else there is."""
-    return gr.Dropdown(_beside_all("pool", pool), value=pool)
+def place_choice(name: str, value: str) -> gr.Dropdown:
+    """The filter on pool or hardware, holding ``value``, until :func:`offered` tells what else there is."""
+    return gr.Dropdown(_beside_all(name, value), value=value)
 
 
 def _beside_all(name: str, value: str) -> list[tuple[str, str]]:

@@ -246,9 +246,11 @@ class Play(controls.RunTab):
 
     def _answered(self, job: Job, generation: Generation) -> tuple[Any, ...]:
         """The same when it has ended. Without an answer it is no turn, and what was asked goes back."""
+        request, anew = job.request, gr.Button(interactive=True)
+        if job.pool is not self.workbench.pool:  # with the pool the conversation has gone
+            return *skips(3), anew
         if not job.pool.conversational:
             return skips(4)
-        request, anew = job.request, gr.Button(interactive=True)
         if not generation.text:
             return request.prompt, conversation_html(request.turns), gr.skip(), anew
         return gr.skip(), gr.skip(), (*request.turns, (request.prompt, generation.text)), anew

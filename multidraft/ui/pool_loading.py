@@ -60,9 +60,13 @@ class Loading:
         Raises:
             PoolError: it is not wanted any more.
         """
+        self.check()
+        self.step = step
+
+    def check(self) -> None:
+        """Raise :class:`PoolError` if it is not wanted any more."""
         if self.cancelled.is_set():
             raise PoolError("stopped")
-        self.step = step
 
     def end(self, phase: Phase, error: str = "") -> None:
         """It came to an end."""
@@ -138,10 +142,8 @@ class PoolLoader:
 
     def _exchange(self, loading: Loading) -> None:
         pool = self._load(loading.source, progress=loading.note)
-        if loading.cancelled.is_set():
-            raise PoolError("stopped")
         loading.phase = "switching"
-        self.workbench.switch(pool).result()
+        self.workbench.switch(pool, loading.check).result()
 
     def _free(self, old: weakref.ref[Pool] | None) -> None:
         """Free the memory of ``old`` once nobody uses it, or of a pool that was loaded in part."""

@@ -7,14 +7,16 @@ from html import escape
 from typing import Any
 
 import gradio as gr
+import torch
 
+from drafters.memory import in_words
 from drafters.pool import Pool
 from multidraft.costs import Line
 from multidraft.errors import UserError
 from multidraft.ui import about
 from multidraft.ui.charts import base_figure
 from multidraft.ui.controls import sentence
-from multidraft.ui.events import HIDDEN
+from multidraft.ui.events import HIDDEN, QUICK
 from multidraft.ui.history_charts import drafter_task_figure
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.pool_list import known_pools, loading_html, pools_html
@@ -73,7 +75,7 @@ class PoolTab:
         line.changed(self.state, None, progress)
         watched = dict[str, Any](concurrency_limit=32, trigger_mode="once", **HIDDEN)
         gr.on([known.click, tab.select], self.load, None, progress, **watched)
-        stop.click(self.loader.cancel, None, None, queue=False, **HIDDEN)
+        stop.click(self.stop, None, None, **QUICK)
 
     def show(self) -> tuple[str, str, Any]:
         """The pool with the costs measured so far, and the drafters by task over all of its recorded runs."""
@@ -110,6 +112,11 @@ class PoolTab:
             if loading.ended.is_set():
                 yield self.state()
 
+    def stop(self) -> None:
+        """Give up what is being loaded, where visitors may ask for pools at all."""
+        if self.loader.allowed:
+            self.loader.cancel()
+
     def ask_for(self, source: str) -> str:
         """Start loading a known pool; returns what is wrong, as HTML, or nothing."""
         try:
@@ -126,12 +133,12 @@ class PoolTab:
 def pool_html(pool: Pool, hardware: str, version: str) -> str:
     """Target, drafters, device, number type, memory, and what steps have cost so far."""
     model, costs = pool.target.model, pool.costs
-    size = sum(p.numel() for p in model.parameters())
     step, check = _milliseconds(costs.plain), _milliseconds(costs.verify)
     facts = [
         (
             "Target",
-            f"{_count(size)} parameters ({_bytes(pool, size)}), context window of {pool.target.window:,} tokens",
+            f"{_count(model.num_parameters())} parameters ({in_words(model.get_memory_footprint())}), "
+            f"context window of {pool.target.window:,} tokens",
         ),
         ("Device", f"{hardware} ({pool.device}), {pool.dtype}"),
         ("A token alone", f"{step} ms" if step else "not measured yet: it is with the first run"),
@@ -148,7 +155,7 @@ def pool_html(pool: Pool, hardware: str, version: str) -> str:
             f'<span class="md-token {arm_class(arm)}">{escape(drafter.name)}</span>',
             escape(about.KINDS.get(drafter.kind, drafter.kind)),
             _count(drafter.parameter_count) if drafter.parameter_count else "none",
-            _bytes(pool, drafter.parameter_count) if drafter.parameter_count else "–",
+            _memory(pool, arm) if drafter.parameter_count else "–",
             _milliseconds(costs.steps[arm]) or number(None, 2),
         ]
         for arm, drafter in enumerate(pool.drafters)
@@ -165,9 +172,12 @@ def _milliseconds(line: Line) -> str:
     return number(1000 * line.mean, 2) if line.weight else ""
 
 
-def _bytes(pool: Pool, parameters: int) -> str:
-    size = parameters * next(pool.target.model.parameters()).element_size()
-    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
+def _memory(pool: Pool, arm: int) -> str:
+    """Bytes of a drafter's weights."""
+    drafter, entry = pool.drafters[arm], pool.card.drafters[arm]
+    if entry.quantization:  # of a model of transformers, which knows best
+        return in_words(drafter.model.model.get_memory_footprint())  # type: ignore[attr-defined]
+    return in_words(drafter.parameter_count * getattr(torch, pool.card.dtype).itemsize)
 
 
 def _count(count: int) -> str:

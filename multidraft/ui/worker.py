@@ -237,7 +237,7 @@ class Workbench:
         self._line: list[Job] = []
         self._changed = threading.Lock()
         self._at_close: list[Callable[[], None]] = []
-        self.gpu = zerogpu.ZeroGpu(self) if zerogpu.is_active() else None
+        self.gpu = zerogpu.ZeroGpu(self) if zerogpu.on_zerogpu() else None
 
     def submit(self, request: Request, pool: Pool | None = None) -> Job:
         """Put a run in line.
@@ -268,17 +268,22 @@ class Workbench:
         if self.gpu is None:
             self._device.submit(warm_up, self.pool).result()
 
-    def switch(self, pool: Pool) -> Future[None]:
+    def switch(self, pool: Pool, check: Callable[[], None] = lambda: None) -> Future[None]:
         """Have ``pool``, warmed up, decode what is asked for once the runs now in line have ended.
 
         Whoever still has runs to make on the old pool hands it to :meth:`submit`; its memory is free when nobody does.
+
+        Args:
+            check: called before; if it raises, the old pool stays.
 
         Raises:
             RuntimeError: the workbench is closed.
         """
 
         def exchange() -> None:
+            check()
             warm_up(pool)
+            check()
             self.pool, self.hardware = pool, describe(pool.device)
 
         return self.between_runs(exchange)
@@ -301,7 +306,7 @@ class Workbench:
             regret=job.regret,
             table=job.table,
             lossless=job.lossless,
-            hardware=job.hardware or self.hardware,
+            hardware=job.hardware,
         )
         try:
             self.store.add(job.generation, context)

@@ -13,7 +13,6 @@ import ctypes
 import logging
 import math
 import mmap
-import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from multidraft.hardware import describe
 from multidraft.lossless import Difference
 from multidraft.records import Round, Status
 from multidraft.regret import Regret
+from multidraft.settings import on_zerogpu
 
 if TYPE_CHECKING:
     from drafters.pool import Pool
@@ -51,14 +51,9 @@ MOST_SECONDS = 120
 """Most that is asked for: the platform refuses requests that are too long, and visitors have a daily quota."""
 
 
-def is_active() -> bool:
-    """Whether this is a ZeroGPU Space."""
-    return os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
-
-
 def prepare() -> None:
     """On a ZeroGPU Space: make models that are loaded from now on, in this thread, ready for the worker's GPU."""
-    if is_active():
+    if on_zerogpu():
         import spaces  # noqa: F401
 
 

@@ -146,3 +146,9 @@ def test_bundled_cards_are_valid(name):
     card, _ = load_card(find_card(name))
     assert isinstance(card, Card)
     assert card.name == name
+
+
+def test_examples_of_a_bundled_card_are_found_from_anywhere(tmp_path):
+    card = tmp_path / "mine.yaml"
+    card.write_text((POOLS / "pocket-mixed.yaml").read_text().replace("../pocket", str(POOLS.parent / "pocket")))
+    assert len(load_card(card)[0].examples) == len(load_card(POOLS / "pocket.yaml")[0].examples) > 0

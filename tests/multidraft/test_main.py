@@ -245,7 +245,7 @@ def test_history_is_measured_on_a_made_up_one(tmp_path, capsys):
 
     path = tmp_path / "big.db"
     assert main(["history", "--runs", "30", "--rounds", "6", "--keep", str(path)]) == 0
-    assert "| policies ranked |" in capsys.readouterr().out
+    assert "| filters and ranking |" in capsys.readouterr().out
     assert queries.count(path) == 30 and len(figures.policy_summary(path)) > 2
     run = queries.run(path, 30)
     rounds = queries.rounds(path, 30)

@@ -286,3 +286,21 @@ def test_choosing_among_drafts_after_sampling_them_is_found_out(pool):
 
     counts = Counter(tuple(Peeking(pool, PROMPT, "fixed:near", params, seed).run().token_ids) for seed in range(RUNS))
     assert p_value(counts, exact(pool, params)) < ALPHA
+
+
+def test_draws_do_not_depend_on_the_default_type():
+    """Which the library changes for the whole process while it loads a model in half precision."""
+    draft = Draft.chain([1, 2], torch.tensor([[0.1, 0.5, 0.4], [0.2, 0.2, 0.6]]), sampled=True)
+    logits = torch.tensor([[0.3, 0.6, 0.1], [0.5, 0.1, 0.4], [0.2, 0.4, 0.4]]).log()
+
+    def verdicts():
+        generator = torch.Generator().manual_seed(3)
+        found = [verify(draft, logits, SamplingParams(temperature=1.0), generator) for _ in range(300)]
+        return [(verdict.path, verdict.own) for verdict in found]
+
+    expected = verdicts()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert verdicts() == expected
+    finally:
+        torch.set_default_dtype(torch.float32)

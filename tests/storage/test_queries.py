@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
@@ -131,3 +133,13 @@ def test_connections_cannot_write(filled: Path) -> None:
 def test_a_number_beyond_64_bits_is_no_runs(filled: Path) -> None:
     assert queries.run(filled, 99999999999999999999) is None
     assert queries.rounds(filled, -(10**30)).empty
+
+
+def test_a_history_without_counts_is_read_before_it_is_brought_up_to_date(filled: Path) -> None:
+    known = queries.count(filled), queries.count(filled, Filter(policies=("hedge",)))
+    with closing(sqlite3.connect(filled)) as connection:
+        for trigger in ("insert", "delete", "update"):
+            connection.execute(f"DROP TRIGGER runs_counted_at_{trigger}")
+        connection.execute("DROP TABLE run_counts")
+        connection.commit()
+    assert (queries.count(filled), queries.count(filled, Filter(policies=("hedge",)))) == known == (7, 2)

@@ -301,10 +301,11 @@ def test_the_tab_loads_known_pools_only_and_only_where_it_may(
 
 
 def test_the_dashboard_s_filter_follows_unless_it_was_changed(store: Store) -> None:
-    dashboard = Dashboard(store, lambda: {"pool": "other"})
-    pool, filter = dashboard.follow("tiny", "tiny")
-    assert (pool, filter.value) == ("other", "other")
-    assert dashboard.follow("tiny", "a third") == ("other", gr.skip())
+    dashboard = Dashboard(store, lambda: {"pool": "other", "hardware": "a GPU"})
+    before = {"pool": "tiny", "hardware": "a CPU"}
+    now, pool, hardware = dashboard.follow(before, "tiny", "a CPU")
+    assert (now["pool"], pool.value, hardware.value) == ("other", "other", "a GPU")
+    assert dashboard.follow(before, "a third", "another")[1:] == [gr.skip(), gr.skip()]
 
 
 def test_the_endpoint_tells_the_pool(bench: Workbench, other_card: Path) -> None:
