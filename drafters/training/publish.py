@@ -35,7 +35,7 @@ def finish(plan: Plan, tokenizer: PreTrainedTokenizerBase, answers: list[Answer]
         Mean accepted tokens by task and drafter.
     """
     hit = train_router(plan) if len(plan.tasks) > 1 else None
-    content = card_of(plan)
+    content = card_of(plan, context_window(plan))
     Card.model_validate(content)
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
     write_file(plan.card, lambda part: part.write_text(text, encoding="utf-8"))
@@ -47,8 +47,8 @@ def finish(plan: Plan, tokenizer: PreTrainedTokenizerBase, answers: list[Answer]
     return matrix
 
 
-def card_of(plan: Plan) -> dict[str, Any]:
-    """The pool's card, with drafters beside it."""
+def card_of(plan: Plan, context: int) -> dict[str, Any]:
+    """The pool's card, with drafters beside it, for contexts of so many tokens."""
     name = re.sub(r"[^a-z0-9_.-]+", "-", plan.out.resolve().name.lower()).strip("-") or "drafters"
     target = plan.target.path or str(plan.target.id)
     kind = "Small language models" if plan.kind == "lm" else "EAGLE-3 heads"
@@ -58,7 +58,7 @@ def card_of(plan: Plan) -> dict[str, Any]:
         "description": f"{kind}, distilled from the target's own answers: {', '.join(plan.drafters)}.",
         "target": plan.target.model_dump(exclude_none=True),
         "dtype": plan.dtype,
-        "context_window": context_window(plan),
+        "context_window": context,
         "draft_length": plan.draft_length,
         **plan.chat_form(),
         **({"router": "router"} if len(plan.tasks) > 1 else {}),
@@ -88,7 +88,7 @@ def measure(plan: Plan) -> Matrix:
     """
     card = plan.card
     if isinstance(plan.start, Source):
-        content = card_of(plan)
+        content = card_of(plan, context_window(plan))
         content["router"] = None
         for entry in content["drafters"]:
             entry["path"] = str(plan.out.resolve() / entry["path"])

@@ -68,7 +68,7 @@ def finished(plan):
         (plan.out / name / "model.safetensors").write_text(name)
     train_router(plan)
     (plan.out / "README.md").write_text("page")
-    plan.card.write_text(yaml.safe_dump(card_of(plan)))
+    plan.card.write_text(yaml.safe_dump(card_of(plan, 64)))
     return plan
 
 
@@ -100,7 +100,7 @@ def test_what_the_hub_refuses_is_told(finished, api, monkeypatch):
 
 
 def test_the_card_of_a_pool(plan):
-    card = Card.model_validate(card_of(plan))
+    card = Card.model_validate(card_of(plan, 64))
     assert card.name == "my-pool" and card.title == "Small language models for target" and str(card.router) == "router"
     assert [(e.task, e.prompt) for e in card.examples] == [("math", "add six"), ("code", "def g")]
 
