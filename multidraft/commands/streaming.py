@@ -6,23 +6,26 @@ import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 
 import multidraft as md
 from multidraft.commands.options import add_decoding, add_pool, load_pool, sampling_params
 from multidraft.hardware import describe
 
 PROMPT = "Count on and on."
-"""No task of the pocket pool's: sampled hot, its answer hardly ever ends by itself."""
+"""No task of the pocket pool's: its answer does not end by itself."""
 
 
 def add(sub: argparse.ArgumentParser) -> None:
     """Its arguments."""
     add_pool(sub)
     sub.add_argument("--prompt", default=PROMPT)
-    sub.add_argument("--policy", default="ucb", help="as the other commands take it")
+    sub.add_argument(
+        "--policy", default="round-robin", help="as the other commands take it; one that does the same each time"
+    )
     add_decoding(sub)
-    sub.set_defaults(max_new_tokens=1000, temperature=2.0)
-    sub.add_argument("--repeat", type=int, default=3, help="pairs of runs, one watched and one not")
+    sub.set_defaults(max_new_tokens=1000)
+    sub.add_argument("--repeat", type=int, default=6, help="pairs of runs, one watched and one not")
     sub.add_argument("--browser", type=Path, help="a Chromium (default: Playwright's own)")
     sub.add_argument("--json", action="store_true")
 
@@ -38,10 +41,17 @@ def run(options: argparse.Namespace) -> int:
     request = Request(options.prompt, options.policy, sampling_params(options, pool.draft_length), options.seed)
     measured = streaming_cost(pool, request, options.repeat, options.browser)
     if options.json:
-        print(json.dumps({**asdict(measured), "cost": measured.cost, "hardware": describe(pool.device)}))
+        figures = {**asdict(measured), "cost": measured.cost, "interval": measured.interval}
+        print(json.dumps({**figures, "hardware": describe(pool.device)}))
         return 0
-    print("| run | tokens/s alone | tokens/s watched | ratio |\n|---|---|---|---|")
-    for n, (alone, watched) in enumerate(zip(measured.alone, measured.watched, strict=True), start=1):
-        print(f"| {n} | {alone:.1f} | {watched:.1f} | {watched / alone:.3f} |")
-    print(f"\nwatching costs {measured.cost:.1%} of the speed; {measured.tokens} tokens, {describe(pool.device)}")
+    print("| run | tokens/s alone | tokens/s watched | ratio | CPU s alone | CPU s watched | first paint s |")
+    print("|---|---|---|---|---|---|---|")
+    columns = (measured.alone, measured.watched, measured.cpu_alone, measured.cpu_watched, measured.paints)
+    for n, (alone, watched, *seconds) in enumerate(zip(*columns, strict=True), start=1):
+        cells = (f"{value:.2f}" for value in seconds)
+        print(f"| {n} | {alone:.1f} | {watched:.1f} | {watched / alone:.3f} | {' | '.join(cells)} |")
+    spread = "" if measured.interval is None else " ({:.1%} to {:.1%})".format(*measured.interval)
+    cpu = median(w / a for a, w in zip(measured.cpu_alone, measured.cpu_watched, strict=True)) - 1
+    print(f"\nwatching costs {measured.cost:.1%}{spread} of the speed and {cpu:+.1%} processor time of the server;")
+    print(f"{measured.tokens} tokens, {describe(pool.device)}")
     return 0

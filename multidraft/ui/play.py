@@ -75,7 +75,9 @@ class Play(controls.RunTab):
                     link = gr.Button("Copy link", size="sm", elem_id="copy-link")
                     copy = gr.Button("Copy run as JSON", size="sm", interactive=False, elem_id="copy-run")
                     download = gr.DownloadButton("Download JSON", size="sm", interactive=False, elem_id="download-run")
-                chart = gr.Plot(_NO_CHART, show_label=False, elem_id="chart", elem_classes="md-chart")
+                with gr.Column(elem_id="chart-place"):
+                    # Hidden until there is something to draw: the first visit need not wait for Plotly.
+                    chart = gr.Plot(None, show_label=False, visible=False, elem_id="chart", elem_classes="md-chart")
                 details = gr.HTML("", js_on_load=None, elem_id="rounds")
 
         note = gr.HTML(_note_html(pool), js_on_load=None)
@@ -216,7 +218,7 @@ class Play(controls.RunTab):
         parts = self._parts(job, job.snapshot(), output)
         yield (
             *parts,
-            *(_NO_CHART, "", *run_buttons(running=True), *_exports(None), *self._asked(job)),
+            *(gr.Plot(visible=False), "", *run_buttons(running=True), *_exports(None), *self._asked(job)),
         )
         while True:
             done = job.wait(UPDATE_SECONDS)
@@ -226,7 +228,7 @@ class Play(controls.RunTab):
             chart: Any = gr.skip()
             pause = CHART_SECONDS * (1 + len(rounds) / CHART_ROUNDS)
             if done or (len(rounds) > shown and time.monotonic() - drawn_at >= pause):
-                chart, drawn_at = policy_plot(rounds, drafters), time.monotonic()
+                chart, drawn_at = gr.Plot(policy_plot(rounds, drafters), visible=bool(rounds)), time.monotonic()
             shown = len(rounds)
             if done:
                 break
@@ -281,11 +283,9 @@ class Play(controls.RunTab):
     def _refusal(self, text: str) -> tuple[Any, ...]:
         """The page's parts when a run cannot begin; the conversation stays as it is."""
         legend = tokens.legend_html(self.drafters, {})
-        blank = (stats.tiles_html(), "", legend, _NO_CHART, "")
+        blank = (stats.tiles_html(), "", legend, gr.Plot(visible=False), "")
         return stats.message_html("error", text), *blank, *run_buttons(running=False), *_exports(None), *skips(4)
 
-
-_NO_CHART = policy_plot([], ())
 
 _COPY_RUN = """async (file) => {
   try {

@@ -29,21 +29,9 @@ def policy_plot(rounds: Sequence[Round], drafters: Sequence[str]) -> PlotData:
 
 def policy_chart(rounds: Sequence[Round], drafters: Sequence[str]) -> Chart:
     """What the policy thought: the drafters' probabilities by round, or for a deterministic one the arms it played."""
-    if not rounds:
-        return blank_chart()
     if any(r.probabilities is not None for r in rounds):
         return weights_chart(rounds, drafters)
     return arms_chart(rounds, drafters)
-
-
-def blank_chart() -> Chart:
-    """What stands for :func:`policy_chart` before the first round."""
-    layout = base_layout("The policy, round by round", "", "", POLICY_HEIGHT)
-    layout["annotations"] = [
-        {"text": "No rounds yet.", "x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper", "showarrow": False}
-    ]
-    layout["xaxis"]["visible"] = layout["yaxis"]["visible"] = False
-    return {"data": [], "layout": layout}
 
 
 def weights_chart(rounds: Sequence[Round], drafters: Sequence[str]) -> Chart:

@@ -39,13 +39,6 @@ def test_what_the_page_gets_is_the_figure(make_round) -> None:
         assert sent == whole
 
 
-def test_before_the_first_round_the_chart_says_so() -> None:
-    figure = go.Figure(policy_chart([], DRAFTERS))
-    assert not figure.data
-    assert "No rounds yet" in figure.layout.annotations[0].text
-    assert figure.layout.height == charts.POLICY_HEIGHT
-
-
 def test_names_are_escaped_in_charts(make_round) -> None:
     for probabilities in ((0.5, 0.5), None):
         figure = go.Figure(policy_chart([make_round(probabilities=probabilities)], ["<b>x</b>", "math"]))

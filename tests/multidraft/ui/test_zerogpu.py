@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
 import signal
@@ -44,6 +45,9 @@ def bench(pool: Pool, store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: P
     workbench = Workbench(pool, store)
     yield workbench
     workbench.close()
+    for worker in multiprocessing.active_children():  # they hold the pipes of whatever was open as they were forked
+        worker.kill()
+        worker.join()
 
 
 @pytest.fixture
