@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from httpx import TransportError
 from huggingface_hub import constants, snapshot_download
 from huggingface_hub.errors import (
     DisabledRepoError,
@@ -53,6 +54,7 @@ def fetch(source: Source, files: Sequence[str], report: Fetched = lambda done, t
     cache holds will do.
 
     Raises:
+        HubDownError: the Hub does not answer, or not as it should; it may later.
         PoolError: it cannot be fetched, or holds no weights that may be loaded; the message says what to do.
     """
     try:
@@ -68,7 +70,8 @@ def fetch(source: Source, files: Sequence[str], report: Fetched = lambda done, t
     except PoolError:  # the report has had enough
         raise
     except Exception as error:
-        raise PoolError(explain(error, source)) from error
+        kind = HubDownError if is_passing(error) else PoolError
+        raise kind(explain(error, source)) from error
     if files == MODEL_FILES and not any(folder.glob("*.safetensors")):
         raise PoolError(
             f"the Hub repository {source.id} holds no .safetensors weights, and no others are loaded, since they could "
@@ -76,6 +79,20 @@ def fetch(source: Source, files: Sequence[str], report: Fetched = lambda done, t
         )
     _folders[(source.id, source.revision, files)] = folder
     return folder
+
+
+class HubDownError(PoolError):
+    """The Hub cannot be reached or is out of order: what was asked of it may succeed later."""
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether what the Hub's library raised may pass by itself."""
+    if _caused_by(error, OfflineModeIsEnabled):
+        return False
+    for cause in _causes(error):
+        if isinstance(cause, HfHubHTTPError) and cause.response is not None:
+            return cause.response.status_code == 429 or cause.response.status_code >= 500
+    return isinstance(error, LocalEntryNotFoundError) or _caused_by(error, TransportError)
 
 
 def explain(error: Exception, source: Source) -> str:

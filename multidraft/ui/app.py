@@ -11,6 +11,7 @@ from transformers.utils import logging
 from drafters.card import find_card, load_card
 from drafters.pool import Pool, load_pool
 from multidraft.bench.suites import MAX_BYTES
+from multidraft.errors import UserError
 from multidraft.settings import Settings, read_settings
 from multidraft.ui import links, zerogpu
 from multidraft.ui.api import Api
@@ -73,6 +74,8 @@ def launch(
         OSError: no port is free.
     """
     settings = settings or read_settings()
+    if settings.pools and not settings.pools.is_dir():
+        raise UserError(f"MULTIDRAFT_POOLS names {settings.pools}, which is no folder: correct it, or unset it")
     asked = asked_port(settings.port if port is None else port)
     zerogpu.prepare()
     logging.disable_progress_bar()
@@ -91,7 +94,7 @@ def launch(
             why = why_not_first(page.server_port) if asked is None else ""
             until = ""
             if later:
-                loader.start(wanted)
+                loader.start(wanted, patient=True)
                 until = f" until pool {card.name!r} is there"
             print(
                 f"multidraft serves pool {loaded.name!r}{until} at {page.local_url} (Ctrl-C ends it{why})", flush=True

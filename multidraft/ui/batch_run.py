@@ -171,6 +171,7 @@ class BatchRun:
                 yield progress
         finally:
             job.cancel()
+        self.hardware = job.hardware or self.hardware
         self._add(Row.of(item, policy, job.generation, job.baseline), tokens.rounds_html(job.generation.rounds))
         return job.baseline
 

@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 
 from drafters.card import Card, Source, find_card, load_card, pool_names
+from drafters.memory import in_words
 from multidraft.errors import PoolError
 from multidraft.ui import about
 from multidraft.ui.pool_loading import Loading
@@ -68,11 +69,13 @@ def loading_html(loading: Loading | None) -> str:
 def progress_text(loading: Loading) -> str:
     """How far a pool is, in a sentence."""
     step = loading.step
+    if loading.phase == "waiting":
+        return f"{loading.title} cannot be loaded yet: {loading.error}. It will be tried again."
     if loading.phase == "switching":
         return f"{loading.title} is loaded; it takes over when the runs in line have ended."
     if step is None:
         return f"Loading {loading.title} …"
-    arrived = f" ({_size(step.done_bytes)} of {_size(step.total_bytes)})" if step.total_bytes else ""
+    arrived = f" ({in_words(step.done_bytes)} of {in_words(step.total_bytes)})" if step.total_bytes else ""
     return f"Loading {loading.title}, step {step.number} of {step.of}: {step.doing} {step.what}{arrived} …"
 
 
@@ -113,10 +116,3 @@ def _needs(card: Card) -> list[tuple[str, str]]:
 
 def _place(source: Source) -> str:
     return source.id or "/".join(Path(str(source.path)).parts[-2:])
-
-
-def _size(size: int) -> str:
-    for unit, bytes in (("GB", 10**9), ("MB", 10**6)):
-        if size >= bytes:
-            return f"{size / bytes:.1f} {unit}"
-    return f"{size / 1000:.0f} kB"

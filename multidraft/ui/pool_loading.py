@@ -15,6 +15,7 @@ from typing import Literal
 import torch
 
 from drafters.card import find_card, load_card
+from drafters.hub import HubDownError
 from drafters.loading import PoolMemoryError, first_line, is_out_of_memory
 from drafters.pool import Pool, load_pool
 from drafters.progress import Step
@@ -26,7 +27,10 @@ log = logging.getLogger(__name__)
 FREE_SECONDS, MOST_FREE_SECONDS = 0.5, 30.0
 """How long to wait before looking again whether anybody still uses the old pool: at first, and in the end."""
 
-Phase = Literal["loading", "switching", "done", "failed", "cancelled"]
+RETRY_SECONDS, MOST_RETRY_SECONDS = 15.0, 600.0
+"""How long a patient loading waits for a Hub that is down: at first, and in the end."""
+
+Phase = Literal["loading", "waiting", "switching", "done", "failed", "cancelled"]
 
 
 class Loading:
@@ -36,13 +40,14 @@ class Loading:
         source: the card's bundled name or path.
         title: the pool's.
         step: what is being done; ``None`` before the first.
-        phase: ``switching`` while it waits for the runs in line.
-        error: what is wrong, where, and what to do, if it failed.
+        patient: whether it tries again when the Hub is down.
+        phase: ``waiting`` before it tries again, ``switching`` while it waits for the runs in line.
+        error: what is wrong, where, and what to do, if it failed or has to wait.
         ended: it is in use, or was given up.
     """
 
-    def __init__(self, source: str, title: str):
-        self.source, self.title = source, title
+    def __init__(self, source: str, title: str, patient: bool = False):
+        self.source, self.title, self.patient = source, title, patient
         self.step: Step | None = None
         self.phase: Phase = "loading"
         self.error = ""
@@ -61,7 +66,17 @@ class Loading:
             PoolError: it is not wanted any more.
         """
         self.check()
-        self.step = step
+        self.step, self.phase = step, "loading"
+
+    def wait(self, error: str, seconds: float) -> None:
+        """Wait before the next try.
+
+        Raises:
+            PoolError: it is not wanted any more.
+        """
+        self.error, self.phase = error, "waiting"
+        self.cancelled.wait(seconds)
+        self.check()
 
     def check(self) -> None:
         """Raise :class:`PoolError` if it is not wanted any more."""
@@ -103,8 +118,11 @@ class PoolLoader:
         last = self.last
         return last if last and not last.ended.is_set() else None
 
-    def start(self, source: str | Path) -> Loading:
+    def start(self, source: str | Path, patient: bool = False) -> Loading:
         """Load a pool by a bundled card's name or a path, and switch to it; this returns at once.
+
+        Args:
+            patient: try again, less and less often, while the Hub is down; for a pool that nobody can ask for again.
 
         Raises:
             UserError: another is being loaded, or the card cannot be read.
@@ -113,7 +131,7 @@ class PoolLoader:
         with self._beginning:
             if now := self.under_way:
                 raise UserError(f"{now.title} is being loaded; wait for it, or stop it first")
-            self.last = loading = Loading(str(source), card.title)
+            self.last = loading = Loading(str(source), card.title, patient)
         threading.Thread(target=self._work, args=(loading,), name="pool-loader", daemon=True).start()
         return loading
 
@@ -141,9 +159,21 @@ class PoolLoader:
         self._free(old if loading.phase == "done" else None)
 
     def _exchange(self, loading: Loading) -> None:
-        pool = self._load(loading.source, progress=loading.note)
+        pool = self._loaded(loading)
         loading.phase = "switching"
         self.workbench.switch(pool, loading.check).result()
+
+    def _loaded(self, loading: Loading) -> Pool:
+        pause = RETRY_SECONDS
+        while True:
+            try:
+                return self._load(loading.source, progress=loading.note)
+            except HubDownError as error:
+                if not loading.patient:
+                    raise
+                log.warning("pool %s, tried again in %.0f s: %s", loading.source, pause, error)
+                loading.wait(str(error), pause)
+            pause = min(2 * pause, MOST_RETRY_SECONDS)
 
     def _free(self, old: weakref.ref[Pool] | None) -> None:
         """Free the memory of ``old`` once nobody uses it, or of a pool that was loaded in part."""

@@ -13,6 +13,7 @@ from drafters.memory import in_words
 from drafters.pool import Pool
 from multidraft.costs import Line
 from multidraft.errors import UserError
+from multidraft.settings import on_zerogpu
 from multidraft.ui import about
 from multidraft.ui.charts import base_figure
 from multidraft.ui.controls import sentence
@@ -37,6 +38,11 @@ NO_MATRIX = message_html(
 SWITCHING_OFF = (
     '<p class="md-hint">Another pool is loaded by who runs this server: a switch would be everybody\'s '
     "(<code>MULTIDRAFT_SWITCH</code>).</p>"
+)
+
+FIXED_ON_ZEROGPU = (
+    '<p class="md-hint">On ZeroGPU the pool is the one of the start (<code>MULTIDRAFT_POOL</code>): its weights are '
+    "handed over to the GPU then.</p>"
 )
 
 UPDATE_SECONDS = 0.3
@@ -95,7 +101,7 @@ class PoolTab:
         # What is wrong with a card, and where it lies, is for who runs the server.
         pools = [pool for pool in known_pools(self.loader.cards) if pool.card or may]
         offered = pools_html(pools, self.workbench.pool.card, may and not loading)
-        note = "" if may else SWITCHING_OFF
+        note = "" if may else FIXED_ON_ZEROGPU if on_zerogpu() else SWITCHING_OFF
         return loading_html(self.loader.last), gr.Button(visible=bool(loading) and may), offered + note
 
     def load(self, event: gr.EventData) -> Iterator[tuple[Any, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from huggingface_hub.errors import DisabledRepoError, HFValidationError
 from drafters import hub as drafters_hub
 from drafters import loading
 from drafters.card import Source
+from drafters.hub import HubDownError
 from drafters.pool import load_pool
 from drafters.progress import Step
 from multidraft.errors import PoolError
@@ -43,6 +45,8 @@ def at_hub(address: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(drafters_hub, "_folders", {})
+    hasty = SimpleNamespace(sleep=lambda seconds: None, time=time.time, monotonic=time.monotonic)
+    monkeypatch.setattr("huggingface_hub.utils._http.time", hasty)  # between its tries
 
 
 def card(folder: Path, target: dict[str, Any] | None = None, **drafter: Any) -> Path:
@@ -116,19 +120,20 @@ def test_a_name_that_is_none(hub: FakeHub, tmp_path: Path) -> None:
 
 def test_no_network(hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at_hub("http://127.0.0.1:9", tmp_path / "cache", monkeypatch)
-    with pytest.raises(PoolError, match=r"tiny/target is not in the local cache, and .* cannot be reached"):
+    with pytest.raises(HubDownError, match=r"tiny/target is not in the local cache, and .* cannot be reached"):
         load_pool(card(tmp_path))
 
 
 def test_offline_mode(hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(PoolError, match=r"not in the local cache, and HF_HUB_OFFLINE forbids"):
+    with pytest.raises(PoolError, match=r"not in the local cache, and HF_HUB_OFFLINE forbids") as raised:
         load_pool(card(tmp_path))
+    assert not isinstance(raised.value, HubDownError), "waiting would not help"
 
 
 def test_a_hub_that_is_down(hub: FakeHub, tmp_path: Path) -> None:
     hub.broken = True
-    with pytest.raises(PoolError, match=r"tiny/target answered 503; try again later"):
+    with pytest.raises(HubDownError, match=r"tiny/target answered 503; try again later"):
         load_pool(card(tmp_path))
 
 

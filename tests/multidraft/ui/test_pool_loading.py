@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import torch
 import yaml
 
+from drafters.hub import HubDownError
 from drafters.loading import PoolMemoryError
 from drafters.pool import Pool, load_pool
 from drafters.progress import Step
@@ -28,7 +30,7 @@ from multidraft.ui.dashboard import Dashboard
 from multidraft.ui.lab_work import LabWork
 from multidraft.ui.play import Play
 from multidraft.ui.pool_line import PoolLine
-from multidraft.ui.pool_list import known_pools, loading_html, pools_html
+from multidraft.ui.pool_list import known_pools, loading_html, pools_html, progress_text
 from multidraft.ui.pool_loading import Loading, PoolLoader
 from multidraft.ui.pool_tab import PoolTab
 from multidraft.ui.race import Race
@@ -221,6 +223,45 @@ def test_one_pool_is_loaded_at_a_time_and_can_be_stopped(bench: Workbench, other
     assert bench.pool.name == "tiny" and loader.under_way is None
 
 
+def test_a_patient_loading_waits_for_a_hub_that_is_down(
+    bench: Workbench, other_card: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[str] = []
+
+    def load(source: str, progress: Callable[[Step], None]) -> Pool:
+        tries.append(loader.last.phase if loader.last else "")
+        if len(tries) < 3:
+            raise HubDownError("the Hub answered 503; try again later")
+        return load_pool(source, progress=progress)
+
+    loader = PoolLoader(bench, load=load)
+    monkeypatch.setattr(pool_loading, "RETRY_SECONDS", 0.01)
+    assert ended(loader.start(other_card, patient=True)).phase == "done"
+    assert tries == ["loading", "waiting", "waiting"] and bench.pool.name == "other"
+
+    tries.clear()
+    loading = ended(loader.start(other_card))
+    assert (loading.phase, len(tries)) == ("failed", 1) and "503" in loading.error
+
+
+def test_a_waiting_loading_says_why_and_can_be_stopped(
+    bench: Workbench, other_card: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(source: str, progress: Callable[[Step], None]) -> Pool:
+        raise HubDownError("the Hub answered 503; try again later")
+
+    monkeypatch.setattr(pool_loading, "RETRY_SECONDS", 60.0)
+    loader = PoolLoader(bench, load=load)
+    loading = loader.start(other_card, patient=True)
+    until = time.monotonic() + 30
+    while loading.phase != "waiting":
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    assert "cannot be loaded yet: the Hub answered 503" in progress_text(loading)
+    loader.cancel()
+    assert ended(loading).phase == "cancelled" and bench.pool.name == "tiny"
+
+
 def test_a_card_that_cannot_be_read_is_refused_at_once(bench: Workbench) -> None:
     with pytest.raises(PoolError, match="unknown pool 'nowhere'"):
         PoolLoader(bench).start("nowhere")
@@ -240,7 +281,7 @@ def test_progress_is_told_in_words_and_bytes() -> None:
     assert "Loading A &lt;pool&gt;" in loading_html(loading)
     loading.note(Step("fetching", "the target, a/b", 1, 6, 1_250_000_000, 5_000_000_000))
     html = loading_html(loading)
-    assert "step 1 of 6: fetching the target, a/b (1.2 GB of 5.0 GB)" in html and "0 s so far" in html
+    assert "step 1 of 6: fetching the target, a/b (1.2 GiB of 4.7 GiB)" in html and "0 s so far" in html
     assert 'max="5e+09" value="1.25e+09"' in html
     loading.note(Step("loading", "drafter 'b'", 4, 6))
     assert 'max="6" value="3"' in loading_html(loading)
@@ -298,6 +339,8 @@ def test_the_tab_loads_known_pools_only_and_only_where_it_may(
     closed = PoolTab(PoolLoader(bench, allowed=False))
     first, (status, *_) = closed.load(Click(pool=str(other_card)))  # type: ignore[arg-type]
     assert "Switching pools is off" in status and "MULTIDRAFT_SWITCH" in first[2] and "<button" not in first[2]
+    monkeypatch.setenv("SPACES_ZERO_GPU", "true")
+    assert "MULTIDRAFT_POOL</code>" in closed.state()[2] and "MULTIDRAFT_SWITCH" not in closed.state()[2]
 
 
 def test_the_dashboard_s_filter_follows_unless_it_was_changed(store: Store) -> None:
