@@ -30,6 +30,7 @@ from drafters.ngram import NGram
 from drafters.pld import PromptLookup
 from drafters.progress import Steps
 from drafters.rest import DatastoreDrafter
+from drafters.shapes import window_of
 from drafters.suffix import SuffixDrafter
 from drafters.tensor_files import read_config
 from drafters.window import Window
@@ -103,7 +104,7 @@ class Workshop(NamedTuple):
         return bridged | {drafter.name: Made(drafter, models[drafter.name].state_dict()) for drafter in drafters}
 
     def _check_window(self, entry: DrafterCard, model: PreTrainedModel) -> None:
-        own = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        own = window_of(model)
         if entry.window and own and entry.window + self.card.draft_length - 1 > own:
             raise PoolError(
                 f"drafter {entry.name!r} is to read {entry.window} tokens and to draft {self.card.draft_length} more, "

@@ -22,6 +22,10 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+CONTROL_GROUP = Path("/sys/fs/cgroup")
+"""Of the container that this runs in, if it does."""
+
+
 def _cpu_name() -> str:
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -43,24 +47,40 @@ def free_memory(device: torch.device | str) -> int | None:
             unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
             return int(torch.cuda.mem_get_info(device)[0]) + unused
         if device.type == "cpu":
-            found = [_available(), _left_to_container()]
+            found = [_meminfo("MemAvailable"), _left_to_container()]
             return min((size for size in found if size is not None), default=None)
     except (OSError, RuntimeError, ValueError, AssertionError):  # the last where torch has no CUDA
         pass
     return None
 
 
-def _available(file: Path = Path("/proc/meminfo")) -> int | None:
+def total_memory(device: torch.device | str) -> int | None:
+    """Bytes that the device has in all, or of a machine what a container's limit allows; ``None`` if it is not told."""
+    device = torch.device(device)
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    found = [_meminfo("MemTotal"), _container_limit()]
+    return min((size for size in found if size is not None), default=None)
+
+
+def _meminfo(name: str, file: Path = Path("/proc/meminfo")) -> int | None:
     for line in file.read_text().splitlines() if file.exists() else []:
-        if line.startswith("MemAvailable:"):
+        if line.startswith(f"{name}:"):
             return 1024 * int(line.split()[1])
     return None
 
 
-def _left_to_container(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
+def _container_limit(folder: Path = CONTROL_GROUP) -> int | None:
+    file = folder / "memory.max"
+    limit = file.read_text().strip() if file.exists() else "max"
+    return None if limit == "max" else int(limit)
+
+
+def _left_to_container(folder: Path = CONTROL_GROUP) -> int | None:
     """What the limit of the control group leaves; the files that it caches count as free."""
-    if not (folder / "memory.max").exists() or (limit := (folder / "memory.max").read_text().strip()) == "max":
+    limit = _container_limit(folder)
+    if limit is None:
         return None
     lines = (folder / "memory.stat").read_text().splitlines()
     cached = next((int(line.split()[1]) for line in lines if line.startswith("inactive_file ")), 0)
-    return max(int(limit) - int((folder / "memory.current").read_text()) + cached, 0)
+    return max(limit - int((folder / "memory.current").read_text()) + cached, 0)

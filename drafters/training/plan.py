@@ -18,6 +18,7 @@ from drafters.training.answering import BYTES_PER_TOKEN, Asking
 from drafters.training.distill import GENERALIST
 from drafters.training.prompts import TaskPrompts
 from multidraft.errors import PoolError, TrainingError
+from multidraft.hardware import total_memory
 
 Kind = Literal["lm", "eagle"]
 LONG_CONTEXT = 8192
@@ -161,9 +162,8 @@ def skeleton(source: Source, card: Path) -> PreTrainedModel:
 
 def context_window(plan: Plan) -> int:
     """What the finished pool's contexts may hold: not all that a large target knows, whose cache would fill a GPU."""
-    config = skeleton(plan.target, plan.card).config.get_text_config()
     most = max(LONG_CONTEXT, 2 * plan.asking.max_new_tokens)
-    return min(int(getattr(config, "max_position_embeddings", None) or most), most)
+    return min(shapes.window_of(skeleton(plan.target, plan.card)) or most, most)
 
 
 def drafter_parameters(plan: Plan, target: PreTrainedModel) -> int:
@@ -184,13 +184,6 @@ def drafter_parameters(plan: Plan, target: PreTrainedModel) -> int:
     return sum(parameter.numel() for parameter in head.parameters())
 
 
-def memory_of(device: str) -> int:
-    """Bytes that the device has in all."""
-    if device.startswith("cuda"):
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**62
-
-
 def examine(plan: Plan, processes: int = 1) -> str:
     """What would be done, in a few lines.
 
@@ -202,10 +195,10 @@ def examine(plan: Plan, processes: int = 1) -> str:
     target_bytes = target.num_parameters() * size
     parameters = drafter_parameters(plan, target)
     training = parameters * TRAINING_BYTES + (target_bytes if plan.kind == "eagle" else 0)
-    need, has = max(target_bytes, training), memory_of(plan.device)
+    need, has = max(target_bytes, training), total_memory(plan.device)
     if plan.device == "cpu":
         need *= processes
-    if need > has:
+    if has is not None and need > has:
         raise TrainingError(
             f"{plan.device} has {has / 1e9:.1f} GB of memory; the target takes {target_bytes / 1e9:.1f} GB in "
             f"{plan.dtype}, the training of a drafter {training / 1e9:.1f} GB. Take a smaller drafter or another device"
@@ -231,5 +224,5 @@ def examine(plan: Plan, processes: int = 1) -> str:
 
 def room_for(target: PreTrainedModel, asking: Asking) -> float:
     """Longest prompt, in tokens, that leaves room for an answer."""
-    window = getattr(target.config.get_text_config(), "max_position_embeddings", None)
+    window = shapes.window_of(target)
     return window - asking.max_new_tokens if window else math.inf

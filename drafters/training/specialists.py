@@ -18,6 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from drafters.chat import chat_ids, end_ids
 from drafters.loading import drafter_tokenizer, load_model, same_tokens
+from drafters.shapes import window_of
 from drafters.training.answering import collect
 from drafters.training.answers import (
     Answer,
@@ -69,8 +70,7 @@ class LanguageModels:
             return copy.deepcopy(general)
         start, card, device = self.plan.start, self.plan.card, self.processes.device
         if isinstance(start, Shape):
-            target = skeleton(self.plan.target, card).config.get_text_config()
-            window = getattr(target, "max_position_embeddings", None) or 8192
+            window = window_of(skeleton(self.plan.target, card)) or 8192
             return make_llama(self.tokenizer, max_position_embeddings=window, **start.settings).to(device)
         assert start is not None
         model = load_model(start, card, torch.float32, device, "the drafter")
@@ -88,7 +88,7 @@ class LanguageModels:
         self, drafter: PreTrainedModel, own: Sequence[Answer], budget: Budget, lr: float, rng: random.Random
     ) -> None:
         config, device = drafter.config.get_text_config(), self.processes.device
-        window = getattr(config, "max_position_embeddings", None) or 1 << 30
+        window = window_of(drafter) or 1 << 30
         known = [within(answer, int(config.vocab_size)) for answer in own if len(answer.encoded.ids) <= window]
         fitting = [answer for answer in known if answer is not None]
         if not fitting:

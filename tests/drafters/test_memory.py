@@ -19,7 +19,7 @@ from drafters.shapes import RECORDED, config_of, skeleton, weight_bytes
 from drafters.tensor_files import tensor_sizes
 from multidraft.__main__ import main
 from multidraft.errors import PoolError
-from multidraft.hardware import _available, _left_to_container, free_memory
+from multidraft.hardware import _container_limit, _left_to_container, _meminfo, free_memory, total_memory
 from tests import heads, tiny, twins
 
 
@@ -278,11 +278,12 @@ def test_free_memory(tmp_path):
     assert (free_memory("cpu") or 0) > 0
     assert free_memory(torch.device("meta")) is free_memory("cuda:99") is free_memory("cudabanana") is None
     (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    7 kB\n")
-    assert _available(tmp_path / "meminfo") == 7168 and _available(tmp_path / "none") is None
-    assert _left_to_container(tmp_path) is None
+    assert _meminfo("MemAvailable", tmp_path / "meminfo") == 7168 and _meminfo("MemTotal", tmp_path / "none") is None
+    assert _left_to_container(tmp_path) is _container_limit(tmp_path) is None
     (tmp_path / "memory.max").write_text("max\n")
     assert _left_to_container(tmp_path) is None
     (tmp_path / "memory.max").write_text("1000\n")
     (tmp_path / "memory.current").write_text("700\n")
     (tmp_path / "memory.stat").write_text("anon 5\ninactive_file 100\n")
-    assert _left_to_container(tmp_path) == 400
+    assert (_left_to_container(tmp_path), _container_limit(tmp_path)) == (400, 1000)
+    assert 0 < free_memory("cpu") < total_memory("cpu")

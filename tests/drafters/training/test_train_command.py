@@ -202,7 +202,7 @@ def test_unfit_models_and_machines(made, data, tmp_path, capsys, monkeypatch):
 
     assert main(["train", "--target", str(tmp_path), "--data", *data, "--out", str(tmp_path / "c"), "--plain"]) == 2
     assert "cannot load the tokenizer" in capsys.readouterr().err
-    monkeypatch.setattr(plan_module, "memory_of", lambda device: 1000)
+    monkeypatch.setattr(plan_module, "total_memory", lambda device: 1000)
     assert train(made, data, tmp_path / "d", "--new", "1x16") == 2
     assert "cpu has 0.0 GB of memory; the target takes" in capsys.readouterr().err
 
