@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from httpx import TransportError
 from huggingface_hub import constants, snapshot_download
 from huggingface_hub.errors import (
     DisabledRepoError,
@@ -29,6 +28,9 @@ HEAD_FILES = ("*.json", "*.safetensors", "*.bin", "*.pt")
 
 _OTHER_COPIES = ["*/*", "consolidated*"]
 """The same weights once more, in other formats or cut otherwise."""
+
+_HTTP_LIBRARIES = ("httpx", "httpx2")
+"""Which one the Hub's library takes depends on its version; its answers come as errors of the Hub's library."""
 
 _folders: dict[tuple[str | None, str | None, Sequence[str]], Path] = {}
 """What has been fetched in this process: a pool asks for the same folder several times while it loads."""
@@ -92,7 +94,9 @@ def is_passing(error: Exception) -> bool:
     for cause in _causes(error):
         if isinstance(cause, HfHubHTTPError) and cause.response is not None:
             return cause.response.status_code == 429 or cause.response.status_code >= 500
-    return isinstance(error, LocalEntryNotFoundError) or _caused_by(error, TransportError)
+        if type(cause).__module__.partition(".")[0] in _HTTP_LIBRARIES:
+            return True
+    return isinstance(error, LocalEntryNotFoundError)
 
 
 def explain(error: Exception, source: Source) -> str:

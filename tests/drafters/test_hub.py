@@ -11,16 +11,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx2
 import huggingface_hub
 import pytest
 import torch
 import yaml
-from huggingface_hub.errors import DisabledRepoError, HFValidationError
+from huggingface_hub.errors import DisabledRepoError, HfHubHTTPError, HFValidationError
 
 from drafters import hub as drafters_hub
 from drafters import loading
 from drafters.card import Source
-from drafters.hub import HubDownError
+from drafters.hub import HubDownError, is_passing
 from drafters.pool import load_pool
 from drafters.progress import Step
 from multidraft.errors import PoolError
@@ -135,6 +136,19 @@ def test_a_hub_that_is_down(hub: FakeHub, tmp_path: Path) -> None:
     hub.broken = True
     with pytest.raises(HubDownError, match=r"tiny/target answered 503; try again later"):
         load_pool(card(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("status", "passing"), [(500, True), (503, True), (429, True), (400, False), (403, False), (416, False)]
+)
+def test_which_answers_may_pass(status: int, passing: bool) -> None:
+    response = httpx2.Response(status, request=httpx2.Request("GET", "https://hub"))
+    assert is_passing(HfHubHTTPError("", response=response)) is passing
+
+
+def test_a_connection_that_breaks_may_hold_next_time() -> None:
+    assert is_passing(httpx2.ReadError("the connection was reset"))
+    assert not is_passing(OSError(errno.ENOSPC, "no room")) and not is_passing(ValueError("a bug"))
 
 
 def test_a_repository_without_safetensors(hub: FakeHub, tmp_path: Path) -> None:

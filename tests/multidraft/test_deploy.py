@@ -130,6 +130,20 @@ def test_a_card_of_ones_own_with_a_history_on_zerogpu(
     assert b"bitsandbytes" in api.uploaded["requirements.txt"]
 
 
+def test_what_lies_beside_a_card_goes_along(api: FakeApi, card: Path) -> None:
+    router, examples = card.parent / "router", card.parent / "tasks.yml"
+    router.mkdir()
+    (router / "router.json").write_text("{}")
+    examples.write_text(yaml.safe_dump({"examples": [{"task": "sums", "prompt": "1 + 1"}]}))
+    mine = card.rename(card.with_suffix(".yml"))
+    mine.write_text(CARD + "router: router\nexamples: tasks.yml\n")
+    assert main(["deploy", "me/demo", "--pool", str(mine)]) == 0
+    files = api.uploaded
+    assert files["drafters/pools/router/router.json"] == b"{}"
+    assert files["drafters/pools/tasks.yml"] == examples.read_bytes()
+    assert files["drafters/pools/mine.yaml"] == mine.read_bytes(), "the name by which it is found there"
+
+
 def test_the_own_token_is_never_given_away(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["deploy", "me/demo", "--dataset", "me/runs"]) == 0
     assert "add_space_secret" not in api.names and "hf_mine" not in repr(api.calls)
