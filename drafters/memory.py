@@ -194,5 +194,8 @@ def render_estimate(content: dict[str, Any]) -> str:
 
 
 def in_words(size: int) -> str:
-    """Bytes as GiB, small ones as MiB."""
-    return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / (1 << 20):.1f} MiB"
+    """Bytes as GiB, small ones as MiB or KiB."""
+    for unit, name in ((GIB, "GiB"), (1 << 20, "MiB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size / 1024:.0f} KiB"

@@ -90,12 +90,11 @@ def launch(
         workbench.warm_up()
         loader = PoolLoader(workbench, settings.may_switch, settings.pools)
         try:
-            page = serve(workbench, asked, settings.host, loader)
-            why = why_not_first(page.server_port) if asked is None else ""
-            until = ""
             if later:
                 loader.start(wanted, patient=True)
-                until = f" until pool {card.name!r} is there"
+            page = serve(workbench, asked, settings.host, loader)
+            why = why_not_first(page.server_port) if asked is None else ""
+            until = f" until pool {card.name!r} is there" if later else ""
             print(
                 f"multidraft serves pool {loaded.name!r}{until} at {page.local_url} (Ctrl-C ends it{why})", flush=True
             )

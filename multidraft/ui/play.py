@@ -98,7 +98,7 @@ class Play(controls.RunTab):
         anew.click(lambda: ((), ""), None, [turns, conversation], **QUICK)
         followed = line.followed_by(
             self.follow,
-            [policy, settings[0], output, turns, conversation],
+            [policy, settings[0], output],
             [*self.examples.components, policy, settings[0], settings[4], turns, conversation, anew, legend, note],
         )
         followed.then(self.restore, None, [status, prompt, policy, spec, *settings], **QUICK)
@@ -125,12 +125,10 @@ class Play(controls.RunTab):
         """The explanation of what is chosen."""
         return choices.explanation_html(_chosen(policy, spec), self.drafters)
 
-    def follow(
-        self, policy: str, max_new_tokens: float | None, output: str, turns: Sequence[Turn], conversation: str
-    ) -> list[Any]:
+    def follow(self, policy: str, max_new_tokens: float | None, output: str) -> list[Any]:
         """What depends on the pool, for the present one: examples, policies, limits, conversation, legend and note.
 
-        What was chosen is kept where the pool takes it; an output keeps its legend.
+        What was chosen or said is kept where the pool takes it; an output keeps its legend.
         """
         pool, offered = self.workbench.pool, self.policies
         chosen = policy if policy in {spec for _, spec in offered} else choices.DEFAULT_POLICY
@@ -143,8 +141,7 @@ class Play(controls.RunTab):
             gr.Dropdown(offered, value=chosen),
             gr.Slider(**length),
             gr.Slider(**draft),
-            turns if talks else (),
-            gr.HTML(conversation if talks else "", visible=talks),
+            *((gr.skip(), gr.HTML(visible=True)) if talks else ((), gr.HTML("", visible=False))),
             gr.Button(visible=talks),
             gr.skip() if output else tokens.legend_html(self.drafters, {}),
             _note_html(pool),

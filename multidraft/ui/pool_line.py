@@ -6,6 +6,7 @@ stays.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import gradio as gr
 
 from multidraft.ui.api_types import PoolReport, endpoint
-from multidraft.ui.events import HIDDEN, QUICK
+from multidraft.ui.events import HIDDEN, QUICK, skips
 from multidraft.ui.pool_list import progress_text
 from multidraft.ui.pool_loading import PoolLoader
 
@@ -28,6 +29,7 @@ class PoolLine:
 
     def __init__(self, loader: PoolLoader):
         self.loader = loader
+        self._built = weakref.ref(loader.workbench.pool)  # pools are freed when nobody uses them
 
     def build(self, page: gr.Blocks) -> None:
         """Lay it out."""
@@ -49,9 +51,19 @@ class PoolLine:
         self.line.click(self.announce, None, None, **HIDDEN)  # messages come by the queue only
 
     def followed_by(self, follow: Follow, inputs: Any, outputs: Any) -> Any:
-        """Call ``follow`` when a page is opened, and when the pool has changed since; returns the former event."""
+        """Call ``follow`` when the pool has changed, while a page is open or before; returns the event of its opening.
+
+        A page shows the pool that it was built with, so as long as that one is in use there is nothing to do, and what
+        a quick visitor has begun by then is left alone.
+        """
+
+        def opened(*values: Any) -> Any:
+            if self._built() is not self.loader.workbench.pool:
+                return follow(*values)
+            return skips(len(outputs)) if isinstance(outputs, list) else gr.skip()
+
         self.changed(follow, inputs, outputs)
-        return self.page.load(follow, inputs, outputs, **QUICK)
+        return self.page.load(opened, inputs, outputs, **QUICK)
 
     def changed(self, follow: Follow, inputs: Any, outputs: Any) -> Any:
         """Call ``follow`` when the pool has changed since the page was opened."""

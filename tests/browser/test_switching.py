@@ -104,7 +104,7 @@ def test_all_pages_follow_a_switch_and_keep_what_was_typed(context: BrowserConte
     hub.flow.clear()
     ask_for(mine, "From the Hub")
     expect(mine.locator("#pool-status")).to_contain_text("step 1 of 5: fetching the target, tiny/target (")
-    expect(mine.locator("#pool-status")).to_contain_text("kB of")
+    expect(mine.locator("#pool-status")).to_contain_text("KiB of")
     other.bring_to_front()
     expect(other.locator("#pool-line")).to_contain_text("Tiny pool is loaded. Loading From the Hub, step 1")
     run(other, "One drafter: near")  # the app goes on meanwhile

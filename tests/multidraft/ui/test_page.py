@@ -231,7 +231,7 @@ def test_pool_page_names_all_that_is_loaded(pool: Pool) -> None:
         assert drafter.name in html
     assert "A &lt;fast&gt; chip" in html and pool.card_hash[:8] in html and "float32" in html
     size = sum(p.numel() for p in pool.target.model.parameters())
-    assert f"{size:,} parameters ({4 * size / 2**20:.1f} MiB)" in html
+    assert f"{size:,} parameters ({4 * size / 1024:.0f} KiB)" in html
 
 
 def test_pool_page_says_whose_output_a_quantised_target_writes(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:

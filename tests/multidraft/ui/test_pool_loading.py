@@ -295,15 +295,30 @@ def test_tabs_follow_the_pool(bench: Workbench, other_card: Path) -> None:
     assert page is not None
     ended(loader.start(other_card))
     play = Play(bench)
-    task, *_, policy, length, draft, turns, _, anew, legend, note = play.follow("fixed:near", 500, "", (), "")
+    task, *_, policy, length, draft, turns, _, anew, legend, note = play.follow("fixed:near", 500, "")
     assert task.choices == [("letters", "letters")] and policy.value == "rate-hedge"
     assert {"fixed:far", "fixed:copy"} <= {spec for _, spec in policy.choices} >= {"ucb"}
     assert "fixed:near" not in {spec for _, spec in policy.choices}
     assert (length.maximum, length.value, draft.value) == (63, 63, 6)
     assert "copy" in legend and "Another &lt;pool&gt;" in note and turns == () and anew.visible is False
-    kept = play.follow("ucb", 20, "<span>an output</span>", (), "")
+    kept = play.follow("ucb", 20, "<span>an output</span>")
     assert kept[5].value == "ucb" and kept[6].value == 20 and kept[11] == gr.skip()
-    assert ("letters" in str(race) for race in Race(bench).follow(20, None))
+    task, *_ = Race(bench).follow(20, None)
+    assert task.choices == [("letters", "letters")]
+
+
+def test_a_page_is_left_alone_when_it_opens_unless_the_pool_is_another(bench: Workbench, other_card: Path) -> None:
+    """What a quick visitor has begun by then would be lost."""
+    line = PoolLine(loader := PoolLoader(bench))
+    with gr.Blocks() as page:
+        line.build(page)
+        boxes = [gr.HTML(), gr.HTML()]
+        line.followed_by(lambda: ("this", "and that"), None, boxes)
+        line.followed_by(lambda: "alone", None, boxes[0])
+    both, one = (event.fn for event in page.fns.values() if event.fn and event.fn.__name__ == "opened")
+    assert both() == (gr.skip(), gr.skip()) and one() == gr.skip()
+    ended(loader.start(other_card))
+    assert both() == ("this", "and that") and one() == "alone"
 
 
 def test_the_list_tells_what_is_loaded_and_what_a_pool_needs(
