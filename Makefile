@@ -19,9 +19,9 @@ lint: $(VENV)/dev
 types: $(VENV)/dev
 	$(BIN)/mypy
 
-# Three processes, since the browser tests mostly wait; the libraries get one thread each, or they would fight over cores.
+# A process for each core; the libraries below get one thread each, or they would fight over the cores.
 unit: $(VENV)/dev browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 # The browser tests take the system's Chromium, else fetch one, else fail and say what to install.
 browser: $(VENV)/dev

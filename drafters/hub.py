@@ -29,8 +29,8 @@ HEAD_FILES = ("*.json", "*.safetensors", "*.bin", "*.pt")
 _OTHER_COPIES = ["*/*", "consolidated*"]
 """The same weights once more, in other formats or cut otherwise."""
 
-_HTTP_LIBRARIES = ("httpx", "httpx2")
-"""Which one the Hub's library takes depends on its version; its answers come as errors of the Hub's library."""
+_BROKEN_OFF = {"NetworkError", "TimeoutException", "RemoteProtocolError", "ProxyError"}
+"""Errors of a connection, by name: which HTTP library the Hub's takes depends on its version."""
 
 _folders: dict[tuple[str | None, str | None, Sequence[str]], Path] = {}
 """What has been fetched in this process: a pool asks for the same folder several times while it loads."""
@@ -93,8 +93,12 @@ def is_passing(error: Exception) -> bool:
         return False
     for cause in _causes(error):
         if isinstance(cause, HfHubHTTPError) and cause.response is not None:
-            return cause.response.status_code == 429 or cause.response.status_code >= 500
-        if type(cause).__module__.partition(".")[0] in _HTTP_LIBRARIES:
+            return cause.response.status_code in (408, 429) or cause.response.status_code >= 500
+        if isinstance(cause, (ConnectionError, TimeoutError)):
+            return True
+        if "CAS Client Error" in str(cause):  # of hf_xet, as a RuntimeError
+            return True
+        if _BROKEN_OFF & {kind.__name__ for kind in type(cause).__mro__}:
             return True
     return isinstance(error, LocalEntryNotFoundError)
 

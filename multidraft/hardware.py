@@ -59,8 +59,11 @@ def total_memory(device: torch.device | str) -> int | None:
     device = torch.device(device)
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
-    found = [_meminfo("MemTotal"), _container_limit()]
-    return min((size for size in found if size is not None), default=None)
+    try:
+        found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), _container_limit()]
+    except (AttributeError, OSError, ValueError):  # Windows has no sysconf
+        return None
+    return min(size for size in found if size is not None)
 
 
 def _meminfo(name: str, file: Path = Path("/proc/meminfo")) -> int | None:

@@ -56,12 +56,11 @@ def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
     on_space, host = "SPACE_ID" in set_, set_.get("GRADIO_SERVER_NAME")
     switch = _on_or_off(set_.get("MULTIDRAFT_SWITCH"))
     alone = host in (None, "127.0.0.1", "localhost", "::1") and not on_space
-    pools = set_.get("MULTIDRAFT_POOLS")
     folder = set_.get("MULTIDRAFT_BACKUP_FOLDER")
     volume = VOLUME / "multidraft" if on_space and os.access(VOLUME, os.W_OK) else None
     return Settings(
         pool=set_.get("MULTIDRAFT_POOL", Settings.pool),
-        pools=Path(pools) if pools else None,
+        pools=_cards(set_.get("MULTIDRAFT_POOLS")),
         may_switch=(alone if switch is None else switch) and not on_zerogpu(set_),
         db=Path(set_.get("MULTIDRAFT_DB") or (Path.home() / "multidraft-runs.db" if on_space else Settings.db)),
         host=host,
@@ -82,6 +81,12 @@ def _on_or_off(value: str | None) -> bool | None:
     if value is not None and value.lower() not in ("on", "off"):
         raise UserError(f"MULTIDRAFT_SWITCH must be on or off, got {value!r}")
     return None if value is None else value.lower() == "on"
+
+
+def _cards(value: str | None) -> Path | None:
+    if value is not None and not Path(value).is_dir():
+        raise UserError(f"MULTIDRAFT_POOLS must be a folder with cards, and {value!r} is none")
+    return Path(value) if value else None
 
 
 def _port(value: str | None) -> int | None:

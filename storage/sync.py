@@ -53,7 +53,8 @@ class Place(Protocol):
         ...
 
     def put(self, file: Path, over: str | None) -> str | None:
-        """Make ``file`` the copy, in place of the version ``over``; returns the new version.
+        """Make ``file`` the copy, in place of the version ``over``; returns the new version, ``None`` if it
+        is not known.
 
         Raises:
             Changed: the copy is no longer of the version ``over``.

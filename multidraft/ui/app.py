@@ -11,7 +11,6 @@ from transformers.utils import logging
 from drafters.card import find_card, load_card
 from drafters.pool import Pool, load_pool
 from multidraft.bench.suites import MAX_BYTES
-from multidraft.errors import UserError
 from multidraft.settings import Settings, read_settings
 from multidraft.ui import links, zerogpu
 from multidraft.ui.api import Api
@@ -74,8 +73,6 @@ def launch(
         OSError: no port is free.
     """
     settings = settings or read_settings()
-    if settings.pools and not settings.pools.is_dir():
-        raise UserError(f"MULTIDRAFT_POOLS names {settings.pools}, which is no folder: correct it, or unset it")
     asked = asked_port(settings.port if port is None else port)
     zerogpu.prepare()
     logging.disable_progress_bar()
@@ -91,7 +88,7 @@ def launch(
         loader = PoolLoader(workbench, settings.may_switch, settings.pools)
         try:
             if later:
-                loader.start(wanted, patient=True)
+                loader.start(wanted, patient=not settings.may_switch)
             page = serve(workbench, asked, settings.host, loader)
             why = why_not_first(page.server_port) if asked is None else ""
             until = f" until pool {card.name!r} is there" if later else ""

@@ -89,7 +89,7 @@ class PoolLine:
             "card_hash": pool.card_hash,
             "draft_length": pool.draft_length,
             "drafters": [drafter.name for drafter in pool.drafters],
-            "loading": loading is not None,
+            "loading": loading is not None and loading.phase != "waiting",
             "status": status,
         }
 

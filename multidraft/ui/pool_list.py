@@ -57,6 +57,8 @@ def loading_html(loading: Loading | None) -> str:
         return message_html("done", f"{loading.title} is in use. Loading it took {seconds}.")
     if loading.phase == "cancelled":
         return message_html("cancelled", f"Stopped loading {loading.title}.")
+    if loading.phase == "waiting":
+        return message_html("idle", progress_text(loading))
     if loading.phase == "failed":
         return message_html("error", f"{loading.title} could not be loaded: {loading.error}.")
     step = loading.step
@@ -70,7 +72,7 @@ def progress_text(loading: Loading) -> str:
     """How far a pool is, in a sentence."""
     step = loading.step
     if loading.phase == "waiting":
-        return f"{loading.title} cannot be loaded yet: {loading.error}. It will be tried again."
+        return f"{loading.title} cannot be loaded yet, and will be tried again: {loading.error}."
     if loading.phase == "switching":
         return f"{loading.title} is loaded; it takes over when the runs in line have ended."
     if step is None:

@@ -122,7 +122,7 @@ class PoolLoader:
         """Load a pool by a bundled card's name or a path, and switch to it; this returns at once.
 
         Args:
-            patient: try again, less and less often, while the Hub is down; for a pool that nobody can ask for again.
+            patient: try again, less and less often, while the Hub is down; where nobody can ask for the pool again.
 
         Raises:
             UserError: another is being loaded, or the card cannot be read.

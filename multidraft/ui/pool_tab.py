@@ -112,7 +112,8 @@ class PoolTab:
         yield self.state()
         if problem:
             yield problem, gr.skip(), gr.skip()
-        while loading := self.loader.under_way:
+        # While it waits for the Hub, perhaps for hours, no page may hold a place in the queue.
+        while (loading := self.loader.under_way) and loading.phase != "waiting":
             loading.ended.wait(UPDATE_SECONDS)
             yield loading_html(loading), gr.skip(), gr.skip()
             if loading.ended.is_set():

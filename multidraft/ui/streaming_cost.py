@@ -39,8 +39,8 @@ class StreamingCost:
     Attributes:
         alone, watched: decoding speeds in tokens per second by the rounds' own clock, without and with a page that
             follows the run.
-        cpu_alone, cpu_watched: processor seconds of this process, which decodes and serves, during the same runs;
-            what the browser takes is not among them.
+        cpu_alone, cpu_watched: processor seconds of this process, which decodes and serves, from the start of a run
+            until its output has been checked; what the browser takes is not among them.
         paints: seconds from a first visit to the page's Run button.
         tokens: length of the output.
     """

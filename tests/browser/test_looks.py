@@ -54,6 +54,7 @@ def brightness(colour: str) -> float:
 
 
 def test_nothing_moves_while_tokens_stream_in(page: Page) -> None:
+    height = page.locator("#chart-place").evaluate("place => place.getBoundingClientRect().height")
     before = page.evaluate("document.querySelector('#chart-place').getBoundingClientRect().top")
     run_example(page, tokens=48)
     expect(page.locator("#output .md-token").first).to_be_attached()
@@ -62,6 +63,8 @@ def test_nothing_moves_while_tokens_stream_in(page: Page) -> None:
     expect(page.locator(DONE)).to_be_visible()
     after = page.evaluate("document.querySelector('#chart-place').getBoundingClientRect().top")
     assert max(before, during, after) - min(before, during, after) <= 1
+    expect(page.locator("#chart .js-plotly-plot .gtitle")).to_be_visible()
+    assert page.locator("#chart-place").evaluate("place => place.getBoundingClientRect().height") == height
 
 
 def test_a_long_output_stays_in_sight_at_its_end(page: Page) -> None:

@@ -83,7 +83,7 @@ def test_rejected_guesses_are_shown_on_demand_and_never_read_out(ran: Page) -> N
 def test_the_next_run_begins_with_an_empty_timeline(ran: Page) -> None:
     bars(ran).nth(2).click()
     run_example(ran, tokens=2)
-    expect(bars(ran)).to_have_count(rounds(ran).count())
     expect(ran.locator(DONE)).to_contain_text("2 tokens")
+    expect(bars(ran)).to_have_count(rounds(ran).count())
     assert bars(ran).count() <= 2
     expect(ran.locator("#output .md-lit")).to_have_count(0)

@@ -183,7 +183,7 @@ def test_a_second_visitor_waits_and_sees_it(page: Page, other: Page) -> None:
     run_long(page)
     other.locator("#run").click()
     expect(other.locator("#status")).to_contain_text("Waiting for the device: 1 run ahead of yours")
-    page.locator("#stop").click()
+    page.locator("#stop").dispatch_event("click")  # no harm if it has ended by now
     expect(other.locator(DONE)).to_be_visible()
 
 

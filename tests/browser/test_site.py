@@ -13,7 +13,7 @@ from tests.browser.conftest import START_SECONDS
 from tests.browser.find_chromium import find_chromium
 from tests.browser.test_endpoints import elsewhere
 from tests.browser.test_looks import TABS
-from tests.browser.test_play import DONE, run_example
+from tests.browser.test_play import DONE, run_example, take_example
 
 
 def test_no_view_asks_for_anything_off_the_site(page: Page, address: str) -> None:
@@ -33,9 +33,9 @@ def test_the_first_visit_does_not_wait_for_the_charts_library(page: Page, addres
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(address)
-    page.wait_for_timeout(1000)
+    take_example(page, tokens=8)  # so all of the tab is there
     assert asked and not [url for url in asked if "plotly" in url.lower()]
-    run_example(page, tokens=8)
+    page.locator("#run").click()
     expect(page.locator("#chart .js-plotly-plot")).to_be_visible()
     assert [url for url in asked if "plotly" in url.lower()]
 

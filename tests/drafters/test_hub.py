@@ -148,7 +148,9 @@ def test_which_answers_may_pass(status: int, passing: bool) -> None:
 
 def test_a_connection_that_breaks_may_hold_next_time() -> None:
     assert is_passing(httpx2.ReadError("the connection was reset"))
+    assert is_passing(RuntimeError("Task error: CAS Client Error: Request middleware error: error sending request"))
     assert not is_passing(OSError(errno.ENOSPC, "no room")) and not is_passing(ValueError("a bug"))
+    assert not is_passing(httpx2.UnsupportedProtocol("HF_ENDPOINT without https://"))
 
 
 def test_a_repository_without_safetensors(hub: FakeHub, tmp_path: Path) -> None:

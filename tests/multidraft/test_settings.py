@@ -19,11 +19,11 @@ def test_without_variables_all_is_as_usual() -> None:
     assert read_settings({"PATH": "/bin", "MULTIDRAFT_POOL": " "}) == Settings()
 
 
-def test_each_variable_has_its_setting() -> None:
+def test_each_variable_has_its_setting(tmp_path: Path) -> None:
     assert read_settings(
         {
             "MULTIDRAFT_POOL": "my.yaml",
-            "MULTIDRAFT_POOLS": "/cards",
+            "MULTIDRAFT_POOLS": str(tmp_path),
             "MULTIDRAFT_DB": "/x/mine.db",
             "MULTIDRAFT_BACKUP": "me/runs",
             "MULTIDRAFT_BACKUP_FOLDER": "/y",
@@ -31,7 +31,7 @@ def test_each_variable_has_its_setting() -> None:
             "GRADIO_SERVER_NAME": "0.0.0.0",
             "GRADIO_SERVER_PORT": "7861",
         }
-    ) == Settings("my.yaml", Path("/cards"), False, Path("/x/mine.db"), "0.0.0.0", 7861, Path("/y"), "me/runs", 2.5)
+    ) == Settings("my.yaml", tmp_path, False, Path("/x/mine.db"), "0.0.0.0", 7861, Path("/y"), "me/runs", 2.5)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,7 @@ def test_each_variable_has_its_setting() -> None:
         ("GRADIO_SERVER_PORT", "-1"),
         ("GRADIO_SERVER_PORT", "70000"),
         ("MULTIDRAFT_SWITCH", "maybe"),
+        ("MULTIDRAFT_POOLS", "/no/such/folder"),
         ("MULTIDRAFT_BACKUP", "runs"),
         ("MULTIDRAFT_BACKUP", "https://huggingface.co/me/runs"),
         ("MULTIDRAFT_BACKUP_MINUTES", "often"),

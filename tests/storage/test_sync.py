@@ -32,6 +32,7 @@ class FakeHub:
         self.squashed = self.uploads = 0
         self.down: Exception | None = None
         self.before_upload: Any = None
+        self.after_squash: Any = None
 
     def _head(self) -> str:
         return hashlib.sha1(repr(self.commits).encode()).hexdigest()
@@ -73,6 +74,8 @@ class FakeHub:
     def super_squash_history(self, repo_id: str, *, repo_type: str) -> None:
         self.commits = self.commits[-1:]
         self.squashed += 1
+        if self.after_squash:
+            self.after_squash()
 
 
 @pytest.fixture(params=["folder", "dataset"])
@@ -207,6 +210,23 @@ def test_the_commits_of_a_dataset_become_one_now_and_then(
         add(path, generation, context, str(number))
         backup.exchange()
     assert (hub.squashed, len(hub.commits), backup.problem) == (1, 2, None)
+
+
+def test_runs_that_come_in_right_after_a_squash_are_not_lost(
+    tmp_path: Path, generation, context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync, "SQUASH_EVERY", 1)
+    path, other, hub = tmp_path / "runs.db", tmp_path / "other.db", FakeHub()
+    add(other, generation, context, "theirs")
+    copy = tmp_path / "copy.db"
+    snapshot(other, copy)
+    hub.after_squash = lambda: hub.commits.append({FILE: copy.read_bytes()})
+    backup = Backup(path, [Dataset("me/runs", hub)])
+    add(path, generation, context, "mine")
+    backup.exchange()
+    hub.after_squash = None
+    backup.exchange()
+    assert prompts(path) == ["mine", "theirs"]
 
 
 def test_leaving_does_not_wait_for_ever(tmp_path: Path, generation, context) -> None:

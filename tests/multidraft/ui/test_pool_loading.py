@@ -257,7 +257,7 @@ def test_a_waiting_loading_says_why_and_can_be_stopped(
     while loading.phase != "waiting":
         assert time.monotonic() < until
         time.sleep(0.005)
-    assert "cannot be loaded yet: the Hub answered 503" in progress_text(loading)
+    assert "cannot be loaded yet, and will be tried again: the Hub answered 503" in progress_text(loading)
     loader.cancel()
     assert ended(loading).phase == "cancelled" and bench.pool.name == "tiny"
 
