@@ -49,6 +49,7 @@ class BatchRun:
 
     Attributes:
         pool: that pool's name; ``dtype`` is its number type, ``drafters`` are its drafters' names.
+        hardware: what its last run was computed on.
         suite: what the records call the prompts' origin, if that has a name.
         id: also in the records of its runs.
         rows: what is done so far; it only grows.
