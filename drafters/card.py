@@ -36,6 +36,7 @@ class Source(_Strict):
     id: str | None = Field(None, description="Hub repository, e.g. Qwen/Qwen2.5-0.5B-Instruct")
     revision: str | None = Field(None, description="commit of the Hub repository, for reproducible runs")
     quantization: Quantization | None = Field(None, description="nf4 (4 bits a weight) or int8; by default none")
+    model_config = ConfigDict(frozen=True)
 
     @model_validator(mode="after")
     def _one_source(self) -> Source:
@@ -165,6 +166,13 @@ class Card(_Strict):
         if taken := sorted(_OUR_ARGUMENTS & set(self.chat_template_kwargs)):
             raise ValueError(f"chat_template_kwargs cannot set {taken[0]}: the engine does")
         return self
+
+    def shares_with(self, entry: DrafterCard) -> str | None:
+        """The earlier drafter whose EAGLE head ``entry`` uses too, weights and cache; ``None`` if there is none."""
+        for earlier in self.drafters[: self.drafters.index(entry)]:
+            if earlier.kind == entry.kind == "eagle" and earlier.source == entry.source:
+                return earlier.name
+        return None
 
 
 def pool_names() -> list[str]:

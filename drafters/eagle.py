@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from drafters.base import Drafter, Evidence, common_prefix
+from drafters.base import Drafter, Evidence
 from drafters.eagle_head import EagleHead
 from drafters.proposing import acceptances_by_proposing
 from drafters.teacher_forcing import gamma_of
@@ -29,7 +29,7 @@ class EagleDrafter(Drafter):
 
     Args:
         name: the arm's name.
-        head: the network.
+        head: the network; a chain and a tree may share one.
         source: the target, whose hidden states the head reads.
         vocab_size: the target's.
         nodes: draft a tree of at most so many nodes; a chain by default.
@@ -58,12 +58,11 @@ class EagleDrafter(Drafter):
         self.longest = None if branches > 1 else nodes
         self.log_confidence = math.log(confidence) if confidence else -math.inf
         self.parameter_count = head.parameter_count
-        self.cached: list[int] = []
         source.watch(head.shape.layers)
 
     def prepare(self, context: Sequence[int]) -> None:
-        self.cached = []
-        self._read(context, last=1)
+        self.head.forget()
+        self.head.read(context, self.source, last=1)
 
     def propose(
         self,
@@ -76,7 +75,7 @@ class EagleDrafter(Drafter):
     ) -> Draft:
         if len(context) < 2 or length < 1:  # the first token has no hidden state before it
             return Draft.empty()
-        hidden = self._read(context, last=1)
+        hidden = self.head.read(context, self.source, last=1)
         start = len(context) - 1
         if self.nodes is not None:
             return self._tree(hidden, start, length, self.nodes, params, with_q=with_q)
@@ -88,7 +87,7 @@ class EagleDrafter(Drafter):
         judged = np.zeros(len(evidence))
         if known < 1:
             return judged
-        logits = self.head.logits(self._read(evidence.context[:-1], last=known))
+        logits = self.head.logits(self.head.read(evidence.context[:-1], self.source, last=known))
         first = len(evidence.context) - known
         part = Evidence(evidence.context, first, None if evidence.p is None else evidence.p[-known:], evidence.params)
         if self.nodes is None:
@@ -100,21 +99,6 @@ class EagleDrafter(Drafter):
     def acceptances(self, context: Sequence[int], start: int, length: int) -> np.ndarray:
         self.source.features(context, self.head.shape.layers)  # read once what all prefixes need
         return acceptances_by_proposing(self, context, start, length)
-
-    def _read(self, context: Sequence[int], last: int) -> torch.Tensor:
-        """What the head makes of the last ``last`` pairs of ``context``; feeds only what its cache lacks.
-
-        Pair ``i`` is the hidden state after token ``i`` with token ``i + 1``, so there is one less than tokens.
-        """
-        pairs = len(context) - 1
-        if pairs < 1:
-            return torch.empty(0, self.head.shape.config.hidden_size)
-        keep = max(min(common_prefix(self.cached, context) - 1, pairs - last), 0)
-        features = self.source.features(context, self.head.shape.layers)[keep:]
-        ids = torch.tensor(context[keep + 1 :], device=self.head.device)
-        hidden = self.head.step(ids, self.head.fuse(features), keep)
-        self.cached = list(context)
-        return hidden[-last:]
 
     def _chain(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,8 +10,10 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from drafters.base import common_prefix
 from drafters.eagle_checkpoint import HeadShape
 from multidraft.attention import Attention, RMSNorm, rotation_table
+from multidraft.features import FeatureSource
 from multidraft.projection import Projection
 
 
@@ -30,7 +33,7 @@ class _Layer:
 
 
 class EagleHead:
-    """An EAGLE-1, -2 or -3 head with a key-value cache.
+    """An EAGLE-1, -2 or -3 head with a key-value cache; several drafters may share it, one at a time.
 
     Its inputs are pairs: the hidden state after token ``i`` and the embedding of token ``i + 1``; what it makes of a
     pair predicts token ``i + 2``, and stands in for the hidden state after token ``i + 1`` in the next pair.
@@ -97,6 +100,34 @@ class EagleHead:
             self.to_target = tensors["d2t"].long().to(self.device) + torch.arange(self.vocab_size, device=self.device)
         self.rotary = LlamaRotaryEmbedding(config).to(self.device)
         self.room = 0
+        self.cached: list[int] = []
+        """The context whose pairs the cache holds; drafted ones beyond it are overwritten."""
+
+    def forget(self) -> None:
+        """Begin a new text: nothing cached is used again."""
+        self.cached = []
+
+    def read(self, context: Sequence[int], source: FeatureSource, last: int) -> torch.Tensor:
+        """What it makes of the last ``last`` pairs of ``context``; only what the cache lacks is computed.
+
+        Pair ``i`` is the hidden state after token ``i`` with token ``i + 1``, so there is one less than tokens.
+
+        Args:
+            source: the target, whose hidden states it reads.
+
+        Returns:
+            ``(last, hidden)``, as :meth:`step` does; as many as there are pairs if those are fewer.
+        """
+        pairs = len(context) - 1
+        if pairs < 1:
+            return torch.empty(0, self.shape.config.hidden_size)
+        keep = max(min(common_prefix(self.cached, context) - 1, pairs - last), 0)
+        features = source.features(context, self.shape.layers)[keep:]
+        ids = torch.tensor(context[keep + 1 :], device=self.device)
+        self.cached = []  # a forward that breaks off leaves a cache that is good for nothing
+        hidden = self.step(ids, self.fuse(features), keep)
+        self.cached = list(context)
+        return hidden[-last:]
 
     def _make_room(self, positions: int) -> None:
         """Caches and rotations for so many positions, and as many again: a head knows no limit of its own."""

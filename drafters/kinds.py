@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from transformers.modeling_layers import MtpModel
 from drafters.base import Drafter
 from drafters.block import DFlashDrafter, MTPDrafter
 from drafters.bridge import BridgedDrafter
-from drafters.card import Card, DrafterCard
+from drafters.card import Card, DrafterCard, Source
 from drafters.datastore import Datastore, tokenizer_fingerprint
 from drafters.dflash_checkpoint import is_published_dflash, read_dflash
 from drafters.eagle import EagleDrafter
@@ -49,13 +50,16 @@ class Made(NamedTuple):
     file: str = ""
 
 
-class Workshop(NamedTuple):
+@dataclass(frozen=True)
+class Workshop:
     """What drafters are made for, and from.
 
     Attributes:
         card: the pool's, read from the file ``path``.
         model: the target's, which ``target`` drives.
         steps: told of each drafter.
+        eagles: the EAGLE heads so far, with what identifies them, by where they are from: each is loaded once, however
+            many drafters use it.
     """
 
     card: Card
@@ -64,6 +68,7 @@ class Workshop(NamedTuple):
     target: Target
     tokenizer: PreTrainedTokenizerBase
     steps: Steps
+    eagles: dict[Source, tuple[EagleHead, Identity]] = field(default_factory=dict)
 
     def make(self) -> tuple[list[Drafter], list[Identity]]:
         """All drafters of the card in its order, and what identifies them.
@@ -127,12 +132,14 @@ class Workshop(NamedTuple):
 
     def eagle(self, entry: DrafterCard) -> Made:
         """``eagle``."""
-        shape, tensors = read_head(folder_of(entry.source, self.path), self.model)
-        head = EagleHead(shape, tensors, self.model)
+        if entry.source not in self.eagles:
+            shape, tensors = read_head(folder_of(entry.source, self.path), self.model)
+            self.eagles[entry.source] = EagleHead(shape, tensors, self.model), tensors
+        head, identity = self.eagles[entry.source]
         drafter = EagleDrafter(
             entry.name, head, self.target, self.target.vocab_size, entry.nodes, entry.branches, entry.confidence
         )
-        return Made(drafter, tensors)
+        return Made(drafter, identity)
 
     def lookahead(self, entry: DrafterCard) -> Made:
         """``lookahead``."""

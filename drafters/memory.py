@@ -28,7 +28,8 @@ class Part:
     Attributes:
         name: of the drafter, or ``target``.
         parameters: numbers of its weights.
-        weights, cache: bytes of the weights, and of what is kept of a full context.
+        weights, cache: bytes of the weights, and of what is kept of a full context; none of what is shared.
+        shares: the part whose weights and cache it uses.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Part:
     weights: int
     cache: int
     quantization: Quantization | None = None
+    shares: str | None = None
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,9 @@ def estimate(card: Card, path: Path, device: str) -> Estimate:
             working = max(working, _prefill(drafter, min(context, _reads(entry, drafter, context)), itemsize))
             parts.append(part)
         elif size := heads.get(entry.name):
-            cached = itemsize * context * size.cached
-            parts.append(Part(entry.name, entry.kind, size.parameters, itemsize * size.parameters, cached))
+            other = card.shares_with(entry)
+            weights, cached = (0, 0) if other else (itemsize * size.parameters, itemsize * context * size.cached)
+            parts.append(Part(entry.name, entry.kind, size.parameters, weights, cached, shares=other))
     # Verification: logits of the largest draft, as they come and as probabilities, and those of a drafter beside them.
     nodes = max([card.draft_length, *(entry.nodes or 0 for entry in card.drafters)]) + 1
     working = max(working + 3 * 4 * nodes * text_config(model).vocab_size, doubled)
@@ -185,6 +188,8 @@ def render_estimate(content: dict[str, Any]) -> str:
         size = f"{part['parameters'] / 1e6:,.1f}M"
         stored = part["quantization"] or content["dtype"]
         numbers = f"{part['weights'] / unit:.2f} | {part['cache'] / unit:.2f}"
+        if other := part["shares"]:
+            numbers = f"in {other} | in {other}"
         lines.append(f"| {part['name']} | {part['kind']} | {size} | {stored} | {numbers} |")
     free = "unknown" if content["free"] is None else in_words(content["free"])
     reserve = f" and {in_words(content['reserve'])} for CUDA's libraries" if content["reserve"] else ""

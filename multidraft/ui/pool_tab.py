@@ -180,8 +180,10 @@ def _milliseconds(line: Line) -> str:
 
 
 def _memory(pool: Pool, arm: int) -> str:
-    """Bytes of a drafter's weights."""
+    """Bytes of a drafter's weights, or whose they are."""
     drafter, entry = pool.drafters[arm], pool.card.drafters[arm]
+    if other := pool.card.shares_with(entry):
+        return f"shared with {other}"
     if entry.quantization:  # of a model of transformers, which knows best
         return in_words(drafter.model.model.get_memory_footprint())  # type: ignore[attr-defined]
     return in_words(drafter.parameter_count * getattr(torch, pool.card.dtype).itemsize)

@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import isnan
 from pathlib import Path
@@ -19,7 +19,7 @@ from scipy.stats import quantile_test
 from drafters.pool import Pool
 from multidraft.errors import UserError
 from multidraft.ui.app import serve
-from multidraft.ui.worker import Baseline, Job, Request, Workbench
+from multidraft.ui.worker import Job, Request, Workbench
 from storage.store import Store
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ class StreamingCost:
 def streaming_cost(pool: Pool, request: Request, repeat: int, browser: Path | None = None) -> StreamingCost:
     """Run ``request`` ``repeat`` times without and with a page, in turn, so that drift hits both alike.
 
-    The browser runs on this machine, so what it takes for itself counts too. Each page is a first visit.
+    Each run is one as visitors make it: plain decoding is measured first, off its clock. The browser runs on this
+    machine, so what it takes for itself counts too. Each page is a first visit.
 
     Args:
         browser: the program; ``None`` takes Playwright's own.
@@ -109,14 +110,14 @@ def streaming_cost(pool: Pool, request: Request, repeat: int, browser: Path | No
 
 
 class _Bench(Workbench):
-    """Keeps its jobs instead of recording them, and spares the measurement of plain decoding before each run."""
+    """Keeps its jobs instead of recording them."""
 
     def __init__(self, pool: Pool, store: Store):
         super().__init__(pool, store)
         self.jobs: list[Job] = []
 
     def submit(self, request: Request, pool: Pool | None = None) -> Job:
-        self.jobs.append(super().submit(replace(request, baseline=Baseline(1.0, 1)), pool))
+        self.jobs.append(super().submit(request, pool))
         return self.jobs[-1]
 
     def record(self, job: Job) -> None:

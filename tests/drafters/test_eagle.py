@@ -189,6 +189,29 @@ def test_a_context_that_changes_under_the_drafter(pool):
             assert (found.tokens, found.parents) == (expected.tokens, expected.parents)
 
 
+def test_chain_and_tree_share_a_head_and_what_it_has_read(pool):
+    """In turn, each proposes what it would with a head of its own, and reads only what the other has not."""
+    chain, tree = (next(d for d in pool.drafters if d.name == name) for name in ("chain", "tree"))
+    assert chain.head is tree.head
+    text, generator, alone = pool.encode("abcdefghiabc"), torch.Generator(), {}
+    for drafter in (chain, tree):
+        drafter.prepare(text[:4])
+        alone[drafter.name] = [drafter.propose(text[:n], 4, GREEDY, generator) for n in range(4, len(text))]
+    chain.prepare(text[:4])
+    tree.prepare(text[:4])
+    fed, step = [], chain.head.step
+    chain.head.step = lambda ids, *args, **more: fed.append(len(ids)) or step(ids, *args, **more)
+    try:
+        for n in range(4, len(text)):
+            for drafter in (chain, tree):
+                fed.clear()
+                found, expected = drafter.propose(text[:n], 4, GREEDY, generator), alone[drafter.name][n - 4]
+                assert (found.tokens, found.parents) == (expected.tokens, expected.parents)
+                assert fed[0] == 1, "the pair of the last token; all others are cached"
+    finally:
+        del chain.head.step
+
+
 @pytest.mark.parametrize("policy", ["fixed:chain", "fixed:tree", "fixed:first", "normal-hedge", "ucb:reward=bd"])
 def test_sampled_outputs_follow_the_target(card, policy):
     pool = load_pool(card)

@@ -102,6 +102,16 @@ def test_heads_make_the_target_keep_its_states():
     assert with_heads.working - alone.working >= 8192 * 33 * 4096 * 2
 
 
+def test_a_head_that_two_drafters_use_is_held_once():
+    card, path = bundled("llama-3.1-8b")
+    without = card.model_copy(update={"drafters": [entry for entry in card.drafters if entry.name != "eagle"]})
+    chain, tree = (part for part in estimate(card, path, "cpu").parts if part.kind == "eagle")
+    assert (tree.weights, tree.cache) == (0, 0) and tree.parameters == chain.parameters
+    alone = next(part for part in estimate(without, path, "cpu").parts if part.kind == "eagle")
+    assert (alone.weights, alone.cache) == (chain.weights, chain.cache)
+    assert chain.weights > 0 < chain.cache
+
+
 def test_no_weights_are_touched(monkeypatch):
     def loaded(*args, **kwargs):
         raise AssertionError("weights are loaded")

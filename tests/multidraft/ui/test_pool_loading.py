@@ -32,7 +32,7 @@ from multidraft.ui.play import Play
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.pool_list import known_pools, loading_html, pools_html, progress_text
 from multidraft.ui.pool_loading import Loading, PoolLoader
-from multidraft.ui.pool_tab import PoolTab
+from multidraft.ui.pool_tab import PoolTab, pool_html
 from multidraft.ui.race import Race
 from multidraft.ui.race_run import RaceRun
 from multidraft.ui.worker import Request, Workbench
@@ -217,7 +217,11 @@ def test_one_pool_is_loaded_at_a_time_and_can_be_stopped(bench: Workbench, other
     assert begun.wait(30)
     with pytest.raises(UserError, match="Another <pool> is being loaded; wait for it, or stop it first"):
         loader.start(other_card)
-    loader.cancel()
+    loader.allowed = False
+    PoolTab(loader).stop()
+    assert not loading.cancelled.is_set(), "who may not start one may not stop one"
+    loader.allowed = True
+    PoolTab(loader).stop()
     go.set()
     assert ended(loading).phase == "cancelled" and "Stopped" in loading_html(loading)
     assert bench.pool.name == "tiny" and loader.under_way is None
@@ -333,6 +337,11 @@ def test_the_list_tells_what_is_loaded_and_what_a_pool_needs(
     assert "<button" not in pools_html(pools, bench.pool.card, False)
     ended(PoolLoader(bench).start(other_card))
     assert pools_html(pools, bench.pool.card, True).count("Loaded</p>") == 1
+
+
+def test_the_tab_says_whose_weights_a_drafter_uses(kinds_card: Path) -> None:
+    html = pool_html(load_pool(kinds_card), "a CPU", "1.0")
+    assert html.count("shared with eagle-1<") == html.count("shared with eagle-3<") == 1
 
 
 class Click:

@@ -104,6 +104,14 @@ def test_a_run_is_what_it_is_without_the_boundary_and_is_recorded_here(
     assert worker != os.getpid() and zerogpu.START_SECONDS < seconds < zerogpu.MOST_SECONDS
 
 
+def test_a_batch_names_the_hardware_of_the_worker(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zerogpu, "describe", lambda device: "the GPU of the worker")
+    batch = BatchRun(bench, "mine", [SuiteItem("1", PROMPT)], ["fixed:near"], PARAMS)
+    assert batch.hardware == bench.hardware != "the GPU of the worker"
+    list(batch.run())
+    assert batch.rows[0].status == "completed" and batch.hardware == bench.hardware == "the GPU of the worker"
+
+
 def test_what_it_has_learnt_comes_back_and_goes_in_again(bench: Workbench, pool: Pool, calls) -> None:
     spec = "ucb:start=previous"
     first = finished(bench.submit(Request(PROMPT, spec, PARAMS)))
