@@ -167,6 +167,10 @@ class Card(_Strict):
             raise ValueError(f"chat_template_kwargs cannot set {taken[0]}: the engine does")
         return self
 
+    def routed_names(self) -> dict[str, str]:
+        """What the router calls each drafter, by its name."""
+        return {entry.name: entry.routed_as or entry.name for entry in self.drafters}
+
     def shares_with(self, entry: DrafterCard) -> str | None:
         """The earlier drafter whose EAGLE head ``entry`` uses too, weights and cache; ``None`` if there is none."""
         for earlier in self.drafters[: self.drafters.index(entry)]:

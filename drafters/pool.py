@@ -90,15 +90,12 @@ class Pool:
         return chat_ids(self.tokenizer, prompt, turns, self.card.chat_template_kwargs)
 
     def route(self, prompt: str) -> list[float] | None:
-        """How well each drafter suits ``prompt``, in [0, 1], in the pool's order; ``None`` without a router.
-
-        Drafters that the router was not trained on get what suits one drafter as well as the next: 1 / their number.
-        """
+        """How well each drafter suits ``prompt`` (:meth:`~drafters.router.Router.suited`), in the pool's order;
+        ``None`` without a router."""
         if self.router is None:
             return None
-        suited = self.router.probabilities(prompt)
-        called = {entry.name: entry.routed_as or entry.name for entry in self.card.drafters}
-        return [suited.get(called.get(drafter.name, ""), 1.0 / len(suited)) for drafter in self.drafters]
+        called = self.card.routed_names()
+        return self.router.suited(prompt, [called.get(drafter.name, drafter.name) for drafter in self.drafters])
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, without special tokens."""
@@ -174,10 +171,18 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None, progress: 
         target = Target(model, window=card.context_window)
         drafters, identities = Workshop(card, path, model, target, tokenizer, steps).make()
     digest = _digest([text, model.state_dict(), *identities])
-    router = Router.load((path.parent / card.router).resolve()) if card.router else None
-    pool = Pool(target, drafters, tokenizer, card, digest, _stop_ids(card, model, tokenizer), router)
+    pool = Pool(target, drafters, tokenizer, card, digest, _stop_ids(card, model, tokenizer), load_router(card, path))
     _try_chat_form(pool)
     return pool
+
+
+def load_router(card: Card, path: Path) -> Router | None:
+    """The router of a card in the file ``path``, ``None`` if it names none.
+
+    Raises:
+        PoolError: missing or damaged files.
+    """
+    return Router.load((path.parent / card.router).resolve()) if card.router else None
 
 
 def usable_device(device: str, pool: str) -> str:

@@ -45,6 +45,14 @@ class Router:
         scores = (self._vectorizer.transform([prompt]) @ self.weights.T + self.bias)[0]
         return dict(zip(self.drafters, (0.5 + 0.5 * np.tanh(0.5 * scores)).tolist(), strict=True))
 
+    def suited(self, prompt: str, drafters: Sequence[str]) -> list[float]:
+        """How well each of ``drafters`` suits ``prompt``, in [0, 1].
+
+        Those that it was not trained on get what suits one drafter as well as the next: 1 / their number.
+        """
+        known = self.probabilities(prompt)
+        return [known.get(name, 1.0 / len(known)) for name in drafters]
+
     @classmethod
     def train(cls, prompts: Sequence[str], suited: Sequence[Collection[str]]) -> Router:
         """Fit to ``prompts`` and the drafters that suit each, by a regularised logistic regression per drafter."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from drafters.card import find_card, load_card
+from drafters.pool import load_router
 from multidraft.bench.history import read_table
 from multidraft.bench.machine_costs import MachineCosts
 from multidraft.costs import Costs
@@ -65,6 +68,26 @@ class Recorded:
         needed = [fixed_rounds(row) for row in table]
         best = int(np.argmin(needed))
         return replace(played, best_arm=best, best_rounds=needed[best])
+
+
+def route_of(source: str | Path, drafters: Sequence[str]) -> Route | None:
+    """The router of a pool that recorded texts with ``drafters``, read from its card alone, without its models.
+
+    Args:
+        source: the pool's bundled name, or the path of its card.
+
+    Returns:
+        ``None`` if the card has no router, or other drafters; the router is asked once for each prompt.
+
+    Raises:
+        PoolError: there is no such card, or its router cannot be read.
+    """
+    card, _ = load_card(path := find_card(source))
+    called = card.routed_names()
+    router = load_router(card, path) if list(called) == list(drafters) else None
+    if router is None:
+        return None
+    return lru_cache(maxsize=1024)(lambda prompt: router.suited(prompt, list(called.values())))
 
 
 def recorded_runs(path: Path, filter: TextFilter = ALL_TEXTS) -> Iterator[Recorded]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-import multidraft as md
+from drafters.card import pool_names
 from multidraft.bench.outcomes import Outcome
-from multidraft.bench.replays import recorded_runs, without_divergence
+from multidraft.bench.replays import Recorded, Route, recorded_runs, route_of, without_divergence
 from multidraft.commands.options import REPLAY_POLICIES, split_specs
+from multidraft.policies import make_policy
 from storage.texts import TextFilter
 
 
@@ -18,19 +21,20 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--db", type=Path, required=True, help="history database, as bench and the app write it")
     sub.add_argument("--run", type=int, dest="run_id", help="one run alone, by its id")
     sub.add_argument("--policies", default=REPLAY_POLICIES, help=f"comma-separated (default: {REPLAY_POLICIES})")
-    sub.add_argument("--pool", help="take the router of this pool, for policies that ask it")
+    sub.add_argument("--pool", help="card whose router policies ask (default: that of the bundled pool of each run)")
     sub.add_argument("--json", action="store_true")
 
 
 def run(options: argparse.Namespace) -> int:
     """Replay policies on the texts of recorded greedy runs: exact rounds, seconds by the costs measured there."""
     specs = [without_divergence(spec) for spec in split_specs(options.policies)]
-    route = md.load_pool(options.pool).route if options.pool else None
     runs = list(recorded_runs(options.db, TextFilter(id=options.run_id)))
+    routes = _Routes(options.pool)
+    routed = [routes.of(r) for r in runs]
     best = Outcome.of([r.best_fixed() for r in runs])
     rows = []
     for spec in specs:
-        outcome = Outcome.of([r.replay(spec, route) for r in runs])
+        outcome = Outcome.of([r.replay(spec, route) for r, route in zip(runs, routed, strict=True)])
         rows.append(
             {
                 "policy": spec,
@@ -39,6 +43,13 @@ def run(options: argparse.Namespace) -> int:
                 "best_arm_ratio": outcome.best_arm_ratio,
                 "tokens_per_second": outcome.tokens_per_second,
             }
+        )
+    cold = routed.count(None)
+    if cold and (asking := [spec for spec in specs if _asks_router(spec, runs[0].run["drafters"])]):
+        print(
+            f"multidraft: no router is at hand for {cold} of the {len(runs)} texts, so policies that ask it "
+            f"({', '.join(asking)}) begin cold there; --pool names the card of the pool that wrote them",
+            file=sys.stderr,
         )
     if options.json:
         found = {"runs": best.texts, "tokens": best.tokens, "best_fixed_tokens_per_second": best.tokens_per_second}
@@ -55,3 +66,21 @@ def run(options: argparse.Namespace) -> int:
             f"| {row['best_arm_ratio']:.0%} | {row['tokens_per_second']:.0f} |"
         )
     return 0
+
+
+class _Routes:
+    """Routers of the pools that wrote the texts: of ``source`` for all of them, else of the bundled ones by name."""
+
+    def __init__(self, source: str | None):
+        self._source, self._found = source, dict[tuple[str, ...], Route | None]()
+
+    def of(self, recorded: Recorded) -> Route | None:
+        pool, drafters = self._source or recorded.run["pool"], recorded.run["drafters"]
+        if (key := (pool, *drafters)) not in self._found:
+            known = self._source or pool in pool_names()
+            self._found[key] = route_of(pool, drafters) if known else None
+        return self._found[key]
+
+
+def _asks_router(spec: str, drafters: Sequence[str]) -> bool:
+    return make_policy(spec, drafters).start == "router"

@@ -11,9 +11,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from drafters.card import pool_names
 from multidraft.bench.machine_costs import MachineCosts
 from multidraft.bench.outcomes import Outcome, is_whole, mean_regret, numeric_settings, sweep, sweep_values
-from multidraft.bench.replays import Recorded, Route, recorded_texts, with_costs, without_divergence
+from multidraft.bench.replays import Recorded, Route, recorded_texts, route_of, with_costs, without_divergence
 from multidraft.errors import UserError
 from multidraft.replay import Replayed
 from multidraft.ui.choices import policy_choices
@@ -100,14 +101,16 @@ class LabWork:
         self.workbench = workbench
         self._costs = MachineCosts(workbench.store.path)
 
-    def route(self, card_hash: str) -> Route | None:
-        """The loaded pool's router, which asks it once for each text; ``None`` for texts of other pools."""
-        pool = self.workbench.pool
-        return lru_cache(maxsize=1024)(pool.route) if pool.router is not None and pool.card_hash == card_hash else None
+    def route(self, pool: str, card_hash: str, drafters: Sequence[str]) -> Route | None:
+        """The router of the pool that wrote a text, the loaded or a bundled one; it is asked once for each prompt."""
+        loaded = self.workbench.pool
+        if loaded.card_hash == card_hash:
+            return lru_cache(maxsize=1024)(loaded.route) if loaded.router is not None else None
+        return route_of(pool, drafters) if pool in pool_names() else None
 
     def choices(self, bench: Bench) -> list[tuple[str, str]]:
         """Titles and specs of all policies that can be replayed on the texts of a bench."""
-        choices = policy_choices(bench.drafters, self.route(bench.card_hash) is not None)
+        choices = policy_choices(bench.drafters, self.route(bench.pool, bench.card_hash, bench.drafters) is not None)
         return [(title, without_divergence(spec, bench.drafters)) for title, spec in choices]
 
     def experiment(self, filter: TextFilter, specs: Sequence[str]) -> Iterator[Progress | Experiment]:
@@ -119,7 +122,8 @@ class LabWork:
         if not 1 <= len(specs) <= MOST_POLICIES:
             raise UserError(f"choose 1 to {MOST_POLICIES} policies, not {len(specs)}")
         recorded = yield from self._texts(filter)
-        first, route = recorded[0].run, self.route(recorded[0].run["card_hash"])
+        first = recorded[0].run
+        route = self.route(first["pool"], first["card_hash"], first["drafters"])
         asked = [without_divergence(spec, first["drafters"]) for spec in specs]
         for _ in self._in_slices(recorded[0].replay(spec, route) for spec in asked):
             yield Progress()
@@ -151,7 +155,8 @@ class LabWork:
             raise UserError(f"{setting!r} cannot be swept; choose one of: {', '.join(known)}")
         points = sweep_values(values.start, values.end, values.points, log=values.log, whole=is_whole(spec, setting))
         recorded = yield from self._texts(filter)
-        first, route = recorded[0].run, self.route(recorded[0].run["card_hash"])
+        first = recorded[0].run
+        route = self.route(first["pool"], first["card_hash"], first["drafters"])
         spec = without_divergence(spec, first["drafters"])
         found: dict[float, list[Replayed]] = {value: [] for value in points}
         done = 0

@@ -1,10 +1,16 @@
 """The command line: what it prints, what it writes, one clear line and status 2 on bad input."""
 
 import json
+import shutil
 import sqlite3
 
+import numpy as np
 import pytest
+import yaml
 
+from drafters import card as card_module
+from drafters.pool import Pool
+from drafters.router import FEATURES, Router
 from multidraft.__main__ import main
 from multidraft.commands.options import split_specs
 from tests import tiny
@@ -255,3 +261,30 @@ def test_history_is_measured_on_a_made_up_one(tmp_path, capsys):
     assert "exists" in capsys.readouterr().err
     assert main(["history", "--runs", "3", "--rounds", "5", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["milliseconds"]) > 10
+
+
+def test_replay_asks_the_router_of_the_pool_that_wrote_the_texts(pool_card, suite, tmp_path, capsys, monkeypatch):
+    """By its name if it is bundled, without its models; where there is none it says that policies begin cold."""
+    folder = shutil.copytree(pool_card.parent, tmp_path / "pools")
+    Router(["far"], np.zeros((1, FEATURES), np.float32), np.array([9.0], np.float32)).save(folder / "router")
+    card = folder / "routed.yaml"
+    card.write_text(yaml.safe_dump({**yaml.safe_load(pool_card.read_text()), "router": "router"}))
+    db, asked = str(tmp_path / "routed.db"), "router,normal-hedge"
+    arguments = ["bench", str(suite), "--pool", str(card), "--max-new-tokens", "40", "--db", db]
+    assert main([*arguments, "--policies", asked, "--out", str(tmp_path / "out.json")]) == 0
+    report = json.loads((tmp_path / "out.json").read_text())["policies"]
+    capsys.readouterr()
+    monkeypatch.setattr(Pool, "__init__", None)  # nothing is loaded
+    assert main(["replay", "--db", db, "--policies", asked]) == 2
+    assert "needs a router" in capsys.readouterr().err
+    assert main(["replay", "--db", db, "--policies", "normal-hedge,ucb"]) == 0
+    assert "for 3 of the 3 texts, so policies that ask it (normal-hedge) begin cold" in capsys.readouterr().err
+    for more in (["--pool", str(card)], []):
+        assert main(["replay", "--db", db, "--policies", asked, "--json", *more]) == 0
+        out, err = capsys.readouterr()
+        rows = {row["policy"]: row for row in json.loads(out)["policies"]}
+        assert not err and rows["router"]["regret_rounds"] == pytest.approx(report["router"]["regret_rounds"])
+        hedge = report["normal-hedge"]["mean_accepted_tokens"]
+        assert rows["normal-hedge"]["mean_accepted_tokens"] == pytest.approx(hedge)
+        monkeypatch.setattr(card_module, "POOLS", folder)
+        shutil.copy(card, folder / "tiny.yaml")
