@@ -22,7 +22,8 @@ class PromptLookup(Drafter):
     """Drafts by copying; a point mass on each copied token, no model and no distribution.
 
     The end positions of all n-grams (n = 3, 2, 1) are indexed as the context grows, so a lookup costs
-    microseconds however long the context is. Of several occurrences the latest is taken.
+    microseconds however long the context is. Of several occurrences the latest is taken. A copy that reaches the end
+    of the context goes on with what it has copied, so that it can run through a loop.
     """
 
     kind = "pld"
@@ -81,10 +82,13 @@ class PromptLookup(Drafter):
         self.indexed.extend(context[known:])
 
     def _lookup(self, context: Sequence[int], position: int, length: int) -> list[int]:
-        """The tokens that followed the latest earlier occurrence of the longest suffix of ``context[:position]``."""
+        """The tokens that followed the latest earlier occurrence of the longest suffix of ``context[:position]``; what
+        reaches the end goes on with its own copy."""
         for n in range(min(LONGEST_NGRAM, position), 0, -1):
             ends = self.ends[n - 1].get(tuple(context[position - n : position]), [])
             earlier = bisect_left(ends, position) - 1
             if earlier >= 0:
-                return list(context[ends[earlier] : min(ends[earlier] + length, position)])
+                begin = ends[earlier]
+                copied = list(context[begin : min(begin + length, position)])
+                return copied + [copied[i % len(copied)] for i in range(length - len(copied))]
         return []

@@ -19,14 +19,18 @@ def propose(drafter, context, length):
 
 
 def naive(context, length):
-    """The latest earlier occurrence of the longest suffix (3, 2, 1 tokens), found by comparing everywhere."""
+    """The latest earlier occurrence of the longest suffix (3, 2, 1 tokens), found by comparing everywhere, and copied token by
+    token, so that the copy is read on where the context ends."""
     for n in (3, 2, 1):
         if len(context) < n:
             continue
         suffix = context[-n:]
         for end in range(len(context) - 1, n - 1, -1):
             if context[end - n : end] == suffix:
-                return context[end : end + length]
+                text = list(context)
+                for place in range(end, end + length):
+                    text.append(text[place])
+                return text[len(context) :]
     return []
 
 
@@ -38,7 +42,8 @@ def naive(context, length):
         ([1, 2, 3], 3, []),
         ([1, 2, 3, 1], 3, [2, 3, 1]),
         ([1, 2, 3, 1], 1, [2]),
-        ([1, 1], 4, [1]),  # what followed ends with the context
+        ([1, 1], 4, [1, 1, 1, 1]),  # what followed ends with the context, and goes on with the copy
+        ([7, 1, 2, 3, 1, 2], 5, [3, 1, 2, 3, 1]),
         ([5, 1, 2, 7, 8, 9, 1, 2], 2, [7, 8]),
         ([1, 2, 3, 7, 4, 2, 3, 8, 1, 2, 3], 2, [7, 4]),  # three tokens beat the later two
         ([1, 7, 1, 8, 1], 1, [8]),  # of equals the latest
