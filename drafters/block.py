@@ -17,14 +17,14 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import DFlashCache, MtpCache
 from transformers.modeling_layers import MtpModel
 
-from drafters.base import Drafter, Evidence, common_prefix
-from drafters.proposing import acceptances_by_proposing, gamma_by_proposing
+from drafters.base import Evidence, common_prefix
+from drafters.proposing import PointMassDrafter
 from multidraft.draft import Draft
 from multidraft.features import FeatureSource
 from multidraft.sampling import SamplingParams
 
 
-class BlockDrafter(Drafter):
+class BlockDrafter(PointMassDrafter):
     """What the two have in common: drafts are chains of point masses, each token the likeliest to the drafter.
 
     A block has the size that its network was trained with; of a longer one than asked for the first tokens are taken.
@@ -52,11 +52,11 @@ class BlockDrafter(Drafter):
     def gamma(self, evidence: Evidence) -> np.ndarray:
         """γ = p(x̂) of the first token of the block at each position; 0 at a text's first two."""
         self.read(evidence.context)
-        return gamma_by_proposing(self, evidence)
+        return super().gamma(evidence)
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> np.ndarray:
         self.read(context)
-        return acceptances_by_proposing(self, context, start, length)
+        return super().acceptances(context, start, length)
 
     def _block(self, context: Sequence[int]) -> list[int]:
         try:

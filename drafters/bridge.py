@@ -10,12 +10,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from drafters.base import Drafter, Evidence
-from drafters.proposing import acceptances_by_proposing, gamma_by_proposing
+from drafters.base import Drafter
+from drafters.proposing import PointMassDrafter
 from multidraft.draft import Draft
 from multidraft.sampling import SamplingParams
 from multidraft.text import INCOMPLETE, LONGEST_START
@@ -31,7 +30,7 @@ ANCHORS = ("\n", ".", "0")
 """What a draft's text is encoded behind; several, since tokenizers may join any one of them with what follows."""
 
 
-class BridgedDrafter(Drafter):
+class BridgedDrafter(PointMassDrafter):
     """Lets a drafter propose in its own tokens and hands the target the same text in the target's.
 
     Drafts are chains of point masses: the inner drafter is asked greedily, and of a tree its main path is taken. It is
@@ -93,13 +92,6 @@ class BridgedDrafter(Drafter):
         if text := self._spelt(ids, tokens):
             return Draft.chain(self._continuation(list(context), text, length))
         return Draft.empty()
-
-    def gamma(self, evidence: Evidence) -> np.ndarray:
-        """γ = p(x̂) of the first token of the draft that each position would have got, 0 where there is none."""
-        return gamma_by_proposing(self, evidence)
-
-    def acceptances(self, context: Sequence[int], start: int, length: int) -> np.ndarray:
-        return acceptances_by_proposing(self, context, start, length)
 
     def _translated(self, context: Sequence[int]) -> list[int]:
         """The context's text in the inner drafter's ids. A character that is not complete yet is left out."""

@@ -66,6 +66,7 @@ KINDS: dict[str, tuple[Weights, frozenset[str]]] = {
     "bpd": ("model", TREE | {"rescorer"}),
     "dflash": ("model", frozenset()),
     "mtp": ("none", frozenset()),
+    "custom": ("file", frozenset({"factory", "options"})),
 }
 """Of each kind of drafter what it is read from, and the settings it takes."""
 
@@ -74,8 +75,11 @@ class DrafterCard(_Strict):
     """One drafter of the pool."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", description="the arm's name, unique in the pool")
-    kind: Literal["lm", "pld", "suffix", "rest", "lookahead", "eagle", "medusa", "bpd", "dflash", "mtp"]
-    path: str | None = Field(None, description="a model's folder or a rest's datastore, relative to the card's own")
+    kind: Literal["lm", "pld", "suffix", "rest", "lookahead", "eagle", "medusa", "bpd", "dflash", "mtp", "custom"]
+    path: str | None = Field(
+        None,
+        description="a model's folder, a rest's datastore or a custom drafter's .py file, relative to the card's own",
+    )
     id: str | None = Field(None, description="Hub repository of the model")
     revision: str | None = Field(None, description="commit of the Hub repository")
     quantization: Quantization | None = Field(None, description="of a model's weights: nf4 or int8")
@@ -92,6 +96,8 @@ class DrafterCard(_Strict):
     ngram: int = Field(4, ge=2, le=16, description="length of the n-grams that lookahead finds")
     guesses: int = Field(4, ge=1, le=64, description="n-grams that lookahead keeps, and proposes, of one first token")
     rescorer: str | None = Field(None, description="n-gram model that reorders what heads propose, beside the card")
+    factory: str | None = Field(None, description="class or function of a custom drafter's file that makes it")
+    options: dict[str, Any] = Field(default_factory=dict, description="what a custom drafter's factory gets by name")
 
     @model_validator(mode="after")
     def _settings_of_its_kind(self) -> DrafterCard:
@@ -104,6 +110,8 @@ class DrafterCard(_Strict):
             raise ValueError(f"a drafter of kind {self.kind} needs path (a local folder) or id (a Hub repository)")
         if weights == "file" and (self.path is None or self.id is not None):
             raise ValueError(f"a drafter of kind {self.kind} needs the path of a file, and takes no id")
+        if self.kind == "custom" and not (self.factory and str(self.path).endswith(".py")):
+            raise ValueError("a drafter of kind custom needs the path of a .py file and a factory in it")
         if weights == "none" and (self.path or self.id):
             raise ValueError(f"a drafter of kind {self.kind} has no weights of its own; it takes no path and no id")
         _check_revision(self.revision, self.id)

@@ -16,6 +16,7 @@ from drafters.base import Drafter
 from drafters.block import DFlashDrafter, MTPDrafter
 from drafters.bridge import BridgedDrafter
 from drafters.card import Card, DrafterCard, Source
+from drafters.custom import make_custom
 from drafters.datastore import Datastore, tokenizer_fingerprint
 from drafters.dflash_checkpoint import is_published_dflash, read_dflash
 from drafters.eagle import EagleDrafter
@@ -194,6 +195,12 @@ class Workshop:
             ) from error
         return Made(MTPDrafter(entry.name, model, self.model, self.target), model.layers.state_dict())
 
+    def custom(self, entry: DrafterCard) -> Made:
+        """``custom``."""
+        file = (self.path.parent / str(entry.path)).resolve()
+        made = make_custom(entry.name, file, str(entry.factory), entry.options, self.target, self.tokenizer)
+        return Made(made, hashlib.sha256(file.read_bytes()).hexdigest())
+
 
 MAKERS: dict[str, Callable[[Workshop, DrafterCard], Made]] = {
     "pld": Workshop.prompt_lookup,
@@ -205,4 +212,5 @@ MAKERS: dict[str, Callable[[Workshop, DrafterCard], Made]] = {
     "bpd": Workshop.heads,
     "dflash": Workshop.dflash,
     "mtp": Workshop.mtp,
+    "custom": Workshop.custom,
 }

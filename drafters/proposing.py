@@ -13,13 +13,6 @@ from multidraft.draft import Draft
 from multidraft.sampling import SamplingParams
 
 
-def gamma_by_proposing(drafter: Drafter, evidence: Evidence) -> np.ndarray:
-    """γ ``(m,)`` of a drafter of deterministic drafts, by a greedy draft of the run's full length at each position."""
-    length = evidence.params.draft_length
-    drafts = [_greedy(drafter, evidence.context[:s], length) for s in range(evidence.start, len(evidence.context))]
-    return gamma_of_candidates([[draft.tokens[child] for child in draft.children(-1)] for draft in drafts], evidence)
-
-
 def acceptances_by_proposing(drafter: Drafter, context: Sequence[int], start: int, length: int) -> np.ndarray:
     """As :meth:`Drafter.acceptances`: int64 ``(len(context) - start,)``."""
     accepted = []
@@ -27,6 +20,27 @@ def acceptances_by_proposing(drafter: Drafter, context: Sequence[int], start: in
         draft = _greedy(drafter, context[:position], length)
         accepted.append(accepted_tokens(draft, context[position : position + length]))
     return np.array(accepted, dtype=np.int64)
+
+
+class PointMassDrafter(Drafter):
+    """A drafter of deterministic drafts without a distribution: all it has to know is what to propose.
+
+    How it would have done elsewhere is found by letting it draft at each position anew. Override what is known at less
+    cost.
+    """
+
+    def prepare(self, context: Sequence[int]) -> None:
+        """Nothing is kept."""
+
+    def gamma(self, evidence: Evidence) -> np.ndarray:
+        """γ = p(x̂) of the first tokens of the draft that each position would have got, 0 where there are none."""
+        begins = range(evidence.start, len(evidence.context))
+        drafts = [_greedy(self, evidence.context[:s], evidence.params.draft_length) for s in begins]
+        first = [[draft.tokens[child] for child in draft.children(-1)] for draft in drafts]
+        return gamma_of_candidates(first, evidence)
+
+    def acceptances(self, context: Sequence[int], start: int, length: int) -> np.ndarray:
+        return acceptances_by_proposing(self, context, start, length)
 
 
 def _greedy(drafter: Drafter, context: Sequence[int], length: int) -> Draft:

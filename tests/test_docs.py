@@ -1,6 +1,7 @@
 """What the documents show works as it stands there."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import yaml
 
 import multidraft as md
 from drafters.card import Card
+from drafters.pool import load_pool
 from multidraft.policies import base
 
 ROOT = Path(__file__).parent.parent
@@ -32,6 +34,29 @@ def test_the_policy_of_ones_own(pool, monkeypatch):
     params = md.SamplingParams(max_new_tokens=30, draft_length=4)
     outs = [md.generate(pool, "a badge", policy=spec, params=params) for spec in ("greedy", "autoregressive")]
     assert outs[0].token_ids == outs[1].token_ids
+
+
+def test_the_drafter_of_ones_own(pool_card, tmp_path):
+    (code,) = blocks("docs/pools.md", "python")
+    folder = shutil.copytree(pool_card.parent, tmp_path / "pool")
+    (folder / "echo.py").write_text(code)
+    card = yaml.safe_load((folder / "card.yaml").read_text())
+    (entry,) = re.findall(r"`- (\{name: echo.*?\}\})`", (ROOT / "docs/pools.md").read_text())
+    card["drafters"].append(yaml.safe_load(entry))
+    (folder / "card.yaml").write_text(yaml.safe_dump(card))
+    pool = load_pool(folder / "card.yaml")
+    pool.stop_ids = frozenset()
+    params = md.SamplingParams(max_new_tokens=40, draft_length=4)
+    plain = md.generate(pool, "a badge", "autoregressive", params)
+    for spec in ("fixed:echo", "normal-hedge", "rate-hedge", "draft-all"):
+        out = md.generate(pool, "a badge", spec, params)
+        assert out.token_ids == plain.token_ids
+    out = md.generate(pool, "a badge", "fixed:echo", params)
+    assert any(r.accepted for r in out.rounds)
+    table = md.acceptance_table(pool, pool.encode("a badge"), out.token_ids, 4)
+    names = [drafter.name for drafter in pool.drafters]
+    replayed = md.replay(table, "fixed:echo", draft_length=4, drafters=names)
+    assert replayed.emitted == [r.emitted for r in out.rounds]
 
 
 def test_the_card():

@@ -32,6 +32,7 @@ KINDS = {
     "suffix": "suffix automaton: what most often followed the same words in the text",
     "rest": "datastore: what most often followed the same words in past text",
     "lookahead": "lookahead: n-grams found by Jacobi iterations of the target",
+    "custom": "a drafter of one's own, by a Python file beside the card",
 }
 """In a few words."""
 

@@ -19,8 +19,8 @@ def propose(drafter, context, length):
 
 
 def naive(context, length):
-    """The latest earlier occurrence of the longest suffix (3, 2, 1 tokens), found by comparing everywhere, and copied token by
-    token, so that the copy is read on where the context ends."""
+    """The latest earlier occurrence of the longest suffix (3, 2, 1 tokens), found by comparing everywhere, and copied
+    token by token, so that the copy is read on where the context ends."""
     for n in (3, 2, 1):
         if len(context) < n:
             continue
