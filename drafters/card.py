@@ -187,6 +187,10 @@ class Card(_Strict):
         return None
 
 
+_PARTS: dict[str, type[BaseModel]] = {"": Card, "target": Source, "drafters": DrafterCard, "examples": Example}
+_NAMES = {"": "the card itself", "target": "the target", "drafters": "a drafter", "examples": "an example"}
+
+
 def pool_names() -> list[str]:
     """Names of the bundled cards."""
     return sorted(path.stem for path in POOLS.glob("*.yaml"))
@@ -204,6 +208,8 @@ def find_card(name_or_path: str | Path) -> Path:
     for file in (path / "card.yaml", path):
         if os.path.isfile(file):  # unlike Path.is_file, False for names that no file can have
             return file
+    if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
+        raise PoolError(f"there is no pool card {path}; bundled pools: {', '.join(pool_names())}")
     raise PoolError(
         f"unknown pool {str(name_or_path)!r}; bundled pools: {', '.join(pool_names())}; "
         "or give the path of a card (a .yaml file)"
@@ -238,12 +244,7 @@ def _problem(error: ErrorDetails, content: dict[str, Any]) -> str:
     place, message = list(error["loc"]), error["msg"].removeprefix("Value error, ")
     where = ".".join(map(str, place)) or "card"
     if error["type"] == "extra_forbidden":
-        inside: dict[str, type[BaseModel]] = {"target": Source, "drafters": DrafterCard, "examples": Example}
-        known = (Card if len(place) == 1 else inside.get(str(place[0]), Card)).model_fields
-        near = difflib.get_close_matches(str(place[-1]), known, 1)
-        message = (
-            f"no such setting; did you mean {near[0]}?" if near else f"no such setting; there are {', '.join(known)}"
-        )
+        message = f"no such setting; {_hint(str(place[-1]), '' if len(place) == 1 else str(place[0]))}"
     elif place[-1:] == ["revision"] and error["type"] == "string_type":
         message = f"{error['input']!r} is no commit; put it in quotes if YAML took it for a number"
     if place[:1] == ["drafters"] and len(place) > 1:
@@ -251,6 +252,16 @@ def _problem(error: ErrorDetails, content: dict[str, Any]) -> str:
         if isinstance(entry, dict) and isinstance(entry.get("name"), str):
             message += f" (drafter {entry['name']!r})"
     return f"{where}: {message}"
+
+
+def _hint(setting: str, part: str) -> str:
+    """What an unknown setting of a card's part, or of the card itself, may have been meant to be."""
+    known = _PARTS[part].model_fields
+    if near := difflib.get_close_matches(setting, known, 1):
+        return f"did you mean {near[0]}?"
+    if homes := [_NAMES[other] for other, model in _PARTS.items() if setting in model.model_fields]:
+        return f"it belongs to {' or '.join(homes)}"
+    return f"there are {', '.join(known)}"
 
 
 def card_schema() -> dict[str, Any]:

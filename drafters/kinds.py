@@ -43,6 +43,10 @@ Identity = str | Mapping[str, torch.Tensor]
 """By what the history tells one drafter from another: a checksum or its weights."""
 
 
+PADDING = 1024
+"""By how many tokens the vocabularies of models with one tokenizer differ at most: rows that no token uses."""
+
+
 class Made(NamedTuple):
     """A drafter and what identifies it, where its entry in the card does not say all."""
 
@@ -96,6 +100,8 @@ class Workshop:
             model = load_model(entry.source, self.path, self.model.dtype, str(self.model.device), f"drafter {name!r}")
             self._check_window(entry, model)
             own = drafter_tokenizer(entry.source, self.path)
+            if own is None:
+                self._check_vocabulary(entry, model)
             if own is None or same_tokens(own, self.tokenizer):
                 models[name] = model
                 continue
@@ -108,6 +114,16 @@ class Workshop:
         confidences = {name: entry.confidence for name, entry in entries.items()}
         drafters = make_lm_drafters(models, self.target.vocab_size, windows, confidences)
         return bridged | {drafter.name: Made(drafter, models[drafter.name].state_dict()) for drafter in drafters}
+
+    def _check_vocabulary(self, entry: DrafterCard, model: PreTrainedModel) -> None:
+        """Without a tokenizer of its own a drafter's tokens are taken for the target's; padding apart, they cannot be
+        if there are fewer or more."""
+        size, theirs = int(model.config.get_text_config().vocab_size), self.target.vocab_size
+        if abs(size - theirs) > PADDING:
+            raise PoolError(
+                f"drafter {entry.name!r} has a vocabulary of {size:,} tokens, the target one of {theirs:,}, and no "
+                "tokenizer tells what they stand for; put the drafter's tokenizer into its folder"
+            )
 
     def _check_window(self, entry: DrafterCard, model: PreTrainedModel) -> None:
         own = window_of(model)

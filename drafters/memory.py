@@ -195,6 +195,8 @@ def render_estimate(content: dict[str, Any]) -> str:
     reserve = f" and {in_words(content['reserve'])} for CUDA's libraries" if content["reserve"] else ""
     total = f"needs {in_words(content['total'])}; free: {free}."
     lines.append(f"\nWith {in_words(content['working'])} to work in{reserve} it {total}")
+    if "advice" in content:
+        lines.append(f"That does not fit. {content['advice']}.")
     return "\n".join(lines)
 
 

@@ -35,17 +35,19 @@ def check_memory(card: Card, path: Path, device: str) -> None:
         return
     if free is None or needed <= free:
         return
-    fitting = [f"{how} ({in_words(size)})" for how, size in remedies(card, path, device, free)]
-    advice = (
-        f"What would fit, in a copy of the card {path}: {'; '.join(fitting)}"
-        if fitting
-        else "No quantisation, choice of drafters or shorter context of it would fit"
-    )
     raise PoolMemoryError(
         f"pool {card.name!r} needs about {in_words(needed)} of memory on {device}, where {in_words(free)} are free. "
-        f"{advice}. "
+        f"{advice(card, path, device, free)}. "
         f"Set {SKIP}=1 to load it all the same"
     )
+
+
+def advice(card: Card, path: Path, device: str, free: int) -> str:
+    """What would make a pool fit ``free`` bytes, in a sentence."""
+    fitting = [f"{how} ({in_words(size)})" for how, size in remedies(card, path, device, free)]
+    if not fitting:
+        return "No quantisation, choice of drafters or shorter context of it would fit"
+    return f"What would fit, in a copy of the card {path}: {'; '.join(fitting)}"
 
 
 def remedies(card: Card, path: Path, device: str, free: int) -> list[tuple[str, int]]:

@@ -77,6 +77,7 @@ def _list(*, as_json: bool) -> int:
 def _estimate(options: argparse.Namespace) -> int:
     from drafters.card import find_card, load_card
     from drafters.memory import describe_estimate, render_estimate
+    from drafters.memory_check import advice
     from drafters.pool import usable_device
 
     path = find_card(options.pool)
@@ -85,5 +86,7 @@ def _estimate(options: argparse.Namespace) -> int:
     if not device.startswith("cuda"):  # of a GPU one may ask without having it
         device = usable_device(device, card.name)
     content = describe_estimate(card, path, device)
+    if (free := content["free"]) is not None and content["total"] > free:
+        content["advice"] = advice(card, path, device, free)
     print(json.dumps(content, indent=2) if options.json else render_estimate(content))
     return 0

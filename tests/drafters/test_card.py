@@ -83,6 +83,8 @@ def test_examples_of_another_card(tmp_path):
             r"drafters\.0\.zzz: no such setting; there are name, .*\(drafter 'm'\)",
         ),
         ({"target": {"id": "a/b", "revision": 1234567}}, r"target\.revision: 1234567 is no commit; put it in quotes"),
+        ({"quantization": "nf4"}, "quantization: no such setting; it belongs to the target or a drafter"),
+        ({"target": {"path": "a", "draft_length": 4}}, "target.draft_length: .* it belongs to the card itself"),
         (
             {"target": {"path": "a", "revision": "abc"}},
             "target: revision is a commit of a Hub repository; without an id",
@@ -135,7 +137,7 @@ def test_finding_a_card(tmp_path):
         assert find_card(name) == POOLS / f"{name}.yaml"
 
 
-@pytest.mark.parametrize("name", ["no-such-pool", "../pools/../secret", "", "x" * 5000, "nul\0name"])
+@pytest.mark.parametrize("name", ["no-such-pool", "", "x" * 5000, "nul\0name"])
 def test_an_unknown_pool(name):
     with pytest.raises(PoolError, match=r"unknown pool .*bundled pools: "):
         find_card(name)
@@ -152,3 +154,9 @@ def test_examples_of_a_bundled_card_are_found_from_anywhere(tmp_path):
     card = tmp_path / "mine.yaml"
     card.write_text((POOLS / "pocket-mixed.yaml").read_text().replace("../pocket", str(POOLS.parent / "pocket")))
     assert len(load_card(card)[0].examples) == len(load_card(POOLS / "pocket.yaml")[0].examples) > 0
+
+
+@pytest.mark.parametrize("name", ["../pools/../secret", "mine.yaml", "/nowhere/mine.yml"])
+def test_a_card_that_is_missing(name):
+    with pytest.raises(PoolError, match=f"there is no pool card {name}; bundled pools: "):
+        find_card(name)

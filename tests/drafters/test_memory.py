@@ -9,7 +9,7 @@ import yaml
 from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
 from transformers import AutoModelForCausalLM
 
-from drafters import memory_check, shapes
+from drafters import memory, memory_check, shapes
 from drafters.card import POOLS, Card, Source, find_card, load_card
 from drafters.eagle_checkpoint import UNUSED, head_shapes, read_head
 from drafters.memory import GIB, describe_estimate, estimate, render_estimate
@@ -262,6 +262,15 @@ def test_the_command_prints_the_table(capsys):
     content = json.loads(capsys.readouterr().out)
     sizes = sum(part["weights"] + part["cache"] for part in content["parts"])
     assert content["total"] == sizes + content["working"] + content["reserve"] and content["free"] > 0
+
+
+def test_the_command_says_what_would_fit(capsys, monkeypatch):
+    monkeypatch.setattr(memory, "free_memory", lambda device: 16 * GIB)
+    assert main(["pool", "qwen2.5-7b", "--estimate", "--device", "cuda"]) == 0
+    assert "That does not fit. What would fit, in a copy of the card" in capsys.readouterr().out
+    monkeypatch.setattr(memory, "free_memory", lambda device: 160 * GIB)
+    assert main(["pool", "qwen2.5-7b", "--estimate", "--device", "cuda"]) == 0
+    assert "fit" not in capsys.readouterr().out
 
 
 def test_one_may_ask_of_a_gpu_without_having_it(capsys):
