@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Never
 
@@ -10,6 +11,8 @@ from tqdm import tqdm
 
 import multidraft as md
 from multidraft.bench.suites import Suite, spread
+from multidraft.engine import check_seed
+from multidraft.policies import check_specs
 
 if TYPE_CHECKING:
     from drafters.pool import Pool
@@ -62,6 +65,17 @@ def sampling_params(options: argparse.Namespace, draft_length: int) -> md.Sampli
         return md.SamplingParams(**{"draft_length": draft_length, **given})
     except ValueError as error:
         raise md.UserError(str(error)) from None
+
+
+def check_decoding(options: argparse.Namespace, policies: Sequence[str]) -> None:
+    """Refuse what no pool could decode, before one is loaded: numbers out of range, policies that there are not.
+
+    Raises:
+        UserError: the message says what is wrong.
+    """
+    check_seed(options.seed)
+    sampling_params(options, draft_length=1)
+    check_specs(policies)
 
 
 def split_specs(text: str) -> list[str]:

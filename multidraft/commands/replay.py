@@ -10,6 +10,7 @@ import multidraft as md
 from multidraft.bench.outcomes import Outcome
 from multidraft.bench.replays import recorded_runs, without_divergence
 from multidraft.commands.options import REPLAY_POLICIES, split_specs
+from multidraft.policies import check_specs
 from storage.texts import TextFilter
 
 
@@ -25,6 +26,7 @@ def add(sub: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Replay policies on the texts of recorded greedy runs: exact rounds, seconds by the costs measured there."""
     specs = [without_divergence(spec) for spec in split_specs(options.policies)]
+    check_specs(specs, live=False)
     route = md.load_pool(options.pool).route if options.pool else None
     runs = list(recorded_runs(options.db, TextFilter(id=options.run_id)))
     best = Outcome.of([r.best_fixed() for r in runs])
