@@ -35,12 +35,18 @@ def load_pool(name_or_path: str | Path) -> Pool:
     def report(step: Step) -> None:
         nonlocal bar
         if step.doing == "fetching" and (bar is None or bar.desc != f"fetching {step.what}"):
+            if bar is not None:
+                bar.close()
             bar = tqdm(desc=f"fetching {step.what}", unit="B", unit_scale=True)
         if bar is not None and step.total_bytes:
             bar.total, bar.n = step.total_bytes, step.done_bytes
             bar.refresh()
 
-    return load(name_or_path, progress=report)
+    try:
+        return load(name_or_path, progress=report)
+    finally:
+        if bar is not None:
+            bar.close()  # what is said next begins a line
 
 
 def add_decoding(sub: argparse.ArgumentParser) -> None:
