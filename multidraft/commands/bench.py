@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import uuid
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
         options.out.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     kept = keep.close() if keep else True
     if interrupted:
-        print(f"multidraft: interrupted after {len(runs)} of {asked.runs} runs. {_left(options)}", file=sys.stderr)
+        print(f"multidraft: interrupted after {len(runs)} of {asked.runs} runs. {_left(options, runs)}", file=sys.stderr)
         return 130
     well = all(policy["speedup"] and not policy["failed"] for policy in report["policies"].values())
     return 0 if well and kept else 1
@@ -108,8 +109,10 @@ def _check_files(options: argparse.Namespace) -> None:
         check_writable(options.db)
 
 
-def _left(options: argparse.Namespace) -> str:
+def _left(options: argparse.Namespace, runs: Sequence[BenchRun]) -> str:
     """What remains of a benchmark that was interrupted."""
+    if not runs:
+        return "Nothing was measured yet."
     places = ["the table above"]
     if options.out:
         places.append(f"the report {options.out}")
