@@ -47,7 +47,8 @@ def regret_by_drafters() -> go.Figure:
 def speed_by_policy(report: Path) -> go.Figure:
     """Speed-up of every policy of a benchmark, by task in dots and over all prompts in bars."""
     policies = json.loads(report.read_text(encoding="utf-8"))["policies"]
-    order = sorted(policies, key=lambda spec: policies[spec]["speedup"])
+    measured = [spec for spec, policy in policies.items() if policy["speedup"] is not None]
+    order = sorted(measured, key=lambda spec: policies[spec]["speedup"])
     figure = blank("Speed-up over plain decoding, bar: all prompts, dots: by task", "times plain decoding", "")
     own = ["#d55e00" if spec.startswith("rate-hedge") else "#56b4e9" for spec in order]
     figure.add_bar(

@@ -23,14 +23,19 @@ def chat_ids(
         turns: the earlier prompts of the conversation with their answers.
         settings: what the template is given besides, e.g. ``enable_thinking``.
     """
+    quiet = {"verbose": False}  # a prompt beyond the window is refused later on, not warned of
     if not tokenizer.chat_template:
-        return list(tokenizer(prompt)["input_ids"])
+        return list(tokenizer(prompt, **quiet)["input_ids"])
     messages = []
     for asked, answered in turns:
         messages.append({"role": "user", "content": asked})
         messages.append({"role": "assistant", "content": answered})
     messages.append({"role": "user", "content": prompt})
-    return list(tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False, **settings))
+    return list(
+        tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, return_dict=False, tokenizer_kwargs=quiet, **settings
+        )
+    )
 
 
 def end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> set[int]:

@@ -40,15 +40,16 @@ class Built:
 
 
 def build_datastore(
-    out: Path, inputs: Sequence[Path], tokenizer: PreTrainedTokenizerBase, *, quiet: bool = False
+    out: Path, inputs: Sequence[Path], tokenizer: PreTrainedTokenizerBase, *, least: int = 0, quiet: bool = False
 ) -> Built:
     """Write the datastore ``out`` of the texts in ``inputs``, with a progress bar on standard error.
 
     Args:
         inputs: plain text, one text a file; or ``.jsonl``, one text a line: a string or an object with a ``text``.
+        least: so many tokens the texts have to have, their ends not counted; nothing is written otherwise.
 
     Raises:
-        UserError: a file that cannot be read or written, or holds no text.
+        UserError: a file that cannot be read or written, or too little text.
     """
     started = time.perf_counter()
     chunks: list[np.ndarray] = []
@@ -62,8 +63,11 @@ def build_datastore(
                 size += (read := sum(piece.size for piece in batch))
                 bar.update(read)
         tokens = np.concatenate([*chunks, np.empty(0, np.uint32)])
-        if len(tokens) <= texts:
-            raise UserError(f"there is no text in {', '.join(map(str, inputs))}")
+        found, files = len(tokens) - texts, ", ".join(map(str, inputs))
+        if not found:
+            raise UserError(f"there is no text in {files}")
+        if found < least:
+            raise UserError(f"the text in {files} has {found:,} tokens; {least:,} are needed: give more")
         if len(tokens) >= 2**31:
             raise UserError(f"{len(tokens):,} tokens are too many for one datastore: split the text in several")
         done = time.perf_counter()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from huggingface_hub import constants, snapshot_download
 from huggingface_hub.errors import (
@@ -66,6 +69,7 @@ def fetch(source: Source, files: Sequence[str], report: Fetched = lambda done, t
                 revision=source.revision,
                 allow_patterns=list(files),
                 ignore_patterns=_OTHER_COPIES,
+                local_files_only=not constants.HF_HUB_OFFLINE and _nowhere(),
                 tqdm_class=_bars(report),  # type: ignore[arg-type]
             )
         )
@@ -81,6 +85,18 @@ def fetch(source: Source, files: Sequence[str], report: Fetched = lambda done, t
         )
     _folders[(source.id, source.revision, files)] = folder
     return folder
+
+
+def _nowhere() -> bool:
+    """Whether the Hub's name is not to be resolved: the library would try for half a minute nevertheless."""
+    host = urlsplit(constants.ENDPOINT).hostname
+    if not host or getproxies():  # a proxy may know it
+        return False
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        return True
+    return False
 
 
 class HubDownError(PoolError):

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.add(sub)
         sub.set_defaults(run=command.run)
     options = parser.parse_args(arguments)
-    _quiet_progress_bars()
+    _quiet_libraries()
     try:
         return int(options.run(options))
     except (md.UserError, StorageError) as error:
@@ -62,11 +62,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _quiet_progress_bars() -> None:
+def _quiet_libraries() -> None:
+    """No bars but ours, and no line for each try to reach the Hub: what comes of them is told in one."""
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+    from huggingface_hub.utils import logging as hub_logging
     from transformers.utils import logging
 
     logging.disable_progress_bar()
+    if "HF_HUB_VERBOSITY" not in os.environ:
+        hub_logging.set_verbosity_error()
 
 
 if __name__ == "__main__":

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 
 from multidraft.draft import Draft, unite
-from multidraft.errors import ContextWindowError, PolicyError, PromptError, UserError
+from multidraft.errors import ContextWindowError, PolicyError, PromptError, UserError, told
 from multidraft.experience import Experience
 from multidraft.feedback import block_divergence
-from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Feedback, Policy, make_policy
+from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Feedback, Policy, check_live, make_policy
+from multidraft.policies.faults import chosen_arm, chosen_length, raised_by
 from multidraft.records import Generation, Round, Status, Turn
 from multidraft.sampling import SamplingParams, probabilities
 from multidraft.text import TextStream
@@ -42,7 +43,7 @@ class Decoding(Iterator[Round]):
     Raises:
         PromptError: a prompt that is empty, no text, or holds ids that the target does not have.
         ContextWindowError: a prompt that fills the target's context window.
-        PolicyError: an unknown policy or a setting it cannot take.
+        PolicyError: an unknown policy or a setting it cannot take; while decoding, a policy that misbehaves.
         UserError: a seed that is none.
     """
 
@@ -68,6 +69,7 @@ class Decoding(Iterator[Round]):
         self.policy.longest = self.params.draft_length
         spec = policy if isinstance(policy, str) else policy.name
         self.generation = Generation(text, spec, tuple(names), len(self.context), turns=tuple(turns))
+        self._arms = range(ALL_DRAFTERS, len(names))
         self._cancelled = threading.Event()
         self._evaluated, self._unseen_p = len(self.context), list[torch.Tensor]()
         self._rounds = self._decode()
@@ -123,7 +125,10 @@ class Decoding(Iterator[Round]):
                 generation.status = "cancelled"
             raise
         except BaseException as error:
-            generation.status, generation.error = "error", f"{type(error).__name__}: {error}"
+            fault = raised_by(policy, generation.policy, error)
+            generation.status, generation.error = "error", told(fault or error)
+            if fault:
+                raise fault from error
             raise
 
     def _round(self, text: TextStream) -> Round:
@@ -133,11 +138,12 @@ class Decoding(Iterator[Round]):
         t0 = self._now()
         chances = policy.probabilities()
         # With room for one token there is nothing to draft, hence nothing to choose or to learn.
-        arm = policy.select() if room > 1 else NO_DRAFTER
+        spec = self.generation.policy
+        arm = chosen_arm(spec, policy.select(), self._arms) if room > 1 else NO_DRAFTER
         length = 0
         if arm != NO_DRAFTER:
             most = min(params.draft_length, room - 1)
-            length = min(policy.draft_length(most), most)
+            length = chosen_length(spec, policy.draft_length(most), most)
             arm = NO_DRAFTER if arm == ALL_DRAFTERS and not length else arm
         t1 = self._now()
         draft = self._draft(arm, length)
@@ -283,8 +289,7 @@ def policy_for(pool: Pool, policy: str | Policy, seed: int = 0) -> Policy:
         raise PolicyError(
             f"the policy was made for {player.arm_count} drafters, but pool {pool.name!r} has {len(names)}"
         )
-    if not player.live:
-        raise PolicyError(f"policy {player.name!r} cannot be played live; it is for replays")
+    check_live(player)
     if player.needs_route and pool.router is None:
         raise PolicyError(f"policy {player.name!r} needs a router, and pool {pool.name!r} has none")
     player.costs, player.route = pool.costs, pool.route if pool.router else None

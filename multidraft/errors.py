@@ -5,6 +5,13 @@ class UserError(ValueError):
     """Base of all errors caused by input; shown without a traceback."""
 
 
+def told(error: BaseException) -> str:
+    """What is said of an error: its message; its type too, unless it was raised for a user to read."""
+    if isinstance(error, UserError):
+        return str(error)
+    return ": ".join(filter(None, (type(error).__name__, str(error))))
+
+
 class PromptError(UserError):
     """A prompt that cannot be run, e.g. an empty one."""
 
@@ -14,7 +21,7 @@ class ContextWindowError(PromptError):
 
 
 class PolicyError(UserError):
-    """A policy spec that names no policy, or settings it cannot take."""
+    """A policy spec that names no policy, or settings it cannot take; or a policy that misbehaves."""
 
 
 class PoolError(UserError):

@@ -15,6 +15,7 @@ import numpy as np
 from multidraft.costs import Costs
 from multidraft.errors import PolicyError
 from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Feedback, Policy, make_policy
+from multidraft.policies.faults import chosen_arm, chosen_length, raised_by
 from multidraft.regret import fixed_rounds
 
 
@@ -98,7 +99,7 @@ def replay(
         previous: how each drafter did in the query before, for ``start=previous``; that start is cold without it.
 
     Raises:
-        PolicyError: an unknown policy, or one that learns from block divergence or soft acceptance.
+        PolicyError: an unknown policy, one that learns from block divergence or soft acceptance, or misbehaves.
         ValueError: a table that is no ``(drafters, positions)`` array of counts.
     """
     table = np.asarray(table)
@@ -122,8 +123,25 @@ def replay(
     needed = [fixed_rounds(np.minimum(row, longest)) for row in table]
     player.costs, player.longest, player.route, player.hindsight = costs, longest, route, needed
     player.previous = previous
-    player.begin(prompt)
     limit = end if max_new_tokens is None else max_new_tokens
+    spec = policy if isinstance(policy, str) else policy.name
+    try:
+        player.begin(prompt)
+        arms, lengths, emitted, seconds = _walk(table, player, spec, longest, limit, costs)
+    except Exception as error:
+        if fault := raised_by(player, spec, error):
+            raise fault from error
+        raise
+    best = int(np.argmin(needed))
+    return Replayed(arms, lengths, emitted, best, needed[best], seconds if costs else None)
+
+
+def _walk(
+    table: np.ndarray, player: Policy, spec: str, longest: int, limit: int, costs: Costs | None
+) -> tuple[list[int], list[int], list[int], float]:
+    """Arms, draft lengths and emitted tokens of all rounds, and the seconds of them all together."""
+    count, end = table.shape
+    every = range(ALL_DRAFTERS, count)
     hits = (table > 0).astype(np.float64).T
     accepted_of = table.tolist()
     arms, lengths, emitted = list[int](), list[int](), list[int]()
@@ -132,9 +150,9 @@ def replay(
     seconds = 0.0
     while position < end:
         room = limit - position
-        arm = player.select() if room > 1 else NO_DRAFTER
+        arm = chosen_arm(spec, player.select(), every) if room > 1 else NO_DRAFTER
         most = min(longest, room - 1)
-        length = min(player.draft_length(most), most) if arm != NO_DRAFTER else 0
+        length = chosen_length(spec, player.draft_length(most), most) if arm != NO_DRAFTER else 0
         spent = 0.0
         # The union is accepted as far as the best of its drafts, the first of them credited. (The budget of its nodes
         # is taken for large enough: a table does not hold the drafts themselves.)
@@ -163,8 +181,7 @@ def replay(
         arms.append(arm if length else NO_DRAFTER)
         lengths.append(length)
         emitted.append(tokens)
-    best = int(np.argmin(needed))
-    return Replayed(arms, lengths, emitted, best, needed[best], seconds if costs else None)
+    return arms, lengths, emitted, seconds
 
 
 def best_fixed_rate(

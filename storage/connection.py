@@ -40,6 +40,19 @@ def open_writer(path: Path, busy_seconds: float) -> Database:
         raise
 
 
+def check_writable(path: str | Path, busy_seconds: float = 5.0) -> None:
+    """Open the database as one that is written to, creating it if it is missing, and close it again.
+
+    Raises:
+        StorageError: it could not be written; the message says why and what to do.
+    """
+    path = Path(path).absolute()
+    try:
+        open_writer(path, busy_seconds).close()
+    except (sqlite3.Error, OSError) as error:
+        raise StorageError(explain(error, path)) from error
+
+
 @contextmanager
 def writing(db: Database) -> Iterator[None]:
     """A transaction that takes the write lock at its start.

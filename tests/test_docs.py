@@ -95,6 +95,21 @@ def test_links_and_pictures_exist(path):
             assert (path.parent / link).exists(), link
 
 
+def test_every_column_and_key_of_a_benchmark_is_in_the_documents():
+    from datetime import UTC, datetime
+    from types import SimpleNamespace
+
+    from multidraft.bench.report import Asked, make_report
+    from multidraft.bench.table import COLUMNS
+
+    text = (ROOT / "docs" / "results.md").read_text()
+    asked = Asked("suite", 1, ("ucb",), md.SamplingParams(), datetime.now(UTC))
+    pool = SimpleNamespace(name="tiny", card_hash="0123", dtype="float32")
+    report = make_report(pool, asked, [], hardware="a machine", version="1")
+    named = [*COLUMNS, *report, *report["settings"], *report["runs"]]
+    assert [name for name in named if f"`{name}`" not in text] == []
+
+
 def test_every_policy_is_in_the_documents():
     text = (ROOT / "docs" / "policies.md").read_text()
     assert [name for name in md.policy_names() if f"`{name}" not in text] == []

@@ -140,7 +140,7 @@ def train(
         return trained_in_all
 
     model.train()
-    saved_at = logged_at = seconds
+    saved_at, logged_at = seconds, -math.inf  # the first step is told
     losses: list[float] = []
     try:
         while (progress := budget.progress(seconds, tokens)) < 1.0:

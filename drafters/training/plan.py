@@ -218,7 +218,14 @@ def examine(plan: Plan, processes: int = 1) -> str:
         f"{training / 1e9:.2f} GB in training",
         f"training: at most {plan.minutes:g} minutes or {plan.epochs:g} epochs each, "
         f"{count * plan.minutes:g} minutes in all" + (f", by {processes} processes" if processes > 1 else ""),
+        "These minutes are of training alone. Answering the prompts comes before it and takes as long as the target "
+        "needs for its tokens; measuring the drafters on held-out prompts comes after it.",
     ]
+    if parameters > target.num_parameters():
+        lines.append(
+            f"warning: a drafter has more parameters than the target ({parameters / 1e6:,.1f}M, "
+            f"{target.num_parameters() / 1e6:,.1f}M), so that its drafts cost more than they save: take a smaller one"
+        )
     return "\n".join(lines)
 
 

@@ -107,6 +107,14 @@ def measure(plan: Plan) -> Matrix:
     return accepted_by_task(pool, items, params)
 
 
+def learnt_nothing(matrix: Matrix) -> bool:
+    """Whether no drafter accepts more tokens than before its training, as far as two decimals tell.
+
+    New weights accept none; with the target's own that is 1 a round.
+    """
+    return all(round(mat, 2) <= round(row.get(UNTRAINED, 1.0), 2) for row in matrix.values() for mat in row.values())
+
+
 def check_login(target: str | None) -> None:
     """Raise :class:`TrainingError` where nothing could be pushed: better now than after hours of training."""
     if target is None:

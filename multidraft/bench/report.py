@@ -1,22 +1,60 @@
-"""From benchmark runs to one report: JSON for programs, a table for people."""
+"""From benchmark runs to one report: JSON for programs; :mod:`multidraft.bench.table` shows it to people."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from multidraft.bench.runner import BASELINE, BenchRun
 from multidraft.records import Generation
+from multidraft.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from drafters.pool import Pool
 
 
-def make_report(pool: Pool, suite: str, runs: Sequence[BenchRun], hardware: str, version: str) -> dict[str, Any]:
-    """The report (DESIGN: ``report.json``).
+@dataclass(frozen=True)
+class Asked:
+    """What a benchmark is asked to measure.
+
+    Attributes:
+        suite: names of its suites.
+        prompts: how many they have, after ``limit``.
+        policies: specs as they were given.
+        limit: most prompts of each suite; ``None`` for all.
+        begun: when it began, in UTC.
+    """
+
+    suite: str
+    prompts: int
+    policies: tuple[str, ...]
+    params: SamplingParams
+    begun: datetime
+    seed: int = 0
+    repeat: int = 1
+    limit: int | None = None
+
+    @property
+    def runs(self) -> int:
+        """Runs in all, those of plain decoding among them."""
+        return self.prompts * self.repeat * len({BASELINE, *self.policies})
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that can be set, under the names of the command line's options."""
+        own = {"policies": list(self.policies), "seed": self.seed, "repeat": self.repeat, "limit": self.limit}
+        return {**asdict(self.params), **own}
+
+
+def make_report(
+    pool: Pool, asked: Asked, runs: Sequence[BenchRun], *, hardware: str, version: str, interrupted: bool = False
+) -> dict[str, Any]:
+    """The report, which ``bench --out`` writes (``docs/results.md`` describes it).
 
     Rates are totals: tokens of all prompts ÷ decoding seconds of all prompts, so that every second counts the
     same. ``speedup`` divides by the autoregressive rate over the same prompts; ``speedup_interval`` is where 95 % of
@@ -24,8 +62,9 @@ def make_report(pool: Pool, suite: str, runs: Sequence[BenchRun], hardware: str,
     per prompt, ``expected_regret`` that of the losses of sampled runs; ``tokens_per_drafting_second`` is the mean
     accepted tokens of a round by the time spent on drafting it; ``lossless`` is ``None`` where nothing
     could be compared (sampling). Prompts that could not be run are counted in ``statuses`` and ``failures``, not
-    in the rates; ``near_ties`` counts outputs that left the baseline's where two tokens were all but equally
-    probable.
+    in the rates, which are ``None`` where nothing was measured; ``failed`` counts the runs that failed on a prompt
+    that plain decoding could answer, and ``error`` is the first one's; ``near_ties`` counts outputs that left
+    the baseline's where two tokens were all but equally probable.
     """
     specs = list(dict.fromkeys(run.policy for run in runs))
     failures = {(run.item, run.policy): run.generation.error for run in runs if run.generation.status == "error"}
@@ -35,14 +74,18 @@ def make_report(pool: Pool, suite: str, runs: Sequence[BenchRun], hardware: str,
         "hardware": hardware,
         "dtype": pool.dtype,
         "version": version,
-        "suite": suite,
+        "date": asked.begun.isoformat(timespec="seconds"),
+        "suite": asked.suite,
+        "settings": asked.settings,
+        "runs": {"planned": asked.runs, "done": len(runs)},
+        "interrupted": interrupted,
         "failures": [{"id": i.id, "policy": policy, "error": error} for (i, policy), error in failures.items()],
         "policies": {spec: _summary([run for run in runs if run.policy == spec], by_task=True) for spec in specs},
     }
 
 
 def _summary(runs: Sequence[BenchRun], *, by_task: bool = False) -> dict[str, Any]:
-    done = [run for run in runs if run.generation.rounds and run.baseline]
+    done = [run for run in runs if run.measured]
     generations = [run.generation for run in done]
     tokens = sum(len(g.token_ids) for g in generations)
     rounds = [r for g in generations for r in g.rounds]
@@ -51,8 +94,8 @@ def _summary(runs: Sequence[BenchRun], *, by_task: bool = False) -> dict[str, An
     drafting = sum(r.draft_seconds for r in rounds)
     baselines = [run.baseline for run in done if run.baseline]
     base_seconds = sum(g.seconds for g in baselines)
-    base_rate = sum(len(g.token_ids) for g in baselines) / base_seconds if base_seconds else 0.0
-    rate = tokens / seconds if seconds else 0.0
+    base_rate = sum(len(g.token_ids) for g in baselines) / base_seconds if base_seconds else None
+    rate = tokens / seconds if seconds else None
     regrets = [run.regret for run in done if run.regret]
     played = [
         (known.best_arm_ratio, sum(r.arm is not None for r in run.generation.rounds))
@@ -63,15 +106,17 @@ def _summary(runs: Sequence[BenchRun], *, by_task: bool = False) -> dict[str, An
     checked = [run.lossless for run in done if run.lossless is not None]
     summary: dict[str, Any] = {
         "tokens_per_second": rate,
-        "speedup": rate / base_rate if base_rate else 0.0,
+        "speedup": rate / base_rate if rate and base_rate else None,
         "speedup_interval": _interval(generations, baselines),
-        "mean_accepted_tokens": tokens / len(rounds) if rounds else 0.0,
-        "acceptance_rate": sum(r.accepted for r in rounds) / drafted if drafted else 0.0,
+        "mean_accepted_tokens": tokens / len(rounds) if rounds else None,
+        "acceptance_rate": None if not rounds else sum(r.accepted for r in rounds) / drafted if drafted else 0.0,
         "regret_rounds": sum(r.rounds for r in regrets) / len(regrets) if regrets else None,
         "expected_regret": sum(expected) / len(expected) if expected else None,
         "best_arm_ratio": _weighted(played),
         "lossless": None if not checked else all(checked),
         "near_ties": sum(run.near_tie is not None for run in done),
+        "failed": sum(run.failed for run in runs),
+        "error": next((run.generation.error for run in runs if run.failed), None),
         "prompts": len({run.item for run in done}),
         "tokens": tokens,
         "prefill_seconds": sum(g.prefill_seconds for g in generations),
@@ -89,10 +134,12 @@ def _summary(runs: Sequence[BenchRun], *, by_task: bool = False) -> dict[str, An
     return summary
 
 
-def _interval(generations: Sequence[Generation], baselines: Sequence[Generation], draws: int = 1000) -> list[float]:
+def _interval(
+    generations: Sequence[Generation], baselines: Sequence[Generation], draws: int = 1000
+) -> list[float] | None:
     """The middle 95 % of the speed-up over runs drawn with replacement; the same two numbers for a single run."""
     if not generations:
-        return [0.0, 0.0]
+        return None
 
     def totals(runs: Sequence[Generation]) -> np.ndarray:
         return np.array([(len(g.token_ids), g.seconds) for g in runs])[chosen].sum(axis=1).T
@@ -114,54 +161,26 @@ def best_drafters(report: dict[str, Any]) -> dict[str, Any] | None:
 
     Returns:
         ``drafters`` by task, and ``tokens_per_second`` and ``speedup`` over all tasks; ``None`` where fewer than two
-        drafters were measured alone (``fixed:…``).
+        drafters were measured alone (``fixed:…``) on every task.
     """
     policies: dict[str, Any] = report["policies"]
-    alone = {spec: p["by_task"] for spec, p in policies.items() if spec.startswith("fixed:")}
     plain = policies.get(BASELINE)
-    if len(alone) < 2 or not plain or not plain["seconds"]:
+    if not plain or not plain["seconds"]:
+        return None
+    measured = {task: base for task, base in plain["by_task"].items() if base["tokens"]}
+    alone = {
+        spec: p["by_task"]
+        for spec, p in policies.items()
+        if spec.startswith("fixed:") and all(p["by_task"].get(task, {}).get("tokens") for task in measured)
+    }
+    if len(alone) < 2:
         return None
     tokens = seconds = 0.0
     best = {}
-    for task, base in plain["by_task"].items():
-        if not base["tokens"]:
-            continue
+    for task, base in measured.items():
         spec = max(alone, key=lambda spec: float(alone[spec][task]["tokens_per_second"]))
         best[task] = spec.removeprefix("fixed:")
         tokens += base["tokens"]
         seconds += base["tokens"] / alone[spec][task]["tokens_per_second"]
     rate = tokens / seconds
     return {"drafters": best, "tokens_per_second": rate, "speedup": rate / plain["tokens_per_second"]}
-
-
-def render_table(report: dict[str, Any]) -> str:
-    """Markdown table in the manner of Spec-Bench: speed-up by task and in all (with its interval), then the rest."""
-    policies: dict[str, Any] = report["policies"]
-    tasks = list(policies.get(BASELINE, {}).get("by_task", {}))
-    head = [
-        "policy",
-        *(task.replace("|", "\\|") or "all" for task in tasks),
-        "overall",
-        "MAT",
-        "tokens/drafting s",
-        "tokens/s",
-        "regret",
-        "best arm",
-        "lossless",
-    ]
-    lines = [" | ".join(head), " | ".join("---" for _ in head)]
-    for spec, p in policies.items():
-        cells = [f"{p['by_task'][task]['speedup']:.2f}x" for task in tasks]
-        regret = "–" if p["regret_rounds"] is None else f"{p['regret_rounds']:.1f}"
-        if p["expected_regret"] is not None:
-            regret = f"{p['expected_regret']:.2f} (expected loss)"
-        ratio = "–" if p["best_arm_ratio"] is None else f"{p['best_arm_ratio']:.0%}"
-        low, high = p["speedup_interval"]
-        cells += [
-            f"{p['speedup']:.2f}x ({low:.2f}–{high:.2f})",
-            f"{p['mean_accepted_tokens']:.2f}",
-            "–" if p["tokens_per_drafting_second"] is None else f"{p['tokens_per_drafting_second']:.0f}",
-            f"{p['tokens_per_second']:.0f}",
-        ]
-        lines.append(" | ".join([spec, *cells, regret, ratio, {True: "yes", False: "NO", None: "–"}[p["lossless"]]]))
-    return "\n".join(f"| {line} |" for line in lines)

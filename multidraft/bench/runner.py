@@ -6,13 +6,14 @@ import logging
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from multidraft.bench.suites import SuiteItem
-from multidraft.engine import Decoding, policy_for
-from multidraft.errors import PromptError
+from multidraft.engine import Decoding, check_seed, policy_for
+from multidraft.errors import PromptError, UserError
 from multidraft.lossless import Difference, greedy_differences, parting
 from multidraft.records import Generation
 from multidraft.regret import (
@@ -39,7 +40,7 @@ class BenchRun:
 
     Attributes:
         generation: what came out; a prompt that could not be run has status ``"error"`` and its message.
-        baseline: the autoregressive generation of the same prompt in the same repeat.
+        baseline: the autoregressive generation of the same prompt in the same repeat; ``None`` where that failed.
         seed: of this prompt and repeat, the same for all policies.
         lossless: whether the tokens equal the baseline's, or leave it only where two are all but equally probable
             (see ``near_tie``); ``None`` where that is no test (sampling, errors).
@@ -61,6 +62,16 @@ class BenchRun:
     expected_regret: ExpectedRegret | None = None
     table: np.ndarray | None = None
 
+    @property
+    def measured(self) -> bool:
+        """Whether its figures count: it ended well, and there is what to compare it with."""
+        return bool(self.generation.rounds) and self.generation.status != "error" and self.baseline is not None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it failed on a prompt that plain decoding could answer: the policy's or a drafter's fault."""
+        return self.generation.status == "error" and self.baseline is not None
+
 
 def run_suite(
     pool: Pool,
@@ -81,7 +92,9 @@ def run_suite(
 
     Raises:
         PolicyError: a bad policy spec, before anything runs.
+        UserError: a seed that is none.
     """
+    check_seed(seed)
     specs = [BASELINE, *(spec for spec in dict.fromkeys(policies) if spec != BASELINE)]
     for spec in specs:
         policy_for(pool, spec)
@@ -106,12 +119,13 @@ def _run_prompt(
     generations = {spec: _generate(pool, item.prompt, spec, params, seed) for spec in specs}
     baseline = generations[BASELINE]
     table = None
-    prompt_ids = pool.encode(item.prompt) if params.greedy and baseline.rounds else []
+    answered = baseline.rounds and baseline.status != "error"
+    prompt_ids = pool.encode(item.prompt) if params.greedy and answered else []
     if prompt_ids and len(specs) > 1:
         table = acceptance_table(pool, prompt_ids, baseline.token_ids, params.draft_length)
     for spec, generation in generations.items():
-        if generation.status == "error" or not baseline.rounds:
-            yield BenchRun(item, spec, repeat, seed, generation)
+        if generation.status == "error" or not answered:
+            yield BenchRun(item, spec, repeat, seed, generation, baseline if answered else None)
             continue
         same = generation.token_ids == baseline.token_ids
         lossless: bool | None = same if params.greedy else None
@@ -151,6 +165,8 @@ def _generate(pool: Pool, prompt: str, spec: str, params: SamplingParams, seed: 
         return Generation(prompt, spec, (), 0, status="error", error=str(error))
     try:
         return decoding.run()
+    except UserError:  # whoever reads the report is told once
+        return decoding.generation
     except Exception as error:
         log.warning("%s failed on %r: %s", spec, prompt[:60], error)
         return decoding.generation
@@ -160,13 +176,15 @@ def _warm_up(pool: Pool, items: Sequence[SuiteItem], specs: Sequence[str], param
     for item in items:
         try:
             for spec in specs:
-                decoding = Decoding(pool, item.prompt, spec, params)
-                for round_ in decoding:
-                    if round_.index >= 7:
-                        break
+                _first_rounds(Decoding(pool, item.prompt, spec, params))
             return
         except PromptError:
             continue
-        except Exception as error:  # it will fail again, and be reported, when it counts
-            log.warning("the warm-up failed: %s", error)
-            return
+
+
+def _first_rounds(decoding: Decoding, rounds: int = 8) -> None:
+    try:
+        for _ in islice(decoding, rounds):
+            pass
+    except Exception as error:  # it will fail again, and be reported, when it counts
+        log.info("the warm-up failed: %s", error)

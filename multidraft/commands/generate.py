@@ -7,7 +7,7 @@ import json
 import sys
 
 import multidraft as md
-from multidraft.commands.options import add_decoding, add_pool, load_pool, sampling_params
+from multidraft.commands.options import add_decoding, add_pool, check_decoding, load_pool, sampling_params
 from multidraft.export import run_record
 
 
@@ -22,6 +22,7 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the answer as it streams, then its figures."""
+    check_decoding(options, [options.policy])
     pool = load_pool(options.pool)
     params = sampling_params(options, pool.draft_length)
     decoding = md.stream(pool, options.prompt, options.policy, params, options.seed)

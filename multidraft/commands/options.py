@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Never
 
@@ -10,6 +11,8 @@ from tqdm import tqdm
 
 import multidraft as md
 from multidraft.bench.suites import Suite, spread
+from multidraft.engine import check_seed
+from multidraft.policies import check_specs
 
 if TYPE_CHECKING:
     from drafters.pool import Pool
@@ -32,12 +35,18 @@ def load_pool(name_or_path: str | Path) -> Pool:
     def report(step: Step) -> None:
         nonlocal bar
         if step.doing == "fetching" and (bar is None or bar.desc != f"fetching {step.what}"):
+            if bar is not None:
+                bar.close()
             bar = tqdm(desc=f"fetching {step.what}", unit="B", unit_scale=True)
         if bar is not None and step.total_bytes:
             bar.total, bar.n = step.total_bytes, step.done_bytes
             bar.refresh()
 
-    return load(name_or_path, progress=report)
+    try:
+        return load(name_or_path, progress=report)
+    finally:
+        if bar is not None:
+            bar.close()  # what is said next begins a line
 
 
 def add_decoding(sub: argparse.ArgumentParser) -> None:
@@ -62,6 +71,17 @@ def sampling_params(options: argparse.Namespace, draft_length: int) -> md.Sampli
         return md.SamplingParams(**{"draft_length": draft_length, **given})
     except ValueError as error:
         raise md.UserError(str(error)) from None
+
+
+def check_decoding(options: argparse.Namespace, policies: Sequence[str]) -> None:
+    """Refuse what no pool could decode, before one is loaded: numbers out of range, policies that there are not.
+
+    Raises:
+        UserError: the message says what is wrong.
+    """
+    check_seed(options.seed)
+    sampling_params(options, draft_length=1)
+    check_specs(policies)
 
 
 def split_specs(text: str) -> list[str]:

@@ -31,10 +31,11 @@ def run(options: argparse.Namespace) -> int:
         return _list(as_json=options.json)
     if options.estimate:
         return _estimate(options)
+    sampling_params(options, draft_length=1)  # what is wrong is said before the pool is loaded
+    suite = limited(load_suite(options.suite), options.limit)
     pool = load_pool(options.pool)
     content = describe_pool(pool)
     if options.matrix:
-        suite = limited(load_suite(options.suite), options.limit)
         params = sampling_params(options, pool.draft_length)
         content["matrix"] = accepted_by_task(pool, suite.items, params)
     if options.plain:

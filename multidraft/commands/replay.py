@@ -12,7 +12,7 @@ from drafters.card import pool_names
 from multidraft.bench.outcomes import Outcome
 from multidraft.bench.replays import Recorded, Route, recorded_runs, route_of, without_divergence
 from multidraft.commands.options import REPLAY_POLICIES, split_specs
-from multidraft.policies import make_policy
+from multidraft.policies import check_specs, make_policy
 from storage.texts import TextFilter
 
 
@@ -28,6 +28,7 @@ def add(sub: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Replay policies on the texts of recorded greedy runs: exact rounds, seconds by the costs measured there."""
     specs = [without_divergence(spec) for spec in split_specs(options.policies)]
+    check_specs(specs, live=False)
     runs = list(recorded_runs(options.db, TextFilter(id=options.run_id)))
     routes = _Routes(options.pool)
     routed = [routes.of(r) for r in runs]

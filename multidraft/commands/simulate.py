@@ -11,6 +11,7 @@ from multidraft.bench.replays import without_divergence
 from multidraft.bench.simulate import read_table, simulate
 from multidraft.commands.options import REPLAY_POLICIES, split_specs
 from multidraft.costs import Costs
+from multidraft.policies import check_specs
 
 
 def add(sub: argparse.ArgumentParser) -> None:
@@ -35,11 +36,13 @@ def run(options: argparse.Namespace) -> int:
         )
     if options.seeds < 1 or options.draft_length < 1 or min(options.target_ms, options.drafter_ms) <= 0:
         raise md.UserError("--seeds and --draft-length must be at least 1, --target-ms and --drafter-ms positive")
+    specs = [without_divergence(spec) for spec in split_specs(options.policies)]
+    check_specs(specs, live=False)
     table = read_table(options.table)
     step, verify = options.drafter_ms / 1000, options.target_ms / 1000
     found = simulate(
         table,
-        [without_divergence(spec) for spec in split_specs(options.policies)],
+        specs,
         tokens=(int(low), int(high or low)),
         draft_length=options.draft_length,
         seeds=options.seeds,

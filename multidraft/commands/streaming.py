@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 
 import multidraft as md
-from multidraft.commands.options import add_decoding, add_pool, load_pool, sampling_params
+from multidraft.commands.options import add_decoding, add_pool, check_decoding, load_pool, sampling_params
 from multidraft.hardware import describe
 
 PROMPT = "Count on and on."
@@ -32,11 +32,13 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print the speeds and the cost."""
+    if options.repeat < 1:
+        raise md.UserError("--repeat must be at least 1")
+    check_decoding(options, [options.policy])
+
     from multidraft.ui.streaming_cost import streaming_cost
     from multidraft.ui.worker import Request
 
-    if options.repeat < 1:
-        raise md.UserError("--repeat must be at least 1")
     pool = load_pool(options.pool)
     request = Request(options.prompt, options.policy, sampling_params(options, pool.draft_length), options.seed)
     measured = streaming_cost(pool, request, options.repeat, options.browser)

@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     """Read prompts, let the target answer, train drafters, write the pool."""
     from drafters.training.plan import examine
     from drafters.training.processes import Processes
-    from drafters.training.publish import check_login, finish, push
+    from drafters.training.publish import check_login, finish, learnt_nothing, push
     from drafters.training.specialists import distil
     from multidraft.bench.inspect import render_matrix
 
@@ -97,6 +97,11 @@ def run(options: argparse.Namespace) -> int:
         return 0
     matrix = finish(plan, tokenizer, answers, log)
     log(f"\nTokens a round on held-out prompts, own token counted:\n\n{render_matrix(matrix)}\n")
+    if learnt_nothing(matrix):
+        log(
+            "hint: no drafter accepts more tokens than before its training. Give it more time (--minutes, --epochs), "
+            "which goes on from here, or more prompts, in another --work\n"
+        )
     log(f"{plan.out}: python -m multidraft demo --pool {plan.out}")
     if options.push:
         log(f"pushed to {push(plan.out, options.push, options.private)}")

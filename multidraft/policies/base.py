@@ -11,6 +11,7 @@ import numpy as np
 
 from multidraft.costs import CostSource
 from multidraft.errors import PolicyError
+from multidraft.policies.faults import raised_at_its_making
 
 NO_DRAFTER = -1
 """The arm of plain autoregressive decoding."""
@@ -209,13 +210,61 @@ def make_policy(spec: str, arms: int | Sequence[str], seed: int = 0) -> Policy:
     Raises:
         PolicyError: unknown name, unknown setting or a value out of range; the message lists what is valid.
     """
-    name, settings = parse_spec(spec)
+    kind, values = _read_spec(spec)
+    name = kind.name
     names = [f"arm{i}" for i in range(arms)] if isinstance(arms, int) else list(arms)
+    if not names and name != "autoregressive":
+        raise PolicyError(f"policy {name!r} needs at least one drafter in the pool")
+    if missing := _missing(kind, values):
+        raise PolicyError(f"policy {name!r} needs {missing[0]}, e.g. {name}:{names[0]}; drafters: {', '.join(names)}")
+    start = values.pop("start", kind.start)
+    try:
+        if start not in STARTS:
+            raise PolicyError(f"start must be one of: {', '.join(STARTS)}; got {start!r}")
+        policy = kind(names, seed, **values)
+    except PolicyError as error:
+        raise PolicyError(f"policy {spec!r}: {error}") from None
+    except Exception as error:
+        raise raised_at_its_making(spec, error) from error
+    policy.start = start
+    return policy
+
+
+def check_specs(specs: Sequence[str], *, live: bool = True) -> None:
+    """Refuse what no pool can play, before one is loaded: the names of its drafters alone are not checked.
+
+    Args:
+        live: whether the policies are to be played, and not replayed.
+
+    Raises:
+        PolicyError: there is no spec, or a bad one; see :func:`make_policy`.
+    """
+    if not specs:
+        raise PolicyError("no policy is chosen; choose at least one")
+    for spec in specs:
+        kind, values = _read_spec(spec)
+        if live:
+            check_live(kind)
+        if not _missing(kind, values):
+            make_policy(spec, [values.get("drafter") or "a drafter", "another"])
+
+
+def check_live(policy: Policy | type[Policy]) -> None:
+    """Raise :class:`PolicyError` where a policy knows what only a recorded text tells."""
+    if not policy.live:
+        raise PolicyError(f"policy {policy.name!r} cannot be played live; it is for replays")
+
+
+def _read_spec(spec: str) -> tuple[type[Policy], dict[str, Any]]:
+    """The policy of a spec, and its settings as values.
+
+    Raises:
+        PolicyError: unknown name, unknown setting, or what is no number where one is needed.
+    """
+    name, settings = parse_spec(spec)
     if name not in POLICIES:
         raise PolicyError(f"unknown policy {name!r}; choose one of: {', '.join(policy_names())}")
     kind = POLICIES[name]
-    if not names and name != "autoregressive":
-        raise PolicyError(f"policy {name!r} needs at least one drafter in the pool")
     known = settings_of(kind)
     values: dict[str, Any] = {}
     for key, text in settings.items():
@@ -225,18 +274,13 @@ def make_policy(spec: str, arms: int | Sequence[str], seed: int = 0) -> Policy:
             valid = f"it takes: {', '.join(known)}" if known else "it takes none"
             raise PolicyError(f"policy {name!r} has no setting {key or text!r}; {valid}")
         values[key] = _convert(name, key, text, known[key])
-    missing = [key for key, parameter in known.items() if parameter.default is parameter.empty and key not in values]
-    if missing:
-        raise PolicyError(f"policy {name!r} needs {missing[0]}, e.g. {name}:{names[0]}; drafters: {', '.join(names)}")
-    start = values.pop("start", kind.start)
-    try:
-        if start not in STARTS:
-            raise PolicyError(f"start must be one of: {', '.join(STARTS)}; got {start!r}")
-        policy = kind(names, seed, **values)
-    except PolicyError as error:
-        raise PolicyError(f"policy {spec!r}: {error}") from None
-    policy.start = start
-    return policy
+    return kind, values
+
+
+def _missing(kind: type[Policy], values: dict[str, Any]) -> list[str]:
+    """Settings without a default that are not given."""
+    known = settings_of(kind).items()
+    return [key for key, parameter in known if parameter.default is parameter.empty and key not in values]
 
 
 def settings_of(kind: type[Policy]) -> dict[str, inspect.Parameter]:

@@ -15,7 +15,8 @@ from drafters.pool import Pool
 from multidraft.bench.runner import seed_of
 from multidraft.bench.suites import Suite, SuiteItem
 from multidraft.engine import check_seed, policy_for
-from multidraft.errors import ContextWindowError, PromptError, UserError
+from multidraft.errors import ContextWindowError, PromptError, UserError, told
+from multidraft.policies import check_specs
 from multidraft.sampling import SamplingParams
 from multidraft.ui import batch_rows, choices, tokens
 from multidraft.ui.batch_rows import Row
@@ -81,8 +82,7 @@ class BatchRun:
         self._outputs: list[bytes] = []
         self._seconds: dict[str, list[float]] = {policy: [] for policy in self.policies}
         check_seed(seed)
-        if not self.policies:
-            raise UserError("no policy is chosen; choose at least one")
+        check_specs(self.policies)
         pool = workbench.pool
         for policy in self.policies:
             policy_for(pool, policy)  # a bad spec is refused before anything runs
@@ -148,7 +148,7 @@ class BatchRun:
             if self.cancelled.is_set():  # the server is shutting down
                 return
             log.exception("a batch broke off")
-            self.error = f"{type(error).__name__}: {error}"
+            self.error = told(error)
         finally:
             self.ended.set()
 

@@ -17,6 +17,7 @@ from drafters.pool import Pool
 from multidraft import version
 from multidraft.bench.history import run_context
 from multidraft.engine import Decoding
+from multidraft.errors import told
 from multidraft.hardware import describe
 from multidraft.lossless import Difference, greedy_differences
 from multidraft.records import FINISHED, Generation, Turn
@@ -175,7 +176,7 @@ class Job:
             self._decode()
         except Exception as error:
             log.exception("a run failed")
-            self.generation.status, self.generation.error = "error", f"{type(error).__name__}: {error}"
+            self.generation.status, self.generation.error = "error", told(error)
         try:
             self.phase = "scoring"
             self._score()

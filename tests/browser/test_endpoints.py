@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import json
+import re
 import subprocess
 import sys
 import time
@@ -176,4 +178,11 @@ def test_the_examples_of_the_documents(
     assert "times plain decoding" in said and "'generate', 'stream'" in said
     _, curl, _ = blocks("docs/api.md", "sh")
     events = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, timeout=60, check=True).stdout
-    assert "event: complete" in events and '"status": "completed"' in events
+    *before, (kind, last) = [
+        (kind, json.loads(data)[0]) for kind, data in re.findall(r"event: (\w+)\ndata: (.*)", events)
+    ]
+    assert kind == "complete" and last["status"] == "completed"
+    assert before[-1] == ("generating", last), "the closing event repeats the last update"
+    for updates in ([names["rounds"]], [update["new_rounds"] for _, update in before]):
+        numbers = [r["index"] for rounds in updates for r in rounds]
+        assert numbers and numbers == list(range(len(numbers))), "each round once"

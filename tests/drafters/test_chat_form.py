@@ -4,9 +4,11 @@ import shutil
 
 import pytest
 import yaml
+from transformers import tokenization_utils_base
 
 import multidraft as md
 from drafters.card import Card, find_card, load_card
+from drafters.chat import chat_ids
 from drafters.pool import load_pool
 from multidraft.errors import PoolError, PromptError
 from multidraft.sampling import SamplingParams
@@ -89,3 +91,14 @@ def test_a_card_may_allow_less_than_the_target_knows(folder):
     with pytest.raises(PromptError, match="holds 20 including the answer"):
         md.generate(pool, "abcd" * 5, "ucb", SamplingParams(4))
     assert load(folder, context_window=10_000).target.window == tiny.WINDOW
+
+
+@pytest.mark.parametrize("template", [None, TEMPLATE])
+def test_a_prompt_beyond_the_window_is_refused_and_not_warned_of(monkeypatch, template):
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template, tokenizer.model_max_length = template, 4
+    warned = []
+    monkeypatch.setattr(tokenization_utils_base.logger, "warning", lambda message, *_: warned.append(message))
+    assert len(chat_ids(tokenizer, "abcdefgh")) >= 8 and warned == []
+    tokenizer("abcdefgh")
+    assert len(warned) == 1, "left to itself the library warns"

@@ -200,6 +200,15 @@ def test_the_command_says_what_it_built(pool, card, tmp_path, capsys):
     assert not list(tmp_path.glob("*.part"))
 
 
+def test_too_little_text_to_measure_is_refused_before_anything_is_written(card, tmp_path, capsys):
+    out, text = tmp_path / "timed.store", tmp_path / "text.txt"
+    text.write_text("abcdefg")
+    assert main(["datastore", "build", "--pool", str(card), "--out", str(out), "--time", str(text)]) == 2
+    said = f"multidraft: the text in {text} has 7 tokens; 1,000 are needed: give more"
+    assert capsys.readouterr().err.splitlines()[-1] == said
+    assert not out.exists()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

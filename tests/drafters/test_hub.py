@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from drafters.card import Source
 from drafters.hub import HubDownError, is_passing
 from drafters.pool import load_pool
 from drafters.progress import Step
+from multidraft.__main__ import main
 from multidraft.errors import PoolError
 from tests.hub import FakeHub
 
@@ -123,6 +125,35 @@ def test_no_network(hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     at_hub("http://127.0.0.1:9", tmp_path / "cache", monkeypatch)
     with pytest.raises(HubDownError, match=r"tiny/target is not in the local cache, and .* cannot be reached"):
         load_pool(card(tmp_path))
+
+
+def test_a_name_that_cannot_be_resolved_is_not_tried_again_and_again(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_pool(card(tmp_path))
+    drafters_hub._folders.clear()
+
+    def unknown(*_: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(drafters_hub, "getproxies", dict)
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: pytest.fail("it waits"))
+    commit = {"id": "tiny/target", "revision": "f" * 40}
+    with pytest.raises(HubDownError, match=r"tiny/target is not in the local cache, and .* cannot be reached"):
+        load_pool(card(tmp_path, commit))
+    assert load_pool(card(tmp_path)).name == "from-hub", "what the cache holds will do"
+
+
+def test_the_library_s_lines_about_its_tries_are_not_shown(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    at_hub("http://127.0.0.1:9", tmp_path / "cache", monkeypatch)
+    path = card(tmp_path, {"id": "tiny/target", "revision": "f" * 40})
+    assert main(["generate", "abc", "--pool", str(path)]) == 2
+    lines = capfd.readouterr().err.replace("\r", "\n").splitlines()
+    said = [line for line in lines if line and not line.startswith("fetching the target")]
+    assert len(said) == 1 and "cannot be reached: check the network" in said[0]
 
 
 def test_offline_mode(hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,17 +13,10 @@ from drafters.pool import Pool
 from drafters.router import FEATURES, Router
 from multidraft.__main__ import main
 from multidraft.commands.options import split_specs
+from multidraft.policies import POLICIES
 from tests import tiny
 
 PROMPT = tiny.texts(1, 7, 8)[0]
-
-
-@pytest.fixture
-def suite(tmp_path):
-    path = tmp_path / "suite.jsonl"
-    rows = [{"prompt": text, "task": "letters"} for text in tiny.texts(3, 3, 3)]
-    path.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
-    return path
 
 
 def test_generate_prints_the_answer_and_its_figures(pool_card, capsys):
@@ -42,21 +35,6 @@ def test_generate_as_json(pool_card, capsys):
     assert sum(len(r["tokens"]) for r in ours["rounds"]) == len(ours["token_ids"])
     assert plain["mean_accepted_tokens"] == 1.0
     assert plain["parameters"]["max_new_tokens"] == 20 and plain["hardware"] and plain["versions"]["torch"]
-
-
-def test_bench_writes_report_and_history(pool_card, suite, tmp_path, capsys):
-    report, db = tmp_path / "report.json", tmp_path / "runs.db"
-    arguments = ["bench", str(suite), "--pool", str(pool_card), "--policies", "ucb:beta=0.1,reward=be,normal-hedge"]
-    arguments += ["--max-new-tokens", "12", "--repeat", "2", "--limit", "2", "--out", str(report), "--db", str(db)]
-    assert main(arguments) == 0
-    policies = json.loads(report.read_text())["policies"]
-    assert set(policies) == {"autoregressive", "ucb:beta=0.1,reward=be", "normal-hedge"}
-    assert all(p["lossless"] is True and p["prompts"] == 2 and p["tokens"] > 0 for p in policies.values())
-    assert policies["autoregressive"]["speedup"] == 1.0
-    assert "normal-hedge" in capsys.readouterr().out
-    with sqlite3.connect(db) as connection:
-        rows = connection.execute("SELECT source, suite, task, status FROM runs").fetchall()
-    assert len(rows) == 12 and {row[:3] for row in rows} == {("bench", "suite", "letters")}
 
 
 def test_pool_prints_costs_and_matrix(pool_card, suite, capsys):
@@ -148,6 +126,7 @@ def test_simulate_as_a_table_and_mixed(mats, capsys):
         ("drafter,Math\nmath,2\n", ["--tokens", "many"], "--tokens must be"),
         ("drafter,Math\nmath,2\n", ["--seeds", "0"], "--seeds"),
         ("drafter,Math\nmath,2\n", ["--policies", "nonsense"], "unknown policy"),
+        ("drafter,Math\nmath,2\n", ["--policies", ""], "no policy is chosen"),
         ("drafter,Math\nmath,2\n", ["--policies", "router"], "needs a router"),
     ],
 )
@@ -166,14 +145,8 @@ def test_simulate_with_bad_input(tmp_path, capsys, content, arguments, said):
         (["generate", "a" * 500], "context window"),
         (["generate", "abc", "--policy", "nonsense"], "normal-hedge"),
         (["generate", "abc", "--policy", "fixed:nobody"], "near"),
-        (["generate", "abc", "--temperature", "-1"], "temperature"),
-        (["generate", "abc", "--max-new-tokens", "0"], "max_new_tokens"),
-        (["bench", "no-such-suite"], "no-such-suite"),
-        (["bench", "pocket", "--limit", "0"], "--limit"),
-        (["bench", "pocket", "--out", "no/such/folder/report.json"], "--out: the folder"),
-        (["generate", "abc", "--seed", "-1"], "seed"),
         (["generate", "abc", "--policy", "router"], "needs a router"),
-        (["bench", "pocket", "--policies", "ucb:beta=x"], "beta"),
+        (["bench", "pocket", "--policies", "ucb,fixed:nobody"], "near"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(pool_card, capsys, arguments, said):
@@ -183,24 +156,42 @@ def test_bad_input_is_one_line_and_status_2(pool_card, capsys, arguments, said):
     assert said in lines[-1] and lines[-1].startswith("multidraft: ") and "Traceback" not in err and not out
 
 
-def test_an_interrupted_benchmark_reports_what_it_has(pool_card, suite, tmp_path, capsys, monkeypatch):
-    from multidraft.commands import bench as cli
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["generate", "abc", "--temperature", "-1"], "temperature"),
+        (["generate", "abc", "--max-new-tokens", "0"], "max_new_tokens"),
+        (["generate", "abc", "--seed", "-1"], "the seed must be a whole number from 0 to 2^63 - 1, got -1"),
+        (["generate", "abc", "--policy", "nosuch"], "unknown policy 'nosuch'"),
+        (["generate", "abc", "--policy", "fixed:math,x=1"], "has no setting 'x'"),
+        (["generate", "abc", "--policy", "oracle"], "cannot be played live"),
+        (["streaming", "--top-k", "-1"], "top_k"),
+        (["streaming", "--policy", "ucb:beta=-1"], "beta must be 0 or a positive number"),
+        (["pool", "--matrix", "--draft-length", "0"], "draft_length"),
+        (["pool", "--matrix", "--limit", "0"], "--limit"),
+        (["bench", "no-such-suite"], "no-such-suite"),
+        (["bench", "pocket", "--limit", "0"], "--limit"),
+        (["bench", "pocket", "--repeat", "0"], "--repeat"),
+        (["bench", "pocket", "--top-p", "2"], "top_p"),
+        (["bench", "pocket", "--draft-length", "0"], "draft_length"),
+        (["bench", "pocket", "--seed", "-1"], "the seed must be a whole number from 0 to 2^63 - 1, got -1"),
+        (["bench", "pocket", "--policies", "ucb:beta=x"], "beta"),
+        (["bench", "pocket", "--policies", "ucb,nosuch"], "unknown policy 'nosuch'"),
+        (["bench", "pocket", "--policies", " , "], "no policy is chosen; choose at least one"),
+        (["bench", "pocket", "--out", "no/such/folder/report.json"], "--out: the folder"),
+        (["bench", "pocket", "--db", "no/such/folder/runs.db"], "The folder"),
+        (["bench", "pocket", "--db", __file__], "damaged or no SQLite database"),
+        (["replay", "--db", "none.db", "--policies", ""], "no policy is chosen"),
+    ],
+)
+def test_what_needs_no_pool_is_refused_before_one_is_loaded(monkeypatch, capsys, arguments, said):
+    def loaded(*_, **__):
+        pytest.fail("the pool was loaded")
 
-    run_suite = cli.run_suite
-
-    def interrupted(*arguments, **settings):
-        for index, run in enumerate(run_suite(*arguments, **settings)):
-            if index == 4:
-                raise KeyboardInterrupt
-            yield run
-
-    monkeypatch.setattr(cli, "run_suite", interrupted)
-    report = tmp_path / "report.json"
-    arguments = ["bench", str(suite), "--pool", str(pool_card), "--policies", "ucb", "--max-new-tokens", "8"]
-    assert main([*arguments, "--out", str(report)]) == 130
+    monkeypatch.setattr("drafters.pool.load_pool", loaded)
+    assert main(arguments) == 2
     out, err = capsys.readouterr()
-    assert "| ucb |" in out and "interrupted after 4 of 6 runs" in err
-    assert json.loads(report.read_text())["policies"]["ucb"]["prompts"] == 2
+    assert said in err and err.startswith("multidraft: ") and len(err.splitlines()) == 1 and not out
 
 
 def test_an_unknown_pool_names_the_bundled_ones(capsys):
@@ -223,8 +214,6 @@ def test_settings_stay_with_their_spec():
 
 
 def test_policies_are_listed_with_settings_sources_and_cost(capsys):
-    from multidraft.policies import POLICIES
-
     assert main(["policies"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(" | ")[0].strip("| ") for line in lines[2:]] == sorted(POLICIES)

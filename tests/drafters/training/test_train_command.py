@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -56,8 +57,11 @@ def accepted(folder: Path) -> dict[str, dict[str, float]]:
 
 def test_small_language_models_from_prompts_to_a_pool(made, data, tmp_path, capsys):
     assert train(made, data, tmp_path / "before", *start_from(made), "--epochs", "0.01") == 0
+    assert "hint: no drafter accepts more tokens than before its training. Give it more" in capsys.readouterr().out
     assert train(made, data, tmp_path / "out", *start_from(made), "--epochs", "8") == 0
     shown = capsys.readouterr().out
+    assert "hint:" not in shown and "batch 1 of 4, " in shown and "batch 4 of 4, " in shown
+    assert re.search(r"-- general: .*\n +0\.0 min  step +1 ", shown)
     assert "| letters |" in shown and f"demo --pool {tmp_path / 'out'}" in shown
 
     pool = md.load_pool(tmp_path / "out")
@@ -160,8 +164,29 @@ def test_a_dry_run_says_what_would_be_done(made, data, tmp_path, capsys):
     rows = [line.split() for line in shown.splitlines()]
     assert ["letters", "8", "2"] in rows and ["words", "8", "2"] in rows
     assert "answers: 32 at temperatures 0, 0.7; at most 768 tokens" in shown
-    assert "drafters: general, letters, words; of kind lm" in shown and "at most 3 minutes or 20 epochs each" in shown
+    assert "drafters: general, letters, words; of kind lm" in shown
+    assert "at most 3 minutes or 20 epochs each, 9 minutes in all" in shown
+    assert "of training alone. Answering the prompts comes before it" in shown
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("shape", "larger"), [("1x16", False), ("4x256", True)])
+def test_a_drafter_larger_than_the_target_is_warned_of(made, data, tmp_path, capsys, shape, larger):
+    assert train(made, data, tmp_path / "out", "--new", shape, "--dry-run") == 0
+    assert ("warning: a drafter has more parameters than the target (" in capsys.readouterr().out) is larger
+
+
+@pytest.mark.parametrize(
+    ("matrix", "nothing"),
+    [
+        ({"sql": {"general": 1.004, "sql": 1.0}}, True),
+        ({"sql": {"general": 1.0, "sql": 1.01}}, False),
+        ({"sql": {"sql": 2.101, "before.training": 2.1}, "math": {"sql": 1.3, "before.training": 1.4}}, True),
+        ({"sql": {"sql": 2.1, "before.training": 2.1}, "math": {"sql": 1.5, "before.training": 1.4}}, False),
+    ],
+)
+def test_whether_training_has_brought_anything(matrix, nothing):
+    assert publish.learnt_nothing(matrix) is nothing
 
 
 @pytest.mark.parametrize(

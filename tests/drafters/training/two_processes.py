@@ -31,7 +31,8 @@ def trained(shares, processes):
     def loss_of(batch):
         return nn.functional.mse_loss(model(batch[0]), batch[1]), 8
 
-    train(model, batches(), loss_of, Budget(10, tokens=160), 0.05, accumulate=len(shares), processes=processes)
+    budget, silent = Budget(10, tokens=160), lambda line: None
+    train(model, batches(), loss_of, budget, 0.05, accumulate=len(shares), log=silent, processes=processes)
     return model.weight.detach()
 
 

@@ -2,19 +2,31 @@
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
 
-from multidraft.bench.report import best_drafters, make_report, render_table
+from multidraft.bench.report import Asked, best_drafters, make_report
 from multidraft.bench.runner import BenchRun, run_suite
 from multidraft.bench.suites import SuiteItem
+from multidraft.bench.table import COLUMNS, notes, render_table
 from multidraft.records import Generation, Round
 from multidraft.regret import ExpectedRegret, Regret
 from multidraft.sampling import SamplingParams
 from tests import tiny
 
 POOL = SimpleNamespace(name="tiny", card_hash="0123", dtype="float32")
+ASKED = Asked(
+    suite="suite",
+    prompts=3,
+    policies=("ucb:beta=0.1", "ucb"),
+    params=SamplingParams(64, 0.7, 0.9, 40, 6),
+    begun=datetime(2026, 11, 22, 10, 30, 5, 123, UTC),
+    seed=3,
+    repeat=2,
+    limit=5,
+)
 ITEMS = [SuiteItem("1", "a", "math"), SuiteItem("2", "b", "sql")]
 ROUND = Round(
     index=0, arm=0, drafter="near", drafted=(1, 2, 3, 4), accepted=2, tokens=(1, 2, 9), own=9, text="abc",
@@ -46,9 +58,13 @@ def runs():
     return found
 
 
+def report_of(runs, pool=POOL, **more):
+    return make_report(pool, ASKED, runs, hardware="a machine", version="1.2.3", **more)
+
+
 @pytest.fixture
 def report():
-    return make_report(POOL, "suite", runs(), "a machine", "1.2.3")
+    return report_of(runs())
 
 
 def test_its_head(report):
@@ -61,6 +77,20 @@ def test_its_head(report):
         "version": "1.2.3",
         "suite": "suite",
     }
+    assert report["date"] == "2026-11-22T10:30:05+00:00"
+    assert report["settings"] == {
+        "max_new_tokens": 64,
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "top_k": 40,
+        "draft_length": 6,
+        "policies": ["ucb:beta=0.1", "ucb"],
+        "seed": 3,
+        "repeat": 2,
+        "limit": 5,
+    }
+    assert report["runs"] == {"planned": 18, "done": 6} and report["interrupted"] is False
+    assert report_of(runs()[:2], interrupted=True)["interrupted"] is True
     assert report["failures"] == [
         {"id": "3", "policy": policy, "error": "too long"} for policy in ("autoregressive", "ucb")
     ]
@@ -105,7 +135,7 @@ def test_two_prompts_of_one_id_are_two_prompts():
     twins = [SuiteItem("1", "a", "t"), SuiteItem("1", "b", "t")]
     baseline = generation("autoregressive", [PLAIN])
     runs = [BenchRun(item, "autoregressive", 0, 7, baseline, baseline, True) for item in twins]
-    found = make_report(POOL, "s", runs, "m", "v")
+    found = report_of(runs)
     assert found["policies"]["autoregressive"]["prompts"] == 2
 
 
@@ -118,10 +148,10 @@ def test_the_best_drafter_of_each_task():
         for spec in ("fixed:near", "fixed:far"):
             rounds = [ROUND] * 2 if spec == faster else [PLAIN] * 6
             found.append(BenchRun(item, spec, 0, 7, generation(spec, rounds, prefill=0.0), plain, True))
-    best = best_drafters(make_report(POOL, "s", found, "m", "v"))
+    best = best_drafters(report_of(found))
     assert best["drafters"] == {"math": "near", "sql": "far"}
     assert best["tokens_per_second"] == pytest.approx(12 / 1.2)
-    report = make_report(POOL, "s", found, "m", "v")["policies"]
+    report = report_of(found)["policies"]
     assert best["speedup"] == pytest.approx((12 / 1.2) / report["autoregressive"]["tokens_per_second"])
     assert best["tokens_per_second"] > max(report[f"fixed:{name}"]["tokens_per_second"] for name in ("near", "far"))
 
@@ -131,10 +161,46 @@ def test_no_best_drafter_where_none_was_measured_alone(report):
 
 
 def test_nothing_but_failures():
-    report = make_report(POOL, "s", runs()[-2:], "m", "v")
+    report = report_of(runs()[-2:])
     ucb = report["policies"]["ucb"]
-    assert (ucb["tokens"], ucb["tokens_per_second"], ucb["speedup"], ucb["prompts"]) == (0, 0.0, 0.0, 0)
-    assert "ucb" in render_table(report)
+    assert (ucb["tokens"], ucb["tokens_per_second"], ucb["speedup"], ucb["prompts"]) == (0, None, None, 0)
+    assert render_table(report).splitlines()[-1] == f"| ucb{' | –' * (len(COLUMNS) + 1)} |"
+    assert notes(report) == ["Prompts that could not be run: 1, e.g. 3: too long."]
+
+
+def with_a_failed_policy(prompts):
+    """The usual runs, ``bad`` failing on so many of both prompts."""
+    found = runs()
+    for index, one in enumerate(runs()[1:4:2]):
+        broken = Generation("p", "bad", (), 1, status="error", error="policy 'bad' chose drafter 9")
+        out = broken if index < prompts else one.generation
+        found.append(replace(one, policy="bad", generation=out, lossless=None, regret=None))
+    return found
+
+
+def test_a_policy_that_fails_has_no_figures_and_its_error():
+    report = report_of(with_a_failed_policy(prompts=2))
+    bad = report["policies"]["bad"]
+    assert (bad["failed"], bad["error"], bad["prompts"]) == (2, "policy 'bad' chose drafter 9", 0)
+    assert bad["speedup"] is bad["speedup_interval"] is bad["mean_accepted_tokens"] is bad["acceptance_rate"] is None
+    assert report["policies"]["ucb"]["failed"] == 0 and report["policies"]["ucb"]["error"] is None
+    assert render_table(report).splitlines()[-1] == "| bad | – | – | failed | – | – | – | – | – | – |"
+    assert notes(report)[0] == "bad failed in 2 of 2 runs: policy 'bad' chose drafter 9."
+
+
+def test_a_policy_that_fails_once_is_measured_on_the_rest():
+    report = report_of(with_a_failed_policy(prompts=1))
+    assert report["policies"]["bad"]["speedup"] == pytest.approx(2.0)
+    assert "| bad | – | 2.00x | 2.00x (2.00–2.00) |" in render_table(report)
+    assert notes(report)[0] == "bad failed in 1 of 2 runs: policy 'bad' chose drafter 9."
+
+
+def test_a_task_that_a_policy_has_not_come_to():
+    """A benchmark may be interrupted between two policies."""
+    found = [*runs()[:3], replace(runs()[1], policy="fixed:near"), replace(runs()[1], policy="fixed:far")]
+    report = report_of(found)
+    assert "| ucb | 2.00x | – | 2.00x (2.00–2.00) |" in render_table(report)
+    assert best_drafters(report) is None
 
 
 def test_it_is_json(report):
@@ -166,14 +232,14 @@ def test_the_table(report):
 def test_a_task_with_a_bar_in_its_name_keeps_the_table_s_columns():
     baseline = generation("autoregressive", [PLAIN])
     run = BenchRun(SuiteItem("1", "a", "a|b"), "autoregressive", 0, 7, baseline, baseline, True)
-    table = render_table(make_report(POOL, "s", [run], "m", "v"))
+    table = render_table(report_of([run]))
     assert r"a\|b" in table.splitlines()[0]
 
 
 def test_a_report_of_a_real_run(pool):
     items = [SuiteItem(str(i), text, "letters") for i, text in enumerate(tiny.texts(3, 60, 3))]
     runs = list(run_suite(pool, items, ["ucb", "fixed:near"], SamplingParams(12), repeat=2))
-    report = make_report(pool, "letters", runs, "a machine", "v")
+    report = report_of(runs, pool)
     assert report["failures"] == []
     for spec, summary in report["policies"].items():
         assert summary["prompts"] == 3 and summary["tokens"] == 3 * 2 * 12, spec
@@ -190,10 +256,12 @@ def test_sampled_runs_show_their_expected_regret():
         else replace(run, lossless=None)
         for run, loss in zip(runs(), (0.0, 0.25, 0.0, 0.75, 0.0, 0.0), strict=True)
     ]
-    report = make_report(POOL, "suite", found, "a machine", "1.2.3")
+    report = report_of(found)
     ucb = report["policies"]["ucb"]
     assert (ucb["expected_regret"], ucb["regret_rounds"], ucb["best_arm_ratio"]) == (0.5, None, 0.5)
-    assert "0.50 (expected loss)" in render_table(report)
+    assert render_table(report).splitlines()[3].split(" | ")[-3:] == ["0.50", "50%", "– |"]
+    assert notes(report)[0] == "Sampled runs: their regret is the expected loss of the drafts, not rounds."
+    assert "Sampled" not in "".join(notes(report_of(runs())))
 
 
 def test_the_interval_spans_the_prompts():
@@ -204,10 +272,10 @@ def test_the_interval_spans_the_prompts():
         item = SuiteItem(str(number), "a", "math")
         found.append(BenchRun(item, "autoregressive", 0, 7, baseline, baseline, True))
         found.append(BenchRun(item, "ucb", 0, 7, fast, baseline, True))
-    policies = make_report(POOL, "suite", found, "a machine", "1.2.3")["policies"]
+    policies = report_of(found)["policies"]
     low, high = policies["ucb"]["speedup_interval"]
     assert policies["ucb"]["speedup"] == pytest.approx(1.6)
     assert 4 / 3 < low < 1.6 < high < 2.0
     assert policies["autoregressive"]["speedup_interval"] == pytest.approx([1.0, 1.0])
-    single = make_report(POOL, "suite", found[:2], "a machine", "1.2.3")["policies"]["ucb"]
+    single = report_of(found[:2])["policies"]["ucb"]
     assert single["speedup_interval"] == pytest.approx([2.0, 2.0])

@@ -7,8 +7,9 @@ import pytest
 from multidraft.bench import runner
 from multidraft.bench.runner import run_suite
 from multidraft.bench.suites import SuiteItem
-from multidraft.errors import PolicyError
+from multidraft.errors import PolicyError, UserError
 from multidraft.lossless import Difference
+from multidraft.policies import POLICIES
 from multidraft.regret import acceptance_table, regret_of
 from multidraft.sampling import SamplingParams
 from tests import tiny
@@ -16,11 +17,11 @@ from tests import tiny
 GREEDY = SamplingParams(12, draft_length=4)
 ITEMS = [SuiteItem(str(i), text, "even" if i % 2 == 0 else "odd") for i, text in enumerate(tiny.texts(4, 50, 3))]
 TOO_LONG = SuiteItem("long", "a" * 200, "odd")
-POLICIES = ["ucb", "autoregressive", "fixed:near", "ucb"]
+ASKED = ["ucb", "autoregressive", "fixed:near", "ucb"]
 SPECS = ["autoregressive", "ucb", "fixed:near"]
 
 
-def run(pool, items=ITEMS, policies=POLICIES, params=GREEDY, **kw):
+def run(pool, items=ITEMS, policies=ASKED, params=GREEDY, **kw):
     return list(run_suite(pool, items, policies, params, **kw))
 
 
@@ -118,7 +119,7 @@ def test_a_bad_policy_is_refused_before_anything_runs(pool, generated):
 
 
 def test_runs_come_as_they_happen(pool, generated):
-    runs = run_suite(pool, ITEMS, POLICIES, GREEDY)
+    runs = run_suite(pool, ITEMS, ASKED, GREEDY)
     assert generated == []
     next(runs)
     assert len(generated) == 3
@@ -159,6 +160,46 @@ def test_a_drafter_that_breaks_fails_its_runs_alone(pool, monkeypatch):
     failed = [r for r in runs if r.generation.status == "error"]
     assert len(runs) == 2 * len(ITEMS) and len(failed) == 1
     assert failed[0].policy == "fixed:near" and failed[0].generation.error == "RuntimeError: out of memory"
+    assert [r.failed for r in runs] == [r is failed[0] for r in runs]
+    assert [r.measured for r in runs] == [r is not failed[0] for r in runs]
+
+
+def test_a_policy_that_misbehaves_fails_alone_and_the_others_are_warmed_up(pool, monkeypatch, caplog):
+    begun = []
+    decode = runner.Decoding._decode
+
+    def recording(decoding):
+        begun.append(decoding.generation.policy)
+        return decode(decoding)
+
+    monkeypatch.setattr(runner.Decoding, "_decode", recording)
+    monkeypatch.setattr(POLICIES["round-robin"], "select", lambda policy: 99)
+    runs = run(pool, ITEMS[:2], ["round-robin", "fixed:near"])
+    assert begun[:3] == ["autoregressive", "round-robin", "fixed:near"]
+    said = "policy 'round-robin' chose drafter 99; there are 0 to 3"
+    assert [r.generation.error for r in runs if r.failed] == [said] * 2
+    assert Counter(r.policy for r in runs if r.measured) == {"autoregressive": 2, "fixed:near": 2}
+    assert caplog.text == ""  # the report tells it
+
+
+def test_plain_decoding_that_breaks_is_no_measure_for_the_others(pool, monkeypatch):
+    score, calls = pool.target.score, iter(range(1000))
+
+    def breaking(draft):
+        if next(calls) == 8 + 8 + 3:  # after the warm-up of both, in the first prompt's plain decoding
+            raise RuntimeError("out of memory")
+        return score(draft)
+
+    monkeypatch.setattr(pool.target, "score", breaking)
+    plain, other = run(pool, ITEMS[:1], ["random"], SamplingParams(12, draft_length=1))
+    assert plain.generation.status == "error" and plain.generation.rounds
+    assert other.generation.status == "completed" and other.baseline is None and other.lossless is None
+    assert not (plain.measured or other.measured or plain.failed or other.failed)
+
+
+def test_a_seed_that_is_none(pool):
+    with pytest.raises(UserError, match="the seed must be a whole number from 0"):
+        run(pool, seed=-1)
 
 
 @pytest.mark.parametrize(

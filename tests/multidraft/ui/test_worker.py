@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import html
 import threading
 import time
 from collections.abc import Callable
@@ -11,8 +12,9 @@ from drafters.pool import Pool
 from multidraft import generate
 from multidraft.draft import Draft
 from multidraft.errors import ContextWindowError, PolicyError, PromptError
+from multidraft.policies import POLICIES
 from multidraft.sampling import SamplingParams
-from multidraft.ui import worker
+from multidraft.ui import stats, worker
 from multidraft.ui.stops import Stops
 from multidraft.ui.worker import Baseline, Job, Request, Workbench
 from storage import queries
@@ -170,6 +172,16 @@ def test_a_failing_run_is_told_and_the_next_one_works(
         patch.setattr(pool.target, "score", broken)
         job = finished(workbench.submit(Request(PROMPT, "ucb", PARAMS)))
     assert (job.generation.status, job.generation.error) == ("error", "RuntimeError: out of memory")
+
+
+def test_of_a_policy_that_misbehaves_the_visitor_is_told_what_it_did(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(POLICIES["round-robin"], "select", lambda policy: 99)
+    job = finished(workbench.submit(Request(PROMPT, "round-robin", PARAMS)))
+    said = "policy 'round-robin' chose drafter 99; there are 0 to 3"
+    assert (job.generation.status, job.generation.error) == ("error", said)
+    assert f"The run failed: {said}." in html.unescape(stats.status_html(job))
     assert finished(workbench.submit(Request(PROMPT, "ucb", PARAMS))).generation.status == "completed"
 
 

@@ -1,0 +1,68 @@
+"""A report as people read it: a table, and below it what the table cannot say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from multidraft.bench.report import best_drafters
+from multidraft.bench.runner import BASELINE
+
+NOTHING = "–"
+COLUMNS = ("overall", "MAT", "tokens/drafting s", "tokens/s", "regret", "best arm", "lossless")
+"""What follows the speed-ups by task; docs/results.md explains each."""
+
+
+def render_table(report: dict[str, Any]) -> str:
+    """Markdown table in the manner of Spec-Bench: speed-up by task and in all (with its interval), then the rest.
+
+    A policy of which no run ended well has no figures.
+    """
+    policies: dict[str, Any] = report["policies"]
+    tasks = list(dict.fromkeys(task for policy in policies.values() for task in policy["by_task"]))
+    head = ["policy", *(task.replace("|", "\\|") or "all" for task in tasks), *COLUMNS]
+    lines = [" | ".join(head), " | ".join("---" for _ in head)]
+    for spec, policy in policies.items():
+        by_task = [_shown(policy["by_task"].get(task, {}).get("speedup"), "{:.2f}x") for task in tasks]
+        lines.append(" | ".join([spec, *by_task, *_figures(policy)]))
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def _figures(policy: dict[str, Any]) -> list[str]:
+    if policy["speedup"] is None:
+        return ["failed" if policy["failed"] else NOTHING, *(NOTHING for _ in COLUMNS[1:])]
+    low, high = policy["speedup_interval"]
+    expected = policy["expected_regret"]
+    return [
+        f"{policy['speedup']:.2f}x ({low:.2f}–{high:.2f})",
+        _shown(policy["mean_accepted_tokens"], "{:.2f}"),
+        _shown(policy["tokens_per_drafting_second"], "{:.0f}"),
+        _shown(policy["tokens_per_second"], "{:.0f}"),
+        _shown(policy["regret_rounds"], "{:.1f}") if expected is None else f"{expected:.2f}",
+        _shown(policy["best_arm_ratio"], "{:.0%}"),
+        {True: "yes", False: "NO", None: NOTHING}[policy["lossless"]],
+    ]
+
+
+def _shown(value: float | None, form: str) -> str:
+    return NOTHING if value is None else form.format(value)
+
+
+def notes(report: dict[str, Any]) -> list[str]:
+    """Sentences to read below the table: what its figures are, the mark to reach, and what went wrong."""
+    said = []
+    if any(policy["expected_regret"] is not None for policy in report["policies"].values()):
+        said.append("Sampled runs: their regret is the expected loss of the drafts, not rounds.")
+    if best := best_drafters(report):
+        named = ", ".join(f"{drafter} for {task or 'all'}" for task, drafter in best["drafters"].items())
+        said.append(
+            f"The best single drafter of each task ({named}): {best['tokens_per_second']:.0f} tokens/s, "
+            f"{best['speedup']:.2f}x."
+        )
+    for spec, policy in report["policies"].items():
+        if policy["failed"]:
+            count = sum(policy["statuses"].values())
+            said.append(f"{spec} failed in {policy['failed']} of {count} runs: {policy['error']}.")
+    if unanswered := [failure for failure in report["failures"] if failure["policy"] == BASELINE]:
+        first = unanswered[0]
+        said.append(f"Prompts that could not be run: {len(unanswered)}, e.g. {first['id']}: {first['error']}.")
+    return said

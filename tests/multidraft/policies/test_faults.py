@@ -1,0 +1,116 @@
+"""Policies that misbehave: whoever plays them says which, what and where."""
+
+import numpy as np
+import pytest
+
+from multidraft.engine import Decoding, generate
+from multidraft.errors import PolicyError
+from multidraft.policies import Policy, make_policy
+from multidraft.policies.base import POLICIES
+from multidraft.replay import replay
+from multidraft.sampling import SamplingParams
+from tests import tiny
+from tests.engine_cases import GREEDY
+
+PROMPT = tiny.prompts(1, seed=6)[0]
+TABLE = np.full((4, 30), 2)
+
+
+class Stubborn(Policy):
+    """Does in its third round what it is told to."""
+
+    name, title, explanation, source = "stubborn", "", "", ""
+    takes_start = False
+    choice, length = 1, 3
+
+    def select(self):
+        self.t += 1
+        return self.outcome() if self.t == 3 else 1
+
+    def outcome(self):
+        return self.choice
+
+    def draft_length(self, limit):
+        return self.length if self.t == 3 else 2
+
+
+def stubborn(**attributes):
+    return type("Made", (Stubborn,), attributes)(["a", "b", "c", "d"])
+
+
+@pytest.fixture(params=["live", "replayed"])
+def play(request, pool):
+    if request.param == "live":
+        return lambda policy: generate(pool, PROMPT, policy, GREEDY)
+    return lambda policy: replay(TABLE, policy, draft_length=4)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"choice": 99}, "policy 'stubborn' chose drafter 99; there are 0 to 3"),
+        ({"choice": np.int64(4)}, "policy 'stubborn' chose drafter 4; there are 0 to 3"),
+        ({"choice": -7}, "policy 'stubborn' chose drafter -7; there are 0 to 3"),
+        ({"choice": "math"}, "policy 'stubborn' chose drafter 'math'; there are 0 to 3"),
+        ({"choice": 1.0}, "policy 'stubborn' chose drafter 1.0; there are 0 to 3"),
+        ({"choice": None}, "policy 'stubborn' chose drafter None; there are 0 to 3"),
+        ({"length": -1}, "policy 'stubborn' chose the draft length -1; it must be a number from 0 on"),
+        ({"length": "long"}, "policy 'stubborn' chose the draft length 'long'; it must be a number from 0 on"),
+    ],
+)
+def test_what_is_no_choice(play, attributes, message):
+    with pytest.raises(PolicyError) as caught:
+        play(stubborn(**attributes))
+    assert str(caught.value) == message
+
+
+def test_numpy_numbers_are_choices(pool):
+    out = generate(pool, PROMPT, stubborn(choice=np.int64(2), length=np.int32(3)), GREEDY)
+    assert out.token_ids == generate(pool, PROMPT, "autoregressive", GREEDY).token_ids
+    assert [type(r.arm) for r in out.rounds[:3]] == [int] * 3 and out.rounds[2].draft_length == 3
+
+
+def failing(self):
+    return np.ones(2)[self.t]
+
+
+def test_what_it_raises_is_told_with_its_place(play):
+    with pytest.raises(PolicyError) as caught:
+        play(stubborn(outcome=failing))
+    message = str(caught.value)
+    line = failing.__code__.co_firstlineno + 1
+    assert message.startswith("policy 'stubborn' raised IndexError: index 3 is out of bounds")
+    assert message.endswith(f"tests/multidraft/policies/test_faults.py, line {line})")
+    assert isinstance(caught.value.__cause__, IndexError)
+
+
+def test_what_was_decoded_until_then_is_kept(pool):
+    decoding = Decoding(pool, PROMPT, stubborn(choice=99), GREEDY)
+    with pytest.raises(PolicyError) as caught:
+        decoding.run()
+    out = decoding.generation
+    assert (out.status, out.error, len(out.rounds)) == ("error", str(caught.value), 2)
+    plain = generate(pool, PROMPT, "autoregressive", SamplingParams(len(out.token_ids), draft_length=4))
+    assert out.token_ids == plain.token_ids
+
+
+def test_an_error_elsewhere_is_not_the_policy_s(pool, monkeypatch):
+    def broken(*arguments, **settings):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(pool.drafters[0], "propose", broken)
+    decoding = Decoding(pool, PROMPT, "fixed:near", GREEDY)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        decoding.run()
+    assert decoding.generation.error == "RuntimeError: out of memory"
+
+
+def test_what_cannot_be_made(monkeypatch):
+    class Unready(Stubborn):
+        def __init__(self, arms, seed=0):
+            super().__init__(arms, seed)
+            self.share = 1 / 0
+
+    monkeypatch.setitem(POLICIES, "unready", Unready)
+    with pytest.raises(PolicyError, match=r"'unready' raised ZeroDivisionError: .*test_faults.py, line \d+\)"):
+        make_policy("unready", 2)
