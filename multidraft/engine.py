@@ -15,7 +15,7 @@ from multidraft.draft import Draft, unite
 from multidraft.errors import ContextWindowError, PolicyError, PromptError, UserError
 from multidraft.experience import Experience
 from multidraft.feedback import block_divergence
-from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Feedback, Policy, make_policy
+from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Feedback, Policy, canonical_spec, make_policy
 from multidraft.records import Generation, Round, Status, Turn
 from multidraft.sampling import SamplingParams, probabilities
 from multidraft.text import TextStream
@@ -66,7 +66,7 @@ class Decoding(Iterator[Round]):
         names = [drafter.name for drafter in pool.drafters]
         self.policy = policy_for(pool, policy, seed)
         self.policy.longest = self.params.draft_length
-        spec = policy if isinstance(policy, str) else policy.name
+        spec = canonical_spec(policy) if isinstance(policy, str) else policy.name
         self.generation = Generation(text, spec, tuple(names), len(self.context), turns=tuple(turns))
         self._cancelled = threading.Event()
         self._evaluated, self._unseen_p = len(self.context), list[torch.Tensor]()

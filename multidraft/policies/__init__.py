@@ -19,6 +19,7 @@ from multidraft.policies.base import (
     register,
     settings_of,
 )
+from multidraft.policies.spelling import canonical_spec
 
 __all__ = [
     "ALL_DRAFTERS",
@@ -26,6 +27,7 @@ __all__ = [
     "POLICIES",
     "Feedback",
     "Policy",
+    "canonical_spec",
     "make_policy",
     "parse_spec",
     "policy_names",

@@ -82,6 +82,9 @@ class Policy:
     """Whether the policy learns from γ of all drafters (full information)."""
     uses_soft_gamma: bool = False
     """Whether γ of greedy runs is to be ``1 - TV`` at temperature 1 too, instead of hit or miss (SPEC 3)."""
+    uses_costs: bool = False
+    """Whether its choices depend on how long things take, by ``costs`` or ``Feedback.seconds``. What a replay says of
+    its rounds is then an estimate: live it meets the clock of that moment."""
     costs: CostSource | None = None
     """What the parts of a round cost, set before :meth:`reset` by who runs the policy; ``None`` if nobody measures."""
 
@@ -209,22 +212,11 @@ def make_policy(spec: str, arms: int | Sequence[str], seed: int = 0) -> Policy:
     Raises:
         PolicyError: unknown name, unknown setting or a value out of range; the message lists what is valid.
     """
-    name, settings = parse_spec(spec)
     names = [f"arm{i}" for i in range(arms)] if isinstance(arms, int) else list(arms)
-    if name not in POLICIES:
-        raise PolicyError(f"unknown policy {name!r}; choose one of: {', '.join(policy_names())}")
-    kind = POLICIES[name]
+    kind, values = read_spec(spec)
+    name, known = kind.name, settings_of(kind)
     if not names and name != "autoregressive":
         raise PolicyError(f"policy {name!r} needs at least one drafter in the pool")
-    known = settings_of(kind)
-    values: dict[str, Any] = {}
-    for key, text in settings.items():
-        if not key:
-            key = next(iter(known), "")  # the lone value of `fixed:math` is the first setting
-        if key not in known:
-            valid = f"it takes: {', '.join(known)}" if known else "it takes none"
-            raise PolicyError(f"policy {name!r} has no setting {key or text!r}; {valid}")
-        values[key] = _convert(name, key, text, known[key])
     missing = [key for key, parameter in known.items() if parameter.default is parameter.empty and key not in values]
     if missing:
         raise PolicyError(f"policy {name!r} needs {missing[0]}, e.g. {name}:{names[0]}; drafters: {', '.join(names)}")
@@ -246,6 +238,24 @@ def settings_of(kind: type[Policy]) -> dict[str, inspect.Parameter]:
     if kind.takes_start:
         known["start"] = inspect.Parameter("start", inspect.Parameter.KEYWORD_ONLY, default=kind.start)
     return known
+
+
+def read_spec(spec: str) -> tuple[type[Policy], dict[str, Any]]:
+    """The policy that a spec names, and the settings it gives, converted; not yet whether the policy takes them."""
+    name, settings = parse_spec(spec)
+    if name not in POLICIES:
+        raise PolicyError(f"unknown policy {name!r}; choose one of: {', '.join(policy_names())}")
+    kind = POLICIES[name]
+    known = settings_of(kind)
+    values: dict[str, Any] = {}
+    for key, text in settings.items():
+        if not key:
+            key = next(iter(known), "")  # the lone value of `fixed:math` is the first setting
+        if key not in known:
+            valid = f"it takes: {', '.join(known)}" if known else "it takes none"
+            raise PolicyError(f"policy {name!r} has no setting {key or text!r}; {valid}")
+        values[key] = _convert(name, key, text, known[key])
+    return kind, values
 
 
 def _convert(policy: str, key: str, text: str, parameter: inspect.Parameter) -> Any:
