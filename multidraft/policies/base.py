@@ -264,4 +264,5 @@ def _convert(policy: str, key: str, text: str, parameter: inspect.Parameter) -> 
     try:
         return convert(text)
     except ValueError:
-        raise PolicyError(f"policy {policy!r}: {key} must be a number, got {text!r}") from None
+        kind = "whole number" if convert is int else "number"
+        raise PolicyError(f"policy {policy!r}: {key} must be a {kind}, got {text!r}") from None

@@ -12,7 +12,7 @@ import pandas as pd
 from multidraft.ui.charts import policy_style
 from multidraft.ui.choices import policy_title
 from multidraft.ui.history_charts import PHASES
-from multidraft.ui.tables import count, number, table_html
+from multidraft.ui.tables import count, left_out, number, table_html, times
 
 _MARKERS = {
     "circle": "M17 2a4 4 0 1 1 0 8a4 4 0 1 1 0-8z",
@@ -97,7 +97,7 @@ def list_html(runs: pd.DataFrame) -> str:
             number(line.output_tokens, 0),
             number(line.rounds, 0),
             number(line.tokens_per_second, 1),
-            number(line.speedup, 2, "×"),
+            times(line.speedup, line.output_tokens),
         ]
         for line in runs.itertuples()
     )
