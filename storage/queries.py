@@ -26,7 +26,7 @@ PREVIEW = 160
 LISTED = (
     "id created_at policy task status source output_tokens rounds tokens_per_second mean_accepted_tokens regret_rounds"
 ).split()
-"""Columns of a run in lists, beside its speed-up, if it has one that says something, and the beginning of its prompt."""
+"""Columns of a run in lists, beside its speed-up, if that says something, and the beginning of its prompt."""
 
 
 def count(path: str | Path, filter: Filter = ALL) -> int:

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, get_args
 
 FEWEST_TOKENS = 8
-"""Tokens that an answer needs for a speed-up. That of a shorter one would tell how long one or two steps happened to take,
-and nothing about who drafted; how fast the machine is makes no difference to that."""
+"""Tokens that an answer needs for a speed-up. That of a shorter one would tell how long one or two steps happened to
+take, and nothing about who drafted; how fast the machine is makes no difference to that."""
 
 Source = Literal["play", "race", "batch", "bench", "api"]
 

@@ -71,16 +71,18 @@ def _end_html(held: Held) -> str:
         parts.append(f"left out of the file: line{'s' * (len(problems) > 1)} {lines}")
     policies = "1 policy" if len(run.policies) == 1 else f"{len(run.policies)} policies"
     most = count(run.params.max_new_tokens, "token")
-    about = f"Suite {held.suite.name} on pool {run.pool}: {count(len(run.items), 'prompt')}, {policies}, at most {most} each."
-    return message_html(kind, f"{', '.join(parts)}. {about}")
+    about = f"{count(len(run.items), 'prompt')}, {policies}, at most {most} each."
+    return message_html(kind, f"{', '.join(parts)}. Suite {held.suite.name} on pool {run.pool}: {about}")
 
 
 def summary_html(run: BatchRun) -> str:
     """Tasks by policies, and all figures of each."""
     whole = batch_rows.summary_html(batch_rows.summarise(run.rows))
     details = f'<details class="md-details"><summary>All figures by task and policy</summary>{whole}</details>'
-    hint = f'<p class="md-hint">Pool {escape(run.pool)} on {escape(run.hardware)}. {left_out(short_rows(run.rows))}</p>'
-    return hint + matrix_html(run.rows, run.policies) + details
+    matrix = matrix_html(run.rows, run.policies)
+    what = "Median speed-up, times plain decoding; ★ marks the best of each task." if matrix else ""
+    about = f"Pool {escape(run.pool)} on {escape(run.hardware)}. {what} {left_out(short_rows(run.rows))}"
+    return f'<p class="md-hint">{about}</p>{matrix}{details}'
 
 
 def matrix_html(rows: Sequence[Row], policies: Sequence[str]) -> str:
@@ -93,14 +95,13 @@ def matrix_html(rows: Sequence[Row], policies: Sequence[str]) -> str:
     lines = [(str(task), by_task.loc[task]) for task in sorted(by_task.index)]
     if len(lines) > 1:
         lines.append((ALL_TASKS, frame.groupby("policy")["speedup"].median()))
-    table = tables.table_html(
+    return tables.table_html(
         ("Task", *(escape(policy_title(policy)) for policy in policies)),
         ([escape(task), *_cells([line.get(policy) for policy in policies])] for task, line in lines),
         figures=len(policies),
         kind="md-matrix",
         label="Median speed-up by task and policy",
     )
-    return f'<p class="md-hint">Median speed-up, times plain decoding; ★ marks the best of each task.</p>{table}'
 
 
 def _cells(values: Sequence[float | None]) -> list[str]:

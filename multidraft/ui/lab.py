@@ -156,7 +156,9 @@ def _done_html(experiment: Experiment) -> str:
     guessed = [lab_view.title(spec) for spec in experiment.policies if lab_view.estimated(spec)]
     known = "exact"
     if guessed:
-        known += f" of policies that go by what was accepted, estimates (≈) of those by the clock: {', '.join(guessed)}"
+        known += (
+            f" for policies that go by what was accepted, estimates (≈) for those by the clock: {', '.join(guessed)}"
+        )
     return message_html(
         "done",
         f"Replayed {texts}, {count(tokens, 'token')}; nothing was decoded. Rounds and regret are {known}. Tokens/s and "

@@ -29,8 +29,8 @@ RECENT = TextFilter(among=20_000)
 ABOUT = (
     '<p class="md-lab-about">A greedy text does not depend on the policy: whoever drafts, the target writes the same '
     "tokens. And of every finished greedy run it is on record how far each drafter's guess would have been accepted at "
-    "each token. So it is known, without any model, which rounds another policy would have played: exactly for policies "
-    "that go by what was accepted, as an estimate (≈) for those that go by the clock as well.</p>"
+    "each token. So it is known, without any model, which rounds another policy would have played: exactly for "
+    "policies that go by what was accepted, as an estimate (≈) for those that go by the clock as well.</p>"
 )
 EMPTY = (
     '<div class="md-empty"><p><b>No run to replay yet.</b></p><p>The laboratory needs finished greedy runs '

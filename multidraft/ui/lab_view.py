@@ -16,7 +16,7 @@ from multidraft.ui.charts import NO_DRAFT, base_figure, policy_style
 from multidraft.ui.choices import policy_title
 from multidraft.ui.lab_work import BEST_FIXED, ORACLE, PLAIN, Experiment, Progress, Sweep
 from multidraft.ui.tables import best, count, number, percent, table_html
-from multidraft.ui.theme import TARGET_COLOUR, TEXT, drafter_colour
+from multidraft.ui.theme import TARGET_COLOUR, TEXT, drafter_colour, drafter_pattern
 
 ESTIMATE = "It chooses by measured time: live, on another machine or day, it may play other rounds"
 
@@ -137,7 +137,11 @@ def rounds_figure(experiment: Experiment) -> go.Figure:
             orientation="h",
             width=0.45,
             name=escape(drafters[arm]) if arm != NO_DRAFTER else NO_DRAFT,
-            marker={"color": colour, "line": {"width": 0.5, "color": "#ffffff"}},
+            marker={
+                "color": colour,
+                "pattern": drafter_pattern(arm) if arm != NO_DRAFTER else {},
+                "line": {"width": 0.5, "color": "#ffffff"},
+            },
             hovertemplate="%{customdata}<extra>%{fullData.name}</extra>",
         )
     for lane, spec in enumerate(lanes):  # above its bars: beside them a phone has no room

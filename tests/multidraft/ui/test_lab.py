@@ -85,7 +85,7 @@ def test_the_page_shows_table_and_curves(filled: Workbench) -> None:
 
 def test_rounds_of_policies_that_go_by_the_clock_are_called_estimates(filled: Workbench) -> None:
     *_, (status, outcomes, chart, *_) = replay(Lab(filled), SPECS)
-    assert "estimates (≈) of those by the clock: Rate (ours)" in status
+    assert "estimates (≈) for those by the clock: Rate (ours)" in status
     lines = {line.split("</span>")[0].split(">")[-1]: line for line in outcomes.split("<tr>")[2:]}
     assert "rounds estimated" in lines["Rate (ours)"] and lines["Rate (ours)"].count("≈") == 4
     assert sum("≈" in line or "estimated" in line for line in lines.values()) == 1
