@@ -15,7 +15,15 @@ from multidraft.draft import Draft, unite
 from multidraft.errors import ContextWindowError, PolicyError, PromptError, UserError, told
 from multidraft.experience import Experience
 from multidraft.feedback import block_divergence
-from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Feedback, Policy, check_live, make_policy
+from multidraft.policies import (
+    ALL_DRAFTERS,
+    NO_DRAFTER,
+    Feedback,
+    Policy,
+    canonical_spec,
+    check_live,
+    make_policy,
+)
 from multidraft.policies.faults import chosen_arm, chosen_length, raised_by
 from multidraft.records import Generation, Round, Status, Turn
 from multidraft.sampling import SamplingParams, probabilities
@@ -67,7 +75,7 @@ class Decoding(Iterator[Round]):
         names = [drafter.name for drafter in pool.drafters]
         self.policy = policy_for(pool, policy, seed)
         self.policy.longest = self.params.draft_length
-        spec = policy if isinstance(policy, str) else policy.name
+        spec = canonical_spec(policy) if isinstance(policy, str) else policy.name
         self.generation = Generation(text, spec, tuple(names), len(self.context), turns=tuple(turns))
         self._arms = range(ALL_DRAFTERS, len(names))
         self._cancelled = threading.Event()

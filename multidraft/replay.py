@@ -1,7 +1,8 @@
-"""Exact replay: any policy on a recorded greedy generation, with no model at all.
+"""Replay: any policy on a recorded greedy generation, with no model at all.
 
 The text of a greedy run does not depend on who drafted it. So once it is known how many tokens of each drafter's
-draft would have been accepted from each position, the rounds of every policy are a walk over that table.
+draft would have been accepted from each position, the rounds of every policy are a walk over that table: exactly the
+live ones where it chooses by what was accepted, an estimate where it chooses by time (``Policy.uses_costs``).
 """
 
 from __future__ import annotations
@@ -81,9 +82,10 @@ def replay(
 ) -> Replayed:
     """Walk ``s ← s + min(A[arm, s], k) + 1`` over a recorded generation under ``policy`` (SPEC 6).
 
-    The rounds are those of a live run with the same seed, for every policy that looks neither at the clock nor at the
-    length of drafts, which is only estimated for drafters that end them early. Policies
-    that learn from block divergence cannot be replayed: it needs the target's distributions beyond rejected tokens.
+    The rounds are those of a live run with the same seed, for every policy that looks neither at the clock
+    (:attr:`Policy.uses_costs`: it meets ``costs`` here, and its own measurements live) nor at the length of drafts,
+    which is only estimated for drafters that end them early. Policies that learn from block
+    divergence cannot be replayed: it needs the target's distributions beyond rejected tokens.
 
     Args:
         table: from :func:`~multidraft.regret.acceptance_table`, int ``(drafters, positions)``.

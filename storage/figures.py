@@ -22,7 +22,7 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from storage.connection import open_reader
-from storage.filters import ALL, FINISHED, Filter
+from storage.filters import ALL, COMPARED, FINISHED, SHORT, Filter
 from storage.frames import read_frame
 
 NO_TASK = "no task"
@@ -78,16 +78,18 @@ def conditions(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
 def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
     """One row per policy over its finished runs, the fastest first; those without a speed-up follow by name.
 
-    Columns: policy, runs; speedup (geometric mean), speedup_low and speedup_high (its 95 % confidence interval, by
-    Student's t on the logarithms, runs taken as independent; NaN below ``FEWEST`` runs), speedup_runs (how many it is
-    of); likewise the four columns of mean_accepted_tokens, acceptance_rate, regret_rounds and best_arm_ratio, whose
-    means are arithmetic, and whose intervals end where no value can lie.
+    Columns: policy, runs, short_runs (those too short for a speed-up, and left out of it); speedup (geometric mean),
+    speedup_low and speedup_high (its 95 % confidence interval, by Student's t on the logarithms, runs taken as
+    independent; NaN below ``FEWEST`` runs), speedup_runs (how many it is of); likewise the four columns of
+    mean_accepted_tokens, acceptance_rate, regret_rounds and best_arm_ratio, whose means are arithmetic, and whose
+    intervals end where no value can lie.
     """
     where, values = filter.where(FINISHED)
     names = ("speedup", *_MEANS)
     sums = ", ".join(f"count({x}) AS {x}_runs, total({x}) AS {x}_sum, total({x} * {x}) AS {x}_squares" for x in names)
-    logs = "CASE WHEN speedup > 0 THEN ln(speedup) END AS speedup"
-    sql = f"SELECT policy, count(*) AS runs, {sums} FROM (SELECT policy, {logs}, {', '.join(_MEANS)} FROM runs {where})"
+    logs = f"CASE WHEN {COMPARED} THEN ln(speedup) END AS speedup"
+    each = f"SELECT policy, {SHORT} AS short, {logs}, {', '.join(_MEANS)} FROM runs {where}"
+    sql = f"SELECT policy, count(*) AS runs, total(short) AS short_runs, {sums} FROM ({each})"
     with _open_for_sums(path) as connection:
         frame = read_frame(connection, f"{sql} GROUP BY policy", values)
     for name in names:
@@ -97,13 +99,13 @@ def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
         frame[name], frame[f"{name}_low"], frame[f"{name}_high"] = figures
     frame = frame.sort_values(["speedup", "policy"], ascending=[False, True], na_position="last", ignore_index=True)
     columns = [column for name in names for column in (name, f"{name}_low", f"{name}_high", f"{name}_runs")]
-    return frame[["policy", "runs", *columns]]
+    return frame[["policy", "runs", "short_runs", *columns]]
 
 
 def speedup_by_run(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
     """One row per finished run with a speed-up, oldest first: run_id, created_at (UTC), policy, task, speedup,
     tokens_per_second."""
-    where, values = filter.where(FINISHED, "speedup > 0")
+    where, values = filter.where(FINISHED, COMPARED)
     sql = f"""
         SELECT id AS run_id, created_at, policy, task, speedup, tokens_per_second
         FROM runs {where} ORDER BY created_at, id
@@ -119,7 +121,7 @@ def speedup_by_period(path: str | Path, filter: Filter = ALL, periods: int = 40)
     Args:
         periods: into so many equal ones the time from first to last run is divided.
     """
-    where, values = filter.where(FINISHED, "speedup > 0")
+    where, values = filter.where(FINISHED, COMPARED)
     with _open_for_sums(path) as connection:
         span = f"SELECT julianday(min(created_at)), julianday(max(created_at)) FROM runs {where}"
         first, last = connection.execute(span, values).fetchone()

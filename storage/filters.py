@@ -6,10 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from storage.rows import utc_text
+from storage.rows import FEWEST_TOKENS, utc_text
 
 FINISHED = "status IN ('completed', 'stopped', 'context_limit')"
 """SQL: runs that came to an end of their own. Figures about speed and regret count these only."""
+
+SHORT = f"output_tokens < {FEWEST_TOKENS}"
+"""SQL: answers too short for a speed-up (``rows.speedup``), which earlier versions recorded all the same."""
+
+COMPARED = f"speedup > 0 AND NOT {SHORT}"
+"""SQL: runs with a speed-up that says something."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from storage.connection import open_reader
-from storage.filters import ALL, Filter, run_id
+from storage.filters import ALL, COMPARED, Filter, run_id
 from storage.frames import read_frame
 
 __all__ = ["ALL", "Filter"]
@@ -24,10 +24,9 @@ PREVIEW = 160
 """Characters of a prompt that lists show."""
 
 LISTED = (
-    "id created_at policy task status source output_tokens rounds tokens_per_second speedup mean_accepted_tokens "
-    "regret_rounds"
+    "id created_at policy task status source output_tokens rounds tokens_per_second mean_accepted_tokens regret_rounds"
 ).split()
-"""Columns of a run in lists, beside the beginning of its prompt."""
+"""Columns of a run in lists, beside its speed-up, if that says something, and the beginning of its prompt."""
 
 
 def count(path: str | Path, filter: Filter = ALL) -> int:
@@ -44,8 +43,9 @@ def runs(path: str | Path, filter: Filter = ALL, *, limit: int = 100, offset: in
 
 
 def listed(path: str | Path, filter: Filter = ALL, *, limit: int = 25, offset: int = 0) -> pd.DataFrame:
-    """The runs, newest first: the columns ``LISTED`` and ``prompt``, its first ``PREVIEW`` characters."""
-    return _page(path, filter, f"{', '.join(LISTED)}, substr(prompt, 1, {PREVIEW}) AS prompt", limit, offset)
+    """The runs, newest first: the columns ``LISTED``, ``speedup``, and ``prompt``, its first ``PREVIEW`` characters."""
+    told = f"CASE WHEN {COMPARED} THEN speedup END AS speedup, substr(prompt, 1, {PREVIEW}) AS prompt"
+    return _page(path, filter, f"{', '.join(LISTED)}, {told}", limit, offset)
 
 
 def run(path: str | Path, id: int) -> dict[str, Any] | None:

@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, get_args
 
+FEWEST_TOKENS = 8
+"""Tokens that an answer needs for a speed-up. That of a shorter one would tell how long one or two steps happened to
+take, and nothing about who drafted; how fast the machine is makes no difference to that."""
+
 Source = Literal["play", "race", "batch", "bench", "api"]
 
 
@@ -143,7 +147,7 @@ class RunRows:
 def to_rows(generation: GenerationLike, context: RunContext, now: datetime | None = None) -> RunRows:
     """Copy all that is stored, so that the caller may go on changing its objects.
 
-    ``now`` (UTC) becomes ``created_at``. Speed-up is against ``context.baseline_tokens_per_second``.
+    ``now`` (UTC) becomes ``created_at``. Speed-up (:func:`speedup`) is against ``context.baseline_tokens_per_second``.
     """
     rounds = generation.rounds
     baseline = context.baseline_tokens_per_second
@@ -182,7 +186,7 @@ def to_rows(generation: GenerationLike, context: RunContext, now: datetime | Non
         "mean_accepted_tokens": generation.mean_accepted_tokens,
         "acceptance_rate": generation.acceptance_rate if any(r.drafted for r in rounds) else None,
         "baseline_tokens_per_second": baseline,
-        "speedup": speed / baseline if baseline else None,
+        "speedup": speedup(len(generation.token_ids), speed, baseline),
         "regret_rounds": context.regret_rounds,
         "expected_regret": context.expected_regret,
         "best_arm": context.best_arm,
@@ -194,6 +198,16 @@ def to_rows(generation: GenerationLike, context: RunContext, now: datetime | Non
         "piece_lengths": _json([len(piece) for r in rounds for piece in r.pieces]),
     }
     return RunRows(_storable(run), [_storable(_round_row(r)) for r in rounds])
+
+
+def speedup(tokens: int, tokens_per_second: float | None, baseline: float | None) -> float | None:
+    """How many times as fast as plain decoding an answer of so many tokens was written.
+
+    ``None`` where either speed is not known, and for answers of fewer than ``FEWEST_TOKENS``: too short to say.
+    """
+    if not tokens_per_second or not baseline or tokens < FEWEST_TOKENS:
+        return None
+    return tokens_per_second / baseline
 
 
 def utc_text(moment: datetime) -> str:

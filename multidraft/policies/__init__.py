@@ -21,6 +21,7 @@ from multidraft.policies.base import (
     register,
     settings_of,
 )
+from multidraft.policies.spelling import canonical_spec
 
 __all__ = [
     "ALL_DRAFTERS",
@@ -28,6 +29,7 @@ __all__ = [
     "POLICIES",
     "Feedback",
     "Policy",
+    "canonical_spec",
     "check_live",
     "check_specs",
     "make_policy",

@@ -83,6 +83,9 @@ class Policy:
     """Whether the policy learns from γ of all drafters (full information)."""
     uses_soft_gamma: bool = False
     """Whether γ of greedy runs is to be ``1 - TV`` at temperature 1 too, instead of hit or miss (SPEC 3)."""
+    uses_costs: bool = False
+    """Whether its choices depend on how long things take, by ``costs`` or ``Feedback.seconds``. What a replay says of
+    its rounds is then an estimate: live it meets the clock of that moment."""
     costs: CostSource | None = None
     """What the parts of a round cost, set before :meth:`reset` by who runs the policy; ``None`` if nobody measures."""
 
@@ -210,7 +213,7 @@ def make_policy(spec: str, arms: int | Sequence[str], seed: int = 0) -> Policy:
     Raises:
         PolicyError: unknown name, unknown setting or a value out of range; the message lists what is valid.
     """
-    kind, values = _read_spec(spec)
+    kind, values = read_spec(spec)
     name = kind.name
     names = [f"arm{i}" for i in range(arms)] if isinstance(arms, int) else list(arms)
     if not names and name != "autoregressive":
@@ -242,7 +245,7 @@ def check_specs(specs: Sequence[str], *, live: bool = True) -> None:
     if not specs:
         raise PolicyError("no policy is chosen; choose at least one")
     for spec in specs:
-        kind, values = _read_spec(spec)
+        kind, values = read_spec(spec)
         if live:
             check_live(kind)
         if not _missing(kind, values):
@@ -253,28 +256,6 @@ def check_live(policy: Policy | type[Policy]) -> None:
     """Raise :class:`PolicyError` where a policy knows what only a recorded text tells."""
     if not policy.live:
         raise PolicyError(f"policy {policy.name!r} cannot be played live; it is for replays")
-
-
-def _read_spec(spec: str) -> tuple[type[Policy], dict[str, Any]]:
-    """The policy of a spec, and its settings as values.
-
-    Raises:
-        PolicyError: unknown name, unknown setting, or what is no number where one is needed.
-    """
-    name, settings = parse_spec(spec)
-    if name not in POLICIES:
-        raise PolicyError(f"unknown policy {name!r}; choose one of: {', '.join(policy_names())}")
-    kind = POLICIES[name]
-    known = settings_of(kind)
-    values: dict[str, Any] = {}
-    for key, text in settings.items():
-        if not key:
-            key = next(iter(known), "")  # the lone value of `fixed:math` is the first setting
-        if key not in known:
-            valid = f"it takes: {', '.join(known)}" if known else "it takes none"
-            raise PolicyError(f"policy {name!r} has no setting {key or text!r}; {valid}")
-        values[key] = _convert(name, key, text, known[key])
-    return kind, values
 
 
 def _missing(kind: type[Policy], values: dict[str, Any]) -> list[str]:
@@ -292,10 +273,29 @@ def settings_of(kind: type[Policy]) -> dict[str, inspect.Parameter]:
     return known
 
 
+def read_spec(spec: str) -> tuple[type[Policy], dict[str, Any]]:
+    """The policy that a spec names, and the settings it gives, converted; not yet whether the policy takes them."""
+    name, settings = parse_spec(spec)
+    if name not in POLICIES:
+        raise PolicyError(f"unknown policy {name!r}; choose one of: {', '.join(policy_names())}")
+    kind = POLICIES[name]
+    known = settings_of(kind)
+    values: dict[str, Any] = {}
+    for key, text in settings.items():
+        if not key:
+            key = next(iter(known), "")  # the lone value of `fixed:math` is the first setting
+        if key not in known:
+            valid = f"it takes: {', '.join(known)}" if known else "it takes none"
+            raise PolicyError(f"policy {name!r} has no setting {key or text!r}; {valid}")
+        values[key] = _convert(name, key, text, known[key])
+    return kind, values
+
+
 def _convert(policy: str, key: str, text: str, parameter: inspect.Parameter) -> Any:
     converters: dict[type, Callable[[str], Any]] = {int: int, float: float}
     convert = converters.get(type(parameter.default), str)
     try:
         return convert(text)
     except ValueError:
-        raise PolicyError(f"policy {policy!r}: {key} must be a number, got {text!r}") from None
+        kind = "whole number" if convert is int else "number"
+        raise PolicyError(f"policy {policy!r}: {key} must be a {kind}, got {text!r}") from None

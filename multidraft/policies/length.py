@@ -31,6 +31,7 @@ class UCBLength(UpperConfidence):
         "and the fastest is preferred. No guessing at all is one of the choices."
     )
     source = "BanditSpec §6.2"
+    uses_costs = True
     takes_start = False  # it has only one drafter
 
     def __init__(self, arms: Sequence[str], seed: int = 0, drafter: str = "", beta: float = 0.05):

@@ -88,6 +88,7 @@ class RateHedge(Policy):
     )
     source = "This project; builds on HedgeSpec's full information and BanditSpec's draft lengths"
     uses_gamma = True
+    uses_costs = True
 
     start = "router"
 

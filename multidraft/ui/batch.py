@@ -15,7 +15,7 @@ from multidraft.bench.suites import MAX_BYTES, load_suite, spread, suite_names
 from multidraft.errors import SuiteError, UserError
 from multidraft.ui import batch_rows, batch_view, charts, choices
 from multidraft.ui.batch_run import Batches, BatchRun, Held
-from multidraft.ui.controls import sentence
+from multidraft.ui.controls import limits, sentence
 from multidraft.ui.events import HIDDEN, PRIVATE, QUICK, run_buttons, skips
 from multidraft.ui.exports import Write, offered_file
 from multidraft.ui.links import ADDRESS
@@ -31,6 +31,9 @@ DEFAULT_POLICIES = [choices.DEFAULT_POLICY, "ucb"]
 
 FILES = {"csv": "CSV", "json": "JSON", "parquet": "Parquet"}
 """Suffixes and names of the files to download."""
+
+_FIELDS = 5
+"""The form: suite, file, policies, prompts and tokens at most."""
 
 _RESULTS = 3 + len(FILES)
 """Parts that there are once a batch has ended: the summary, two figures, the files."""
@@ -114,11 +117,9 @@ class Batch:
                     elem_id="batch-policies",
                 )
                 with gr.Row():
-                    limit = gr.Number(
-                        10, label="Prompts at most", info="0 takes all", precision=0, min_width=130, elem_id="limit"
-                    )
+                    limit = gr.Number(10, label="Prompts at most", info="0 takes all", min_width=130, elem_id="limit")
                     length = gr.Number(
-                        64, label="Max new tokens", info="of each answer", precision=0, min_width=130, elem_id="length"
+                        64, label="Max new tokens", info="of each answer", min_width=130, elem_id="length"
                     )
                 with gr.Row(elem_classes="md-buttons"):
                     run = gr.Button("Run batch", variant="primary", elem_id="batch-run")
@@ -142,10 +143,11 @@ class Batch:
         for control in (suite, file):
             control.change(self.preview, [suite, file], read, **QUICK)
         shown = [status, rows, detail, summary, *figures, *files, run, stop]
-        started = run.click(self.start, [suite, file, policies, limit, length], [asked, status], **HIDDEN)
+        form = [suite, file, policies, limit, length]
+        started = run.click(self.start, form, [asked, status], **HIDDEN)
         started.then(None, [asked, id], id, js=_NAME_BATCH, **PRIVATE)
         started.then(self.follow, asked, shown, concurrency_limit=32, **HIDDEN)
-        linked = page.load(self.linked, None, [asked, id], **HIDDEN)
+        linked = page.load(self.linked, None, [asked, id, *form], **HIDDEN)
         linked.then(self.follow, asked, shown, concurrency_limit=32, **HIDDEN)
         stop.click(self.stop, id, None, **QUICK)
         rows.click(self.open, id, detail, **QUICK).then(None, js=_SHOW_PROMPT, **PRIVATE)
@@ -171,16 +173,21 @@ class Batch:
             if (most := choices.whole_number("prompts at most", limit)) < 0:
                 raise UserError(f"prompts at most must be 0 (all) or a positive number, got {most}")
             params = choices.make_params(length, 0.0, 1.0, 0, self.workbench.pool.draft_length)
+            longest = limits(self.workbench.pool)[0]["maximum"]
+            if params.max_new_tokens > longest:
+                raise UserError(f"max new tokens must be at most {longest:,}, got {params.max_new_tokens:,}")
             batch = BatchRun(self.workbench, loaded.name, spread(loaded.items, most or None), policies, params)
-            self.batches.start(batch, loaded)
+            self.batches.start(batch, loaded, file)
         except UserError as error:
             return "", message_html("error", sentence(error))
         return batch.id, gr.skip()
 
-    def linked(self, request: gr.Request) -> tuple[str, str]:
-        """The batch that the page's address names, if any: to be followed, and to be shown."""
+    def linked(self, request: gr.Request) -> tuple[Any, ...]:
+        """The batch that the page's address names, if any: to be followed, and to be shown; then the form as it was
+        when that was started."""
         id = str(request.query_params.get("batch", ""))
-        return id, id
+        held = self.batches.get(id)
+        return (id, id, *(_form(held) if held else skips(_FIELDS)))
 
     def stop(self, id: str) -> None:
         """End a batch after the round in progress."""
@@ -261,6 +268,13 @@ class Batch:
             "parquet": lambda path: batch_rows.write_parquet(path, run.rows),
         }
         return [offered_file(f"{held.suite.name}.{suffix}", writers[suffix]) for suffix in FILES]
+
+
+def _form(held: Held) -> tuple[Any, ...]:
+    """Suite, file, policies, prompts and tokens at most, so that they start this batch once more."""
+    suite = held.suite.name if held.file is None and held.suite.name in suite_names() else None
+    file = held.file if held.file and Path(held.file).exists() else None  # uploads are kept for a day
+    return suite, file, held.run.policies, len(held.run.items), held.run.params.max_new_tokens
 
 
 def _blank(detail: str = "") -> tuple[Any, ...]:

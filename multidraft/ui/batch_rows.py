@@ -15,8 +15,9 @@ from multidraft.bench.suites import Suite, SuiteItem
 from multidraft.records import FINISHED, Generation
 from multidraft.ui import tables
 from multidraft.ui.choices import policy_title
-from multidraft.ui.tables import count, number, table_start
+from multidraft.ui.tables import count, number, table_start, times
 from multidraft.ui.worker import Baseline
+from storage.rows import FEWEST_TOKENS, speedup
 
 NO_TASK = "no task"
 TOO_LONG = "too long"
@@ -37,7 +38,8 @@ class Row:
         policy: its spec.
         status: a ``multidraft.records.Status``, or ``"too long"``.
         tokens: emitted tokens.
-        tokens_per_second, speedup, mean_accepted_tokens: ``None`` where nothing was decoded.
+        tokens_per_second, mean_accepted_tokens: ``None`` where nothing was decoded.
+        speedup: likewise, and where too little was (``storage.rows.speedup``).
         error: why nothing, or not all, was decoded.
         output: the text.
     """
@@ -64,7 +66,7 @@ class Row:
             generation.status,
             len(generation.token_ids),
             rate,
-            rate / baseline.tokens_per_second if rate and baseline else None,
+            speedup(len(generation.token_ids), rate, baseline.tokens_per_second if baseline else None),
             generation.mean_accepted_tokens or None,
             generation.error,
             generation.text,
@@ -93,6 +95,11 @@ def summarise(rows: Sequence[Row]) -> pd.DataFrame:
     ).reset_index()
 
 
+def short_rows(rows: Sequence[Row]) -> int:
+    """How many finished runs are too short for a speed-up."""
+    return sum(row.status in FINISHED and row.tokens < FEWEST_TOKENS for row in rows)
+
+
 def rows_start() -> str:
     """Head of the table of results; see ``tables.table_start``."""
     columns = ("Prompt", "Task", "Policy", "Status", "Note", "Tokens", "Tokens/s", "Speed-up", "MAT")
@@ -105,7 +112,7 @@ def row_html(row: Row, item: int) -> str:
     figures = [
         str(row.tokens),
         number(row.tokens_per_second, 1),
-        number(row.speedup, 2, "×"),
+        times(row.speedup, row.tokens if row.status in FINISHED else None),
         number(row.mean_accepted_tokens, 2),
     ]
     texts = [opener, escape(row.task), escape(policy_title(row.policy)), status_html(row), escape(row.error or "")]

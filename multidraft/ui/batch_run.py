@@ -16,7 +16,7 @@ from multidraft.bench.runner import seed_of
 from multidraft.bench.suites import Suite, SuiteItem
 from multidraft.engine import check_seed, policy_for
 from multidraft.errors import ContextWindowError, PromptError, UserError, told
-from multidraft.policies import check_specs
+from multidraft.policies import canonical_spec, check_specs
 from multidraft.sampling import SamplingParams
 from multidraft.ui import batch_rows, choices, tokens
 from multidraft.ui.batch_rows import Row
@@ -49,6 +49,7 @@ class BatchRun:
     All run on the pool that the batch began with, whichever is loaded meanwhile.
 
     Attributes:
+        policies: their specs, each once, in the spelling under which runs are recorded.
         pool: that pool's name; ``dtype`` is its number type, ``drafters`` are its drafters' names.
         hardware: what its last run was computed on.
         suite: what the records call the prompts' origin, if that has a name.
@@ -72,7 +73,7 @@ class BatchRun:
         source: Source = "batch",
     ):
         self.workbench, self.suite, self.items = workbench, suite, items
-        self.policies = list(dict.fromkeys(policies))
+        self.policies = list(dict.fromkeys(map(canonical_spec, policies)))
         self.params, self.seed, self.source = params, seed, source
         self.rows: list[Row] = []
         self.id = uuid.uuid4().hex
@@ -183,10 +184,11 @@ class BatchRun:
 
 @dataclass(frozen=True)
 class Held:
-    """A batch and the suite it was made of."""
+    """A batch and the suite it was made of; ``file`` is where that was uploaded, unless it is a bundled one."""
 
     run: BatchRun
     suite: Suite
+    file: str | None = None
 
 
 class Batches:
@@ -197,8 +199,8 @@ class Batches:
         self._changing = threading.Lock()
         workbench.at_close(self.cancel_all)
 
-    def start(self, run: BatchRun, suite: Suite) -> None:
-        """Start a batch and keep it.
+    def start(self, run: BatchRun, suite: Suite, file: str | None = None) -> None:
+        """Start a batch and keep it (see :class:`Held`).
 
         Raises:
             UserError: as many as may be are under way.
@@ -209,7 +211,7 @@ class Batches:
                 raise UserError(f"{MOST_RUNNING} batches are under way on this server; try again when one has ended")
             for id in ended[: max(0, len(ended) - KEPT + 1)]:
                 del self._held[id]
-            self._held[run.id] = Held(run, suite)
+            self._held[run.id] = Held(run, suite, file)
         run.start()
 
     def get(self, id: str) -> Held | None:

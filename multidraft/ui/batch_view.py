@@ -10,12 +10,12 @@ import plotly.graph_objects as go
 
 from multidraft.records import FINISHED
 from multidraft.ui import batch_rows, tables, tokens
-from multidraft.ui.batch_rows import Row
+from multidraft.ui.batch_rows import Row, short_rows
 from multidraft.ui.batch_run import BatchRun, Held
 from multidraft.ui.charts import base_figure, policy_style
 from multidraft.ui.choices import policy_title
 from multidraft.ui.stats import message_html, progress_html
-from multidraft.ui.tables import count, number
+from multidraft.ui.tables import count, left_out, number, times
 from multidraft.ui.theme import TARGET_COLOUR
 
 ALL_TASKS = "all tasks"
@@ -35,9 +35,9 @@ def status_html(held: Held) -> str:
     if run.ended.is_set():
         return _end_html(held)
     progress = run.progress
-    doing, now = "Batch under way", f": {len(run.rows):,} of {progress.total:,} runs done"
+    doing, now = f"Batch under way on pool {run.pool}", f": {len(run.rows):,} of {progress.total:,} runs done"
     if run.cancelled.is_set():
-        doing = "Batch stopping after the round in progress"
+        doing = f"Batch on pool {run.pool} stopping after the round in progress"
     else:
         now += f", {time_left(run.seconds_left)}" + (f"; now {progress.now} …" if progress.now else "")
     return progress_html(doing, len(run.rows), progress.total, "Progress of the batch", now)
@@ -71,32 +71,37 @@ def _end_html(held: Held) -> str:
         parts.append(f"left out of the file: line{'s' * (len(problems) > 1)} {lines}")
     policies = "1 policy" if len(run.policies) == 1 else f"{len(run.policies)} policies"
     most = count(run.params.max_new_tokens, "token")
-    about = f"Suite {held.suite.name}: {count(len(run.items), 'prompt')}, {policies}, at most {most} each."
-    return message_html(kind, f"{', '.join(parts)}. {about}")
+    about = f"{count(len(run.items), 'prompt')}, {policies}, at most {most} each."
+    return message_html(kind, f"{', '.join(parts)}. Suite {held.suite.name} on pool {run.pool}: {about}")
 
 
 def summary_html(run: BatchRun) -> str:
     """Tasks by policies, and all figures of each."""
     whole = batch_rows.summary_html(batch_rows.summarise(run.rows))
     details = f'<details class="md-details"><summary>All figures by task and policy</summary>{whole}</details>'
-    return matrix_html(run.rows, run.policies) + details
+    matrix = matrix_html(run.rows, run.policies)
+    what = "Median speed-up, times plain decoding; ★ marks the best of each task." if matrix else ""
+    about = f"Pool {escape(run.pool)} on {escape(run.hardware)}. {what} {left_out(short_rows(run.rows))}"
+    return f'<p class="md-hint">{about}</p>{matrix}{details}'
 
 
 def matrix_html(rows: Sequence[Row], policies: Sequence[str]) -> str:
-    """Median speed-up by task and policy, the best of each task marked; the last line over all tasks."""
+    """Median speed-up by task and policy, the best of each task marked; the last line over all tasks. Nothing where no
+    run has one."""
     frame = _finished(rows)
+    if frame.empty:
+        return ""
     by_task = frame.pivot_table(index="task", columns="policy", values="speedup", aggfunc="median")
     lines = [(str(task), by_task.loc[task]) for task in sorted(by_task.index)]
     if len(lines) > 1:
         lines.append((ALL_TASKS, frame.groupby("policy")["speedup"].median()))
-    table = tables.table_html(
+    return tables.table_html(
         ("Task", *(escape(policy_title(policy)) for policy in policies)),
         ([escape(task), *_cells([line.get(policy) for policy in policies])] for task, line in lines),
         figures=len(policies),
         kind="md-matrix",
         label="Median speed-up by task and policy",
     )
-    return f'<p class="md-hint">Median speed-up, times plain decoding; ★ marks the best of each task.</p>{table}'
 
 
 def _cells(values: Sequence[float | None]) -> list[str]:
@@ -156,7 +161,7 @@ def detail_html(run: BatchRun, item: int) -> str:
 
 
 def _card_html(run: BatchRun, index: int, row: Row, best: float) -> str:
-    speedup = number(row.speedup, 2, "×")
+    speedup = times(row.speedup, row.tokens if row.status in FINISHED else None)
     figures = (
         ("speed-up", tables.best(speedup) if row.speedup == best and len(run.policies) > 1 else speedup),
         ("tokens/s", number(row.tokens_per_second, 1)),

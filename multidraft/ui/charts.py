@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 from multidraft.records import Round
 from multidraft.ui.choices import policy_title
 from multidraft.ui.round_charts import NO_DRAFT, POLICY_HEIGHT, arms_chart, base_layout, weights_chart
-from multidraft.ui.theme import TARGET_COLOUR, drafter_colour
+from multidraft.ui.theme import DRAFTER_COLOURS, TARGET_COLOUR, drafter_colour, drafter_pattern
 
 __all__ = [
     "NO_DRAFT",
@@ -50,7 +50,7 @@ def speedup_by_task_figure(summary: pd.DataFrame) -> go.Figure:
             x=[escape(str(task)) for task in rows["task"]],
             y=rows["speedup"].to_list(),
             name=style["name"],
-            marker={"color": style["marker"]["color"]},
+            marker={"color": style["marker"]["color"], "pattern": drafter_pattern(index)},
             hovertemplate="%{x}: %{y:.2f}×",
         )
     figure.add_hline(y=1, line={"dash": "dot", "color": TARGET_COLOUR, "width": 1.5})
@@ -61,12 +61,18 @@ def speedup_by_task_figure(summary: pd.DataFrame) -> go.Figure:
 
 def policy_style(index: int, policy: str) -> dict[str, Any]:
     """Colour, marker and dash together tell policies apart, so that colour is not needed for it."""
-    colour = drafter_colour(index)
+    colour, again = drafter_colour(index), index // len(DRAFTER_COLOURS)
     return {
         "name": escape(policy_title(policy)),
-        "line": {"color": colour, "width": 2.5, "dash": _DASHES[index % len(_DASHES)]},
+        "line": {"color": colour, "width": 2.5, "dash": _DASHES[(index + again) % len(_DASHES)]},
         "marker": {"color": colour, "symbol": _SYMBOLS[index % len(_SYMBOLS)], "size": 9},
     }
+
+
+def message_figure(text: str, title: str = "") -> go.Figure:
+    """A sentence in place of a chart that is not there yet, or has nothing to draw: axes would run from -1 to 6."""
+    figure = base_figure(title, "", "").update_xaxes(visible=False).update_yaxes(visible=False)
+    return figure.add_annotation(text=text, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False)
 
 
 def base_figure(title: str, x: str, y: str, height: int = 330) -> go.Figure:

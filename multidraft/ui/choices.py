@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
@@ -45,6 +46,14 @@ def policy_title(spec: str) -> str:
         return spec
     values = ", ".join(f"{key}={value}" if key else value for key, value in settings.items())
     return POLICIES[name].title + (f" ({values})" if values else "")
+
+
+def policy_titles(specs: Sequence[str]) -> dict[str, str]:
+    """The readable name of each spec; with the spec itself where two would have the same, as histories may hold
+    ``ucb`` and ``UCB``."""
+    titles = {spec: policy_title(spec) for spec in specs}
+    times = Counter(titles.values())
+    return {spec: title if times[title] == 1 else f"{title} · {spec}" for spec, title in titles.items()}
 
 
 def explanation_html(spec: str, drafters: Sequence[str]) -> str:

@@ -149,7 +149,7 @@ def settings(pool: Pool, prefix: str = "") -> list[gr.components.Component]:
     with gr.Row():
         top_p = gr.Slider(0.05, 1, 1, step=0.01, label="Top-p", info="1 keeps all tokens", min_width=140)
         top_k = gr.Slider(0, 200, 0, step=1, label="Top-k", info="0 keeps all tokens", min_width=140)
-    seed = gr.Number(0, label="Seed", precision=0, info="Same seed, same tokens and same choices")
+    seed = gr.Number(0, label="Seed", info="Same seed, same tokens and same choices")
     return [length, heat, top_p, top_k, draft, seed]
 
 

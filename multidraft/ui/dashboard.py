@@ -13,7 +13,6 @@ import gradio as gr
 from multidraft.errors import UserError
 from multidraft.ui import dashboard_filters, dashboard_views, links
 from multidraft.ui import dashboard_texts as texts
-from multidraft.ui.charts import base_figure
 from multidraft.ui.dashboard_filters import CHOICES, PARAMETERS, Chosen, place_choice
 from multidraft.ui.dashboard_run import RunSection, plot
 from multidraft.ui.events import HIDDEN, PRIVATE
@@ -269,4 +268,4 @@ def _heading(title: str, text: str) -> None:
 
 
 def _chart(id: str) -> gr.Plot:
-    return plot(id, base_figure("Reading the history …", "", ""))
+    return plot(id)

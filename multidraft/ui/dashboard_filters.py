@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 import gradio as gr
 
 from multidraft.errors import UserError
-from multidraft.ui.choices import policy_title
+from multidraft.ui.choices import policy_titles
 from storage.filters import Filter
 
 ALL = ""
@@ -143,7 +143,7 @@ def offered(found: Mapping[str, Sequence[str]], chosen: Chosen, shown: Chosen | 
     Where they show that already (``shown``) the value is left out: it may have been changed meanwhile.
     """
     several = {
-        "policy": [(policy_title(policy), policy) for policy in found["policies"]],
+        "policy": [(title, policy) for policy, title in policy_titles(found["policies"]).items()],
         "task": [(task, task) for task in found["tasks"]],
         "source": [(_SOURCES.get(source, source), source) for source in found["sources"]],
     }

@@ -9,7 +9,7 @@ import gradio as gr
 import plotly.graph_objects as go
 
 from multidraft.ui import run_page, tokens
-from multidraft.ui.charts import base_figure
+from multidraft.ui.charts import message_figure
 from multidraft.ui.exports import export_file
 from multidraft.ui.stats import message_html
 from storage.problems import StorageError
@@ -34,9 +34,8 @@ class RunSection:
             export = gr.Button("Export this run as JSON", size="md", min_width=200, elem_id="export-run")
         head = gr.HTML("", js_on_load=None, elem_id="run-head")
         written = gr.HTML("", js_on_load=None, apply_default_css=False, elem_id="run-texts")
-        blank = base_figure("Reading the history …", "", "")
         with gr.Row(elem_classes="md-columns"):
-            charts = [plot(id, blank) for id in ("run-arms-chart", "run-policy-chart", "run-regret-chart")]
+            charts = [plot(id) for id in ("run-arms-chart", "run-policy-chart", "run-regret-chart")]
         rounds = gr.HTML("", js_on_load=None, elem_id="run-rounds")
         self.id = gr.State(0)
         self.parts = [head, written, *charts, rounds, export, self.id]
@@ -65,8 +64,9 @@ class RunSection:
         return export_file(f"run-{id}.json", lambda file: file.write_text(run_page.run_json(self.path, id), "utf-8"))
 
 
-def plot(id: str, blank: go.Figure) -> gr.Plot:
-    """A place for a chart, ``blank`` until it is known."""
+def plot(id: str) -> gr.Plot:
+    """A place for a chart, which says so until the chart is known."""
+    blank = message_figure("Reading the history …")
     # Not without a value: what Gradio shows in its place has a label that screen readers cannot use.
     return gr.Plot(blank, show_label=False, min_width=320, elem_id=id, elem_classes="md-chart")
 

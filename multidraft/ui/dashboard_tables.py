@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 import pandas as pd
 
 from multidraft.ui.charts import policy_style
-from multidraft.ui.choices import policy_title
+from multidraft.ui.choices import policy_title, policy_titles
 from multidraft.ui.history_charts import PHASES
-from multidraft.ui.tables import count, number, table_html
+from multidraft.ui.tables import count, left_out, number, table_html, times
 
 _MARKERS = {
     "circle": "M17 2a4 4 0 1 1 0 8a4 4 0 1 1 0-8z",
@@ -48,7 +48,8 @@ def key_html(policy: str, drawn: Sequence[str]) -> str:
 
 def legend_html(drawn: Sequence[str], others: int = 0) -> str:
     """The policies of the charts by colour, line and marker; ``others`` are those left out for being run less."""
-    items = "".join(f"<li>{key_html(policy, drawn)} {escape(policy_title(policy))}</li>" for policy in drawn)
+    titles = policy_titles(drawn)
+    items = "".join(f"<li>{key_html(policy, drawn)} {escape(titles[policy])}</li>" for policy in drawn)
     if others:
         items += f"<li class='md-more'>and {others} with fewer runs, not drawn: choose policies to see them</li>"
     return f'<ul class="md-legend md-policies">{items}</ul>'
@@ -66,11 +67,12 @@ def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = ()) -> str:
         '<span title="Rounds more than the best single drafter needs; mean of the greedy runs">Regret, rounds</span>',
         '<span title="Share of the rounds that played the best single drafter in hindsight">Best drafter played</span>',
     )
+    titles = policy_titles(summary["policy"])
     rows = (
         [
             str(rank) if pd.notna(line.speedup) else "–",
             f'<span class="md-policy" title="{escape(str(line.policy))}">{key_html(str(line.policy), drawn)} '
-            f"{escape(policy_title(str(line.policy)))}</span>",
+            f"{escape(titles[line.policy])}</span>",
             f"{line.runs:,}",
             _interval(line, "speedup", 2, "×"),
             _interval(line, "mean_accepted_tokens", 2),
@@ -80,7 +82,9 @@ def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = ()) -> str:
         ]
         for rank, line in enumerate(summary.itertuples(), start=1)
     )
-    return table_html(columns, rows, figures=6, kind="md-ranking", label="Policies ranked")
+    short = left_out(int(summary["short_runs"].sum()))
+    note = f'<p class="md-caption">{short}</p>' if short else ""
+    return table_html(columns, rows, figures=6, kind="md-ranking", label="Policies ranked") + note
 
 
 def list_html(runs: pd.DataFrame) -> str:
@@ -97,7 +101,7 @@ def list_html(runs: pd.DataFrame) -> str:
             number(line.output_tokens, 0),
             number(line.rounds, 0),
             number(line.tokens_per_second, 1),
-            number(line.speedup, 2, "×"),
+            times(line.speedup, line.output_tokens),
         ]
         for line in runs.itertuples()
     )
@@ -114,10 +118,10 @@ def page_html(page: int, size: int, total: int) -> str:
 
 def regret_html(frame: pd.DataFrame, drawn: Sequence[str]) -> str:
     """Regret of each policy after all of its runs (``figures.regret_over_time``), to be opened."""
-    last = frame.groupby("policy").last()
+    last, titles = frame.groupby("policy").last(), policy_titles(drawn)
     rows = (
         [
-            escape(policy_title(policy)),
+            escape(titles[policy]),
             f"{last.run_number[policy]:,}",
             f"{last.cumulative_regret[policy]:+,.0f}",
             f"{last.cumulative_regret[policy] / last.run_number[policy]:+,.2f}",
@@ -138,7 +142,7 @@ def phases_html(frame: pd.DataFrame) -> str:
         ]
         for column, _, _ in PHASES
     ]
-    names = [escape(policy_title(policy)) for policy in frame["policy"]]
+    names = map(escape, policy_titles(frame["policy"]).values())
     columns = ("Policy", *(name for _, name, _ in PHASES))
     return _details("Time by phase in figures: milliseconds a token, and its share", columns, zip(names, *parts))
 
@@ -148,8 +152,9 @@ def latency_html(frame: pd.DataFrame) -> str:
     names = {"p50": "median", "p90": "p90", "p99": "p99"}
     cells = [f"{column}_{p}" for column in ("token", "first") for p in names]
     titles = [f"{what}, {name}" for what in ("Token", "Prefill") for name in names.values()]
+    policies = policy_titles(frame["policy"])
     rows = (
-        [escape(policy_title(str(line.policy))), f"{line.runs:,}", *(number(1000 * getattr(line, c), 2) for c in cells)]
+        [escape(policies[line.policy]), f"{line.runs:,}", *(number(1000 * getattr(line, c), 2) for c in cells)]
         for line in frame.astype({"runs": int}).itertuples()
     )
     return _details("Latency in figures: milliseconds", ("Policy", "Runs", *titles), rows)

@@ -13,13 +13,16 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from multidraft.ui.charts import base_figure, policy_style
-from multidraft.ui.choices import policy_title
+from multidraft.ui.charts import base_figure, message_figure, policy_style
+from multidraft.ui.choices import policy_titles
 from multidraft.ui.tables import count
 from multidraft.ui.theme import DRAFTER_COLOURS, TARGET_COLOUR, TEXT
 
 PLAIN = {"line": {"dash": "dot", "color": TARGET_COLOUR, "width": 1.5}}
 """The line that stands for plain decoding."""
+
+NO_SPEEDUP = "No run here has a speed-up."
+NO_GREEDY_RUN = "Known of greedy runs with drafters: there is none here."
 
 PHASES = (
     ("verify_seconds", "Target", TARGET_COLOUR),
@@ -39,7 +42,10 @@ def ranking_figure(summary: pd.DataFrame, drawn: Sequence[str]) -> go.Figure:
         drawn: the policies that have a colour, in its order; others are grey.
     """
     rows = summary.dropna(subset=["speedup"])
-    figure = _by_policy("Speed-up, mean and 95 % interval", "times plain decoding", rows["policy"])
+    title = "Speed-up, mean and 95 % interval"
+    if rows.empty:
+        return message_figure(NO_SPEEDUP, title)
+    figure = _by_policy(title, "times plain decoding", rows["policy"])
     figure.add_vline(x=1, **PLAIN)
     for row in rows.itertuples():
         style = _style(str(row.policy), drawn)
@@ -47,7 +53,7 @@ def ranking_figure(summary: pd.DataFrame, drawn: Sequence[str]) -> go.Figure:
         reach = _reach(row.speedup_low, row.speedup_high)
         figure.add_scatter(
             x=[row.speedup],
-            y=[_label(str(row.policy))],
+            y=[row.policy],
             mode="markers",
             marker={**style["marker"], "size": 10},
             error_x={
@@ -70,6 +76,8 @@ def speedup_figure(frame: pd.DataFrame, drawn: Sequence[str]) -> go.Figure:
     """Speed-up over time, of every run (``figures.speedup_by_run``) or by period (``figures.speedup_by_period``)."""
     by_run = "run_id" in frame
     title = "Speed-up of every run" if by_run else "Speed-up over time, mean by period"
+    if frame.empty:
+        return message_figure(NO_SPEEDUP, title)
     figure = base_figure(title, "", "times plain decoding")
     figure.add_hline(y=1, **PLAIN)
     for policy in _present(frame, drawn):
@@ -103,7 +111,10 @@ def speedup_figure(frame: pd.DataFrame, drawn: Sequence[str]) -> go.Figure:
 
 def regret_figure(frame: pd.DataFrame, drawn: Sequence[str]) -> go.Figure:
     """Regret summed up over the runs of each policy (``figures.regret_over_time``)."""
-    figure = base_figure("Cumulative regret, run by run", "greedy runs of the policy", "rounds above the best drafter")
+    title = "Cumulative regret, run by run"
+    if frame.empty:
+        return message_figure(NO_GREEDY_RUN, title)
+    figure = base_figure(title, "greedy runs of the policy", "rounds above the best drafter")
     figure.add_hline(y=0, **PLAIN)
     for policy in _present(frame, drawn):
         rows = frame[frame["policy"] == policy]
@@ -117,24 +128,27 @@ def regret_figure(frame: pd.DataFrame, drawn: Sequence[str]) -> go.Figure:
             hovertemplate="after %{x:,} runs %{y:+,.0f} rounds in all, %{customdata:+.2f} a run",
             **(style if few else _thin(style)),
         )
-    if frame.empty or frame["run_number"].max() < 8:
+    if frame["run_number"].max() < 8:
         figure.update_xaxes(dtick=1)  # there are no half runs
     return figure.update_layout(showlegend=False)
 
 
 def best_arm_figure(frame: pd.DataFrame, drawn: Sequence[str]) -> go.Figure:
     """How often the best drafter in hindsight was played in each round (``figures.best_arm_by_round``)."""
-    figure = base_figure("Best drafter played, by round of the run", "round", "share of the runs")
+    title = "Best drafter played, by round of the run"
+    if frame.empty:
+        return message_figure(NO_GREEDY_RUN, title)
+    figure = base_figure(title, "round", "share of the runs")
     for policy in _present(frame, drawn):
         rows = frame[frame["policy"] == policy]
-        enough = rows[
-            rows["runs"] >= max(1, rows["runs"].max() // 20)
-        ]  # the last rounds of the longest runs jump about
+        # The last rounds of the longest runs jump about. Rounds in which nobody drafted are gaps, no line across them.
+        enough = rows[rows["runs"] >= max(1, rows["runs"].max() // 20)].set_index("round")
+        whole = enough.reindex(range(enough.index.min(), enough.index.max() + 1))
         figure.add_scatter(
-            x=enough["round"].to_list(),
-            y=enough["ratio"].to_list(),
-            mode="lines",
-            customdata=enough["runs"].to_list(),
+            x=whole.index.to_list(),
+            y=whole["ratio"].astype(object).where(whole["ratio"].notna(), None).to_list(),
+            mode="lines" if len(whole) == len(enough) else "lines+markers",  # a round between gaps has no line
+            customdata=whole["runs"].fillna(0).to_list(),
             hovertemplate="round %{x}: %{y:.0%} of the %{customdata:,} runs that drafted in it",
             **_thin(_style(policy, drawn)),
         )
@@ -144,7 +158,10 @@ def best_arm_figure(frame: pd.DataFrame, drawn: Sequence[str]) -> go.Figure:
 
 def drafter_task_figure(frame: pd.DataFrame) -> go.Figure:
     """Tokens per round of each drafter alone, by task (``figures.drafter_by_task``)."""
-    figure = base_figure("Tokens a round, each drafter alone", "task", "", height=330)
+    title = "Tokens a round, each drafter alone"
+    if frame.empty:
+        return message_figure(NO_GREEDY_RUN, title)
+    figure = base_figure(title, "task", "", height=330)
     table = frame.pivot(index="drafter", columns="task", values="mean_accepted_tokens")
     counts = frame.pivot(index="drafter", columns="task", values="runs").fillna(0)
     figure.add_heatmap(
@@ -174,7 +191,7 @@ def phases_figure(frame: pd.DataFrame) -> go.Figure:
     for column, name, colour in PHASES:
         figure.add_bar(
             x=(frame[column] / total).to_list(),
-            y=[_label(policy) for policy in frame["policy"]],
+            y=frame["policy"].to_list(),
             orientation="h",
             name=name,
             marker={"color": colour},
@@ -196,11 +213,11 @@ def phases_figure(frame: pd.DataFrame) -> go.Figure:
 def latency_figure(frame: pd.DataFrame, column: str, title: str) -> go.Figure:
     """Percentiles of a time by policy (``figures.latency``): ``column`` is ``token`` or ``first``."""
     figure = _by_policy(title, "milliseconds", frame["policy"])
-    labels = [_label(policy) for policy in frame["policy"]]
+    policies = frame["policy"].to_list()
     spans = [[low, high, None] for low, high in zip(1000 * frame[f"{column}_p50"], 1000 * frame[f"{column}_p99"])]
     figure.add_scatter(
         x=[x for span in spans for x in span],
-        y=[label for label in labels for _ in range(3)],
+        y=[policy for policy in policies for _ in range(3)],
         mode="lines",
         line={"color": TARGET_COLOUR, "width": 2},
         hoverinfo="skip",
@@ -210,7 +227,7 @@ def latency_figure(frame: pd.DataFrame, column: str, title: str) -> go.Figure:
     for percentile, name, symbol, colour in kinds:
         figure.add_scatter(
             x=(1000 * frame[f"{column}_p{percentile}"]).to_list(),
-            y=labels,
+            y=policies,
             mode="markers",
             name=name,
             marker={"color": DRAFTER_COLOURS[colour], "symbol": symbol, "size": 10},
@@ -228,10 +245,17 @@ def latency_figure(frame: pd.DataFrame, column: str, title: str) -> go.Figure:
 
 
 def _by_policy(title: str, x: str, policies: Sequence[str]) -> go.Figure:
-    """A figure with a line of its own for each policy, the first on top."""
+    """A figure with a line of its own for each policy, the first on top; a spec's place on the axis is the spec."""
     figure = base_figure(title, x, "", height=110 + 34 * max(3, len(policies)))
-    labels = [_label(str(policy)) for policy in policies]
-    figure.update_yaxes(type="category", categoryorder="array", categoryarray=labels, range=[len(labels) - 0.4, -0.6])
+    titles = policy_titles(policies)
+    figure.update_yaxes(
+        type="category",
+        categoryorder="array",
+        categoryarray=list(titles),
+        tickvals=list(titles),
+        ticktext=[_label(title) for title in titles.values()],
+        range=[len(titles) - 0.4, -0.6],
+    )
     return figure.update_layout(showlegend=False)
 
 
@@ -239,8 +263,8 @@ def _reach(low: float, high: float) -> str:
     return "no interval of so few" if pd.isna(low) else f"95 % interval {low:.2f}–{high:.2f}"
 
 
-def _label(policy: str) -> str:
-    return "<br>".join(escape(line) for line in wrap(policy_title(policy), 20)[:2])
+def _label(title: str) -> str:
+    return "<br>".join(escape(line) for line in wrap(title, 20)[:2])
 
 
 def _present(frame: pd.DataFrame, drawn: Sequence[str]) -> list[str]:
@@ -250,8 +274,9 @@ def _present(frame: pd.DataFrame, drawn: Sequence[str]) -> list[str]:
 
 def _style(policy: str, drawn: Sequence[str]) -> dict[str, Any]:
     if policy in drawn:
-        return policy_style(drawn.index(policy), policy)
-    return {"name": escape(policy_title(policy)), "marker": {"color": TARGET_COLOUR, "symbol": "circle", "size": 9}}
+        return policy_style(drawn.index(policy), policy) | {"name": escape(policy_titles(drawn)[policy])}
+    (title,) = policy_titles([policy]).values()
+    return {"name": escape(title), "marker": {"color": TARGET_COLOUR, "symbol": "circle", "size": 9}}
 
 
 def _thin(style: dict[str, Any]) -> dict[str, Any]:

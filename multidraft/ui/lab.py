@@ -153,10 +153,16 @@ class Lab:
 def _done_html(experiment: Experiment) -> str:
     texts = count(len(experiment.recorded), "text")
     tokens = sum(text.run["output_tokens"] for text in experiment.recorded)
+    guessed = [lab_view.title(spec) for spec in experiment.policies if lab_view.estimated(spec)]
+    known = "exact"
+    if guessed:
+        known += (
+            f" for policies that go by what was accepted, estimates (≈) for those by the clock: {', '.join(guessed)}"
+        )
     return message_html(
         "done",
-        f"Replayed {texts}, {count(tokens, 'token')}. Rounds and regret are exact. Tokens/s and speed-up are replayed, "
-        "by the costs measured in these runs; nothing was decoded.",
+        f"Replayed {texts}, {count(tokens, 'token')}; nothing was decoded. Rounds and regret are {known}. Tokens/s and "
+        "speed-up are replayed, by the costs measured in these runs.",
     )
 
 

@@ -47,12 +47,13 @@ class SweepSection:
             first = numeric_settings("ucb")
             setting = gr.Dropdown(first, value=first[0], label="Setting", min_width=150, elem_id="lab-sweep-setting")
             low, high, log = default_range("ucb", first[0])
-            start = gr.Number(low, label="From", min_width=90, elem_id="lab-from")
-            end = gr.Number(high, label="To", min_width=90, elem_id="lab-to")
-            points = gr.Number(9, precision=0, label="Points", min_width=90, elem_id="lab-points")
+            start = gr.Number(low, label="From", min_width=130, elem_id="lab-from")
+            end = gr.Number(high, label="To", min_width=130, elem_id="lab-to")
+            points = gr.Number(9, label="Points", min_width=90, elem_id="lab-points")
             scale = gr.Radio(list(SCALES), value=SCALES[log], label="Steps", min_width=240, elem_classes="md-pills")
-            sweep = gr.Button("Sweep", variant="primary", min_width=110, elem_id="lab-sweep")
-            stop = gr.Button("Stop", interactive=False, min_width=90, elem_id="lab-sweep-stop")
+        with gr.Row(elem_classes="md-buttons"):
+            sweep = gr.Button("Sweep", variant="primary", elem_id="lab-sweep")
+            stop = gr.Button("Stop", interactive=False, elem_id="lab-sweep-stop")
         status = gr.HTML(SWEEP_IDLE, js_on_load=None, elem_id="lab-sweep-status")
         with gr.Row(elem_classes="md-columns"):
             charts = [
@@ -146,9 +147,10 @@ def default_range(spec: str, setting: str, draft_length: int = 8) -> tuple[float
 
 def _swept_html(sweep: Sweep) -> str:
     texts = next(iter(sweep.outcomes.values())).texts
+    estimates = " (estimates, since it goes by the clock)" if lab_view.estimated(sweep.policy) else ""
     return message_html(
         "done",
         f"{choices.policy_title(sweep.policy)}: {sweep.setting} at {count(len(sweep.outcomes), 'value')}, replayed on "
-        f"{count(texts, 'text')}. Dotted: the best single drafter of each text, for tokens/s the best drafter and "
-        "draft length.",
+        f"{count(texts, 'text')}{estimates}. Dotted: the best single drafter of each text, for tokens/s the best "
+        "drafter and draft length.",
     )

@@ -29,7 +29,8 @@ RECENT = TextFilter(among=20_000)
 ABOUT = (
     '<p class="md-lab-about">A greedy text does not depend on the policy: whoever drafts, the target writes the same '
     "tokens. And of every finished greedy run it is on record how far each drafter's guess would have been accepted at "
-    "each token. So it is known exactly, without any model, which rounds any other policy would have played.</p>"
+    "each token. So it is known, without any model, which rounds another policy would have played: exactly for "
+    "policies that go by what was accepted, as an estimate (≈) for those that go by the clock as well.</p>"
 )
 EMPTY = (
     '<div class="md-empty"><p><b>No run to replay yet.</b></p><p>The laboratory needs finished greedy runs '
@@ -76,16 +77,9 @@ class TextChoice:
             tasks = gr.Dropdown([], multiselect=True, label="Tasks (all unless chosen)", min_width=150)
         with gr.Row():
             newest = gr.Number(
-                50,
-                precision=0,
-                label="Newest texts",
-                info=f"at most {MOST_TEXTS}",
-                min_width=120,
-                elem_id="lab-newest",
+                50, label="Newest texts", info=f"at most {MOST_TEXTS}", min_width=120, elem_id="lab-newest"
             )
-            run = gr.Number(
-                None, precision=0, label="Or one run", info="by its number", min_width=120, elem_id="lab-run"
-            )
+            run = gr.Number(None, label="Or one run", info="by its number", min_width=120, elem_id="lab-run")
         note = gr.HTML("", js_on_load=None, elem_id="lab-texts")
         self.fields, self.note = [bench, suite, tasks, newest, run], note
 

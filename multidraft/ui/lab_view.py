@@ -9,14 +9,16 @@ from itertools import accumulate
 import plotly.graph_objects as go
 
 from multidraft.bench.outcomes import DRAFT_LENGTH, Outcome
-from multidraft.policies import NO_DRAFTER
+from multidraft.policies import NO_DRAFTER, POLICIES, parse_spec
 from multidraft.replay import Replayed
 from multidraft.ui import stats, tokens
 from multidraft.ui.charts import NO_DRAFT, base_figure, policy_style
 from multidraft.ui.choices import policy_title
 from multidraft.ui.lab_work import BEST_FIXED, ORACLE, PLAIN, Experiment, Progress, Sweep
 from multidraft.ui.tables import best, count, number, percent, table_html
-from multidraft.ui.theme import TARGET_COLOUR, TEXT, drafter_colour
+from multidraft.ui.theme import TARGET_COLOUR, TEXT, drafter_colour, drafter_pattern
+
+ESTIMATE = "It chooses by measured time: live, on another machine or day, it may play other rounds"
 
 MOST_LANES = 6
 """Policies whose rounds are shown one by one."""
@@ -31,6 +33,16 @@ _REFERENCES = {
 def title(spec: str) -> str:
     """The readable name of a policy, or of what policies are compared with."""
     return _REFERENCES.get(spec) or policy_title(spec)
+
+
+def estimated(spec: str) -> bool:
+    """Whether the rounds are an estimate, since the policy chooses by time: live it meets the clock of that moment."""
+    kind = POLICIES.get(parse_spec(spec)[0])
+    return kind is not None and kind.uses_costs
+
+
+def _lane_title(spec: str) -> str:
+    return title(spec) + (" (estimated)" if estimated(spec) else "")
 
 
 def progress_html(progress: Progress) -> str:
@@ -73,16 +85,20 @@ def outcomes_html(experiment: Experiment) -> str:
 def _outcome_row(spec: str, o: Outcome, plain: float | None, leaders: dict[str, float]) -> list[str]:
     rate = o.tokens_per_second
     name = f'<span title="{escape(spec)}">{escape(title(spec))}</span>'
+    about = ""
+    if estimated(spec):
+        name += f'<small class="md-estimate" title="{ESTIMATE}">rounds estimated</small>'
+        about = "≈ "
 
     def mark(cell: str, key: str, value: float | None) -> str:
         return best(cell) if value is not None and leaders.get(key) == value else cell
 
     return [
         name if spec not in _REFERENCES else f"<em>{name}</em>",
-        mark(number(o.mean_accepted_tokens, 2), "mat", o.mean_accepted_tokens),
-        number(o.rounds, 0),
-        mark(f"{o.regret:+,.1f}", "regret", o.regret),
-        percent(o.best_arm_ratio if spec != PLAIN else None),
+        mark(about + number(o.mean_accepted_tokens, 2), "mat", o.mean_accepted_tokens),
+        about + number(o.rounds, 0),
+        mark(f"{about}{o.regret:+,.1f}", "regret", o.regret),
+        about + percent(o.best_arm_ratio) if spec != PLAIN else number(None, 0),
         mark(number(rate, 1), "rate", rate),
         number(rate / plain if rate and plain else None, 2, "×"),
     ]
@@ -98,7 +114,7 @@ def regret_curves_figure(experiment: Experiment) -> go.Figure:
             y=[round(value, 3) for value in curve.tolist()],
             mode="lines",
             hovertemplate="round %{x}: %{y:+.1f}",
-            **policy_style(index, spec),
+            **policy_style(index, spec) | {"name": escape(_lane_title(spec))},
         )
     figure.add_hline(y=0, line={"dash": "dot", "color": TARGET_COLOUR, "width": 1.5})
     rows = -(-len(figure.data) // 3)  # of the legend on a wide screen: the plot keeps its height
@@ -121,12 +137,16 @@ def rounds_figure(experiment: Experiment) -> go.Figure:
             orientation="h",
             width=0.45,
             name=escape(drafters[arm]) if arm != NO_DRAFTER else NO_DRAFT,
-            marker={"color": colour, "line": {"width": 0.5, "color": "#ffffff"}},
+            marker={
+                "color": colour,
+                "pattern": drafter_pattern(arm) if arm != NO_DRAFTER else {},
+                "line": {"width": 0.5, "color": "#ffffff"},
+            },
             hovertemplate="%{customdata}<extra>%{fullData.name}</extra>",
         )
     for lane, spec in enumerate(lanes):  # above its bars: beside them a phone has no room
         figure.add_annotation(
-            text=escape(title(spec)), x=0, y=lane - 0.26, xanchor="left", yanchor="bottom", showarrow=False
+            text=escape(_lane_title(spec)), x=0, y=lane - 0.26, xanchor="left", yanchor="bottom", showarrow=False
         )
     figure.update_layout(barmode="overlay", showlegend=False, margin={"l": 16})
     figure.update_yaxes(visible=False, range=[len(lanes) - 0.6, -0.75])
@@ -151,7 +171,7 @@ def rounds_html(experiment: Experiment) -> str:
         [str(index + 1), *(_round_cell(p, index, drafters) for p in played)]
         for index in range(max(p.rounds for p in played))
     )
-    table = table_html(("Round", *(escape(title(spec)) for spec in lanes)), rows, label="Regret by round")
+    table = table_html(("Round", *(escape(_lane_title(spec)) for spec in lanes)), rows, label="Regret by round")
     legend = tokens.legend_html(drafters)
     return f'{legend}<details class="md-details"><summary>The rounds side by side</summary>{table}</details>'
 

@@ -16,6 +16,7 @@ from multidraft.bench.machine_costs import MachineCosts
 from multidraft.bench.outcomes import Outcome, is_whole, mean_regret, numeric_settings, sweep, sweep_values
 from multidraft.bench.replays import Recorded, Route, recorded_texts, route_of, with_costs, without_divergence
 from multidraft.errors import UserError
+from multidraft.policies import canonical_spec
 from multidraft.replay import Replayed
 from multidraft.ui.choices import policy_choices
 from multidraft.ui.worker import Workbench
@@ -124,7 +125,7 @@ class LabWork:
         recorded = yield from self._texts(filter)
         first = recorded[0].run
         route = self.route(first["pool"], first["card_hash"], first["drafters"])
-        asked = [without_divergence(spec, first["drafters"]) for spec in specs]
+        asked = [without_divergence(canonical_spec(spec), first["drafters"]) for spec in specs]
         for _ in self._in_slices(recorded[0].replay(spec, route) for spec in asked):
             yield Progress()
         found: dict[str, list[Replayed]] = {spec: [] for spec in (*asked, ORACLE, PLAIN, BEST_FIXED)}

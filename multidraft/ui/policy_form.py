@@ -11,10 +11,11 @@ from typing import Any
 import gradio as gr
 
 from multidraft.errors import UserError
-from multidraft.policies import POLICIES, make_policy, settings_of
+from multidraft.policies import POLICIES, canonical_spec, make_policy, settings_of
 from multidraft.policies.base import STARTS
 from multidraft.policies.hedge import GAMES, LOSSES
 from multidraft.policies.rewards import ALIGNMENT_REWARDS
+from multidraft.ui.choices import real_number, whole_number
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "reward": ALIGNMENT_REWARDS,
@@ -75,7 +76,7 @@ def build(setting: Setting) -> gr.components.Component:
     if setting.numeric:
         whole = isinstance(setting.default, int)
         step = 1 if whole else max(setting.default, 0.01) / 10
-        return gr.Number(setting.default, precision=0 if whole else None, step=step, **common)
+        return gr.Number(setting.default, step=step, **common)
     if setting.choices:
         value = setting.default or setting.choices[0]
         return gr.Dropdown(list(setting.choices), value=value, **common)
@@ -90,20 +91,15 @@ def spec_of(policy: str, settings: Sequence[Setting], values: Sequence[Any], dra
     """
     parts = []
     for setting, value in zip(settings, values, strict=True):
-        if value is None:
-            raise UserError(f"{setting.name} is empty; enter a number")
-        text = f"{value:g}" if setting.numeric else str(value).strip()
+        number = whole_number if isinstance(setting.default, int) else real_number
+        text = str(number(setting.name, value) if setting.numeric else value or "").strip()
         if "," in text:
             raise UserError(f"{setting.name} cannot hold a comma, got {text!r}")
-        if text and (setting.default is None or text != _text(setting.default)):
+        if text:
             parts.append(f"{setting.name}={text}")
-    spec = f"{policy}:{','.join(parts)}" if parts else policy
+    spec = canonical_spec(f"{policy}:{','.join(parts)}")
     make_policy(spec, drafters)
     return spec
-
-
-def _text(default: Any) -> str:
-    return default if isinstance(default, str) else f"{default:g}"
 
 
 def _descriptions(kind: type) -> dict[str, str]:

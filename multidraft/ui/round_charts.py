@@ -11,7 +11,7 @@ from typing import Any
 from gradio.components.plot import PlotData
 
 from multidraft.records import Round
-from multidraft.ui.theme import SANS, TARGET_COLOUR, TEXT, drafter_colour
+from multidraft.ui.theme import SANS, TARGET_COLOUR, TEXT, drafter_colour, drafter_pattern, drafter_symbol
 
 POLICY_HEIGHT = 270
 NO_DRAFT = "no draft"
@@ -48,6 +48,7 @@ def weights_chart(rounds: Sequence[Round], drafters: Sequence[str]) -> Chart:
             "stackgroup": "weights",
             "line": {"color": drafter_colour(arm), "width": 0.5, "shape": "hvh"},
             "fillcolor": drafter_colour(arm),
+            "fillpattern": drafter_pattern(arm),
             "hovertemplate": "%{y:.0%}",
         }
         for arm, name in enumerate(drafters)
@@ -61,10 +62,12 @@ def weights_chart(rounds: Sequence[Round], drafters: Sequence[str]) -> Chart:
 
 def arms_chart(rounds: Sequence[Round], drafters: Sequence[str]) -> Chart:
     """The drafter of each round, the larger the more of its draft was accepted."""
-    lines: list[tuple[str | None, str]] = [(name, drafter_colour(arm)) for arm, name in enumerate(drafters)]
-    lines.append((None, TARGET_COLOUR))
+    lines: list[tuple[str | None, str, str]] = [
+        (name, drafter_colour(arm), drafter_symbol(arm)) for arm, name in enumerate(drafters)
+    ]
+    lines.append((None, TARGET_COLOUR, "circle"))
     traces = []
-    for line, (name, colour) in enumerate(lines):
+    for line, (name, colour, symbol) in enumerate(lines):
         played = [r for r in rounds if r.drafter == name]
         traces.append(
             {
@@ -73,7 +76,12 @@ def arms_chart(rounds: Sequence[Round], drafters: Sequence[str]) -> Chart:
                 "y": [line] * len(played),
                 "name": escape(name or NO_DRAFT),
                 "mode": "markers",
-                "marker": {"color": colour, "size": [7 + 1.2 * r.accepted for r in played], "line": {"width": 0}},
+                "marker": {
+                    "color": colour,
+                    "symbol": symbol,
+                    "size": [7 + 1.2 * r.accepted for r in played],
+                    "line": {"width": 0},
+                },
                 "customdata": [[r.accepted, len(r.drafted)] for r in played],
                 "hovertemplate": "Round %{x}: accepted %{customdata[0]} of %{customdata[1]}"
                 "<extra>%{fullData.name}</extra>",
@@ -84,7 +92,7 @@ def arms_chart(rounds: Sequence[Round], drafters: Sequence[str]) -> Chart:
     layout["xaxis"]["range"] = [0, max(10, len(rounds)) * 1.03]
     layout["yaxis"] |= {
         "tickvals": list(range(len(lines))),
-        "ticktext": [escape(name or NO_DRAFT) for name, _ in lines],
+        "ticktext": [escape(name or NO_DRAFT) for name, *_ in lines],
         "range": [len(lines) - 0.4, -0.6],
     }
     return {"data": traces, "layout": layout}

@@ -21,7 +21,7 @@ from multidraft.ui.charts import base_figure
 from multidraft.ui.choices import policy_title
 from multidraft.ui.dashboard_tables import STATUS
 from multidraft.ui.history_charts import PLAIN
-from multidraft.ui.tables import number, percent
+from multidraft.ui.tables import number, percent, times
 from multidraft.ui.theme import DRAFTER_COLOURS
 from storage import queries
 from storage.export import PACKED
@@ -103,7 +103,7 @@ def head_html(run: RecordedRun) -> str:
     ended = STATUS.get(row["status"], row["status"]) + (f": {row['error']}" if row["error"] else "")
     tiles = (
         ("Speed", number(row["tokens_per_second"], 1), "tokens/s"),
-        ("Speed-up", number(row["speedup"], 2, "×"), "over plain decoding"),
+        ("Speed-up", times(row["speedup"], row["output_tokens"]), "over plain decoding"),
         ("Tokens a round", number(row["mean_accepted_tokens"], 2), "plain decoding: 1"),
         ("Accepted", percent(row["acceptance_rate"]), "of drafted tokens"),
         ("Regret", number(row["regret_rounds"], 0), f"rounds more than {row['best_arm'] or 'the best drafter'}"),

@@ -10,6 +10,7 @@ from multidraft.records import Generation
 from multidraft.regret import Regret
 from multidraft.ui.tables import count, number, percent
 from multidraft.ui.worker import Baseline, Job
+from storage.rows import FEWEST_TOKENS, speedup
 
 _ENDS = {
     "completed": "Completed: reached the most new tokens you asked for.",
@@ -69,10 +70,16 @@ def tiles_html(
     """Speed, speed-up, mean accepted tokens and acceptance (dashes before the first round), and how they came about."""
     g = generation if generation and generation.rounds else None
     rate = g.tokens_per_second if g else None
-    speedup = rate / baseline.tokens_per_second if rate and baseline else None
+    faster = speedup(len(g.token_ids), rate, baseline.tokens_per_second) if g and baseline else None
+    short = g is not None and g.status != "running" and len(g.token_ids) < FEWEST_TOKENS
     tiles = [
         ("Speed", number(rate, 0 if rate and rate >= 100 else 1), "tokens/s", "Emitted tokens per second of decoding"),
-        ("Speed-up", number(speedup, 2, "×"), "over plain decoding", _how(baseline)),
+        (
+            "Speed-up",
+            number(faster, 2, "×"),
+            "too short to say" if short else "over plain decoding",
+            f"{_how(baseline)}. Answers of fewer than {FEWEST_TOKENS} tokens have none",
+        ),
         (
             "Tokens a round",
             number(g.mean_accepted_tokens if g else None, 2),

@@ -7,6 +7,8 @@ from html import escape
 
 import pandas as pd
 
+from storage.rows import FEWEST_TOKENS
+
 
 def table_start(columns: Sequence[str], figures: int = 0, kind: str = "", label: str = "Table") -> str:
     """Head of a table whose rows are appended; left open, browsers close it, and a value that only grows at its end
@@ -50,6 +52,20 @@ def number(value: float | None, digits: int, unit: str = "") -> str:
 def percent(share: float | None) -> str:
     """A share as whole percent, likewise."""
     return number(None if share is None else 100 * share, 0, " %")
+
+
+def times(speedup: float | None, tokens: float | None) -> str:
+    """The HTML of an answer's speed-up; a dash that says why where the answer is too short for one."""
+    if tokens is not None and tokens < FEWEST_TOKENS:
+        return f'<span title="Too short to say: fewer than {FEWEST_TOKENS} tokens">{number(None, 2)}</span>'
+    return number(speedup, 2, "×")
+
+
+def left_out(runs: int) -> str:
+    """A sentence on finished runs that are too short for a speed-up; empty where there are none."""
+    are = "is" if runs == 1 else "are"
+    of = f"{count(runs, 'run')} of fewer than {FEWEST_TOKENS} tokens"
+    return f"{of} {are} left out of speed-ups: too short to say." if runs else ""
 
 
 def best(cell: str) -> str:

@@ -6,11 +6,16 @@ Nothing is fetched from elsewhere: the fonts are the system's own.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import gradio as gr
 
 DRAFTER_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8a4a12", "#f0e442")
 """Okabe & Ito's colour-blind-safe hues, and a brown where they have black: the arms' colours, in the pool's order."""
+
+_HATCHES = ("", "/", "x", ".")
+_SYMBOLS = ("circle", "diamond", "square", "triangle-up")
+"""The second mark, for the first pass through the hues, the second and so on: of areas and of points."""
 
 TARGET_COLOUR = "#7a7f87"
 """The target's own tokens in charts and bars; readable on white and on near-black."""
@@ -23,7 +28,7 @@ TINT, TINT_DARK = 0.38, 0.42
 SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif")
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace")
 
-SHEETS = ("style", "cards", "tables", "play", "race", "batch", "lab", "dashboard", "pools")
+SHEETS = ("style", "cards", "tables", "play", "race", "batch", "lab", "dashboard", "pools", "again")
 STYLES = tuple(Path(__file__).with_name(f"{name}.css") for name in SHEETS)
 
 _BLUE = gr.themes.Color(
@@ -65,12 +70,32 @@ def drafter_colour(arm: int) -> str:
     return DRAFTER_COLOURS[arm % len(DRAFTER_COLOURS)]
 
 
+def drafter_symbol(arm: int) -> str:
+    """Marker of an arm in charts, by Plotly's name: another one each time that the hues repeat."""
+    return _SYMBOLS[arm // len(DRAFTER_COLOURS) % len(_SYMBOLS)]
+
+
+def drafter_pattern(arm: int) -> dict[str, Any]:
+    """An arm's hatching over its colour, as Plotly has it: none as long as the hues do not repeat."""
+    shape = _HATCHES[arm // len(DRAFTER_COLOURS) % len(_HATCHES)]
+    if not shape:
+        return {"shape": shape}
+    return {"shape": shape, "bgcolor": drafter_colour(arm), "fgcolor": hatch_colour(arm), "size": 7, "solidity": 0.3}
+
+
+def hatch_colour(arm: int) -> str:
+    """White or near-black, whichever shows better on an arm's colour."""
+    red, green, blue = (int(drafter_colour(arm)[i : i + 2], 16) for i in (1, 3, 5))
+    return TEXT if 0.299 * red + 0.587 * green + 0.114 * blue > 150 else SURFACE
+
+
 def css() -> str:
     """The page's style sheet, with the colours of the arms for light and dark."""
     light = _variables(SURFACE, TINT)
     dark = _variables(SURFACE_DARK, TINT_DARK)
     classes = "\n".join(
-        f".md-arm{i} {{ --arm: var(--arm{i}); --tint: var(--tint{i}); }}" for i in range(len(DRAFTER_COLOURS))
+        f".md-arm{i} {{ --arm: var(--arm{i}); --tint: var(--tint{i}); --hatch: {hatch_colour(i)}; }}"
+        for i in range(len(DRAFTER_COLOURS))
     )
     style = "\n".join(path.read_text(encoding="utf-8") for path in STYLES)
     return f":root {{ {light} }}\n.dark {{ {dark} }}\n{classes}\n{style}"

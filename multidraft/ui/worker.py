@@ -24,7 +24,7 @@ from multidraft.records import FINISHED, Generation, Turn
 from multidraft.regret import Regret, acceptance_table, regret_of
 from multidraft.sampling import SamplingParams
 from multidraft.ui import zerogpu
-from storage.rows import Source
+from storage.rows import Source, speedup
 from storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class Job:
         regret, names = self.regret, self.generation.drafters
         return {
             "baseline_tokens_per_second": plain,
-            "speedup": self.generation.tokens_per_second / plain if plain else None,
+            "speedup": speedup(len(self.generation.token_ids), self.generation.tokens_per_second, plain),
             "lossless": self.lossless,
             "regret_rounds": regret.rounds if regret else None,
             "best_drafter": names[regret.best_arm] if regret else None,

@@ -90,6 +90,9 @@ def test_a_batch_goes_on_while_the_page_is_reloaded(page: Page) -> None:
     page.reload()
     expect(page.locator("#batch-run")).to_be_visible()  # the address opens the tab
     expect(page.locator("#batch-status .md-done")).to_contain_text("8 of 8 runs")
+    expect(page.locator("#batch-status")).to_contain_text("on pool pocket")
+    expect(page.locator("#limit input")).to_have_value("4")
+    expect(page.locator("#length input")).to_have_value("12")
     expect(page.locator("#rows tbody tr")).to_have_count(8)
     expect(page.locator("#summary .md-matrix .md-best").first).to_be_visible()
     expect(page.locator("#batch-spread .js-plotly-plot")).to_be_visible()
@@ -135,9 +138,10 @@ def test_a_refused_batch_leaves_the_results_of_the_last(page: Page) -> None:
     page.locator("#limit input").fill("1")
     page.locator("#batch-run").click()
     expect(page.locator("#batch-status .md-done")).to_contain_text("2 of 2 runs")
-    page.locator("#length input").fill("0")
-    page.locator("#batch-run").click()
-    expect(page.locator("#batch-status [role=alert]")).to_contain_text("must be at least 1")
+    for typed, said in (("0", "must be at least 1"), ("2.5", "must be a whole number, got 2.5")):
+        page.locator("#length input").fill(typed)
+        page.locator("#batch-run").click()
+        expect(page.locator("#batch-status [role=alert]")).to_contain_text(said)
     expect(page.locator("#rows tbody tr")).to_have_count(2)
     page.locator("#rows .md-open").first.press("Enter")
     expect(page.locator("#prompt-detail article")).to_have_count(2)

@@ -26,6 +26,7 @@ def test_policies_are_replayed_at_once_and_one_with_settings_added(page: Page) -
     expect(page.locator("#lab-status")).to_contain_text("nothing was decoded")
     expect(page.locator("#lab-outcomes tbody tr")).to_have_count(6 + 3)
     expect(page.locator("#lab-outcomes")).to_contain_text("Rate (ours) (memory=0.9)")
+    expect(page.locator("#lab-outcomes .md-estimate")).to_have_count(2)
     expect(page.locator("#lab-regret .js-plotly-plot")).to_be_visible()
 
 
@@ -35,7 +36,11 @@ def test_a_setting_is_swept(page: Page) -> None:
     expect(page.locator("#lab-sweep-status")).to_contain_text("beta at 9 values")
     for chart in range(3):
         expect(page.locator(f"#lab-sweep-{chart} .js-plotly-plot")).to_be_visible()
-    page.locator("#lab-from input").fill("-1")
+    sweep, stop = (page.locator(id).bounding_box() for id in ("#lab-sweep", "#lab-sweep-stop"))
+    assert sweep and stop and sweep["y"] == stop["y"]
+    start = page.locator("#lab-from input")
+    assert start.evaluate("field => field.scrollWidth <= field.clientWidth")  # its number is not cut off
+    start.fill("-1")
     page.locator("#lab-sweep").click()
     expect(page.locator("#lab-sweep-status [role=alert]")).to_contain_text("above 0")
 

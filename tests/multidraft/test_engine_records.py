@@ -34,6 +34,11 @@ def test_rounds_add_up(pool, policy, params):
         assert sum(out.drafter_shares.values()) == pytest.approx(1.0)
 
 
+def test_a_run_is_recorded_under_the_one_spelling_of_its_policy(pool):
+    for typed, recorded in (("UCB: beta=0.010", "ucb"), ("fixed:drafter=near", "fixed:near")):
+        assert generate(pool, tiny.texts(1, seed=11)[0], typed, GREEDY).policy == recorded
+
+
 def check_round(out, r, params, *, last):
     assert 0 <= r.accepted <= len(r.drafted) <= r.draft_length <= params.draft_length
     assert r.tokens[: r.accepted] == r.drafted[: r.accepted]

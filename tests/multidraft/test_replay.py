@@ -6,7 +6,8 @@ import pytest
 from multidraft.costs import Costs
 from multidraft.engine import generate
 from multidraft.errors import PolicyError
-from multidraft.policies import NO_DRAFTER
+from multidraft.policies import NO_DRAFTER, make_policy
+from multidraft.policies import POLICIES as REGISTERED
 from multidraft.regret import acceptance_table, regret_of
 from multidraft.replay import best_fixed_rate, replay
 from multidraft.sampling import SamplingParams
@@ -65,6 +66,28 @@ def test_replayed_rounds_are_the_live_ones(pool, spec, seed):
         )
         assert played.best_arm_ratio == regret.best_arm_ratio
         assert played.mean_accepted_tokens == live.mean_accepted_tokens
+
+
+CLOCKS = (
+    None,
+    Costs.uniform(3, 6, step=0.05, verify=1.0),
+    Costs(np.array([0.9, 0.1, 0.5]), np.full(3, 0.4), np.linspace(0.1, 4.0, 7), evaluate=2.0, evaluate_token=0.3),
+)
+"""Where drafting is for nothing, and where it is dear."""
+
+
+@pytest.mark.parametrize("name", sorted(REGISTERED))
+def test_only_policies_that_say_so_choose_by_costs(name):
+    """The rounds of all others are known exactly, whatever the machine."""
+    spec = {"fixed": "fixed:arm1"}.get(name, name)
+    if make_policy(spec, 3).uses_block_divergence:
+        spec += ":reward=be"
+    rng = np.random.default_rng(5)
+    table = np.stack([np.minimum(rng.geometric(1 - p, 300) - 1, 6) for p in (0.3, 0.6, 0.8)])
+    route = (lambda prompt: [0.0, 1.0, 0.0]) if REGISTERED[name].needs_route else None
+    played = [replay(table, spec, 1, draft_length=6, costs=costs, route=route) for costs in CLOCKS]
+    same = all((p.arms, p.lengths, p.emitted) == (played[0].arms, played[0].lengths, played[0].emitted) for p in played)
+    assert same == (not REGISTERED[name].uses_costs)
 
 
 @pytest.mark.parametrize("spec", ["ucb:reward=be", "normal-hedge", "exp3spec"])

@@ -104,7 +104,10 @@ def store(path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def filled(store: Store, path: Path, generation, context) -> Path:
-    """Runs 1 to 7, one a day from 2026-01-01; ``ucb`` twice on math and once on code, and so on."""
+    """Runs 1 to 7, one a day from 2026-01-01; ``ucb`` twice on math and once on code, and so on.
+
+    Of three rounds, long enough for a speed-up; the sixth of one.
+    """
     rows: list[tuple[str, str | None, str, dict[str, Any]]] = [
         ("ucb", "math", "pocket", {"baseline_tokens_per_second": 100.0, "regret_rounds": 4, "best_arm_ratio": 0.5}),
         ("hedge", "math", "pocket", {"baseline_tokens_per_second": 150.0, "regret_rounds": 1, "best_arm_ratio": 0.9}),
@@ -112,12 +115,13 @@ def filled(store: Store, path: Path, generation, context) -> Path:
         ("ucb", "code", "large", {"baseline_tokens_per_second": 200.0, "source": "bench", "hardware": "GPU"}),
         ("hedge", None, "pocket", {"baseline_tokens_per_second": None, "version": "1.1"}),
     ]
+    rounds = [make_round(index) for index in range(3)]
     for policy, task, pool, changes in rows:
-        store.add(generation(policy=policy), context(task=task, pool=pool, **changes))
+        store.add(generation(policy=policy, rounds=rounds), context(task=task, pool=pool, **changes))
     round_of_code = generation().rounds[0]
     slow = type(round_of_code)(**{**vars(round_of_code), "drafter": "code", "accepted": 0, "tokens": (9,)})
     store.add(generation(policy="ucb", rounds=[slow]), context(baseline_tokens_per_second=None, task="code"))
-    store.add(generation(policy="ucb", status="cancelled"), context(regret_rounds=100))
+    store.add(generation(policy="ucb", rounds=rounds, status="cancelled"), context(regret_rounds=100))
     assert store.close()
     connection = sqlite3.connect(path)
     connection.execute("UPDATE runs SET created_at = printf('2026-01-%02dT00:00:00.000000+00:00', id)")

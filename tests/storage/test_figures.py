@@ -121,6 +121,25 @@ def test_speedup_by_run(filled: Path) -> None:
     assert frame["tokens_per_second"][0] == pytest.approx(300)
 
 
+def test_answers_of_a_few_tokens_have_no_speedup_and_are_counted(
+    store, path: Path, generation, context, round_of
+) -> None:
+    """Whatever earlier versions recorded of them."""
+    long, short = [round_of(index) for index in range(3)], [round_of(0)]
+    for rounds in (long, short, short):
+        store.add(generation(policy="ucb", rounds=rounds), context(baseline_tokens_per_second=150.0))
+    store.add(generation(policy="ucb", rounds=short, status="cancelled"), context())
+    assert store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE runs SET speedup = 5.91 WHERE output_tokens = 3")
+    (line,) = figures.policy_summary(path).to_dict("records")
+    assert (line["runs"], line["short_runs"], line["speedup_runs"]) == (3, 2, 1)
+    assert line["speedup"] == pytest.approx(2)
+    assert list(figures.speedup_by_run(path)["speedup"]) == pytest.approx([2])
+    assert list(figures.speedup_by_period(path)["runs"]) == [1]
+    assert queries.listed(path)["speedup"].isna().sum() == 3
+
+
 def test_speedup_by_period(filled: Path) -> None:
     """Runs of ``ucb`` on the days 1, 3 and 4, in two periods of a day and a half each."""
     frame = figures.speedup_by_period(filled, periods=2)
@@ -186,17 +205,17 @@ def test_drafter_by_task(store, path: Path, generation, context) -> None:
 
 
 def test_time_by_phase(filled: Path) -> None:
-    """Two rounds a run of 1 ms of drafting, 6 of verification, 2 of the policy, 1 of evaluation; run 6 has one."""
+    """Three rounds a run of 1 ms of drafting, 6 of verification, 2 of the policy, 1 of evaluation; run 6 has one."""
     frame = figures.time_by_phase(filled).set_index("policy")
     assert list(frame["runs"]) == [2, 4]
-    assert list(frame["verify_seconds"]) == pytest.approx([0.024, 0.042])
-    assert list(frame["output_tokens"]) == [12, 19]
+    assert list(frame["verify_seconds"]) == pytest.approx([0.036, 0.06])
+    assert list(frame["output_tokens"]) == [18, 28]
     parts = [f"{phase}_seconds" for phase in ("draft", "verify", "policy", "evaluate")]
-    assert frame.loc["hedge", parts].sum() == pytest.approx(0.04)
+    assert frame.loc["hedge", parts].sum() == pytest.approx(0.06)
 
 
 def test_latency(filled: Path) -> None:
-    """Three runs of ``ucb`` make six tokens in 20 ms, one a token in 10 ms."""
+    """Three runs of ``ucb`` make nine tokens in 30 ms, one a token in 10 ms."""
     frame = figures.latency(filled).set_index("policy")
     assert list(frame["runs"]) == [2, 4]
     assert frame.loc["ucb", "token_p50"] == pytest.approx(0.02 / 6)

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from multidraft.records import Round
-from storage.rows import to_rows, utc_text
+from storage.rows import FEWEST_TOKENS, speedup, to_rows, utc_text
 
 
 def test_figures_of_a_run(generation, context) -> None:
     run = to_rows(generation(), context()).run
     assert run["tokens_per_second"] == pytest.approx(300)
-    assert run["speedup"] == pytest.approx(2)
     assert run["decode_seconds"] == pytest.approx(0.02)
     assert run["verify_seconds"] == pytest.approx(0.012)
     assert run["mean_accepted_tokens"] == 3
@@ -43,6 +42,18 @@ def test_a_generation_that_failed_before_its_first_round(generation, context) ->
     rows = to_rows(generation(rounds=[], status="error", error="out of memory"), context())
     assert rows.rounds == []
     assert (rows.run["status"], rows.run["error"], rows.run["rounds"]) == ("error", "out of memory", 0)
+
+
+def test_speedup_of_an_answer_long_enough_to_tell(generation, context, round_of) -> None:
+    longer, short = (
+        to_rows(generation(rounds=[round_of(i) for i in range(3)]), context()).run,
+        to_rows(generation(), context()).run,
+    )
+    assert (longer["output_tokens"], longer["speedup"]) == (9, pytest.approx(2))
+    assert (short["output_tokens"], short["speedup"]) == (6, None)
+    assert short["baseline_tokens_per_second"] == 150
+    assert speedup(FEWEST_TOKENS, 300, 150) == 2 and speedup(FEWEST_TOKENS - 1, 300, 150) is None
+    assert speedup(64, 300, None) is None and speedup(64, None, 150) is None
 
 
 def test_later_changes_of_the_generation_do_not_reach_the_rows(generation, context) -> None:

@@ -3,12 +3,14 @@
 import pytest
 
 import multidraft.policies as policies
+from multidraft.errors import PolicyError
 from multidraft.policies import (
     ALL_DRAFTERS,
     NO_DRAFTER,
     POLICIES,
     Feedback,
     Policy,
+    canonical_spec,
     make_policy,
     parse_spec,
     policy_names,
@@ -35,6 +37,7 @@ def test_the_package_exports_the_public_names():
         "policy_names",
         "register",
         "parse_spec",
+        "canonical_spec",
         "POLICIES",
     ):
         assert name in policies.__all__ and hasattr(policies, name)
@@ -75,6 +78,37 @@ def test_spec_parsing():
     assert parse_spec("ucb") == ("ucb", {})
     assert parse_spec(" UCB: beta = 0.1 , reward=be") == ("ucb", {"beta": "0.1", "reward": "be"})
     assert parse_spec("fixed:math") == ("fixed", {"": "math"})
+
+
+@pytest.mark.parametrize(
+    ("typed", "spelling"),
+    [
+        ("UCB", "ucb"),
+        (" ucb: ", "ucb"),
+        ("ucb:beta=0.10, reward=be", "ucb:reward=be,beta=0.1"),
+        ("ucb:reward=bd,beta=1e-2", "ucb"),
+        ("ucb:beta=0.123456789", "ucb:beta=0.123456789"),
+        ("rate-hedge:start=router", "rate-hedge"),
+        ("rate-hedge:START", None),
+        ("normal-hedge:every=12,warmup=7,start=previous", "normal-hedge:warmup=7,start=previous"),
+        ("Fixed:drafter=Arm1", "fixed:Arm1"),
+        ("fixed:arm1", "fixed:arm1"),
+        ("fixed", "fixed"),
+        ("nonsense", None),
+        ("ucb:beta=wide", None),
+    ],
+)
+def test_a_spec_has_one_spelling(typed, spelling):
+    if spelling is None:
+        with pytest.raises(PolicyError):
+            canonical_spec(typed)
+    else:
+        assert canonical_spec(typed) == spelling == canonical_spec(spelling)
+
+
+def test_the_spelling_means_the_same():
+    made, again = (make_policy(s, 3) for s in ("UCB: beta=0.50,reward=be", canonical_spec("UCB: beta=0.50,reward=be")))
+    assert (made.beta, made.reward, made.start) == (again.beta, again.reward, again.start) == (0.5, "be", "cold")
 
 
 def test_settings_reach_the_policy():

@@ -221,7 +221,7 @@ def test_a_page_that_leaves_and_another_that_comes_back(workbench: Workbench, ga
     assert "0 of 4 runs done, time left not known yet" in status and stop.interactive and not run.interactive
     leaving.close()
     gate.open()
-    assert tab.linked(Visit(batch=id)) == (id, id)  # type: ignore[arg-type]
+    assert tab.linked(Visit(batch=id))[:2] == (id, id)  # type: ignore[arg-type]
     *_, (status, rows, _, summary, bars, spread_plot, as_csv, as_json, as_parquet, run, stop) = tab.follow(id)
     assert "Done: 4 of 4 runs" in status and rows.count("data-item") == 4 and 'data-item="1"' in rows
     assert "UCB" in summary and bars.visible and spread_plot.visible and run.interactive and not stop.interactive
@@ -249,9 +249,11 @@ def test_only_what_the_batch_does_is_said_not_every_run(workbench: Workbench, ga
     id = started(tab, tmp_path)
     held = tab.batches.get(id)
     assert held and gate.reached.wait(30)
-    assert 'role="status">Batch under way</span><span>: 0 of 4 runs done' in batch_view.status_html(held)
+    assert 'role="status">Batch under way on pool tiny</span><span>: 0 of 4 runs done' in batch_view.status_html(held)
     held.run.cancel()
-    assert 'role="status">Batch stopping after the round in progress</span>' in batch_view.status_html(held)
+    assert 'role="status">Batch on pool tiny stopping after the round in progress</span>' in batch_view.status_html(
+        held
+    )
     gate.open()
 
 
@@ -306,6 +308,27 @@ def test_a_prompt_opens_with_every_policy(workbench: Workbench, tmp_path: Path) 
     assert tab.open("gone", Visit(0)) == batch_view.GONE  # type: ignore[arg-type]
 
 
+def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, gate, tmp_path: Path) -> None:
+    tab = Batch(workbench)
+    form = ("pocket", None, ["ucb:beta=0.5"], 3, 12)
+    id, _ = tab.start(*form)
+    assert tab.linked(Visit(batch=id)) == (id, id, *form)  # type: ignore[arg-type]
+    id, path = started(tab, tmp_path), str(tmp_path / "mine.txt")
+    assert tab.linked(Visit(batch=id))[2:] == (None, path, ["ucb", "fixed:near"], 2, 8)  # type: ignore[arg-type]
+    Path(path).unlink()
+    assert tab.linked(Visit(batch=id))[2:4] == (None, None)  # type: ignore[arg-type]
+    assert tab.linked(Visit(batch="gone")) == ("gone", "gone", *[gr.skip()] * 5)  # type: ignore[arg-type]
+    tab.batches.cancel_all()
+
+
+def test_a_batch_names_its_pool_whichever_is_loaded(workbench: Workbench, gate, tmp_path: Path) -> None:
+    tab = Batch(workbench)
+    id = started(tab, tmp_path)
+    gate.open()
+    *_, (status, _, _, summary, *_) = tab.follow(id)
+    assert "on pool tiny: 2 prompts" in status and "Pool tiny on " in summary
+
+
 @pytest.mark.parametrize(
     ("suite", "policies", "limit", "length", "said"),
     [
@@ -314,6 +337,9 @@ def test_a_prompt_opens_with_every_policy(workbench: Workbench, tmp_path: Path) 
         ("pocket", ["nonsense"], 0, 8, "choose one of"),
         ("pocket", ["ucb"], -1, 8, "0 (all) or a positive"),
         ("pocket", ["ucb"], 0, None, "Max new tokens is empty"),
+        ("pocket", ["ucb"], 1.7, 8, "Prompts at most must be a whole number, got 1.7"),
+        ("pocket", ["ucb"], 0, 2.5, "Max new tokens must be a whole number, got 2.5"),
+        ("pocket", ["ucb"], 0, 99_999, "Max new tokens must be at most 63, got 99,999"),
     ],
 )
 def test_a_batch_that_cannot_start_says_why(
@@ -343,4 +369,14 @@ def test_tasks_by_policies_with_the_best_of_each_marked() -> None:
 
 
 def test_a_policy_asked_for_twice_runs_once(workbench: Workbench) -> None:
-    assert BatchRun(workbench, "mine", ITEMS, ["ucb", "ucb"], PARAMS).total == 3
+    batch = BatchRun(workbench, "mine", ITEMS, ["ucb", "UCB", "ucb:"], PARAMS)
+    assert batch.policies == ["ucb"] and batch.total == 3
+
+
+def test_answers_of_a_few_tokens_are_left_out_of_speedups(workbench: Workbench) -> None:
+    short = BatchRun(workbench, "mine", ITEMS[:1], ["ucb", "random"], SamplingParams(5, draft_length=4))
+    *_, _ = short.run()
+    assert [(row.tokens, row.speedup) for row in short.rows] == [(5, None)] * 2
+    html = batch_view.summary_html(short) + batch_rows.row_html(short.rows[0], 0) + batch_view.detail_html(short, 0)
+    assert "2 runs of fewer than 8 tokens are left out" in html and "Too short to say" in html
+    assert "×" not in html and "md-best" not in html and "md-matrix" not in html

@@ -45,6 +45,34 @@ def test_names_are_escaped_in_charts(make_round) -> None:
         assert figure.data[0].name == "&lt;b&gt;x&lt;/b&gt;"
 
 
+def test_arms_beyond_the_hues_have_a_second_mark(make_round) -> None:
+    """Colour alone would leave the ninth drafter the same as the first."""
+    names = [f"d{arm}" for arm in range(10)]
+    first, ninth = weights_of([make_round(probabilities=(0.1,) * 10)], names, (0, 8))
+    assert first["fillcolor"] == ninth["fillcolor"] and first["fillpattern"]["shape"] != ninth["fillpattern"]["shape"]
+    played = [make_round(arm, arm=arm, drafter=names[arm], probabilities=None) for arm in (0, 8)]
+    first, ninth = weights_of(played, names, (0, 8))
+    assert first["marker"]["color"] == ninth["marker"]["color"]
+    assert first["marker"]["symbol"] != ninth["marker"]["symbol"]
+    go.Figure(policy_chart(played, names))  # Plotly checks the names
+    styles = [charts.policy_style(index, "ucb") for index in range(32)]
+    assert len({(style["line"]["color"], style["line"]["dash"]) for style in styles}) == 32
+    summary = pd.DataFrame({"task": "math", "policy": [f"ucb:beta={i}" for i in range(9)], "speedup": 2.0})
+    bars = charts.speedup_by_task_figure(summary).data
+    assert len({(bar.marker.color, bar.marker.pattern.shape) for bar in bars}) == 9
+
+
+def weights_of(rounds, names, arms):
+    """The traces of some arms."""
+    return [policy_chart(rounds, names)["data"][arm] for arm in arms]
+
+
+def test_a_message_has_no_axes() -> None:
+    figure = charts.message_figure("Nothing", "Speed-up")
+    assert not figure.layout.xaxis.visible and not figure.layout.yaxis.visible
+    assert figure.layout.annotations[0].text == "Nothing" and figure.layout.title.text == "Speed-up"
+
+
 def test_bars_of_a_batch() -> None:
     summary = pd.DataFrame(
         {"task": ["math", "math", "sql"], "policy": ["ucb", "random", "ucb"], "speedup": [2.0, 1.1, None]}

@@ -72,7 +72,8 @@ def test_figures_after_runs(filled: Dashboard) -> None:
     phases, phases_table = filled.chart("phases", *ALL)
     token, first, latency_table = filled.chart("latency", *ALL)
     for figure in (phases, token, first):
-        assert set(figure.data[1].y) - {None} == {"UCB", "One drafter (near)"}
+        assert set(figure.data[1].y) - {None} == {"ucb", "fixed:near"}
+        assert set(figure.layout.yaxis.ticktext) == {"UCB", "One drafter (near)"}
     assert phases_table.count("%</small>") == 2 * 4 and latency_table.count("<td") == 2 * 8
 
 
@@ -262,7 +263,7 @@ def _context() -> Any:
 
 def test_summary_shows_a_dash_for_what_is_unknown() -> None:
     nan = float("nan")
-    line: dict[str, Any] = {"policy": "<b>x</b>", "runs": 2}
+    line: dict[str, Any] = {"policy": "<b>x</b>", "runs": 2, "short_runs": 2}
     for name, value in (
         ("speedup", nan),
         ("mean_accepted_tokens", 3.0),
@@ -273,7 +274,16 @@ def test_summary_shows_a_dash_for_what_is_unknown() -> None:
         line |= {name: value, f"{name}_low": nan, f"{name}_high": nan, f"{name}_runs": 2}
     html = dashboard_tables.summary_html(pd.DataFrame([line]))
     assert "<b>x" not in html and "<small>" not in html
+    assert "2 runs of fewer than 8 tokens are left out of speed-ups" in html
+    assert "left out" not in dashboard_tables.summary_html(pd.DataFrame([line | {"short_runs": 0}]))
     assert html.count('<td class="md-figure">–</td>') == 2 and "50 %" in html and "25 %" in html
+
+
+def test_spellings_of_one_policy_are_told_apart() -> None:
+    frame = pd.DataFrame({"policy": ["ucb", "UCB"], "run_number": 1, "cumulative_regret": 2.0})
+    for html in (dashboard_tables.legend_html(["ucb", "UCB"]), dashboard_tables.regret_html(frame, ["ucb", "UCB"])):
+        assert "UCB · ucb" in html and "UCB · UCB" in html
+    assert "·" not in dashboard_tables.legend_html(["ucb", "ucb:beta=0.2"])
 
 
 def test_prompts_in_lists_are_escaped() -> None:

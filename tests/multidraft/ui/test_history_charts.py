@@ -98,6 +98,46 @@ def test_best_drafter_by_round_leaves_out_what_few_runs_reach() -> None:
     assert list(trace.x) == [1, 2] and list(trace.customdata) == [100, 60]
 
 
+def test_rounds_in_which_nobody_drafted_are_gaps() -> None:
+    frame = pd.DataFrame({"policy": "ucb", "round": [1, 2, 5, 7, 8], "ratio": [1.0, 1.0, 0.5, 0.0, 0.0], "runs": 1})
+    (trace,) = charts.best_arm_figure(frame, DRAWN).data
+    assert list(trace.x) == list(range(1, 9)) and list(trace.y) == [1.0, 1.0, None, None, 0.5, None, 0.0, 0.0]
+    assert not trace.connectgaps and "markers" in trace.mode  # else round 5 would not be seen
+    (trace,) = charts.best_arm_figure(frame[:2], DRAWN).data
+    assert trace.mode == "lines"
+
+
+def test_charts_of_nothing_say_so(runs: pd.DataFrame) -> None:
+    """Instead of empty axes."""
+    none = runs.assign(round=1, ratio=1.0, runs=1, drafter="math", speedup_low=1.0)[:0]
+    for figure in (
+        charts.ranking_figure(none, DRAWN),
+        charts.speedup_figure(none, DRAWN),
+        charts.regret_figure(none, DRAWN),
+        charts.best_arm_figure(none, DRAWN),
+        charts.drafter_task_figure(none),
+    ):
+        assert not figure.layout.xaxis.visible and figure.layout.annotations[0].text and figure.layout.title.text
+
+
+def test_spellings_of_one_policy_stay_apart() -> None:
+    """Histories of earlier versions hold specs as they were typed."""
+    specs = ["ucb", "UCB", "ucb:", "random"]
+    seconds = dict.fromkeys(("verify_seconds", "draft_seconds", "evaluate_seconds", "policy_seconds"), 0.25)
+    frame = pd.DataFrame({"policy": specs, "runs": 1, "output_tokens": 10, **seconds, "speedup": 2.0})
+    frame = frame.assign(token_p50=1.0, token_p90=2.0, token_p99=3.0, speedup_low=1.0, speedup_high=3.0, speedup_runs=9)
+    for figure in (
+        charts.phases_figure(frame),
+        charts.latency_figure(frame, "token", "Time"),
+        charts.ranking_figure(frame, specs),
+    ):
+        assert {y for trace in figure.data for y in trace.y} == set(specs)
+        assert list(figure.layout.yaxis.tickvals) == specs
+        assert list(figure.layout.yaxis.ticktext) == ["UCB · ucb", "UCB · UCB", "UCB · ucb:", "Random drafter"]
+    drawn = charts.ranking_figure(frame, specs)
+    assert len({trace.name for trace in drawn.data}) == 4
+
+
 def test_heat_map_leaves_unknown_pairs_empty() -> None:
     frame = pd.DataFrame(
         {"drafter": ["code", "math"], "task": ["sql", "math"], "runs": [3, 4], "mean_accepted_tokens": [1.5, 2.5]}

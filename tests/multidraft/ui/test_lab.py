@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -82,6 +83,20 @@ def test_the_page_shows_table_and_curves(filled: Workbench) -> None:
     assert button.interactive and not stop.interactive
 
 
+def test_rounds_of_policies_that_go_by_the_clock_are_called_estimates(filled: Workbench) -> None:
+    *_, (status, outcomes, chart, *_) = replay(Lab(filled), SPECS)
+    assert "estimates (≈) for those by the clock: Rate (ours)" in status
+    lines = {line.split("</span>")[0].split(">")[-1]: line for line in outcomes.split("<tr>")[2:]}
+    assert "rounds estimated" in lines["Rate (ours)"] and lines["Rate (ours)"].count("≈") == 4
+    assert sum("≈" in line or "estimated" in line for line in lines.values()) == 1
+    assert [trace["name"] for trace in json.loads(chart.value["plot"])["data"] if "est" in trace["name"]] == [
+        "Rate (ours) (estimated)"
+    ]
+    *_, (status, outcomes, *_) = replay(Lab(filled), ["UCB", "ucb:reward=be"])
+    assert "Rounds and regret are exact." in status and "≈" not in outcomes
+    assert outcomes.count("<tr>") == 1 + 1 + 3  # one policy, whichever way it is spelled
+
+
 def test_one_run_shows_its_rounds_side_by_side(filled: Workbench) -> None:
     *_, last = replay(Lab(filled), ["ucb", "random"], run=1)
     _, _, _, lanes, rounds, *_ = last
@@ -103,6 +118,8 @@ def test_one_run_shows_its_rounds_side_by_side(filled: Workbench) -> None:
         (["ucb"], 3, 50, "it was sampled"),
         (["ucb"], 99, 50, "no run of this number"),
         (["ucb"], 1e20, 50, "no run of this number"),
+        (["ucb"], 2.5, 50, "must be a whole number, got 2.5"),
+        (["ucb"], None, 1.5, "must be a whole number, got 1.5"),
         (["ucb"], None, 0, "must be 1 to 200"),
         (["ucb"], None, None, "Newest texts is empty"),
     ],

@@ -22,7 +22,7 @@ def form(policy: str, **changes: object) -> str:
 def test_every_policy_has_a_form_of_all_its_settings(policy: str) -> None:
     settings = policy_form.settings(policy, DRAFTERS)
     assert [s.name for s in settings] == list(settings_of(POLICIES[policy]))
-    assert form(policy) == ("fixed:drafter=code" if policy == "fixed" else form(policy))  # it can be made as it is
+    assert form(policy) == ("fixed:code" if policy == "fixed" else form(policy))  # it can be made as it is
 
 
 def test_fields_are_what_settings_are() -> None:
@@ -42,6 +42,7 @@ def test_only_what_was_changed_is_in_the_spec() -> None:
     ("policy", "changes", "said"),
     [
         ("ucb", {"beta": None}, "beta is empty"),
+        ("normal-hedge", {"every": 2.5}, "every must be a whole number, got 2.5"),
         ("ucb", {"beta": -1.0}, "beta must be 0 or"),
         ("fixed", {"drafter": "a,b"}, "cannot hold a comma"),
         ("fixed", {"drafter": "sql"}, "choose one of: code, math"),

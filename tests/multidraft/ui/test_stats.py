@@ -82,13 +82,21 @@ def test_tiles_show_dashes_before_the_first_round() -> None:
     assert stats.tiles_html().count("<dd>–</dd>") == 4
 
 
-def test_tiles_show_the_figures(make_generation) -> None:
-    html = stats.tiles_html(make_generation(), Baseline(150.0, 32))
-    assert "<dd>300</dd>" in html  # 6 tokens in 20 ms
+def test_tiles_show_the_figures(make_generation, make_round) -> None:
+    html = stats.tiles_html(make_generation(rounds=[make_round(i) for i in range(3)]), Baseline(150.0, 32))
+    assert "<dd>300</dd>" in html  # 9 tokens in 30 ms
     assert "<dd>2.00×</dd>" in html
     assert "<dd>3.00</dd>" in html
     assert "<dd>67 %</dd>" in html
     assert "150.0 tokens/s" in html and "32 tokens" in html
+
+
+def test_a_few_tokens_have_no_speedup(make_generation) -> None:
+    """One round in 5 ms would make any policy a winner."""
+    short, running = (stats.tiles_html(make_generation(status=s), Baseline(150.0, 32)) for s in ("stopped", "running"))
+    assert '<dt>Speed-up</dt><dd>–</dd><dd class="md-unit">too short to say</dd>' in short
+    assert '<dt>Speed-up</dt><dd>–</dd><dd class="md-unit">over plain decoding</dd>' in running
+    assert "<dd>300</dd>" in short
 
 
 def test_note_tells_the_check_and_the_regret(make_generation) -> None:

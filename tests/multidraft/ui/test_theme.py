@@ -45,6 +45,14 @@ def test_colours_differ_and_repeat_beyond_their_number() -> None:
     assert theme.drafter_colour(len(theme.DRAFTER_COLOURS)) == theme.drafter_colour(0)
 
 
+@pytest.mark.parametrize("arm", range(len(theme.DRAFTER_COLOURS)))
+def test_hatching_shows_on_every_colour(arm: int) -> None:
+    assert contrast(theme.hatch_colour(arm), theme.drafter_colour(arm)) >= 3
+    again = arm + len(theme.DRAFTER_COLOURS)
+    assert theme.drafter_pattern(again)["shape"] and not theme.drafter_pattern(arm)["shape"]
+    assert theme.drafter_symbol(again) != theme.drafter_symbol(arm)
+
+
 def test_nothing_is_fetched_from_elsewhere() -> None:
     assert not re.search(r"url\(|@import|https?:", theme.css())
     style = theme.theme()
