@@ -63,8 +63,9 @@ def run(options: argparse.Namespace) -> int:
     )
     print("| policy | MAT | regret, rounds a text | best arm | tokens/s |\n|---|---|---|---|---|")
     for row in rows:
+        mark = "" if row["exact_rounds"] else " ≈"
         print(
-            f"| {row['policy']}{'' if row['exact_rounds'] else ' ≈'} | {row['mean_accepted_tokens']:.2f} | {row['regret_rounds']:+.1f} "
+            f"| {row['policy']}{mark} | {row['mean_accepted_tokens']:.2f} | {row['regret_rounds']:+.1f} "
             f"| {row['best_arm_ratio']:.0%} | {row['tokens_per_second']:.0f} |"
         )
     if not all(row["exact_rounds"] for row in rows):
