@@ -87,9 +87,8 @@ def run(options: argparse.Namespace) -> int:
         options.out.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     kept = keep.close() if keep else True
     if interrupted:
-        print(
-            f"multidraft: interrupted after {len(runs)} of {asked.runs} runs. {_left(options, runs)}", file=sys.stderr
-        )
+        done = f"interrupted after {len(runs)} of {asked.runs} runs"
+        print(f"multidraft: {done}. {_left(options, runs)}", file=sys.stderr)
         return 130
     well = all(policy["speedup"] and not policy["failed"] for policy in report["policies"].values())
     return 0 if well and kept else 1
