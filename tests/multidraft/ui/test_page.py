@@ -38,6 +38,12 @@ def test_only_the_stable_endpoints_are_public(pool: Pool, store: Store) -> None:
     assert page.analytics_enabled is False
 
 
+def test_no_field_rounds_what_was_typed(pool: Pool, store: Store) -> None:
+    """What is no whole number is refused, where the field still shows it."""
+    numbers = [block for block in build(pool, store).blocks.values() if isinstance(block, gr.Number)]
+    assert numbers and all(field.precision is None for field in numbers)
+
+
 def last(items: Iterator[Any]) -> Any:
     """The result of an endpoint that gives signs of life until it has one."""
     *alive, result = items
