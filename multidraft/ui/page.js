@@ -30,9 +30,7 @@ function keepFocusIn(next) {
   if (group) watcher.observe(group, { attributes: true, childList: true, subtree: true });
 }
 
-document.addEventListener("focusin", ({ target }) => {
-  keepFocusIn(target.matches(":focus-visible") ? target.closest(GROUPS) : null);
-});
+document.addEventListener("keydown", ({ target }) => keepFocusIn(target.closest(GROUPS)));
 document.addEventListener("pointerdown", () => keepFocusIn(null));
 
 // A slider's number that is emptied would become the slider's minimum without a word: what stood there comes back.

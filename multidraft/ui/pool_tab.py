@@ -112,15 +112,16 @@ class PoolTab:
         problem = ""
         if source := getattr(event, "pool", None):
             problem = self.ask_for(source)
+        loading = self.loader.under_way  # it may end before the first look
         yield *self.state(), *skips(3)
         if problem:
             yield problem, *skips(5)
         # While it waits for the Hub, perhaps for hours, no page may hold a place in the queue.
-        while (loading := self.loader.under_way) and loading.phase != "waiting":
-            loading.ended.wait(UPDATE_SECONDS)
-            yield loading_html(loading), *skips(5)
-            if loading.ended.is_set():
+        while loading and loading.phase != "waiting":
+            if loading.ended.wait(UPDATE_SECONDS):
                 yield *self.state(), *(self.show() if loading.phase == "done" else skips(3))
+                return
+            yield loading_html(loading), *skips(5)
 
     def stop(self) -> None:
         """Give up what is being loaded, where visitors may ask for pools at all."""

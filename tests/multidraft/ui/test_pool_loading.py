@@ -399,7 +399,7 @@ class Click:
 
 
 def test_the_tab_loads_known_pools_only_and_only_where_it_may(
-    bench: Workbench, other_card: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Workbench, other_card: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tab = PoolTab(PoolLoader(bench))
     *_, (status, *_) = tab.load(Click(pool=str(other_card)))  # type: ignore[arg-type]
@@ -408,6 +408,10 @@ def test_the_tab_loads_known_pools_only_and_only_where_it_may(
     *_, (status, stop, pools, now, *_) = tab.load(Click(pool=str(other_card)))  # type: ignore[arg-type]
     assert "is in use" in status and stop.visible is False and "Loaded</p>" in pools
     assert "<h2>Another &lt;pool&gt;</h2>" in now  # at once, whenever the page notices the switch
+    tab.loader.cards = (failing := tmp_path / "failing.yaml").parent
+    failing.write_text(other_card.read_text().replace("path: ", "path: no"))
+    *_, (status, stop, pools, *_) = tab.load(Click(pool=str(failing)))  # type: ignore[arg-type]
+    assert "could not be loaded" in status and stop.visible is False and "disabled" not in pools
     closed = PoolTab(PoolLoader(bench, allowed=False))
     first, (status, *_) = closed.load(Click(pool=str(other_card)))  # type: ignore[arg-type]
     assert "Switching pools is off" in status and "MULTIDRAFT_SWITCH" in first[2] and "<button" not in first[2]
