@@ -59,17 +59,17 @@ def status_html(job: Job) -> str:
     if generation.status == "error":
         return message_html("error", f"The run failed: {generation.error}. Please try again or report it.")
     kind = "cancelled" if generation.status == "cancelled" else "done"
-    left_out = " Stopped before the best drafter in hindsight was found: no regret is known." if job.unscored else ""
+    left_out = " Regret not computed: stopped." if job.unscored else ""
     return message_html(kind, f"{_ENDS[generation.status]} {counts}.{left_out}")
 
 
 def _scoring(job: Job, counts: str) -> str:
-    """What is done between the last round and the end."""
+    """What is done between the last round and the end; as short as how it ends, or all below it would move."""
     if job.generation.status == "cancelled":
-        return f"Stopped: {counts}. Now they are checked against the target …"
+        return f"Stopped: {counts}. Now they are checked …"
     if job.cancelled:
-        return f"Decoded: {counts}. Stopping, once the drafter at hand has been judged …"
-    return f"Decoded: {counts}. Now checked against the target, and the best drafter in hindsight is found …"
+        return f"Decoded: {counts}. Stopping after the drafter at hand …"
+    return f"Decoded: {counts}. Now checked, and the best drafter in hindsight found …"
 
 
 def tiles_html(

@@ -61,7 +61,7 @@ def test_a_run_is_not_completed_while_it_is_checked(make_generation) -> None:
     def told(status: str, **changes: bool) -> str:
         return stats.status_html(job(make_generation(status=status), "scoring", **changes))
 
-    assert "Decoded: 6 tokens in 2 rounds. Now checked against the target, and the best" in told("completed")
+    assert "Decoded: 6 tokens in 2 rounds. Now checked, and the best drafter" in told("completed")
     assert "Stopping" in told("completed", cancelled=True)
     assert "Stopped: 6 tokens in 2 rounds. Now they are checked" in told("cancelled", cancelled=True)
     assert all("md-busy" in told(status) for status in ("completed", "stopped", "context_limit", "cancelled"))
@@ -70,8 +70,8 @@ def test_a_run_is_not_completed_while_it_is_checked(make_generation) -> None:
 
 def test_a_run_that_is_not_scored_says_so(make_generation) -> None:
     html = stats.status_html(job(make_generation(status="completed"), cancelled=True, unscored=True))
-    assert "Completed" in html and "no regret is known" in html
-    assert "regret" not in stats.status_html(job(make_generation(status="completed"), cancelled=True))
+    assert "Completed" in html and "Regret not computed" in html
+    assert "Regret" not in stats.status_html(job(make_generation(status="completed"), cancelled=True))
 
 
 def test_only_a_new_phase_is_said_not_every_round(make_generation, make_round) -> None:
