@@ -29,7 +29,15 @@ HEADS = ("eagle", "medusa", "bpd")
 
 
 class PoolMemoryError(PoolError):
-    """A pool that does not fit into the memory that is free."""
+    """A pool that does not fit into the memory that is free.
+
+    Attributes:
+        missing: bytes that are needed beyond those that are free; ``None`` where that is not known.
+    """
+
+    def __init__(self, message: str, missing: int | None = None):
+        super().__init__(message)
+        self.missing = missing
 
 
 def folder_of(source: Source, card: Path, files: Sequence[str] = HEAD_FILES) -> Path:

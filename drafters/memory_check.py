@@ -38,7 +38,8 @@ def check_memory(card: Card, path: Path, device: str) -> None:
     raise PoolMemoryError(
         f"pool {card.name!r} needs about {in_words(needed)} of memory on {device}, where {in_words(free)} are free. "
         f"{advice(card, path, device, free)}. "
-        f"Set {SKIP}=1 to load it all the same"
+        f"Set {SKIP}=1 to load it all the same",
+        needed - free,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +97,13 @@ class Pool:
         called = self.card.routed_names()
         return self.router.suited(prompt, [called.get(drafter.name, drafter.name) for drafter in self.drafters])
 
+    @property
+    def weight_bytes(self) -> int:
+        """Memory of all weights, counted once where drafters share them."""
+        itemsize = getattr(torch, self.card.dtype).itemsize
+        drafters = sum(drafter.parameter_count for drafter in self.drafters)
+        return self.target.model.get_memory_footprint() + itemsize * drafters
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, without special tokens."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
@@ -124,14 +131,21 @@ class Pool:
             lambda group: group.gamma(evidence).T, lambda drafter: drafter.gamma(evidence), len(evidence)
         ).T
 
-    def acceptances(self, context: Sequence[int], start: int, length: int) -> np.ndarray:
+    def acceptances(
+        self, context: Sequence[int], start: int, length: int, check: Callable[[], None] = lambda: None
+    ) -> np.ndarray:
         """How many leading tokens of each drafter's greedy draft, begun at each position from ``start`` on, equal
-        the recorded text: int64 ``(N, len(context) - start)``."""
-        return self._collect(
-            lambda group: group.acceptances(context, start, length),
-            lambda drafter: drafter.acceptances(context, start, length),
-            len(context) - start,
-        ).astype(np.int64)
+        the recorded text: int64 ``(N, len(context) - start)``.
+
+        Args:
+            check: called before each drafter, or group of them; what it raises ends it.
+        """
+
+        def of(judged: Drafter | DrafterGroup) -> np.ndarray:
+            check()
+            return judged.acceptances(context, start, length)
+
+        return self._collect(of, of, len(context) - start).astype(np.int64)
 
     def _collect(self, of_group, of_drafter, columns: int) -> np.ndarray:  # type: ignore[no-untyped-def]
         rows = np.zeros((len(self.drafters), columns))

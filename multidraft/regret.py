@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -55,7 +55,13 @@ class ExpectedRegret:
     rounds: int
 
 
-def acceptance_table(pool: Pool, prompt_ids: Sequence[int], output_ids: Sequence[int], draft_length: int) -> np.ndarray:
+def acceptance_table(
+    pool: Pool,
+    prompt_ids: Sequence[int],
+    output_ids: Sequence[int],
+    draft_length: int,
+    check: Callable[[], None] = lambda: None,
+) -> np.ndarray:
     """``A[i, s]``: how many tokens of drafter ``i``'s greedy draft begun at output position ``s`` would be accepted.
 
     Needs no target call: a greedy target's text is the same whoever drafts it (SPEC 6).
@@ -63,11 +69,12 @@ def acceptance_table(pool: Pool, prompt_ids: Sequence[int], output_ids: Sequence
     Args:
         prompt_ids, output_ids: the recorded generation.
         draft_length: drafts hold at most so many tokens.
+        check: called before each drafter, or group of them; what it raises ends it.
 
     Returns:
         int64 ``(drafters, output positions)``, entries in ``0 … draft_length``.
     """
-    return pool.acceptances([*prompt_ids, *output_ids], len(prompt_ids), draft_length)
+    return pool.acceptances([*prompt_ids, *output_ids], len(prompt_ids), draft_length, check)
 
 
 def fixed_rounds(accepted: np.ndarray) -> int:

@@ -19,14 +19,24 @@ function changed(changes) {
   return search.toString();
 }
 
+// The tab that the address names, if any.
+function linkedTab() {
+  const query = new URLSearchParams(location.search);
+  return query.get("tab") ?? (query.has("batch") ? "batch" : null);
+}
+
+// Whatever tab is chosen now may be shown.
+function opened() {
+  document.documentElement.classList.remove("md-opening");
+}
+
 // Opens the tab that the address names, and from then on has the address name the tab that is open.
 function openTab() {
   const tabs = () => [...document.querySelectorAll("button[role=tab]")];
   const nameOf = (tab) => tab.textContent.trim().toLowerCase();
-  const query = new URLSearchParams(location.search);
-  const name = query.get("tab") ?? (query.has("batch") ? "batch" : null);
   // Unless the visitor was faster and has gone elsewhere.
-  if (tabs()[0].ariaSelected === "true") tabs().find((tab) => nameOf(tab) === name)?.click();
+  if (tabs()[0].ariaSelected === "true") tabs().find((tab) => nameOf(tab) === linkedTab())?.click();
+  opened();
   document.addEventListener("click", (event) => {
     const tab = event.target.closest?.("button[role=tab]");
     if (tab) address({ tab: tab === tabs()[0] ? firstTab() : nameOf(tab) });

@@ -59,7 +59,8 @@ class PolicyReport(TypedDict):
 
 
 class PoolReport(TypedDict):
-    """The pool that decodes what is asked for now; ``status`` says in words what is loaded and what is on its way."""
+    """The pool that decodes what is asked for now; ``status`` says in words what is loaded and what is on its way,
+    ``news`` only the latter."""
 
     name: str
     title: str
@@ -68,6 +69,7 @@ class PoolReport(TypedDict):
     drafters: list[str]
     loading: bool
     status: str
+    news: str
 
 
 class BatchReport(TypedDict):

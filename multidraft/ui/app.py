@@ -21,8 +21,7 @@ from multidraft.ui.ending import ended_by_sigterm, wait_for_the_end
 from multidraft.ui.lab import Lab
 from multidraft.ui.play import Play
 from multidraft.ui.pool_line import PoolLine
-from multidraft.ui.pool_list import hub_models
-from multidraft.ui.pool_loading import PoolLoader
+from multidraft.ui.pool_loading import PoolLoader, hub_models
 from multidraft.ui.pool_tab import PoolTab
 from multidraft.ui.ports import asked_port, why_not_first
 from multidraft.ui.race import Race
@@ -46,6 +45,8 @@ HEADER = """
 <b>The output is exactly what the target would write alone; only the speed changes.</b></p>
 </header>
 """
+
+_SCRIPT = links.ADDRESS + Path(__file__).with_name("page.js").read_text(encoding="utf-8")
 
 
 def build(pool: Pool, store: Store) -> gr.Blocks:
@@ -138,7 +139,7 @@ def _build(workbench: Workbench, loader: PoolLoader) -> gr.Blocks:
 
     line = PoolLine(loader)
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=_FILES) as page:
-        gr.HTML(HEADER, js_on_load=None)
+        gr.HTML(HEADER, js_on_load=_SCRIPT)
         line.build(page)
         with gr.Tab("Play", id="play"):
             Play(workbench).build(line)

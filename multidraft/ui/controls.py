@@ -19,6 +19,9 @@ PREVIEW = 160
 MOST_EXAMPLES = 4
 """Prompts of a task that have a button."""
 
+SEED = "The same seed draws the same again, unless the policy looks at the clock, as rate-hedge does"
+"""What the seed's field says."""
+
 LONGEST_DRAFT = 16
 """Tokens that a draft may have at most, where the pool's own length is not longer."""
 
@@ -121,7 +124,7 @@ def prompt_box(prefix: str = "") -> gr.Textbox:
         label="Prompt",
         lines=4,
         max_lines=12,
-        placeholder="Type a task, or take an example below.",
+        placeholder="Type a task, or take an example below. Shift+Enter runs it.",
         elem_id=f"{prefix}prompt",
     )
 
@@ -149,7 +152,7 @@ def settings(pool: Pool, prefix: str = "") -> list[gr.components.Component]:
     with gr.Row():
         top_p = gr.Slider(0.05, 1, 1, step=0.01, label="Top-p", info="1 keeps all tokens", min_width=140)
         top_k = gr.Slider(0, 200, 0, step=1, label="Top-k", info="0 keeps all tokens", min_width=140)
-    seed = gr.Number(0, label="Seed", info="Same seed, same tokens and same choices")
+    seed = gr.Number(0, label="Seed", info=SEED)
     return [length, heat, top_p, top_k, draft, seed]
 
 

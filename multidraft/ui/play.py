@@ -172,8 +172,8 @@ class Play(controls.RunTab):
         if link.pool in (None, loaded):
             return ""
         return (
-            f" It was made with pool {link.pool}, but {loaded} is loaded: text and speed will differ. "
-            "The tab Pool tells what can be loaded."
+            f" It was made with pool {link.pool}, but {loaded} is loaded: speed will differ, and so will the text, "
+            "unless both have the same target and the run is greedy. The tab Pool tells what can be loaded."
         )
 
     def run(

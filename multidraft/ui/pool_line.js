@@ -9,8 +9,12 @@ let next = 0; // timer of the next look
 
 function show(report) {
   const line = element.querySelector(".md-pool-line");
-  const text = line.firstElementChild;
-  if (text.textContent !== report.status) text.textContent = line.title = report.status;
+  const [loaded, news] = line.children;
+  if (line.title !== report.status) {
+    line.title = report.status;
+    loaded.textContent = `${report.status.slice(0, report.status.length - report.news.length).trim()} `;
+    news.textContent = report.news;
+  }
   line.dataset.pool = report.name;
   line.classList.toggle("md-pool-loading", report.loading);
 }

@@ -15,10 +15,10 @@ import gradio as gr
 
 from multidraft.ui.api_types import PoolReport, endpoint
 from multidraft.ui.events import HIDDEN, QUICK, skips
-from multidraft.ui.pool_list import progress_text
+from multidraft.ui.pool_list import news_text
 from multidraft.ui.pool_loading import PoolLoader
 
-_FRAME = '<p class="md-pool-line"><span></span></p>'
+_FRAME = '<p class="md-pool-line"><span></span><span></span></p>'
 _SCRIPT = Path(__file__).with_name("pool_line.js").read_text(encoding="utf-8")
 
 Follow = Callable[..., Any]
@@ -77,12 +77,7 @@ class PoolLine:
     def report(self) -> PoolReport:
         """Likewise."""
         pool, loading = self.loader.workbench.pool, self.loader.under_way
-        last = self.loader.last
-        status = f"{pool.title} is loaded."
-        if loading:
-            status += f" {progress_text(loading)}"
-        elif last and last.phase == "failed":
-            status += f" {last.title} could not be loaded; the tab Pool says why."
+        news = news_text(self.loader.last)
         return {
             "name": pool.name,
             "title": pool.title,
@@ -90,7 +85,8 @@ class PoolLine:
             "draft_length": pool.draft_length,
             "drafters": [drafter.name for drafter in pool.drafters],
             "loading": loading is not None and loading.phase != "waiting",
-            "status": status,
+            "status": f"{pool.title} is loaded. {news}".rstrip(),
+            "news": news,
         }
 
     def announce(self) -> None:

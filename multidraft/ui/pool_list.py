@@ -12,9 +12,15 @@ from drafters.card import Card, Source, find_card, load_card, pool_names
 from drafters.memory import in_words
 from multidraft.errors import PoolError
 from multidraft.ui import about
-from multidraft.ui.pool_loading import Loading
+from multidraft.ui.pool_loading import Loading, hub_models
 from multidraft.ui.stats import message_html, progress_html
 from multidraft.ui.tables import count
+
+SILENT_SECONDS = 5.0
+"""From when on it is told that nothing comes from the Hub."""
+
+FAILED_SECONDS = 60.0
+"""How long every page tells that a pool could not be loaded."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +43,13 @@ def known_pools(folder: Path | None = None) -> list[Known]:
     return [_known(source) for source in (*pool_names(), *map(str, paths))]
 
 
-def hub_models(card: Card) -> list[str]:
-    """The Hub repositories that a pool is made of."""
-    return list(dict.fromkeys(id for id in (card.target.id, *(entry.id for entry in card.drafters)) if id))
+def pools_html(pools: Sequence[Known], loaded: Card, may_load: bool, busy: bool = False) -> str:
+    """The pools with what they are and need; those that are not loaded have a button where one may be.
 
-
-def pools_html(pools: Sequence[Known], loaded: Card, may_load: bool) -> str:
-    """The pools with what they are and need; those that are not loaded have a button where one may be."""
-    cards = "".join(_pool_html(pool, pool.card == loaded, may_load) for pool in pools)
+    Args:
+        busy: another pool is being loaded, so the buttons are out of use; they stay, or all below them would move.
+    """
+    cards = "".join(_pool_html(pool, pool.card == loaded, may_load, busy) for pool in pools)
     return f'<h2>Pools</h2><div class="md-pools">{cards}</div>'
 
 
@@ -75,10 +80,32 @@ def progress_text(loading: Loading) -> str:
         return f"{loading.title} cannot be loaded yet, and will be tried again: {loading.error}."
     if loading.phase == "switching":
         return f"{loading.title} is loaded; it takes over when the runs in line have ended."
+    if loading.phase == "warming":
+        return f"{loading.title} is loaded and decodes its first tokens …"
+    silent = ""
+    if loading.asks_hub and (silence := loading.silence) > SILENT_SECONDS:
+        silent = f" Nothing has come from the Hub for {silence:.0f} s; it is asked again a few times."
     if step is None:
-        return f"Loading {loading.title} …"
+        return f"Loading {loading.title} …{silent}"
     arrived = f" ({in_words(step.done_bytes)} of {in_words(step.total_bytes)})" if step.total_bytes else ""
-    return f"Loading {loading.title}, step {step.number} of {step.of}: {step.doing} {step.what}{arrived} …"
+    return f"Loading {loading.title}, step {step.number} of {step.of}: {step.doing} {step.what}{arrived} …{silent}"
+
+
+def news_text(loading: Loading | None) -> str:
+    """What the line below the page's title says of a pool on its way, in few words; the tab *Pool* tells the rest.
+
+    A failure is told for a minute: whoever did not ask for the pool has nothing to do with it.
+    """
+    if loading is None or (loading.ended.is_set() and loading.phase != "failed"):
+        return ""
+    if loading.phase == "failed":
+        failed = f"{loading.title} could not be loaded; the tab Pool says why."
+        return failed if loading.since_end < FAILED_SECONDS else ""
+    if loading.phase == "waiting":
+        return f"{loading.title} cannot be loaded yet, and will be tried again; the tab Pool says why."
+    if loading.phase == "loading" and (step := loading.step):
+        return f"Loading {loading.title}, step {step.number} of {step.of} …"
+    return progress_text(loading)
 
 
 def _known(source: str) -> Known:
@@ -88,7 +115,7 @@ def _known(source: str) -> Known:
         return Known(source, None, str(error))
 
 
-def _pool_html(pool: Known, is_loaded: bool, may_load: bool) -> str:
+def _pool_html(pool: Known, is_loaded: bool, may_load: bool, busy: bool) -> str:
     card = pool.card
     if card is None:
         return f"<article><h3>{escape(Path(pool.source).name)}</h3>{message_html('error', pool.problem)}</article>"
@@ -99,7 +126,8 @@ def _pool_html(pool: Known, is_loaded: bool, may_load: bool) -> str:
         action = '<p class="md-pool-loaded">Loaded</p>'
     elif may_load:
         label = escape(f"Load {card.title}")
-        action = f'<button type="button" data-pool="{escape(pool.source)}" aria-label="{label}">Load</button>'
+        off = " disabled" if busy else ""
+        action = f'<button type="button" data-pool="{escape(pool.source)}" aria-label="{label}"{off}>Load</button>'
     description = f"<p>{escape(card.description)}</p>" if card.description else ""
     return f'<article>{head}{description}<dl class="md-facts">{facts}</dl>{action}</article>'
 

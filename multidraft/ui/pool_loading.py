@@ -14,9 +14,10 @@ from typing import Literal
 
 import torch
 
-from drafters.card import find_card, load_card
+from drafters.card import Card, find_card, load_card
 from drafters.hub import HubDownError
 from drafters.loading import PoolMemoryError, first_line, is_out_of_memory
+from drafters.memory import in_words
 from drafters.pool import Pool, load_pool
 from drafters.progress import Step
 from multidraft.errors import PoolError, UserError
@@ -30,7 +31,10 @@ FREE_SECONDS, MOST_FREE_SECONDS = 0.5, 30.0
 RETRY_SECONDS, MOST_RETRY_SECONDS = 15.0, 600.0
 """How long a patient loading waits for a Hub that is down: at first, and in the end."""
 
-Phase = Literal["loading", "waiting", "switching", "done", "failed", "cancelled"]
+WORTH_FREEING = 1 << 30
+"""Bytes of the pool in use from which on freeing them may help where it is not known how much is missing."""
+
+Phase = Literal["loading", "waiting", "switching", "warming", "done", "failed", "cancelled"]
 
 
 class Loading:
@@ -41,23 +45,41 @@ class Loading:
         title: the pool's.
         step: what is being done; ``None`` before the first.
         patient: whether it tries again when the Hub is down.
-        phase: ``waiting`` before it tries again, ``switching`` while it waits for the runs in line.
+        from_hub: whether any of its models is the Hub's.
+        phase: ``waiting`` before it tries again, ``switching`` while it waits for the runs in line, ``warming`` while
+            it decodes its first tokens, just before it is in use.
         error: what is wrong, where, and what to do, if it failed or has to wait.
         ended: it is in use, or was given up.
     """
 
-    def __init__(self, source: str, title: str, patient: bool = False):
-        self.source, self.title, self.patient = source, title, patient
+    def __init__(self, source: str, title: str, patient: bool = False, from_hub: bool = False):
+        self.source, self.title, self.patient, self.from_hub = source, title, patient, from_hub
         self.step: Step | None = None
         self.phase: Phase = "loading"
         self.error = ""
         self.cancelled, self.ended = threading.Event(), threading.Event()
-        self._began, self._seconds = time.monotonic(), 0.0
+        self._began = self._noted = time.monotonic()
+        self._ended = 0.0
 
     @property
     def seconds(self) -> float:
         """How long it has taken so far, or took."""
-        return self._seconds if self.ended.is_set() else time.monotonic() - self._began
+        return (self._ended if self.ended.is_set() else time.monotonic()) - self._began
+
+    @property
+    def asks_hub(self) -> bool:
+        """Whether what is done now is up to the Hub: before the first step its files tell the pool's size."""
+        return self.from_hub and self.phase == "loading" and (self.step is None or self.step.doing == "fetching")
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the last step, or the last bytes of it."""
+        return time.monotonic() - self._noted
+
+    @property
+    def since_end(self) -> float:
+        """Seconds since it ended; 0 before."""
+        return time.monotonic() - self._ended if self.ended.is_set() else 0.0
 
     def note(self, step: Step) -> None:
         """Take down what is being done.
@@ -66,7 +88,7 @@ class Loading:
             PoolError: it is not wanted any more.
         """
         self.check()
-        self.step, self.phase = step, "loading"
+        self.step, self.phase, self._noted = step, "loading", time.monotonic()
 
     def wait(self, error: str, seconds: float) -> None:
         """Wait before the next try.
@@ -85,8 +107,13 @@ class Loading:
 
     def end(self, phase: Phase, error: str = "") -> None:
         """It came to an end."""
-        self.phase, self.error, self._seconds = phase, error, self.seconds
+        self.phase, self.error, self._ended = phase, error, time.monotonic()
         self.ended.set()
+
+
+def hub_models(card: Card) -> list[str]:
+    """The Hub repositories that a pool is made of."""
+    return list(dict.fromkeys(id for id in (card.target.id, *(entry.id for entry in card.drafters)) if id))
 
 
 class PoolLoader:
@@ -131,7 +158,7 @@ class PoolLoader:
         with self._beginning:
             if now := self.under_way:
                 raise UserError(f"{now.title} is being loaded; wait for it, or stop it first")
-            self.last = loading = Loading(str(source), card.title, patient)
+            self.last = loading = Loading(str(source), card.title, patient, bool(hub_models(card)))
         threading.Thread(target=self._work, args=(loading,), name="pool-loader", daemon=True).start()
         return loading
 
@@ -155,13 +182,18 @@ class PoolLoader:
                 loading.end("cancelled")
             else:
                 log.warning("pool %s: %s", loading.source, error, exc_info=not isinstance(error, UserError))
-                loading.end("failed", _reason(error))
+                loading.end("failed", _reason(error, self.workbench.pool.weight_bytes))
         self._free(old if loading.phase == "done" else None)
 
     def _exchange(self, loading: Loading) -> None:
         pool = self._loaded(loading)
+
+        def begin() -> None:
+            loading.check()
+            loading.phase = "warming"
+
         loading.phase = "switching"
-        self.workbench.switch(pool, loading.check).result()
+        self.workbench.switch(pool, begin).result()
 
     def _loaded(self, loading: Loading) -> Pool:
         pause = RETRY_SECONDS
@@ -189,17 +221,25 @@ class PoolLoader:
             pause = min(2 * pause, MOST_FREE_SECONDS)
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, in_use: int) -> str:
+    """What is wrong, and what to do; ``in_use`` are the bytes of the pool that is still there."""
     if isinstance(error, PoolMemoryError):
-        return f"{error}. {_MAKE_ROOM}"
+        return f"{error}{_make_room(in_use, error.missing)}"
     if isinstance(error, UserError):
         return str(error)
     if is_out_of_memory(error):
-        return f"it was loaded, but memory ran out when it decoded. {_MAKE_ROOM}"
+        return f"it was loaded, but memory ran out when it decoded{_make_room(in_use)}"
     return f"{type(error).__name__}: {first_line(error)}"
 
 
-_MAKE_ROOM = "The pool in use takes up memory as well: load a small one first, such as pocket, and then this one"
+def _make_room(in_use: int, missing: int | None = None) -> str:
+    """The advice to free the pool in use, where that could make the difference."""
+    if in_use < (WORTH_FREEING if missing is None else missing):
+        return ""
+    return (
+        f". The pool in use takes up {in_words(in_use)} as well: load a small one first, such as pocket, and then this "
+        "one"
+    )
 
 
 def free_memory() -> None:

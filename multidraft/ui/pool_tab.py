@@ -17,7 +17,7 @@ from multidraft.settings import on_zerogpu
 from multidraft.ui import about
 from multidraft.ui.charts import base_figure
 from multidraft.ui.controls import sentence
-from multidraft.ui.events import HIDDEN, QUICK
+from multidraft.ui.events import HIDDEN, QUICK, skips
 from multidraft.ui.history_charts import drafter_task_figure
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.pool_list import known_pools, loading_html, pools_html
@@ -70,9 +70,11 @@ class PoolTab:
         matrix = gr.Plot(
             base_figure("", "", ""), show_label=False, visible=False, elem_id="pool-matrix", elem_classes="md-chart"
         )
-        status = gr.HTML("", js_on_load=None, elem_id="pool-status")
-        stop = gr.Button("Stop loading", variant="stop", size="sm", visible=False, elem_id="pool-stop")
-        known = gr.HTML("", js_on_load=_LOAD_POOL, apply_default_css=False, elem_id="pools")
+        with gr.Column(elem_classes="md-keeps-focus"):
+            with gr.Column(elem_id="pool-progress"):
+                status = gr.HTML("", js_on_load=None, elem_id="pool-status")
+                stop = gr.Button("Stop loading", variant="stop", size="sm", visible=False, elem_id="pool-stop")
+            known = gr.HTML("", js_on_load=_LOAD_POOL, apply_default_css=False, elem_id="pools")
         gr.Markdown(about.HOW_IT_WORKS, elem_id="how")
         gr.HTML(about.YOUR_OWN, js_on_load=None, elem_id="your-own")
         shown, progress = [pool, hint, matrix], [status, stop, known]
@@ -80,7 +82,7 @@ class PoolTab:
         line.changed(self.show, None, shown)
         line.changed(self.state, None, progress)
         watched = dict[str, Any](concurrency_limit=32, trigger_mode="once", **HIDDEN)
-        gr.on([known.click, tab.select], self.load, None, progress, **watched)
+        gr.on([known.click, tab.select], self.load, None, [*progress, *shown], **watched)
         stop.click(self.stop, None, None, **QUICK)
 
     def show(self) -> tuple[str, str, Any]:
@@ -100,24 +102,26 @@ class PoolTab:
         loading, may = self.loader.under_way, self.loader.allowed
         # What is wrong with a card, and where it lies, is for who runs the server.
         pools = [pool for pool in known_pools(self.loader.cards) if pool.card or may]
-        offered = pools_html(pools, self.workbench.pool.card, may and not loading)
+        offered = pools_html(pools, self.workbench.pool.card, may, bool(loading))
         note = "" if may else FIXED_ON_ZEROGPU if on_zerogpu() else SWITCHING_OFF
         return loading_html(self.loader.last), gr.Button(visible=bool(loading) and may), offered + note
 
     def load(self, event: gr.EventData) -> Iterator[tuple[Any, ...]]:
-        """Load the pool that was clicked, if one was, and yield how far it is until it has ended."""
+        """Load the pool that was clicked, if one was, and yield how far it is until it has ended; what :meth:`show`
+        tells comes with the end, not only when the page has noticed the switch."""
         problem = ""
         if source := getattr(event, "pool", None):
             problem = self.ask_for(source)
-        yield self.state()
+        loading = self.loader.under_way  # it may end before the first look
+        yield *self.state(), *skips(3)
         if problem:
-            yield problem, gr.skip(), gr.skip()
+            yield problem, *skips(5)
         # While it waits for the Hub, perhaps for hours, no page may hold a place in the queue.
-        while (loading := self.loader.under_way) and loading.phase != "waiting":
-            loading.ended.wait(UPDATE_SECONDS)
-            yield loading_html(loading), gr.skip(), gr.skip()
-            if loading.ended.is_set():
-                yield self.state()
+        while loading and loading.phase != "waiting":
+            if loading.ended.wait(UPDATE_SECONDS):
+                yield *self.state(), *(self.show() if loading.phase == "done" else skips(3))
+                return
+            yield loading_html(loading), *skips(5)
 
     def stop(self) -> None:
         """Give up what is being loaded, where visitors may ask for pools at all."""

@@ -59,14 +59,15 @@ class Race(controls.RunTab):
         legend = gr.HTML(tokens.legend_html(self.drafters), js_on_load=None, elem_id="race-legend")
         figures = gr.HTML("", js_on_load=None, elem_id="race-figures")
 
-        run.click(
+        gr.on(
+            [run.click, prompt.submit],
             self.run,
             [prompt, *lanes, *settings],
             [status, stage, figures, run, stop],
             concurrency_limit=16,
             **HIDDEN,
         )
-        run.click(lambda: tokens.legend_html(self.drafters), None, legend, **QUICK)
+        gr.on([run.click, prompt.submit], lambda: tokens.legend_html(self.drafters), None, legend, **QUICK)
         run.click(None, js=show_on_phone("#race-status"), **PRIVATE)
         stop.click(self.stop, None, None, **QUICK)
         line.followed_by(

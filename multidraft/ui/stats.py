@@ -54,11 +54,23 @@ def status_html(job: Job) -> str:
         return message_html("busy", "Measuring plain decoding of this prompt, to compare with …")
     if job.phase == "decoding":
         return message_html("busy", "Decoding", f", round {len(generation.rounds) + 1} …")
+    counts = f"{count(len(generation.token_ids), 'token')} in {count(len(generation.rounds), 'round')}"
+    if job.phase == "scoring" and generation.status != "error":
+        return message_html("busy", _scoring(job, counts))
     if generation.status == "error":
         return message_html("error", f"The run failed: {generation.error}. Please try again or report it.")
     kind = "cancelled" if generation.status == "cancelled" else "done"
-    counts = f" {count(len(generation.token_ids), 'token')} in {count(len(generation.rounds), 'round')}."
-    return message_html(kind, _ENDS[generation.status] + counts)
+    left_out = " Regret not computed: stopped." if job.unscored else ""
+    return message_html(kind, f"{_ENDS[generation.status]} {counts}.{left_out}")
+
+
+def _scoring(job: Job, counts: str) -> str:
+    """What is done between the last round and the end; as short as how it ends, or all below it would move."""
+    if job.generation.status == "cancelled":
+        return f"Stopped: {counts}. Now they are checked …"
+    if job.cancelled:
+        return f"Decoded: {counts}. Stopping after the drafter at hand …"
+    return f"Decoded: {counts}. Now checked, and the best drafter in hindsight found …"
 
 
 def tiles_html(

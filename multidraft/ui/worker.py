@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from statistics import median
@@ -141,7 +141,10 @@ class Job:
         return self._done.wait(seconds)
 
     def cancel(self) -> None:
-        """End it after the round in progress, or take it out of the line; nothing happens if it has ended."""
+        """End it after the round in progress, or take it out of the line; nothing happens if it has ended.
+
+        While it is scored, what is still to be found out stays unknown: see :attr:`unscored`.
+        """
         self._cancelled.set()
         self.decoding.cancel()
         if plain := self._plain:
@@ -151,6 +154,18 @@ class Job:
     def cancelled(self) -> bool:
         """Whether it is to end."""
         return self._cancelled.is_set()
+
+    @property
+    def unscored(self) -> bool:
+        """Whether it was cancelled between its last round and the end of the search for the best single drafter."""
+        return self.cancelled and self.table is None and self._has_regret
+
+    @property
+    def _has_regret(self) -> bool:
+        """Whether it is compared with the best single drafter: a greedy run that drafted and ended of itself."""
+        generation = self.generation
+        drafted = any(r.arm is not None for r in generation.rounds)
+        return self.request.params.greedy and generation.status in FINISHED and drafted
 
     def work(self) -> None:
         """Compute and record; on the device's thread, and never raising."""
@@ -180,6 +195,8 @@ class Job:
         try:
             self.phase = "scoring"
             self._score()
+        except CancelledError:
+            pass
         except Exception:
             log.exception("a run could not be scored")
 
@@ -217,9 +234,14 @@ class Job:
             return
         prompt_ids = self.decoding.context[: generation.prompt_tokens]
         self.differences = greedy_differences(pool, prompt_ids, generation.token_ids)
-        if generation.status in FINISHED and any(r.arm is not None for r in generation.rounds):
-            self.table = acceptance_table(pool, prompt_ids, generation.token_ids, params.draft_length)
+        if self._has_regret:
+            self.table = acceptance_table(pool, prompt_ids, generation.token_ids, params.draft_length, self._check)
             self.regret = regret_of(generation, self.table)
+
+    def _check(self) -> None:
+        """Raise ``CancelledError`` if it is to end."""
+        if self.cancelled:
+            raise CancelledError
 
 
 class Workbench:

@@ -28,7 +28,6 @@ from multidraft.regret import Regret
 from multidraft.settings import on_zerogpu
 
 if TYPE_CHECKING:
-    from drafters.pool import Pool
     from multidraft.ui.worker import Baseline, Job, Phase, Request, Workbench
 
 log = logging.getLogger(__name__)
@@ -98,7 +97,7 @@ class ZeroGpu:
         import spaces
 
         self._workbench = workbench
-        self._bytes = _bytes(workbench.pool)
+        self._bytes = workbench.pool.weight_bytes
         self._number = 0
         # The number of the run to be stopped, in memory that is shared with the workers, which are forked after this.
         # Closing the generator, the only other way, would stop the worker too, but throw away what it has to tell.
@@ -173,13 +172,6 @@ class ZeroGpu:
         job.differences, job.regret, job.table = ended.differences, ended.regret, ended.table
         job.hardware = self._workbench.hardware = ended.hardware
         pool.previous, pool.costs = ended.memory.previous, ended.memory.costs
-
-
-def _bytes(pool: Pool) -> int:
-    """Size of all weights."""
-    weights = list(pool.target.model.parameters())
-    count = sum(weight.numel() for weight in weights) + sum(drafter.parameter_count for drafter in pool.drafters)
-    return count * weights[0].element_size()
 
 
 def _follow(job: Job, update: Update) -> None:

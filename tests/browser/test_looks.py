@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.test_play import DONE, run_example, run_long
+from tests.browser.test_play import DONE, run_example, run_long, take_example
 
 TABS = ("Play", "Race", "Batch", "Lab", "Dashboard", "Pool")
 
@@ -87,6 +87,14 @@ def test_all_cards_have_one_border(page: Page) -> None:
     assert len(set(borders)) == 1 and borders[0].startswith("1px solid")
 
 
-def test_the_output_can_be_reached_by_keyboard(page: Page) -> None:
+def test_the_keyboard_reaches_the_output_and_its_focus_is_seen_and_never_lost(page: Page) -> None:
     assert page.locator("#output .md-output").get_attribute("tabindex") == "0"
     assert page.locator("#output .md-output").get_attribute("aria-label")
+    page.locator("#prompt textarea").press("Tab")
+    chip = page.locator("#example-task label", has=page.locator(":focus"))
+    expect(chip).to_have_css("outline-style", "solid")
+    take_example(page, 24)
+    page.locator("#run").press("Enter")
+    expect(page.locator("#stop")).to_be_focused()
+    expect(page.locator(DONE)).to_be_visible()
+    expect(page.locator("#run")).to_be_focused()

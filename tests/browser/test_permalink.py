@@ -12,11 +12,21 @@ from tests.browser.test_play import DONE, choose_policy, run_example, set_number
 
 PROMPT = "Add 2 & 3 = ?\n<b>ähm</b> + #1"
 
+WATCH_PLAY = """
+window.playWasSeen = false;
+(function look() {
+  if (document.querySelector("#run")?.checkVisibility({ visibilityProperty: true })) window.playWasSeen = true;
+  requestAnimationFrame(look);
+})();
+"""
+
 
 def test_a_copied_link_restores_prompt_policy_and_settings(page: Page, address: str) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.add_init_script(WATCH_PLAY)
     page.goto(f"{address}?run=7&policy=x&tab=dashboard")
     expect(page.get_by_role("tab", name="Dashboard")).to_have_attribute("aria-selected", "true")
+    assert page.evaluate("window.playWasSeen") is False
     page.get_by_role("tab", name="Play").click()
     page.locator("#prompt textarea").fill(PROMPT)
     choose_policy(page, "UCB · ucb")

@@ -124,6 +124,15 @@ def test_an_empty_prompt_gets_a_message(page: Page) -> None:
     expect(page.locator("#run")).to_be_enabled()
 
 
+def test_an_emptied_number_comes_back(page: Page) -> None:
+    set_length(page, 77)
+    field = page.locator("#max-new-tokens input[type=number]")
+    field.fill("")
+    field.blur()
+    expect(field).to_have_value("77")
+    expect(page.locator("#max-new-tokens input[type=range]")).to_have_value("77")
+
+
 def test_a_prompt_beyond_the_window_gets_a_message(page: Page) -> None:
     page.locator("#prompt textarea").fill("word and number 12 " * 3000)
     page.locator("#run").click()

@@ -89,6 +89,7 @@ def test_a_failing_pool_is_explained_and_the_old_one_goes_on(context: BrowserCon
     ask_for(page, "Nobody's pool")
     problem = page.locator("#pool-status [role=alert]")
     expect(problem).to_contain_text("Nobody's pool could not be loaded: the Hub repository tiny/nobody does not exist")
+    expect(problem).to_be_in_viewport()
     expect(page.locator("#pool-line")).to_contain_text("Tiny pool is loaded. Nobody's pool could not be loaded")
     page.get_by_role("tab", name="Play").click()
     page.locator("#prompt textarea").fill(PROMPT)

@@ -242,7 +242,8 @@ def test_pool_page_names_all_that_is_loaded(pool: Pool) -> None:
 
 def test_pool_page_says_whose_output_a_quantised_target_writes(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Quantised" not in pool_html(pool, "chip", "1.0")
-    monkeypatch.setattr(pool.card, "target", pool.card.target.model_copy(update={"quantization": "nf4"}))
+    target = pool.card.target.model_copy(update={"quantization": "nf4"})
+    monkeypatch.setattr(pool, "card", pool.card.model_copy(update={"target": target}))
     assert "Quantised</dt><dd>to nf4: outputs are exactly this quantised target" in pool_html(pool, "chip", "1.0")
 
 

@@ -22,7 +22,7 @@ from drafters.progress import Step
 from multidraft.bench.suites import SuiteItem
 from multidraft.errors import PoolError, UserError
 from multidraft.sampling import SamplingParams
-from multidraft.ui import app, pool_loading
+from multidraft.ui import app, pool_list, pool_loading, worker
 from multidraft.ui.api import Api
 from multidraft.ui.batch import Batch
 from multidraft.ui.batch_run import BatchRun
@@ -30,7 +30,7 @@ from multidraft.ui.dashboard import Dashboard
 from multidraft.ui.lab_work import LabWork
 from multidraft.ui.play import Play
 from multidraft.ui.pool_line import PoolLine
-from multidraft.ui.pool_list import known_pools, loading_html, pools_html, progress_text
+from multidraft.ui.pool_list import known_pools, loading_html, news_text, pools_html, progress_text
 from multidraft.ui.pool_loading import Loading, PoolLoader
 from multidraft.ui.pool_tab import PoolTab, pool_html
 from multidraft.ui.race import Race
@@ -101,7 +101,9 @@ def test_the_pool_is_exchanged_and_runs_are_recorded_with_theirs(
     assert runs.output[0] == runs.output[1]  # the target is the same
 
 
-def test_runs_in_line_end_on_the_pool_they_were_asked_of(bench: Workbench, other_card: Path) -> None:
+def test_runs_in_line_end_on_the_pool_they_were_asked_of(
+    bench: Workbench, other_card: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reached, go = threading.Event(), threading.Event()
     bench.between_runs(lambda: (reached.set(), go.wait(30)))
     assert reached.wait(30)
@@ -112,8 +114,12 @@ def test_runs_in_line_end_on_the_pool_they_were_asked_of(bench: Workbench, other
         loading.ended.wait(0.01)
     late = bench.submit(Request(PROMPT, "fixed:near", PARAMS))  # the page does not know yet
     assert "takes over when the runs in line have ended" in loading_html(loading)
+    told = list[str]()
+    warm_up = worker.warm_up
+    monkeypatch.setattr(worker, "warm_up", lambda pool: (told.append(loading_html(loading)), warm_up(pool)))
     go.set()
     assert ended(loading).phase == "done" and late.wait(60) and waiting.wait(60)
+    assert "decodes its first tokens" in told[0] and "runs in line" not in told[0]
     assert [job.generation.status for job in (waiting, late)] == ["completed", "completed"]
     assert [job.pool.name for job in (waiting, late)] == ["tiny", "tiny"] and bench.pool.name == "other"
 
@@ -171,14 +177,14 @@ def test_a_batch_and_a_race_under_way_keep_their_pool(bench: Workbench, other_ca
 FAILURES: list[tuple[Exception, str]] = [
     (PoolError("the Hub repository a/b is gated: ask"), "the Hub repository a/b is gated: ask"),
     (ValueError("odd\nthing"), "ValueError: odd"),
-    (torch.OutOfMemoryError("CUDA"), "memory ran out when it decoded. The pool in use takes up memory as well"),
-    (PoolMemoryError("no room on cuda"), "no room on cuda. The pool in use takes up memory as well: load a small one"),
+    (torch.OutOfMemoryError("CUDA"), "memory ran out when it decoded"),
+    (PoolMemoryError("no room on cuda"), "no room on cuda"),
 ]
 
 
 @pytest.mark.parametrize(("error", "said"), FAILURES)
 def test_a_failure_is_told_and_the_old_pool_goes_on(
-    bench: Workbench, other_card: Path, error: Exception, said: str
+    bench: Workbench, other_card: Path, error: Exception, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(source: str, progress: Callable[[Step], None]) -> Pool:
         raise error
@@ -188,9 +194,28 @@ def test_a_failure_is_told_and_the_old_pool_goes_on(
     assert loading.phase == "failed" and said in loading.error
     html = loading_html(loading)
     assert "Another &lt;pool&gt; could not be loaded" in html and 'role="alert"' in html
-    report = PoolLine(loader).report()
+    report = (line := PoolLine(loader)).report()
     assert report["name"] == "tiny" and "could not be loaded; the tab Pool says why" in report["status"]
+    monkeypatch.setattr(pool_list, "FAILED_SECONDS", 0.0)
+    assert line.report()["status"] == f"{bench.pool.title} is loaded."
+    assert "could not be loaded" in PoolTab(loader).state()[0]
     assert bench.submit(Request(PROMPT, "ucb", PARAMS)).wait(60)
+
+
+@pytest.mark.parametrize(
+    ("missing", "in_use", "advised"),
+    [(10, 10, True), (10, 9, False), (None, 1 << 30, True), (None, 1 << 20, False)],
+)
+def test_freeing_the_pool_in_use_is_advised_where_it_could_help(
+    missing: int | None, in_use: int, advised: bool
+) -> None:
+    reason = pool_loading._reason(PoolMemoryError("no room", missing), in_use)
+    assert reason.startswith("no room") and ("load a small one first" in reason) == advised
+
+
+def test_a_pool_knows_the_bytes_of_its_weights(pool_card: Path) -> None:
+    pool = load_pool(pool_card)
+    assert pool.weight_bytes >= sum(weight.nbytes for weight in pool.target.model.parameters())
 
 
 def test_a_failing_warm_up_leaves_the_old_pool(bench: Workbench, other_card: Path) -> None:
@@ -291,6 +316,27 @@ def test_progress_is_told_in_words_and_bytes() -> None:
     assert 'max="6" value="3"' in loading_html(loading)
 
 
+def test_a_hub_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_list, "SILENT_SECONDS", 0.0)
+    loading = Loading("x", "A pool", from_hub=True)
+    assert "Nothing has come from the Hub for 0 s; it is asked again" in progress_text(loading)  # for its configuration
+    loading.note(Step("fetching", "the target, a/b", 1, 2))
+    assert "Nothing has come" in progress_text(loading)
+    loading.note(Step("loading", "the target", 2, 2))
+    assert "Nothing has come" not in progress_text(loading)
+    assert "Nothing has come" not in progress_text(Loading("x", "A pool"))  # of files on this machine
+
+
+def test_the_line_tells_little_and_the_tab_all() -> None:
+    loading = Loading("x", "A pool", from_hub=True)
+    loading.note(Step("fetching", "the target, a/b", 1, 6, 5, 10))
+    assert news_text(loading) == "Loading A pool, step 1 of 6 …" and "a/b" in progress_text(loading)
+    loading.phase, loading.error = "waiting", "a long reason"
+    assert "a long reason" not in news_text(loading) and "a long reason" in progress_text(loading)
+    loading.end("done")
+    assert news_text(loading) == news_text(None) == ""
+
+
 # What the page shows and follows.
 
 
@@ -335,6 +381,7 @@ def test_the_list_tells_what_is_loaded_and_what_a_pool_needs(
     assert "1 × small language model, 1 × suffix automaton" in html
     assert html.count("<button") == len(pools) - 1 and 'aria-label="Load Pocket pool"' in html
     assert "<button" not in pools_html(pools, bench.pool.card, False)
+    assert pools_html(pools, bench.pool.card, True, busy=True).count("disabled>Load") == len(pools) - 1
     ended(PoolLoader(bench).start(other_card))
     assert pools_html(pools, bench.pool.card, True).count("Loaded</p>") == 1
 
@@ -352,14 +399,19 @@ class Click:
 
 
 def test_the_tab_loads_known_pools_only_and_only_where_it_may(
-    bench: Workbench, other_card: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Workbench, other_card: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tab = PoolTab(PoolLoader(bench))
-    *_, (status, _, _) = tab.load(Click(pool=str(other_card)))  # type: ignore[arg-type]
+    *_, (status, *_) = tab.load(Click(pool=str(other_card)))  # type: ignore[arg-type]
     assert "no such pool" in status
     tab.loader.cards = other_card.parent
-    *_, (status, stop, pools) = tab.load(Click(pool=str(other_card)))  # type: ignore[arg-type]
+    *_, (status, stop, pools, now, *_) = tab.load(Click(pool=str(other_card)))  # type: ignore[arg-type]
     assert "is in use" in status and stop.visible is False and "Loaded</p>" in pools
+    assert "<h2>Another &lt;pool&gt;</h2>" in now  # at once, whenever the page notices the switch
+    tab.loader.cards = (failing := tmp_path / "failing.yaml").parent
+    failing.write_text(other_card.read_text().replace("path: ", "path: no"))
+    *_, (status, stop, pools, *_) = tab.load(Click(pool=str(failing)))  # type: ignore[arg-type]
+    assert "could not be loaded" in status and stop.visible is False and "disabled" not in pools
     closed = PoolTab(PoolLoader(bench, allowed=False))
     first, (status, *_) = closed.load(Click(pool=str(other_card)))  # type: ignore[arg-type]
     assert "Switching pools is off" in status and "MULTIDRAFT_SWITCH" in first[2] and "<button" not in first[2]
@@ -388,6 +440,8 @@ def test_the_endpoint_tells_the_pool(bench: Workbench, other_card: Path) -> None
 
 def test_a_link_from_another_pool_says_so(bench: Workbench) -> None:
     status, *_ = Play(bench).restore(Visitor(prompt="abc", with_pool="<b>"))  # type: ignore[arg-type]
-    assert "made with pool &lt;b&gt;, but tiny is loaded" in status
+    assert (
+        "made with pool &lt;b&gt;, but tiny is loaded: speed will differ, and so will the text, unless both" in status
+    )
     status, *_ = Play(bench).restore(Visitor(prompt="abc", with_pool="tiny"))  # type: ignore[arg-type]
     assert "made with" not in status

@@ -12,8 +12,8 @@ from multidraft.ui import stats
 from multidraft.ui.worker import Baseline
 
 
-def job(generation: Any, phase: str = "done", ahead: int = 0) -> Any:
-    return SimpleNamespace(generation=generation, phase=phase, ahead=ahead)
+def job(generation: Any, phase: str = "done", ahead: int = 0, cancelled: bool = False, unscored: bool = False) -> Any:
+    return SimpleNamespace(generation=generation, phase=phase, ahead=ahead, cancelled=cancelled, unscored=unscored)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,23 @@ def test_a_cancelled_run_does_not_look_completed(make_generation) -> None:
 )
 def test_phases_on_the_way(make_generation, phase: str, words: str) -> None:
     assert words in stats.status_html(job(make_generation(status="running"), phase, ahead=2))
+
+
+def test_a_run_is_not_completed_while_it_is_checked(make_generation) -> None:
+    def told(status: str, **changes: bool) -> str:
+        return stats.status_html(job(make_generation(status=status), "scoring", **changes))
+
+    assert "Decoded: 6 tokens in 2 rounds. Now checked, and the best drafter" in told("completed")
+    assert "Stopping" in told("completed", cancelled=True)
+    assert "Stopped: 6 tokens in 2 rounds. Now they are checked" in told("cancelled", cancelled=True)
+    assert all("md-busy" in told(status) for status in ("completed", "stopped", "context_limit", "cancelled"))
+    assert 'role="alert"' in told("error")
+
+
+def test_a_run_that_is_not_scored_says_so(make_generation) -> None:
+    html = stats.status_html(job(make_generation(status="completed"), cancelled=True, unscored=True))
+    assert "Completed" in html and "Regret not computed" in html
+    assert "Regret" not in stats.status_html(job(make_generation(status="completed"), cancelled=True))
 
 
 def test_only_a_new_phase_is_said_not_every_round(make_generation, make_round) -> None:

@@ -4,6 +4,7 @@ import html
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from drafters.pool import Pool
 from multidraft import generate
 from multidraft.draft import Draft
 from multidraft.errors import ContextWindowError, PolicyError, PromptError
+from multidraft.lossless import Difference
 from multidraft.policies import POLICIES
 from multidraft.sampling import SamplingParams
 from multidraft.ui import stats, worker
@@ -151,6 +153,24 @@ def test_stop_in_mid_stream_keeps_what_is_there(workbench: Workbench, store: Sto
     assert 0 < len(generation.token_ids) < 50
     assert job.regret is None
     assert store.flush() and queries.runs(store.path).iloc[0].status == "cancelled"
+
+
+def test_stop_while_scoring_keeps_the_run_and_says_that_there_is_no_regret(
+    workbench: Workbench, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[Job] = []
+    judge = worker.greedy_differences
+
+    def stop_then_judge(*arguments: Any) -> list[Difference]:
+        jobs[0].cancel()
+        return judge(*arguments)
+
+    monkeypatch.setattr(worker, "greedy_differences", stop_then_judge)
+    jobs.append(Job(workbench, Request(PROMPT, "ucb", PARAMS)))
+    jobs[0].work()
+    assert jobs[0].generation.status == "completed" and jobs[0].lossless is True
+    assert jobs[0].regret is None and jobs[0].unscored
+    assert store.flush() and queries.runs(store.path).regret_rounds.isna().all()
 
 
 def test_stop_while_measuring(workbench: Workbench, gate) -> None:

@@ -1,0 +1,51 @@
+// What holds for the whole page, whichever tab is open. Runs once, when the title is there, behind address.js.
+
+const OPENED_MS = 10_000; // after which the first tab is shown in any case
+
+// A link to another tab: the first one is not shown until that one is open (openTab).
+if (!["play", null].includes(linkedTab())) {
+  document.documentElement.classList.add("md-opening");
+  setTimeout(opened, OPENED_MS);
+}
+
+// A button that was pressed by a key and is then out of use, or gone, would leave the focus to the page's body: it goes to
+// the first one of the same group that is in use.
+
+const GROUPS = ".md-buttons, .md-keeps-focus";
+let group = null; // where the focus is, or was until its button went
+
+const inUse = (node) => !node.disabled && node.offsetParent !== null;
+
+const watcher = new MutationObserver(() => {
+  const focused = document.activeElement;
+  if (focused === document.body || !inUse(focused)) {
+    [...group.querySelectorAll("button")].find(inUse)?.focus({ preventScroll: true });
+  }
+});
+
+function keepFocusIn(next) {
+  if (next === group) return;
+  watcher.disconnect();
+  group = next;
+  if (group) watcher.observe(group, { attributes: true, childList: true, subtree: true });
+}
+
+document.addEventListener("keydown", ({ target }) => keepFocusIn(target.closest(GROUPS)));
+document.addEventListener("pointerdown", () => keepFocusIn(null));
+
+// A slider's number that is emptied would become the slider's minimum without a word: what stood there comes back.
+
+let number = ""; // what stands, or stood, in the number that has the focus
+
+const isNumber = (node) => node.type === "number" && node.closest(".block")?.querySelector("input[type=range]");
+
+for (const event of ["focusin", "input"]) {
+  document.addEventListener(event, ({ target }) => {
+    if (target.value && isNumber(target)) number = target.value;
+  });
+}
+document.addEventListener("blur", ({ target }) => {
+  if (target.value !== "" || !isNumber(target)) return;
+  target.value = number;
+  target.dispatchEvent(new Event("input", { bubbles: true }));
+}, true);
