@@ -101,7 +101,8 @@ class Pool:
     def weight_bytes(self) -> int:
         """Memory of all weights, counted once where drafters share them."""
         itemsize = getattr(torch, self.card.dtype).itemsize
-        drafters = sum(drafter.parameter_count for drafter in self.drafters)
+        again = {entry.name for entry in self.card.drafters if self.card.shares_with(entry)}
+        drafters = sum(drafter.parameter_count for drafter in self.drafters if drafter.name not in again)
         return self.target.model.get_memory_footprint() + itemsize * drafters
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -15,6 +15,7 @@ from multidraft.records import Generation, Round
 from multidraft.ui.choices import policy_title
 from multidraft.ui.tables import count
 from multidraft.ui.tokens import arm_class, describe_round
+from storage.rows import speedup
 
 PLAIN = "autoregressive"
 """The policy that asks no drafter: the lane that speed-ups are measured against."""
@@ -192,7 +193,7 @@ def _lane(g: Generation, place: int, plain_rate: float | None) -> LaneReplay:
         shares=tuple(round(seconds / g.seconds, 4) for seconds in phases) if g.seconds else (),
         tokens=len(g.token_ids),
         rate=rate,
-        speedup=rate / plain_rate if rate and plain_rate else None,
+        speedup=speedup(len(g.token_ids), rate, plain_rate),
         calls=len(g.rounds),
         saved=len(g.token_ids) - len(g.rounds),
         rounds=tuple(_round(r, round(end, DIGITS)) for r, end in zip(g.rounds, ends, strict=True)),

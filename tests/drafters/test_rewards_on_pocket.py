@@ -26,10 +26,10 @@ def rewards():
     for drafter in pool.drafters:
         drafter.log_confidence = -np.inf  # the theorem is about drafts of full length
     names = [drafter.name for drafter in pool.drafters]
-    params = SamplingParams(80, draft_length=6)
+    params = SamplingParams(90, draft_length=6)
     found = {}
     for task in TASKS:
-        prompts = [item.prompt for item in load_suite("pocket").items if item.task == task][:2]
+        prompts = [item.prompt for item in load_suite("pocket").items if item.task == task][:4]
         for drafter in DRAFTERS:
             rounds = [r for p in prompts for r in generate(pool, p, Watched(names, drafter=drafter), params).rounds]
             pairs = [(r.block_efficiency, r.block_divergence) for r in rounds if r.draft_length == 6]
