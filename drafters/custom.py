@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import sys
 import traceback
 from collections.abc import Mapping
 from importlib.util import module_from_spec, spec_from_file_location
@@ -31,18 +33,20 @@ def make_custom(
         PoolError: the file cannot be run, has no such factory, the call fails, or what it makes is no drafter; the
             message says what is wrong, and in which line.
     """
-    spec = spec_from_file_location(file.stem, file)
+    spec = spec_from_file_location(f"custom_drafter_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}", file)
     assert spec and spec.loader, "the card asks for a .py file"
     module = module_from_spec(spec)
+    sys.modules[module.__name__] = module  # dataclasses and pickle look it up there
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
+        del sys.modules[module.__name__]
         raise PoolError(f"drafter {name!r}: {file} cannot be run: {_told(error, file)}") from error
     if not callable(make := getattr(module, factory, None)):
         raise PoolError(f"drafter {name!r}: {file} has no class or function {factory!r}")
     try:
         drafter = make(name, target, tokenizer, **options)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         call = ", ".join(["name", "target", "tokenizer", *(f"{key}={value!r}" for key, value in options.items())])
         raise PoolError(f"drafter {name!r}: {factory}({call}) of {file} failed: {_told(error, file)}") from error
     if not isinstance(drafter, Drafter):

@@ -61,7 +61,7 @@ class EagleDrafter(Drafter):
         source.watch(head.shape.layers)
 
     def prepare(self, context: Sequence[int]) -> None:
-        self.head.forget()
+        self.head.begin(context)
         self.head.read(context, self.source, last=1)
 
     def propose(

@@ -100,12 +100,14 @@ class EagleHead:
             self.to_target = tensors["d2t"].long().to(self.device) + torch.arange(self.vocab_size, device=self.device)
         self.rotary = LlamaRotaryEmbedding(config).to(self.device)
         self.room = 0
+        self._query: Sequence[int] = ()
         self.cached: list[int] = []
         """The context whose pairs the cache holds; drafted ones beyond it are overwritten."""
 
-    def forget(self) -> None:
-        """Begin a new text: nothing cached is used again."""
-        self.cached = []
+    def begin(self, context: Sequence[int]) -> None:
+        """Begin a query: nothing cached is used again, but for what another drafter has read of this very query."""
+        if context is not self._query:
+            self.cached, self._query = [], context
 
     def read(self, context: Sequence[int], source: FeatureSource, last: int) -> torch.Tensor:
         """What it makes of the last ``last`` pairs of ``context``; only what the cache lacks is computed.

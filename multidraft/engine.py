@@ -31,6 +31,7 @@ from multidraft.text import TextStream
 from multidraft.verify import Verdict, verify
 
 if TYPE_CHECKING:
+    from drafters.base import Drafter
     from drafters.pool import Pool
 
 
@@ -215,18 +216,24 @@ class Decoding(Iterator[Round]):
             return Draft.empty()
         if arm == ALL_DRAFTERS:
             return self._draft_all(length)
-        drafter = self.pool.drafters[arm]
         with_q = self.policy.uses_block_divergence
-        draft = drafter.propose(self.context, length, self.params, self._generator, with_q=with_q)
-        if draft.depth > length:  # it would overrun max_new_tokens or the context window
-            raise ValueError(f"drafter {drafter.name!r} proposed {draft.depth} tokens, asked for at most {length}")
+        draft = self._proposed(self.pool.drafters[arm], length, self.params, with_q=with_q)
         draft = draft if self.pool.target.trees else draft.main_chain()
         return draft.first(self.pool.target.window - len(self.context))  # the target's cache holds no more nodes
+
+    def _proposed(self, drafter: Drafter, length: int, params: SamplingParams, *, with_q: bool = False) -> Draft:
+        """A drafter's draft, if the target can verify it: anybody may write a drafter."""
+        draft = drafter.propose(self.context, length, params, self._generator, with_q=with_q)
+        if draft.depth > length:  # it would overrun max_new_tokens or the context window
+            raise ValueError(f"drafter {drafter.name!r} proposed {draft.depth} tokens, asked for at most {length}")
+        if draft.tokens and not 0 <= min(draft.tokens) <= max(draft.tokens) < self.pool.target.vocab_size:
+            raise ValueError(f"drafter {drafter.name!r} proposed tokens that the target does not have: {draft.tokens}")
+        return draft
 
     def _draft_all(self, length: int) -> Draft:
         """The union of all drafters' greedy drafts."""
         params = replace(self.params, temperature=0.0)
-        self._drafts = [d.propose(self.context, length, params, self._generator) for d in self.pool.drafters]
+        self._drafts = [self._proposed(drafter, length, params) for drafter in self.pool.drafters]
         room = self.pool.target.window - len(self.context)  # in the target's cache
         union = unite(self._drafts, min(self.policy.tree_nodes, room))
         self._union = union if self.pool.target.trees else union.main_chain()

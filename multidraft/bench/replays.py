@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from drafters.card import find_card, load_card
-from drafters.pool import load_router
 from multidraft.bench.history import read_table
 from multidraft.bench.machine_costs import MachineCosts
 from multidraft.costs import Costs
 from multidraft.errors import UserError
-from multidraft.policies import make_policy, parse_spec
+from multidraft.policies import check_specs, make_policy, parse_spec
+from multidraft.policies.base import read_spec, stand_ins
 from multidraft.records import FINISHED
 from multidraft.regret import fixed_rounds
 from multidraft.replay import Replayed, best_fixed_rate, replay
@@ -70,6 +69,13 @@ class Recorded:
         return replace(played, best_arm=best, best_rounds=needed[best])
 
 
+def is_estimate(spec: str) -> bool:
+    """Whether the replayed rounds of a policy are an estimate: live it chooses by the clock of that moment, or begins
+    with what the query before it taught."""
+    kind, values = read_spec(spec)
+    return kind.uses_costs or values.get("start", kind.start) == "previous"
+
+
 def route_of(source: str | Path, drafters: Sequence[str]) -> Route | None:
     """The router of a pool that recorded texts with ``drafters``, read from its card alone, without its models.
 
@@ -77,11 +83,15 @@ def route_of(source: str | Path, drafters: Sequence[str]) -> Route | None:
         source: the pool's bundled name, or the path of its card.
 
     Returns:
-        ``None`` if the card has no router, or other drafters; the router is asked once for each prompt.
+        ``None`` if the card has no router, or other drafters; the router is asked once for each prompt. Whether it is
+        the one that was asked then cannot be told: the card may have got another since.
 
     Raises:
         PoolError: there is no such card, or its router cannot be read.
     """
+    from drafters.card import find_card, load_card
+    from drafters.pool import load_router
+
     card, _ = load_card(path := find_card(source))
     called = card.routed_names()
     router = load_router(card, path) if list(called) == list(drafters) else None
@@ -135,11 +145,14 @@ def _why_not(path: Path, id: int) -> str:
     return "it was recorded without an acceptance table; run the prompt again"
 
 
-def without_divergence(spec: str, drafters: int | Sequence[str] = 2) -> str:
+def without_divergence(spec: str) -> str:
     """``spec`` with ``reward=be`` where it would learn from block divergence, which a recorded text does not hold.
 
-    ``drafters`` are those that the spec may name, or just how many there are.
+    Raises:
+        PolicyError: no pool can play it.
     """
-    if parse_spec(spec)[0] != "fixed" and make_policy(spec, drafters).uses_block_divergence:
+    check_specs([spec], live=False)
+    kind, values = read_spec(spec)
+    if kind.name != "fixed" and make_policy(spec, stand_ins(values)).uses_block_divergence:
         return f"{spec}{',' if ':' in spec else ':'}reward=be"
     return spec

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from drafters.card import pool_names
 from multidraft.bench.outcomes import Outcome
-from multidraft.bench.replays import Recorded, Route, recorded_runs, route_of, without_divergence
+from multidraft.bench.replays import Recorded, Route, is_estimate, recorded_runs, route_of, without_divergence
 from multidraft.commands.options import REPLAY_POLICIES, split_specs
-from multidraft.policies import check_specs, make_policy
+from multidraft.errors import UserError
+from multidraft.policies import make_policy
 from storage.texts import TextFilter
 
 
@@ -28,7 +28,8 @@ def add(sub: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Replay policies on the texts of recorded greedy runs: exact rounds, seconds by the costs measured there."""
     specs = [without_divergence(spec) for spec in split_specs(options.policies)]
-    check_specs(specs, live=False)
+    if not specs:
+        raise UserError("no policy is chosen; choose at least one")
     runs = list(recorded_runs(options.db, TextFilter(id=options.run_id)))
     routes = _Routes(options.pool)
     routed = [routes.of(r) for r in runs]
@@ -39,15 +40,15 @@ def run(options: argparse.Namespace) -> int:
         rows.append(
             {
                 "policy": spec,
-                "exact_rounds": not make_policy(spec, runs[0].run["drafters"]).uses_costs,
+                "exact_rounds": not is_estimate(spec),
                 "mean_accepted_tokens": outcome.mean_accepted_tokens,
                 "regret_rounds": outcome.regret,
                 "best_arm_ratio": outcome.best_arm_ratio,
                 "tokens_per_second": outcome.tokens_per_second,
             }
         )
-    cold = routed.count(None)
-    if cold and (asking := [spec for spec in specs if _asks_router(spec, runs[0].run["drafters"])]):
+    cold, drafters = routed.count(None), runs[0].run["drafters"]
+    if cold and (asking := [spec for spec in specs if make_policy(spec, drafters).start == "router"]):
         print(
             f"multidraft: no router is at hand for {cold} of the {len(runs)} texts, so policies that ask it "
             f"({', '.join(asking)}) begin cold there; --pool names the card of the pool that wrote them",
@@ -69,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
             f"| {row['best_arm_ratio']:.0%} | {row['tokens_per_second']:.0f} |"
         )
     if not all(row["exact_rounds"] for row in rows):
-        print("\n≈ chooses by the clock: its rounds are estimates, by the costs measured there; all others are exact.")
+        print("\n≈ chooses by the clock, or by the query before: its rounds are estimates.")
     return 0
 
 
@@ -85,7 +86,3 @@ class _Routes:
             known = self._source or pool in pool_names()
             self._found[key] = route_of(pool, drafters) if known else None
         return self._found[key]
-
-
-def _asks_router(spec: str, drafters: Sequence[str]) -> bool:
-    return make_policy(spec, drafters).start == "router"

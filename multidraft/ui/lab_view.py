@@ -9,7 +9,8 @@ from itertools import accumulate
 import plotly.graph_objects as go
 
 from multidraft.bench.outcomes import DRAFT_LENGTH, Outcome
-from multidraft.policies import NO_DRAFTER, POLICIES, parse_spec
+from multidraft.bench.replays import is_estimate
+from multidraft.policies import NO_DRAFTER
 from multidraft.replay import Replayed
 from multidraft.ui import stats, tokens
 from multidraft.ui.charts import NO_DRAFT, base_figure, policy_style
@@ -36,9 +37,8 @@ def title(spec: str) -> str:
 
 
 def estimated(spec: str) -> bool:
-    """Whether the rounds are an estimate, since the policy chooses by time: live it meets the clock of that moment."""
-    kind = POLICIES.get(parse_spec(spec)[0])
-    return kind is not None and kind.uses_costs
+    """Whether the rounds are an estimate (:func:`~multidraft.bench.replays.is_estimate`)."""
+    return spec not in _REFERENCES and is_estimate(spec)
 
 
 def _lane_title(spec: str) -> str:

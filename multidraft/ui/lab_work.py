@@ -112,7 +112,7 @@ class LabWork:
     def choices(self, bench: Bench) -> list[tuple[str, str]]:
         """Titles and specs of all policies that can be replayed on the texts of a bench."""
         choices = policy_choices(bench.drafters, self.route(bench.pool, bench.card_hash, bench.drafters) is not None)
-        return [(title, without_divergence(spec, bench.drafters)) for title, spec in choices]
+        return [(title, without_divergence(spec)) for title, spec in choices]
 
     def experiment(self, filter: TextFilter, specs: Sequence[str]) -> Iterator[Progress | Experiment]:
         """Replay policies on texts: says how far it is, and at the end what was found.
@@ -125,7 +125,7 @@ class LabWork:
         recorded = yield from self._texts(filter)
         first = recorded[0].run
         route = self.route(first["pool"], first["card_hash"], first["drafters"])
-        asked = [without_divergence(canonical_spec(spec), first["drafters"]) for spec in specs]
+        asked = [without_divergence(canonical_spec(spec)) for spec in specs]
         for _ in self._in_slices(recorded[0].replay(spec, route) for spec in asked):
             yield Progress()
         found: dict[str, list[Replayed]] = {spec: [] for spec in (*asked, ORACLE, PLAIN, BEST_FIXED)}
@@ -158,7 +158,7 @@ class LabWork:
         recorded = yield from self._texts(filter)
         first = recorded[0].run
         route = self.route(first["pool"], first["card_hash"], first["drafters"])
-        spec = without_divergence(spec, first["drafters"])
+        spec = without_divergence(spec)
         found: dict[float, list[Replayed]] = {value: [] for value in points}
         done = 0
         for slice in self._in_slices(sweep(recorded, spec, setting, points, route)):

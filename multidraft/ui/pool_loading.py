@@ -177,7 +177,7 @@ class PoolLoader:
         try:
             self._exchange(loading)
             loading.end("done")
-        except Exception as error:
+        except BaseException as error:  # whatever ends it: a loading that never ended would hold all others up
             if loading.cancelled.is_set():
                 loading.end("cancelled")
             else:
@@ -221,7 +221,7 @@ class PoolLoader:
             pause = min(2 * pause, MOST_FREE_SECONDS)
 
 
-def _reason(error: Exception, in_use: int) -> str:
+def _reason(error: BaseException, in_use: int) -> str:
     """What is wrong, and what to do; ``in_use`` are the bytes of the pool that is still there."""
     if isinstance(error, PoolMemoryError):
         return f"{error}{_make_room(in_use, error.missing)}"

@@ -116,6 +116,7 @@ class PoolTab:
         yield *self.state(), *skips(3)
         if problem:
             yield problem, *skips(5)
+            return
         # While it waits for the Hub, perhaps for hours, no page may hold a place in the queue.
         while loading and loading.phase != "waiting":
             if loading.ended.wait(UPDATE_SECONDS):

@@ -70,7 +70,9 @@ def _scoring(job: Job, counts: str) -> str:
         return f"Stopped: {counts}. Now they are checked …"
     if job.cancelled:
         return f"Decoded: {counts}. Stopping after the drafter at hand …"
-    return f"Decoded: {counts}. Now checked, and the best drafter in hindsight found …"
+    if not job.request.params.greedy:
+        return f"Decoded: {counts}."
+    return f"Decoded: {counts}. Now checked{', and the best drafter in hindsight found' if job.compared else ''} …"
 
 
 def tiles_html(

@@ -158,10 +158,10 @@ class Job:
     @property
     def unscored(self) -> bool:
         """Whether it was cancelled between its last round and the end of the search for the best single drafter."""
-        return self.cancelled and self.table is None and self._has_regret
+        return self.cancelled and self.table is None and self.compared
 
     @property
-    def _has_regret(self) -> bool:
+    def compared(self) -> bool:
         """Whether it is compared with the best single drafter: a greedy run that drafted and ended of itself."""
         generation = self.generation
         drafted = any(r.arm is not None for r in generation.rounds)
@@ -234,7 +234,7 @@ class Job:
             return
         prompt_ids = self.decoding.context[: generation.prompt_tokens]
         self.differences = greedy_differences(pool, prompt_ids, generation.token_ids)
-        if self._has_regret:
+        if self.compared:
             self.table = acceptance_table(pool, prompt_ids, generation.token_ids, params.draft_length, self._check)
             self.regret = regret_of(generation, self.table)
 

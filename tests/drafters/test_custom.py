@@ -13,12 +13,18 @@ from drafters.pool import Pool, load_pool
 from multidraft.errors import PoolError
 
 GOOD = """
+from __future__ import annotations
+from dataclasses import dataclass
 from drafters.proposing import PointMassDrafter
 from multidraft.draft import Draft
 
+@dataclass
+class Kept:
+    token: int
+
 class Same(PointMassDrafter):
     def __init__(self, name, target, tokenizer, token=5):
-        self.token = token
+        self.token = Kept(token).token
 
     def propose(self, context, length, params, generator, *, with_q=False):
         return Draft.chain([self.token] * length)
@@ -58,6 +64,7 @@ def test_options_reach_it_and_its_code_is_part_of_the_hash(tmp_path, pool_card):
         (GOOD, {"factory": "Other"}, "own.py has no class or function 'Other'"),
         (GOOD, {"options": {"tokens": 1}}, "Same(name, target, tokenizer, tokens=1) of .*own.py failed: TypeError"),
         ("def Same(name, target, tokenizer):\n    return 1 / 0\n", {}, "failed: ZeroDivisionError: .* in line 2"),
+        ("def Same(*all):\n    raise SystemExit('bye')\n", {}, "failed: SystemExit: bye in line 2"),
         ("def Same(*all):\n    return 3\n", {}, "Same of .*own.py made 'int', which is no drafters.base.Drafter"),
         (GOOD, {"factory": None}, "drafters.0: .* needs the path of a .py file and a factory in it .drafter 'mine'."),
         (GOOD, {"path": "own.txt"}, "needs the path of a .py file and a factory in it"),

@@ -197,11 +197,14 @@ def test_chain_and_tree_share_a_head_and_what_it_has_read(pool):
     for drafter in (chain, tree):
         drafter.prepare(text[:4])
         alone[drafter.name] = [drafter.propose(text[:n], 4, GREEDY, generator) for n in range(4, len(text))]
-    chain.prepare(text[:4])
-    tree.prepare(text[:4])
     fed, step = [], chain.head.step
     chain.head.step = lambda ids, *args, **more: fed.append(len(ids)) or step(ids, *args, **more)
     try:
+        pool.prepare(prompt := text[:4], [pool.drafters.index(chain), pool.drafters.index(tree)])
+        assert fed == [3, 1], "pairs of the prompt: all of them once, the last one again"
+        fed.clear()
+        pool.prepare(list(prompt), [pool.drafters.index(tree)])
+        assert fed == [3], "another query, whatever it holds"
         for n in range(4, len(text)):
             for drafter in (chain, tree):
                 fed.clear()

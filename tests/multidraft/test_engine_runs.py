@@ -12,6 +12,8 @@ from multidraft.sampling import SamplingParams
 from tests import tiny
 from tests.engine_cases import GREEDY, POLICIES, SAMPLED, with_drafter
 
+SHORT = SamplingParams(20, draft_length=4)
+
 
 def test_nothing_is_computed_before_the_first_round_is_asked_for(pool, monkeypatch):
     calls = []
@@ -78,6 +80,18 @@ def test_an_error_inside_a_drafter_is_kept_and_raised(pool):
     assert out.error == "RuntimeError: out of ideas"
     assert len(out.rounds) == 3 and len(out.token_ids) == 3
     assert list(decoding) == []  # it has ended
+
+
+@pytest.mark.parametrize("policy", ["fixed:scripted", "draft-all"])
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [([3] * 40, "proposed 40 tokens, asked for at most 4"), ([3, 10_000], "tokens that the target does not have")],
+)
+def test_a_draft_that_cannot_be_verified_is_refused(pool, policy, tokens, said):
+    decoding = stream(with_drafter(pool, lambda context, length: Draft.chain(tokens)), [2, 3, 4, 5], policy, SHORT)
+    with pytest.raises(ValueError, match=f"drafter 'scripted' proposed .*{said.removeprefix('proposed ')}"):
+        decoding.run()
+    assert decoding.generation.status == "error" and said in decoding.generation.error
 
 
 def test_the_pool_is_usable_after_a_broken_or_unfinished_generation(pool):

@@ -11,6 +11,7 @@ from multidraft.policies import (
     Feedback,
     Policy,
     canonical_spec,
+    check_specs,
     make_policy,
     parse_spec,
     policy_names,
@@ -94,6 +95,8 @@ def test_spec_parsing():
         ("Fixed:drafter=Arm1", "fixed:Arm1"),
         ("fixed:arm1", "fixed:arm1"),
         ("fixed", "fixed"),
+        ("sw-ucb:window=1000000", "sw-ucb:window=1000000"),
+        ("ucb:beta=1e6", "ucb:beta=1e+06"),
         ("nonsense", None),
         ("ucb:beta=wide", None),
     ],
@@ -104,6 +107,22 @@ def test_a_spec_has_one_spelling(typed, spelling):
             canonical_spec(typed)
     else:
         assert canonical_spec(typed) == spelling == canonical_spec(spelling)
+
+
+def test_settings_of_policies_by_others_keep_their_names(monkeypatch):
+    class Pair(Policy):
+        def __init__(self, arms, seed=0, first=None, *, second, third):
+            super().__init__(arms, seed)
+            if not {second, third} <= set(arms):
+                raise PolicyError("no such drafter")
+
+    Pair.name = "pair"
+    monkeypatch.setitem(POLICIES, "pair", Pair)
+    spec = "pair:second=math,third=code"
+    assert canonical_spec(spec) == spec
+    check_specs([spec])  # whatever drafters it names: the pool is not known yet
+    with pytest.raises(PolicyError, match="no such drafter"):
+        make_policy(spec, ["math", "sql"])
 
 
 def test_the_spelling_means_the_same():

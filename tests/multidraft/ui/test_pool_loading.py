@@ -213,9 +213,13 @@ def test_freeing_the_pool_in_use_is_advised_where_it_could_help(
     assert reason.startswith("no room") and ("load a small one first" in reason) == advised
 
 
-def test_a_pool_knows_the_bytes_of_its_weights(pool_card: Path) -> None:
-    pool = load_pool(pool_card)
-    assert pool.weight_bytes >= sum(weight.nbytes for weight in pool.target.model.parameters())
+def test_a_pool_knows_the_bytes_of_its_weights(kinds_card: Path) -> None:
+    pool = load_pool(kinds_card)
+    heads = {id(drafter.head): drafter.head for drafter in pool.drafters if drafter.kind == "eagle"}
+    assert len(heads) == 2 and sum(drafter.kind == "eagle" for drafter in pool.drafters) == 4
+    drafters = sum(drafter.parameter_count for drafter in pool.drafters if drafter.kind != "eagle")
+    drafters += sum(head.parameter_count for head in heads.values())
+    assert pool.weight_bytes == sum(weight.nbytes for weight in pool.target.model.parameters()) + 4 * drafters
 
 
 def test_a_failing_warm_up_leaves_the_old_pool(bench: Workbench, other_card: Path) -> None:

@@ -192,6 +192,7 @@ def test_a_failing_run_is_told_and_the_next_one_works(
         patch.setattr(pool.target, "score", broken)
         job = finished(workbench.submit(Request(PROMPT, "ucb", PARAMS)))
     assert (job.generation.status, job.generation.error) == ("error", "RuntimeError: out of memory")
+    assert finished(workbench.submit(Request(PROMPT, "ucb", PARAMS))).generation.status == "completed"
 
 
 def test_of_a_policy_that_misbehaves_the_visitor_is_told_what_it_did(
@@ -202,7 +203,6 @@ def test_of_a_policy_that_misbehaves_the_visitor_is_told_what_it_did(
     said = "policy 'round-robin' chose drafter 99; there are 0 to 3"
     assert (job.generation.status, job.generation.error) == ("error", said)
     assert f"The run failed: {said}." in html.unescape(stats.status_html(job))
-    assert finished(workbench.submit(Request(PROMPT, "ucb", PARAMS))).generation.status == "completed"
 
 
 def test_snapshots_hold_whole_rounds(workbench: Workbench) -> None:
