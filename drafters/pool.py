@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -153,11 +154,23 @@ class Pool:
         index = {id(drafter): i for i, drafter in enumerate(self.drafters)}
         groups: dict[int, DrafterGroup] = {id(d.group): d.group for d in self.drafters if d.group}
         for group in groups.values():
-            rows[[index[id(member)] for member in group.members]] = of_group(group)
+            with _naming(group.members):
+                rows[[index[id(member)] for member in group.members]] = of_group(group)
         for drafter in self.drafters:
             if drafter.group is None:
-                rows[index[id(drafter)]] = of_drafter(drafter)
+                with _naming([drafter]):
+                    rows[index[id(drafter)]] = of_drafter(drafter)
         return rows
+
+
+@contextmanager
+def _naming(drafters: Sequence[Drafter]) -> Iterator[None]:
+    """Note on what is raised whose it is: of a drafter of one's own the message alone does not tell."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"drafter {', '.join(drafter.name for drafter in drafters)}")
+        raise
 
 
 def load_pool(name_or_path: str | Path, *, device: str | None = None, progress: Report = silent) -> Pool:

@@ -6,10 +6,11 @@ class UserError(ValueError):
 
 
 def told(error: BaseException) -> str:
-    """What is said of an error: its message; its type too, unless it was raised for a user to read."""
+    """What is said of an error: its message; its type and its notes too, unless it was raised for a user to read."""
     if isinstance(error, UserError):
         return str(error)
-    return ": ".join(filter(None, (type(error).__name__, str(error))))
+    message = ": ".join(filter(None, (type(error).__name__, str(error))))
+    return " ".join([message, *(f"({note})" for note in getattr(error, "__notes__", ()))])
 
 
 class PromptError(UserError):

@@ -25,7 +25,7 @@ class Asked:
     Attributes:
         suite: names of its suites.
         prompts: how many they have, after ``limit``.
-        policies: specs as they were given.
+        policies: specs in their canonical spelling, each once.
         limit: most prompts of each suite; ``None`` for all.
         begun: when it began, in UTC.
     """

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,9 @@ import numpy as np
 
 from multidraft.bench.suites import SuiteItem
 from multidraft.engine import Decoding, check_seed, policy_for
-from multidraft.errors import PromptError, UserError
+from multidraft.errors import PromptError, UserError, told
 from multidraft.lossless import Difference, greedy_differences, parting
+from multidraft.policies import canonical_spec, parse_spec
 from multidraft.records import Generation
 from multidraft.regret import (
     ExpectedRegret,
@@ -39,7 +41,9 @@ class BenchRun:
     """One prompt under one policy.
 
     Attributes:
-        generation: what came out; a prompt that could not be run has status ``"error"`` and its message.
+        policy: its spec in the canonical spelling, as the history has it.
+        generation: what came out; a prompt that could not be run has status ``"error"`` and its message, and
+            so has an output that could not be compared or scored.
         baseline: the autoregressive generation of the same prompt in the same repeat; ``None`` where that failed.
         seed: of this prompt and repeat, the same for all policies.
         lossless: whether the tokens equal the baseline's, or leave it only where two are all but equally probable
@@ -86,16 +90,17 @@ def run_suite(
 
     The order of the policies rotates from prompt to prompt. The policies and the device are warmed up on the
     first prompt that fits, which is not counted. Each prompt and repeat has a seed of its own, made from ``seed``: with
-    one for all, a randomised policy would open every prompt with the same drafters.
+    one for all, a randomised policy would open every prompt with the same drafters. A policy that is named twice, in
+    whatever spelling, runs once.
 
-    A run that fails is reported with its error and the others go on.
+    A run that fails, or whose output cannot be scored, is reported with its error and the others go on.
 
     Raises:
         PolicyError: a bad policy spec, before anything runs.
         UserError: a seed that is none.
     """
     check_seed(seed)
-    specs = [BASELINE, *(spec for spec in dict.fromkeys(policies) if spec != BASELINE)]
+    specs = list(dict.fromkeys([BASELINE, *map(canonical_spec, policies)]))
     for spec in specs:
         policy_for(pool, spec)
     _warm_up(pool, items, specs, params)
@@ -118,43 +123,54 @@ def _run_prompt(
 ) -> Iterator[BenchRun]:
     generations = {spec: _generate(pool, item.prompt, spec, params, seed) for spec in specs}
     baseline = generations[BASELINE]
-    table = None
-    answered = baseline.rounds and baseline.status != "error"
-    prompt_ids = pool.encode(item.prompt) if params.greedy and answered else []
-    if prompt_ids and len(specs) > 1:
-        table = acceptance_table(pool, prompt_ids, baseline.token_ids, params.draft_length)
+    answered = bool(baseline.rounds) and baseline.status != "error"
+
+    @cache
+    def table() -> np.ndarray:
+        return acceptance_table(pool, pool.encode(item.prompt), baseline.token_ids, params.draft_length)
+
     for spec, generation in generations.items():
-        if generation.status == "error" or not answered:
-            yield BenchRun(item, spec, repeat, seed, generation, baseline if answered else None)
-            continue
-        same = generation.token_ids == baseline.token_ids
-        lossless: bool | None = same if params.greedy else None
-        near_tie: Difference | None = None
-        if lossless is False:
-            # Where they part either may be the one that rounding decided.
-            near_tie = parting(pool, prompt_ids, generation.token_ids, baseline.token_ids)
-            faults = [d for d in greedy_differences(pool, prompt_ids, generation.token_ids) if not d.rounding]
-            lossless = near_tie is not None and near_tie.rounding and not faults
-            near_tie = near_tie if lossless else None
-        regret = regret_of(generation, table) if table is not None and same and spec != BASELINE else None
-        expected = None
-        # Under draft-all no arm was chosen, so nothing can be regretted.
-        if not params.greedy and generation.rounds and not spec.startswith((BASELINE, "draft-all")):
-            gamma = gamma_table(pool, pool.encode(item.prompt), generation.token_ids, params)
-            expected = expected_regret_of(generation, gamma, params.draft_length)
-        yield BenchRun(
-            item,
-            spec,
-            repeat,
-            seed,
-            generation,
-            baseline,
-            lossless,
-            near_tie,
-            regret,
-            expected,
-            table if regret else None,
-        )
+        run = BenchRun(item, spec, repeat, seed, generation, baseline if answered else None)
+        yield _scored(pool, run, params, table) if answered and generation.status != "error" else run
+
+
+def _scored(pool: Pool, run: BenchRun, params: SamplingParams, table: Callable[[], np.ndarray]) -> BenchRun:
+    """The run with what its output shows; as failed, with the error, where that cannot be found out.
+
+    Args:
+        table: the acceptance table of the baseline's output, computed when it is first asked for.
+    """
+    try:
+        return _compared(pool, run, table) if params.greedy else _expected(pool, run, params)
+    except Exception as error:
+        log.info("the output of %s cannot be scored", run.policy, exc_info=True)  # the report tells what it is
+        failed = replace(run.generation, status="error", error=f"its output cannot be scored: {told(error)}")
+        return replace(run, generation=failed)
+
+
+def _compared(pool: Pool, run: BenchRun, table: Callable[[], np.ndarray]) -> BenchRun:
+    """A greedy run: whether it is lossless, and its regret where its output is the baseline's."""
+    assert run.baseline is not None
+    ids, plain = run.generation.token_ids, run.baseline.token_ids
+    if ids == plain:
+        if run.policy == BASELINE:
+            return replace(run, lossless=True)
+        return replace(run, lossless=True, regret=regret_of(run.generation, table()), table=table())
+    prompt_ids = pool.encode(run.item.prompt)
+    # Where they part either may be the one that rounding decided.
+    near_tie = parting(pool, prompt_ids, ids, plain)
+    faults = [d for d in greedy_differences(pool, prompt_ids, ids) if not d.rounding]
+    lossless = near_tie is not None and near_tie.rounding and not faults
+    return replace(run, lossless=lossless, near_tie=near_tie if lossless else None)
+
+
+def _expected(pool: Pool, run: BenchRun, params: SamplingParams) -> BenchRun:
+    """A sampled run: its expected regret."""
+    # Under draft-all no arm was chosen, so nothing can be regretted.
+    if not run.generation.rounds or parse_spec(run.policy)[0] in (BASELINE, "draft-all"):
+        return run
+    gamma = gamma_table(pool, pool.encode(run.item.prompt), run.generation.token_ids, params)
+    return replace(run, expected_regret=expected_regret_of(run.generation, gamma, params.draft_length))
 
 
 def _generate(pool: Pool, prompt: str, spec: str, params: SamplingParams, seed: int) -> Generation:

@@ -62,6 +62,12 @@ def notes(report: dict[str, Any]) -> list[str]:
         if policy["failed"]:
             count = sum(policy["statuses"].values())
             said.append(f"{spec} failed in {policy['failed']} of {count} runs: {policy['error']}.")
+        if policy["lossless"] is False:
+            tasks = [task or "all" for task, figures in policy["by_task"].items() if figures["lossless"] is False]
+            said.append(
+                f"{spec} is not lossless: an output ({', '.join(tasks)}) is not that of plain decoding, and rounding "
+                "is not why."
+            )
     if unanswered := [failure for failure in report["failures"] if failure["policy"] == BASELINE]:
         first = unanswered[0]
         said.append(f"Prompts that could not be run: {len(unanswered)}, e.g. {first['id']}: {first['error']}.")

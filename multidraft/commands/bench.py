@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import multidraft as md
 from multidraft.bench.report import Asked, make_report
 from multidraft.bench.runner import BenchRun, run_suite
-from multidraft.bench.suites import load_suite
+from multidraft.bench.suites import SuiteItem, load_suite
 from multidraft.bench.table import notes, render_table
 from multidraft.commands.options import (
     add_decoding,
@@ -25,8 +27,13 @@ from multidraft.commands.options import (
     sampling_params,
     split_specs,
 )
+from multidraft.errors import told
 from multidraft.hardware import describe
+from multidraft.policies import canonical_spec
 from storage.connection import check_writable
+
+if TYPE_CHECKING:
+    from drafters.pool import Pool
 
 DEFAULT_POLICIES = "autoregressive,ucb,normal-hedge"
 
@@ -44,9 +51,11 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run suites under policies, print the table, write the report; 1 where a policy failed or a run was not kept."""
-    specs = split_specs(options.policies)
-    check_decoding(options, specs)
+    """Run suites under policies, print the table, write the report; 1 where a policy failed or is not lossless, or
+    something could not be kept."""
+    given = split_specs(options.policies)
+    check_decoding(options, given)
+    specs = tuple(dict.fromkeys(map(canonical_spec, given)))
     if options.repeat < 1:
         raise md.UserError("--repeat must be at least 1")
     suites = [limited(load_suite(name), options.limit) for name in options.suites]
@@ -54,44 +63,89 @@ def run(options: argparse.Namespace) -> int:
         for problem in suite.problems:
             print(f"multidraft: {suite.name}: {problem} (left out)", file=sys.stderr)
     items = [item for suite in suites for item in suite.items]
-    _check_files(options)
-    pool = load_pool(options.pool)
-    asked = Asked(
-        suite=" + ".join(suite.name for suite in suites),
-        prompts=len(items),
-        policies=tuple(specs),
-        params=sampling_params(options, pool.draft_length),
-        begun=datetime.now(UTC),
-        seed=options.seed,
-        repeat=options.repeat,
-        limit=options.limit,
-    )
+    with _files(options):
+        pool = load_pool(options.pool)
+        asked = Asked(
+            suite=" + ".join(suite.name for suite in suites),
+            prompts=len(items),
+            policies=specs,
+            params=sampling_params(options, pool.draft_length),
+            begun=datetime.now(UTC),
+            seed=options.seed,
+            repeat=options.repeat,
+            limit=options.limit,
+        )
+        return _benchmark(options, pool, items, asked)
+
+
+def _benchmark(options: argparse.Namespace, pool: Pool, items: Sequence[SuiteItem], asked: Asked) -> int:
+    """Measure, tell and keep; whatever goes wrong underway, what is measured until then is told and kept."""
     keep = _History(options, pool, asked.params) if options.db else None
     runs: list[BenchRun] = []
-    interrupted = False
     try:
-        for one in run_suite(pool, items, specs, asked.params, repeat=asked.repeat, seed=asked.seed):
-            runs.append(one)
+        stopped = _measure(pool, items, asked, runs, keep)
+        print(file=sys.stderr)
+        report = make_report(
+            pool, asked, runs, hardware=describe(pool.device), version=md.version(), interrupted=stopped is not None
+        )
+        print("\n\n".join([render_table(report), *notes(report)]))
+        written = not options.out or _write(options.out, report)
+    finally:
+        kept = not keep or keep.close()
+    if stopped is not None:
+        by_hand = isinstance(stopped, KeyboardInterrupt)
+        done = f"{'interrupted' if by_hand else f'stopped by {told(stopped)},'} after {len(runs)} of {asked.runs} runs"
+        print(f"multidraft: {done}. {_left(options, runs, written)}", file=sys.stderr)
+        return 130 if by_hand else 1
+    policies = report["policies"].values()
+    well = all(p["speedup"] and not p["failed"] and p["lossless"] is not False for p in policies)
+    return 0 if well and written and kept else 1
+
+
+def _measure(
+    pool: Pool, items: Sequence[SuiteItem], asked: Asked, runs: list[BenchRun], keep: _History | None
+) -> BaseException | None:
+    """Add the runs to ``runs`` as they happen; returns what ended them early, raises what let none begin."""
+    try:
+        for run in run_suite(pool, items, asked.policies, asked.params, repeat=asked.repeat, seed=asked.seed):
+            runs.append(run)
             if keep:
-                keep.add(one)
+                keep.add(run)
             if sys.stderr.isatty() or len(runs) % 50 == 0 or len(runs) == asked.runs:
                 print(f"\r{len(runs)}/{asked.runs} runs", end="", file=sys.stderr, flush=True)
-    except KeyboardInterrupt:  # what is measured so far is not lost
-        interrupted = True
-    print(file=sys.stderr)
-    report = make_report(
-        pool, asked, runs, hardware=describe(pool.device), version=md.version(), interrupted=interrupted
-    )
-    print("\n\n".join([render_table(report), *notes(report)]))
-    if options.out:
-        options.out.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    kept = keep.close() if keep else True
-    if interrupted:
-        done = f"interrupted after {len(runs)} of {asked.runs} runs"
-        print(f"multidraft: {done}. {_left(options, runs)}", file=sys.stderr)
-        return 130
-    well = all(policy["speedup"] and not policy["failed"] for policy in report["policies"].values())
-    return 0 if well and kept else 1
+    except KeyboardInterrupt as interrupt:
+        return interrupt
+    except Exception as error:
+        if not runs:
+            raise
+        return error
+    return None
+
+
+def _write(path: Path, report: dict[str, Any]) -> bool:
+    """Write the report; where that fails, say so and return ``False``."""
+    try:
+        path.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        print(f"multidraft: --out: {path} could not be written ({error.strerror})", file=sys.stderr)
+        return False
+    return True
+
+
+@contextmanager
+def _files(options: argparse.Namespace) -> Iterator[None]:
+    """Check the files to write; where nothing comes of it, leave none behind that the check has made."""
+    missing = [path for path in (options.out, options.db) if path and not os.path.lexists(path)]
+    try:
+        _check_files(options)
+        yield
+    except BaseException:
+        from storage.queries import count
+
+        for path in missing:
+            if os.path.isfile(path) and not (count(path) if path == options.db else path.stat().st_size):
+                path.unlink()
+        raise
 
 
 def _check_files(options: argparse.Namespace) -> None:
@@ -110,12 +164,12 @@ def _check_files(options: argparse.Namespace) -> None:
         check_writable(options.db)
 
 
-def _left(options: argparse.Namespace, runs: Sequence[BenchRun]) -> str:
+def _left(options: argparse.Namespace, runs: Sequence[BenchRun], written: bool) -> str:
     """What remains of a benchmark that was interrupted."""
     if not runs:
         return "Nothing was measured yet."
     places = ["the table above"]
-    if options.out:
+    if options.out and written:
         places.append(f"the report {options.out}")
     if options.db:
         places.append(f"the runs in {options.db}")
@@ -125,7 +179,7 @@ def _left(options: argparse.Namespace, runs: Sequence[BenchRun]) -> str:
 class _History:
     """Keeps benchmark runs in the history database, off the timed path."""
 
-    def __init__(self, options: argparse.Namespace, pool: Any, params: md.SamplingParams):
+    def __init__(self, options: argparse.Namespace, pool: Pool, params: md.SamplingParams):
         from storage.store import Store
 
         self.store, self.pool, self.params = Store(options.db), pool, params

@@ -32,10 +32,10 @@ def run(options: argparse.Namespace) -> int:
     if options.estimate:
         return _estimate(options)
     sampling_params(options, draft_length=1)  # what is wrong is said before the pool is loaded
-    suite = limited(load_suite(options.suite), options.limit)
+    suite = limited(load_suite(options.suite), options.limit) if options.matrix else None
     pool = load_pool(options.pool)
     content = describe_pool(pool)
-    if options.matrix:
+    if suite:
         params = sampling_params(options, pool.draft_length)
         content["matrix"] = accepted_by_task(pool, suite.items, params)
     if options.plain:

@@ -7,9 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import multidraft as md
+from drafters.pool import Pool
 from multidraft.__main__ import main
+from multidraft.bench import runner
 from multidraft.policies import POLICIES
-from storage import store
+from storage import queries, store
 from tests import tiny
 
 PROMPT = tiny.texts(1, 7, 8)[0]
@@ -21,13 +23,13 @@ def test_bench_writes_report_and_history(pool_card, suite, tmp_path, capsys):
     arguments += ["--max-new-tokens", "12", "--repeat", "2", "--limit", "2", "--out", str(report), "--db", str(db)]
     assert main(arguments) == 0
     written = json.loads(report.read_text())
-    assert written["settings"]["policies"] == ["ucb:beta=0.1,reward=be", "normal-hedge"]
+    assert written["settings"]["policies"] == ["ucb:reward=be,beta=0.1", "normal-hedge"]
     assert written["settings"]["repeat"] == written["settings"]["limit"] == 2
     assert written["settings"]["draft_length"] == md.load_pool(pool_card).draft_length
     assert written["runs"] == {"planned": 12, "done": 12} and written["interrupted"] is False
     assert abs(datetime.now(UTC) - datetime.fromisoformat(written["date"])) < timedelta(minutes=5)
     policies = written["policies"]
-    assert set(policies) == {"autoregressive", "ucb:beta=0.1,reward=be", "normal-hedge"}
+    assert set(policies) == {"autoregressive", "ucb:reward=be,beta=0.1", "normal-hedge"}
     assert all(p["lossless"] is True and p["prompts"] == 2 and p["tokens"] > 0 for p in policies.values())
     assert policies["autoregressive"]["speedup"] == 1.0
     assert "normal-hedge" in capsys.readouterr().out
@@ -92,3 +94,107 @@ def test_runs_that_are_lost_underway_are_told_by_the_status(pool_card, suite, tm
     assert main(["bench", *arguments, "--db", str(tmp_path / "runs.db")]) == 1
     out, err = capsys.readouterr()
     assert "| ucb | " in out and "the history is incomplete: The disk" in err and "not written: 6" in err
+
+
+def asked(suite, pool_card, *more, policies="ucb"):
+    return ["bench", str(suite), "--pool", str(pool_card), "--policies", policies, "--max-new-tokens", "8", *more]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A report and a history that are not there yet."""
+    return tmp_path / "report.json", tmp_path / "runs.db"
+
+
+def kept(files):
+    return ["--out", str(files[0]), "--db", str(files[1])]
+
+
+@pytest.mark.parametrize(("temperature", "judge"), [("0", "acceptances"), ("1", "gamma")])
+def test_a_drafter_that_cannot_be_judged_costs_no_table(
+    pool_card, suite, files, capsys, monkeypatch, temperature, judge
+):
+    def broken(*_):
+        raise RuntimeError("no such layer")
+
+    load = Pool.__init__
+
+    def loading(pool, *arguments, **settings):
+        load(pool, *arguments, **settings)
+        monkeypatch.setattr(pool.drafters[-1], judge, broken)
+
+    monkeypatch.setattr(Pool, "__init__", loading)
+    assert main(asked(suite, pool_card, *kept(files), "--temperature", temperature)) == 1
+    out = capsys.readouterr().out
+    said = "its output cannot be scored: RuntimeError: no such layer (drafter alone)"
+    assert f"ucb failed in 3 of 3 runs: {said}." in out and "| autoregressive | 1.00x |" in out
+    assert {failure["error"] for failure in json.loads(files[0].read_text())["failures"]} == {said}
+    runs = queries.runs(files[1])
+    assert len(runs) == 6 and set(runs[runs["policy"] == "ucb"]["status"]) == {"error"}
+
+
+def test_an_error_underway_leaves_what_is_measured(pool_card, suite, files, capsys, monkeypatch):
+    prompts = iter(range(100))
+    seed_of = runner.seed_of
+
+    def broken(*arguments):
+        if next(prompts) == 2:
+            raise RuntimeError("out of luck")
+        return seed_of(*arguments)
+
+    monkeypatch.setattr(runner, "seed_of", broken)
+    assert main(asked(suite, pool_card, *kept(files))) == 1
+    out, err = capsys.readouterr()
+    assert "| ucb | " in out and "stopped by RuntimeError: out of luck, after 4 of 6 runs. What was measured" in err
+    assert json.loads(files[0].read_text())["interrupted"] is True and queries.count(files[1]) == 4
+
+
+def test_a_report_that_cannot_be_written_in_the_end_costs_no_run(pool_card, suite, files, capsys, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(type(files[0]), "write_text", full)
+    assert main(asked(suite, pool_card, *kept(files))) == 1
+    out, err = capsys.readouterr()
+    assert "| ucb | " in out and f"--out: {files[0]} could not be written (No space left on device)" in err
+    assert queries.count(files[1]) == 6
+
+
+def test_an_output_that_is_not_that_of_plain_decoding_is_told_by_the_status(pool_card, suite, capsys, monkeypatch):
+    generate = runner._generate
+
+    def lossy(pool, prompt, policy, *rest):
+        out = generate(pool, prompt, policy, *rest)
+        if policy == "ucb":
+            out.token_ids[-1] ^= 1
+        return out
+
+    monkeypatch.setattr(runner, "_generate", lossy)
+    assert main(asked(suite, pool_card, policies="ucb,fixed:near")) == 1
+    out = capsys.readouterr().out
+    assert "ucb is not lossless: an output (letters) is not that of plain decoding" in out
+    assert out.count("is not lossless") == 1
+
+
+def test_a_policy_in_two_spellings_is_one(pool_card, suite, files):
+    policies = "UCB,ucb,ucb:beta=0.010,AUTOREGRESSIVE,fixed:drafter=near"
+    assert main(asked(suite, pool_card, *kept(files), policies=policies)) == 0
+    report = json.loads(files[0].read_text())
+    assert set(report["policies"]) == {"autoregressive", "ucb", "fixed:near"}
+    assert report["settings"]["policies"] == ["ucb", "autoregressive", "fixed:near"]
+    assert report["runs"] == {"planned": 9, "done": 9}
+    assert set(queries.runs(files[1])["policy"]) == set(report["policies"])
+
+
+@pytest.mark.parametrize(("pool", "policy"), [("no-such-pool", "ucb"), (None, "fixed:nobody")])
+def test_a_refusal_leaves_no_files_behind(pool_card, suite, files, pool, policy):
+    folder = files[0].parent
+    before = set(folder.iterdir())
+    assert main(asked(suite, pool or pool_card, *kept(files), policies=policy)) == 2
+    assert set(folder.iterdir()) == before
+
+
+def test_a_refusal_leaves_files_that_were_there(pool_card, suite, files):
+    files[0].write_text("{}")
+    assert main(asked(suite, pool_card, *kept(files))) == 0 and main(asked(suite, "no-such-pool", *kept(files))) == 2
+    assert json.loads(files[0].read_text())["policies"] and queries.count(files[1]) == 6

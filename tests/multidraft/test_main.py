@@ -198,6 +198,11 @@ def test_what_needs_no_pool_is_refused_before_one_is_loaded(monkeypatch, capsys,
     assert said in err and err.startswith("multidraft: ") and len(err.splitlines()) == 1 and not out
 
 
+def test_a_suite_that_is_not_used_is_not_read(pool_card, capsys):
+    assert main(["pool", str(pool_card), "--suite", "no-such-suite", "--limit", "0"]) == 0
+    assert "| near |" in capsys.readouterr().out
+
+
 def test_an_unknown_pool_names_the_bundled_ones(capsys):
     assert main(["pool", "nonsense"]) == 2
     assert "pocket" in capsys.readouterr().err

@@ -222,3 +222,28 @@ def test_a_near_tie_is_no_loss_and_is_told(pool, monkeypatch, rounding, fault, l
     assert found["ucb"].lossless is lossless and found["ucb"].regret is None
     assert found["ucb"].near_tie == (Difference(11, 1e-5, True) if lossless else None)
     assert found["fixed:near"].near_tie is None
+
+
+def test_every_spelling_of_a_policy_is_the_same(pool):
+    asked = ["UCB", "ucb:beta=0.01", "Autoregressive", "fixed:drafter=near", "Draft-All"]
+    params = SamplingParams(12, temperature=1.0, draft_length=3)
+    runs = run(pool, [TOO_LONG, ITEMS[0]], asked, params)
+    assert Counter(r.policy for r in runs) == dict.fromkeys([*SPECS, "draft-all"], 2)
+    assert all(r.policy == r.generation.policy for r in runs)
+    assert [r.expected_regret for r in runs if r.policy == "draft-all"] == [None, None]
+
+
+def test_an_output_that_cannot_be_scored_fails_alone(pool, monkeypatch):
+    regret_of = runner.regret_of
+
+    def broken(generation, table):
+        if generation.policy == "ucb":
+            raise ZeroDivisionError
+        return regret_of(generation, table)
+
+    monkeypatch.setattr(runner, "regret_of", broken)
+    runs = run(pool)
+    assert {r.policy for r in runs if r.failed} == {"ucb"} and len(runs) == len(SPECS) * len(ITEMS)
+    errors = {r.generation.error for r in runs if r.failed}
+    assert errors == {"its output cannot be scored: ZeroDivisionError"}
+    assert all(r.generation.rounds for r in runs) and all(r.measured for r in runs if r.policy != "ucb")
