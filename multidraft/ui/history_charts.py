@@ -14,7 +14,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from multidraft.ui.charts import base_figure, message_figure, policy_style
-from multidraft.ui.choices import policy_titles
+from multidraft.ui.choices import policy_title, policy_titles
 from multidraft.ui.tables import count
 from multidraft.ui.theme import DRAFTER_COLOURS, TARGET_COLOUR, TEXT
 
@@ -264,7 +264,7 @@ def _reach(low: float, high: float) -> str:
 
 
 def _label(title: str) -> str:
-    return "<br>".join(escape(line) for line in wrap(title, 20)[:2])
+    return "<br>".join(escape(line) for line in wrap(title, 20, max_lines=3, placeholder=" …"))
 
 
 def _present(frame: pd.DataFrame, drawn: Sequence[str]) -> list[str]:
@@ -275,8 +275,7 @@ def _present(frame: pd.DataFrame, drawn: Sequence[str]) -> list[str]:
 def _style(policy: str, drawn: Sequence[str]) -> dict[str, Any]:
     if policy in drawn:
         return policy_style(drawn.index(policy), policy) | {"name": escape(policy_titles(drawn)[policy])}
-    (title,) = policy_titles([policy]).values()
-    return {"name": escape(title), "marker": {"color": TARGET_COLOUR, "symbol": "circle", "size": 9}}
+    return {"name": escape(policy_title(policy)), "marker": {"color": TARGET_COLOUR, "symbol": "circle", "size": 9}}
 
 
 def _thin(style: dict[str, Any]) -> dict[str, Any]:
