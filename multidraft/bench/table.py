@@ -62,6 +62,7 @@ def notes(report: dict[str, Any]) -> list[str]:
         if policy["failed"]:
             count = sum(policy["statuses"].values())
             said.append(f"{spec} failed in {policy['failed']} of {count} runs: {policy['error']}.")
+    for spec, policy in report["policies"].items():
         if policy["lossless"] is False:
             tasks = [task or "all" for task, figures in policy["by_task"].items() if figures["lossless"] is False]
             said.append(

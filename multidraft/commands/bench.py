@@ -144,7 +144,8 @@ def _files(options: argparse.Namespace) -> Iterator[None]:
 
         for path in missing:
             if os.path.isfile(path) and not (count(path) if path == options.db else path.stat().st_size):
-                path.unlink()
+                for end in ("", "-wal", "-shm"):  # what SQLite lays beside a history that is read
+                    Path(f"{path}{end}").unlink(missing_ok=True)
         raise
 
 
