@@ -138,7 +138,7 @@ def everything_used(bench: Workbench, page: gr.Blocks) -> None:
     bench.store.flush()
     lab = LabWork(bench)
     list(lab.experiment(TextFilter(), ["ucb"]))
-    lab.route(bench.pool.card_hash)
+    lab.route(bench.pool.name, bench.pool.card_hash, [drafter.name for drafter in bench.pool.drafters])
     for fn in page.fns.values():
         assert fn is not None
 
@@ -219,7 +219,7 @@ def test_a_pool_knows_the_bytes_of_its_weights(kinds_card: Path) -> None:
     assert len(heads) == 2 and sum(drafter.kind == "eagle" for drafter in pool.drafters) == 4
     drafters = sum(drafter.parameter_count for drafter in pool.drafters if drafter.kind != "eagle")
     drafters += sum(head.parameter_count for head in heads.values())
-    assert pool.weight_bytes == sum(weight.nbytes for weight in pool.target.model.parameters()) + 4 * drafters
+    assert pool.weight_bytes == pool.target.model.get_memory_footprint() + 4 * drafters
 
 
 def test_a_failing_warm_up_leaves_the_old_pool(bench: Workbench, other_card: Path) -> None:
