@@ -93,7 +93,7 @@ class Api:
             while not job.wait(ALIVE_SECONDS):
                 yield None
         finally:
-            job.cancel()
+            job.leave()
         yield _report(job)
 
     @endpoint(Update, takes=submit)
@@ -126,7 +126,7 @@ class Api:
                 if done:
                     return
         finally:
-            job.cancel()
+            job.leave()
 
     @endpoint(list[PolicyReport])
     def policies(self) -> list[PolicyReport]:

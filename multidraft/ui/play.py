@@ -205,7 +205,7 @@ class Play(controls.RunTab):
         try:
             yield from self._follow(job)
         finally:
-            job.cancel()
+            job.leave()
             self.stops.forget(request.session_hash)
 
     def _follow(self, job: Job) -> Iterator[tuple[Any, ...]]:

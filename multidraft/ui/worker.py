@@ -150,6 +150,11 @@ class Job:
         if plain := self._plain:
             plain.cancel()
 
+    def leave(self) -> None:
+        """Nobody follows it any more: :meth:`cancel` it, unless it has ended but for its scores, which last."""
+        if self.phase != "scoring":
+            self.cancel()
+
     @property
     def cancelled(self) -> bool:
         """Whether it is to end."""

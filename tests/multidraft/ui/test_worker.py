@@ -173,6 +173,21 @@ def test_stop_while_scoring_keeps_the_run_and_says_that_there_is_no_regret(
     assert store.flush() and queries.runs(store.path).regret_rounds.isna().all()
 
 
+def test_a_run_that_is_left_while_it_is_scored_keeps_its_scores(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[Job] = []
+    judge = worker.greedy_differences
+    monkeypatch.setattr(worker, "greedy_differences", lambda *arguments: (jobs[0].leave(), judge(*arguments))[1])
+    jobs.append(Job(workbench, Request(PROMPT, "ucb", PARAMS)))
+    jobs[0].work()
+    assert jobs[0].regret is not None and not jobs[0].unscored
+    jobs.append(Job(workbench, Request(PROMPT, "ucb", PARAMS)))
+    jobs[1].leave()
+    jobs[1].work()
+    assert jobs[1].generation.status == "cancelled"
+
+
 def test_stop_while_measuring(workbench: Workbench, gate) -> None:
     job = workbench.submit(Request(PROMPT, "ucb", PARAMS))
     assert gate.reached.wait(30)
