@@ -8,12 +8,30 @@ import pytest
 
 from multidraft.lossless import Difference
 from multidraft.regret import Regret
+from multidraft.sampling import SamplingParams
 from multidraft.ui import stats
 from multidraft.ui.worker import Baseline
 
 
-def job(generation: Any, phase: str = "done", ahead: int = 0, cancelled: bool = False, unscored: bool = False) -> Any:
-    return SimpleNamespace(generation=generation, phase=phase, ahead=ahead, cancelled=cancelled, unscored=unscored)
+def job(
+    generation: Any,
+    phase: str = "done",
+    ahead: int = 0,
+    cancelled: bool = False,
+    unscored: bool = False,
+    compared: bool = True,
+    temperature: float = 0.0,
+) -> Any:
+    request = SimpleNamespace(params=SamplingParams(temperature=temperature))
+    return SimpleNamespace(
+        generation=generation,
+        request=request,
+        phase=phase,
+        ahead=ahead,
+        cancelled=cancelled,
+        unscored=unscored,
+        compared=compared,
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,10 +76,12 @@ def test_phases_on_the_way(make_generation, phase: str, words: str) -> None:
 
 
 def test_a_run_is_not_completed_while_it_is_checked(make_generation) -> None:
-    def told(status: str, **changes: bool) -> str:
+    def told(status: str, **changes: Any) -> str:
         return stats.status_html(job(make_generation(status=status), "scoring", **changes))
 
     assert "Decoded: 6 tokens in 2 rounds. Now checked, and the best drafter" in told("completed")
+    assert "Now checked …" in told("completed", compared=False)
+    assert "checked" not in told("completed", temperature=1.0)
     assert "Stopping" in told("completed", cancelled=True)
     assert "Stopped: 6 tokens in 2 rounds. Now they are checked" in told("cancelled", cancelled=True)
     assert all("md-busy" in told(status) for status in ("completed", "stopped", "context_limit", "cancelled"))
