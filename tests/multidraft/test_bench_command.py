@@ -160,16 +160,7 @@ def test_a_report_that_cannot_be_written_in_the_end_costs_no_run(pool_card, suit
     assert queries.count(files[1]) == 6
 
 
-def test_an_output_that_is_not_that_of_plain_decoding_is_told_by_the_status(pool_card, suite, capsys, monkeypatch):
-    generate = runner._generate
-
-    def lossy(pool, prompt, policy, *rest):
-        out = generate(pool, prompt, policy, *rest)
-        if policy == "ucb":
-            out.token_ids[-1] ^= 1
-        return out
-
-    monkeypatch.setattr(runner, "_generate", lossy)
+def test_an_output_that_is_not_that_of_plain_decoding_is_told_by_the_status(pool_card, suite, capsys, lossy_ucb):
     assert main(asked(suite, pool_card, policies="ucb,fixed:near")) == 1
     out = capsys.readouterr().out
     assert "ucb is not lossless: an output (letters) is not that of plain decoding" in out

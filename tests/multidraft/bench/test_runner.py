@@ -205,19 +205,10 @@ def test_a_seed_that_is_none(pool):
 @pytest.mark.parametrize(
     ("rounding", "fault", "lossless"), [(True, False, True), (True, True, False), (False, False, False)]
 )
-def test_a_near_tie_is_no_loss_and_is_told(pool, monkeypatch, rounding, fault, lossless):
+def test_a_near_tie_is_no_loss_and_is_told(pool, monkeypatch, lossy_ucb, rounding, fault, lossless):
     """An output that parts from the baseline's where their logits are within rounding, whichever the target prefers."""
     monkeypatch.setattr(runner, "parting", lambda *arguments: Difference(11, 1e-5, rounding))
     monkeypatch.setattr(runner, "greedy_differences", lambda *arguments: [Difference(12, 3.0, False)] * fault)
-    generate = runner._generate
-
-    def rounded(pool, prompt, policy, *rest):
-        out = generate(pool, prompt, policy, *rest)
-        if policy == "ucb":
-            out.token_ids[-1] ^= 1
-        return out
-
-    monkeypatch.setattr(runner, "_generate", rounded)
     found = {r.policy: r for r in run(pool, ITEMS[:1])}
     assert found["ucb"].lossless is lossless and found["ucb"].regret is None
     assert found["ucb"].near_tie == (Difference(11, 1e-5, True) if lossless else None)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from drafters.pool import Pool
+from drafters.pool import Pool, load_pool
 from multidraft.records import Generation, Round
 from multidraft.ui.worker import Workbench
 from storage.store import Store
@@ -100,3 +101,26 @@ def gate(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     monkeypatch.setattr(pool.target, "score", lambda draft: (gate.wait(), score(draft))[1])
     yield gate
     gate.open()  # else a failed test would wait for its worker
+
+
+@pytest.fixture
+def other_card(pool_card: Path, tmp_path: Path) -> Path:
+    """Card of a pool with the same target and two drafters, of which one is called as the other pool's."""
+    content = yaml.safe_load(pool_card.read_text())
+    drafters = [{"name": "far", "kind": "lm", "path": "far"}, {"name": "copy", "kind": "suffix"}]
+    content |= {"name": "other", "title": "Another <pool>", "draft_length": 6, "drafters": drafters}
+    content["examples"] = [{"task": "letters", "prompt": "a b"}]
+    for entry in (content["target"], drafters[0]):
+        entry["path"] = str(pool_card.parent / entry["path"])
+    path = tmp_path / "other" / "card.yaml"
+    path.parent.mkdir()
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+@pytest.fixture
+def own_bench(pool_card: Path, store: Store) -> Iterator[Workbench]:
+    """A workbench whose pool nothing else refers to."""
+    workbench = Workbench(load_pool(pool_card), store)
+    yield workbench
+    workbench.close()
