@@ -28,6 +28,7 @@ browser: $(VENV)/dev
 	$(BIN)/python tests/browser/find_chromium.py
 
 $(VENV)/app: requirements.txt constraints.txt
+	@echo "Installing into $(VENV): some minutes, once."
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -r requirements.txt
 	touch $@
