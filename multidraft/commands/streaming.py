@@ -25,15 +25,17 @@ def add(sub: argparse.ArgumentParser) -> None:
     )
     add_decoding(sub)
     sub.set_defaults(max_new_tokens=1000)
-    sub.add_argument("--repeat", type=int, default=6, help="pairs of runs, one watched and one not")
+    sub.add_argument("--visits", type=int, default=6, help="how often the page is opened")
+    sub.add_argument("--pairs", type=int, default=1, help="of runs in each visit, one watched and one not")
     sub.add_argument("--browser", type=Path, help="a Chromium (default: Playwright's own)")
     sub.add_argument("--json", action="store_true")
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print the speeds and the cost."""
-    if options.repeat < 1:
-        raise md.UserError("--repeat must be at least 1")
+    for name in ("visits", "pairs"):
+        if getattr(options, name) < 1:
+            raise md.UserError(f"--{name} must be at least 1")
     check_decoding(options, [options.policy])
 
     from multidraft.ui.streaming_cost import streaming_cost
@@ -41,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
 
     pool = load_pool(options.pool)
     request = Request(options.prompt, options.policy, sampling_params(options, pool.draft_length), options.seed)
-    measured = streaming_cost(pool, request, options.repeat, options.browser)
+    measured = streaming_cost(pool, request, options.visits, options.pairs, options.browser)
     if options.json:
         figures = {**asdict(measured), "cost": measured.cost, "interval": measured.interval}
         print(json.dumps({**figures, "hardware": describe(pool.device)}))

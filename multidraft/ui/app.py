@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import gradio as gr
+from starlette.middleware import Middleware
 from transformers.utils import logging
 
 from drafters.card import find_card, load_card
@@ -17,6 +18,7 @@ from multidraft.ui.api import Api
 from multidraft.ui.batch import Batch
 from multidraft.ui.batch_run import Batches
 from multidraft.ui.dashboard import Dashboard
+from multidraft.ui.delivery import Delivery
 from multidraft.ui.ending import ended_by_sigterm, wait_for_the_end
 from multidraft.ui.lab import Lab
 from multidraft.ui.play import Play
@@ -113,6 +115,7 @@ def serve(
         css=css(),
         max_file_size=MAX_BYTES,
         footer_links=["api", "settings"],
+        app_kwargs={"middleware": [Middleware(Delivery)]},
         run_history=False,
         mcp_server=find_spec("mcp") is not None,
         ssr_mode=False,
@@ -140,9 +143,11 @@ def _build(workbench: Workbench, loader: PoolLoader) -> gr.Blocks:
     line = PoolLine(loader)
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=_FILES) as page:
         gr.HTML(HEADER, js_on_load=_SCRIPT)
-        line.build(page)
+        line.build()
         with gr.Tab("Play", id="play"):
-            Play(workbench).build(line)
+            play = Play(workbench)
+            play.build(page, line)
+            line.look_after(play.restored)
         with gr.Tab("Race", id="race"):
             Race(workbench).build(line)
         with gr.Tab("Batch", id="batch"):

@@ -146,9 +146,8 @@ class Batch:
         form = [suite, file, policies, limit, length]
         started = run.click(self.start, form, [asked, status], **HIDDEN)
         started.then(None, [asked, id], id, js=_NAME_BATCH, **PRIVATE)
-        started.then(self.follow, asked, shown, concurrency_limit=32, **HIDDEN)
-        linked = page.load(self.linked, None, [asked, id, *form], **HIDDEN)
-        linked.then(self.follow, asked, shown, concurrency_limit=32, **HIDDEN)
+        page.load(self.linked, None, [asked, id, *form], **HIDDEN)
+        asked.change(self.follow, asked, shown, trigger_mode="multiple", concurrency_limit=32, **HIDDEN)
         stop.click(self.stop, id, None, **QUICK)
         rows.click(self.open, id, detail, **QUICK).then(None, js=_SHOW_PROMPT, **PRIVATE)
         line.followed_by(lambda: gr.Dropdown(self.offered), None, policies)

@@ -10,8 +10,12 @@ import gradio as gr
 PRIVATE: dict[str, Any] = {"api_visibility": "private"}
 """Settings of an event that is the page's own affair: no endpoint for programs."""
 
-HIDDEN: dict[str, Any] = {"show_progress": "hidden", **PRIVATE}
-"""Likewise, where what it changes tells by itself how far it is: Gradio's own sign of work would cover it."""
+HIDDEN: dict[str, Any] = {"show_progress": "hidden", "show_progress_on": [], **PRIVATE}
+"""Likewise, where what it changes tells by itself how far it is: Gradio's own sign of work would cover it.
+
+It is put on no component at all. With each message of any event the page would bring up to date the signs of all components
+that ever had one, hidden or not, and look for each in the whole page: most of what watching a run took.
+"""
 
 QUICK: dict[str, Any] = {"queue": False, **HIDDEN}
 """Likewise, of what is done at once and need not wait in line."""

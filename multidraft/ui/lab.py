@@ -11,7 +11,7 @@ from multidraft.errors import UserError
 from multidraft.policies import POLICIES
 from multidraft.ui import choices, lab_view, policy_form
 from multidraft.ui.controls import sentence
-from multidraft.ui.events import HIDDEN
+from multidraft.ui.events import HIDDEN, skips
 from multidraft.ui.lab_steps import stopped, watched
 from multidraft.ui.lab_sweep import SweepSection
 from multidraft.ui.lab_texts import ABOUT, FIELDS, Asked, TextChoice, linked_run
@@ -64,11 +64,11 @@ class Lab:
             self.texts.describe, fields, self.texts.note, **LAST
         )
         everything.click(self.all_policies, fields[0], policies, **HIDDEN)
+        linked = gr.State(None)
+        page.load(self.linked, None, [fields[-1], linked], **HIDDEN)
         replayed = [
             replay.click(self.replay, [*fields, policies], shown, concurrency_limit=4, **HIDDEN),
-            page.load(self.linked, None, fields[-1], **HIDDEN).then(
-                self.replay_linked, [*fields, policies], shown, concurrency_limit=4, **HIDDEN
-            ),
+            linked.change(self.replay, [*fields, policies], shown, concurrency_limit=4, **HIDDEN),
         ]
         stop.click(stopped, None, [status, replay, stop], cancels=replayed, queue=False, **HIDDEN)
 
@@ -88,7 +88,9 @@ class Lab:
                 [*kinds, (POLICIES["fixed"].title, "fixed")], value=choices.DEFAULT_POLICY, label="Policy"
             )
 
-            @gr.render(inputs=[kind, self.texts.fields[0]], show_progress="hidden")
+            bench = self.texts.fields[0]  # set when the tab is opened: until then no form is built
+
+            @gr.render([kind, bench], [kind.change, bench.change], show_progress="hidden")
             def form(kind: str, bench: str | None) -> None:
                 drafters = self.texts.bench(bench).drafters if bench else ()
                 settings = policy_form.settings(kind, drafters)
@@ -126,16 +128,10 @@ class Lab:
         """Every policy that can be replayed, single drafters left out."""
         return [spec for _, spec in self.work.choices(self.texts.bench(bench)) if not spec.startswith("fixed:")]
 
-    def linked(self, request: gr.Request) -> int | None:
-        """The run that the page's address names, if any."""
-        return linked_run(request)
-
-    def replay_linked(self, request: gr.Request, *values: Any) -> Iterator[tuple[Any, ...]]:
-        """Replay the run that the page's address names at once; without one, nothing."""
-        if linked_run(request) is None:
-            yield tuple(gr.skip() for _ in range(PARTS + 3))
-        else:
-            yield from self.replay(*values)
+    def linked(self, request: gr.Request) -> tuple[Any, Any]:
+        """The run that the page's address names, if any: for the field, and to be replayed at once."""
+        run = linked_run(request)
+        return (run, run) if run is not None else skips(2)
 
     def replay(self, *values: Any) -> Iterator[tuple[Any, ...]]:
         """Replay the policies on the texts and yield the page's parts: progress, then what was found.

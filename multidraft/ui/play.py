@@ -38,8 +38,9 @@ CHART_ROUNDS = 200
 class Play(controls.RunTab):
     """The tab and what its controls do."""
 
-    def build(self, line: PoolLine) -> None:
-        """Lay out the tab inside the surrounding ``gr.Tab``; it follows the pool of ``line``."""
+    def build(self, page: gr.Blocks, line: PoolLine) -> None:
+        """Lay out the tab inside the surrounding ``gr.Tab``; it follows the pool of ``line``, and :attr:`restored` is the
+        event that reads the page's address."""
         pool = self.workbench.pool
         with gr.Row(elem_classes="md-columns md-play"):
             with gr.Column(scale=5, min_width=320):
@@ -96,12 +97,12 @@ class Play(controls.RunTab):
         run.click(None, js=show_on_phone("#status"), **PRIVATE)
         stop.click(self.stop, None, None, **QUICK)
         anew.click(lambda: ((), ""), None, [turns, conversation], **QUICK)
-        followed = line.followed_by(
+        line.followed_by(
             self.follow,
             [policy, settings[0], output],
             [*self.examples.components, policy, settings[0], settings[4], turns, conversation, anew, legend, note],
         )
-        followed.then(self.restore, None, [status, prompt, policy, spec, *settings], **QUICK)
+        self.restored = page.load(self.restore, None, [status, prompt, policy, spec, *settings], **QUICK)
         link.click(
             None, [link, status, prompt, policy, spec, *settings], [link, status], js=permalink.COPY_LINK, **PRIVATE
         ).then(None, None, link, js=_later("Copy link"), **PRIVATE)

@@ -1,10 +1,11 @@
 // Which pool is loaded. Runs once, when the component is there; `element`, `props`, `watch`, `trigger` and `server` are
-// Gradio's. props.value is what the server reported when the page was opened; from then on this asks for itself, and
-// triggers a click once the pool is another one, which brings the tabs up to date.
+// Gradio's. props.value is what was loaded when the page was built, then what the server reports when it is opened; if the
+// pool is another one by then, this triggers a select, which brings the tabs up to date. From then on this asks for itself,
+// and triggers a click once the pool has changed, which also tells the visitor.
 
 const IDLE_MS = 5000, LOADING_MS = 1000;
 
-let known = null; // the card's hash that the tabs were made for
+let known = props.value.card_hash; // the card's hash that the tabs were made for
 let next = 0; // timer of the next look
 
 function show(report) {
@@ -27,7 +28,7 @@ async function look() {
       const report = await server.report();
       show(report);
       if (report.loading) wait = LOADING_MS;
-      if (known !== null && report.card_hash !== known) trigger("click");
+      if (report.card_hash !== known) trigger("click");
       known = report.card_hash;
     } catch {
       // The server is away: the next look will tell.
@@ -37,8 +38,9 @@ async function look() {
 }
 
 watch("value", () => {
-  known = props.value.card_hash;
   show(props.value);
+  if (props.value.card_hash !== known) trigger("select");
+  known = props.value.card_hash;
 });
 show(props.value);
 document.addEventListener("visibilitychange", () => { if (!document.hidden) look(); });

@@ -6,15 +6,15 @@ stays.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from gradio.events import Dependency
 
 from multidraft.ui.api_types import PoolReport, endpoint
-from multidraft.ui.events import HIDDEN, QUICK, skips
+from multidraft.ui.events import HIDDEN, QUICK
 from multidraft.ui.pool_list import news_text
 from multidraft.ui.pool_loading import PoolLoader
 
@@ -29,15 +29,13 @@ class PoolLine:
 
     def __init__(self, loader: PoolLoader):
         self.loader = loader
-        self._built = weakref.ref(loader.workbench.pool)  # pools are freed when nobody uses them
 
-    def build(self, page: gr.Blocks) -> None:
+    def build(self) -> None:
         """Lay it out."""
 
         def report(nothing: Any = None) -> PoolReport:  # Gradio marks it, which a method does not allow
             return self.report()
 
-        self.page = page
         self.line = gr.HTML(
             self.report(),
             html_template=_FRAME,
@@ -47,23 +45,20 @@ class PoolLine:
             elem_id="pool-line",
         )
         gr.api(self.pool, api_name="pool", queue=False)
-        page.load(self.report, None, self.line, **QUICK)
         self.line.click(self.announce, None, None, **HIDDEN)  # messages come by the queue only
 
-    def followed_by(self, follow: Follow, inputs: Any, outputs: Any) -> Any:
-        """Call ``follow`` when the pool has changed, while a page is open or before; returns the event of its opening.
+    def look_after(self, restored: Dependency) -> None:
+        """Compare the pool with that which the page was built with once ``restored``, an event of the page's loading, is
+        done: what it has restored is among what :meth:`followed_by` is to keep."""
+        restored.then(self.report, None, self.line, **QUICK)
+
+    def followed_by(self, follow: Follow, inputs: Any, outputs: Any) -> None:
+        """Call ``follow`` when the pool has changed, while a page is open or before it was opened.
 
         A page shows the pool that it was built with, so as long as that one is in use there is nothing to do, and what
         a quick visitor has begun by then is left alone.
         """
-
-        def opened(*values: Any) -> Any:
-            if self._built() is not self.loader.workbench.pool:
-                return follow(*values)
-            return skips(len(outputs)) if isinstance(outputs, list) else gr.skip()
-
-        self.changed(follow, inputs, outputs)
-        return self.page.load(opened, inputs, outputs, **QUICK)
+        gr.on([self.line.click, self.line.select], follow, inputs, outputs, **QUICK)
 
     def changed(self, follow: Follow, inputs: Any, outputs: Any) -> Any:
         """Call ``follow`` when the pool has changed since the page was opened."""

@@ -10,7 +10,8 @@ const STATES = {
 };
 const FIGURES = [
   ["rate", "Tokens/s", "Emitted tokens per second of decoding, up to the last round shown"],
-  ["speedup", "Speed-up", "Tokens per second of the whole answer over those of plain decoding; known at the finish"],
+  ["speedup", "Speed-up", "Tokens per second of the whole answer over those of plain decoding; known at the finish. " +
+    "Answers of a few tokens are too short for one"],
   ["calls", "Target calls", "Forwards of the target so far, one a round"],
   ["saved", "Calls saved", "Plain decoding needs one call a token"],
 ];

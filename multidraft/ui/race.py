@@ -30,8 +30,6 @@ _IDLE = message_html(
     "Ready. The lanes are measured one at a time, so that none slows another down, and then replayed together.",
 )
 
-_QUICK: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-
 _LANES_HINT = (
     '<p class="md-hint">Two to four lanes answer the prompt, each under its own policy; the same policy may run twice. '
     "Experts may type a spec into a lane, e.g. <code>ucb:beta=0.1</code>.</p>"
@@ -178,7 +176,7 @@ def figures_html(lanes: list[dict[str, Any]]) -> str:
             str(lane["place"]),
             escape(lane["title"]),
             number(lane["rate"], 1),
-            number(lane["speedup"], 2, "×"),
+            tables.times(lane["speedup"], lane["tokens"]),
             str(lane["tokens"]),
             str(lane["calls"]),
             str(lane["saved"]),

@@ -28,20 +28,23 @@ if TYPE_CHECKING:
 RUN_MS = 600_000
 """Milliseconds after which a run is given up."""
 
+IDLE_MS = 500
+"""Milliseconds that a page has to draw the end of a run before the next one begins."""
+
 START_SECONDS = 60
 """Seconds after which a page that was told to start a run is given up."""
 
 
 @dataclass(frozen=True)
 class StreamingCost:
-    """Runs in pairs, an entry of each list for each repetition.
+    """Runs in pairs, an entry of each list for each pair.
 
     Attributes:
         alone, watched: decoding speeds in tokens per second by the rounds' own clock, without and with a page that
             follows the run.
         cpu_alone, cpu_watched: processor seconds of this process, which decodes and serves, from the start of a run
             until its output has been checked; what the browser takes is not among them.
-        paints: seconds from a first visit to the page's Run button.
+        paints: seconds from a first visit to the page's Run button, one for each visit.
         tokens: length of the output.
     """
 
@@ -68,13 +71,17 @@ class StreamingCost:
         return [watched / alone for alone, watched in zip(self.alone, self.watched, strict=True)]
 
 
-def streaming_cost(pool: Pool, request: Request, repeat: int, browser: Path | None = None) -> StreamingCost:
-    """Run ``request`` ``repeat`` times without and with a page, in turn, so that drift hits both alike.
+def streaming_cost(
+    pool: Pool, request: Request, visits: int, pairs: int = 1, browser: Path | None = None
+) -> StreamingCost:
+    """Run ``request`` without and with a page, in turn, so that drift hits both alike.
 
     Each run is one as visitors make it: plain decoding is measured first, off its clock. The browser runs on this
-    machine, so what it takes for itself counts too. Each page is a first visit.
+    machine, so what it takes for itself counts too.
 
     Args:
+        visits: how many first visits; before the first pair of each no page is open.
+        pairs: of runs in each visit. Before a further one the page stays open and idle.
         browser: the program; ``None`` takes Playwright's own.
 
     Raises:
@@ -89,13 +96,17 @@ def streaming_cost(pool: Pool, request: Request, repeat: int, browser: Path | No
         served = serve(workbench)
         try:
             with _started(browser) as chromium:
-                for _ in range(repeat):
+                for _ in range(visits):
                     alone.append(_measured(workbench, partial(workbench.submit, request)))
                     with chromium.new_context(viewport={"width": 1400, "height": 900}) as context:
                         page = context.new_page()
                         paints.append(_visit(page, str(served.local_url), request))
-                        watched.append(_measured(workbench, page.locator("#run").click))
-                        page.locator("#status :is(.md-done, .md-error)").wait_for(timeout=RUN_MS)
+                        for n in range(pairs):
+                            if n:
+                                alone.append(_measured(workbench, partial(workbench.submit, request)))
+                            watched.append(_measured(workbench, page.locator("#run").click))
+                            page.locator("#status :is(.md-done, .md-error)").wait_for(timeout=RUN_MS)
+                            page.wait_for_timeout(IDLE_MS)
         finally:
             workbench.close()
             served.close()

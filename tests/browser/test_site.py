@@ -43,13 +43,15 @@ def test_the_first_visit_does_not_wait_for_the_charts_library(page: Page, addres
 @pytest.mark.timeout(START_SECONDS)
 def test_what_a_watching_page_costs(pool_card: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["streaming", "--pool", str(pool_card), "--prompt", "abc abd", "--max-new-tokens", "20"]
-    arguments += ["--temperature", "0", "--repeat", "1", "--browser", str(find_chromium()), "--json"]
+    arguments += ["--temperature", "0", "--visits", "1", "--pairs", "2", "--browser", str(find_chromium()), "--json"]
     assert elsewhere(main, arguments) == 0
     measured = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert measured["tokens"] == 20 and len(measured["alone"]) == len(measured["watched"]) == 1
-    assert measured["cost"] == pytest.approx(1 - measured["watched"][0] / measured["alone"][0])
-    assert measured["interval"] is None, "one pair says nothing about the spread"
-    assert measured["paints"][0] > 0 and measured["cpu_alone"][0] > 0 and measured["cpu_watched"][0] > 0
+    assert measured["tokens"] == 20 and len(measured["alone"]) == len(measured["watched"]) == 2
+    ratios = [watched / alone for watched, alone in zip(measured["watched"], measured["alone"], strict=True)]
+    assert measured["cost"] == pytest.approx(1 - sum(ratios) / 2)
+    assert measured["interval"] is None, "two pairs say nothing about the spread"
+    assert len(measured["paints"]) == 1 and measured["paints"][0] > 0
+    assert measured["cpu_alone"][0] > 0 and measured["cpu_watched"][0] > 0
 
 
 def test_a_browser_that_is_not_there(pool_card: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,20 +81,6 @@ def test_tabs_follow_the_pool(own_bench: Workbench, other_card: Path) -> None:
     assert task.choices == [("letters", "letters")]
 
 
-def test_a_page_is_left_alone_when_it_opens_unless_the_pool_is_another(own_bench: Workbench, other_card: Path) -> None:
-    """What a quick visitor has begun by then would be lost."""
-    line = PoolLine(loader := PoolLoader(own_bench))
-    with gr.Blocks() as page:
-        line.build(page)
-        boxes = [gr.HTML(), gr.HTML()]
-        line.followed_by(lambda: ("this", "and that"), None, boxes)
-        line.followed_by(lambda: "alone", None, boxes[0])
-    both, one = (event.fn for event in page.fns.values() if event.fn and event.fn.__name__ == "opened")
-    assert both() == (gr.skip(), gr.skip()) and one() == gr.skip()
-    ended(loader.start(other_card))
-    assert both() == ("this", "and that") and one() == "alone"
-
-
 def test_the_list_tells_what_is_loaded_and_what_a_pool_needs(
     own_bench: Workbench, other_card: Path, pool_card: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
