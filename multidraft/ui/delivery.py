@@ -22,7 +22,7 @@ Answer = tuple[Message, bytes]
 
 
 class Delivery:
-    """Answers ``GET`` of the page and of its fixed files; all else goes to ``app``, and so do browsers without Brotli."""
+    """Answers ``GET`` of the page and of its fixed files; all else goes to ``app``, as do browsers without Brotli."""
 
     def __init__(self, app: ASGIApp):
         self._app = app

@@ -66,7 +66,7 @@ class Lab:
         everything.click(self.all_policies, fields[0], policies, **HIDDEN)
         linked = gr.State(None)
         page.load(self.linked, None, [fields[-1], linked], **HIDDEN)
-        replayed = [
+        replayed: list[dict[str, Any]] = [
             replay.click(self.replay, [*fields, policies], shown, concurrency_limit=4, **HIDDEN),
             linked.change(self.replay, [*fields, policies], shown, concurrency_limit=4, **HIDDEN),
         ]

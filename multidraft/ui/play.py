@@ -39,8 +39,8 @@ class Play(controls.RunTab):
     """The tab and what its controls do."""
 
     def build(self, page: gr.Blocks, line: PoolLine) -> None:
-        """Lay out the tab inside the surrounding ``gr.Tab``; it follows the pool of ``line``, and :attr:`restored` is the
-        event that reads the page's address."""
+        """Lay out the tab inside the surrounding ``gr.Tab``; it follows the pool of ``line``. The event that reads the
+        page's address is :attr:`restored`."""
         pool = self.workbench.pool
         with gr.Row(elem_classes="md-columns md-play"):
             with gr.Column(scale=5, min_width=320):

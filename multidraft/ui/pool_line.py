@@ -48,8 +48,8 @@ class PoolLine:
         self.line.click(self.announce, None, None, **HIDDEN)  # messages come by the queue only
 
     def look_after(self, restored: Dependency) -> None:
-        """Compare the pool with that which the page was built with once ``restored``, an event of the page's loading, is
-        done: what it has restored is among what :meth:`followed_by` is to keep."""
+        """Compare the pool with the one that the page was built with once ``restored``, an event of its loading,
+        is done: what it has restored is among what :meth:`followed_by` is to keep."""
         restored.then(self.report, None, self.line, **QUICK)
 
     def followed_by(self, follow: Follow, inputs: Any, outputs: Any) -> None:

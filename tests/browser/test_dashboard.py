@@ -3,7 +3,8 @@ from __future__ import annotations
 import json
 import re
 
-from playwright.sync_api import Page, Route, expect
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser.test_play import DONE, run_example
 
@@ -19,16 +20,25 @@ CHARTS = (
 )
 
 
-def open_dashboard(page: Page) -> None:
-    """Make a run, then look at it."""
-    run_example(page, tokens=12)
-    expect(page.locator(DONE)).to_be_visible()
+@pytest.fixture(scope="module")
+def recorded(chromium: Browser, address: str) -> None:
+    """A run to look at."""
+    with chromium.new_context() as context:
+        page = context.new_page()
+        page.goto(address)
+        run_example(page, tokens=12)
+        expect(page.locator(DONE)).to_be_visible()
+
+
+@pytest.fixture
+def page(recorded: None, page: Page) -> Page:
+    """The dashboard with that run."""
     page.get_by_role("tab", name="Dashboard").click()
     expect(page.locator("#run-list tbody tr").first).to_be_visible()
+    return page
 
 
 def test_charts_after_a_run(page: Page) -> None:
-    open_dashboard(page)
     expect(page.locator("#policy-summary tbody tr").first).to_contain_text("×")
     for chart in CHARTS:
         expect(page.locator(f"{chart} .js-plotly-plot .main-svg").first).to_be_visible()
@@ -36,7 +46,6 @@ def test_charts_after_a_run(page: Page) -> None:
 
 
 def test_filters_restrict_what_is_shown_and_stay_in_the_address(page: Page) -> None:
-    open_dashboard(page)
     page.locator("#filter-tasks input").click()
     page.get_by_role("option", name="json", exact=True).click()
     page.keyboard.press("Escape")
@@ -48,7 +57,6 @@ def test_filters_restrict_what_is_shown_and_stay_in_the_address(page: Page) -> N
 
 
 def test_a_run_opens_with_its_rounds_and_can_be_sent(page: Page) -> None:
-    open_dashboard(page)
     page.locator("#run-list tbody tr").first.click()
     expect(page.locator("#run-head h2")).to_contain_text("Run ")
     expect(page.locator("#run-texts .md-token").first).to_be_visible()
@@ -68,7 +76,6 @@ def test_a_run_opens_with_its_rounds_and_can_be_sent(page: Page) -> None:
 
 
 def test_the_runs_can_be_exported(page: Page) -> None:
-    open_dashboard(page)
     with page.expect_download() as download:
         page.locator("#export-csv").click()
     assert download.value.suggested_filename == "runs.csv"
@@ -82,7 +89,6 @@ def test_pool_page_names_drafters_and_device(page: Page) -> None:
 
 
 def test_the_focus_goes_to_the_run_and_back(page: Page) -> None:
-    open_dashboard(page)
     link = page.locator("#run-list a[data-run]").first
     run = link.get_attribute("data-run")
     link.focus()
@@ -94,14 +100,12 @@ def test_the_focus_goes_to_the_run_and_back(page: Page) -> None:
 
 
 def test_a_run_leads_to_the_lab(page: Page) -> None:
-    open_dashboard(page)
     page.locator("#run-list tbody tr").first.click()
     page.get_by_role("link", name="Replay in the Lab").click()
     expect(page.locator("#lab-lanes .js-plotly-plot")).to_be_visible()
 
 
 def test_charts_can_be_read_as_tables(page: Page) -> None:
-    open_dashboard(page)
     for table, cell in (("#regret-table", "Rate (ours)"), ("#phases-table", "%"), ("#latency-table", "Rate (ours)")):
         page.locator(f"{table} summary").click()
         expect(page.locator(f"{table} tbody")).to_contain_text(cell)
@@ -109,7 +113,6 @@ def test_charts_can_be_read_as_tables(page: Page) -> None:
 
 def test_the_last_of_two_quick_choices_is_shown(page: Page) -> None:
     """The first one's answer, held back until both are made, must neither drop nor undo the second."""
-    open_dashboard(page)
     expect(page.locator("#latency-table details")).to_be_visible()  # the last part
     page.locator("#more-filters button").first.click()
     asked: list[Route] = []
@@ -133,7 +136,6 @@ def test_the_last_of_two_quick_choices_is_shown(page: Page) -> None:
 
 
 def test_an_export_under_way_is_told(page: Page) -> None:
-    open_dashboard(page)
     asked: list[Route] = []
     expect(page.locator("#latency-table details")).to_be_visible()  # the last part
 

@@ -40,6 +40,19 @@ def test_the_first_visit_does_not_wait_for_the_charts_library(page: Page, addres
     assert [url for url in asked if "plotly" in url.lower()]
 
 
+def test_a_page_at_rest_does_nothing(page: Page, address: str) -> None:
+    page.add_init_script(
+        "window.frames_asked = 0; const ask = window.requestAnimationFrame;"
+        "window.requestAnimationFrame = (frame) => { window.frames_asked++; return ask(frame); }"
+    )
+    page.goto(address)
+    expect(page.locator("#run")).to_be_visible()
+    page.wait_for_timeout(2000)  # what it does once it is there
+    page.evaluate("frames_asked = 0")
+    page.wait_for_timeout(1000)
+    assert page.evaluate("frames_asked") < 10, "of about 60"
+
+
 @pytest.mark.timeout(START_SECONDS)
 def test_what_a_watching_page_costs(pool_card: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["streaming", "--pool", str(pool_card), "--prompt", "abc abd", "--max-new-tokens", "20"]
