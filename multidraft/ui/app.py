@@ -44,7 +44,7 @@ HEADER = """
 <header class="md-header">
 <h1>multidraft</h1>
 <p>One language model writes, several small drafters guess ahead, and a policy learns whom to trust.
-<b>The output is exactly what the target would write alone; only the speed changes.</b></p>
+<b>The output stays exactly the model's own, only faster.</b></p>
 </header>
 """
 

@@ -144,9 +144,9 @@ class Batch:
             control.change(self.preview, [suite, file], read, **QUICK)
         shown = [status, rows, detail, summary, *figures, *files, run, stop]
         form = [suite, file, policies, limit, length]
-        started = run.click(self.start, form, [asked, status], **HIDDEN)
+        started = run.click(self.start, form, [asked, status, run, stop], **HIDDEN)
         started.then(None, [asked, id], id, js=_NAME_BATCH, **PRIVATE)
-        page.load(self.linked, None, [asked, id, *form], **HIDDEN)
+        page.load(self.linked, None, [asked, id, *form, run, stop], **HIDDEN)
         asked.change(self.follow, asked, shown, trigger_mode="multiple", concurrency_limit=32, **HIDDEN)
         stop.click(self.stop, id, None, **QUICK)
         rows.click(self.open, id, detail, **QUICK).then(None, js=_SHOW_PROMPT, **PRIVATE)
@@ -163,8 +163,8 @@ class Batch:
 
     def start(
         self, suite: str | None, file: str | None, policies: list[str], limit: float | None, length: float | None
-    ) -> tuple[str, Any]:
-        """Start a batch: its id, or none and what is wrong; then the results of the last one stay."""
+    ) -> tuple[Any, ...]:
+        """Start a batch: its id, or none and what is wrong; then the results of the last one stay. Then the buttons."""
         try:
             if not (file or suite):
                 raise UserError("there is nothing to run; choose a suite or upload a file")
@@ -178,15 +178,16 @@ class Batch:
             batch = BatchRun(self.workbench, loaded.name, spread(loaded.items, most or None), policies, params)
             self.batches.start(batch, loaded, file)
         except UserError as error:
-            return "", message_html("error", sentence(error))
-        return batch.id, gr.skip()
+            return "", message_html("error", sentence(error)), *skips(2)
+        return batch.id, gr.skip(), *run_buttons(running=True)
 
     def linked(self, request: gr.Request) -> tuple[Any, ...]:
         """The batch that the page's address names, if any: to be followed, and to be shown; then the form as it was
-        when that was started."""
+        when that was started, and the buttons."""
         id = str(request.query_params.get("batch", ""))
         held = self.batches.get(id)
-        return (id, id, *(_form(held) if held else skips(_FIELDS)))
+        buttons = run_buttons(running=True) if held and not held.run.ended.is_set() else skips(2)
+        return (id, id, *(_form(held) if held else skips(_FIELDS)), *buttons)
 
     def stop(self, id: str) -> None:
         """End a batch after the round in progress."""

@@ -1,85 +1,109 @@
-"""How the page reaches the browser: ASGI middleware between Gradio's routes and its server.
+"""How the page reaches the browser: ASGI middleware, innermost around Gradio's routes.
 
 The names of Gradio's scripts and styles hold a hash of what is in them. So each is read and compressed once here, where
 Gradio does so for every visit, and browsers may keep it. The page itself, most of it Gradio's description of the
-components, is compressed too, and gets ``early.js``.
+components, is compressed too (Gradio's own compression, further out, leaves it alone then), and gets ``early.js``.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import brotli
+from anyio import sleep_forever, to_thread
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_EARLY = Path(__file__).with_name("early.js").read_text(encoding="utf-8")
+_SCRIPT = f"<script>{Path(__file__).with_name('early.js').read_text(encoding='utf-8')}</script>".encode()
 _HEAD = b"<head>"
+_ASSET = re.compile(r"/assets/[\w.-]+")
+_COMPRESSED = (".js", ".css")
 _KEEP = "public, max-age=31536000, immutable"
 
-Answer = tuple[Message, bytes]
-"""What begins a response, with its status and headers, and the body."""
+
+class Answer:
+    """A response that Gradio made, whole.
+
+    Attributes:
+        status, headers: as it sent them, with changes.
+        body: uncompressed.
+        small: compressed by Brotli, if it is.
+    """
+
+    def __init__(self) -> None:
+        self.status, self.headers = 0, MutableHeaders(raw=[])
+        self.body, self.small = b"", b""
+        self.whole = False
+
+    async def take(self, message: Message) -> None:
+        """Receive a part from Gradio, which sends it here."""
+        if message["type"] == "http.response.start":
+            self.status, self.headers = message["status"], MutableHeaders(raw=list(message["headers"]))
+        else:
+            self.body += message.get("body", b"")
+            self.whole = not message.get("more_body", False)
+
+    async def compress(self) -> None:
+        """Make it small, beside the event loop."""
+        self.small = await to_thread.run_sync(lambda: brotli.compress(self.body, quality=5))
+        self.headers.add_vary_header("Accept-Encoding")
+
+    async def send(self, scope: Scope, send: Send) -> None:
+        """Hand it to the browser; what is kept stays as it is, whatever middleware further out does to the headers."""
+        headers, body = self.headers.mutablecopy(), self.body
+        if self.small and "br" in Headers(scope=scope).get("Accept-Encoding", ""):
+            headers["Content-Encoding"], body = "br", self.small
+        headers["Content-Length"] = str(len(body))
+        await send({"type": "http.response.start", "status": self.status, "headers": headers.raw})
+        await send({"type": "http.response.body", "body": body})
 
 
 class Delivery:
-    """Answers ``GET`` of the page and of its fixed files; all else goes to ``app``, as do browsers without Brotli."""
+    """Answers ``GET`` of the page and of its fixed files; all else goes to ``app``."""
 
     def __init__(self, app: ASGIApp):
         self._app = app
         self._kept: dict[str, Answer] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "GET" or not _takes_brotli(scope):
-            return await self._app(scope, receive, send)
-        path = str(scope["path"]).removeprefix(scope.get("root_path", ""))
-        if path.startswith("/assets/"):
-            answer = self._kept.get(path) or await self._asset(path, scope, receive)
-        elif path in ("", "/"):
-            answer = await self._page(scope, receive)
-        else:
-            return await self._app(scope, receive, send)
-        start, body = answer
-        await send(start)
-        await send({"type": "http.response.body", "body": body})
+        if scope["type"] == "http" and scope["method"] == "GET" and "Range" not in Headers(scope=scope):
+            path = str(scope["path"]).removeprefix(scope.get("root_path", ""))
+            if _ASSET.fullmatch(path):
+                answer = self._kept.get(path) or await self._asset(path, scope)
+                return await answer.send(scope, send)
+            if path in ("", "/"):
+                answer = await self._page(scope)
+                return await answer.send(scope, send)
+        await self._app(scope, receive, send)
 
-    async def _asset(self, path: str, scope: Scope, receive: Receive) -> Answer:
-        start, body = await self._asked(scope, receive)
-        if start["status"] != 200:
-            return start, body
-        MutableHeaders(scope=start)["Cache-Control"] = _KEEP
-        self._kept[path] = _compressed(start, body)
-        return self._kept[path]
+    async def _asset(self, path: str, scope: Scope) -> Answer:
+        answer = await self._asked(scope)
+        if answer.status == 200 and answer.whole:
+            answer.headers["Cache-Control"] = _KEEP
+            if path.endswith(_COMPRESSED):
+                await answer.compress()
+            self._kept[path] = answer
+        return answer
 
-    async def _page(self, scope: Scope, receive: Receive) -> Answer:
-        start, body = await self._asked(scope, receive)
-        if not Headers(raw=start["headers"]).get("Content-Type", "").startswith("text/html"):
-            return start, body
-        return _compressed(start, body.replace(_HEAD, _HEAD + f"<script>{_EARLY}</script>".encode(), 1))
+    async def _page(self, scope: Scope) -> Answer:
+        answer = await self._asked(scope)
+        if answer.headers.get("Content-Type", "").startswith("text/html"):
+            answer.body = answer.body.replace(_HEAD, _HEAD + _SCRIPT, 1)
+            await answer.compress()
+        return answer
 
-    async def _asked(self, scope: Scope, receive: Receive) -> Answer:
-        """Gradio's own answer."""
-        start: Message = {}
-        parts: list[bytes] = []
+    async def _asked(self, scope: Scope) -> Answer:
+        """Gradio's own answer, read to its end even if the visitor who asks has gone: others will want it, too."""
+        asked = False
 
-        async def take(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                start.update(message)
-            else:
-                parts.append(message.get("body", b""))
+        async def receive() -> Message:
+            nonlocal asked
+            if asked:
+                await sleep_forever()
+            asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
 
-        await self._app(scope, receive, take)
-        return start, b"".join(parts)
-
-
-def _takes_brotli(scope: Scope) -> bool:
-    """Whether the browser takes it, and asks for a whole file that it does not have."""
-    headers = Headers(scope=scope)
-    return "br" in headers.get("Accept-Encoding", "") and not {"range", "if-none-match"} & set(headers.keys())
-
-
-def _compressed(start: Message, body: bytes) -> Answer:
-    small = brotli.compress(body, quality=5)
-    headers = MutableHeaders(scope=start)
-    headers["Content-Encoding"], headers["Content-Length"] = "br", str(len(small))
-    headers.add_vary_header("Accept-Encoding")
-    return start, small
+        answer = Answer()
+        await self._app(scope, receive, answer.take)
+        return answer

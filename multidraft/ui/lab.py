@@ -11,7 +11,7 @@ from multidraft.errors import UserError
 from multidraft.policies import POLICIES
 from multidraft.ui import choices, lab_view, policy_form
 from multidraft.ui.controls import sentence
-from multidraft.ui.events import HIDDEN, skips
+from multidraft.ui.events import HIDDEN
 from multidraft.ui.lab_steps import stopped, watched
 from multidraft.ui.lab_sweep import SweepSection
 from multidraft.ui.lab_texts import ABOUT, FIELDS, Asked, TextChoice, linked_run
@@ -128,10 +128,10 @@ class Lab:
         """Every policy that can be replayed, single drafters left out."""
         return [spec for _, spec in self.work.choices(self.texts.bench(bench)) if not spec.startswith("fixed:")]
 
-    def linked(self, request: gr.Request) -> tuple[Any, Any]:
-        """The run that the page's address names, if any: for the field, and to be replayed at once."""
+    def linked(self, request: gr.Request) -> tuple[int | None, Any]:
+        """The run that the page's address names, if any: for the field (Gradio would make it 0), and to be replayed."""
         run = linked_run(request)
-        return (run, run) if run is not None else skips(2)
+        return run, gr.skip() if run is None else run
 
     def replay(self, *values: Any) -> Iterator[tuple[Any, ...]]:
         """Replay the policies on the texts and yield the page's parts: progress, then what was found.

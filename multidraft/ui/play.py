@@ -53,14 +53,15 @@ class Play(controls.RunTab):
                     info="Who chooses the drafter of each round, and how",
                     elem_id="policy",
                 )
+                # Above the explanation: its length depends on the policy, and they are not to move.
+                with gr.Row(elem_classes="md-buttons"):
+                    run = gr.Button("Run", variant="primary", elem_id="run")
+                    stop = gr.Button("Stop", variant="stop", interactive=False, elem_id="stop")
                 explanation = gr.HTML(
                     choices.explanation_html(choices.DEFAULT_POLICY, self.drafters),
                     js_on_load=None,
                     elem_id="explanation",
                 )
-                with gr.Row(elem_classes="md-buttons"):
-                    run = gr.Button("Run", variant="primary", elem_id="run")
-                    stop = gr.Button("Stop", variant="stop", interactive=False, elem_id="stop")
                 settings, spec = self._build_settings()
             with gr.Column(scale=7, min_width=320):
                 turns = gr.State(())
@@ -159,10 +160,12 @@ class Play(controls.RunTab):
         if link is None:
             return gr.skip(), *unchanged
         named = link.policy in {spec for _, spec in self.policies}
+        # With its choices: the page may have been built with those of another pool.
+        policy = gr.Dropdown(self.policies, value=link.policy) if named else gr.skip()
         return (
             stats.message_html("idle", "Prompt and settings are those of the link. Press Run." + self._other(link)),
             gr.skip() if link.prompt is None else link.prompt,
-            link.policy if named else gr.skip(),
+            policy,
             gr.skip() if named or link.policy is None else link.policy,
             *(gr.skip() if value is None else value for value in link.settings),
         )

@@ -1,11 +1,12 @@
-// Which pool is loaded. Runs once, when the component is there; `element`, `props`, `watch`, `trigger` and `server` are
-// Gradio's. props.value is what was loaded when the page was built, then what the server reports when it is opened; if the
-// pool is another one by then, this triggers a select, which brings the tabs up to date. From then on this asks for itself,
+// Which pool is loaded. Runs once, when the component is there; `element`, `props`, `trigger` and `server` are Gradio's.
+// props.value is what was loaded when the page was built. Once the page has followed its address this asks the server, and
+// triggers a select if the pool is another one by now, which brings the tabs up to date. From then on it asks now and then,
 // and triggers a click once the pool has changed, which also tells the visitor.
 
 const IDLE_MS = 5000, LOADING_MS = 1000;
 
 let known = props.value.card_hash; // the card's hash that the tabs were made for
+let opened = false; // whether that has been compared once
 let next = 0; // timer of the next look
 
 function show(report) {
@@ -28,8 +29,9 @@ async function look() {
       const report = await server.report();
       show(report);
       if (report.loading) wait = LOADING_MS;
-      if (report.card_hash !== known) trigger("click");
+      if (report.card_hash !== known) trigger(opened ? "click" : "select");
       known = report.card_hash;
+      opened = true;
     } catch {
       // The server is away: the next look will tell.
     }
@@ -37,11 +39,6 @@ async function look() {
   next = setTimeout(look, wait);
 }
 
-watch("value", () => {
-  show(props.value);
-  if (props.value.card_hash !== known) trigger("select");
-  known = props.value.card_hash;
-});
 show(props.value);
-document.addEventListener("visibilitychange", () => { if (!document.hidden) look(); });
-next = setTimeout(look, LOADING_MS);
+document.addEventListener("md-restored", look, { once: true });
+document.addEventListener("visibilitychange", () => { if (next && !document.hidden) look(); });

@@ -14,7 +14,7 @@ import gradio as gr
 from gradio.events import Dependency
 
 from multidraft.ui.api_types import PoolReport, endpoint
-from multidraft.ui.events import HIDDEN, QUICK
+from multidraft.ui.events import HIDDEN, PRIVATE, QUICK
 from multidraft.ui.pool_list import news_text
 from multidraft.ui.pool_loading import PoolLoader
 
@@ -50,7 +50,7 @@ class PoolLine:
     def look_after(self, restored: Dependency) -> None:
         """Compare the pool with the one that the page was built with once ``restored``, an event of its loading,
         is done: what it has restored is among what :meth:`followed_by` is to keep."""
-        restored.then(self.report, None, self.line, **QUICK)
+        restored.then(None, js="() => { document.dispatchEvent(new Event('md-restored')); }", **PRIVATE)
 
     def followed_by(self, follow: Follow, inputs: Any, outputs: Any) -> None:
         """Call ``follow`` when the pool has changed, while a page is open or before it was opened.

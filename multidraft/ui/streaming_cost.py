@@ -62,7 +62,8 @@ class StreamingCost:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Where :attr:`cost` lies with 95 % confidence (order statistics); ``None`` for fewer than six pairs."""
+        """Where :attr:`cost` lies with 95 % confidence (order statistics, pairs as independent); ``None`` for fewer
+        than six pairs."""
         low, high = quantile_test(self._ratios, p=0.5).confidence_interval(0.95)
         return None if isnan(low) or isnan(high) else (float(1 - high), float(1 - low))
 

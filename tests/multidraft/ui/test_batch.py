@@ -311,13 +311,15 @@ def test_a_prompt_opens_with_every_policy(workbench: Workbench, tmp_path: Path) 
 def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, gate, tmp_path: Path) -> None:
     tab = Batch(workbench)
     form = ("pocket", None, ["ucb:beta=0.5"], 3, 12)
-    id, _ = tab.start(*form)
-    assert tab.linked(Visit(batch=id)) == (id, id, *form)  # type: ignore[arg-type]
+    id, _, *buttons = tab.start(*form)
+    assert [button.interactive for button in buttons] == [False, True], "a second start would be followed as well"
+    *linked, run, stop = tab.linked(Visit(batch=id))  # type: ignore[arg-type]
+    assert linked == [id, id, *form] and stop.interactive and not run.interactive
     id, path = started(tab, tmp_path), str(tmp_path / "mine.txt")
-    assert tab.linked(Visit(batch=id))[2:] == (None, path, ["ucb", "fixed:near"], 2, 8)  # type: ignore[arg-type]
+    assert tab.linked(Visit(batch=id))[2:7] == (None, path, ["ucb", "fixed:near"], 2, 8)  # type: ignore[arg-type]
     Path(path).unlink()
     assert tab.linked(Visit(batch=id))[2:4] == (None, None)  # type: ignore[arg-type]
-    assert tab.linked(Visit(batch="gone")) == ("gone", "gone", *[gr.skip()] * 5)  # type: ignore[arg-type]
+    assert tab.linked(Visit(batch="gone")) == ("gone", "gone", *[gr.skip()] * 7)  # type: ignore[arg-type]
     tab.batches.cancel_all()
 
 
@@ -346,7 +348,7 @@ def test_a_batch_that_cannot_start_says_why(
     workbench: Workbench, suite: str | None, policies: list[str], limit: float, length: float | None, said: str
 ) -> None:
     tab = Batch(workbench)
-    id, status = tab.start(suite, None, policies, limit, length)
+    id, status, *_ = tab.start(suite, None, policies, limit, length)
     assert id == "" and said in status and 'role="alert"' in status
     assert list(tab.follow(id)) == [(gr.skip(),) * 11]  # what there was before stays
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import brotli
 import pytest
 from starlette.applications import Starlette
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
+from starlette.types import Receive, Scope, Send
 
 from multidraft.ui.delivery import Delivery
 
@@ -46,6 +48,32 @@ def test_a_fixed_file_is_read_once_and_kept_by_browsers(browser: TestClient) -> 
     assert browser.get("/assets/b.js").status_code == 200 and ASKED == ["a.js", "b.js"]
 
 
+def test_what_middleware_further_out_adds_for_one_visitor_is_not_kept() -> None:
+    app = CORSMiddleware(Delivery(APP), allow_origin_regex=".*", allow_credentials=True)
+    browser = TestClient(app, headers={"Accept-Encoding": "br"})
+    for origin in ("https://one", "https://two", "https://two"):
+        answer = browser.get("/assets/a.js", headers={"Origin": origin})
+        assert answer.headers["Access-Control-Allow-Origin"] == origin
+        assert answer.headers["Vary"] == "Accept-Encoding, Origin"
+    assert "Access-Control-Allow-Origin" not in browser.get("/assets/a.js").headers
+
+
+def test_half_a_file_is_not_kept() -> None:
+    async def cut(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"let a", "more_body": True})
+
+    delivery = Delivery(cut)
+    browser = TestClient(delivery)
+    assert "Cache-Control" not in browser.get("/assets/a.js").headers and not delivery._kept
+
+
+def test_other_spellings_of_a_path_are_not_kept() -> None:
+    delivery = Delivery(APP)
+    TestClient(delivery).get("/assets/x/..%2fa.js")
+    assert not delivery._kept
+
+
 def test_a_missing_file_is_asked_for_again(browser: TestClient) -> None:
     answers = [browser.get("/assets/gone.js") for _ in range(2)]
     assert [(answer.status_code, answer.text) for answer in answers] == [(404, "no such file")] * 2
@@ -62,12 +90,26 @@ def test_the_page_begins_with_its_own_script(browser: TestClient) -> None:
 
 
 @pytest.mark.parametrize(
-    "headers", [{"Accept-Encoding": "gzip"}, {"Range": "bytes=0-3"}, {"If-None-Match": "x"}], ids=str
+    ("path", "compressed"), [("/assets/a.js", True), ("/assets/a.woff2", False)], ids=("script", "font")
 )
-def test_other_questions_are_gradio_s(browser: TestClient, headers: dict[str, str]) -> None:
+def test_fonts_are_kept_as_they_are(browser: TestClient, path: str, compressed: bool) -> None:
+    answer = browser.get(path)
+    assert "Cache-Control" in answer.headers and ("Content-Encoding" in answer.headers) is compressed
+
+
+def test_browsers_without_brotli_get_the_same_uncompressed(browser: TestClient) -> None:
     for _ in range(2):
-        answer = browser.get("/assets/a.js", headers=headers)
-        assert answer.text.startswith("let a") and "Content-Encoding" not in answer.headers
+        answer = browser.get("/assets/a.js", headers={"Accept-Encoding": "identity"})
+        assert answer.text == "let a = 1;" * 100 and "Content-Encoding" not in answer.headers
+        assert "Cache-Control" in answer.headers
+    assert ASKED == ["a.js"]
+    answer = browser.get("/", headers={"Accept-Encoding": "identity"})
+    assert "requestAnimationFrame" in answer.text and answer.text.endswith(PAGE.removeprefix("<html><head>"))
+
+
+def test_other_questions_are_gradio_s(browser: TestClient) -> None:
+    for _ in range(2):
+        assert "Cache-Control" not in browser.get("/assets/a.js", headers={"Range": "bytes=0-3"}).headers
     assert ASKED == ["a.js"] * 2
     assert "Content-Encoding" not in browser.get("/config").headers
     assert browser.post("/").status_code == 405

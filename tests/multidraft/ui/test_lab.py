@@ -198,7 +198,7 @@ class Visit:
 )
 def test_a_link_names_a_run(filled: Workbench, query: dict[str, str], run: float | None) -> None:
     lab, visit = Lab(filled), Visit(**query)
-    assert lab.linked(visit) == ((run, run) if run else (gr.skip(), gr.skip()))  # type: ignore[arg-type]
+    assert lab.linked(visit) == (run, run or gr.skip())  # type: ignore[arg-type]
 
 
 def test_the_tab_is_built_with_the_page(filled: Workbench) -> None:

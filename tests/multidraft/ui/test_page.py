@@ -38,6 +38,12 @@ def test_only_the_stable_endpoints_are_public(pool: Pool, store: Store) -> None:
     assert page.analytics_enabled is False
 
 
+def test_no_event_puts_a_sign_of_work_on_what_it_changes(pool: Pool, store: Store) -> None:
+    """With each message the page would update the signs of all components that ever had one."""
+    events = [fn for fn in build(pool, store).fns.values() if fn.fn and fn.api_visibility == "private"]
+    assert len(events) > 50 and all(fn.show_progress_on == [] for fn in events)
+
+
 def test_no_field_rounds_what_was_typed(pool: Pool, store: Store) -> None:
     """What is no whole number is refused, where the field still shows it."""
     numbers = [block for block in build(pool, store).blocks.values() if isinstance(block, gr.Number)]
@@ -352,7 +358,8 @@ def test_a_link_restores_prompt_policy_and_settings(workbench: Workbench) -> Non
     status, prompt, policy, spec, *settings = restored(
         workbench, prompt="abc <b>", policy="ucb", max_new_tokens="20", temperature="0.5", seed="3", run="7"
     )
-    assert "Press Run" in status and prompt == "abc <b>" and policy == "ucb" and spec == gr.skip()
+    assert "Press Run" in status and prompt == "abc <b>" and policy.value == "ucb" and spec == gr.skip()
+    assert ("UCB · ucb", "ucb") in policy.choices, "the page may have been built with those of another pool"
     assert [settings[0], settings[1], settings[5]] == [20, 0.5, 3] and settings[2] == gr.skip()
     assert restored(workbench, policy="ucb:beta=0.1")[2:4] == (gr.skip(), "ucb:beta=0.1")
 

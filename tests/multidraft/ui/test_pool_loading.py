@@ -103,7 +103,7 @@ def everything_used(own_bench: Workbench, page: gr.Blocks) -> None:
     list(Play(own_bench).run(PROMPT, "ucb", "", 8, 0, 1, 0, 4, 0, (), Visitor()))  # type: ignore[arg-type]
     list(Race(own_bench).run(PROMPT, "ucb", "random", "", "", 8, 0, 1, 0, 4, 0, Visitor()))  # type: ignore[arg-type]
     tab = Batch(own_bench)
-    id, _ = tab.start("pocket", None, ["ucb"], 1, 4)
+    id, *_ = tab.start("pocket", None, ["ucb"], 1, 4)
     list(tab.follow(id))
     tab.open(id, type("Event", (), {"item": 0})())
     assert tab.batches.get(id) is not None
