@@ -25,8 +25,11 @@ from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.round_charts import policy_plot
 from multidraft.ui.worker import Job, Request
 
-UPDATE_SECONDS = 0.15
-"""How often the page is brought up to date, whatever the pace of decoding."""
+UPDATE_SECONDS = (0.15, 1.0)
+"""How often the page is brought up to date, at most and at least, whatever the pace of decoding."""
+
+UPDATE_SHARE = 0.08
+"""Of the time, what may go into it: where handing over an update takes long, they come less often."""
 
 CHART_SECONDS = 2.0
 """How often the chart is: it is sent and drawn whole each time, so the longer it gets, the less often."""
@@ -216,13 +219,15 @@ class Play(controls.RunTab):
         """The page's parts while the job runs; it never waits for the page."""
         drafters = job.generation.drafters
         output, shown, drawn_at = "", 0, time.monotonic()
+        often, seldom = UPDATE_SECONDS
+        wait = often
         parts = self._parts(job, job.snapshot(), output)
         yield (
             *parts,
             *(gr.Plot(visible=False), "", *run_buttons(running=True), *_exports(None), *self._asked(job)),
         )
         while True:
-            done = job.wait(UPDATE_SECONDS)
+            done = job.wait(wait)
             generation = job.snapshot()
             rounds = generation.rounds
             output += tokens.rounds_html(rounds[shown:], self._rejected(job, rounds, shown))
@@ -234,7 +239,9 @@ class Play(controls.RunTab):
             if done:
                 break
             before, parts = parts, self._parts(job, generation, output)
+            handed_at = time.monotonic()
             yield *changes(before, parts), chart, *skips(9)
+            wait = min(seldom, max(often, (time.monotonic() - handed_at) / UPDATE_SHARE))
         table, file = tokens.rounds_table_html(rounds), self._file(job) if rounds else None
         ended = (chart, table, *run_buttons(running=False), *_exports(file), *self._answered(job, generation))
         yield *self._parts(job, generation, output), *ended
