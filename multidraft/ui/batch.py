@@ -23,7 +23,7 @@ from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.stats import message_html
 from multidraft.ui.worker import Workbench
 
-LOOK_SECONDS = 0.3
+LOOK_SECONDS = 0.5
 """How often the page looks at its batch."""
 
 DEFAULT_SUITE = "pocket"

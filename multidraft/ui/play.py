@@ -28,7 +28,7 @@ from multidraft.ui.worker import Job, Request
 UPDATE_SECONDS = (0.15, 1.0)
 """How often the page is brought up to date, at most and at least, whatever the pace of decoding."""
 
-UPDATE_SHARE = 0.08
+UPDATE_SHARE = 0.05
 """Of the time, what may go into it: where handing over an update takes long, they come less often."""
 
 CHART_SECONDS = 2.0

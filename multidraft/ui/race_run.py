@@ -16,7 +16,8 @@ from multidraft.ui.worker import Baseline, Job, Request, Workbench
 FEWEST, MOST = 2, 4
 """Lanes of a race."""
 
-UPDATE_SECONDS = 0.15
+UPDATE_SECONDS = 0.5
+"""How often whoever looks on hears of it: seldom, since each time takes some of the speed that is being measured."""
 
 
 class RaceRun:
