@@ -34,8 +34,9 @@ function opened() {
 function openTab() {
   const tabs = () => [...document.querySelectorAll("button[role=tab]")];
   const nameOf = (tab) => tab.textContent.trim().toLowerCase();
-  // Unless the visitor was faster and has gone elsewhere.
-  if (tabs()[0].ariaSelected === "true") tabs().find((tab) => nameOf(tab) === linkedTab())?.click();
+  const open = tabs().find((tab) => tab.ariaSelected === "true");
+  if (open === tabs()[0]) tabs().find((tab) => nameOf(tab) === linkedTab())?.click();
+  else if (open) address({ tab: nameOf(open) }); // the visitor was faster and has gone elsewhere
   opened();
   document.addEventListener("click", (event) => {
     const tab = event.target.closest?.("button[role=tab]");
