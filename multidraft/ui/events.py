@@ -14,7 +14,7 @@ HIDDEN: dict[str, Any] = {"show_progress": "hidden", "show_progress_on": [], **P
 """Likewise, where what it changes tells by itself how far it is: Gradio's own sign of work would cover it.
 
 It is put on no output at all. With each message of any event the page would bring up to date the signs of all
-components that ever had one, hidden or not, and look for each in the whole page: half of what it did during a run.
+components that ever had one, hidden or not, and look for each in the whole page: nearly half of its work during a run.
 """
 
 QUICK: dict[str, Any] = {"queue": False, **HIDDEN}

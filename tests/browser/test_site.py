@@ -40,6 +40,12 @@ def test_the_first_visit_does_not_wait_for_the_charts_library(page: Page, addres
     assert [url for url in asked if "plotly" in url.lower()]
 
 
+def test_a_browser_may_keep_the_scripts(page: Page, address: str) -> None:
+    script = page.locator("head script[type=module]").first.get_attribute("src")
+    answer = page.request.get(f"{address}{script}")
+    assert answer.ok and "immutable" in answer.headers["cache-control"]
+
+
 def test_a_page_at_rest_does_nothing(page: Page, address: str) -> None:
     page.add_init_script(
         "window.frames_asked = []; const ask = window.requestAnimationFrame;"
