@@ -308,7 +308,9 @@ def test_a_prompt_opens_with_every_policy(workbench: Workbench, tmp_path: Path) 
     assert tab.open("gone", Visit(0)) == batch_view.GONE  # type: ignore[arg-type]
 
 
-def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, gate, tmp_path: Path) -> None:
+def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, tmp_path: Path, monkeypatch) -> None:
+    # Held before its first prompt: this pool refuses the bundled suite's prompts as too long, without any round.
+    monkeypatch.setattr(BatchRun, "start", lambda run: None)
     tab = Batch(workbench)
     form = ("pocket", None, ["ucb:beta=0.5"], 3, 12)
     id, _, *buttons = tab.start(*form)
@@ -320,7 +322,6 @@ def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, gate, tmp_
     Path(path).unlink()
     assert tab.linked(Visit(batch=id))[2:4] == (None, None)  # type: ignore[arg-type]
     assert tab.linked(Visit(batch="gone")) == ("gone", "gone", *[gr.skip()] * 7)  # type: ignore[arg-type]
-    tab.batches.cancel_all()
 
 
 def test_a_batch_names_its_pool_whichever_is_loaded(workbench: Workbench, gate, tmp_path: Path) -> None:
