@@ -98,15 +98,16 @@ def test_runs_in_line_end_on_the_pool_they_were_asked_of(
     assert [job.pool.name for job in (waiting, late)] == ["tiny", "tiny"] and own_bench.pool.name == "other"
 
 
-def everything_used(own_bench: Workbench, page: gr.Blocks) -> None:
+def everything_used(own_bench: Workbench, page: gr.Blocks, prompts: Path) -> None:
     """Runs, races, batches, replays and calls, each to its end; the tabs' objects are those of ``page``, too."""
     list(Play(own_bench).run(PROMPT, "ucb", "", 8, 0, 1, 0, 4, 0, (), Visitor()))  # type: ignore[arg-type]
     list(Race(own_bench).run(PROMPT, "ucb", "random", "", "", 8, 0, 1, 0, 4, 0, Visitor()))  # type: ignore[arg-type]
     tab = Batch(own_bench)
-    id, *_ = tab.start("pocket", None, ["ucb"], 1, 4)
+    prompts.write_text(PROMPT)
+    id, *_ = tab.start(None, str(prompts), ["ucb"], 1, 4)
     list(tab.follow(id))
     tab.open(id, type("Event", (), {"item": 0})())
-    assert tab.batches.get(id) is not None
+    assert (batch := tab.batches.get(id)) and [row.status for row in batch.run.rows] == ["completed"]
     Api(own_bench).generate(PROMPT, "ucb", max_new_tokens=8)
     list(Api(own_bench).stream(PROMPT, "ucb", max_new_tokens=8))
     own_bench.store.flush()
@@ -118,14 +119,14 @@ def everything_used(own_bench: Workbench, page: gr.Blocks) -> None:
 
 
 def test_the_old_pool_is_freed_whatever_was_done_with_it(
-    own_bench: Workbench, other_card: Path, pool_card: Path
+    own_bench: Workbench, other_card: Path, pool_card: Path, tmp_path: Path
 ) -> None:
     """Back and forth, so that what is held shows: there are no more parameters than before."""
     loader = PoolLoader(own_bench)
     page = app._build(own_bench, loader)
     sizes = []
     for card in (other_card, pool_card, other_card, pool_card):
-        everything_used(own_bench, page)
+        everything_used(own_bench, page, tmp_path / "mine.txt")
         old = weakref.ref(own_bench.pool)
         assert ended(loader.start(card)).phase == "done"
         assert freed(old), [type(holder) for holder in gc.get_referrers(old())]
