@@ -82,6 +82,7 @@ class Lab:
             info="Experts may type a spec, e.g. ucb:beta=0.1,reward=be",
             elem_id="lab-policies",
         )
+        everything = gr.Button("Choose all policies", size="sm", elem_id="lab-all")
         with gr.Accordion("Add a policy with settings of your own", open=False, elem_id="lab-form"):
             kinds = [(title, spec) for title, spec in choices.policy_choices(["x"]) if ":" not in spec]
             kind = gr.Dropdown(
@@ -110,8 +111,7 @@ class Lab:
 
         with gr.Row(elem_classes="md-buttons"):
             replay = gr.Button("Replay", variant="primary", elem_id="lab-replay")
-            stop = gr.Button("Stop", interactive=False, elem_id="lab-stop")
-            everything = gr.Button("All policies", elem_id="lab-all")
+            stop = gr.Button("Stop", variant="stop", interactive=False, elem_id="lab-stop")
         return policies, everything, replay, stop
 
     def offer(self, bench: str | None) -> tuple[gr.Dropdown, gr.Dropdown]:

@@ -53,7 +53,7 @@ class SweepSection:
             scale = gr.Radio(list(SCALES), value=SCALES[log], label="Steps", min_width=240, elem_classes="md-pills")
         with gr.Row(elem_classes="md-buttons"):
             sweep = gr.Button("Sweep", variant="primary", elem_id="lab-sweep")
-            stop = gr.Button("Stop", interactive=False, elem_id="lab-sweep-stop")
+            stop = gr.Button("Stop", variant="stop", interactive=False, elem_id="lab-sweep-stop")
         status = gr.HTML(SWEEP_IDLE, js_on_load=None, elem_id="lab-sweep-status")
         with gr.Row(elem_classes="md-columns"):
             charts = [

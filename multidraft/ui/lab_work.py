@@ -18,7 +18,7 @@ from multidraft.bench.replays import Recorded, Route, recorded_texts, route_of, 
 from multidraft.errors import UserError
 from multidraft.policies import canonical_spec
 from multidraft.replay import Replayed
-from multidraft.ui.choices import policy_choices
+from multidraft.ui.choices import policy_choices, policy_title
 from multidraft.ui.worker import Workbench
 from storage.texts import Bench, TextFilter
 
@@ -112,7 +112,8 @@ class LabWork:
     def choices(self, bench: Bench) -> list[tuple[str, str]]:
         """Titles and specs of all policies that can be replayed on the texts of a bench."""
         choices = policy_choices(bench.drafters, self.route(bench.pool, bench.card_hash, bench.drafters) is not None)
-        return [(title, without_divergence(spec)) for title, spec in choices]
+        replayed = ((title, spec, without_divergence(spec)) for title, spec in choices)
+        return [(title if other == spec else policy_title(other), other) for title, spec, other in replayed]
 
     def experiment(self, filter: TextFilter, specs: Sequence[str]) -> Iterator[Progress | Experiment]:
         """Replay policies on texts: says how far it is, and at the end what was found.

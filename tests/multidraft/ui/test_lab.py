@@ -141,8 +141,9 @@ def test_fields_say_what_there_is_to_replay(filled: Workbench) -> None:
     assert "No text fits" in lab.texts.describe(bench.value, "none", [], 50, None)
     policies, _ = lab.offer(bench.value)
     assert "value" not in policies.constructor_args
-    specs = [spec for _, spec in policies.choices]
-    assert "ucb:reward=be" in specs and "fixed:near" in specs and "router" not in specs
+    titles = {spec: title for title, spec in policies.choices}
+    assert "fixed:near" in titles and "router" not in titles
+    assert titles["ucb:reward=be"] == "UCB (reward=be)", "as the table of what was replayed has it"
     assert "fixed:near" not in lab.all_policies(bench.value)
 
 
