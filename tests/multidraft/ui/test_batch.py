@@ -185,7 +185,7 @@ def test_closing_the_workbench_ends_batches(pool, store: Store, gate) -> None:
     batch = BatchRun(workbench, "mine", ITEMS, ["ucb", "random"], PARAMS)
     Batches(workbench).start(batch, SUITE)
     assert gate.reached.wait(30)
-    gate.open()
+    workbench.at_close(gate.open)  # after the batches' own end
     workbench.close()
     assert batch.ended.wait(30) and batch.error is None and len(batch.rows) < batch.total
 
