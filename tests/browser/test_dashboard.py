@@ -34,6 +34,7 @@ def recorded(chromium: Browser, address: str) -> None:
 def page(recorded: None, page: Page) -> Page:
     """The dashboard with that run."""
     page.get_by_role("tab", name="Dashboard").click()
+    page.wait_for_function("location.search.includes('tab=dashboard')")  # the page has followed its address
     expect(page.locator("#run-list tbody tr").first).to_be_visible()
     return page
 
@@ -62,7 +63,7 @@ def test_a_run_opens_with_its_rounds_and_can_be_sent(page: Page) -> None:
     expect(page.locator("#run-texts .md-token").first).to_be_visible()
     for chart in ("#run-arms-chart", "#run-regret-chart"):
         expect(page.locator(f"{chart} .main-svg").first).to_be_visible()
-    assert page.locator("#run-rounds tbody tr").count() >= 1
+    expect(page.locator("#run-rounds tbody tr").first).to_be_attached()
     title = page.locator("#run-head h2").inner_text()
     with page.expect_download() as download:
         page.locator("#export-run").click()
@@ -89,6 +90,7 @@ def test_pool_page_names_drafters_and_device(page: Page) -> None:
 
 
 def test_the_focus_goes_to_the_run_and_back(page: Page) -> None:
+    expect(page.locator("#latency-table details")).to_be_visible()  # the last part
     link = page.locator("#run-list a[data-run]").first
     run = link.get_attribute("data-run")
     link.focus()
