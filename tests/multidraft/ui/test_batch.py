@@ -321,6 +321,7 @@ def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, tmp_path: 
     assert tab.linked(Visit(batch=id))[2:7] == (None, path, ["ucb", "fixed:near"], 2, 8)  # type: ignore[arg-type]
     Path(path).unlink()
     assert tab.linked(Visit(batch=id))[2:4] == (None, None)  # type: ignore[arg-type]
+    assert tab.linked(Visit()) == (gr.skip(),) * 9, "a batch that was started meanwhile is still followed"  # type: ignore[arg-type]
     assert tab.linked(Visit(batch="gone")) == ("gone", "gone", *[gr.skip()] * 7)  # type: ignore[arg-type]
 
 
