@@ -34,7 +34,6 @@ def recorded(chromium: Browser, address: str) -> None:
 def page(recorded: None, page: Page) -> Page:
     """The dashboard with that run."""
     page.get_by_role("tab", name="Dashboard").click()
-    page.wait_for_function("location.search.includes('tab=dashboard')")  # the page has followed its address
     expect(page.locator("#run-list tbody tr").first).to_be_visible()
     return page
 
@@ -47,6 +46,7 @@ def test_charts_after_a_run(page: Page) -> None:
 
 
 def test_filters_restrict_what_is_shown_and_stay_in_the_address(page: Page) -> None:
+    page.wait_for_function("location.search.includes('tab=dashboard')")  # the page has followed its address
     page.locator("#filter-tasks input").click()
     page.get_by_role("option", name="json", exact=True).click()
     page.keyboard.press("Escape")
@@ -58,6 +58,7 @@ def test_filters_restrict_what_is_shown_and_stay_in_the_address(page: Page) -> N
 
 
 def test_a_run_opens_with_its_rounds_and_can_be_sent(page: Page) -> None:
+    page.wait_for_function("location.search.includes('tab=dashboard')")  # the page has followed its address
     page.locator("#run-list tbody tr").first.click()
     expect(page.locator("#run-head h2")).to_contain_text("Run ")
     expect(page.locator("#run-texts .md-token").first).to_be_visible()
