@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from drafters.card import find_card, load_card
 from multidraft.commands.deploy import Deployment
 from storage import queries
 from storage.sync import FILE
+from tests.ports import free_port
 
 STANDIN = Path(__file__).parent / "spaces_standin"
 PROMPT = "Translate into English: Heute Abend will Julia mit ihrer Nachbarin ein Bild malen."
@@ -75,9 +75,7 @@ def space(repository: Path, machine: Path, data: Path, **variables: str) -> Iter
     for folder in ("home", "tmp", "site"):
         (machine / folder).mkdir(parents=True)
     (machine / "site" / "sitecustomize.py").write_text(NO_NETWORK)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MULTIDRAFT", "HF_"))}
     environment = {
         **kept,

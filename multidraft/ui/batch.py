@@ -183,8 +183,10 @@ class Batch:
 
     def linked(self, request: gr.Request) -> tuple[Any, ...]:
         """The batch that the page's address names, if any: to be followed, and to be shown; then the form as it was
-        when that was started, and the buttons."""
+        when that was started, and the buttons. If it names none, all stays: a quick visitor may have started one."""
         id = str(request.query_params.get("batch", ""))
+        if not id:
+            return skips(2 + _FIELDS + 2)
         held = self.batches.get(id)
         buttons = run_buttons(running=True) if held and not held.run.ended.is_set() else skips(2)
         return (id, id, *(_form(held) if held else skips(_FIELDS)), *buttons)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser.find_chromium import HINT, find_chromium
+from tests.ports import free_port
 
 ROOT = Path(__file__).parent.parent.parent
 START_SECONDS = 240
@@ -47,9 +47,7 @@ def address(history: Path) -> Iterator[str]:
 def serve(pool: str, history: Path) -> Iterator[str]:
     """The app on ``pool`` in a process of its own; its log lies beside ``history``."""
     folder = history.parent
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     environment = {
         **os.environ,
         "MULTIDRAFT_POOL": pool,

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
+from tests.browser.test_play import type_into, wait_for_text
+
 SUITE = """{"prompt": "What is 3 plus 4?", "task": "<img src=x onerror=window.broken=1>"}
 this line is no JSON
 {"question_id": 81, "category": "math", "turns": ["A box holds 12 eggs. How many are in 5 boxes?", "And in 6?"]}
@@ -16,7 +18,7 @@ this line is no JSON
 def open_batch(page: Page) -> None:
     page.get_by_role("tab", name="Batch").click()
     expect(page.locator("#batch-run")).to_be_visible()
-    page.locator("#length input").fill("12")
+    type_into(page.locator("#length input"), "12")
 
 
 def upload(page: Page, path: Path) -> None:
@@ -55,7 +57,7 @@ def test_a_file_with_a_bad_line(page: Page, tmp_path: Path) -> None:
 
 def test_a_bundled_suite_can_be_stopped(page: Page) -> None:
     open_batch(page)
-    page.locator("#limit input").fill("0")
+    type_into(page.locator("#limit input"), "0")
     page.locator("#batch-run").click()
     expect(page.locator("#rows tbody tr").first).to_be_visible()
     page.locator("#batch-stop").click()
@@ -83,7 +85,7 @@ def test_a_file_that_is_too_large_gets_a_message(page: Page, tmp_path: Path) -> 
 
 def test_a_batch_goes_on_while_the_page_is_reloaded(page: Page) -> None:
     open_batch(page)
-    page.locator("#limit input").fill("4")
+    type_into(page.locator("#limit input"), "4")
     page.locator("#batch-run").click()
     expect(page.locator("#rows tbody tr").first).to_be_visible()
     page.wait_for_function("location.search.includes('batch=')")
@@ -110,7 +112,7 @@ def test_play_is_play_after_a_batch_and_its_link_has_none_of_it(page: Page, addr
     page.wait_for_function("location.search.includes('tab=play')")
     page.locator("#prompt textarea").fill("Add 2 and 3.")
     page.locator("#copy-link").click()
-    expect(page.locator("#copy-link")).to_have_text("Link copied")
+    wait_for_text(page, "#copy-link", "Link copied")
     link = page.evaluate("navigator.clipboard.readText()")
     assert "batch" not in link and "tab=" not in link and "prompt=Add+2" in link
     assert "batch=unknown" in page.url and "tab=play" in page.url  # the address still finds the batch again
@@ -127,7 +129,7 @@ def test_a_frame_tells_the_page_around_it_which_batch_it_shows(page: Page) -> No
     )
     page.reload()
     open_batch(page)
-    page.locator("#limit input").fill("1")
+    type_into(page.locator("#limit input"), "1")
     page.locator("#batch-run").click()
     page.wait_for_function("told.some((query) => /tab=batch&batch=[0-9a-f]{32}/.test(query))")
     expect(page.locator("#batch-status .md-done")).to_be_visible()
@@ -135,11 +137,11 @@ def test_a_frame_tells_the_page_around_it_which_batch_it_shows(page: Page) -> No
 
 def test_a_refused_batch_leaves_the_results_of_the_last(page: Page) -> None:
     open_batch(page)
-    page.locator("#limit input").fill("1")
+    type_into(page.locator("#limit input"), "1")
     page.locator("#batch-run").click()
     expect(page.locator("#batch-status .md-done")).to_contain_text("2 of 2 runs")
     for typed, said in (("0", "must be at least 1"), ("2.5", "must be a whole number, got 2.5")):
-        page.locator("#length input").fill(typed)
+        type_into(page.locator("#length input"), typed)
         page.locator("#batch-run").click()
         expect(page.locator("#batch-status [role=alert]")).to_contain_text(said)
     expect(page.locator("#rows tbody tr")).to_have_count(2)

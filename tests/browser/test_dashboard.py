@@ -46,6 +46,7 @@ def test_charts_after_a_run(page: Page) -> None:
 
 
 def test_filters_restrict_what_is_shown_and_stay_in_the_address(page: Page) -> None:
+    page.wait_for_function("location.search.includes('tab=dashboard')")  # the page has followed its address
     page.locator("#filter-tasks input").click()
     page.get_by_role("option", name="json", exact=True).click()
     page.keyboard.press("Escape")
@@ -57,12 +58,13 @@ def test_filters_restrict_what_is_shown_and_stay_in_the_address(page: Page) -> N
 
 
 def test_a_run_opens_with_its_rounds_and_can_be_sent(page: Page) -> None:
+    page.wait_for_function("location.search.includes('tab=dashboard')")  # the page has followed its address
     page.locator("#run-list tbody tr").first.click()
     expect(page.locator("#run-head h2")).to_contain_text("Run ")
     expect(page.locator("#run-texts .md-token").first).to_be_visible()
     for chart in ("#run-arms-chart", "#run-regret-chart"):
         expect(page.locator(f"{chart} .main-svg").first).to_be_visible()
-    assert page.locator("#run-rounds tbody tr").count() >= 1
+    expect(page.locator("#run-rounds tbody tr").first).to_be_attached()
     title = page.locator("#run-head h2").inner_text()
     with page.expect_download() as download:
         page.locator("#export-run").click()
@@ -89,6 +91,7 @@ def test_pool_page_names_drafters_and_device(page: Page) -> None:
 
 
 def test_the_focus_goes_to_the_run_and_back(page: Page) -> None:
+    expect(page.locator("#latency-table details")).to_be_visible()  # the last part
     link = page.locator("#run-list a[data-run]").first
     run = link.get_attribute("data-run")
     link.focus()

@@ -70,7 +70,7 @@ def test_batch(client: Client) -> None:
     assert report["summary"][0]["prompts"] == 2
 
 
-LONG = {"policy": "autoregressive", "max_new_tokens": 900, "temperature": 2.0}
+LONG = {"policy": "draft-all", "max_new_tokens": 900, "temperature": 2.0}
 """Of a prompt that is none of the pool's tasks: hardly ever ends by itself, and takes many seconds."""
 
 

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.test_play import DONE, choose_policy, run_example, set_number
+from tests.browser.test_play import DONE, choose_policy, run_example, set_number, wait_for_text
 
 PROMPT = "Add 2 & 3 = ?\n<b>ähm</b> + #1"
 
@@ -33,7 +33,7 @@ def test_a_copied_link_restores_prompt_policy_and_settings(page: Page, address: 
     set_number(page, "#max-new-tokens", 20)
     page.locator("#spec").locator("input, textarea").first.fill("")
     page.locator("#copy-link").click()
-    expect(page.locator("#copy-link")).to_have_text("Link copied")
+    wait_for_text(page, "#copy-link", "Link copied")
     link = page.evaluate("navigator.clipboard.readText()")
     query = {name: values[0] for name, values in parse_qs(urlsplit(link).query).items()}
     assert query["prompt"] == PROMPT and query["policy"] == "ucb" and query["max_new_tokens"] == "20"
@@ -74,5 +74,5 @@ def test_the_run_is_copied_and_downloaded_as_json(page: Page, tmp_path: Path) ->
     assert record["prompt"] == page.locator("#prompt textarea").input_value()
     assert len(record["rounds"]) == page.locator("#output .md-round").count()
     page.locator("#copy-run").click()
-    expect(page.locator("#copy-run")).to_have_text("Run copied")
+    wait_for_text(page, "#copy-run", "Run copied")
     assert json.loads(page.evaluate("navigator.clipboard.readText()")) == record

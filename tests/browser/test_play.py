@@ -50,6 +50,11 @@ def type_into(field: Locator, text: str) -> None:
     raise AssertionError(f"the field does not keep {text!r}")
 
 
+def wait_for_text(page: Page, selector: str, text: str) -> None:
+    """Wait for a text that is there for two seconds only: looked for in every frame, not in every second."""
+    page.wait_for_function("([of, text]) => document.querySelector(of).innerText.trim() === text", arg=[selector, text])
+
+
 def set_spec(page: Page, spec: str) -> None:
     if not page.locator("#spec").is_visible():
         page.locator("#settings > button").click()
@@ -57,8 +62,8 @@ def set_spec(page: Page, spec: str) -> None:
 
 
 def take_long(page: Page) -> None:
-    """Prepare a run of many seconds: sampled hot, on no task of the pool's, an answer hardly ever ends by itself."""
-    set_spec(page, "autoregressive")
+    """Prepare a run of many seconds: slow, and sampled hot, on no task of the pool's, so hardly ever ends by itself."""
+    set_spec(page, "draft-all")
     set_length(page, 900)
     set_number(page, "#temperature", 2)
     page.locator("#prompt textarea").fill("Count on and on.")

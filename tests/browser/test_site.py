@@ -53,7 +53,7 @@ def test_a_page_at_rest_does_nothing(page: Page, address: str) -> None:
     )
     page.goto(address)
     expect(page.locator("#run")).to_be_visible()
-    for _ in range(20):  # what it does once it is there takes some seconds
+    for _ in range(60):  # what it does once it is there takes some seconds
         page.evaluate("frames_asked = []")
         page.wait_for_timeout(1000)
         if not (asked := page.evaluate("frames_asked")):

@@ -57,7 +57,8 @@ def test_of_two_tasks_each_part_can_be_predicted_after_what_stands_before_it(tok
 
 
 def test_batches_hold_similar_lengths_within_their_size(tokenizer):
-    source = iter(lambda: some(tokenizer, 1, random.random())[0], None)
+    mixture = Mixture({"math": 1.0, "sql": 1.0}, seed=0)
+    source = iter(lambda: encode_example(tokenizer, mixture.draw()), None)
     batches = bucket_batches(source, 1500, tokenizer.pad_token_id, random.Random(0))
     sizes, padding = [], []
     for _ in range(20):

@@ -1,7 +1,6 @@
 """Two processes, as ``accelerate launch`` or ``torchrun`` start them."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,16 +8,14 @@ from pathlib import Path
 import multidraft as md
 from drafters.training.processes import ALONE, Processes
 from tests.drafters.training.targets import write_prompts, write_target
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[3]
 
 
 def run_two(arguments):
     """Start both as the launchers do, by these variables; what each has printed."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     shared |= {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
     script = [sys.executable, str(Path(__file__).with_name("two_processes.py")), *arguments]
     running = [

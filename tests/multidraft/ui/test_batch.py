@@ -185,7 +185,7 @@ def test_closing_the_workbench_ends_batches(pool, store: Store, gate) -> None:
     batch = BatchRun(workbench, "mine", ITEMS, ["ucb", "random"], PARAMS)
     Batches(workbench).start(batch, SUITE)
     assert gate.reached.wait(30)
-    gate.open()
+    workbench.at_close(gate.open)  # after the batches' own end
     workbench.close()
     assert batch.ended.wait(30) and batch.error is None and len(batch.rows) < batch.total
 
@@ -321,6 +321,7 @@ def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, tmp_path: 
     assert tab.linked(Visit(batch=id))[2:7] == (None, path, ["ucb", "fixed:near"], 2, 8)  # type: ignore[arg-type]
     Path(path).unlink()
     assert tab.linked(Visit(batch=id))[2:4] == (None, None)  # type: ignore[arg-type]
+    assert tab.linked(Visit()) == (gr.skip(),) * 9, "a batch that was started meanwhile is still followed"  # type: ignore[arg-type]
     assert tab.linked(Visit(batch="gone")) == ("gone", "gone", *[gr.skip()] * 7)  # type: ignore[arg-type]
 
 

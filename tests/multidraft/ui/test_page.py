@@ -133,7 +133,7 @@ def test_the_end_of_the_server_ends_batches_of_programs(pool: Pool, store: Store
     asked = Api(workbench).batch(["abc", "abd"], ["ucb", "random"], max_new_tokens=6, draft_length=4)
     next(asked)
     assert gate.reached.wait(30)
-    gate.open()
+    workbench.at_close(gate.open)  # after the batches' own end
     workbench.close()
     *_, report = asked
     assert report and len(report["rows"]) < 4

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import gradio as gr
 import pytest
+import torch
 
 from multidraft import generate
+from multidraft.draft import Draft
 from multidraft.errors import UserError
 from multidraft.sampling import SamplingParams
 from multidraft.ui import race as race_tab
@@ -113,11 +116,19 @@ def test_stop_ends_the_race_and_keeps_what_was_measured(workbench: Workbench, ga
     assert last[3].interactive is True
 
 
-def test_stop_after_two_lanes_replays_them(workbench: Workbench) -> None:
+def test_stop_after_two_lanes_replays_them(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RaceRun(workbench, PROMPT, ["ucb", "random", "autoregressive"], PARAMS)
+    stopped, score = threading.Event(), workbench.pool.target.score
+
+    def third_lane_held(draft: Draft) -> torch.Tensor:
+        assert len(run.measured) < 2 or stopped.wait(30)
+        return score(draft)
+
+    monkeypatch.setattr(workbench.pool.target, "score", third_lane_held)
     for _ in run.run():
         if len(run.measured) == 2:
             run.cancel()
+            stopped.set()
     data = run.replay()
     assert [lane["title"] for lane in data["lanes"]] == ["UCB", "Random drafter"]
     assert "Stopped: 2 of 3 lanes were measured, they are replayed below" in race_tab._end_html(run)

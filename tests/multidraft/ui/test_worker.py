@@ -142,12 +142,25 @@ def test_leaving_the_line_spares_the_device(workbench: Workbench, gate, store: S
     assert store.flush() and queries.count(store.path) == 1
 
 
-def test_stop_in_mid_stream_keeps_what_is_there(workbench: Workbench, store: Store) -> None:
-    params = SamplingParams(max_new_tokens=50, draft_length=1)
-    job = workbench.submit(Request("ab", "fixed:far", params))
-    while not job.generation.rounds and not job.done:
-        job.wait(0.001)
+def test_stop_in_mid_stream_keeps_what_is_there(
+    workbench: Workbench, pool: Pool, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    score, reached, stopped = pool.target.score, threading.Event(), threading.Event()
+    job = Job(workbench, Request("ab", "fixed:far", SamplingParams(max_new_tokens=50, draft_length=1)))
+
+    def held_after_two_rounds(draft: Draft) -> torch.Tensor:
+        if len(job.generation.rounds) == 2:
+            reached.set()
+            assert stopped.wait(30)
+        return score(draft)
+
+    monkeypatch.setattr(pool.target, "score", held_after_two_rounds)
+    working = threading.Thread(target=job.work)
+    working.start()
+    assert reached.wait(30)
     job.cancel()
+    stopped.set()
+    working.join(60)
     generation = finished(job).generation
     assert generation.status == "cancelled"
     assert 0 < len(generation.token_ids) < 50
