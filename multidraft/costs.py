@@ -85,6 +85,10 @@ class Line:
 
     A measurement of more than ``OUTLIER`` times the expected counts as that much: a hiccup of the machine is not a
     property of the model.
+
+    Attributes:
+        memory: weight of a measurement one later.
+        weight: how many measurements it knows; the other fields are their sums.
     """
 
     memory: float = 0.98
@@ -94,6 +98,20 @@ class Line:
     xx: float = 0.0
     xy: float = 0.0
     OUTLIER: ClassVar[float] = 3.0
+    DISTURBED: ClassVar[float] = 0.5
+
+    def clock(self, units: float, seconds: float) -> None:
+        """Count what the clock said of a piece of work.
+
+        Whatever else the machine does can only add to that. So one of less than ``DISTURBED`` of the least that a line
+        through the mean allows tells that those before were measured at a bad time: they count as one of its own speed.
+        """
+        share = min(units * self.weight / self.x, 1.0) if self.x else 1.0
+        if self.weight and seconds < self.DISTURBED * share * self.mean:
+            scale, level = 1.0 / self.weight, seconds / self.at(units)
+            self.weight, self.x, self.xx = 1.0, scale * self.x, scale * self.xx
+            self.y, self.xy = scale * level * self.y, scale * level * self.xy
+        self.add(units, seconds)
 
     def add(self, units: float, seconds: float) -> None:
         """Count a measurement."""
@@ -172,7 +190,7 @@ class CostMeter:
             emitted: tokens that everybody else now has to read.
             depth: of the draft, where it was a tree; of a chain it is the number of nodes.
         """
-        (self.verify if nodes else self.plain).add(nodes, verify_seconds)
+        (self.verify if nodes else self.plain).clock(nodes, verify_seconds)
         if arm is not None:
             drafted = max(nodes if depth is None else depth, 1)  # to find nothing to say takes a look too
             if nodes:
@@ -180,7 +198,7 @@ class CostMeter:
             self.chances[arm] = Line.memory * self.chances[arm] + min(drafted, length - 1)
             self.went_on[arm] = Line.memory * self.went_on[arm] + drafted - 1
             if self.unread[arm] <= self.NEXT_TO_NOTHING or not self.steps[arm].weight:
-                self.steps[arm].add(1.0, draft_seconds / drafted)
+                self.steps[arm].clock(1.0, draft_seconds / drafted)
             else:
                 surplus = max(draft_seconds - drafted * self.steps[arm].mean, 0.0)
                 self.reads[arm].add(1.0, surplus / self.unread[arm])
@@ -190,7 +208,7 @@ class CostMeter:
 
     def evaluated(self, tokens: int, seconds: float) -> None:
         """All drafters have read the last ``tokens`` tokens and were evaluated there."""
-        self.evaluation.add(tokens, seconds)
+        self.evaluation.clock(tokens, seconds)
         self.begin()
 
     def costs(self, length: int) -> Costs:

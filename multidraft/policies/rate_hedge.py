@@ -39,6 +39,9 @@ BETTER = 0.9
 """Acceptance of the drafter that an evaluation may discover."""
 DRAFTS_ON = 4.0
 """How many drafted tokens' worth of evidence the pool's measurement of how long a drafter drafts counts."""
+PATIENCE, PATIENCE_GROWS = 8, 4
+"""Where drafting seems not to pay: rounds without a draft until one is tried all the same, and by how much longer it
+takes from try to try. The first round is one: nothing else would tell that costs measured at a bad time are wrong."""
 REFRESH = 8
 """Every so many rounds the estimates of all drafters fade; in between only the one that was played has news."""
 REMEASURE = 32
@@ -69,6 +72,8 @@ class RateHedge(Policy):
     together and everything before the change is discounted. They are evaluated too when that is worth its time: the
     chance that it discovers a better drafter, times the time that one
     would save in as much text as there has been so far. The first drafter is the router's, where the pool has one.
+    Where no draft seems to pay one is made all the same in the first round and, less and less often, in later ones:
+    without drafts there is no evidence of them, nor of what they cost by now.
 
     Args:
         budget: share of the decoding time that evaluations may take beyond the first, 0 or more and below 1; five times
@@ -83,8 +88,9 @@ class RateHedge(Policy):
     title = "Rate (ours)"
     explanation = (
         "Chooses not only who guesses but also how many tokens ahead, by the clock: expected tokens divided by "
-        "expected seconds, both measured as the text is written. When guessing does not pay, it stops guessing. It "
-        "tries or asks the other drafters when the one in charge disappoints or a better one seems likely."
+        "expected seconds, both measured as the text is written. When guessing does not pay, it stops guessing, but for "
+        "a try now and then. It tries or asks the other drafters when the one in charge disappoints or a better one "
+        "seems likely."
     )
     source = "This project; builds on HedgeSpec's full information and BanditSpec's draft lengths"
     uses_gamma = True
@@ -115,6 +121,7 @@ class RateHedge(Policy):
         self.trial, self.doubted, self.tried = NO_DRAFTER, NO_DRAFTER, set[int]()
         self.hope, self.trusting = HOPE if count > 1 else 0.0, False
         self.waiting, self.elapsed, self.evaluating = 0, 0.0, 0.0
+        self.undrafted, self.patience, self.probing = 0, 0, False
         self._read_costs()
         self._estimate(range(count))
 
@@ -181,7 +188,9 @@ class RateHedge(Policy):
         else:
             arm, column = divmod(int(rates.argmax()), self.longest)
         self.rate = float(rates[arm, column])
-        if self.rate * self.plain <= 1.0 and self.trial == NO_DRAFTER:
+        self.probing = self.rate * self.plain <= 1.0 and self.trial == NO_DRAFTER
+        if self.probing and self.undrafted < self.patience:
+            self.probing = False
             self.rate, self.seconds, self.length = 1.0 / self.plain, self.plain, 0
             return NO_DRAFTER
         self.arm, self.length, self.seconds = arm, column + 1, float(seconds[arm, column])
@@ -223,6 +232,11 @@ class RateHedge(Policy):
         if arm != NO_DRAFTER and length:
             self.counts.add_draft(arm, max(feedback.drafted, 1), feedback.accepted, length)
             self.unread[arm] = 1.0
+        self.undrafted = self.undrafted + 1 if arm == NO_DRAFTER else 0
+        if self.probing:
+            self.patience = max(PATIENCE, PATIENCE_GROWS * self.patience)
+        elif self.undrafted == 0:
+            self.patience = PATIENCE
         if self.change == 0.0:
             self.tried.clear()
         if feedback.gamma is not None:
@@ -234,9 +248,9 @@ class RateHedge(Policy):
         elif self.change > ALARM:  # no time for an evaluation: others get their turn by the doubt alone
             self.counts.keep(self.arm, FORGET)
             self.change, self.changed = 0.0, 0
-        if self.t % REMEASURE == 0:
+        if self.t % REMEASURE == 0 or self.probing:
             self._read_costs()
-        if self.t % REFRESH == 0:
+        if self.t % REFRESH == 0 or self.probing:
             self._estimate(range(self.arm_count))
         elif feedback.gamma is None and arm != NO_DRAFTER:
             self._estimate((arm,))

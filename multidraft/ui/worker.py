@@ -16,10 +16,13 @@ import numpy as np
 from drafters.pool import Pool
 from multidraft import version
 from multidraft.bench.history import run_context
+from multidraft.bench.runner import BASELINE
+from multidraft.costs import CostMeter
 from multidraft.engine import Decoding
 from multidraft.errors import told
 from multidraft.hardware import describe
 from multidraft.lossless import Difference, greedy_differences
+from multidraft.policies import parse_spec
 from multidraft.records import FINISHED, Generation, Turn
 from multidraft.regret import Regret, acceptance_table, regret_of
 from multidraft.sampling import SamplingParams
@@ -167,10 +170,10 @@ class Job:
 
     @property
     def compared(self) -> bool:
-        """Whether it is compared with the best single drafter: a greedy run that drafted and ended of itself."""
-        generation = self.generation
-        drafted = any(r.arm is not None for r in generation.rounds)
-        return self.request.params.greedy and generation.status in FINISHED and drafted
+        """Whether it is compared with the best single drafter: a greedy run that ended of itself, of any policy that
+        may draft, whether it did or not: never to draft may be its fault."""
+        finished = bool(self.generation.rounds) and self.generation.status in FINISHED
+        return finished and self.request.params.greedy and parse_spec(self.generation.policy)[0] != BASELINE
 
     def work(self) -> None:
         """Compute and record; on the device's thread, and never raising."""
@@ -371,7 +374,14 @@ class Workbench:
 
 
 def warm_up(pool: Pool) -> None:
-    """Decode a few tokens plainly and with each drafter; on the device's thread."""
-    params = SamplingParams(max_new_tokens=4, draft_length=pool.draft_length)
-    for spec in ("autoregressive", *(f"fixed:{drafter.name}" for drafter in pool.drafters)):
-        Decoding(pool, "Hello", spec, params).run()
+    """Decode a few tokens plainly and with each drafter; on the device's thread.
+
+    What the first time took is forgotten: it holds the start of everything. The second leaves the pool some rounds of
+    each, by which policies know what they cost.
+    """
+    specs = ("autoregressive", *(f"fixed:{drafter.name}" for drafter in pool.drafters))
+    for tokens in (4, 8):
+        pool.costs = CostMeter(len(pool.drafters))
+        params = SamplingParams(max_new_tokens=tokens, draft_length=pool.draft_length)
+        for spec in specs:
+            Decoding(pool, "Hello", spec, params).run()

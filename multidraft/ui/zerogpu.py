@@ -144,7 +144,9 @@ class ZeroGpu:
             pool.lock = threading.RLock()  # the other process may have held it when it forked
             warm_up(pool)
             self._warm = True
-        pool.previous, pool.costs = dict(memory.previous), memory.costs
+        pool.previous = dict(memory.previous)
+        if memory.costs.plain.weight:  # else there is what the warm-up has measured
+            pool.costs = memory.costs
         job = Job(self._workbench, request)
         work = threading.Thread(target=job.compute)
         work.start()

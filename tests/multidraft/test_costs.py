@@ -38,6 +38,22 @@ def test_old_measurements_fade():
     assert line.at(1) == pytest.approx(1.0, abs=0.05)
 
 
+def test_a_fast_measurement_tells_that_those_before_were_disturbed():
+    line = Line()
+    for k, seconds in ((1, 5.0), (1, 7.0), (1, 6.0), (1, 1.0), (1, 1.2)):
+        line.clock(k, seconds)
+    assert line.at(1) == pytest.approx(1.07, abs=0.02)
+
+
+def test_fewer_units_may_take_less():
+    line = Line()
+    for _ in range(20):
+        line.clock(60, 20.0)
+    line.clock(1, 1.0)
+    line.clock(1, 1.0)
+    assert line.at(60) == pytest.approx(20.0, rel=0.05) and line.at(1) == pytest.approx(1.0, rel=0.05)
+
+
 def test_a_meter_recovers_what_rounds_cost():
     """Rounds timed by known costs; the meter finds step, catch-up, verification and evaluation."""
     true = Costs(np.array([0.4, 0.8]), np.array([0.05, 0.1]), 6.0 + 0.3 * np.arange(9), 1.5, 0.02)

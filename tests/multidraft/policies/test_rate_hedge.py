@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from multidraft.bench.simulate import MatTable, draw_table, simulate
-from multidraft.costs import Costs
+from multidraft.costs import CostMeter, Costs
 from multidraft.engine import generate
 from multidraft.policies import NO_DRAFTER, Feedback, make_policy
 from multidraft.replay import best_fixed_rate, replay
@@ -75,8 +75,31 @@ def test_dear_drafting_makes_short_drafts_and_none_at_all():
     for step in (0.01, 0.3, 2.0):
         policy = policy_with(Costs.uniform(2, K, step=step, verify=1.0))
         tell(policy, [[0.8, 0.2]] * 30)
+        policy.patience = 1  # not in the round of a try
         lengths.append((policy.select(), policy.draft_length(K)))
     assert lengths[0] == (0, K) and lengths[1][0] == 0 and 0 < lengths[1][1] < K and lengths[2][0] == NO_DRAFTER
+
+
+def test_drafts_that_do_not_pay_are_tried_less_and_less_often():
+    policy = policy_with(Costs.uniform(2, K, step=2.0, verify=1.0, evaluate=1e9))
+    tries = [t for t, arm in enumerate(play_rounds(policy, [()] * 200)) if arm != NO_DRAFTER]
+    assert tries == [0, 9, 42, 171]
+
+
+def test_costs_of_a_bad_time_do_not_end_drafting_for_good():
+    meter = CostMeter(2)
+    for _ in range(50):
+        meter.played(None, 0, 0, 0.0, 1.0, 1)
+        meter.played(0, K, K, K * 2.0, 9.0, 1)
+    policy = policy_with(meter)
+    arms = []
+    for _ in range(12):
+        arm = policy.select()
+        length = policy.draft_length(K) if arm != NO_DRAFTER else 0
+        meter.played(None if arm == NO_DRAFTER else arm, length, length, 0.1 * length, 1.0, length + 1)
+        policy.update(Feedback(arm, length, length, length + 1, length))
+        arms.append(arm)
+    assert NO_DRAFTER not in arms[2:]
 
 
 def test_a_good_drafter_that_is_slow_loses_to_a_fair_one_that_is_fast():
@@ -107,7 +130,7 @@ def play_rounds(policy, accepted):
     arms = []
     for good in accepted:
         arm = policy.select()
-        length = policy.draft_length(K)
+        length = policy.draft_length(K) if arm != NO_DRAFTER else 0
         taken = length if arm in good else 0
         assert not policy.wants_evaluation(taken + 1)
         policy.update(Feedback(arm, length, taken, taken + 1, length))

@@ -11,10 +11,11 @@ import torch
 
 from drafters.pool import Pool
 from multidraft import generate
+from multidraft.costs import CostMeter
 from multidraft.draft import Draft
 from multidraft.errors import ContextWindowError, PolicyError, PromptError
 from multidraft.lossless import Difference
-from multidraft.policies import POLICIES
+from multidraft.policies import NO_DRAFTER, POLICIES
 from multidraft.sampling import SamplingParams
 from multidraft.ui import stats, worker
 from multidraft.ui.stops import Stops
@@ -61,6 +62,13 @@ def test_a_greedy_run_is_checked_to_its_end_however_short_the_baseline(
 def test_plain_decoding_has_no_regret(workbench: Workbench) -> None:
     job = finished(workbench.submit(Request(PROMPT, "autoregressive", PARAMS)))
     assert job.lossless is True and job.regret is None
+
+
+def test_a_policy_that_never_drafted_has_regret(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(POLICIES["ucb"], "select", lambda policy: NO_DRAFTER)
+    job = finished(workbench.submit(Request(PROMPT, "ucb", PARAMS)))
+    assert len(job.generation.rounds) == len(job.generation.token_ids)
+    assert job.regret is not None and job.regret.rounds > 0 and job.regret.best_arm_ratio == 0.0
 
 
 def test_a_failure_in_scoring_leaves_the_run_as_good_as_it_was(
@@ -252,9 +260,14 @@ def test_closing_ends_what_runs_and_what_waits(pool: Pool, store: Store, gate) -
     assert finished(running).generation.status == "cancelled"
 
 
-def test_warming_up_leaves_no_trace(workbench: Workbench, store: Store) -> None:
+def test_warming_up_leaves_no_trace_but_what_drafters_cost(workbench: Workbench, pool: Pool, store: Store) -> None:
+    cold, pool.costs = pool.costs, CostMeter(len(pool.drafters))
+    pool.costs.played(0, 4, 4, 1e6, 1e6, 1)  # as the very first round may take
     workbench.warm_up()
     assert store.flush() and queries.count(store.path) == 0
+    measured, pool.costs = pool.costs, cold
+    assert all(line.weight > 1 for line in (measured.plain, measured.verify, *measured.steps))
+    assert max(measured.costs(4).draft_step) < 1e3
 
 
 def test_stop_reaches_only_the_visitor_who_asks() -> None:

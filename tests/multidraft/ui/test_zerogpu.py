@@ -165,7 +165,7 @@ def test_a_failure_in_the_worker_is_told_and_the_next_run_works(
     bench: Workbench, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     score, here = pool.target.score, os.getpid()
-    fail = iter([False] * 40 + [True])  # not in the warm-up
+    fail = iter([False] * 100 + [True])  # not in the warm-up
 
     def broken(draft):
         if os.getpid() != here and next(fail, False):
