@@ -21,7 +21,8 @@ from multidraft.ui import api, build
 from multidraft.ui.about import HOW_IT_WORKS
 from multidraft.ui.api import Api
 from multidraft.ui.api_types import Report
-from multidraft.ui.batch_run import MOST_RUNNING, Batches
+from multidraft.ui.background import MOST_RUNNING
+from multidraft.ui.batch_run import Batches
 from multidraft.ui.play import Play
 from multidraft.ui.pool_loading import PoolLoader
 from multidraft.ui.pool_tab import NO_MATRIX, PoolTab, pool_html
