@@ -76,7 +76,7 @@ def outcomes_html(experiment: Experiment) -> str:
         if outcomes
         else {}
     )
-    references = {spec: experiment.outcome(spec) for spec in _REFERENCES}
+    references = {spec: experiment.outcome(spec) for spec in _REFERENCES if spec not in outcomes}
     rows = [_outcome_row(spec, outcome, plain, leaders) for spec, outcome in outcomes.items()]
     rows += [_outcome_row(spec, outcome, plain, {}) for spec, outcome in references.items()]
     return table_html(columns, rows, figures=6, kind="md-outcomes", label="What the policies would have done")
