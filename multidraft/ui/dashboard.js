@@ -32,6 +32,27 @@ function travel(trigger) {
   addEventListener("popstate", go, { signal: window.mdTravel.signal });
 }
 
+// A day that is none is not taken by its field, which says nothing of it.
+function checkDays() {
+  window.mdDays?.abort();
+  window.mdDays = new AbortController();
+  const check = ({ target }) => {
+    const field = target.closest?.("#filter-from, #filter-to");
+    if (!field || target.tagName !== "INPUT") return;
+    const text = target.value.trim();
+    const wrong = text !== "" && !(/^\d{4}-\d{2}-\d{2}$/.test(text) && Date.parse(text));
+    target.ariaInvalid = wrong ? "true" : null;
+    field.querySelector(".md-day-wrong")?.remove();
+    if (!wrong) return;
+    const note = document.createElement("p");
+    note.className = "md-day-wrong";
+    note.setAttribute("role", "alert");
+    note.textContent = "Not taken: needs a day such as 2026-01-31.";
+    field.append(note);
+  };
+  document.addEventListener("focusout", check, { signal: window.mdDays.signal });
+}
+
 // The run that the address names, if any.
 function linkedRun() {
   return new URLSearchParams(location.search).get("run");

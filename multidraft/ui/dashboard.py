@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ class Dashboard:
         with gr.Column(visible=False) as self.one:
             leave, export_run = self.run.build()
         self.file = gr.DownloadButton("Download", visible="hidden", elem_id="export-file")
-        self.travel = gr.HTML("", js_on_load=f"{_SCRIPT} travel(trigger);", elem_id="travel")
+        self.travel = gr.HTML("", js_on_load=f"{_SCRIPT} travel(trigger); checkDays();", elem_id="travel")
         opened = [self.everything, self.one, *self.run.parts]
 
         self.usual_place = gr.State({})
@@ -163,10 +164,14 @@ class Dashboard:
 
     def restore(self, request: gr.Request) -> list[Any]:
         """Filters, and the run to open, as the page's address has them."""
-        chosen = Chosen.from_query(str(request.query_params), self.defaults())
+        query = str(request.query_params)
+        chosen = Chosen.from_query(query, self.defaults())
         run = links.linked_run(request)
         opened = self._open(run) if run is not None else [gr.skip()] * (2 + len(self.run.parts))
         found = self._found()
+        gone = dashboard_filters.not_taken(found, query) if request.query_params.get("tab") == "dashboard" else []
+        if gone:
+            gr.Warning(escape(f"The history holds nothing of this kind, so it is not filtered by: {', '.join(gone)}."))
         controls = dashboard_filters.offered(found, dashboard_filters.known(found, chosen))
         return [*controls, *dashboard_filters.days(chosen), *opened]
 

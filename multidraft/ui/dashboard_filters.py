@@ -130,7 +130,7 @@ def build_filters(chosen: Chosen) -> tuple[list[Any], gr.Accordion, gr.Button]:
         dtype = _dropdown("Number type", "dtype", chosen.dtype)
         card = _dropdown("Card of the pool (hash)", "card", chosen.card)
         sources = gr.Dropdown(
-            [], multiselect=True, label="Sources (all unless chosen)", min_width=220, elem_id="filter-sources"
+            [], multiselect=True, label="Sources", min_width=220, elem_id="filter-sources"
         )
     return [pool, hardware, policies, tasks, version, dtype, card, sources, since, until], more, refresh
 
@@ -150,6 +150,17 @@ def known(found: Mapping[str, Sequence[str]], chosen: Chosen) -> Chosen:
         name: [value for value in getattr(chosen, name) or [] if value in found[key]] for name, key in _SEVERAL.items()
     }
     return replace(chosen, **gone, **left)
+
+
+def not_taken(found: Mapping[str, Sequence[str]], query: str) -> list[str]:
+    """The parts of a page's address that name what the history does not hold, or a day that is none."""
+    asked = Chosen.from_query(query, {})
+    kept = known(found, asked)
+    parts = [f"{name}={value}" for name, _ in _SINGLE if (value := getattr(asked, name)) and not getattr(kept, name)]
+    for name in _SEVERAL:
+        parts += [f"{name}={value}" for value in getattr(asked, name) if value not in getattr(kept, name)]
+    days = (("from", asked.since), ("to", asked.until))
+    return parts + [f"{name}={text}" for name, text in days if text and not _known_day(text)]
 
 
 def offered(found: Mapping[str, Sequence[str]], chosen: Chosen, shown: Chosen | None = None) -> list[Any]:

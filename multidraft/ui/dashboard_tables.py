@@ -91,7 +91,13 @@ def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = ()) -> str:
 
 def _unranked(runs: int) -> str:
     """Why a policy has no rank, if it has none; ``runs`` are those with a speed-up."""
-    return "" if runs >= FEWEST else f"<small>not ranked: {count(runs, 'speed-up')}, it takes {FEWEST}</small>"
+    if runs >= FEWEST:
+        return ""
+    return f'<small title="A rank takes {FEWEST} runs with a speed-up; there {_are(runs)}">too few runs to rank</small>'
+
+
+def _are(runs: int) -> str:
+    return "is 1" if runs == 1 else f"are {runs}"
 
 
 def list_html(runs: pd.DataFrame) -> str:

@@ -75,6 +75,22 @@ def test_a_run_opens_with_its_rounds_and_can_be_sent(page: Page) -> None:
     assert "run=" not in page.url
 
 
+def test_what_the_filters_do_not_take_is_said(page: Page) -> None:
+    page.locator("#more-filters > button").click()
+    field = page.locator("#filter-from input")
+    field.fill("nonsense")
+    field.press("Tab")
+    expect(page.locator("#filter-from [role=alert]")).to_contain_text("Not taken")
+    field.fill("2026-01-02")
+    field.press("Tab")
+    expect(page.locator("#filter-from [role=alert]")).to_have_count(0)
+    expect(page.locator("#more-filters > button")).to_contain_text("1 on: first day")
+    box, button = page.locator("#filter-from").bounding_box(), page.locator("#filter-from .calendar").bounding_box()
+    assert box and button and button["x"] + button["width"] <= box["x"] + box["width"]
+    page.goto(page.url.split("?")[0] + "?tab=dashboard&pool=nope&policy=xyz")
+    expect(page.get_by_test_id("toast-body")).to_contain_text("pool=nope, policy=xyz")
+
+
 def test_back_and_forward_lead_from_a_run_to_the_list_and_again(page: Page) -> None:
     row, head = page.locator("#run-list tbody tr").first, page.locator("#run-head h2")
     row.click()

@@ -282,7 +282,7 @@ def test_summary_shows_a_dash_for_what_is_unknown() -> None:
     ):
         line |= {name: value, f"{name}_low": nan, f"{name}_high": nan, f"{name}_runs": 2}
     html = dashboard_tables.summary_html(pd.DataFrame([line]))
-    assert "<b>x" not in html and html.count("<small>") == 1 and "not ranked: 2 speed-ups, it takes 3" in html
+    assert "<b>x" not in html and html.count("<small") == 1 and "takes 3 runs with a speed-up; there are 2" in html
     assert "2 runs of fewer than 8 tokens are left out of speed-ups" in html
     assert "left out" not in dashboard_tables.summary_html(pd.DataFrame([line | {"short_runs": 0}]))
     assert html.count('<td class="md-figure">–</td>') == 2 and "50 %" in html and "25 %" in html
@@ -296,8 +296,8 @@ def test_policies_of_few_runs_have_no_rank_and_say_why() -> None:
             line |= {name: value, f"{name}_low": value, f"{name}_high": value, f"{name}_runs": runs}
         lines.append(line)
     many, few = dashboard_tables.summary_html(pd.DataFrame(lines)).split("<tr>")[2:]
-    assert many.startswith("<td>1</td>") and "not ranked" not in many
-    assert few.startswith("<td>–</td>") and "not ranked: 1 speed-up, it takes 3" in few
+    assert many.startswith("<td>1</td>") and "too few runs" not in many
+    assert few.startswith("<td>–</td>") and "there is 1" in few and "too few runs to rank" in few
     assert few.index("2.67×") < few.index('<td class="md-figure">1</td>'), "speed-up stands beside the policy"
 
 
