@@ -129,9 +129,7 @@ def build_filters(chosen: Chosen) -> tuple[list[Any], gr.Accordion, gr.Button]:
         version = _dropdown("Version of the code", "version", chosen.version)
         dtype = _dropdown("Number type", "dtype", chosen.dtype)
         card = _dropdown("Card of the pool (hash)", "card", chosen.card)
-        sources = gr.Dropdown(
-            [], multiselect=True, label="Sources", min_width=220, elem_id="filter-sources"
-        )
+        sources = gr.Dropdown([], multiselect=True, label="Sources", min_width=220, elem_id="filter-sources")
     return [pool, hardware, policies, tasks, version, dtype, card, sources, since, until], more, refresh
 
 

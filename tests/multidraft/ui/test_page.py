@@ -373,7 +373,7 @@ def test_other_parameters_of_the_address_are_none_of_plays(workbench: Workbench)
     ("query", "words"),
     [
         ({"max_new_tokens": "<b>many</b>"}, "max new tokens must be a number"),
-        ({"max_new_tokens": "0"}, "max_new_tokens"),
+        ({"max_new_tokens": "0"}, "max new tokens"),
         ({"temperature": "-1"}, "temperature"),
         ({"seed": "1.5"}, "seed must be a whole number"),
         ({"top_k": "nan"}, "whole number"),
