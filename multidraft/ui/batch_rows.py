@@ -127,7 +127,7 @@ def status_html(row: Row) -> str:
 
 def note_html(row: Row) -> str:
     """Why nothing, or not all, was decoded, in lines of a width that leaves the figures in sight."""
-    return f'<div class="md-note">{escape(row.error)}</div>' if row.error else ""
+    return f'<div class="md-why">{escape(row.error)}</div>' if row.error else ""
 
 
 def summary_html(summary: pd.DataFrame) -> str:

@@ -142,8 +142,8 @@ SUITE = Suite("mine", ITEMS)
 def test_notes_stand_in_lines_of_their_own_width() -> None:
     row = batch_rows.Row("1", "math", "ucb", "too long", error="the prompt has 3,002 tokens, and <so> on")
     html = batch_rows.row_html(row, 0)
-    assert '<div class="md-note">the prompt has 3,002 tokens, and &lt;so&gt; on</div>' in html
-    assert "md-note" not in batch_rows.row_html(batch_rows.Row("1", "math", "ucb", "completed"), 0)
+    assert '<div class="md-why">the prompt has 3,002 tokens, and &lt;so&gt; on</div>' in html
+    assert "md-why" not in batch_rows.row_html(batch_rows.Row("1", "math", "ucb", "completed"), 0)
 
 
 def test_a_batch_goes_on_by_itself_and_is_found_again(workbench: Workbench) -> None:
