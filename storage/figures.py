@@ -76,7 +76,8 @@ def conditions(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
 
 
 def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
-    """One row per policy over its finished runs, the fastest first; those without a speed-up follow by name.
+    """One row per policy over its finished runs, the fastest first; those with too few runs for an interval of the
+    speed-up follow, likewise, and those without a speed-up by name.
 
     Columns: policy, runs, short_runs (those too short for a speed-up, and left out of it); speedup (geometric mean),
     speedup_low and speedup_high (its 95 % confidence interval, by Student's t on the logarithms, runs taken as
@@ -97,7 +98,9 @@ def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
         figures = np.array([mean, mean - half, mean + half])
         figures = np.exp(figures) if name == "speedup" else np.clip(figures, *_MEANS[name])
         frame[name], frame[f"{name}_low"], frame[f"{name}_high"] = figures
-    frame = frame.sort_values(["speedup", "policy"], ascending=[False, True], na_position="last", ignore_index=True)
+    frame["few"] = frame["speedup_runs"] < FEWEST
+    order = {"few": True, "speedup": False, "policy": True}
+    frame = frame.sort_values([*order], ascending=[*order.values()], na_position="last", ignore_index=True)
     columns = [column for name in names for column in (name, f"{name}_low", f"{name}_high", f"{name}_runs")]
     return frame[["policy", "runs", "short_runs", *columns]]
 

@@ -282,7 +282,8 @@ def read_spec(spec: str) -> tuple[type[Policy], dict[str, Any]]:
     """The policy that a spec names, and the settings it gives, converted; not yet whether the policy takes them."""
     name, settings = parse_spec(spec)
     if name not in POLICIES:
-        raise PolicyError(f"unknown policy {name!r}; choose one of: {', '.join(policy_names())}")
+        offered = (name for name in policy_names() if POLICIES[name].live)
+        raise PolicyError(f"unknown policy {name!r}; choose one of: {', '.join(offered)}")
     kind = POLICIES[name]
     known = settings_of(kind)
     values: dict[str, Any] = {}

@@ -8,6 +8,12 @@ function address(changes) {
   if (window.parent !== window) window.parent.postMessage({ queryString: query }, "https://huggingface.co");
 }
 
+// The same as a step that the browser's Back takes back.
+function visit(changes) {
+  history.pushState({ ...history.state, opened: true }, "", location.href);
+  address(changes);
+}
+
 // The address's query with `changes`.
 function changed(changes) {
   const search = new URLSearchParams(location.search);

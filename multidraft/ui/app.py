@@ -149,7 +149,7 @@ def _build(workbench: Workbench, loader: PoolLoader) -> gr.Blocks:
             play.build(page, line)
             line.look_after(play.restored)
         with gr.Tab("Race", id="race"):
-            Race(workbench).build(line)
+            Race(workbench).build(page, line)
         with gr.Tab("Batch", id="batch"):
             batches = Batches(workbench)
             Batch(workbench, batches).build(page, line)

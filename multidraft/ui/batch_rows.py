@@ -115,7 +115,7 @@ def row_html(row: Row, item: int) -> str:
         times(row.speedup, row.tokens if row.status in FINISHED else None),
         number(row.mean_accepted_tokens, 2),
     ]
-    texts = [opener, escape(row.task), escape(policy_title(row.policy)), status_html(row), escape(row.error or "")]
+    texts = [opener, escape(row.task), escape(policy_title(row.policy)), status_html(row), note_html(row)]
     return tables.row_html([*texts, *figures], FIGURES)
 
 
@@ -123,6 +123,11 @@ def status_html(row: Row) -> str:
     """How a run ended, in a word."""
     kind = "md-good" if row.status in FINISHED else "md-bad"
     return f'<span class="{kind}">{escape(_STATUS_TITLES.get(row.status, row.status))}</span>'
+
+
+def note_html(row: Row) -> str:
+    """Why nothing, or not all, was decoded, in lines of a width that leaves the figures in sight."""
+    return f'<div class="md-why">{escape(row.error)}</div>' if row.error else ""
 
 
 def summary_html(summary: pd.DataFrame) -> str:

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
-import uuid
 import zlib
 from collections.abc import Generator, Iterator, Sequence
-from contextvars import copy_context
 from dataclasses import dataclass
 
 from drafters.pool import Pool
 from multidraft.bench.runner import seed_of
 from multidraft.bench.suites import Suite, SuiteItem
 from multidraft.engine import check_seed, policy_for
-from multidraft.errors import ContextWindowError, PromptError, UserError, told
+from multidraft.errors import ContextWindowError, PromptError
 from multidraft.policies import canonical_spec, check_specs
 from multidraft.sampling import SamplingParams
 from multidraft.ui import batch_rows, choices, tokens
+from multidraft.ui.background import Background, Work
 from multidraft.ui.batch_rows import Row
 from multidraft.ui.worker import Baseline, Request, Workbench
 from storage.rows import Source
 
-log = logging.getLogger(__name__)
-
 UPDATE_SECONDS = 0.15
-
-KEPT = 20
-"""Batches that have ended and can still be looked at."""
-
-MOST_RUNNING = 8
 
 
 @dataclass(frozen=True)
@@ -42,7 +32,7 @@ class Progress:
     now: str
 
 
-class BatchRun:
+class BatchRun(Work):
     """The runs of one batch, one after the other; other visitors' runs may come in between.
 
     Each prompt's plain decoding is measured once, before its first policy. Every prompt has a row per policy, in order.
@@ -53,14 +43,15 @@ class BatchRun:
         pool: that pool's name; ``dtype`` is its number type, ``drafters`` are its drafters' names.
         hardware: what its last run was computed on.
         suite: what the records call the prompts' origin, if that has a name.
-        id: also in the records of its runs.
+        id: see :class:`~multidraft.ui.background.Work`; also in the records of its runs.
         rows: what is done so far; it only grows.
         progress: where it stands.
-        error: why it broke off, if it did.
 
     Raises:
         UserError: no policy, or one that cannot be played, or a seed that is none; nothing has run then.
     """
+
+    kind = "batch"
 
     def __init__(
         self,
@@ -72,14 +63,12 @@ class BatchRun:
         seed: int = 0,
         source: Source = "batch",
     ):
+        super().__init__()
         self.workbench, self.suite, self.items = workbench, suite, items
         self.policies = list(dict.fromkeys(map(canonical_spec, policies)))
         self.params, self.seed, self.source = params, seed, source
         self.rows: list[Row] = []
-        self.id = uuid.uuid4().hex
-        self.cancelled, self.ended = threading.Event(), threading.Event()
         self.progress = Progress(0, self.total, "")
-        self.error: str | None = None
         self._outputs: list[bytes] = []
         self._seconds: dict[str, list[float]] = {policy: [] for policy in self.policies}
         check_seed(seed)
@@ -96,14 +85,10 @@ class BatchRun:
         """Runs in all."""
         return len(self.items) * len(self.policies)
 
-    def cancel(self) -> None:
-        """End after the round in progress."""
-        self.cancelled.set()
-
-    def start(self) -> None:
-        """Run all in a thread of its own; :attr:`ended` tells when it is over."""
-        work = copy_context().run  # whose batch it is, see Job.context
-        threading.Thread(target=work, args=(self._work,), name=f"batch-{self.id[:8]}", daemon=True).start()
+    def work(self) -> None:
+        """Run all, :attr:`progress` telling how far it is."""
+        for progress in self.run():
+            self.progress = progress
 
     def run(self) -> Iterator[Progress]:
         """Run all in the caller's thread, saying now and then how far it is."""
@@ -140,18 +125,6 @@ class BatchRun:
     def output_html(self, row: int) -> str:
         """The output of a row, each token in its drafter's colour."""
         return zlib.decompress(self._outputs[row]).decode()
-
-    def _work(self) -> None:
-        try:
-            for progress in self.run():
-                self.progress = progress
-        except Exception as error:
-            if self.cancelled.is_set():  # the server is shutting down
-                return
-            log.exception("a batch broke off")
-            self.error = told(error)
-        finally:
-            self.ended.set()
 
     def _run_one(
         self, item: SuiteItem, policy: str, baseline: Baseline | None, progress: Progress
@@ -191,13 +164,11 @@ class Held:
     file: str | None = None
 
 
-class Batches:
+class Batches(Background[Held]):
     """The batches of a server by their ids: those under way, and the last that have ended."""
 
     def __init__(self, workbench: Workbench):
-        self._held: dict[str, Held] = {}
-        self._changing = threading.Lock()
-        workbench.at_close(self.cancel_all)
+        super().__init__(workbench, "batches")
 
     def start(self, run: BatchRun, suite: Suite, file: str | None = None) -> None:
         """Start a batch and keep it (see :class:`Held`).
@@ -205,25 +176,4 @@ class Batches:
         Raises:
             UserError: as many as may be are under way.
         """
-        with self._changing:
-            ended = [id for id, held in self._held.items() if held.run.ended.is_set()]
-            if len(self._held) - len(ended) >= MOST_RUNNING:
-                raise UserError(f"{MOST_RUNNING} batches are under way on this server; try again when one has ended")
-            for id in ended[: max(0, len(ended) - KEPT + 1)]:
-                del self._held[id]
-            self._held[run.id] = Held(run, suite, file)
-        run.start()
-
-    def get(self, id: str) -> Held | None:
-        """A batch, unless there was none of this id, or too long ago."""
-        return self._held.get(id)
-
-    def forget(self, run: BatchRun) -> None:
-        """Keep a batch no longer: whoever asked for it has its results, or has gone."""
-        with self._changing:
-            self._held.pop(run.id, None)
-
-    def cancel_all(self) -> None:
-        """End all after the rounds in progress: the server shuts down."""
-        for held in list(self._held.values()):
-            held.run.cancel()
+        self.begin(run, Held(run, suite, file))

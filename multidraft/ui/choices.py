@@ -12,6 +12,14 @@ from multidraft.sampling import SamplingParams
 
 DEFAULT_POLICY = "rate-hedge"
 
+_TITLES = {
+    "max_new_tokens": "max new tokens",
+    "top_p": "top-p",
+    "top_k": "top-k",
+    "draft_length": "draft length",
+}
+"""What the page calls parameters."""
+
 
 def policy_choices(drafters: Sequence[str], routed: bool = True) -> list[tuple[str, str]]:
     """Pairs of title and spec: every policy of the house, and one entry per drafter where it needs to be named.
@@ -35,8 +43,22 @@ def policy_choices(drafters: Sequence[str], routed: bool = True) -> list[tuple[s
 
 
 def with_specs(offered: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The same choices, each title with its spec: ``UCB · ucb``; so it is found by either."""
-    return [(f"{title} · {spec}", spec) for title, spec in offered]
+    """The same choices, each title with its spec: ``UCB · ucb``; so it is found by either.
+
+    A field where one types takes the first choice that has the text anywhere in it, so whatever is named within another
+    choice comes before that: typing ``ucb`` does not end up at ``d-ucb``.
+    """
+    times = Counter(_name(spec) for _, spec in offered)
+    sorted_: list[tuple[str, str]] = []
+    for title, spec in offered:
+        keys = {title.lower(), spec.lower()} | ({_name(spec)} if times[_name(spec)] == 1 else set())
+        within = (i for i, (label, _) in enumerate(sorted_) if any(key in label.lower() for key in keys))
+        sorted_.insert(next(within, len(sorted_)), (f"{title} · {spec}", spec))
+    return sorted_
+
+
+def _name(spec: str) -> str:
+    return spec.partition(":")[0].lower()
 
 
 def policy_title(spec: str) -> str:
@@ -92,7 +114,8 @@ def make_params(
     except UserError:
         raise
     except ValueError as error:
-        raise UserError(str(error)) from None
+        name, *rest = str(error).split(" ", 1)
+        raise UserError(" ".join((_TITLES.get(name, name), *rest))) from None
 
 
 def whole_number(name: str, value: float | None) -> int:

@@ -94,13 +94,12 @@ class Examples:
         return {"value": text[:PREVIEW], "visible": True}
 
 
-class RunTab:
-    """A tab whose visitors each have at most one run under way."""
+class PromptTab:
+    """A tab that asks for a prompt, on what pool there is."""
 
     def __init__(self, workbench: Workbench):
         self.workbench = workbench
         self.examples = Examples(workbench)
-        self.stops = Stops()
 
     @property
     def drafters(self) -> list[str]:
@@ -111,6 +110,14 @@ class RunTab:
     def policies(self) -> list[tuple[str, str]]:
         """Titles and specs of the policies that the present pool can run."""
         return with_specs(policy_choices(self.drafters, self.workbench.pool.router is not None))
+
+
+class RunTab(PromptTab):
+    """Likewise, whose visitors each have at most one run under way."""
+
+    def __init__(self, workbench: Workbench):
+        super().__init__(workbench)
+        self.stops = Stops()
 
     def stop(self, request: gr.Request) -> None:
         """End what the visitor has under way."""
@@ -167,6 +174,9 @@ def limits(pool: Pool, max_new_tokens: float | None = 256) -> tuple[dict[str, An
 
 
 def sentence(error: Exception) -> str:
-    """An error's message as a sentence."""
+    """An error's message as a sentence. Names that it begins with, of files and parameters, stay as they are."""
     text = str(error)
-    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+    first, *_ = text.split(maxsplit=1) or [""]
+    if first.isalpha() or first.replace("-", "").isalpha():
+        text = text[:1].upper() + text[1:]
+    return text + ("" if text.endswith(".") else ".")

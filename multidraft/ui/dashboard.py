@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ _SCRIPT = ADDRESS + Path(__file__).with_name("dashboard.js").read_text(encoding=
 _NAMES = json.dumps(PARAMETERS)
 _KEEP_FILTERS = f"(...values) => {{ {_SCRIPT} keepFilters({_NAMES}, values); }}"
 _FOCUS_RUN = f"() => {{ {_SCRIPT} focusRun(); }}"
+_FOCUS_TRAVELLED = f"() => {{ {_SCRIPT} focusTravelled(); }}"
 _LEAVE_RUN = f"() => {{ {_SCRIPT} leaveRun(); }}"
 _DOWNLOAD = "() => setTimeout(() => document.querySelector('#export-file').click(), 150)"
 
@@ -61,7 +63,7 @@ class Dashboard:
         self.found, self.usual, self.narrowed = gr.State({}), gr.State({}), gr.State(0)
         self.page = gr.State(0)
         with gr.Column() as self.everything:
-            self.filters, refresh = dashboard_filters.build_filters(Chosen(**self.defaults()))
+            self.filters, self.more, refresh = dashboard_filters.build_filters(Chosen(**self.defaults()))
             self.note = gr.HTML(
                 message_html("busy", "Reading the history …"), js_on_load=None, elem_id="dashboard-note"
             )
@@ -70,6 +72,7 @@ class Dashboard:
         with gr.Column(visible=False) as self.one:
             leave, export_run = self.run.build()
         self.file = gr.DownloadButton("Download", visible="hidden", elem_id="export-file")
+        self.travel = gr.HTML("", js_on_load=f"{_SCRIPT} travel(trigger); checkDays();", elem_id="travel")
         opened = [self.everything, self.one, *self.run.parts]
 
         self.usual_place = gr.State({})
@@ -83,7 +86,7 @@ class Dashboard:
             [tab.select, refresh.click, self.narrowed.change, *changes],
             self.refreshed,
             [self.found, *self.filters],
-            [*choices, self.found, *self._overview],
+            [*choices, self.found, self.more, *self._overview],
             **_LAST,
         )
         shown.then(None, self.filters, None, js=_KEEP_FILTERS, **PRIVATE)
@@ -96,6 +99,7 @@ class Dashboard:
                 self.run_list, [self.page, *self.filters], self._list, **_LAST
             )
         self.runs.click(self.open_run, None, opened, **HIDDEN).then(None, js=_FOCUS_RUN, **PRIVATE)
+        self.travel.click(self.go_to, None, opened, **_LAST).then(None, js=_FOCUS_TRAVELLED, **PRIVATE)
         leave.click(self.leave_run, None, [self.everything, self.one], js=_LEAVE_RUN, **HIDDEN)
         for suffix, button in self.exports.items():
             self._export(button, partial(self.export, suffix), self.filters)
@@ -160,10 +164,14 @@ class Dashboard:
 
     def restore(self, request: gr.Request) -> list[Any]:
         """Filters, and the run to open, as the page's address has them."""
-        chosen = Chosen.from_query(str(request.query_params), self.defaults())
+        query = str(request.query_params)
+        chosen = Chosen.from_query(query, self.defaults())
         run = links.linked_run(request)
         opened = self._open(run) if run is not None else [gr.skip()] * (2 + len(self.run.parts))
         found = self._found()
+        gone = dashboard_filters.not_taken(found, query) if request.query_params.get("tab") == "dashboard" else []
+        if gone:
+            gr.Warning(escape(f"The history holds nothing of this kind, so it is not filtered by: {', '.join(gone)}."))
         controls = dashboard_filters.offered(found, dashboard_filters.known(found, chosen))
         return [*controls, *dashboard_filters.days(chosen), *opened]
 
@@ -174,12 +182,14 @@ class Dashboard:
         return [now, *(place_choice(n, now[n]) if on == usual.get(n) != now[n] else gr.skip() for n, on in follows)]
 
     def refreshed(self, offered: dict[str, list[str]], *values: Any) -> list[Any]:
-        """The filters with what there is now to choose, if that is not what they offer; what there is; the overview."""
+        """The filters with what there is now to choose, if that is not what they offer; what there is; the title of
+        those that are folded away; the overview."""
         found, shown = self._found(), Chosen(*values)
         chosen = dashboard_filters.known(found, shown)
         same = found == offered and chosen == dashboard_filters.known(offered, shown)
         controls = [gr.skip()] * CHOICES if same else dashboard_filters.offered(found, chosen, shown)
-        return [*controls, found, *self.overview(*chosen.values())]
+        more = gr.Accordion(label=dashboard_filters.more_title(chosen))
+        return [*controls, found, more, *self.overview(*chosen.values())]
 
     def restricted(self, usual: dict[str, Any], narrowed: int, *values: Any) -> list[Any]:
         """The filters narrowed to the most frequent conditions among the runs shown, and how often that was done."""
@@ -242,6 +252,12 @@ class Dashboard:
     def open_run(self, event: gr.EventData) -> list[Any]:
         """The page of the run that was clicked, in place of all of them."""
         return self._open(int(event.run))
+
+    def go_to(self, event: gr.EventData) -> list[Any]:
+        """Where the browser's Back or Forward leads: a run, or all of them."""
+        if event.run:
+            return self._open(int(event.run))
+        return [*self.leave_run(), *[gr.skip()] * len(self.run.parts)]
 
     def leave_run(self) -> tuple[gr.Column, gr.Column]:
         """Back to all runs."""

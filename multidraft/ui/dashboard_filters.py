@@ -85,6 +85,14 @@ CHOICES = 8
 _SINGLE = (("pool", "pools"), ("hardware", "hardware"), ("version", "versions"), ("dtype", "dtypes"), ("card", "cards"))
 _SEVERAL = {"policy": "policies", "task": "tasks", "source": "sources"}
 _SOURCES = {"play": "Play", "race": "Race", "batch": "Batch", "api": "API", "bench": "bench (command line)"}
+_MORE = {
+    "since": "first day",
+    "until": "last day",
+    "version": "version",
+    "dtype": "number type",
+    "card": "card",
+    "source": "source",
+}
 _EVERY = {
     "pool": "all pools",
     "hardware": "all hardware",
@@ -94,8 +102,9 @@ _EVERY = {
 }
 
 
-def build_filters(chosen: Chosen) -> tuple[list[Any], gr.Button]:
-    """The controls, in the order of :class:`Chosen`, holding ``chosen``, and the button that reads the history again.
+def build_filters(chosen: Chosen) -> tuple[list[Any], gr.Accordion, gr.Button]:
+    """The controls, in the order of :class:`Chosen`, holding ``chosen``, the accordion that has those that are less
+    asked for, titled by :func:`more_title`, and the button that reads the history again.
 
     :func:`offered` tells what else there is to choose.
     """
@@ -109,10 +118,8 @@ def build_filters(chosen: Chosen) -> tuple[list[Any], gr.Button]:
             [], multiselect=True, label="Tasks (all unless chosen)", min_width=220, elem_id="filter-tasks"
         )
         refresh = gr.Button("Refresh", size="md", min_width=110, scale=0, elem_id="refresh")
-    with (
-        gr.Accordion("More filters: dates, version, number type, card, source", open=False, elem_id="more-filters"),
-        gr.Row(),
-    ):
+    more = gr.Accordion(more_title(chosen), open=False, elem_id="more-filters")
+    with more, gr.Row():
         since = gr.DateTime(
             None, include_time=False, type="string", label="From (UTC)", min_width=150, elem_id="filter-from"
         )
@@ -122,10 +129,16 @@ def build_filters(chosen: Chosen) -> tuple[list[Any], gr.Button]:
         version = _dropdown("Version of the code", "version", chosen.version)
         dtype = _dropdown("Number type", "dtype", chosen.dtype)
         card = _dropdown("Card of the pool (hash)", "card", chosen.card)
-        sources = gr.Dropdown(
-            [], multiselect=True, label="Sources (all unless chosen)", min_width=220, elem_id="filter-sources"
-        )
-    return [pool, hardware, policies, tasks, version, dtype, card, sources, since, until], refresh
+        sources = gr.Dropdown([], multiselect=True, label="Sources", min_width=220, elem_id="filter-sources")
+    return [pool, hardware, policies, tasks, version, dtype, card, sources, since, until], more, refresh
+
+
+def more_title(chosen: Chosen) -> str:
+    """What stands over the filters that are folded away: which of them restrict something, if any do."""
+    names = [title for name, title in _MORE.items() if getattr(chosen, name)]
+    if not names:
+        return f"More filters: {', '.join(_MORE.values())}"
+    return f"More filters, {len(names)} on: {', '.join(names)}"
 
 
 def known(found: Mapping[str, Sequence[str]], chosen: Chosen) -> Chosen:
@@ -135,6 +148,17 @@ def known(found: Mapping[str, Sequence[str]], chosen: Chosen) -> Chosen:
         name: [value for value in getattr(chosen, name) or [] if value in found[key]] for name, key in _SEVERAL.items()
     }
     return replace(chosen, **gone, **left)
+
+
+def not_taken(found: Mapping[str, Sequence[str]], query: str) -> list[str]:
+    """The parts of a page's address that name what the history does not hold, or a day that is none."""
+    asked = Chosen.from_query(query, {})
+    kept = known(found, asked)
+    parts = [f"{name}={value}" for name, _ in _SINGLE if (value := getattr(asked, name)) and not getattr(kept, name)]
+    for name in _SEVERAL:
+        parts += [f"{name}={value}" for value in getattr(asked, name) if value not in getattr(kept, name)]
+    days = (("from", asked.since), ("to", asked.until))
+    return parts + [f"{name}={text}" for name, text in days if text and not _known_day(text)]
 
 
 def offered(found: Mapping[str, Sequence[str]], chosen: Chosen, shown: Chosen | None = None) -> list[Any]:

@@ -11,7 +11,8 @@ from multidraft.ui.tables import count
 from multidraft.ui.worker import BASELINE_TOKENS
 from storage.figures import CONDITIONS
 
-WHOLE, SHORT = "the whole answer (bench)", f"its first {BASELINE_TOKENS} tokens, their median (all others)"
+WHOLE = "the whole answer (bench)"
+SHORT = f"its first {BASELINE_TOKENS} tokens, their median (all others, but for races with a lane that decodes plainly)"
 """What a speed-up is over: plain decoding of so much of the answer."""
 
 _NAMES = {

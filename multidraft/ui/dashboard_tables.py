@@ -13,6 +13,7 @@ from multidraft.ui.charts import policy_style
 from multidraft.ui.choices import policy_title, policy_titles
 from multidraft.ui.history_charts import PHASES
 from multidraft.ui.tables import count, left_out, number, table_html, times
+from storage.figures import FEWEST
 
 _MARKERS = {
     "circle": "M17 2a4 4 0 1 1 0 8a4 4 0 1 1 0-8z",
@@ -56,12 +57,13 @@ def legend_html(drawn: Sequence[str], others: int = 0) -> str:
 
 
 def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = ()) -> str:
-    """The policies ranked, one a line (``figures.policy_summary``); under each figure its interval."""
+    """The policies ranked, one a line (``figures.policy_summary``); under each figure its interval. Those of too few
+    runs for one stand below, without a rank."""
     columns = (
         '<span title="By speed-up">Rank</span>',
         "Policy",
-        "Runs",
         '<span title="Geometric mean over the runs, and its 95 % confidence interval">Speed-up</span>',
+        "Runs",
         '<span title="Mean accepted tokens: tokens a round, the target\'s own counted">Tokens a round</span>',
         '<span title="Of the drafted tokens">Accepted</span>',
         '<span title="Rounds more than the best single drafter needs; mean of the greedy runs">Regret, rounds</span>',
@@ -70,11 +72,11 @@ def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = ()) -> str:
     titles = policy_titles(summary["policy"])
     rows = (
         [
-            str(rank) if pd.notna(line.speedup) else "–",
+            str(rank) if line.speedup_runs >= FEWEST else "–",
             f'<span class="md-policy" title="{escape(str(line.policy))}">{key_html(str(line.policy), drawn)} '
-            f"{escape(titles[line.policy])}</span>",
-            f"{line.runs:,}",
+            f"{escape(titles[line.policy])}</span>{_unranked(line.speedup_runs)}",
             _interval(line, "speedup", 2, "×"),
+            f"{line.runs:,}",
             _interval(line, "mean_accepted_tokens", 2),
             _interval(line, "acceptance_rate", 0, " %", 100),
             _interval(line, "regret_rounds", 1),
@@ -85,6 +87,17 @@ def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = ()) -> str:
     short = left_out(int(summary["short_runs"].sum()))
     note = f'<p class="md-caption">{short}</p>' if short else ""
     return table_html(columns, rows, figures=6, kind="md-ranking", label="Policies ranked") + note
+
+
+def _unranked(runs: int) -> str:
+    """Why a policy has no rank, if it has none; ``runs`` are those with a speed-up."""
+    if runs >= FEWEST:
+        return ""
+    return f'<small title="A rank takes {FEWEST} runs with a speed-up; there {_are(runs)}">too few runs to rank</small>'
+
+
+def _are(runs: int) -> str:
+    return "is 1" if runs == 1 else f"are {runs}"
 
 
 def list_html(runs: pd.DataFrame) -> str:

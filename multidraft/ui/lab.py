@@ -23,6 +23,10 @@ from multidraft.ui.worker import Workbench
 DEFAULT_POLICIES = ("rate-hedge", "normal-hedge", "ucb:reward=be", "ucbspec", "exp3spec")
 IDLE = message_html("idle", "Ready. Replaying takes a few milliseconds a text and policy.")
 
+REWARD = (
+    "Experts may type a spec, e.g. ucb:beta=0.1. Recorded texts hold no block divergence: policies that learn from it "
+    "learn from the accepted tokens here (reward=be)"
+)
 
 LAST: dict[str, Any] = {**HIDDEN, "trigger_mode": "always_last"}
 """For what shows the fields' present values: asked for while it is under way, it is done once more."""
@@ -79,7 +83,7 @@ class Lab:
             multiselect=True,
             allow_custom_value=True,
             label="Policies",
-            info="Experts may type a spec, e.g. ucb:beta=0.1,reward=be",
+            info=REWARD,
             elem_id="lab-policies",
         )
         everything = gr.Button("Choose all policies", size="sm", elem_id="lab-all")
@@ -121,7 +125,7 @@ class Lab:
         found = self.work.choices(self.texts.bench(bench))
         return (
             gr.Dropdown(found, multiselect=True, allow_custom_value=True),
-            gr.Dropdown(found, allow_custom_value=True),
+            gr.Dropdown(choices.with_specs(found), allow_custom_value=True),
         )
 
     def all_policies(self, bench: str) -> list[str]:

@@ -76,7 +76,7 @@ def outcomes_html(experiment: Experiment) -> str:
         if outcomes
         else {}
     )
-    references = {spec: experiment.outcome(spec) for spec in _REFERENCES}
+    references = {spec: experiment.outcome(spec) for spec in _REFERENCES if spec not in outcomes}
     rows = [_outcome_row(spec, outcome, plain, leaders) for spec, outcome in outcomes.items()]
     rows += [_outcome_row(spec, outcome, plain, {}) for spec, outcome in references.items()]
     return table_html(columns, rows, figures=6, kind="md-outcomes", label="What the policies would have done")
@@ -106,7 +106,7 @@ def _outcome_row(spec: str, o: Outcome, plain: float | None, leaders: dict[str, 
 
 def regret_curves_figure(experiment: Experiment) -> go.Figure:
     """Regret after each round, mean over the texts, a line per policy."""
-    figure = base_figure("Regret, round by round", "round", "rounds above the best drafter", height=360)
+    figure = base_figure("Regret, round by round", "round", "regret, rounds", height=360)
     for index, spec in enumerate(experiment.policies):
         curve = experiment.regret[spec]
         figure.add_scatter(

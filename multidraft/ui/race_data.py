@@ -57,7 +57,7 @@ class LaneReplay:
         shares: part of ``seconds`` by phase: draft, verify, policy, evaluate.
         tokens: emitted tokens.
         rate: tokens per second.
-        speedup: ``rate`` ÷ that of plain decoding, where that is known.
+        speedup: ``rate`` ÷ that of plain decoding, where that is known; as it is recorded.
         calls: forwards of the target, one a round; ``saved``: how many fewer than one a token, as in plain decoding.
         rounds: in order.
     """
@@ -100,23 +100,23 @@ def replay_data(
     generations: Sequence[Generation],
     *,
     greedy: bool,
+    plain_rates: Sequence[float | None] = (),
     lossless: Sequence[bool | None] = (),
-    plain_rate: float | None = None,
 ) -> dict[str, Any]:
     """The data of a race that was run.
 
     Args:
         generations: one a lane, in the lanes' order.
         greedy: whether the lanes decoded greedily; else they sampled.
+        plain_rates: of each lane, the tokens per second of plain decoding that it is compared with, if any.
         lossless: of each lane, whether its output was found to be the target's own; for the verdict.
-        plain_rate: tokens per second of plain decoding where no lane decodes plainly.
 
     Returns:
         JSON-serialisable: ``ready`` (true), ``seconds`` (of the slowest lane), ``verdict`` (a :class:`Verdict`) and
         ``lanes`` (:class:`LaneReplay`), as dicts.
     """
-    rate = reference_rate(generations) or plain_rate
-    lanes = [_lane(g, place, rate) for g, place in zip(generations, places(generations), strict=True)]
+    rates = plain_rates or [None] * len(generations)
+    lanes = [_lane(*lane) for lane in zip(generations, places(generations), rates, strict=True)]
     return {
         "ready": True,
         "seconds": max((lane.seconds for lane in lanes), default=0.0),
@@ -133,11 +133,6 @@ def lane_title(spec: str) -> str:
 def is_plain(spec: str) -> bool:
     """Whether a lane of this spec decodes without drafters."""
     return parse_spec(spec)[0] == PLAIN
-
-
-def reference_rate(generations: Sequence[Generation]) -> float | None:
-    """Tokens per second of the first plain lane; ``None`` without one."""
-    return next((g.tokens_per_second for g in generations if is_plain(g.policy) and g.rounds), None)
 
 
 def places(generations: Sequence[Generation]) -> list[int]:

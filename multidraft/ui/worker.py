@@ -49,6 +49,7 @@ class Request:
         source: where it comes from, for the record.
         task, suite, batch_id: for the record, where they are known.
         baseline: a measurement of the same prompt and parameters to use again; ``None`` measures anew.
+        is_baseline: whether it is plain decoding itself, all of it, that its speed and others' are to be compared with.
         turns: earlier turns of the conversation.
     """
 
@@ -61,6 +62,7 @@ class Request:
     suite: str | None = None
     batch_id: str | None = None
     baseline: Baseline | None = None
+    is_baseline: bool = False
     turns: tuple[Turn, ...] = ()
 
 
@@ -69,8 +71,8 @@ class Baseline:
     """Plain decoding of the prompt, without drafters.
 
     Attributes:
-        tokens_per_second: one token by the median time of a token, prefill apart: a hiccup of the machine in so
-            short a measurement must not make plain decoding look slow.
+        tokens_per_second: prefill apart. Of a short measurement one token by the median time of a token: a hiccup of
+            the machine must not make plain decoding look slow; of a whole run as of any other.
         tokens: how many tokens it emitted.
     """
 
@@ -192,11 +194,13 @@ class Job:
     def compute(self) -> None:
         """Measure, decode and score, where the device is; never raising."""
         try:
-            if self.baseline is None:
+            if self.baseline is None and not self.request.is_baseline:
                 self.phase = "measuring"
                 self.baseline = self._measure()
             self.phase = "decoding"
             self._decode()
+            if self.request.is_baseline:
+                self.baseline = _whole(self.generation)
         except Exception as error:
             log.exception("a run failed")
             self.generation.status, self.generation.error = "error", told(error)
@@ -371,6 +375,13 @@ class Workbench:
             self._line.remove(job)
         if future.cancelled():
             job.drop()
+
+
+def _whole(plain: Generation) -> Baseline | None:
+    """A run of plain decoding as what others are compared with, unless it broke off."""
+    if plain.status not in FINISHED or not plain.rounds:
+        return None
+    return Baseline(plain.tokens_per_second, len(plain.token_ids))
 
 
 def warm_up(pool: Pool) -> None:

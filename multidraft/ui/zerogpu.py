@@ -130,7 +130,7 @@ class ZeroGpu:
 
     def seconds(self, number: int, request: Request, memory: Memory) -> int:
         """Seconds of the GPU to ask for, given what :meth:`in_worker` is."""
-        tokens = request.params.max_new_tokens * (1 if request.baseline else 2)
+        tokens = request.params.max_new_tokens * (1 if request.baseline or request.is_baseline else 2)
         plain = memory.costs.plain
         decoding = tokens * (plain.mean if plain.weight else TOKEN_SECONDS)
         return min(math.ceil(START_SECONDS + self._bytes / BYTES_PER_SECOND + MARGIN * decoding), MOST_SECONDS)

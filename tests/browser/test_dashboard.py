@@ -77,6 +77,44 @@ def test_a_run_opens_with_its_rounds_and_can_be_sent(page: Page) -> None:
     assert "run=" not in page.url
 
 
+def test_what_the_filters_do_not_take_is_said(page: Page) -> None:
+    page.locator("#more-filters > button").click()
+    field = page.locator("#filter-from input")
+    field.fill("nonsense")
+    field.press("Tab")
+    expect(page.locator("#filter-from [role=alert]")).to_contain_text("Not taken")
+    field.fill("2026-01-02")
+    field.press("Tab")
+    expect(page.locator("#filter-from [role=alert]")).to_have_count(0)
+    expect(page.locator("#more-filters > button")).to_contain_text("1 on: first day")
+    box, button = page.locator("#filter-from").bounding_box(), page.locator("#filter-from .calendar").bounding_box()
+    assert box and button and button["x"] + button["width"] <= box["x"] + box["width"]
+    page.goto(page.url.split("?")[0] + "?tab=dashboard&pool=nope&policy=xyz")
+    expect(page.get_by_test_id("toast-body")).to_contain_text("pool=nope, policy=xyz")
+
+
+def test_back_and_forward_lead_from_a_run_to_the_list_and_again(page: Page) -> None:
+    row, head = page.locator("#run-list tbody tr").first, page.locator("#run-head h2")
+    row.click()
+    expect(head).to_contain_text("Run ")
+    page.go_back()
+    expect(row).to_be_visible()
+    expect(head).to_be_hidden()
+    assert "run=" not in page.url and "tab=dashboard" in page.url
+    page.go_forward()
+    expect(head).to_contain_text("Run ")
+    assert re.search(r"run=\d+", page.url)
+    steps = page.evaluate("history.length")
+    page.locator("#leave-run").click()
+    expect(row).to_be_visible()
+    page.go_forward()  # the button went back: the run lies before us
+    expect(head).to_contain_text("Run ")
+    page.get_by_role("tab", name="Lab").click()
+    page.go_back()
+    expect(row).to_be_visible()
+    assert page.evaluate("history.length") == steps
+
+
 def test_the_runs_can_be_exported(page: Page) -> None:
     with page.expect_download() as download:
         page.locator("#export-csv").click()

@@ -114,6 +114,42 @@ def test_bad_input_keeps_the_replay(page: Page) -> None:
     expect(page.locator("#race-run")).to_be_enabled()
 
 
+def test_a_reload_finds_the_race_again(page: Page) -> None:
+    two_lanes(page)
+    type_into(page.locator("#race-max-new-tokens input[type=number]"), "900")
+    prompt = page.locator("#race-prompt textarea").input_value()
+    page.locator("#race-run").click()
+    expect(page.locator("#race-status")).to_contain_text("Lane 1 of 2")
+    expect(page).to_have_url(re.compile("tab=race&race="))
+    page.reload()
+    expect(page.locator(".md-lane")).to_have_count(2)
+    expect(page.locator("#race-prompt textarea")).to_have_value(prompt)
+    expect(page.locator("#race-lane-3 input")).to_have_value("– no lane –")
+    page.locator("#race-settings > button").click()
+    expect(page.locator("#race-max-new-tokens input[type=number]")).to_have_value("900")
+    if page.locator("#race-stop").is_enabled():
+        page.locator("#race-stop").click()
+    expect(page.locator("#race-run")).to_be_enabled()
+    page.goto(re.sub("race=[0-9a-f]+", "race=f00", page.url))
+    expect(page.locator("#race-status [role=alert]")).to_contain_text("no longer holds the race")
+
+
+def test_a_spec_that_is_typed_is_the_one_that_is_taken(page: Page) -> None:
+    open_race(page)
+    for lane, spec, label in (
+        (1, "normal-hedge", "HedgeSpec (NormalHedge) · normal-hedge"),
+        (2, "ucb", "UCB · ucb"),
+        (3, "hedge", "Hedge · hedge"),
+        (4, "ucb:beta=0.1", "ucb:beta=0.1"),
+    ):
+        field = page.locator(f"#race-lane-{lane} input")
+        field.click()
+        field.press("ControlOrMeta+a")
+        page.keyboard.type(spec)
+        field.press("Enter")
+        expect(field).to_have_value(label)
+
+
 def test_the_replay_by_keyboard(page: Page) -> None:
     two_lanes(page)
     page.locator("#race-run").click()

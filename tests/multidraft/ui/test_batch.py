@@ -14,9 +14,10 @@ from multidraft.errors import PolicyError, UserError
 from multidraft.sampling import SamplingParams
 from multidraft.ui import batch as batch_tab
 from multidraft.ui import batch_rows, batch_view, exports
+from multidraft.ui.background import KEPT, MOST_RUNNING
 from multidraft.ui.batch import Batch
 from multidraft.ui.batch_rows import Row
-from multidraft.ui.batch_run import KEPT, MOST_RUNNING, Batches, BatchRun, Held
+from multidraft.ui.batch_run import Batches, BatchRun, Held
 from multidraft.ui.worker import Workbench
 from storage import queries
 from storage.store import Store
@@ -136,6 +137,13 @@ def test_preview_tells_what_is_wrong_with_a_file(workbench: Workbench, tmp_path:
 
 
 SUITE = Suite("mine", ITEMS)
+
+
+def test_notes_stand_in_lines_of_their_own_width() -> None:
+    row = batch_rows.Row("1", "math", "ucb", "too long", error="the prompt has 3,002 tokens, and <so> on")
+    html = batch_rows.row_html(row, 0)
+    assert '<div class="md-why">the prompt has 3,002 tokens, and &lt;so&gt; on</div>' in html
+    assert "md-why" not in batch_rows.row_html(batch_rows.Row("1", "math", "ucb", "completed"), 0)
 
 
 def test_a_batch_goes_on_by_itself_and_is_found_again(workbench: Workbench) -> None:

@@ -31,6 +31,23 @@ def test_a_policy_is_found_by_title_and_by_spec() -> None:
     assert offered["fixed:math"].endswith("· fixed:math")
 
 
+@pytest.mark.parametrize("drafters", [DRAFTERS, ["code", "code-2", "ucb"], ["random"]])
+def test_a_spec_or_title_that_is_typed_is_the_first_choice_with_it(drafters: list[str]) -> None:
+    """Enter takes the first choice that has the text in it."""
+    plain = choices.policy_choices(drafters)
+    offered = choices.with_specs(plain)
+    assert sorted(spec for _, spec in offered) == sorted(spec for _, spec in plain)
+    for title, spec in plain:
+        for typed in (spec, title):
+            found = [chosen for label, chosen in offered if typed.lower() in label.lower()]
+            assert found[0] == spec, f"{typed!r} + Enter"
+
+
+def test_a_policy_with_settings_is_found_by_its_name() -> None:
+    offered = choices.with_specs([("Discounted UCB", "d-ucb"), ("UCB (reward=be)", "ucb:reward=be")])
+    assert [spec for _, spec in offered] == ["ucb:reward=be", "d-ucb"]
+
+
 def test_titles_keep_settings() -> None:
     assert choices.policy_title("ucb:beta=0.1,reward=be") == f"{POLICIES['ucb'].title} (beta=0.1, reward=be)"
     assert choices.policy_title("fixed:math") == f"{POLICIES['fixed'].title} (math)"
@@ -46,7 +63,7 @@ def test_explanation_carries_the_source() -> None:
 def test_a_bad_spec_lists_the_valid_names_and_is_escaped() -> None:
     html = choices.explanation_html("<img src=x>", DRAFTERS)
     assert "<img" not in html and "&lt;img" in html
-    assert all(name in html for name in policy_names())
+    assert all((name in html) == POLICIES[name].live for name in policy_names())
     assert 'role="alert"' in html
 
 
@@ -63,7 +80,9 @@ def test_parameters_from_the_pages_floats() -> None:
         ((64, None, 1, 0, 6), "temperature"),
         ((64, 0, 1, 0.5, 6), "top-k"),
         ((64, 0, 1, 0, float("inf")), "draft length"),
-        ((0, 0, 1, 0, 6), "max_new_tokens"),
+        ((0, 0, 1, 0, 6), "^max new tokens must be at least 1"),
+        ((64, 0, 2, 0, 6), "^top-p must be above"),
+        ((64, 0, 1, 0, 0), "^draft length must"),
         ((64, -1, 1, 0, 6), "temperature"),
         ((64, float("nan"), 1, 0, 6), "temperature"),
     ],

@@ -123,9 +123,9 @@ def test_speedups_over_two_measurements_of_plain_decoding_are_told_apart(filled:
 
 
 def refreshed(dashboard: Dashboard, offered: dict[str, list[str]], values: list[Any]) -> tuple[list[Any], dict, dict]:
-    """The controls, what they offer from now on, and the overview."""
+    """The controls, what they offer from now on, and the overview with the title of what is folded away."""
     parts = dashboard.refreshed(offered, *values)
-    return parts[:CHOICES], parts[CHOICES], dict(zip(SPEED, parts[CHOICES + 1 :], strict=True))
+    return parts[:CHOICES], parts[CHOICES], dict(zip(["more", *SPEED], parts[CHOICES + 1 :], strict=True))
 
 
 def test_a_newer_choice_is_not_written_over(filled: Dashboard) -> None:
@@ -137,6 +137,15 @@ def test_a_newer_choice_is_not_written_over(filled: Dashboard) -> None:
     assert shown["body"].visible is True
     controls, _, _ = refreshed(filled, found, Chosen("tiny").values())
     assert controls == [gr.skip()] * CHOICES  # nothing new to choose
+
+
+def test_filters_out_of_sight_are_told_when_the_most_frequent_kind_is_chosen(filled: Dashboard, context_of) -> None:
+    context_of(filled.store, hardware="another machine", version="0.0.1")
+    usual = overview(filled)["usual"]
+    *controls, _ = filled.restricted(usual, 0, *ALL)
+    values = [*(control.value for control in controls), None, None]
+    *_, shown = refreshed(filled, {}, values)
+    assert shown["more"].label == "More filters, 3 on: version, number type, card"
 
 
 def test_filters_are_one_event_that_ends_with_the_last_choice(filled: Dashboard) -> None:
@@ -273,10 +282,23 @@ def test_summary_shows_a_dash_for_what_is_unknown() -> None:
     ):
         line |= {name: value, f"{name}_low": nan, f"{name}_high": nan, f"{name}_runs": 2}
     html = dashboard_tables.summary_html(pd.DataFrame([line]))
-    assert "<b>x" not in html and "<small>" not in html
+    assert "<b>x" not in html and html.count("<small") == 1 and "takes 3 runs with a speed-up; there are 2" in html
     assert "2 runs of fewer than 8 tokens are left out of speed-ups" in html
     assert "left out" not in dashboard_tables.summary_html(pd.DataFrame([line | {"short_runs": 0}]))
     assert html.count('<td class="md-figure">–</td>') == 2 and "50 %" in html and "25 %" in html
+
+
+def test_policies_of_few_runs_have_no_rank_and_say_why() -> None:
+    lines = []
+    for policy, runs, value in (("ucb", 41, 2.0), ("hedge", 1, 2.67)):
+        line: dict[str, Any] = {"policy": policy, "runs": runs, "short_runs": 0}
+        for name in ("speedup", "mean_accepted_tokens", "acceptance_rate", "regret_rounds", "best_arm_ratio"):
+            line |= {name: value, f"{name}_low": value, f"{name}_high": value, f"{name}_runs": runs}
+        lines.append(line)
+    many, few = dashboard_tables.summary_html(pd.DataFrame(lines)).split("<tr>")[2:]
+    assert many.startswith("<td>1</td>") and "too few runs" not in many
+    assert few.startswith("<td>–</td>") and "there is 1" in few and "too few runs to rank" in few
+    assert few.index("2.67×") < few.index('<td class="md-figure">1</td>'), "speed-up stands beside the policy"
 
 
 def test_spellings_of_one_policy_are_told_apart() -> None:

@@ -4,7 +4,7 @@ import gradio as gr
 import pytest
 
 from multidraft.errors import UserError
-from multidraft.ui.dashboard_filters import CHOICES, PARAMETERS, Chosen, days, known, offered
+from multidraft.ui.dashboard_filters import CHOICES, PARAMETERS, Chosen, days, known, more_title, not_taken, offered
 from storage.filters import Filter
 
 DEFAULTS = {"pool": "pocket", "hardware": "CPU"}
@@ -69,3 +69,18 @@ def test_choices_that_are_gone_are_dropped() -> None:
 def test_days_that_are_none_leave_the_controls_alone() -> None:
     since, until = days(Chosen(since="2026-01-01", until="never"))
     assert since == "2026-01-01" and until == days(Chosen())[0] == gr.skip()
+
+
+def test_filters_that_are_folded_away_are_named_when_they_are_on() -> None:
+    assert more_title(Chosen("pocket", "CPU", ["ucb"], ["math"])).startswith(
+        "More filters: first day, last day, version"
+    )
+    chosen = Chosen(version="1.0", card="c0ffee", source=["play"])
+    assert more_title(chosen) == "More filters, 3 on: version, card, source"
+    assert more_title(Chosen(since="2026-01-02")) == "More filters, 1 on: first day"
+
+
+def test_what_is_not_taken_of_an_address_is_named() -> None:
+    query = "tab=dashboard&pool=nope&hardware=CPU&policy=xyz&policy=ucb&from=nonsense&to=2026-01-02"
+    assert not_taken(FOUND, query) == ["pool=nope", "policy=xyz", "from=nonsense"]
+    assert not_taken(FOUND, "tab=dashboard&pool=&card=c0ffee") == []

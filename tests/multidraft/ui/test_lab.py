@@ -57,6 +57,19 @@ def test_an_experiment_holds_every_policy_and_what_it_is_compared_with(filled: W
     assert found.outcome(BEST_FIXED).tokens == found.outcome("ucb:reward=be").tokens == 32
 
 
+def test_plain_decoding_stands_in_the_table_once_though_it_is_chosen(filled: Workbench) -> None:
+    *_, (_, outcomes, *_) = replay(Lab(filled), ["ucb", "autoregressive"])
+    assert outcomes.count("No drafter") == 1 and outcomes.count("<tr>") == 1 + 2 + 2
+
+
+def test_a_spec_without_settings_finds_the_policy_to_sweep(filled: Workbench) -> None:
+    lab = Lab(filled)
+    key = lab.texts.refresh(None, ALL_SUITES, [], 50, None)[2].value
+    _, swept = lab.offer(key)
+    found = [spec for label, spec in swept.choices if "ucb" in label.lower()]
+    assert found[0] == "ucb:reward=be"
+
+
 def test_the_replay_of_a_recorded_policy_is_its_run(filled: Workbench) -> None:
     found = experiment(filled, ["fixed:near"], TextFilter(id=2))
     (run,) = texts.replayable(filled.store.path, TextFilter(id=2))

@@ -21,7 +21,8 @@ from multidraft.ui import api, build
 from multidraft.ui.about import HOW_IT_WORKS
 from multidraft.ui.api import Api
 from multidraft.ui.api_types import Report
-from multidraft.ui.batch_run import MOST_RUNNING, Batches
+from multidraft.ui.background import MOST_RUNNING
+from multidraft.ui.batch_run import Batches
 from multidraft.ui.play import Play
 from multidraft.ui.pool_loading import PoolLoader
 from multidraft.ui.pool_tab import NO_MATRIX, PoolTab, pool_html
@@ -372,7 +373,7 @@ def test_other_parameters_of_the_address_are_none_of_plays(workbench: Workbench)
     ("query", "words"),
     [
         ({"max_new_tokens": "<b>many</b>"}, "max new tokens must be a number"),
-        ({"max_new_tokens": "0"}, "max_new_tokens"),
+        ({"max_new_tokens": "0"}, "max new tokens"),
         ({"temperature": "-1"}, "temperature"),
         ({"seed": "1.5"}, "seed must be a whole number"),
         ({"top_k": "nan"}, "whole number"),

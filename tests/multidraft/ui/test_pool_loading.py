@@ -101,7 +101,10 @@ def test_runs_in_line_end_on_the_pool_they_were_asked_of(
 def everything_used(own_bench: Workbench, page: gr.Blocks, prompts: Path) -> None:
     """Runs, races, batches, replays and calls, each to its end; the tabs' objects are those of ``page``, too."""
     list(Play(own_bench).run(PROMPT, "ucb", "", 8, 0, 1, 0, 4, 0, (), Visitor()))  # type: ignore[arg-type]
-    list(Race(own_bench).run(PROMPT, "ucb", "random", "", "", 8, 0, 1, 0, 4, 0, Visitor()))  # type: ignore[arg-type]
+    races = Race(own_bench)
+    race, *_ = races.start("", PROMPT, "ucb", "random", "", "", 8, 0, 1, 0, 4, 0)
+    *_, replayed = races.watch(race)
+    assert replayed[1]["ready"]
     tab = Batch(own_bench)
     prompts.write_text(PROMPT)
     id, *_ = tab.start(None, str(prompts), ["ucb"], 1, 4)
@@ -144,7 +147,7 @@ def test_a_batch_and_a_race_under_way_keep_their_pool(own_bench: Workbench, othe
     next(race_steps), next(batch_steps)
     assert ended(PoolLoader(own_bench).start(other_card)).phase == "done"
     list(race_steps), list(batch_steps)
-    assert [job.generation.status for job in race.jobs] == ["completed"] * 2
+    assert [job.generation.status for job in race.jobs.values()] == ["completed"] * 2
     assert [row.status for row in batch.rows] == ["completed"] * 2
     assert (batch.pool, batch.drafters) == ("tiny", ["near", "lookup", "far", "alone"])
     del race, race_steps

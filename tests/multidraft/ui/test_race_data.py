@@ -35,9 +35,10 @@ def test_tokens_have_the_kind_of_who_proposed_them(lanes) -> None:
 
 
 def test_places_speed_ups_and_calls_saved(lanes, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert all(lane["speedup"] is None for lane in race_data.replay_data(lanes, greedy=True)["lanes"]), "too short"
+    short = race_data.replay_data(lanes, greedy=True, plain_rates=[100.0, 100.0])["lanes"]
+    assert all(lane["speedup"] is None for lane in short), "too short"
     monkeypatch.setattr(rows, "FEWEST_TOKENS", 1)
-    plain, ucb = race_data.replay_data(lanes, greedy=True)["lanes"]
+    plain, ucb = race_data.replay_data(lanes, greedy=True, plain_rates=[100.0, 100.0])["lanes"]
     assert (plain["place"], ucb["place"]) == (2, 1)
     assert plain["speedup"] == pytest.approx(1.0) and ucb["speedup"] == pytest.approx(3.0)
     assert ucb["rate"] == pytest.approx(300.0)
@@ -50,12 +51,12 @@ def test_the_same_policy_twice_shares_a_place_where_times_are_equal(make_generat
     assert [lane["place"] for lane in data["lanes"]] == [1, 1]
 
 
-def test_without_a_plain_lane_the_speed_up_is_against_what_was_measured_before_or_unknown(
-    make_generation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_speed_up_is_against_what_was_measured_or_unknown(make_generation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "FEWEST_TOKENS", 1)
     two = [make_generation(), make_generation()]
-    assert race_data.replay_data(two, greedy=True, plain_rate=100.0)["lanes"][0]["speedup"] == pytest.approx(3.0)
+    assert race_data.replay_data(two, greedy=True, plain_rates=[100.0, None])["lanes"][0]["speedup"] == pytest.approx(
+        3.0
+    )
     assert race_data.replay_data(two, greedy=True)["lanes"][0]["speedup"] is None
 
 

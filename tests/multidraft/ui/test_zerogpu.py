@@ -205,7 +205,7 @@ def test_a_race_and_a_batch_go_the_same_way(bench: Workbench, store: Store, call
     race = RaceRun(bench, PROMPT, ["ucb", "normal-hedge"], PARAMS)
     for _ in race.run():
         pass
-    assert [job.generation.status for job in race.jobs] == ["completed"] * 2
+    assert [job.generation.status for job in race.jobs.values()] == ["completed"] * 2
     assert race.jobs[1].baseline == race.jobs[0].baseline and len(race.replay()["lanes"]) == 2
     batch = BatchRun(bench, "s", [SuiteItem("1", PROMPT, "t")], ["ucb", "autoregressive"], PARAMS)
     batch.start()

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import pytest
+
+from multidraft.errors import UserError
+from multidraft.ui.controls import sentence
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("empty.txt holds no prompt", "empty.txt holds no prompt."),
+        ("max_new_tokens must be at least 1", "max_new_tokens must be at least 1."),
+        ("max new tokens must be at least 1.", "Max new tokens must be at least 1."),
+        ("top-p must be above 0", "Top-p must be above 0."),
+        ("", "."),
+    ],
+)
+def test_a_message_becomes_a_sentence_and_names_stay_as_they_are(message: str, said: str) -> None:
+    assert sentence(UserError(message)) == said
