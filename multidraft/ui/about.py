@@ -1,24 +1,28 @@
 """Texts that explain: how multi-drafter decoding works, what each kind of drafter does, how to bring one's own pool."""
 
 HOW_IT_WORKS = """
-## How it works
-
-A large **target** model writes one token at a time, and each token costs a whole pass through it. A small **drafter**
-can guess several tokens ahead at little cost; the target then checks all of them in a single pass, keeps those that
-agree with what it would have written, and adds one token of its own. That is a **round**. The output is exactly the
-target's; only the speed changes.
-
-One drafter is rarely good at everything. Here several are at hand, and a **policy** learns while the text is being
-written which of them to trust. *Play* shows who wrote what; *Race* sets policies side by side on one prompt; *Batch*
-measures them on many; *Lab* replays past texts under other policies; *Dashboard* keeps the history; *Pool* shows what
-is loaded.
-
-| Term | Meaning |
-|---|---|
-| MAT | mean accepted tokens: emitted tokens per round, the target's own counted; plain decoding has 1 |
-| accepted | accepted tokens ÷ drafted tokens |
-| speed-up | tokens per second ÷ those of plain decoding of the same prompt on the same machine |
-| regret | rounds more than the best single drafter in hindsight would have needed; negative where switching won |
+<details id="how">
+<summary>How it works</summary>
+<div>
+<p>A large <b>target</b> model writes one token, a piece of a word, at a time, and each costs a whole pass through it.
+A small <b>drafter</b> can guess several tokens ahead at little cost. The target then checks all of them in a single
+pass, keeps those that agree with what it would have written, and adds one of its own: that is a <b>round</b>. So the
+output is exactly the target's; only the speed changes.</p>
+<p>One drafter is rarely good at everything. Here several are at hand, and a <b>policy</b> learns while the text is
+being written which of them to trust. Each token has the colour of the drafter that guessed it.</p>
+<dl>
+<dt>Tokens a round</dt><dd>also MAT, mean accepted tokens: how far a round gets, the target's own token counted; 1 in
+plain decoding</dd>
+<dt>Accepted</dt><dd>accepted tokens ÷ drafted tokens</dd>
+<dt>Speed-up</dt><dd>tokens per second ÷ those of plain decoding of the same prompt on the same machine</dd>
+<dt>Regret</dt><dd>rounds more than the best single drafter, known in hindsight, would have needed; negative where
+switching won</dd>
+</dl>
+<p><i>Play</i> shows who wrote what; <i>Race</i> sets policies side by side on one prompt; <i>Batch</i> measures them on
+many; <i>Lab</i> replays past texts under other policies; <i>Dashboard</i> keeps the history; <i>Pool</i> shows what is
+loaded.</p>
+</div>
+</details>
 """
 
 KINDS = {

@@ -25,6 +25,15 @@ function changed(changes) {
   return search.toString();
 }
 
+// Changes that take out of the address what only Play reads: on other tabs it says nothing, and may be a long prompt.
+function notPlays() {
+  const names = ["prompt", "with_policy", "with_pool", "max_new_tokens", "temperature", "top_p", "top_k", "draft_length"];
+  // In links of earlier versions the policy was called as the dashboard's filter is.
+  const query = new URLSearchParams(location.search);
+  if (query.has("prompt") && !query.has("with_policy")) names.push("policy");
+  return Object.fromEntries([...names, "seed"].map((name) => [name, null]));
+}
+
 // The tab that the address names, if any.
 function linkedTab() {
   const query = new URLSearchParams(location.search);
@@ -46,7 +55,7 @@ function openTab() {
   opened();
   document.addEventListener("click", (event) => {
     const tab = event.target.closest?.("button[role=tab]");
-    if (tab) address({ tab: tab === tabs()[0] ? firstTab() : nameOf(tab) });
+    if (tab) address(tab === tabs()[0] ? { tab: firstTab() } : { ...notPlays(), tab: nameOf(tab) });
   });
 }
 

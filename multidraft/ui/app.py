@@ -14,6 +14,7 @@ from drafters.pool import Pool, load_pool
 from multidraft.bench.suites import MAX_BYTES
 from multidraft.settings import Settings, read_settings
 from multidraft.ui import links, zerogpu
+from multidraft.ui.about import HOW_IT_WORKS
 from multidraft.ui.api import Api
 from multidraft.ui.batch import Batch
 from multidraft.ui.batch_run import Batches
@@ -40,11 +41,12 @@ MEANWHILE = "pocket"
 _FILES = (3600, 24 * 3600)
 """Files for download are looked over every hour and go after a day, in seconds."""
 
-HEADER = """
+HEADER = f"""
 <header class="md-header">
 <h1>multidraft</h1>
 <p>One language model writes, several small drafters guess ahead, and a policy learns whom to trust.
 <b>The output stays exactly the model's own, only faster.</b></p>
+{HOW_IT_WORKS}
 </header>
 """
 

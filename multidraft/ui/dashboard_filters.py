@@ -62,6 +62,8 @@ class Chosen:
     def from_query(cls, query: str, defaults: Mapping[str, str]) -> Chosen:
         """What a page's address asks for; ``defaults`` stand for parameters that it does not have."""
         asked = parse_qs(query.lstrip("?"), keep_blank_values=True)
+        if "prompt" in asked and "with_policy" not in asked:  # then it is Play's, as earlier versions wrote links
+            asked.pop("policy", None)
         values: dict[str, Any] = {}
         for field, parameter in zip(fields(cls), PARAMETERS):
             given = asked.get(parameter)

@@ -8,7 +8,7 @@ const NEAR = 40; // pixels from the end at which the reader counts as following 
 
 const text = element.querySelector(".md-output");
 const timeline = element.querySelector(".md-timeline");
-const about = element.querySelector(".md-run-about");
+const about = element.querySelector(".md-run-about span");
 
 const frame = element.querySelector(".md-run");
 let longest = Number(frame.style.getPropertyValue("--longest")); // draft that a bar of full height stands for
@@ -71,6 +71,7 @@ function light(index) {
 function describe() {
   const title = text.children[lit]?.title;
   about.textContent = title ?? HINT;
+  about.parentElement.dataset.hint = HINT;
   timeline.setAttribute("aria-valuenow", lit + 1);
   timeline.setAttribute("aria-valuetext", title ?? `${timeline.childElementCount} rounds`);
 }

@@ -12,7 +12,8 @@ from multidraft.ui.choices import make_params, whole_number
 from multidraft.ui.links import ADDRESS
 
 SETTINGS = ("max_new_tokens", "temperature", "top_p", "top_k", "draft_length", "seed")
-"""The parameters of a link beside ``prompt`` and ``policy``, in the order of ``controls.settings``."""
+"""The parameters of a link beside ``prompt`` and ``with_policy``, in the order of ``controls.settings``. The policy's
+is not ``policy``, as in older links: that one filters the dashboard."""
 
 LONGEST = 6000
 """Characters of a link's query: browsers, proxies and chat programs cut longer ones."""
@@ -24,8 +25,8 @@ COPY_LINK = (
     .replace("@longest@", str(LONGEST))
     .replace("@address@", ADDRESS)
 )
-"""Script of the button. It is called with the button's text, the status line, prompt, policy, spec and the settings,
-and returns the first two."""
+"""Script of the button. It is called with the button's text, the status line, prompt, policy and the settings, and
+returns the first two."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,15 @@ def read_link(query: Mapping[str, str], draft_length: int) -> Link | None:
     Raises:
         UserError: a setting is no number or out of range; the message names it.
     """
-    if not any(name in query for name in ("prompt", "policy", *SETTINGS)):
+    if not any(name in query for name in ("prompt", "with_policy", *SETTINGS)):
         return None
     settings = {name: _number(name, query[name]) for name in SETTINGS if name in query}
     usual = SamplingParams(draft_length=draft_length)
     make_params(*(settings.get(name, getattr(usual, name)) for name in SETTINGS[:-1]))
     whole_number("seed", settings.get("seed", 0))
     values = tuple(settings.get(name) for name in SETTINGS)
-    return Link(query.get("prompt"), query.get("policy"), values, query.get("with_pool"))
+    policy = query.get("with_policy", query.get("policy") if "prompt" in query else None)
+    return Link(query.get("prompt"), policy, values, query.get("with_pool"))
 
 
 def _number(name: str, text: str) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 import gradio as gr
 
 from drafters.pool import Pool
+from multidraft.engine import policy_for
 from multidraft.errors import ContextWindowError, UserError
 from multidraft.export import run_record
 from multidraft.records import Generation, Round, Turn
@@ -52,8 +53,9 @@ class Play(controls.RunTab):
                 policy = gr.Dropdown(
                     self.policies,
                     value=choices.DEFAULT_POLICY,
+                    allow_custom_value=True,
                     label="Policy",
-                    info="Who chooses the drafter of each round, and how",
+                    info="Who chooses each round's drafter; or type a spec, e.g. ucb:beta=0.1",
                     elem_id="policy",
                 )
                 # Above the explanation: its length depends on the policy, and they are not to move.
@@ -65,7 +67,8 @@ class Play(controls.RunTab):
                     js_on_load=None,
                     elem_id="explanation",
                 )
-                settings, spec = self._build_settings()
+                with gr.Accordion("Settings", open=False, elem_id="settings"):
+                    settings = controls.settings(pool)
             with gr.Column(scale=7, min_width=320):
                 turns = gr.State(())
                 status = gr.HTML(_IDLE, js_on_load=None, elem_id="status")
@@ -88,12 +91,11 @@ class Play(controls.RunTab):
         note = gr.HTML(_note_html(pool), js_on_load=None)
 
         talk = [prompt, conversation, turns, anew]
-        for control in (policy, spec):
-            control.change(self.explain, [policy, spec], explanation, **QUICK)
+        policy.change(self.explain, policy, explanation, **QUICK)
         gr.on(
             [run.click, prompt.submit],
             self.run,
-            [prompt, policy, spec, *settings, turns],
+            [prompt, policy, *settings, turns],
             [status, tiles, output, legend, chart, details, run, stop, copy, download, *talk],
             concurrency_limit=16,
             **HIDDEN,
@@ -106,29 +108,17 @@ class Play(controls.RunTab):
             [policy, settings[0], output],
             [*self.examples.components, policy, settings[0], settings[4], turns, conversation, anew, legend, note],
         )
-        self.restored = page.load(self.restore, None, [status, prompt, policy, spec, *settings], **QUICK)
+        self.restored = page.load(self.restore, None, [status, prompt, policy, *settings], **QUICK)
         link.click(
-            None, [link, status, prompt, policy, spec, *settings], [link, status], js=permalink.COPY_LINK, **PRIVATE
+            None, [link, status, prompt, policy, *settings], [link, status], js=permalink.COPY_LINK, **PRIVATE
         ).then(None, None, link, js=_later("Copy link"), **PRIVATE)
         copy.click(None, download, copy, js=_COPY_RUN, **PRIVATE).then(
             None, None, copy, js=_later("Copy run as JSON"), **PRIVATE
         )
 
-    def _build_settings(self) -> tuple[list[gr.components.Component], gr.Textbox]:
-        with gr.Accordion("Settings", open=False, elem_id="settings"):
-            settings = controls.settings(self.workbench.pool)
-            spec = gr.Textbox(
-                "",
-                label="Policy spec",
-                placeholder="ucb:beta=0.1,reward=be",
-                info="For experts: a policy with settings; replaces the choice above",
-                elem_id="spec",
-            )
-        return settings, spec
-
-    def explain(self, policy: str, spec: str) -> str:
+    def explain(self, policy: str) -> str:
         """The explanation of what is chosen."""
-        return choices.explanation_html(_chosen(policy, spec), self.drafters)
+        return choices.explanation_html(policy, self.drafters)
 
     def follow(self, policy: str, max_new_tokens: float | None, output: str) -> list[Any]:
         """What depends on the pool, for the present one: examples, policies, limits, conversation, legend and note.
@@ -136,14 +126,14 @@ class Play(controls.RunTab):
         What was chosen or said is kept where the pool takes it; an output keeps its legend.
         """
         pool, offered = self.workbench.pool, self.policies
-        chosen = policy if policy in {spec for _, spec in offered} else choices.DEFAULT_POLICY
+        chosen = policy if self._wrong_policy(policy) is None else choices.DEFAULT_POLICY
         length, draft = controls.limits(pool, max_new_tokens)
         talks = pool.conversational
         task, *buttons = self.examples.updates()
         return [
             gr.Radio(**task),
             *(gr.Button(**button) for button in buttons),
-            gr.Dropdown(offered, value=chosen),
+            gr.Dropdown(offered, value=chosen, allow_custom_value=True),
             gr.Slider(**length),
             gr.Slider(**draft),
             *((gr.skip(), gr.HTML(visible=True)) if talks else ((), gr.HTML("", visible=False))),
@@ -153,8 +143,8 @@ class Play(controls.RunTab):
         ]
 
     def restore(self, request: gr.Request) -> tuple[Any, ...]:
-        """Status, prompt, policy, spec and settings as the page's address asks for them."""
-        unchanged = (gr.skip(),) * (3 + len(permalink.SETTINGS))
+        """Status, prompt, policy and settings as the page's address asks for them."""
+        unchanged = (gr.skip(),) * (2 + len(permalink.SETTINGS))
         try:
             link = permalink.read_link(request.query_params, self.workbench.pool.draft_length)
         except UserError as error:
@@ -162,16 +152,27 @@ class Play(controls.RunTab):
             return stats.message_html("error", text), *unchanged
         if link is None:
             return gr.skip(), *unchanged
-        named = link.policy in {spec for _, spec in self.policies}
-        # With its choices: the page may have been built with those of another pool.
-        policy = gr.Dropdown(self.policies, value=link.policy) if named else gr.skip()
+        policy, status = gr.skip(), ("idle", "Prompt and settings are those of the link. Press Run.")
+        if link.policy is not None and (wrong := self._wrong_policy(link.policy)):
+            status = ("error", f"The link's policy cannot be used here: {wrong}. All else is as the link has it.")
+        elif link.policy is not None:
+            # With its choices: the page may have been built with those of another pool.
+            policy = gr.Dropdown(self.policies, value=link.policy, allow_custom_value=True)
+        kind, text = status
         return (
-            stats.message_html("idle", "Prompt and settings are those of the link. Press Run." + self._other(link)),
+            stats.message_html(kind, text + self._other(link)),
             gr.skip() if link.prompt is None else link.prompt,
             policy,
-            gr.skip() if named or link.policy is None else link.policy,
             *(gr.skip() if value is None else value for value in link.settings),
         )
+
+    def _wrong_policy(self, spec: str) -> str | None:
+        """Why the present pool cannot run a policy, if it cannot."""
+        try:
+            policy_for(self.workbench.pool, spec)
+        except UserError as error:
+            return str(error)
+        return None
 
     def _other(self, link: permalink.Link) -> str:
         """A warning if the link was made with another pool."""
@@ -187,7 +188,6 @@ class Play(controls.RunTab):
         self,
         prompt: str,
         policy: str,
-        spec: str,
         max_new_tokens: float | None,
         temperature: float | None,
         top_p: float | None,
@@ -202,7 +202,7 @@ class Play(controls.RunTab):
             params = choices.make_params(max_new_tokens, temperature, top_p, top_k, draft_length)
             number = choices.whole_number("seed", seed)
             task = self.examples.tasks.get(prompt)
-            asked = Request(prompt, _chosen(policy, spec), params, number, task=task, turns=tuple(turns))
+            asked = Request(prompt, policy, params, number, task=task, turns=tuple(turns))
             job = self.workbench.submit(asked)
         except UserError as error:
             hint = " Begin a new conversation." if turns and isinstance(error, ContextWindowError) else ""
@@ -318,10 +318,6 @@ def _note_html(pool: Pool) -> str:
 def _later(text: str) -> str:
     """Script that gives a button its text back after two seconds."""
     return f"() => new Promise((done) => setTimeout(() => done({json.dumps(text)}), 2000))"
-
-
-def _chosen(policy: str, spec: str) -> str:
-    return spec.strip() or policy
 
 
 def _exports(file: Path | None) -> tuple[gr.Button, gr.DownloadButton]:

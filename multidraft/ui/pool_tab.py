@@ -75,7 +75,6 @@ class PoolTab:
                 status = gr.HTML("", js_on_load=None, elem_id="pool-status")
                 stop = gr.Button("Stop loading", variant="stop", size="sm", visible=False, elem_id="pool-stop")
             known = gr.HTML("", js_on_load=_LOAD_POOL, apply_default_css=False, elem_id="pools")
-        gr.Markdown(about.HOW_IT_WORKS, elem_id="how")
         gr.HTML(about.YOUR_OWN, js_on_load=None, elem_id="your-own")
         shown, progress = [pool, hint, matrix], [status, stop, known]
         tab.select(self.show, None, shown, **HIDDEN)

@@ -8,12 +8,13 @@ from html import escape
 from multidraft.lossless import Difference
 from multidraft.records import Generation
 from multidraft.regret import Regret
+from multidraft.ui.choices import policy_title
 from multidraft.ui.tables import count, number, percent
 from multidraft.ui.worker import Baseline, Job
 from storage.rows import FEWEST_TOKENS, speedup
 
 _ENDS = {
-    "completed": "Completed: reached the most new tokens you asked for.",
+    "completed": "Completed: as many tokens as you asked for.",
     "stopped": "Completed: the target ended its answer.",
     "context_limit": "The target's context window is full, so the answer ends here.",
     "cancelled": "Cancelled. What was decoded until then is shown.",
@@ -46,14 +47,14 @@ def _line_html(kind: str, text: str, now: str, bar: str = "") -> str:
 
 def status_html(job: Job) -> str:
     """How a run stands, or how it ended."""
-    generation = job.generation
+    generation, policy = job.generation, policy_title(job.request.policy)
     if job.phase == "waiting":
         runs = count(job.ahead, "run")
         return message_html("busy", f"Waiting for the device: {runs} ahead of yours. Stop leaves the queue.")
     if job.phase == "measuring":
         return message_html("busy", "Measuring plain decoding of this prompt, to compare with …")
     if job.phase == "decoding":
-        return message_html("busy", "Decoding", f", round {len(generation.rounds) + 1} …")
+        return message_html("busy", f"Decoding under {policy}", f", round {len(generation.rounds) + 1} …")
     counts = f"{count(len(generation.token_ids), 'token')} in {count(len(generation.rounds), 'round')}"
     if job.phase == "scoring" and generation.status != "error":
         return message_html("busy", _scoring(job, counts))
@@ -61,7 +62,7 @@ def status_html(job: Job) -> str:
         return message_html("error", f"The run failed: {generation.error}. Please try again or report it.")
     kind = "cancelled" if generation.status == "cancelled" else "done"
     left_out = " Regret not computed: stopped." if job.unscored else ""
-    return message_html(kind, f"{_ENDS[generation.status]} {counts}.{left_out}")
+    return message_html(kind, f"{_ENDS[generation.status]} {counts} under {policy}.{left_out}")
 
 
 def _scoring(job: Job, counts: str) -> str:
@@ -123,8 +124,12 @@ def _note(
 ) -> str:
     if baseline is None:
         return f"{_how(None)}."
-    sentences = [f"Plain decoding: {baseline.tokens_per_second:.1f} tokens/s. {_how(baseline)}."]
-    if generation and all(r.arm is None for r in generation.rounds):
+    sentences = [
+        f"Plain decoding: {baseline.tokens_per_second:.1f} tokens/s ({count(baseline.tokens, 'token')} of the same "
+        "prompt just before the run, median)."
+    ]
+    short = generation is not None and len(generation.token_ids) < FEWEST_TOKENS
+    if generation and not short and all(r.arm is None for r in generation.rounds):
         sentences.append(
             "This run drafts nothing: it is plain decoding as well, so its speed-up only tells how far two "
             "measurements of the same thing lie apart."
@@ -134,8 +139,8 @@ def _note(
     if generation and regret:
         name = generation.drafters[regret.best_arm]
         sentences.append(
-            f"The best single drafter in hindsight, {name}, needs {count(regret.best_rounds, 'round')} for this text; "
-            f"this run took {len(generation.rounds)} (regret {regret.rounds:+d})."
+            f"In hindsight {name} is the best single drafter and needs {count(regret.best_rounds, 'round')}; this run "
+            f"took {len(generation.rounds)} (regret {regret.rounds:+d})."
         )
     return " ".join(sentences)
 
@@ -158,4 +163,4 @@ def _checked(generation: Generation, differences: Sequence[Difference]) -> str:
 
 def _how(baseline: Baseline | None) -> str:
     how = "Speed-up compares with the same prompt, parameters and seed decoded without drafters just before the run"
-    return f"{how} ({count(baseline.tokens, 'token')}, median)" if baseline else how
+    return f"{how} ({count(baseline.tokens, 'token')}, median time of a token)" if baseline else how

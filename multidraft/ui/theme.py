@@ -28,7 +28,9 @@ TINT, TINT_DARK = 0.38, 0.42
 SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif")
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace")
 
-SHEETS = ("style", "tokens", "cards", "tables", "play", "race", "batch", "lab", "dashboard", "pools", "again", "focus")
+_PARTS = ("header", "tokens", "cards", "tables")
+_TABS = ("play", "race", "batch", "lab", "dashboard", "pools")
+SHEETS = ("style", *_PARTS, *_TABS, "again", "focus")
 STYLES = tuple(Path(__file__).with_name(f"{name}.css") for name in SHEETS)
 
 _BLUE = gr.themes.Color(

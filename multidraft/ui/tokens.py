@@ -61,7 +61,7 @@ def legend_html(drafters: Sequence[str], shares: Mapping[str, float] | None = No
     )
     items = "".join(
         f'<li class="{"md-used" if share > 0 else "md-unused"}">{_swatch(name, kind)} '
-        f"<b>{_percent(share) if shares else '–'}</b></li>"
+        f"<b>{escape(_percent(share)) if shares else '–'}</b></li>"
         for name, kind, share in entries
     )
     return f'<div class="md-shares" aria-hidden="true">{bar}</div><ul class="md-legend">{items}</ul>'
@@ -82,7 +82,11 @@ def rounds_table_html(rounds: Sequence[Round]) -> str:
         ]
         for r in rounds
     )
-    columns = ("Text", "Drafter", "Round", "Accepted", "Reward", "ms")
+    reward = (
+        "What the policy credited the drafter with, from 0 to 1: accepted tokens ÷ the draft length of the settings, "
+        "or block divergence, as its reward is set"
+    )
+    columns = ("Text", "Drafter", "Round", "Accepted", f'<span title="{reward}">Reward</span>', "ms")
     table = table_html(columns, rows, figures=4, kind="md-texts", label="Rounds")
     return f'<details class="md-details"><summary>Every round in detail</summary>{table}</details>'
 
@@ -110,7 +114,7 @@ def _swatch(name: str, kind: str) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+    return "< 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
 
 
 def _visible(text: str) -> str:

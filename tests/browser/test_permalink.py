@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -31,14 +32,14 @@ def test_a_copied_link_restores_prompt_policy_and_settings(page: Page, address: 
     page.locator("#prompt textarea").fill(PROMPT)
     choose_policy(page, "UCB · ucb")
     set_number(page, "#max-new-tokens", 20)
-    page.locator("#spec").locator("input, textarea").first.fill("")
     page.locator("#copy-link").click()
     wait_for_text(page, "#copy-link", "Link copied")
     link = page.evaluate("navigator.clipboard.readText()")
     query = {name: values[0] for name, values in parse_qs(urlsplit(link).query).items()}
-    assert query["prompt"] == PROMPT and query["policy"] == "ucb" and query["max_new_tokens"] == "20"
+    assert query["prompt"] == PROMPT and query["with_policy"] == "ucb" and query["max_new_tokens"] == "20"
     assert query["with_pool"] == page.locator(".md-pool-line").get_attribute("data-pool")
-    assert query["run"] == "7" and "tab" not in query  # the parameters of others stay; Play is where the page opens
+    # The parameters of others stay; Play is where the page opens.
+    assert query["run"] == "7" and "tab" not in query
     expect(page.locator("#copy-link")).to_have_text("Copy link")
 
     page.goto(link)
@@ -47,6 +48,10 @@ def test_a_copied_link_restores_prompt_policy_and_settings(page: Page, address: 
     expect(page.locator("#status")).to_contain_text("Press Run")
     page.locator("#settings > button").click()
     expect(page.locator("#max-new-tokens input[type=number]")).to_have_value("20")
+
+    page.get_by_role("tab", name="Lab").click()
+    expect(page).to_have_url(re.compile("tab=lab"))
+    assert not {"prompt", "with_policy", "with_pool", "seed"} & set(parse_qs(urlsplit(page.url).query)), page.url
 
 
 def test_a_broken_link_says_so(page: Page, address: str) -> None:

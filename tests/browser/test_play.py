@@ -56,9 +56,10 @@ def wait_for_text(page: Page, selector: str, text: str) -> None:
 
 
 def set_spec(page: Page, spec: str) -> None:
-    if not page.locator("#spec").is_visible():
-        page.locator("#settings > button").click()
-    type_into(page.locator("#spec").locator("input, textarea").first, spec)
+    field = page.locator("#policy input")
+    field.fill(spec)
+    field.press("Enter")
+    expect(field).to_have_value(re.compile(rf"(^|· ){re.escape(spec)}$"))
 
 
 def take_long(page: Page) -> None:
@@ -104,7 +105,7 @@ def test_figures_legend_chart_and_details(page: Page) -> None:
     note = page.locator("#tiles .md-note")
     expect(note).to_contain_text("Plain decoding:")
     expect(note).to_contain_text("each the target's own greedy choice")
-    expect(note).to_contain_text("in hindsight")
+    expect(note).to_contain_text("In hindsight")
     shares = page.locator("#legend li b").all_inner_texts()
     assert abs(sum(int(share.split()[0]) for share in shares) - 100) <= len(shares)
     expect(page.locator("#chart .js-plotly-plot .scatterlayer .trace").first).to_be_attached()

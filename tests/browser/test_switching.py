@@ -123,7 +123,7 @@ def test_all_pages_follow_a_switch_and_keep_what_was_typed(context: BrowserConte
     expect(mine.locator("#pool-status")).to_contain_text("From the Hub is in use")
     expect(mine.locator("#pool")).to_contain_text("from-hub")
     expect(mine.locator(".md-pool-loaded")).to_have_count(1)
-    new = visit(context, f"{app}?policy=fixed%3Asmall")  # what a page shows that is opened now
+    new = visit(context, f"{app}?with_policy=fixed%3Asmall")  # what a page shows that is opened now
     expect(new.locator("#legend")).to_contain_text("small")
     expect(new.locator("#policy input")).to_have_value(re.compile("One drafter: small"))
     expect(new.get_by_text("The pool is now")).to_have_count(0)

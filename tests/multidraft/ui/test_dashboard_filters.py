@@ -84,3 +84,8 @@ def test_what_is_not_taken_of_an_address_is_named() -> None:
     query = "tab=dashboard&pool=nope&hardware=CPU&policy=xyz&policy=ucb&from=nonsense&to=2026-01-02"
     assert not_taken(FOUND, query) == ["pool=nope", "policy=xyz", "from=nonsense"]
     assert not_taken(FOUND, "tab=dashboard&pool=&card=c0ffee") == []
+
+
+def test_the_policy_of_a_link_to_play_is_no_filter() -> None:
+    assert not Chosen.from_query("prompt=hello&policy=ucb&tab=dashboard", {}).policy
+    assert Chosen.from_query("prompt=hello&with_policy=hedge&policy=ucb", {}).policy == ["ucb"]

@@ -235,7 +235,7 @@ def test_the_types_of_results_are_documented(pool: Pool, store: Store) -> None:
 
 def test_the_explanation_names_every_tab(pool: Pool, store: Store) -> None:
     tabs = [block.label for block in build(pool, store).blocks.values() if isinstance(block, gr.Tab)]
-    assert len(tabs) == 6 and all(f"*{tab}*" in HOW_IT_WORKS for tab in tabs)
+    assert len(tabs) == 6 and all(f"<i>{tab}</i>" in HOW_IT_WORKS for tab in tabs)
 
 
 def test_pool_page_names_all_that_is_loaded(pool: Pool) -> None:
@@ -278,9 +278,9 @@ class Visitor:
 
 
 def play(
-    workbench: Workbench, prompt: str, policy: str = "ucb", spec: str = "", tokens: float | None = 8, turns: tuple = ()
+    workbench: Workbench, prompt: str, policy: str = "ucb", tokens: float | None = 8, turns: tuple = ()
 ) -> list[tuple]:
-    return list(Play(workbench).run(prompt, policy, spec, tokens, 0, 1, 0, 4, 0, turns, Visitor()))  # type: ignore[arg-type]
+    return list(Play(workbench).run(prompt, policy, tokens, 0, 1, 0, 4, 0, turns, Visitor()))  # type: ignore[arg-type]
 
 
 def test_play_streams_to_the_end(workbench: Workbench) -> None:
@@ -318,7 +318,7 @@ class Talk:
 
     def say(self, prompt: str, turns: tuple = ()) -> Iterator[tuple]:
         """The last four parts of every update: prompt, conversation, turns, *New conversation*."""
-        for parts in self.tab.run(prompt, "ucb", "", 8, 0, 1, 0, 4, 0, turns, Visitor()):  # type: ignore[arg-type]
+        for parts in self.tab.run(prompt, "ucb", 8, 0, 1, 0, 4, 0, turns, Visitor()):  # type: ignore[arg-type]
             yield parts[10:]
 
 
@@ -356,17 +356,21 @@ def restored(workbench: Workbench, **query: str) -> tuple:
 
 
 def test_a_link_restores_prompt_policy_and_settings(workbench: Workbench) -> None:
-    status, prompt, policy, spec, *settings = restored(
-        workbench, prompt="abc <b>", policy="ucb", max_new_tokens="20", temperature="0.5", seed="3", run="7"
+    status, prompt, policy, *settings = restored(
+        workbench, prompt="abc <b>", with_policy="ucb", max_new_tokens="20", temperature="0.5", seed="3", run="7"
     )
-    assert "Press Run" in status and prompt == "abc <b>" and policy.value == "ucb" and spec == gr.skip()
+    assert "Press Run" in status and prompt == "abc <b>" and policy.value == "ucb"
     assert ("UCB · ucb", "ucb") in policy.choices, "the page may have been built with those of another pool"
     assert [settings[0], settings[1], settings[5]] == [20, 0.5, 3] and settings[2] == gr.skip()
-    assert restored(workbench, policy="ucb:beta=0.1")[2:4] == (gr.skip(), "ucb:beta=0.1")
+    assert restored(workbench, with_policy="ucb:beta=0.1")[2].value == "ucb:beta=0.1"
+    assert restored(workbench, prompt="a", policy="ucb")[2].value == "ucb", "links of earlier versions"
+    status, prompt, policy, *_ = restored(workbench, prompt="a", with_policy="<b>", policy="ucb")
+    assert 'role="alert"' in status and "choose one of" in status and "<b>" not in status
+    assert (prompt, policy) == ("a", gr.skip())
 
 
 def test_other_parameters_of_the_address_are_none_of_plays(workbench: Workbench) -> None:
-    assert set(map(str, restored(workbench, tab="dashboard", run="3"))) == {str(gr.skip())}
+    assert set(map(str, restored(workbench, tab="dashboard", run="3", policy="ucb"))) == {str(gr.skip())}
 
 
 @pytest.mark.parametrize(
@@ -386,25 +390,26 @@ def test_a_broken_link_says_what_is_wrong_and_changes_nothing(workbench: Workben
 
 
 @pytest.mark.parametrize(
-    ("prompt", "spec", "tokens", "words"),
+    ("prompt", "policy", "tokens", "words"),
     [
-        ("", "", 8, "prompt is empty"),
+        ("", "ucb", 8, "prompt is empty"),
         ("abc", "<b>x</b>", 8, "choose one of"),
-        ("a" * 99, "", 8, "context window"),
-        ("abc", "", None, "Max new tokens"),
+        ("abc", "", 8, "choose one of"),
+        ("a" * 99, "ucb", 8, "context window"),
+        ("abc", "ucb", None, "Max new tokens"),
     ],
 )
 def test_play_says_what_is_wrong_in_the_page(
-    workbench: Workbench, prompt: str, spec: str, tokens: float | None, words: str
+    workbench: Workbench, prompt: str, policy: str, tokens: float | None, words: str
 ) -> None:
-    (parts,) = play(workbench, prompt, spec=spec, tokens=tokens)
+    (parts,) = play(workbench, prompt, policy, tokens=tokens)
     status, run, stop = parts[0], parts[6], parts[7]
     assert words in status and 'role="alert"' in status and "<b>" not in status
     assert run.interactive is True and stop.interactive is False
 
 
 def test_leaving_the_page_ends_the_run(workbench: Workbench, gate, store: Store) -> None:
-    parts = Play(workbench).run("abc abd", "ucb", "", 8, 0, 1, 0, 4, 0, (), Visitor())  # type: ignore[arg-type]
+    parts = Play(workbench).run("abc abd", "ucb", 8, 0, 1, 0, 4, 0, (), Visitor())  # type: ignore[arg-type]
     next(parts)
     assert gate.reached.wait(30)
     parts.close()  # what Gradio does when the connection is gone

@@ -100,7 +100,7 @@ def test_runs_in_line_end_on_the_pool_they_were_asked_of(
 
 def everything_used(own_bench: Workbench, page: gr.Blocks, prompts: Path) -> None:
     """Runs, races, batches, replays and calls, each to its end; the tabs' objects are those of ``page``, too."""
-    list(Play(own_bench).run(PROMPT, "ucb", "", 8, 0, 1, 0, 4, 0, (), Visitor()))  # type: ignore[arg-type]
+    list(Play(own_bench).run(PROMPT, "ucb", 8, 0, 1, 0, 4, 0, (), Visitor()))  # type: ignore[arg-type]
     races = Race(own_bench)
     race, *_ = races.start("", PROMPT, "ucb", "random", "", "", 8, 0, 1, 0, 4, 0)
     *_, replayed = races.watch(race)

@@ -22,7 +22,7 @@ def job(
     compared: bool = True,
     temperature: float = 0.0,
 ) -> Any:
-    request = SimpleNamespace(params=SamplingParams(temperature=temperature))
+    request = SimpleNamespace(params=SamplingParams(temperature=temperature), policy="ucb:beta=0.1")
     return SimpleNamespace(
         generation=generation,
         request=request,
@@ -37,7 +37,7 @@ def job(
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        ("completed", "most new tokens"),
+        ("completed", "as many tokens"),
         ("stopped", "ended its answer"),
         ("context_limit", "context window"),
         ("cancelled", "Cancelled"),
@@ -46,7 +46,7 @@ def job(
 def test_every_end_is_told_with_its_counts(make_generation, status: str, words: str) -> None:
     html = stats.status_html(job(make_generation(status=status)))
     assert words in html
-    assert "6 tokens in 2 rounds" in html
+    assert "6 tokens in 2 rounds under UCB (beta=0.1)." in html
     assert 'role="status"' in html
 
 
@@ -57,8 +57,10 @@ def test_an_error_is_an_alert_with_its_message(make_generation) -> None:
 
 
 def test_a_run_without_drafts_is_compared_with_itself(make_generation, make_round) -> None:
-    rounds = [make_round(i, arm=None, drafter=None, drafted=(), accepted=0) for i in range(2)]
+    rounds = [make_round(i, arm=None, drafter=None, drafted=(), accepted=0) for i in range(3)]
     assert "plain decoding as well" in stats.tiles_html(make_generation(rounds=rounds), Baseline(150.0, 32))
+    short = stats.tiles_html(make_generation(rounds=rounds[:2]), Baseline(150.0, 32))
+    assert "too short to say" in short and "speed-up only tells" not in short
     assert "plain decoding as well" not in stats.tiles_html(make_generation(), Baseline(150.0, 32))
 
 
@@ -103,7 +105,7 @@ def test_only_a_new_phase_is_said_not_every_round(make_generation, make_round) -
         for n in (1, 12)
     ]
     assert "round 2" in lines[0] and "round 13" in lines[1]
-    assert [said(line) for line in lines] == ["Decoding"] * 2
+    assert [said(line) for line in lines] == ["Decoding under UCB (beta=0.1)"] * 2
     assert said(stats.status_html(job(make_generation()))).startswith("Completed")
 
 
@@ -141,7 +143,7 @@ def test_note_tells_the_check_and_the_regret(make_generation) -> None:
         return stats.tiles_html(make_generation(), Baseline(150.0, 32), differences, Regret(1, 1, 1, 0.5))
 
     assert "6 tokens, each the target&#x27;s own greedy choice" in note([])
-    assert "math, needs 1 round " in note([]) and "regret +1" in note([])
+    assert "math is the best single drafter and needs 1 round;" in note([]) and "regret +1" in note([])
     assert "1 decided between all but equally probable" in note([Difference(1, 0.0312, True)])
     assert "0.031 apart" in note([Difference(1, 0.0312, True)])
     assert "Token 2 is not" in note([Difference(1, 2.5, False), Difference(3, 0.01, True)])
