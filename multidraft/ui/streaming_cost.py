@@ -178,7 +178,7 @@ def _visit(page: Page, address: str, request: Request) -> float:
     params = request.params
     query = {
         "prompt": request.prompt,
-        "policy": request.policy,
+        "with_policy": request.policy,
         "max_new_tokens": params.max_new_tokens,
         "temperature": params.temperature,
         "top_p": params.top_p,
