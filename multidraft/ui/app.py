@@ -100,6 +100,8 @@ def launch(
             print(
                 f"multidraft serves pool {loaded.name!r}{until} at {page.local_url} (Ctrl-C ends it{why})", flush=True
             )
+            if store.problem:  # told when it arose too, but nobody reads what stands above the address
+                print(f"The history is not being written. {store.problem}", flush=True)
             wait_for_the_end(page)
         finally:
             workbench.close()

@@ -286,7 +286,12 @@ class Play(controls.RunTab):
 
     def _parts(self, job: Job, generation: Generation, output: str) -> tuple[str, str, str, str]:
         tiles = stats.tiles_html(generation, job.baseline, job.differences, job.regret)
-        return stats.status_html(job), tiles, output, tokens.legend_html(generation.drafters, generation.drafter_shares)
+        return (
+            stats.status_html(job, self.workbench.store.problem is None),
+            tiles,
+            output,
+            tokens.legend_html(generation.drafters, generation.drafter_shares),
+        )
 
     def _refusal(self, text: str) -> tuple[Any, ...]:
         """The page's parts when a run cannot begin; the conversation stays as it is."""

@@ -87,7 +87,7 @@ def arms_chart(rounds: Sequence[Round], drafters: Sequence[str]) -> Chart:
                 "<extra>%{fullData.name}</extra>",
             }
         )
-    layout = base_layout("Drafter played, round by round", "round", "", POLICY_HEIGHT)
+    layout = base_layout("Drafter played, round by round", "round (larger dot: more accepted)", "", POLICY_HEIGHT)
     layout["showlegend"] = False
     layout["xaxis"]["range"] = [0, max(10, len(rounds)) * 1.03]
     layout["yaxis"] |= {

@@ -16,8 +16,8 @@ from storage.rows import FEWEST_TOKENS, speedup
 _ENDS = {
     "completed": "Completed: as many tokens as you asked for.",
     "stopped": "Completed: the target ended its answer.",
-    "context_limit": "The target's context window is full, so the answer ends here.",
-    "cancelled": "Cancelled. What was decoded until then is shown.",
+    "context_limit": "Ended: the target's context window is full.",
+    "cancelled": "Cancelled.",
 }
 
 
@@ -45,8 +45,12 @@ def _line_html(kind: str, text: str, now: str, bar: str = "") -> str:
     return f'<p class="md-status md-{kind}">{said}<span>{escape(now)}</span>{bar}</p>'
 
 
-def status_html(job: Job) -> str:
-    """How a run stands, or how it ended."""
+def status_html(job: Job, kept: bool = True) -> str:
+    """How a run stands, or how it ended, and under which policy.
+
+    Args:
+        kept: whether the history can be written.
+    """
     generation, policy = job.generation, policy_title(job.request.policy)
     if job.phase == "waiting":
         runs = count(job.ahead, "run")
@@ -62,7 +66,8 @@ def status_html(job: Job) -> str:
         return message_html("error", f"The run failed: {generation.error}. Please try again or report it.")
     kind = "cancelled" if generation.status == "cancelled" else "done"
     left_out = " Regret not computed: stopped." if job.unscored else ""
-    return message_html(kind, f"{_ENDS[generation.status]} {counts} under {policy}.{left_out}")
+    unsaved = "" if kept else " Not in the history: the tab Dashboard says why."
+    return message_html(kind, f"{_ENDS[generation.status]} {counts} under {policy}.{left_out}{unsaved}")
 
 
 def _scoring(job: Job, counts: str) -> str:
@@ -152,8 +157,8 @@ def _checked(generation: Generation, differences: Sequence[Difference]) -> str:
     faults = [d for d in differences if not d.rounding]
     if not faults:
         return (
-            f"Checked: of {tokens}, {len(differences)} decided between all but equally probable ones by rounding "
-            f"(logits at most {max(d.gap for d in differences):.2g} apart); all others are the target's greedy choice."
+            f"Checked: {tokens}, each the target's own greedy choice, but {len(differences)} decided by rounding "
+            f"between all but equally probable ones (logits at most {max(d.gap for d in differences):.2g} apart)."
         )
     return (
         f"Token {faults[0].position + 1} is not the target's greedy choice (its logit lies {faults[0].gap:.2g} below "

@@ -15,6 +15,12 @@ from multidraft.ui.theme import DRAFTER_COLOURS
 OUTPUT_START = '<div class="md-output" dir="auto" role="region" tabindex="0" aria-label="Output">'
 """Opens the box of the rounds; whoever shows them closes it."""
 
+_REWARD = (
+    '<p class="md-caption">Reward: what the round was worth to the policy, from 0 to 1. For most policies it is the '
+    "accepted tokens ÷ the draft length of the settings, even where a shorter draft was made; for UCB and its like, "
+    "unless set otherwise, how closely the drafter's probabilities agreed with the target's.</p>"
+)
+
 
 def arm_class(arm: int) -> str:
     """CSS class with the arm's colour; arms beyond the number of hues get dashed edges as well."""
@@ -82,13 +88,9 @@ def rounds_table_html(rounds: Sequence[Round]) -> str:
         ]
         for r in rounds
     )
-    reward = (
-        "What the policy credited the drafter with, from 0 to 1: accepted tokens ÷ the draft length of the settings, "
-        "or block divergence, as its reward is set"
-    )
-    columns = ("Text", "Drafter", "Round", "Accepted", f'<span title="{reward}">Reward</span>', "ms")
+    columns = ("Text", "Drafter", "Round", "Accepted", "Reward", "ms")
     table = table_html(columns, rows, figures=4, kind="md-texts", label="Rounds")
-    return f'<details class="md-details"><summary>Every round in detail</summary>{table}</details>'
+    return f'<details class="md-details"><summary>Every round in detail</summary>{table}{_REWARD}</details>'
 
 
 def _round_html(r: Round, rejected: str) -> str:

@@ -50,6 +50,12 @@ def test_every_end_is_told_with_its_counts(make_generation, status: str, words: 
     assert 'role="status"' in html
 
 
+def test_a_run_that_is_not_recorded_says_so(make_generation) -> None:
+    ended = job(make_generation(status="stopped"))
+    assert "Not in the history" in stats.status_html(ended, kept=False)
+    assert "Not in the history" not in stats.status_html(ended)
+
+
 def test_an_error_is_an_alert_with_its_message(make_generation) -> None:
     html = stats.status_html(job(make_generation(status="error", error="RuntimeError: <b>out of memory</b>")))
     assert 'role="alert"' in html
@@ -144,7 +150,7 @@ def test_note_tells_the_check_and_the_regret(make_generation) -> None:
 
     assert "6 tokens, each the target&#x27;s own greedy choice" in note([])
     assert "math is the best single drafter and needs 1 round;" in note([]) and "regret +1" in note([])
-    assert "1 decided between all but equally probable" in note([Difference(1, 0.0312, True)])
+    assert "1 decided by rounding between all but equally probable" in note([Difference(1, 0.0312, True)])
     assert "0.031 apart" in note([Difference(1, 0.0312, True)])
     assert "Token 2 is not" in note([Difference(1, 2.5, False), Difference(3, 0.01, True)])
 
