@@ -101,7 +101,7 @@ class Line:
     DISTURBED: ClassVar[float] = 0.5
 
     def clock(self, units: float, seconds: float) -> None:
-        """Count what the clock said of a piece of work.
+        """Count what the clock said of a piece of work of so many units.
 
         Whatever else the machine does can only add to that. So one of less than ``DISTURBED`` of the least that a line
         through the mean allows tells that those before were measured at a bad time: they count as one of its own speed.

@@ -13,12 +13,11 @@ import gradio as gr
 
 from multidraft.bench.suites import MAX_BYTES, load_suite, spread, suite_names
 from multidraft.errors import SuiteError, UserError
-from multidraft.ui import batch_rows, batch_view, charts, choices
+from multidraft.ui import batch_rows, batch_view, charts, choices, links
 from multidraft.ui.batch_run import Batches, BatchRun, Held
 from multidraft.ui.controls import limits, sentence
 from multidraft.ui.events import HIDDEN, PRIVATE, QUICK, run_buttons, skips
 from multidraft.ui.exports import Write, offered_file
-from multidraft.ui.links import ADDRESS
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.stats import message_html
 from multidraft.ui.worker import Workbench
@@ -46,16 +45,6 @@ _IDLE = message_html(
     "Ready. A batch runs in the background: reload or leave, and the page's address finds it again. Decoding is "
     "greedy. Speed-up compares with plain decoding of the same prompt, measured just before its first policy.",
 )
-
-_NAME_BATCH = f"""
-(asked, shown) => {{
-  {ADDRESS}
-  if (asked) address({{ tab: 'batch', batch: asked }});
-  return asked || shown;
-}}
-"""
-"""The page's address names the batch that was started, so that a reload, or another browser, finds it again. If none
-was, what is shown stays."""
 
 _OPEN_PROMPT = """
 element.addEventListener('click', (event) => {
@@ -145,7 +134,7 @@ class Batch:
         shown = [status, rows, detail, summary, *figures, *files, run, stop]
         form = [suite, file, policies, limit, length]
         started = run.click(self.start, form, [asked, status, run, stop], **HIDDEN)
-        started.then(None, [asked, id], id, js=_NAME_BATCH, **PRIVATE)
+        started.then(None, [asked, id], id, js=links.name_what_is_shown("batch"), **PRIVATE)
         page.load(self.linked, None, [asked, id, *form, run, stop], **HIDDEN)
         asked.change(self.follow, asked, shown, trigger_mode="multiple", concurrency_limit=32, **HIDDEN)
         stop.click(self.stop, id, None, **QUICK)

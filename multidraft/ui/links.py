@@ -20,6 +20,16 @@ def linked_run(request: gr.Request) -> int | None:
     return int(run) if run.isascii() and run.isdigit() and len(run) <= LONGEST_NUMBER else None
 
 
+def name_what_is_shown(tab: str) -> str:
+    """Script of an event that has what was started now, if anything, and what was shown before: the page's address
+    names it under ``tab``'s own name, so that a reload, or another browser, finds it again; returns what is shown."""
+    return f"""(asked, shown) => {{
+      {ADDRESS}
+      if (asked) address({{ tab: "{tab}", {tab}: asked }});
+      return asked || shown;
+    }}"""
+
+
 def open_tab(after: Dependency) -> None:
     """Follow the address once ``after``, an event of the page's loading, is done: tabs bring themselves up to date when
     they are opened, by what that event has restored."""

@@ -116,11 +116,11 @@ class Play(controls.RunTab):
             None, None, copy, js=_later("Copy run as JSON"), **PRIVATE
         )
 
-    def explain(self, policy: str) -> str:
+    def explain(self, policy: str | None) -> str:
         """The explanation of what is chosen."""
-        return choices.explanation_html(policy, self.drafters)
+        return choices.explanation_html(policy or "", self.drafters)
 
-    def follow(self, policy: str, max_new_tokens: float | None, output: str) -> list[Any]:
+    def follow(self, policy: str | None, max_new_tokens: float | None, output: str) -> list[Any]:
         """What depends on the pool, for the present one: examples, policies, limits, conversation, legend and note.
 
         What was chosen or said is kept where the pool takes it; an output keeps its legend.
@@ -166,10 +166,10 @@ class Play(controls.RunTab):
             *(gr.skip() if value is None else value for value in link.settings),
         )
 
-    def _wrong_policy(self, spec: str) -> str | None:
+    def _wrong_policy(self, spec: str | None) -> str | None:
         """Why the present pool cannot run a policy, if it cannot."""
         try:
-            policy_for(self.workbench.pool, spec)
+            policy_for(self.workbench.pool, spec or "")
         except UserError as error:
             return str(error)
         return None
@@ -187,7 +187,7 @@ class Play(controls.RunTab):
     def run(
         self,
         prompt: str,
-        policy: str,
+        policy: str | None,
         max_new_tokens: float | None,
         temperature: float | None,
         top_p: float | None,
@@ -202,7 +202,7 @@ class Play(controls.RunTab):
             params = choices.make_params(max_new_tokens, temperature, top_p, top_k, draft_length)
             number = choices.whole_number("seed", seed)
             task = self.examples.tasks.get(prompt)
-            asked = Request(prompt, policy, params, number, task=task, turns=tuple(turns))
+            asked = Request(prompt, policy or "", params, number, task=task, turns=tuple(turns))
             job = self.workbench.submit(asked)
         except UserError as error:
             hint = " Begin a new conversation." if turns and isinstance(error, ContextWindowError) else ""

@@ -11,9 +11,8 @@ from typing import Any
 import gradio as gr
 
 from multidraft.errors import UserError
-from multidraft.ui import choices, controls, race_data, tables, tokens
+from multidraft.ui import choices, controls, links, race_data, tables, tokens
 from multidraft.ui.events import HIDDEN, PRIVATE, QUICK, run_buttons, show_on_phone, skips
-from multidraft.ui.links import ADDRESS
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.race_run import MOST, UPDATE_SECONDS, Outcome, RaceRun, Races
 from multidraft.ui.stats import message_html, progress_html
@@ -39,15 +38,6 @@ _GONE = message_html(
     "This server no longer holds the race of this address: it was restarted, or others came after. The runs that ended "
     "are in the history, on the Dashboard. Enter the prompt again to race anew.",
 )
-
-_NAME_RACE = f"""
-(asked, shown) => {{
-  {ADDRESS}
-  if (asked) address({{ tab: 'race', race: asked }});
-  return asked || shown;
-}}
-"""
-"""The page's address names the race that was started, so that a reload finds it again."""
 
 LOOK_SECONDS = 0.1
 """How often it is seen whether another lane has begun, which is told at once."""
@@ -91,7 +81,7 @@ class Race(controls.PromptTab):
         asked, id = gr.Textbox("", visible=False), gr.Textbox("", visible=False)
         form = [prompt, *lanes, *settings]
         started = gr.on([run.click, prompt.submit], self.start, [id, *form], [asked, status, run, stop], **HIDDEN)
-        started.then(None, [asked, id], id, js=_NAME_RACE, **PRIVATE)
+        started.then(None, [asked, id], id, js=links.name_what_is_shown("race"), **PRIVATE)
         run.click(None, js=show_on_phone("#race-status"), **PRIVATE)
         page.load(self.linked, None, [asked, id, *form, run, stop], **HIDDEN)
         shown = [status, stage, figures, legend, run, stop]

@@ -278,7 +278,7 @@ class Visitor:
 
 
 def play(
-    workbench: Workbench, prompt: str, policy: str = "ucb", tokens: float | None = 8, turns: tuple = ()
+    workbench: Workbench, prompt: str, policy: str | None = "ucb", tokens: float | None = 8, turns: tuple = ()
 ) -> list[tuple]:
     return list(Play(workbench).run(prompt, policy, tokens, 0, 1, 0, 4, 0, turns, Visitor()))  # type: ignore[arg-type]
 
@@ -395,12 +395,13 @@ def test_a_broken_link_says_what_is_wrong_and_changes_nothing(workbench: Workben
         ("", "ucb", 8, "prompt is empty"),
         ("abc", "<b>x</b>", 8, "choose one of"),
         ("abc", "", 8, "choose one of"),
+        ("abc", None, 8, "choose one of"),
         ("a" * 99, "ucb", 8, "context window"),
         ("abc", "ucb", None, "Max new tokens"),
     ],
 )
 def test_play_says_what_is_wrong_in_the_page(
-    workbench: Workbench, prompt: str, policy: str, tokens: float | None, words: str
+    workbench: Workbench, prompt: str, policy: str | None, tokens: float | None, words: str
 ) -> None:
     (parts,) = play(workbench, prompt, policy, tokens=tokens)
     status, run, stop = parts[0], parts[6], parts[7]
