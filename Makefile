@@ -5,23 +5,33 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint types unit browser clean
+.PHONY: demo test test-all lint types unit long browser clean
 
 demo: $(VENV)/app
 	$(BIN)/python app.py
 
 test: lint types unit
 
+# What releases run: the long tests too.
+test-all: test long
+
 lint: $(VENV)/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache --no-logo
 
 types: $(VENV)/dev
 	$(BIN)/mypy
 
-# A process for each core; the libraries below get one thread each, or they would fight over the cores.
+# One process per core, and one thread each for the libraries below, or they would compete for the cores.
+# Tests of one file run in one process: they share servers and models.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
 unit: $(VENV)/dev browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(PYTEST) -m "not long"
+
+long: $(VENV)/dev browser
+	$(PYTEST) -m long
 
 # The browser tests take the system's Chromium, else fetch one, else fail and say what to install.
 browser: $(VENV)/dev

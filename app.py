@@ -1,4 +1,4 @@
-"""Entry point of the web app, also on a Hugging Face Space; ``multidraft.settings`` reads how it is set up."""
+"""Entry point of the web app, also on a Hugging Face Space; ``multidraft.service.settings`` reads how it is set up."""
 
 import sys
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from multidraft.bench.simulate import draw_table  # noqa: E402
-from multidraft.replay import replay  # noqa: E402
+from multidraft.replay.walk import replay  # noqa: E402
 from tests.browser.find_chromium import HINT, find_chromium  # noqa: E402
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -49,7 +49,7 @@ def speed_by_policy(report: Path) -> go.Figure:
     policies = json.loads(report.read_text(encoding="utf-8"))["policies"]
     measured = [spec for spec, policy in policies.items() if policy["speedup"] is not None]
     order = sorted(measured, key=lambda spec: policies[spec]["speedup"])
-    figure = blank("Speed-up over plain decoding, bar: all prompts, dots: by task", "times plain decoding", "")
+    figure = blank("Decode speed-up, bar: all prompts, dots: by task", "times autoregressive decoding", "")
     own = ["#d55e00" if spec.startswith("rate-hedge") else "#56b4e9" for spec in order]
     figure.add_bar(
         y=order, x=[policies[spec]["speedup"] for spec in order], orientation="h", marker_color=own, showlegend=False

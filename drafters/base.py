@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
+from torch import Generator
 
-from multidraft.draft import Draft
-from multidraft.sampling import SamplingParams
+from drafters.draft import Draft
+from drafters.sampling import SamplingParams
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,26 @@ class Evidence:
     def __len__(self) -> int:
         return len(self.context) - self.start
 
+    def begins(self, first: int = 1) -> range:
+        """Where drafts begin that reach any of these positions, from ``first`` on."""
+        return range(max(self.start - self.params.draft_length + 1, first), len(self.context))
+
+
+class Acceptances(NamedTuple):
+    """What greedy drafts begun at each position of a finished text hold, and how far the text follows them.
+
+    int64 arrays ``(positions,)``, or ``(drafters, positions)`` for several drafters.
+
+    Attributes:
+        accepted: leading tokens that equal the text.
+        drafted: tokens of the draft's longest path.
+        nodes: tokens of the whole draft; those of a chain are ``drafted``.
+    """
+
+    accepted: np.ndarray
+    drafted: np.ndarray
+    nodes: np.ndarray
+
 
 class Drafter(ABC):
     """Proposes the tokens that may follow a context.
@@ -47,20 +68,15 @@ class Drafter(ABC):
     parameter_count: int = 0
     group: DrafterGroup | None = None
     """The group that evaluates this drafter together with others, if any."""
+    digest: str = ""
+    """Digest of the weights or files it was made from, where its entry in the card does not say all."""
 
-    @abstractmethod
-    def prepare(self, context: Sequence[int]) -> None:
+    def prepare(self, context: Sequence[int]) -> None:  # noqa: B027 (some cache nothing)
         """Begin a new query with the prompt ``context``; what was cached before is forgotten."""
 
     @abstractmethod
     def propose(
-        self,
-        context: Sequence[int],
-        length: int,
-        params: SamplingParams,
-        generator: torch.Generator,
-        *,
-        with_q: bool = False,
+        self, context: Sequence[int], length: int, params: SamplingParams, generator: Generator, *, with_q: bool = False
     ) -> Draft:
         """Propose up to ``length`` tokens to follow ``context``; an empty draft if there is nothing to say.
 
@@ -71,7 +87,7 @@ class Drafter(ABC):
         """
 
     def observe(self, draft: Draft, logits: torch.Tensor) -> None:  # noqa: B027 (most have nothing to do)
-        """See what the target made of a draft of one's own, after it was verified; most drafters need not.
+        """See the target's logits for a draft of its own, after verification; most drafters do not need them.
 
         Args:
             logits: the target's logits ``(n + 1, V)``: row 0 after the context, row ``j + 1`` after node ``j``.
@@ -79,12 +95,17 @@ class Drafter(ABC):
 
     @abstractmethod
     def gamma(self, evidence: Evidence) -> np.ndarray:
-        """Acceptance probabilities ``(m,)`` float64 at the verified positions (SPEC 3), teacher-forced."""
+        """Acceptance probabilities float64 at the verified positions: ``(m,)`` where they do not depend on the depth in
+        the draft, else ``(m, K)`` with K the draft length of ``evidence.params``.
+
+        ``[t, k]`` is the probability that the target accepts the token which follows ``k`` accepted ones in a draft
+        begun at ``t - k``; 0 where such a draft ends before, or does not hold the text so far (HedgeSpec Theorem 3).
+        """
 
     @abstractmethod
-    def acceptances(self, context: Sequence[int], start: int, length: int) -> np.ndarray:
-        """For each position ``s = start … len(context) - 1`` how many leading tokens of the greedy draft of
-        up to ``length`` tokens begun at ``s`` equal the recorded text; int64 ``(len(context) - start,)`` (SPEC 6)."""
+    def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
+        """The greedy drafts of up to ``length`` tokens begun at each position ``start … len(context) - 1`` of a
+        finished text."""
 
 
 class DrafterGroup(Protocol):
@@ -98,10 +119,10 @@ class DrafterGroup(Protocol):
         """Begin a new query for all members."""
 
     def gamma(self, evidence: Evidence) -> np.ndarray:
-        """Acceptance probabilities ``(m, members)``."""
+        """As of one drafter, with a last axis for the members."""
 
-    def acceptances(self, context: Sequence[int], start: int, length: int) -> np.ndarray:
-        """Accepted leading tokens ``(members, positions)``."""
+    def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
+        """As of one drafter, with arrays ``(members, positions)``."""
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

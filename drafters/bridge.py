@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import torch
+from torch import Generator
 from transformers import PreTrainedTokenizerBase
 
 from drafters.base import Drafter
+from drafters.draft import Draft
 from drafters.proposing import PointMassDrafter
-from multidraft.draft import Draft
-from multidraft.sampling import SamplingParams
-from multidraft.text import INCOMPLETE, LONGEST_START
+from drafters.sampling import SamplingParams
+from drafters.text import INCOMPLETE, LONGEST_START
 
 CHUNK = 64
 CUT = re.compile(r"(?<=\S) (?=\S)")
@@ -76,13 +76,7 @@ class BridgedDrafter(PointMassDrafter):
             self.inner.prepare(ids)
 
     def propose(
-        self,
-        context: Sequence[int],
-        length: int,
-        params: SamplingParams,
-        generator: torch.Generator,
-        *,
-        with_q: bool = False,
+        self, context: Sequence[int], length: int, params: SamplingParams, generator: Generator, *, with_q: bool = False
     ) -> Draft:
         ids = self._translated(context)
         if not ids or length < 1:

@@ -10,122 +10,25 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from multidraft.errors import PoolError
-from multidraft.records import OWN
+from drafters.draft import OWN
+from drafters.errors import PoolError
+from drafters.kinds import KINDS
+from drafters.kinds.base import AnyEntry, DrafterEntry
+from drafters.sampling import MAX_DRAFT_LENGTH
+from drafters.source import Source, Strict
 
 POOLS = Path(__file__).parent / "pools"
 SCHEMA = POOLS / "schema.json"
 """The cards' JSON schema, for editors; ``python -m drafters.card`` writes it."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+MAX_CARD_BYTES = 1_000_000
 
 
-Quantization = Literal["nf4", "int8"]
-"""Weights of 4 or 8 bits, by ``bitsandbytes`` (QLoRA, Dettmers et al. 2023; LLM.int8(), 2022)."""
-
-
-class Source(_Strict):
-    """Where a model comes from: a folder beside the card, or a repository on the Hugging Face Hub."""
-
-    path: str | None = Field(None, description="folder, relative to the card's own")
-    id: str | None = Field(None, description="Hub repository, e.g. Qwen/Qwen2.5-0.5B-Instruct")
-    revision: str | None = Field(None, description="commit of the Hub repository, for reproducible runs")
-    quantization: Quantization | None = Field(None, description="nf4 (4 bits a weight) or int8; by default none")
-    model_config = ConfigDict(frozen=True)
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Source:
-        if (self.path is None) == (self.id is None):
-            raise ValueError("give either path (a local folder) or id (a Hub repository)")
-        _check_revision(self.revision, self.id)
-        return self
-
-
-def _check_revision(revision: str | None, repository: str | None) -> None:
-    if revision is not None and repository is None:
-        raise ValueError("revision is a commit of a Hub repository; without an id there is none")
-
-
-Weights = Literal["none", "file", "model"]
-"""What a kind of drafter is read from: nothing, a local file, or a model's folder or Hub repository."""
-
-TREE = frozenset({"nodes", "branches", "confidence"})
-KINDS: dict[str, tuple[Weights, frozenset[str]]] = {
-    "lm": ("model", frozenset({"window", "sinks", "confidence", "quantization"})),
-    "pld": ("none", frozenset()),
-    "suffix": ("none", frozenset({"nodes", "past"})),
-    "rest": ("file", frozenset({"nodes"})),
-    "lookahead": ("none", frozenset({"columns", "ngram", "guesses"})),
-    "eagle": ("model", TREE),
-    "medusa": ("model", TREE | {"rescorer"}),
-    "bpd": ("model", TREE | {"rescorer"}),
-    "dflash": ("model", frozenset()),
-    "mtp": ("none", frozenset()),
-    "custom": ("file", frozenset({"factory", "options"})),
-}
-"""Of each kind of drafter what it is read from, and the settings it takes."""
-
-
-class DrafterCard(_Strict):
-    """One drafter of the pool."""
-
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", description="the arm's name, unique in the pool")
-    kind: Literal["lm", "pld", "suffix", "rest", "lookahead", "eagle", "medusa", "bpd", "dflash", "mtp", "custom"]
-    path: str | None = Field(
-        None,
-        description="a model's folder, a rest's datastore or a custom drafter's .py file, relative to the card's own",
-    )
-    id: str | None = Field(None, description="Hub repository of the model")
-    revision: str | None = Field(None, description="commit of the Hub repository")
-    quantization: Quantization | None = Field(None, description="of a model's weights: nf4 or int8")
-    routed_as: str | None = Field(None, description="what the pool's router calls it; by default its name")
-    window: int | None = Field(None, ge=2, description="most tokens of a context it reads; longer ones slide by")
-    sinks: int = Field(4, ge=0, description="first tokens of the context that a sliding window keeps")
-    confidence: float = Field(
-        0.0, ge=0, lt=1, description="a greedy draft ends once its tokens have less probability than this, multiplied"
-    )
-    nodes: int | None = Field(None, ge=1, le=256, description="draft a tree of at most so many nodes, not a chain")
-    branches: int = Field(8, ge=1, le=64, description="children of a node in a tree, and nodes that grow any per level")
-    past: int = Field(0, ge=0, le=100_000, description="tokens of earlier outputs that a suffix drafter keeps")
-    columns: int = Field(8, ge=0, le=64, description="width of the window in which lookahead looks for n-grams")
-    ngram: int = Field(4, ge=2, le=16, description="length of the n-grams that lookahead finds")
-    guesses: int = Field(4, ge=1, le=64, description="n-grams that lookahead keeps, and proposes, of one first token")
-    rescorer: str | None = Field(None, description="n-gram model that reorders what heads propose, beside the card")
-    factory: str | None = Field(None, description="class or function of a custom drafter's file that makes it")
-    options: dict[str, Any] = Field(default_factory=dict, description="what a custom drafter's factory gets by name")
-
-    @model_validator(mode="after")
-    def _settings_of_its_kind(self) -> DrafterCard:
-        weights, settings = KINDS[self.kind]
-        everywhere = {"name", "kind", "path", "id", "revision", "routed_as"}
-        for setting in sorted(self.model_fields_set - everywhere - settings):
-            takers = [kind for kind, (_, taken) in KINDS.items() if setting in taken]
-            raise ValueError(f"{setting} is for drafters of kind {' or '.join(takers)}, not {self.kind}")
-        if weights == "model" and (self.path is None) == (self.id is None):
-            raise ValueError(f"a drafter of kind {self.kind} needs path (a local folder) or id (a Hub repository)")
-        if weights == "file" and (self.path is None or self.id is not None):
-            raise ValueError(f"a drafter of kind {self.kind} needs the path of a file, and takes no id")
-        if self.kind == "custom" and not (self.factory and str(self.path).endswith(".py")):
-            raise ValueError("a drafter of kind custom needs the path of a .py file and a factory in it")
-        if weights == "none" and (self.path or self.id):
-            raise ValueError(f"a drafter of kind {self.kind} has no weights of its own; it takes no path and no id")
-        _check_revision(self.revision, self.id)
-        if self.window is not None and self.sinks >= self.window:
-            raise ValueError("window must be larger than sinks")
-        return self
-
-    @property
-    def source(self) -> Source:
-        """Where its model comes from."""
-        return Source(path=self.path, id=self.id, revision=self.revision, quantization=self.quantization)
-
-
-class Example(_Strict):
+class Example(Strict):
     """A prompt to offer in the app."""
 
     task: str
@@ -139,20 +42,20 @@ _OUR_ARGUMENTS = {
 """Of a template's arguments those that are not a card's to choose."""
 
 
-class Card(_Strict):
+class Card(Strict):
     """A whole pool."""
 
     name: str
     title: str
     description: str = ""
     target: Source
-    drafters: list[DrafterCard] = Field(min_length=1)
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="number type of all models")
+    drafters: list[AnyEntry] = Field(min_length=1)
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="of all models")
     device: str = Field("auto", description="of all models: auto (the GPU if there is one), cpu, cuda, cuda:1")
     context_window: int | None = Field(
         None, ge=2, description="most tokens of prompt and answer together; by default all that the target knows"
     )
-    draft_length: int = Field(6, ge=1, le=64, description="most tokens drafted in a round")
+    draft_length: int = Field(6, ge=1, le=MAX_DRAFT_LENGTH, description="most tokens drafted per round")
     router: Path | None = Field(None, description="folder of a router, relative to the card")
     stop: list[str] = Field(default_factory=list, description="texts of further single-token stop tokens")
     chat_template: str | None = Field(None, description="Jinja text, instead of the template of the target's tokenizer")
@@ -179,16 +82,24 @@ class Card(_Strict):
         """What the router calls each drafter, by its name."""
         return {entry.name: entry.routed_as or entry.name for entry in self.drafters}
 
-    def shares_with(self, entry: DrafterCard) -> str | None:
-        """The earlier drafter whose EAGLE head ``entry`` uses too, weights and cache; ``None`` if there is none."""
+    @property
+    def sources(self) -> list[Source]:
+        """The models it names, the target first."""
+        return [self.target, *(source for entry in self.drafters if (source := entry.source))]
+
+    def shares_with(self, entry: DrafterEntry) -> str | None:
+        """The earlier drafter whose weights and cache ``entry`` uses too; ``None`` if there is none."""
         for earlier in self.drafters[: self.drafters.index(entry)]:
-            if earlier.kind == entry.kind == "eagle" and earlier.source == entry.source:
+            if entry.shared_weights and (earlier.kind, earlier.shared_weights) == (entry.kind, entry.shared_weights):
                 return earlier.name
         return None
 
 
-_PARTS: dict[str, type[BaseModel]] = {"": Card, "target": Source, "drafters": DrafterCard, "examples": Example}
-_NAMES = {"": "the card itself", "target": "the target", "drafters": "a drafter", "examples": "an example"}
+_PARTS: dict[str, tuple[str, type[BaseModel]]] = {
+    "": ("the card itself", Card),
+    "target": ("the target", Source),
+    "examples": ("an example", Example),
+}
 
 
 def pool_names() -> list[str]:
@@ -243,29 +154,51 @@ def _problem(error: ErrorDetails, content: dict[str, Any]) -> str:
     """One problem of a card in words: where, what, and what may have been meant."""
     place, message = list(error["loc"]), error["msg"].removeprefix("Value error, ")
     where = ".".join(map(str, place)) or "card"
+    part = str(place[0]) if len(place) > 1 else ""
+    entry = content["drafters"][int(place[1])] if part == "drafters" else None
     if error["type"] == "extra_forbidden":
-        message = f"no such setting; {_hint(str(place[-1]), '' if len(place) == 1 else str(place[0]))}"
+        field = str(place[-1])
+        message = _misplaced_in_drafter(field, entry["kind"]) if entry else _misplaced(field, *_PARTS[part])
+    elif error["type"] == "missing" and entry:
+        message = _missing_in_drafter(str(place[-1]), entry["kind"])
     elif place[-1:] == ["revision"] and error["type"] == "string_type":
         message = f"{error['input']!r} is no commit; put it in quotes if YAML took it for a number"
-    if place[:1] == ["drafters"] and len(place) > 1:
-        entry = content["drafters"][int(place[1])]
-        if isinstance(entry, dict) and isinstance(entry.get("name"), str):
-            message += f" (drafter {entry['name']!r})"
+    if isinstance(entry, dict) and isinstance(entry.get("name"), str):
+        message += f" (drafter {entry['name']!r})"
     return f"{where}: {message}"
 
 
-def _hint(setting: str, part: str) -> str:
-    """What an unknown setting of a card's part, or of the card itself, may have been meant to be."""
-    known = _PARTS[part].model_fields
-    if near := difflib.get_close_matches(setting, known, 1):
-        return f"did you mean {near[0]}?"
-    if homes := [_NAMES[other] for other, model in _PARTS.items() if setting in model.model_fields]:
-        return f"it belongs to {' or '.join(homes)}"
-    return f"there are {', '.join(known)}"
+def _missing_in_drafter(field: str, kind: str) -> str:
+    """What to write where a drafter lacks a field."""
+    return f"a drafter of kind {kind} needs {field}: {KINDS[kind].model_fields[field].description}"
+
+
+def _misplaced(field: str, part: str, model: type[BaseModel]) -> str:
+    """What an unknown field of a card's part may have been meant to be."""
+    if near := difflib.get_close_matches(field, model.model_fields, 1):
+        return f"no such setting; did you mean {near[0]}?"
+    homes = [name for name, other in _PARTS.values() if name != part and field in other.model_fields]
+    if any(field in kind.model_fields for kind in KINDS.values()):
+        homes.append("a drafter")
+    if homes:
+        return f"no such setting; it belongs to {' or '.join(homes)}"
+    return f"no such setting; there are {', '.join(model.model_fields)}"
+
+
+def _misplaced_in_drafter(field: str, kind: str) -> str:
+    """Likewise of a field that drafters of ``kind`` do not have."""
+    fields = KINDS[kind].model_fields
+    if field in Source.model_fields and field != "quantization":
+        source = "is read from a local file (path)" if "path" in fields else "has no weights of its own"
+        return f"a drafter of kind {kind} {source}; it takes no {field}"
+    if takers := [name for name, other in sorted(KINDS.items()) if field in other.model_fields]:
+        *others, last = takers
+        return f"{field} is for drafters of kind {', '.join(others) + ' or ' if others else ''}{last}, not {kind}"
+    return _misplaced(field, "a drafter", KINDS[kind])
 
 
 def card_schema() -> dict[str, Any]:
-    """The JSON schema of cards, as :data:`SCHEMA` holds it: fields, types and bounds, not which belong together."""
+    """The JSON schema of cards, as :data:`SCHEMA` holds it: of each kind of drafter its fields, types and bounds."""
     schema = Card.model_json_schema()
     examples = schema["properties"]["examples"]
     examples["anyOf"] = [
@@ -279,9 +212,13 @@ def card_schema() -> dict[str, Any]:
 def _read(path: Path) -> tuple[str, dict[str, Any]]:
     """A card's text and what it says."""
     try:
+        if (size := path.stat().st_size) > MAX_CARD_BYTES:
+            raise ValueError(f"it has {size:,} bytes; a card may have {MAX_CARD_BYTES:,}")
         text = path.read_text(encoding="utf-8")
         content: Any = yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except RecursionError:
+        raise PoolError(f"cannot read the pool card {path}: it is nested too deeply") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:  # no UTF-8, no YAML, or a number of thousands of digits
         raise PoolError(f"cannot read the pool card {path}: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise PoolError(f"the pool card {path} must be a mapping with name, title, target and drafters")

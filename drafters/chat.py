@@ -8,7 +8,8 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from multidraft.records import Turn
+Turn = tuple[str, str]
+"""An earlier turn of a conversation: the prompt and its answer."""
 
 
 def chat_ids(

@@ -1,4 +1,4 @@
-"""How much memory a pool needs, told before any of its weights is loaded or fetched."""
+"""How much memory a pool needs, estimated before any of its weights are loaded or fetched."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import LlamaForCausalLM, PreTrainedModel
 
-from drafters.card import KINDS, Card, DrafterCard, Quantization
-from drafters.head_shapes import head_size
-from drafters.shapes import cache_numbers, config_of, skeleton, text_config, weight_bytes, window_of
-from multidraft.hardware import free_memory
-from multidraft.llama import unsupported
-from multidraft.projection import HELD_TWICE
+from drafters.card import Card
+from drafters.checkpoints.model_sizes import (
+    cache_numbers,
+    config_of,
+    prefill_bytes,
+    skeleton,
+    text_config,
+    weight_bytes,
+    window_of,
+)
+from drafters.hardware import GIB, format_bytes, free_memory
+from drafters.kinds.base import SizeContext
+from drafters.models.llama import stacked_copies, unsupported
+from drafters.source import Quantization
 
-GIB = 1 << 30
 CUDA_RESERVE = GIB // 2
 """For CUDA's libraries, their workspaces and what the allocator cannot use of its blocks."""
 
@@ -28,7 +34,7 @@ class Part:
     Attributes:
         name: of the drafter, or ``target``.
         parameters: numbers of its weights.
-        weights, cache: bytes of the weights, and of what is kept of a full context; none of what is shared.
+        weights, cache: bytes of the weights, and of the cache in a full context; 0 for what is shared.
         shares: the part whose weights and cache it uses.
     """
 
@@ -72,91 +78,38 @@ def estimate(card: Card, path: Path, device: str) -> Estimate:
     Raises:
         PoolError: a configuration cannot be read or fetched.
     """
-    itemsize = getattr(torch, card.dtype).itemsize
+    dtype, quantization = getattr(torch, card.dtype), card.target.quantization
     model = skeleton(*config_of(card.target, path))
     own = window_of(model)
-    context = min(own or card.context_window or 4096, card.context_window or own or 4096)
-    lean = card.target.quantization is None and unsupported(model) is None
-    heads = {e.name: head_size(e, path, model) for e in card.drafters if _reads_states(e)}
-    watched = len(frozenset().union(*(size.layers for size in heads.values())))
-    states = 2 * watched * text_config(model).hidden_size  # kept with as much room again as they fill
+    tokens = min(own or card.context_window or 4096, card.context_window or own or 4096)
+    context = SizeContext(path, model, tokens, card.draft_length, dtype, device)
+    footprints = {entry.name: size for entry in card.drafters if (size := entry.footprint(context))}
+    watched = len(frozenset().union(*(size.hidden_states for size in footprints.values())))
+    states = 2 * watched * text_config(model).hidden_size  # buffered with as much room again as they fill
+    lean = quantization is None and unsupported(model) is None
     parts = [
         Part(
             "target",
             type(model).__name__,
             model.num_parameters(),
-            weight_bytes(model, itemsize, card.target.quantization)
-            * (_copies(model, card.dtype, device) if lean else 1),
-            itemsize * context * (cache_numbers(text_config(model)) + states),
-            card.target.quantization,
+            weight_bytes(model, dtype.itemsize, quantization) * (stacked_copies(model, dtype, device) if lean else 1),
+            dtype.itemsize * tokens * (cache_numbers(text_config(model)) + states),
+            quantization,
         )
     ]
-    working = _prefill(model, context, itemsize, all_states=bool(watched) and not lean)
-    doubled = 0
     for entry in card.drafters:
-        if entry.kind == "lm":
-            part, drafter = _language_model(entry, card, path, model, context, device)
-            doubled += part.weights if _stacked(drafter, entry, model) else 0
-            working = max(working, _prefill(drafter, min(context, _reads(entry, drafter, context)), itemsize))
-            parts.append(part)
-        elif size := heads.get(entry.name):
-            other = card.shares_with(entry)
-            weights, cached = (0, 0) if other else (itemsize * size.parameters, itemsize * context * size.cached)
-            parts.append(Part(entry.name, entry.kind, size.parameters, weights, cached, shares=other))
+        if size := footprints.get(entry.name):
+            other, source = card.shares_with(entry), entry.source
+            weights, cache = (0, 0) if other else (size.weights, size.cache)
+            stored = source.quantization if source else None
+            parts.append(Part(entry.name, entry.kind, size.parameters, weights, cache, stored, other))
+    forward = prefill_bytes(model, tokens, dtype.itemsize, all_states=bool(watched) and not lean)
+    forward = max(forward, *(size.working for size in footprints.values()), 0)
     # Verification: logits of the largest draft, as they come and as probabilities, and those of a drafter beside them.
-    nodes = max([card.draft_length, *(entry.nodes or 0 for entry in card.drafters)]) + 1
-    working = max(working + 3 * 4 * nodes * text_config(model).vocab_size, doubled)
-    return Estimate(tuple(parts), context, working, CUDA_RESERVE if device.startswith("cuda") else 0)
-
-
-def _reads_states(entry: DrafterCard) -> bool:
-    """Whether it is a head on the target's hidden states."""
-    return entry.kind == "mtp" or (KINDS[entry.kind][0] == "model" and entry.kind != "lm")
-
-
-def _language_model(
-    entry: DrafterCard, card: Card, path: Path, target: PreTrainedModel, context: int, device: str
-) -> tuple[Part, PreTrainedModel]:
-    itemsize = getattr(torch, card.dtype).itemsize
-    model = skeleton(*config_of(entry.source, path))
-    weights = weight_bytes(model, itemsize, entry.quantization)
-    kept = min(context, _reads(entry, model, context) + card.draft_length)
-    if _stacked(model, entry, target):
-        weights *= _copies(model, card.dtype, device) - 1  # the library's own copy is let go
-        kept = window_of(model) or kept  # a stack's cache is made for its whole window at once
-    cached = itemsize * kept * cache_numbers(text_config(model))
-    return Part(entry.name, "lm", model.num_parameters(), weights, cached, entry.quantization), model
-
-
-def _reads(entry: DrafterCard, model: PreTrainedModel, context: int) -> int:
-    """Most tokens of a context that a drafter reads."""
-    return min(entry.window or context, window_of(model) or context)
-
-
-def _stacked(model: PreTrainedModel, entry: DrafterCard, target: PreTrainedModel) -> bool:
-    """Whether it will run as part of a :class:`~multidraft.llama.LlamaStack`."""
-    same = text_config(model).vocab_size == text_config(target).vocab_size
-    return entry.quantization is None and isinstance(model, LlamaForCausalLM) and same and unsupported(model) is None
-
-
-def _copies(model: PreTrainedModel, dtype: str, device: str) -> int:
-    """How often a Llama that runs in a stack is held: as the library has it, and as the stack has it, which on a CPU
-    keeps both packed and plain matrices unless the model is large."""
-    packed = device == "cpu" and dtype == "float32" and model.num_parameters() <= HELD_TWICE
-    return 3 if packed else 2
-
-
-def _prefill(model: PreTrainedModel, tokens: int, itemsize: int, all_states: bool = False) -> int:
-    """Bytes that a forward over so many tokens needs besides weights and cache.
-
-    At its largest it holds the three products of an MLP, and some six copies of the hidden states (residual, norms in
-    float32, attention); with ``all_states`` also those of all layers, as the library gives them to heads.
-    """
-    config = text_config(model)
-    hidden = int(config.hidden_size)
-    inner = int(getattr(config, "intermediate_size", None) or 4 * hidden)
-    states = (int(config.num_hidden_layers) + 1) * hidden if all_states else 0
-    return itemsize * tokens * (3 * inner + 6 * hidden + states)
+    nodes = 1 + max(entry.most_nodes(card.draft_length) for entry in card.drafters)
+    forward += 3 * 4 * nodes * text_config(model).vocab_size
+    working = max(forward, sum(size.loading for size in footprints.values()))
+    return Estimate(tuple(parts), tokens, working, CUDA_RESERVE if device.startswith("cuda") else 0)
 
 
 def describe_estimate(card: Card, path: Path, device: str) -> dict[str, Any]:
@@ -191,18 +144,10 @@ def render_estimate(content: dict[str, Any]) -> str:
         if other := part["shares"]:
             numbers = f"in {other} | in {other}"
         lines.append(f"| {part['name']} | {part['kind']} | {size} | {stored} | {numbers} |")
-    free = "unknown" if content["free"] is None else in_words(content["free"])
-    reserve = f" and {in_words(content['reserve'])} for CUDA's libraries" if content["reserve"] else ""
-    total = f"needs {in_words(content['total'])}; free: {free}."
-    lines.append(f"\nWith {in_words(content['working'])} to work in{reserve} it {total}")
+    free = "unknown" if content["free"] is None else format_bytes(content["free"])
+    reserve = f" and {format_bytes(content['reserve'])} for CUDA's libraries" if content["reserve"] else ""
+    total = f"needs {format_bytes(content['total'])}; free: {free}."
+    lines.append(f"\nWith {format_bytes(content['working'])} to work in{reserve} it {total}")
     if "advice" in content:
         lines.append(f"That does not fit. {content['advice']}.")
     return "\n".join(lines)
-
-
-def in_words(size: int) -> str:
-    """Bytes as GiB, small ones as MiB or KiB."""
-    for unit, name in ((GIB, "GiB"), (1 << 20, "MiB")):
-        if size >= unit:
-            return f"{size / unit:.1f} {name}"
-    return f"{size / 1024:.0f} KiB"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,28 +11,34 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from drafters.base import Drafter, DrafterGroup, Evidence
+from drafters.base import Acceptances, Drafter, DrafterGroup, Evidence
 from drafters.card import Card, find_card, load_card, pool_names
-from drafters.chat import chat_ids, end_ids
-from drafters.kinds import Identity, Workshop
-from drafters.loading import count_steps, enough_memory, fetch_models, first_line, load_model, load_tokenizer
-from drafters.memory_check import check_memory
+from drafters.chat import Turn, chat_ids, end_ids
+from drafters.checkpoints.digest import digest_of
+from drafters.checkpoints.hub import MODEL_FILES, fetch
+from drafters.checkpoints.loading import load_model, tokenizer_of
+from drafters.costs import CostMeter
+from drafters.errors import ContextWindowError, PoolError, PoolMemoryError, PromptError, first_line
+from drafters.hardware import is_out_of_memory
+from drafters.kinds.base import BuildContext, build_drafters
+from drafters.memory_fit import check_memory
+from drafters.models.target import Target
 from drafters.progress import Report, Steps, silent
 from drafters.router import Router
-from multidraft.costs import CostMeter
-from multidraft.errors import PoolError, PromptError
-from multidraft.records import Turn
-from multidraft.sampling import SamplingParams
-from multidraft.target import Target
+from drafters.sampling import SamplingParams
+from drafters.source import Source
 
 __all__ = ["Pool", "load_pool", "pool_names"]
+
+LONGEST_TOKEN = 32
+"""Characters that a token of a prompt spells at most on average: longer texts are refused before they are tokenised."""
 
 
 class Pool:
     """A target, its tokenizer, and the drafters that propose tokens for it.
 
     Attributes:
-        target: the :class:`~multidraft.target.Target`.
+        target: the :class:`~drafters.models.target.Target`.
         drafters: the arms, in the card's order.
         tokenizer: shared by target and drafters.
         stop_ids: token ids that end an output.
@@ -85,7 +90,15 @@ class Pool:
 
         Raises:
             PromptError: there are earlier turns, and the pool knows no conversations.
+            ContextWindowError: the texts have more characters than the context window could hold.
         """
+        most = LONGEST_TOKEN * self.target.window
+        if (characters := len(prompt) + sum(len(text) for turn in turns for text in turn)) > most:
+            earlier = " with the earlier turns" if turns else ""
+            raise ContextWindowError(
+                f"the prompt{earlier} has {characters:,} characters, but the context window of pool {self.name!r} "
+                f"holds {self.target.window:,} tokens, hence at most {most:,} characters; shorten the prompt"
+            )
         if turns and not self.conversational:
             raise PromptError(f"pool {self.name!r} answers single prompts; it takes no earlier turns")
         return chat_ids(self.tokenizer, prompt, turns, self.card.chat_template_kwargs)
@@ -95,8 +108,8 @@ class Pool:
         ``None`` without a router."""
         if self.router is None:
             return None
-        called = self.card.routed_names()
-        return self.router.suited(prompt, [called.get(drafter.name, drafter.name) for drafter in self.drafters])
+        names = self.card.routed_names()
+        return self.router.suited(prompt, [names.get(drafter.name, drafter.name) for drafter in self.drafters])
 
     @property
     def weight_bytes(self) -> int:
@@ -123,43 +136,48 @@ class Pool:
                 drafter.prepare(context)
 
     def gamma(self, context: Sequence[int], start: int, p: torch.Tensor | None, params: SamplingParams) -> np.ndarray:
-        """Acceptance probabilities ``(m, N)`` of all drafters at positions ``start … len(context) - 1`` (SPEC 3).
+        """Acceptance probabilities ``(m, K, N)`` of all drafters at positions ``start … len(context) - 1``, by depth
+        (:meth:`~drafters.base.Drafter.gamma`); K is the draft length of ``params``.
 
         Args:
             p: target probabilities ``(m, V)`` there; ``None`` for greedy runs.
         """
         evidence = Evidence(context, start, p, params)
-        return self._collect(
-            lambda group: group.gamma(evidence).T, lambda drafter: drafter.gamma(evidence), len(evidence)
-        ).T
+
+        def of(judged: Drafter | DrafterGroup) -> np.ndarray:  # positions last
+            return np.moveaxis(judged.gamma(evidence), 0, -1)
+
+        rows = self._collect(of, of, (params.draft_length, len(self.drafters), len(evidence)))
+        return np.moveaxis(rows, -1, 0)
 
     def acceptances(
         self, context: Sequence[int], start: int, length: int, check: Callable[[], None] = lambda: None
-    ) -> np.ndarray:
-        """How many leading tokens of each drafter's greedy draft, begun at each position from ``start`` on, equal
-        the recorded text: int64 ``(N, len(context) - start)``.
+    ) -> Acceptances:
+        """The greedy drafts of all drafters begun at each position from ``start`` on; ``(N, len(context) - start)``.
 
         Args:
             check: called before each drafter, or group of them; what it raises ends it.
         """
 
-        def of(judged: Drafter | DrafterGroup) -> np.ndarray:
+        def of(judged: Drafter | DrafterGroup) -> Acceptances:
             check()
             return judged.acceptances(context, start, length)
 
-        return self._collect(of, of, len(context) - start).astype(np.int64)
+        found = self._collect(of, of, (3, len(self.drafters), len(context) - start))
+        return Acceptances(*found.astype(np.int64))
 
-    def _collect(self, of_group, of_drafter, columns: int) -> np.ndarray:  # type: ignore[no-untyped-def]
-        rows = np.zeros((len(self.drafters), columns))
+    def _collect(self, of_group, of_drafter, shape: tuple[int, ...]) -> np.ndarray:  # type: ignore[no-untyped-def]
+        """Rows of all drafters ``(…, N, columns)``, from those of groups ``(…, members, columns)`` and of drafters."""
+        rows = np.zeros(shape)
         index = {id(drafter): i for i, drafter in enumerate(self.drafters)}
         groups: dict[int, DrafterGroup] = {id(d.group): d.group for d in self.drafters if d.group}
         for group in groups.values():
             with _naming(group.members):
-                rows[[index[id(member)] for member in group.members]] = of_group(group)
+                rows[..., [index[id(member)] for member in group.members], :] = of_group(group)
         for drafter in self.drafters:
             if drafter.group is None:
                 with _naming([drafter]):
-                    rows[index[id(drafter)]] = of_drafter(drafter)
+                    rows[..., index[id(drafter)], :] = of_drafter(drafter)
         return rows
 
 
@@ -178,7 +196,7 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None, progress: 
 
     Args:
         device: overrides the card's ``device``; ``"auto"`` takes the GPU if there is one.
-        progress: told of each step.
+        progress: called with each step.
 
     Raises:
         PoolError: unknown pool, invalid card, more than the device has memory for, or models that are missing, corrupt
@@ -188,20 +206,49 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None, progress: 
     card, text = load_card(path)
     where = usable_device(device or card.device, card.name)
     check_memory(card, path, where)
-    steps = Steps(count_steps(card), progress)
-    fetch_models(card, steps)
-    with enough_memory(card.name, where, steps):
+    repositories = _repositories(card)
+    steps = Steps(len(repositories) + 1 + len(card.drafters), progress)
+    for what, source, files in repositories:  # all of them before the first model takes up memory
+        steps.fetching(f"{what}, {source.id}")
+        fetch(source, files, steps.fetched)
+    with _naming_what_ran_out(card.name, where, steps):
         steps.loading("the target")
-        tokenizer = load_tokenizer(card, path)
+        tokenizer = tokenizer_of(card.target, path)
         if card.chat_template is not None:
             tokenizer.chat_template = card.chat_template
         model = load_model(card.target, path, getattr(torch, card.dtype), where, "the target")
         target = Target(model, window=card.context_window)
-        drafters, identities = Workshop(card, path, model, target, tokenizer, steps).make()
-    digest = _digest([text, model.state_dict(), *identities])
+        drafters = build_drafters(card.drafters, BuildContext(path, card.draft_length, model, target, tokenizer, steps))
+    digest = digest_of(text, model.state_dict(), *(drafter.digest for drafter in drafters))
     pool = Pool(target, drafters, tokenizer, card, digest, _stop_ids(card, model, tokenizer), load_router(card, path))
     _try_chat_form(pool)
     return pool
+
+
+def _repositories(card: Card) -> list[tuple[str, Source, Sequence[str]]]:
+    """The Hub repositories of a pool, each with whose it is, and the files to fetch."""
+    sources: list[tuple[str, Source, Sequence[str]]] = [("the target", card.target, MODEL_FILES)]
+    sources += [(f"drafter {e.name!r}", source, e.source_files) for e in card.drafters if (source := e.source)]
+    return [(what, source, files) for what, source, files in sources if source.id]
+
+
+@contextmanager
+def _naming_what_ran_out(pool: str, device: str, steps: Steps) -> Iterator[None]:
+    """Where memory runs out, say for which model.
+
+    Raises:
+        PoolMemoryError: it did.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise PoolMemoryError(
+            f"pool {pool!r} does not fit into the memory that is free on {device}: it ran out at {steps.what}. "
+            "Quantise the target (quantization: nf4 or int8 in the card), leave drafters out, or stop what else uses "
+            "memory there"
+        ) from None
 
 
 def load_router(card: Card, path: Path) -> Router | None:
@@ -234,21 +281,6 @@ def _try_chat_form(pool: Pool) -> None:
         pool.encode("Hello", [("Hello", "Hello")] if pool.conversational else [])
     except Exception as error:  # a template may raise whatever it likes
         raise PoolError(f"the chat template of pool {pool.name!r} cannot be used: {first_line(error)}") from error
-
-
-def _digest(identities: Sequence[Identity]) -> str:
-    """What identifies a pool in the history: 16 hex digits of its card, of checksums, and of weights (64 numbers of
-    each tensor)."""
-    digest = hashlib.sha256()
-    for identity in identities:
-        if isinstance(identity, str):
-            digest.update(identity.encode())
-            continue
-        for name, tensor in identity.items():
-            flat = tensor.flatten()
-            sample = flat[:: max(1, len(flat) // 64)].float().cpu().contiguous()
-            digest.update(f"{name} {tuple(tensor.shape)}".encode() + sample.numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 def _stop_ids(card: Card, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

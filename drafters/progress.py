@@ -15,7 +15,7 @@ class Step:
         doing: which of both.
         what: the model, in words.
         number, of: the step's number, from 1, and how many there are.
-        done_bytes, total_bytes: of what is fetched; 0 of 0 until the Hub has told.
+        done_bytes, total_bytes: of what is fetched; 0 of 0 until the Hub reports a size.
     """
 
     doing: Literal["fetching", "loading"]
@@ -27,11 +27,11 @@ class Step:
 
 
 Report = Callable[[Step], None]
-"""Told of every step, and as bytes arrive; from several threads. What it raises ends the loading."""
+"""Called with every step, and as bytes arrive; from several threads. What it raises ends the loading."""
 
 
 def silent(step: Step) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 class Steps:

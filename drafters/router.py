@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from multidraft.errors import PoolError
+from drafters.errors import PoolError
 
 FEATURES = 1 << 13
 WEIGHTS, LABELS = "router.safetensors", "router.json"

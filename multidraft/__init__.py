@@ -9,24 +9,19 @@ print(out.text, out.tokens_per_second)
 
 from __future__ import annotations
 
-import subprocess
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from multidraft.draft import Draft
-from multidraft.engine import Decoding, generate, stream
-from multidraft.errors import ContextWindowError, PolicyError, PoolError, PromptError, SuiteError, UserError
+from drafters.draft import Draft
+from drafters.errors import ContextWindowError, PolicyError, PoolError, PromptError, SuiteError, UserError
+from drafters.pool import Pool
+from drafters.pool import load_pool as _load_pool
+from drafters.sampling import SamplingParams
+from multidraft._version import __version__, version
+from multidraft.engine.decoding import Decoding, generate, stream
 from multidraft.policies import Feedback, Policy, make_policy, policy_names
-from multidraft.records import Generation, Round
-from multidraft.regret import acceptance_table
-from multidraft.replay import Replayed, replay
-from multidraft.sampling import SamplingParams
-
-if TYPE_CHECKING:
-    from drafters.pool import Pool
-
-__version__ = "0.1.0"
+from multidraft.replay.regret import acceptance_table
+from multidraft.replay.walk import Replayed, replay
+from storage.records import Generation, Round
 
 __all__ = [
     "ContextWindowError",
@@ -43,6 +38,7 @@ __all__ = [
     "SamplingParams",
     "SuiteError",
     "UserError",
+    "__version__",
     "acceptance_table",
     "generate",
     "load_pool",
@@ -56,21 +52,4 @@ __all__ = [
 
 def load_pool(name_or_path: str | Path, *, device: str | None = None) -> Pool:
     """Load a pool from a bundled card's name or a path to a card; see :func:`drafters.pool.load_pool`."""
-    # Imported here: the engine itself must not depend on concrete drafters.
-    from drafters.pool import load_pool as load
-
-    return load(name_or_path, device=device)
-
-
-@cache
-def version() -> str:
-    """Version of the code, with the commit where it runs from a git checkout, ``-dirty`` where that was changed."""
-    root = Path(__file__).parent.parent
-    if not (root / ".git").exists():
-        return __version__
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=8", "--exclude=*"]
-    try:
-        commit = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=10).stdout
-    except (OSError, subprocess.SubprocessError):
-        return __version__
-    return f"{__version__}+{commit.strip()}"
+    return _load_pool(name_or_path, device=device)

@@ -14,12 +14,10 @@ from multidraft.commands import (
     demo,
     deploy,
     generate,
-    history,
     policies,
     pool,
     replay,
     simulate,
-    streaming,
     train,
 )
 from storage.problems import StorageError
@@ -32,9 +30,7 @@ COMMANDS = {
     "pool": (pool, "Show what is in a pool."),
     "datastore": (datastore, "Build datastores of past text, for rest drafters."),
     "train": (train, "Train drafters for any target by self-distillation."),
-    "policies": (policies, "List the policies, their settings and sources, and what they cost."),
-    "history": (history, "Measure the dashboard on a large history that is made up."),
-    "streaming": (streaming, "Measure what a page that watches costs a run."),
+    "policies": (policies, "List the policies with their settings and sources."),
     "demo": (demo, "Serve the web app."),
     "deploy": (deploy, "Put the web app on a Hugging Face Space."),
 }

@@ -1,16 +1,18 @@
-"""The two ways to open the database: the one writer, and any number of readers."""
+"""Opening the database: for the one writer, for any number of readers; and reading the rows of a query."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 from sqlite_utils import Database
 
 from storage.problems import StorageError, explain
-from storage.schema import COUNTED, upgrade
+from storage.schema import upgrade
 
 READ_BUSY_SECONDS = 5.0
 
@@ -90,7 +92,6 @@ def _connect_to_read(path: Path) -> sqlite3.Connection:
         try:
             tables = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('runs', 'rounds')"
             if connection.execute(tables).fetchone()[0] == 2:
-                _count_where_nobody_has(connection)
                 return connection
         except BaseException:
             connection.close()
@@ -101,10 +102,25 @@ def _connect_to_read(path: Path) -> sqlite3.Connection:
     return empty.conn
 
 
-def _count_where_nobody_has(connection: sqlite3.Connection) -> None:
-    """Stand in for the counts that a history of an earlier version lacks until it is brought up to date."""
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'run_counts'").fetchone():
-        listed = ", ".join(COUNTED)
-        connection.execute(
-            f"CREATE TEMP VIEW run_counts AS SELECT {listed}, count(*) AS runs FROM runs GROUP BY {listed}"
-        )
+def read_dicts(connection: sqlite3.Connection, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+    """The rows of a query, each by the names of its columns."""
+    cursor = connection.execute(sql, values)
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor]
+
+
+def read_frame(
+    connection: sqlite3.Connection, sql: str, values: Sequence[Any] = (), numbers: Sequence[str] = ()
+) -> pd.DataFrame:
+    """The rows of a query as a data frame.
+
+    Args:
+        numbers: columns that are float64 even where every value is missing or there is no row; with them, a column
+            ``created_at`` becomes UTC times.
+    """
+    cursor = connection.execute(sql, values)
+    frame = pd.DataFrame(cursor.fetchall(), columns=[column[0] for column in cursor.description])
+    frame = frame.astype(dict.fromkeys(numbers, float))
+    if numbers and "created_at" in frame:
+        frame["created_at"] = pd.to_datetime(frame["created_at"], utc=True, format="ISO8601")
+    return frame

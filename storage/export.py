@@ -18,11 +18,10 @@ from pyarrow.parquet import ParquetWriter
 
 from storage.connection import open_reader
 from storage.filters import Filter
+from storage.rows import JSON_COLUMNS
 
-PACKED = ("acceptance", "piece_lengths")
-"""Columns that only the program can read."""
-
-JSON_COLUMNS = ("parameters", "drafter_rounds")
+PACKED = ("acceptance", "prompt_hash", "best_arm_rounds")
+"""Columns for the program's own use."""
 
 ROW_GROUP = 10_000
 """Rows that are written to Parquet at once."""

@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from storage.rows import FEWEST_TOKENS, utc_text
+from storage.plain import utc_text
 
 FINISHED = "status IN ('completed', 'stopped', 'context_limit')"
 """SQL: runs that came to an end of their own. Figures about speed and regret count these only."""
 
-SHORT = f"output_tokens < {FEWEST_TOKENS}"
-"""SQL: answers too short for a speed-up (``rows.speedup``), which earlier versions recorded all the same."""
-
-COMPARED = f"speedup > 0 AND NOT {SHORT}"
-"""SQL: runs with a speed-up that says something."""
+COMPARED = "speedup IS NOT NULL"
+"""SQL: runs with a baseline whose answers are long enough for a speed-up."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +24,12 @@ class Filter:
         policies: policy specs, any of them (a single one may be given as text).
         tasks: tasks, any of them (likewise).
         hardware: the device, in words.
-        sources: where runs came from (``rows.Source``), any of them (likewise).
+        sources: where runs came from (``run.Source``), any of them (likewise).
         since: earliest ``created_at``: a datetime (naive means UTC) or ISO 8601 text.
         until: the moment before which a run must have been created.
         card: hash of the pool's card.
-        dtype: the target's number type.
+        dtype: the target's dtype.
+        baseline: what speed-ups compare with (``run.BaselineKind``).
         version: version of the code.
     """
 
@@ -45,6 +43,7 @@ class Filter:
     card: str | None = None
     dtype: str | None = None
     version: str | None = None
+    baseline: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("policies", "tasks", "sources"):
@@ -64,6 +63,7 @@ class Filter:
             ("card_hash", self.card),
             ("dtype", self.dtype),
             ("version", self.version),
+            ("baseline_kind", self.baseline),
         ):
             if value is not None:
                 parts.append(f"{column} = ?")

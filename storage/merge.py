@@ -72,7 +72,7 @@ def take_in(path: Path, other: Path) -> int:
 
 def _add_missing(db: Database) -> int:
     runs = ", ".join(column.name for column in db.table("runs").columns if column.name != "id")
-    rounds = ", ".join(column.name for column in db.table("rounds").columns if column.name != "run_id")
+    rounds = ", ".join(f'"{column.name}"' for column in db.table("rounds").columns if column.name != "run_id")
     missing = db.execute(
         f"SELECT id FROM other.runs AS o WHERE NOT EXISTS (SELECT 1 FROM runs AS r WHERE {_SAME}) ORDER BY created_at"
     ).fetchall()

@@ -1,268 +1,92 @@
-"""A finished generation and what is known of its run → the rows of the tables ``runs`` and ``rounds``."""
+"""A run's JSON form ↔ its row of the table ``runs`` and its rows of ``rounds``: columns are called as its keys are."""
 
 from __future__ import annotations
 
+import io
 import json
-import math
+import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Literal, Protocol, get_args
+from hashlib import blake2b
+from typing import Any
 
-FEWEST_TOKENS = 8
-"""Tokens that an answer needs for a speed-up. That of a shorter one would tell how long one or two steps happened to
-take, and nothing about who drafted; how fast the machine is makes no difference to that."""
+import numpy as np
 
-Source = Literal["play", "race", "batch", "bench", "api"]
+from drafters.base import Acceptances
+from storage.run import Run
 
+JSON_COLUMNS = ("turns", "drafters", "libraries", "drafter_rounds")
+"""Columns of ``runs`` that hold a list or an object as JSON."""
 
-class RoundLike(Protocol):
-    """What is read of a round; ``multidraft.records.Round`` documents each attribute."""
+JSON_ROUND_COLUMNS = ("drafted", "tokens", "pieces", "probabilities")
+"""Likewise of ``rounds``."""
 
-    @property
-    def index(self) -> int: ...
-    @property
-    def arm(self) -> int | None: ...
-    @property
-    def drafter(self) -> str | None: ...
-    @property
-    def drafted(self) -> Sequence[int]: ...
-    @property
-    def accepted(self) -> int: ...
-    @property
-    def tokens(self) -> Sequence[int]: ...
-    @property
-    def own(self) -> int | None: ...
-    @property
-    def pieces(self) -> Sequence[str]: ...
-    @property
-    def draft_length(self) -> int: ...
-    @property
-    def reward(self) -> float | None: ...
-    @property
-    def block_divergence(self) -> float | None: ...
-    @property
-    def probabilities(self) -> Sequence[float] | None: ...
-    @property
-    def draft_seconds(self) -> float: ...
-    @property
-    def verify_seconds(self) -> float: ...
-    @property
-    def policy_seconds(self) -> float: ...
-    @property
-    def evaluate_seconds(self) -> float: ...
+NOT_STORED = ("id", "rounds", "token_ids", "drafter_shares")
+"""Keys without a column: they follow from the rounds, or are given by the database."""
 
 
-class GenerationLike(Protocol):
-    """What is read of a generation; ``multidraft.records.Generation`` documents each attribute."""
+def run_row(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of ``runs``.
 
-    @property
-    def prompt(self) -> str: ...
-    @property
-    def policy(self) -> str: ...
-    @property
-    def prompt_tokens(self) -> int: ...
-    @property
-    def token_ids(self) -> Sequence[int]: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def rounds(self) -> Sequence[RoundLike]: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def error(self) -> str | None: ...
-    @property
-    def prefill_seconds(self) -> float: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def tokens_per_second(self) -> float: ...
-    @property
-    def mean_accepted_tokens(self) -> float: ...
-    @property
-    def acceptance_rate(self) -> float: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunContext:
-    """What a run's record needs beside the generation itself.
-
-    Attributes:
-        source: where the run came from.
-        pool: the pool's name.
-        card_hash: hash of the pool's card.
-        parameters: all sampling parameters by name; ``temperature``, ``max_new_tokens`` and ``draft_length``
-            become columns as well.
-        seed: the run's seed.
-        hardware: the device, in words.
-        dtype: the target's number type.
-        version: version of the code.
-        task: the prompt's task, where it is known.
-        suite: the suite that the prompt belongs to.
-        batch_id: common to the runs of one batch or benchmark.
-        baseline_tokens_per_second: plain decoding of the same prompt on the same machine.
-        regret_rounds: rounds more than the best fixed drafter needs.
-        expected_regret: of a sampled run, expected loss above that of the best fixed drafter (HedgeSpec §3.2).
-        best_arm: that drafter's name.
-        best_arm_ratio: share of the rounds that played it, in [0, 1].
-        drafter_rounds: rounds that each drafter alone would have needed for the same text, by name.
-        acceptance: the acceptance table of the run, uint8 ``(drafters, output positions)``, zlib-compressed.
-        lossless: whether the output is what plain decoding writes; ``None`` where it was not compared.
+    Args:
+        values: what :meth:`~storage.run.Run.to_json` returns.
     """
-
-    source: Source
-    pool: str
-    card_hash: str
-    seed: int
-    hardware: str
-    dtype: str
-    version: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    task: str | None = None
-    suite: str | None = None
-    batch_id: str | None = None
-    baseline_tokens_per_second: float | None = None
-    regret_rounds: float | None = None
-    expected_regret: float | None = None
-    best_arm: str | None = None
-    best_arm_ratio: float | None = None
-    drafter_rounds: Mapping[str, int] | None = None
-    acceptance: bytes | None = None
-    lossless: bool | None = None
-
-    def __post_init__(self) -> None:
-        if self.source not in get_args(Source):
-            raise ValueError(f"source must be one of {', '.join(get_args(Source))}, got {self.source!r}")
+    row = {key: value for key, value in values.items() if key not in NOT_STORED}
+    row |= {key: None if row[key] is None else _json(row[key]) for key in JSON_COLUMNS}
+    row["acceptance"] = None if row["acceptance"] is None else pack_tables(row["acceptance"])
+    row["prompt_hash"] = prompt_hash(row["prompt"], row["turns"])
+    row["best_arm_rounds"] = _best_arm_rounds(values["rounds"], values["best_drafter"])
+    return row
 
 
-@dataclass(frozen=True)
-class RunRows:
-    """The row of ``runs`` and those of ``rounds`` (these without ``run_id``, which the insert assigns)."""
-
-    run: dict[str, Any]
-    rounds: list[dict[str, Any]]
-
-
-def to_rows(generation: GenerationLike, context: RunContext, now: datetime | None = None) -> RunRows:
-    """Copy all that is stored, so that the caller may go on changing its objects.
-
-    ``now`` (UTC) becomes ``created_at``. Speed-up (:func:`speedup`) is against ``context.baseline_tokens_per_second``.
-    """
-    rounds = generation.rounds
-    baseline = context.baseline_tokens_per_second
-    speed = generation.tokens_per_second
-    run = {
-        "created_at": utc_text(now or datetime.now(UTC)),
-        "source": context.source,
-        "batch_id": context.batch_id,
-        "suite": context.suite,
-        "prompt": generation.prompt,
-        "task": context.task,
-        "pool": context.pool,
-        "card_hash": context.card_hash,
-        "policy": generation.policy,
-        "parameters": _json({key: _plain(value) for key, value in context.parameters.items()}),
-        "temperature": context.parameters.get("temperature"),
-        "max_new_tokens": context.parameters.get("max_new_tokens"),
-        "draft_length": context.parameters.get("draft_length"),
-        "seed": context.seed,
-        "hardware": context.hardware,
-        "dtype": context.dtype,
-        "version": context.version,
-        "output": generation.text,
-        "status": generation.status,
-        "error": generation.error,
-        "prompt_tokens": generation.prompt_tokens,
-        "output_tokens": len(generation.token_ids),
-        "rounds": len(rounds),
-        "prefill_seconds": generation.prefill_seconds,
-        "decode_seconds": generation.seconds,
-        "draft_seconds": sum(r.draft_seconds for r in rounds),
-        "verify_seconds": sum(r.verify_seconds for r in rounds),
-        "policy_seconds": sum(r.policy_seconds for r in rounds),
-        "evaluate_seconds": sum(r.evaluate_seconds for r in rounds),
-        "tokens_per_second": speed,
-        "mean_accepted_tokens": generation.mean_accepted_tokens,
-        "acceptance_rate": generation.acceptance_rate if any(r.drafted for r in rounds) else None,
-        "baseline_tokens_per_second": baseline,
-        "speedup": speedup(len(generation.token_ids), speed, baseline),
-        "regret_rounds": context.regret_rounds,
-        "expected_regret": context.expected_regret,
-        "best_arm": context.best_arm,
-        "best_arm_ratio": context.best_arm_ratio,
-        "drafter_rounds": None if context.drafter_rounds is None else _json(dict(context.drafter_rounds)),
-        "acceptance": context.acceptance,
-        "lossless": context.lossless,
-        "best_arm_rounds": None if context.best_arm is None else _best_arm_rounds(rounds, context.best_arm),
-        "piece_lengths": _json([len(piece) for r in rounds for piece in r.pieces]),
-    }
-    return RunRows(_storable(run), [_storable(_round_row(r)) for r in rounds])
+def round_rows(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows of ``rounds``, without ``run_id``, which the insert assigns; ``text`` follows from ``pieces``."""
+    rows = [{key: value for key, value in r.items() if key != "text"} for r in values["rounds"]]
+    for row in rows:
+        row |= {key: None if row[key] is None else _json(row[key]) for key in JSON_ROUND_COLUMNS}
+    return rows
 
 
-def speedup(tokens: int, tokens_per_second: float | None, baseline: float | None) -> float | None:
-    """How many times as fast as plain decoding an answer of so many tokens was written.
+def run_of(row: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]]) -> Run:
+    """The run that was stored as these rows."""
+    values = {**row, "rounds": [_with_json(r, JSON_ROUND_COLUMNS) for r in rounds]}
+    for r in values["rounds"]:
+        r |= {"text": "".join(r["pieces"]), "together": bool(r["together"])}
+    values = _with_json(values, JSON_COLUMNS)
+    values["token_ids"] = [token for r in values["rounds"] for token in r["tokens"]]
+    values["lossless"] = None if values["lossless"] is None else bool(values["lossless"])
+    values["acceptance"] = None if values["acceptance"] is None else unpack_tables(values["acceptance"])
+    return Run.from_json(values)
 
-    ``None`` where either speed is not known, and for answers of fewer than ``FEWEST_TOKENS``: too short to say.
-    """
-    if not tokens_per_second or not baseline or tokens < FEWEST_TOKENS:
+
+def prompt_hash(prompt: str, turns: str) -> int:
+    """64 bits that tell prompts apart, together with the conversation before them (``turns``, as JSON); signed."""
+    return int.from_bytes(blake2b(f"{turns}\0{prompt}".encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def pack_tables(tables: Mapping[str, Any]) -> bytes:
+    """Tables of small whole numbers, by the fields of :class:`~drafters.base.Acceptances`, zlib-compressed in NumPy's
+    own file format."""
+    array, file = np.array([tables[name] for name in Acceptances._fields], dtype=np.uint16), io.BytesIO()
+    np.save(file, array, allow_pickle=False)
+    return zlib.compress(file.getvalue())
+
+
+def unpack_tables(packed: bytes) -> dict[str, Any]:
+    """The tables, int64, as :func:`pack_tables` was given them."""
+    loaded: np.ndarray = np.load(io.BytesIO(zlib.decompress(packed)), allow_pickle=False)
+    return dict(zip(Acceptances._fields, loaded.astype(np.int64), strict=True))
+
+
+def _best_arm_rounds(rounds: Sequence[Mapping[str, Any]], best: str | None) -> str | None:
+    """A character per round: ``1`` played the best drafter, ``0`` another, ``-`` none."""
+    if best is None:
         return None
-    return tokens_per_second / baseline
+    return "".join("-" if r["drafter"] is None else "1" if r["drafter"] == best else "0" for r in rounds)
 
 
-def utc_text(moment: datetime) -> str:
-    """ISO 8601 in UTC with microseconds always shown, so that text order is time order; naive means UTC."""
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")
-
-
-def _best_arm_rounds(rounds: Sequence[RoundLike], best: str) -> str:
-    """A character per round: ``1`` played the best arm, ``0`` another, ``-`` none."""
-    return "".join("-" if r.drafter is None else "1" if r.drafter == best else "0" for r in rounds)
-
-
-def _round_row(r: RoundLike) -> dict[str, Any]:
-    return {
-        "round_index": r.index,
-        "arm": r.arm,
-        "drafter": r.drafter,
-        "drafted": len(r.drafted),
-        "accepted": r.accepted,
-        "emitted": len(r.tokens),
-        "own_token": r.own,
-        "drafted_ids": _json([_plain(token) for token in r.drafted]),
-        "token_ids": _json([_plain(token) for token in r.tokens]),
-        "draft_length": r.draft_length,
-        "reward": r.reward,
-        "block_divergence": r.block_divergence,
-        "probabilities": None if r.probabilities is None else _json([_plain(p) for p in r.probabilities]),
-        "draft_seconds": r.draft_seconds,
-        "verify_seconds": r.verify_seconds,
-        "policy_seconds": r.policy_seconds,
-        "evaluate_seconds": r.evaluate_seconds,
-    }
-
-
-def _storable(row: dict[str, Any]) -> dict[str, Any]:
-    return {column: _plain(value) for column, value in row.items()}
-
-
-def _plain(value: Any) -> Any:
-    """Numbers of numpy or torch as Python's own; what neither SQLite nor JSON can hold replaced."""
-    if isinstance(value, str):
-        return _encodable(value)
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
-def _encodable(text: str) -> str:
-    """UTF-8 has no lone surrogates: pairs become their character, others U+FFFD. NUL is kept."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+def _with_json(row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+    return {**row, **{key: None if row[key] is None else json.loads(row[key]) for key in columns}}
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), default=str)
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

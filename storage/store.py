@@ -12,32 +12,32 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from sqlite_utils import Database
 
 from storage.connection import open_writer, writing
 from storage.problems import StorageError, explain
-from storage.rows import GenerationLike, RunContext, RunRows, to_rows
+from storage.rows import round_rows, run_row
+from storage.run import Run
 from storage.sync import Backup
-
-__all__ = ["RunContext", "Store"]
 
 log = logging.getLogger(__name__)
 
 
 class Store:
-    """Keeps runs in a SQLite file, without ever holding up or failing the caller.
+    """Writes runs to a SQLite file without blocking the caller, and without raising what goes wrong.
 
     A run that cannot be written waits in memory and is tried again; :attr:`problem` tells the user meanwhile.
     At exit of the interpreter an open store is closed.
 
     Attributes:
         path: the database file.
-        backup: who keeps copies of it elsewhere, if anybody, to tell users of its problems.
+        backup: what copies it elsewhere, if anything does; users see its problems.
 
     Args:
         path: the database file; created if missing (its folder is not).
-        queue_limit: most runs kept in memory, the newest.
+        queue_limit: most runs that wait in memory; beyond it the oldest are dropped.
         busy_seconds: how long one attempt waits for another program's lock.
         retry_seconds: pause between attempts while there is a problem.
     """
@@ -58,8 +58,8 @@ class Store:
         self._busy_seconds = busy_seconds
         self._retry_seconds = retry_seconds
         self._changed = threading.Condition()  # guards all that follows, but for what the writer alone touches
-        self._waiting: deque[RunRows] = deque()
-        self._in_hand: RunRows | None = None
+        self._waiting: deque[dict[str, Any]] = deque()
+        self._writing: dict[str, Any] | None = None
         self._dropped = 0
         self._cause: str | None = None
         self._retry_at = 0.0
@@ -71,17 +71,17 @@ class Store:
         self._thread.start()
         atexit.register(self.close)
 
-    def add(self, generation: GenerationLike, context: RunContext) -> None:
-        """Queue a run for writing; returns at once. Everything is copied, ``created_at`` is now.
+    def add(self, run: Run) -> None:
+        """Queue a copy of a run for writing and return at once.
 
         Raises:
             RuntimeError: the store is closed. (Nothing that happens to the database raises.)
         """
-        rows = to_rows(generation, context)
+        values = run.to_json()
         with self._changed:
             if self._closed:
                 raise RuntimeError(f"the store {self.path} is closed; open another to add runs")
-            self._waiting.append(rows)
+            self._waiting.append(values)
             self._drop_oldest()
             self._changed.notify_all()
 
@@ -92,11 +92,13 @@ class Store:
             if self._cause is None and not self._dropped:
                 return None
             sentences = [self._cause or f"Runs come faster than {self.path} can take them: pause between them."]
-            if waiting := len(self._waiting) + (self._in_hand is not None):
+            if waiting := len(self._waiting) + (self._writing is not None):
                 fate = "were not written" if self._closed else "wait in memory to be written"
                 sentences.append(f"Runs that {fate}: {waiting}.")
             if self._dropped:
-                sentences.append(f"Older runs dropped because memory keeps {self._queue_limit}: {self._dropped}.")
+                sentences.append(
+                    f"Older runs dropped because at most {self._queue_limit} wait in memory: {self._dropped}."
+                )
             return " ".join(sentences)
 
     def flush(self, timeout: float = 10.0) -> bool:
@@ -121,7 +123,7 @@ class Store:
             self._changed.notify_all()
         self._thread.join(timeout + self._busy_seconds)
         with self._changed:
-            return not self._waiting and self._in_hand is None
+            return not self._waiting and self._writing is None
 
     def __enter__(self) -> Store:
         return self
@@ -132,7 +134,7 @@ class Store:
         self.close()
 
     def _is_idle(self) -> bool:
-        return (self._connected or self._closed) and not self._waiting and self._in_hand is None
+        return (self._connected or self._closed) and not self._waiting and self._writing is None
 
     @property
     def _closed(self) -> bool:
@@ -149,9 +151,9 @@ class Store:
         while self._wait_for_work():
             try:
                 self._connect()
-                while (rows := self._take()) is not None:
+                while (values := self._take()) is not None:
                     assert self._db is not None
-                    _insert(self._db, rows)
+                    _insert(self._db, values)
                     self._succeeded()
             except Exception as error:  # whatever it is, the thread must live on to write the next run
                 self._failed(error)
@@ -192,31 +194,31 @@ class Store:
                 self._db.close()
             self._db = None
 
-    def _take(self) -> RunRows | None:
+    def _take(self) -> dict[str, Any] | None:
         with self._changed:
-            self._in_hand = self._waiting.popleft() if self._waiting else None
-            return self._in_hand
+            self._writing = self._waiting.popleft() if self._waiting else None
+            return self._writing
 
     def _succeeded(self) -> None:
         with self._changed:
             dropped, self._dropped = self._dropped, 0
-            self._in_hand = None
+            self._writing = None
             self._cause = None
             self._changed.notify_all()
         if dropped:
             log.warning("runs are written to %s again; dropped meanwhile: %d", self.path, dropped)
 
     def _failed(self, error: Exception) -> None:
-        of_database = self._in_hand is None or _concerns_database(error)
+        of_database = self._writing is None or _concerns_database(error)
         if of_database:
             self._disconnect()  # a new connection may find the file repaired, writable or replaced
         with self._changed:
-            rows, self._in_hand = self._in_hand, None
+            values, self._writing = self._writing, None
             if of_database:
                 cause = explain(error, self.path)
                 self._retry_at = time.monotonic() + self._retry_seconds
-                if rows is not None:
-                    self._waiting.appendleft(rows)
+                if values is not None:
+                    self._waiting.appendleft(values)
                     self._drop_oldest()
             else:
                 cause = f"A run could not be stored in {self.path} and was left out ({error}): please report this."
@@ -226,11 +228,12 @@ class Store:
             log.warning(cause)
 
 
-def _insert(db: Database, rows: RunRows) -> None:
+def _insert(db: Database, values: dict[str, Any]) -> None:
     """One run with all its rounds, or nothing of it."""
+    row, rounds = run_row(values), round_rows(values)
     with writing(db):
-        run_id = db.table("runs").insert(rows.run).last_pk
-        db.table("rounds").insert_all({"run_id": run_id, **row} for row in rows.rounds)
+        run_id = db.table("runs").insert(row).last_pk
+        db.table("rounds").insert_all({"run_id": run_id, **r} for r in rounds)
 
 
 def _concerns_database(error: Exception) -> bool:
@@ -239,7 +242,7 @@ def _concerns_database(error: Exception) -> bool:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode of the file: SQLite itself goes on writing into a deleted file without a word."""
+    """Device and inode of the file: SQLite itself goes on writing into a deleted file."""
     try:
         status = path.stat()
     except OSError:

@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from storage.connection import open_reader
+from storage.connection import open_reader, read_dicts
 from storage.filters import FINISHED, run_id
+from storage.rows import run_of
+from storage.run import Run
 
 REPLAYABLE = f"{FINISHED} AND acceptance IS NOT NULL"
 """Condition in SQL: runs that were cancelled or failed don't count."""
 
-_TEXT = ("prompt", "output", "max_new_tokens", "draft_length")
-"""What tells texts of a pool apart: one prompt has two outputs where it stood in two conversations."""
+_TEXT = ("prompt_hash", "text", "max_new_tokens", "draft_length")
+"""What tells texts of a pool apart."""
 
 
 @dataclass(frozen=True)
@@ -86,14 +88,14 @@ def benches(path: str | Path, filter: TextFilter = ALL_TEXTS) -> list[Bench]:
     """Pools and machines with texts, that of the newest run first."""
     where, values = filter.where()
     sql = f"""
-        SELECT pool, card_hash, hardware, dtype, drafter_rounds,
+        SELECT pool, card_hash, hardware, dtype, drafters,
                count(DISTINCT {" || '|' || ".join(_TEXT)}), max(id)
         FROM runs {where} GROUP BY card_hash, hardware, dtype ORDER BY max(id) DESC
     """
     with open_reader(path) as connection:
         return [
-            Bench(pool, card, hardware, dtype, tuple(json.loads(rounds)), count)
-            for pool, card, hardware, dtype, rounds, count, _ in connection.execute(sql, values)
+            Bench(pool, card, hardware, dtype, tuple(json.loads(names)), count)
+            for pool, card, hardware, dtype, names, count, _ in connection.execute(sql, values)
         ]
 
 
@@ -112,29 +114,26 @@ def groups(path: str | Path, filter: TextFilter = ALL_TEXTS) -> dict[str, list[s
         }
 
 
-def replayable(path: str | Path, filter: TextFilter = ALL_TEXTS) -> list[dict[str, Any]]:
-    """The texts, newest first: all columns of the run, and ``drafters``: the names by the rows of its table."""
-    where, values = filter.where()
-    sql = f"""
-        SELECT * FROM runs WHERE id IN (
-            SELECT max(id) FROM runs {where} GROUP BY card_hash, {", ".join(_TEXT)} ORDER BY 1 DESC LIMIT ?
-        ) ORDER BY id DESC
-    """
+def replayable(path: str | Path, filter: TextFilter = ALL_TEXTS) -> list[Run]:
+    """The texts, newest first, each as the newest run that wrote it, but without its rounds and tokens, which no
+    replay needs."""
+    chosen, values = _newest(filter)
     with open_reader(path) as connection:
-        cursor = connection.execute(sql, [*values, -1 if filter.newest is None else filter.newest])
-        names = [column[0] for column in cursor.description]
-        found = [dict(zip(names, row, strict=True)) for row in cursor]
-    return [{**row, "drafters": list(json.loads(row["drafter_rounds"]))} for row in found]
+        rows = read_dicts(connection, f"SELECT * FROM runs WHERE id IN ({chosen}) ORDER BY id DESC", values)
+    return [run_of(row, ()) for row in rows]
 
 
 def size(path: str | Path, filter: TextFilter = ALL_TEXTS) -> tuple[int, int]:
     """How many texts, and tokens in them."""
-    where, values = filter.where()
-    sql = f"""
-        SELECT count(*), coalesce(sum(output_tokens), 0) FROM runs WHERE id IN (
-            SELECT max(id) FROM runs {where} GROUP BY card_hash, {", ".join(_TEXT)} ORDER BY 1 DESC LIMIT ?
-        )
-    """
+    chosen, values = _newest(filter)
+    sql = f"SELECT count(*), coalesce(sum(output_tokens), 0) FROM runs WHERE id IN ({chosen})"
     with open_reader(path) as connection:
-        row = connection.execute(sql, [*values, -1 if filter.newest is None else filter.newest]).fetchone()
+        row = connection.execute(sql, values).fetchone()
         return int(row[0]), int(row[1])
+
+
+def _newest(filter: TextFilter) -> tuple[str, list[Any]]:
+    """SQL for the ids of the newest run of each text, newest first, and its parameters."""
+    where, values = filter.where()
+    sql = f"SELECT max(id) FROM runs {where} GROUP BY card_hash, {', '.join(_TEXT)} ORDER BY 1 DESC LIMIT ?"
+    return sql, [*values, -1 if filter.newest is None else filter.newest]

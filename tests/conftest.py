@@ -11,6 +11,7 @@ from tests import tiny
 
 torch.set_num_threads(1)
 
+
 settings.register_profile(
     "repeatable",
     derandomize=True,

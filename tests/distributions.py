@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from multidraft.sampling import SamplingParams, probabilities
+from drafters.sampling import SamplingParams, probabilities
 from tests import tiny
 
 ALPHA = 1e-4

@@ -2,11 +2,11 @@
 
 from drafters.base import Drafter
 from drafters.card import Card
-from drafters.lm import make_lm_drafters
-from drafters.pld import PromptLookup
+from drafters.kinds.lm import make_lm_drafters
+from drafters.kinds.pld import PromptLookup
+from drafters.models.target import Target
 from drafters.pool import Pool
-from multidraft.sampling import SamplingParams
-from multidraft.target import Target
+from drafters.sampling import SamplingParams
 from tests import tiny
 
 POLICIES = [

@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
-from drafters.eagle_checkpoint import read_head
-from drafters.eagle_head import EagleHead
+from drafters.checkpoints.eagle import read_head
+from drafters.models.eagle_head import EagleHead
 from tests import tiny
 
 LAYOUTS = ("eagle1", "eagle3", "specforge", "speculators", "speculators-qwen3", "eagle3.1")

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import yaml
 
-from drafters.block import MTPDrafter
-from drafters.datastore import END, write_datastore
-from drafters.ngram import count_ngrams
+from drafters.kinds.mtp import MTPDrafter
+from drafters.models.ngram import count_ngrams
 from drafters.pool import Pool, load_pool
+from drafters.retrieval.datastore import END, write_datastore
 from tests import heads, medusa, tiny
-from tests.drafters.test_block import flash_model, mtp_model
+from tests.drafters.kinds.test_block import flash_model, mtp_model
 
 TREE = {"nodes": 12, "branches": 4}
 DRAFTERS: list[dict[str, Any]] = [

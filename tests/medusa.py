@@ -6,9 +6,19 @@ import math
 import torch
 from safetensors.torch import save_file
 
+from drafters.checkpoints.medusa import read_bpd, read_medusa
+from drafters.models.medusa_heads import BPDHeads, MedusaHeads
 from tests import tiny
 
+NETWORKS = {"medusa": (read_medusa, MedusaHeads), "bpd": (read_bpd, BPDHeads)}
+
 HIDDEN, INNER, HEADS = 24, 20, 3
+
+
+def load_heads(kind, folder, target):
+    """The heads of ``folder``, of one of the kinds ``NETWORKS``."""
+    read, network = NETWORKS[kind]
+    return network(read(folder, target), target)
 
 
 def drawn(seed, **shapes):

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from multidraft.engine import generate
-from multidraft.lossless import greedy_differences
-from multidraft.sampling import SamplingParams
+from drafters.sampling import SamplingParams
+from multidraft.engine.decoding import generate
+from multidraft.engine.lossless import greedy_differences
 from tests import kinds, tiny
 from tests.distributions import ALPHA, p_value_of_tokens
 

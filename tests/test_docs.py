@@ -2,15 +2,22 @@
 
 import re
 import shutil
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 import multidraft as md
-from drafters.card import Card
+from drafters.card import Card, card_schema, load_card
+from drafters.errors import PoolError
+from drafters.kinds import KINDS
 from drafters.pool import load_pool
+from multidraft.__main__ import main
 from multidraft.policies import base
+from multidraft.ui.tabs.pool.list import Known, pools_html
+from tests import tiny
 
 ROOT = Path(__file__).parent.parent
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -28,7 +35,7 @@ def test_the_first_use_from_python(capsys):
 
 def test_the_policy_of_ones_own(pool, monkeypatch):
     (code,) = blocks("docs/policies.md", "python")
-    monkeypatch.setattr(base, "POLICIES", dict(base.POLICIES))
+    monkeypatch.setitem(base.POLICIES, "greedy", None)  # so that it is forgotten afterwards
     exec(code, {})
     assert "greedy" in md.policy_names()
     params = md.SamplingParams(max_new_tokens=30, draft_length=4)
@@ -37,7 +44,7 @@ def test_the_policy_of_ones_own(pool, monkeypatch):
 
 
 def test_the_drafter_of_ones_own(pool_card, tmp_path):
-    (code,) = blocks("docs/pools.md", "python")
+    code, _ = blocks("docs/pools.md", "python")
     folder = shutil.copytree(pool_card.parent, tmp_path / "pool")
     (folder / "echo.py").write_text(code)
     card = yaml.safe_load((folder / "card.yaml").read_text())
@@ -57,6 +64,44 @@ def test_the_drafter_of_ones_own(pool_card, tmp_path):
     names = [drafter.name for drafter in pool.drafters]
     replayed = md.replay(table, "fixed:echo", draft_length=4, drafters=names)
     assert replayed.emitted == [r.emitted for r in out.rounds]
+
+
+def test_a_new_kind_of_drafter_is_one_file(pool_card, tmp_path, monkeypatch, capsys):
+    _, code = blocks("docs/pools.md", "python")
+    monkeypatch.setitem(KINDS, "bigram", None)  # so that it is forgotten afterwards
+    (tmp_path / "bigram.py").write_text(code)
+    spec = spec_from_file_location("bigram", tmp_path / "bigram.py")
+    spec.loader.exec_module(module_from_spec(spec))
+    folder = shutil.copytree(pool_card.parent, tmp_path / "pool")
+    np.save(folder / "pairs.npy", np.arange(1, 1 + tiny.VOCAB) % tiny.VOCAB)
+    (entry,) = re.findall(r"`- (\{name: pairs.*?\})`", (ROOT / "docs/pools.md").read_text())
+    card = yaml.safe_load((folder / "card.yaml").read_text())
+    card["drafters"].append(yaml.safe_load(entry))
+    (folder / "card.yaml").write_text(yaml.safe_dump(card))
+
+    pool = load_pool(folder)
+    pool.stop_ids = frozenset()
+    params = md.SamplingParams(max_new_tokens=20, draft_length=4)
+    outs = [md.generate(pool, "a badge", spec, params) for spec in ("autoregressive", "fixed:pairs")]
+    assert outs[0].token_ids == outs[1].token_ids
+    assert pool.drafters[-1].digest
+
+    assert main(["pool", str(folder), "--estimate", "--device", "cpu"]) == 0
+    assert "| pairs | bigram | " in capsys.readouterr().out
+    known = Known(str(folder), load_card(folder / "card.yaml")[0])
+    assert "1 × bigram table" in pools_html([known], pool.card, may_load=True)
+    assert "BigramEntry" in card_schema()["$defs"]
+
+    card["drafters"][-1]["longst"] = card["drafters"][-1].pop("longest")
+    (folder / "card.yaml").write_text(yaml.safe_dump(card))
+    with pytest.raises(PoolError, match=r"drafters\.4\.longst: no such setting; did you mean longest\? .*'pairs'"):
+        load_pool(folder)
+
+
+def test_every_kind_is_in_the_documents():
+    table = re.findall(r"^\| (`.*?) \|", (ROOT / "docs/pools.md").read_text(), re.MULTILINE)
+    named = {name for cell in table for name in re.findall(r"`(\w+)`", cell)}
+    assert set(KINDS) <= named
 
 
 def test_the_card():

@@ -23,6 +23,7 @@ from multidraft.commands.deploy import Deployment
 from storage import queries
 from storage.sync import FILE
 from tests.ports import free_port
+from tests.runs import recorded
 
 STANDIN = Path(__file__).parent / "spaces_standin"
 PROMPT = "Translate into English: Heute Abend will Julia mit ihrer Nachbarin ein Bild malen."
@@ -135,6 +136,7 @@ def contents(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(file): (file.stat().st_mtime_ns, file.stat().st_size) for file in [folder, *folder.rglob("*")]}
 
 
+@pytest.mark.long
 def test_a_space_starts_answers_ends_and_remembers(repository: Path, tmp_path: Path) -> None:
     before, data = contents(repository), tmp_path / "data"
     first, second = tmp_path / "first", tmp_path / "second"
@@ -151,8 +153,8 @@ def test_a_space_starts_answers_ends_and_remembers(repository: Path, tmp_path: P
         assert on_zerogpu["text"] == plain["text"] and on_zerogpu["lossless"] is True
         assert end(process) < 15
     assert len((second / "calls").read_text().splitlines()) == 1 and not (first / "calls").exists()
-    runs = queries.runs(data / FILE)
-    assert list(runs.source) == ["api", "api"] and runs.output.nunique() == 1
+    runs = recorded(data / FILE)
+    assert list(runs.source) == ["api", "api"] and runs.text.nunique() == 1
 
     assert contents(repository) == before, "nothing is written beside the code"
     for machine in (first, second):

@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, MuseGlimmerAssistantModel, PreTrainedModel
 
 from drafters.card import find_card, load_card
-from drafters.dflash_checkpoint import dflash_config
-from drafters.shapes import RECORDED
+from drafters.checkpoints.dflash import dflash_config
+from drafters.checkpoints.model_sizes import RECORDED
 from tests import heads, tiny
 from tests.medusa import write_medusa
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from drafters.draft import Draft
+from drafters.errors import PromptError
+from drafters.sampling import SamplingParams
 from multidraft.bench.suites import SuiteItem
-from multidraft.draft import Draft
-from multidraft.engine import generate
-from multidraft.errors import PromptError
-from multidraft.regret import acceptance_table, fixed_rounds
-from multidraft.sampling import SamplingParams
+from multidraft.engine.decoding import generate
+from multidraft.replay.regret import acceptance_table, fixed_rounds
 
 if TYPE_CHECKING:
     from drafters.pool import Pool
@@ -116,7 +116,7 @@ def compare_plain_decoding(pool: Pool, prompt: str, tokens: int = 64, repeats: i
 def accepted_by_task(pool: Pool, items: Sequence[SuiteItem], params: SamplingParams) -> dict[str, dict[str, float]]:
     """MAT of every drafter on every task, over greedy answers: ``{task: {drafter: MAT}}``.
 
-    Each prompt is answered once; the drafters' rounds follow exactly from the acceptance table (SPEC 6).
+    Each prompt is answered once; the drafters' rounds follow exactly from the acceptance table.
     Prompts that do not fit the context window are left out.
     """
     tokens: dict[str, int] = {}

@@ -6,16 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from multidraft.bench.runner import BASELINE, BenchRun
-from multidraft.records import Generation
-from multidraft.sampling import SamplingParams
-
-if TYPE_CHECKING:
-    from drafters.pool import Pool
+from drafters.pool import Pool
+from drafters.sampling import SamplingParams
+from multidraft.bench.measure import BASELINE
+from multidraft.bench.runner import Entry
+from multidraft.bench.summary import speedups
+from storage.figures import Ratio, divided
+from storage.records import PHASES
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Asked:
 
     @property
     def runs(self) -> int:
-        """Runs in all, those of plain decoding among them."""
+        """Runs in all, the autoregressive ones included."""
         return self.prompts * self.repeat * len({BASELINE, *self.policies})
 
     @property
@@ -52,22 +51,24 @@ class Asked:
 
 
 def make_report(
-    pool: Pool, asked: Asked, runs: Sequence[BenchRun], *, hardware: str, version: str, interrupted: bool = False
+    pool: Pool, asked: Asked, runs: Sequence[Entry], *, hardware: str, version: str, interrupted: bool = False
 ) -> dict[str, Any]:
     """The report, which ``bench --out`` writes (``docs/results.md`` describes it).
 
-    Rates are totals: tokens of all prompts ÷ decoding seconds of all prompts, so that every second counts the
-    same. ``speedup`` divides by the autoregressive rate over the same prompts; ``speedup_interval`` is where 95 % of
-    the speed-ups lie when as many runs are drawn from them again (bootstrap). ``regret_rounds`` is the mean
-    per prompt, ``expected_regret`` that of the losses of sampled runs; ``tokens_per_drafting_second`` is the mean
-    accepted tokens of a round by the time spent on drafting it; ``lossless`` is ``None`` where nothing
-    could be compared (sampling). Prompts that could not be run are counted in ``statuses`` and ``failures``, not
-    in the rates, which are ``None`` where nothing was measured; ``failed`` counts the runs that failed on a prompt
-    that plain decoding could answer, and ``error`` is the first one's; ``near_ties`` counts outputs that left
-    the baseline's where two tokens were all but equally probable.
+    Figures are ratios of totals over all prompts, so that every second and every token counts the same
+    (:mod:`storage.figures`): ``speedup`` is that of decoding, ``request_speedup`` that of the whole request, prefill of
+    target and drafters, routing and the first decision included; both divide by the autoregressive baseline of the
+    same prompts and leave out answers of fewer than 8 tokens. Their ``…_interval`` is the 95 % interval of a paired
+    bootstrap over prompts, ``None`` below 3 of them. ``regret_rounds`` is the mean per prompt, ``expected_regret`` that
+    of the losses of sampled runs; ``best_arm_ratio`` is over rounds with a drafter; ``tokens_per_drafting_second`` is
+    the mean accepted tokens of a round by the time spent on drafting it. ``lossless`` is ``None`` where nothing could
+    be compared (sampling); ``near_ties`` counts outputs in which rounding decided between tokens that are all but
+    equally probable, and ``near_tie_gap`` is the largest difference of two such logits. Prompts that could not be run
+    are counted in ``statuses`` and ``failures``, not in the rates, which are ``None`` where nothing was measured;
+    ``failed`` counts the runs that failed on a prompt that the baseline could answer, and ``error`` is the first one's.
     """
     specs = list(dict.fromkeys(run.policy for run in runs))
-    failures = {(run.item, run.policy): run.generation.error for run in runs if run.generation.status == "error"}
+    failures = {(run.item, run.policy): run.error for run in runs if run.error}
     return {
         "pool": pool.name,
         "card_hash": pool.card_hash,
@@ -84,49 +85,42 @@ def make_report(
     }
 
 
-def _summary(runs: Sequence[BenchRun], *, by_task: bool = False) -> dict[str, Any]:
+def _summary(runs: Sequence[Entry], *, by_task: bool = False) -> dict[str, Any]:
     done = [run for run in runs if run.measured]
-    generations = [run.generation for run in done]
-    tokens = sum(len(g.token_ids) for g in generations)
+    generations = [run.run.generation for run in done]
+    scores = [run.run.scores for run in done]
     rounds = [r for g in generations for r in g.rounds]
-    seconds = sum(r.seconds for r in rounds)
+    tokens = sum(len(g.token_ids) for g in generations)
     drafted = sum(len(r.drafted) for r in rounds)
-    drafting = sum(r.draft_seconds for r in rounds)
-    baselines = [run.baseline for run in done if run.baseline]
-    base_seconds = sum(g.seconds for g in baselines)
-    base_rate = sum(len(g.token_ids) for g in baselines) / base_seconds if base_seconds else None
-    rate = tokens / seconds if seconds else None
-    regrets = [run.regret for run in done if run.regret]
-    played = [
-        (known.best_arm_ratio, sum(r.arm is not None for r in run.generation.rounds))
-        for run in done
-        if (known := run.regret or run.expected_regret)
-    ]
-    expected = [run.expected_regret.loss for run in done if run.expected_regret]
-    checked = [run.lossless for run in done if run.lossless is not None]
+    seconds = {phase: sum(getattr(r, f"{phase}_seconds") for r in rounds) for phase in PHASES}
+    decode, request = speedups([run.run for run in done], [run.item for run in done])
+    chosen = [sum(r.arm is not None for r in g.rounds) if s.best_drafter else 0 for g, s in zip(generations, scores)]
+    played = sum((s.best_arm_ratio or 0.0) * count for s, count in zip(scores, chosen))
+    checked = [s.lossless for s in scores if s.lossless is not None]
+    gaps = [s.near_tie_gap for s in scores if s.near_tie_gap is not None]
     summary: dict[str, Any] = {
-        "tokens_per_second": rate,
-        "speedup": rate / base_rate if rate and base_rate else None,
-        "speedup_interval": _interval(generations, baselines),
-        "mean_accepted_tokens": tokens / len(rounds) if rounds else None,
+        "tokens_per_second": divided(tokens, sum(seconds.values())),
+        "speedup": decode and decode.value,
+        "speedup_interval": _interval(decode),
+        "request_speedup": request and request.value,
+        "request_speedup_interval": _interval(request),
+        "mean_accepted_tokens": divided(tokens, len(rounds)),
         "acceptance_rate": None if not rounds else sum(r.accepted for r in rounds) / drafted if drafted else 0.0,
-        "regret_rounds": sum(r.rounds for r in regrets) / len(regrets) if regrets else None,
-        "expected_regret": sum(expected) / len(expected) if expected else None,
-        "best_arm_ratio": _weighted(played),
-        "lossless": None if not checked else all(checked),
-        "near_ties": sum(run.near_tie is not None for run in done),
+        "regret_rounds": _mean([s.regret_rounds for s in scores]),
+        "expected_regret": _mean([s.expected_regret for s in scores]),
+        "best_arm_ratio": divided(played, sum(chosen)),
+        "lossless": all(checked) if checked else None,
+        "near_ties": len(gaps),
+        "near_tie_gap": max(gaps, default=None),
         "failed": sum(run.failed for run in runs),
-        "error": next((run.generation.error for run in runs if run.failed), None),
+        "error": next((run.error for run in runs if run.failed), None),
         "prompts": len({run.item for run in done}),
         "tokens": tokens,
         "prefill_seconds": sum(g.prefill_seconds for g in generations),
-        "seconds": seconds,
-        "draft_seconds": drafting,
-        "tokens_per_drafting_second": tokens / drafting if drafted else None,
-        "verify_seconds": sum(r.verify_seconds for r in rounds),
-        "policy_seconds": sum(r.policy_seconds for r in rounds),
-        "evaluate_seconds": sum(r.evaluate_seconds for r in rounds),
-        "statuses": dict(Counter(run.generation.status for run in runs)),
+        "seconds": sum(seconds.values()),
+        **{f"{phase}_seconds": spent for phase, spent in seconds.items()},
+        "tokens_per_drafting_second": divided(tokens, seconds["draft"]) if drafted else None,
+        "statuses": dict(Counter(run.run.generation.status for run in runs)),
     }
     if by_task:
         tasks = dict.fromkeys(run.item.task for run in runs)
@@ -134,30 +128,17 @@ def _summary(runs: Sequence[BenchRun], *, by_task: bool = False) -> dict[str, An
     return summary
 
 
-def _interval(
-    generations: Sequence[Generation], baselines: Sequence[Generation], draws: int = 1000
-) -> list[float] | None:
-    """The middle 95 % of the speed-up over runs drawn with replacement; the same two numbers for a single run."""
-    if not generations:
-        return None
-
-    def totals(runs: Sequence[Generation]) -> np.ndarray:
-        return np.array([(len(g.token_ids), g.seconds) for g in runs])[chosen].sum(axis=1).T
-
-    chosen = np.random.default_rng(0).integers(len(generations), size=(draws, len(generations)))
-    tokens, seconds = totals(generations)
-    base_tokens, base_seconds = totals(baselines)
-    low, high = np.quantile((tokens / seconds) / (base_tokens / base_seconds), (0.025, 0.975))
-    return [float(low), float(high)]
+def _interval(ratio: Ratio | None) -> list[float] | None:
+    return list(ratio.interval) if ratio and ratio.interval else None
 
 
-def _weighted(pairs: Sequence[tuple[float, int]]) -> float | None:
-    total = sum(weight for _, weight in pairs)
-    return sum(value * weight for value, weight in pairs) / total if total else None
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def best_drafters(report: dict[str, Any]) -> dict[str, Any] | None:
-    """What the best single drafter of each task makes, the task being known: the mark for every policy to reach.
+    """What the best single drafter of each task makes, the task being known: what every policy is to be held against.
 
     Returns:
         ``drafters`` by task, and ``tokens_per_second`` and ``speedup`` over all tasks; ``None`` where fewer than two

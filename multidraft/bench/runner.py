@@ -5,76 +5,172 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
-import numpy as np
-
+from drafters.errors import ContextWindowError, PromptError
+from drafters.pool import Pool
+from drafters.sampling import SamplingParams
+from multidraft.bench.measure import BASELINE, Measurement, Request, settle_baseline
 from multidraft.bench.suites import SuiteItem
-from multidraft.engine import Decoding, check_seed, policy_for
-from multidraft.errors import PromptError, UserError, told
-from multidraft.lossless import Difference, greedy_differences, parting
-from multidraft.policies import canonical_spec, parse_spec
-from multidraft.records import Generation
-from multidraft.regret import (
-    ExpectedRegret,
-    Regret,
-    acceptance_table,
-    expected_regret_of,
-    gamma_table,
-    regret_of,
-)
-from multidraft.sampling import SamplingParams
-
-if TYPE_CHECKING:
-    from drafters.pool import Pool
-
-BASELINE = "autoregressive"
+from multidraft.engine.arguments import check_seed, policy_for
+from multidraft.engine.decoding import Decoding
+from multidraft.policies import canonical_spec, check_specs, parse_spec
+from multidraft.replay.history import conditions_of
+from storage.records import Generation
+from storage.run import Origin, Run
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class BenchRun:
-    """One prompt under one policy.
+class Entry:
+    """One prompt of a suite under one policy.
 
     Attributes:
-        policy: its spec in the canonical spelling, as the history has it.
-        generation: what came out; a prompt that could not be run has status ``"error"`` and its message, and
-            so has an output that could not be compared or scored.
-        baseline: the autoregressive generation of the same prompt in the same repeat; ``None`` where that failed.
-        seed: of this prompt and repeat, the same for all policies.
-        lossless: whether the tokens equal the baseline's, or leave it only where two are all but equally probable
-            (see ``near_tie``); ``None`` where that is no test (sampling, errors).
-        near_tie: the first token that rounding decided otherwise than for the baseline.
-        regret: against the best single drafter; ``None`` where unknown (sampling, autoregressive, errors).
-        expected_regret: its expectation, for sampled runs alone.
-        table: the acceptance table that it comes from.
+        repeat: the how manieth time, from 0.
+        run: what was measured; of a prompt that could not be run an empty generation with status ``"error"``.
+        too_long: whether that is because it does not fit the target's context window.
     """
 
     item: SuiteItem
-    policy: str
     repeat: int
-    seed: int
-    generation: Generation
-    baseline: Generation | None = None
-    lossless: bool | None = None
-    near_tie: Difference | None = None
-    regret: Regret | None = None
-    expected_regret: ExpectedRegret | None = None
-    table: np.ndarray | None = None
+    run: Run
+    too_long: bool = False
+
+    @property
+    def policy(self) -> str:
+        """Its spec in the canonical spelling."""
+        return self.run.generation.policy
+
+    @property
+    def error(self) -> str | None:
+        """Why it could not be run, broke off, or could not be scored."""
+        return self.run.generation.error
 
     @property
     def measured(self) -> bool:
-        """Whether its figures count: it ended well, and there is what to compare it with."""
-        return bool(self.generation.rounds) and self.generation.status != "error" and self.baseline is not None
+        """Whether its figures count: nothing failed, and there is a baseline."""
+        return bool(self.run.generation.rounds) and self.error is None and self.run.baseline is not None
 
     @property
     def failed(self) -> bool:
-        """Whether it failed on a prompt that plain decoding could answer: the policy's or a drafter's fault."""
-        return self.generation.status == "error" and self.baseline is not None
+        """Whether it failed on a prompt that the baseline could answer: the policy's or a drafter's fault."""
+        return self.error is not None and self.run.baseline is not None
+
+
+class SuiteRun:
+    """Every prompt under every policy.
+
+    The order of the policies rotates from prompt to prompt. Each prompt and repeat has a seed of its own, made from
+    ``seed``: with one for all, a randomised policy would open every prompt with the same drafters. A policy that is
+    named twice, in whatever spelling, runs once.
+
+    Attributes:
+        specs: the policies in their canonical spelling, each once.
+        entries: those of the prompts that are done, in the order of ``specs``; it only grows.
+        done: runs so far, of ``total``.
+        now: prompt and policy at work.
+        measurement: what measures them, if anything.
+
+    Raises:
+        PolicyError: no policy, or a bad spec.
+        UserError: an invalid seed.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        items: Sequence[SuiteItem],
+        policies: Sequence[str],
+        params: SamplingParams,
+        *,
+        seed: int = 0,
+        repeat: int = 1,
+        origin: Origin,
+    ):
+        check_seed(seed)
+        self.pool, self.items, self.params = pool, items, params
+        self.seed, self.repeat, self.origin = seed, repeat, origin
+        self.specs = list(dict.fromkeys(map(canonical_spec, policies)))
+        check_specs(self.specs)
+        for spec in self.specs:
+            policy_for(pool, spec)
+        self.entries: list[Entry] = []
+        self.done = 0
+        self.total = len(items) * len(self.specs) * repeat
+        self.now: tuple[SuiteItem, str] | None = None
+        self.measurement: Measurement | None = None
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """End after the round in progress; may be called from another thread."""
+        self._cancelled = True
+        if measurement := self.measurement:
+            measurement.cancel()
+
+    def steps(self, measure: Callable[[Measurement], Run], done: Callable[[Entry], None]) -> Iterator[None]:
+        """Run all, yielding between runs; where it is closed, what has run until then is still handed over.
+
+        Args:
+            measure: carries a measurement out.
+            done: called with each entry when its prompt has met all policies, and the baseline is known.
+        """
+        for turn in range(self.repeat * len(self.items)):
+            repeat, index = divmod(turn, len(self.items))
+            first = turn % len(self.specs)
+            yield from self._prompt(self.items[index], repeat, self.specs[first:] + self.specs[:first], measure, done)
+            if self._cancelled:
+                return
+            yield
+        self.now = None
+
+    def _prompt(
+        self,
+        item: SuiteItem,
+        repeat: int,
+        order: Sequence[str],
+        measure: Callable[[Measurement], Run],
+        done: Callable[[Entry], None],
+    ) -> Iterator[None]:
+        found: dict[str, Entry] = {}
+        try:
+            for number, spec in enumerate(order):
+                if number:
+                    yield
+                if self._cancelled:
+                    return
+                self.now = item, spec
+                found[spec] = self._entry(item, repeat, spec, [entry.run for entry in found.values()], measure)
+                self.done += 1
+        finally:
+            entries = [found[spec] for spec in self.specs if spec in found]
+            settle_baseline([entry.run for entry in entries])
+            for entry in entries:
+                self.entries.append(entry)
+                done(entry)
+
+    def _entry(
+        self, item: SuiteItem, repeat: int, spec: str, earlier: Sequence[Run], measure: Callable[[Measurement], Run]
+    ) -> Entry:
+        request = Request(
+            item.prompt,
+            spec,
+            self.params,
+            seed_of(self.seed, item, repeat),
+            Origin(self.origin.source, item.task or None, self.origin.suite, self.origin.batch_id),
+            measures_baseline=all(parse_spec(other)[0] != BASELINE for other in self.specs),
+            earlier=tuple(earlier),
+        )
+        try:
+            self.measurement = Measurement(self.pool, request)
+        except PromptError as error:
+            refused = Generation(item.prompt, spec, (), 0, status="error", error=str(error))
+            run = Run(refused, self.params, request.seed, conditions_of(self.pool), request.origin)
+            return Entry(item, repeat, run, isinstance(error, ContextWindowError))
+        if self._cancelled:
+            self.measurement.cancel()
+        return Entry(item, repeat, measure(self.measurement))
 
 
 def run_suite(
@@ -85,107 +181,31 @@ def run_suite(
     *,
     repeat: int = 1,
     seed: int = 0,
-) -> Iterator[BenchRun]:
-    """Run every prompt under every policy, plain decoding always among them.
+    origin: Origin = Origin("bench"),  # noqa: B008
+) -> Iterator[Entry]:
+    """Run every prompt under every policy, autoregressive decoding always among them (see :class:`SuiteRun`).
 
-    The order of the policies rotates from prompt to prompt. The policies and the device are warmed up on the
-    first prompt that fits, which is not counted. Each prompt and repeat has a seed of its own, made from ``seed``: with
-    one for all, a randomised policy would open every prompt with the same drafters. A policy that is named twice, in
-    whatever spelling, runs once.
-
-    A run that fails, or whose output cannot be scored, is reported with its error and the others go on.
+    The policies and the device are warmed up on the first prompt that fits, which is not counted.
 
     Raises:
         PolicyError: a bad policy spec, before anything runs.
-        UserError: a seed that is none.
+        UserError: an invalid seed.
     """
-    check_seed(seed)
-    specs = list(dict.fromkeys([BASELINE, *map(canonical_spec, policies)]))
-    for spec in specs:
-        policy_for(pool, spec)
-    _warm_up(pool, items, specs, params)
-    turn = 0
-    for round_ in range(repeat):
-        pool.previous.clear()  # or the warm-up, or the same prompts, would be what the first ones begin with
-        for item in items:
-            order = specs[turn % len(specs) :] + specs[: turn % len(specs)]
-            turn += 1
-            yield from _run_prompt(pool, item, order, params, round_, seed_of(seed, item, round_))
+    whole = SuiteRun(pool, items, [BASELINE, *policies], params, seed=seed, repeat=repeat, origin=origin)
+    _warm_up(pool, items, whole.specs, params)
+    ready: list[Entry] = []
+    group = len(items) * len(whole.specs)
+    pool.previous.clear()  # or the warm-up would be what the first prompts begin with
+    for _ in whole.steps(Measurement.compute, ready.append):
+        if whole.done % group == 0:
+            pool.previous.clear()  # or the same prompts would be what those of the next repeat begin with
+        yield from ready
+        ready.clear()
 
 
 def seed_of(seed: int, item: SuiteItem, repeat: int = 0) -> int:
     """The seed of one prompt in one repeat; it depends on the prompt's id, not on its place among others."""
     return zlib.crc32(f"{seed} {item.id} {repeat}".encode())
-
-
-def _run_prompt(
-    pool: Pool, item: SuiteItem, specs: Sequence[str], params: SamplingParams, repeat: int, seed: int
-) -> Iterator[BenchRun]:
-    generations = {spec: _generate(pool, item.prompt, spec, params, seed) for spec in specs}
-    baseline = generations[BASELINE]
-    answered = bool(baseline.rounds) and baseline.status != "error"
-
-    @cache
-    def table() -> np.ndarray:
-        return acceptance_table(pool, pool.encode(item.prompt), baseline.token_ids, params.draft_length)
-
-    for spec, generation in generations.items():
-        run = BenchRun(item, spec, repeat, seed, generation, baseline if answered else None)
-        yield _scored(pool, run, params, table) if answered and generation.status != "error" else run
-
-
-def _scored(pool: Pool, run: BenchRun, params: SamplingParams, table: Callable[[], np.ndarray]) -> BenchRun:
-    """The run with what its output shows; as failed, with the error, where that cannot be found out.
-
-    Args:
-        table: the acceptance table of the baseline's output, computed when it is first asked for.
-    """
-    try:
-        return _compared(pool, run, table) if params.greedy else _expected(pool, run, params)
-    except Exception as error:
-        log.info("the output of %s cannot be scored", run.policy, exc_info=True)  # the report tells what it is
-        failed = replace(run.generation, status="error", error=f"its output cannot be scored: {told(error)}")
-        return replace(run, generation=failed)
-
-
-def _compared(pool: Pool, run: BenchRun, table: Callable[[], np.ndarray]) -> BenchRun:
-    """A greedy run: whether it is lossless, and its regret where its output is the baseline's."""
-    assert run.baseline is not None
-    ids, plain = run.generation.token_ids, run.baseline.token_ids
-    if ids == plain:
-        if run.policy == BASELINE:
-            return replace(run, lossless=True)
-        return replace(run, lossless=True, regret=regret_of(run.generation, table()), table=table())
-    prompt_ids = pool.encode(run.item.prompt)
-    # Where they part either may be the one that rounding decided.
-    near_tie = parting(pool, prompt_ids, ids, plain)
-    faults = [d for d in greedy_differences(pool, prompt_ids, ids) if not d.rounding]
-    lossless = near_tie is not None and near_tie.rounding and not faults
-    return replace(run, lossless=lossless, near_tie=near_tie if lossless else None)
-
-
-def _expected(pool: Pool, run: BenchRun, params: SamplingParams) -> BenchRun:
-    """A sampled run: its expected regret."""
-    # Under draft-all no arm was chosen, so nothing can be regretted.
-    if not run.generation.rounds or parse_spec(run.policy)[0] in (BASELINE, "draft-all"):
-        return run
-    gamma = gamma_table(pool, pool.encode(run.item.prompt), run.generation.token_ids, params)
-    return replace(run, expected_regret=expected_regret_of(run.generation, gamma, params.draft_length))
-
-
-def _generate(pool: Pool, prompt: str, spec: str, params: SamplingParams, seed: int) -> Generation:
-    """The generation, or where it fails as much of it as there is, with its error."""
-    try:
-        decoding = Decoding(pool, prompt, spec, params, seed)
-    except PromptError as error:
-        return Generation(prompt, spec, (), 0, status="error", error=str(error))
-    try:
-        return decoding.run()
-    except UserError:  # whoever reads the report is told once
-        return decoding.generation
-    except Exception as error:
-        log.warning("%s failed on %r: %s", spec, prompt[:60], error)
-        return decoding.generation
 
 
 def _warm_up(pool: Pool, items: Sequence[SuiteItem], specs: Sequence[str], params: SamplingParams) -> None:

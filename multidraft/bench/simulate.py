@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from multidraft.costs import Costs
-from multidraft.errors import SuiteError
+from drafters.costs import Costs
+from drafters.errors import SuiteError
 from multidraft.policies import make_policy
-from multidraft.replay import replay
+from multidraft.replay.walk import replay
 
 MIXED = "mixed"
 """Name of the stream whose task changes between and inside responses."""

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
-import io
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from multidraft.errors import SuiteError
+from drafters.errors import SuiteError
 
 BUNDLED = Path(__file__).parent / "suites"
 MAX_BYTES = 20 * 1024 * 1024
 MAX_ITEMS = 10_000
+MAX_ENTRY = 2**20
+"""Bytes of one line, or characters of one entry of a JSON list."""
+
+MAX_NAME = 200
+"""Characters of an id or a task."""
+
+MAX_PROBLEMS = 1_000
+"""Lines without a prompt after which reading ends: the file is not what its name says."""
+
+SHOWN_PROBLEMS = 20
+LINES_PER_ITEM = 20
+"""A file may have this many lines for each prompt that may be read."""
+
+_TOO_LONG = f"longer than {MAX_ENTRY >> 20} MB"
+_DECODER = json.JSONDecoder()
+_SEPARATORS = re.compile(r"[\s,]*")
 
 Row = dict[str, Any]
 """An object of a file, or a line of a table."""
@@ -45,11 +63,12 @@ class LineProblem:
 
 @dataclass(frozen=True)
 class Suite:
-    """The prompts of a file and the lines that could not be read."""
+    """The prompts of a file, the first of the lines that could not be read, and how many more those are."""
 
     name: str
     items: list[SuiteItem]
     problems: list[LineProblem] = field(default_factory=list)
+    more_problems: int = 0
 
 
 def suite_names() -> list[str]:
@@ -73,8 +92,14 @@ def load_suite(name_or_path: str | Path) -> Suite:
     return load_prompts(path, max_items=MAX_ITEMS, max_bytes=MAX_BYTES)
 
 
-def load_prompts(path: Path, adapt: Adapt = dict, max_items: int = MAX_ITEMS, max_bytes: int = MAX_BYTES) -> Suite:
-    """Read a file of prompts.
+def load_prompts(
+    path: Path,
+    adapt: Adapt = dict,
+    max_items: int = MAX_ITEMS,
+    max_bytes: int = MAX_BYTES,
+    max_problems: int = MAX_PROBLEMS,
+) -> Suite:
+    """Read a file of prompts, a line or entry at a time.
 
     ``.jsonl``: objects with ``turns`` (Spec-Bench, MT-bench; the first turn is the prompt) or ``prompt``, and
     optionally ``question_id`` or ``id`` and ``category`` or ``task``. ``.json``: a list of such objects.
@@ -83,33 +108,73 @@ def load_prompts(path: Path, adapt: Adapt = dict, max_items: int = MAX_ITEMS, ma
     Args:
         adapt: makes an object or row of another form one of those above.
         max_items, max_bytes: what a file may hold; of more prompts the first are used.
+        max_problems: lines without a prompt after which reading ends.
 
     Raises:
-        SuiteError: too large, not text, or without a single prompt.
+        SuiteError: too large, too many lines, not text, or without a single prompt.
     """
     if (size := path.stat().st_size) > max_bytes:
         raise SuiteError(
             f"{path.name} has {size / 2**20:.0f} MB; a suite may have {max_bytes / 2**20:.0f} MB. Split the file"
         )
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise SuiteError(f"{path.name} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
-    readers = {".jsonl": _json_lines, ".ndjson": _json_lines, ".json": _json_list, ".csv": _csv_rows}
+    readers = {".jsonl": _json_lines, ".ndjson": _json_lines, ".json": _json_values, ".csv": _csv_rows}
     items: list[SuiteItem] = []
     problems: list[LineProblem] = []
-    for entry in readers.get(path.suffix.lower(), _plain_lines)(text, adapt):
-        if isinstance(entry, LineProblem):
-            problems.append(entry)
-        elif len(items) >= max_items:
-            problems.append(LineProblem(max_items + 1, f"only the first {max_items:,} prompts are used", "prompt"))
-            break
-        else:
+    bad = 0
+    for entry in readers.get(path.suffix.lower(), _plain_lines)(_File(path, LINES_PER_ITEM * max_items), adapt):
+        if isinstance(entry, SuiteItem) and len(items) < max_items:
             items.append(entry)
+            continue
+        if isinstance(entry, SuiteItem):
+            ending = LineProblem(max_items + 1, f"only the first {max_items:,} prompts are used", "prompt")
+        else:
+            bad += 1
+            problems.extend([entry] * (bad <= SHOWN_PROBLEMS))
+            if bad < max_problems:
+                continue
+            ending = replace(entry, message=f"reading ended here, after {bad:,} without a prompt")
+        problems.append(ending)
+        break
     if not items:
         first = f"; {problems[0]}" if problems else ""
         raise SuiteError(f"{path.name} holds no prompt{first}")
-    return Suite(path.stem, items, problems)
+    return Suite(path.stem, items, problems, max(bad - SHOWN_PROBLEMS, 0))
+
+
+class _File:
+    """A text file that is read a piece at a time: a line, or ``MAX_ENTRY`` bytes of a longer one."""
+
+    def __init__(self, path: Path, max_lines: int):
+        self.path, self.max_lines = path, max_lines
+
+    def pieces(self) -> Iterator[tuple[str, bool]]:
+        """Each piece and whether its line goes on in the next.
+
+        Raises:
+            SuiteError: not UTF-8, or more than ``max_lines`` pieces.
+        """
+        decoder, begin = codecs.getincrementaldecoder("utf-8-sig")(), 0
+        with self.path.open("rb") as file:
+            for count, raw in enumerate(chain(iter(lambda: file.readline(MAX_ENTRY), b""), [b""])):
+                if count > self.max_lines:
+                    raise SuiteError(f"{self.path.name} has more than {self.max_lines:,} lines; split the file")
+                before = begin - len(decoder.getstate()[0])
+                begin += len(raw)
+                try:
+                    text = decoder.decode(raw, final=not raw)
+                except UnicodeDecodeError as error:
+                    raise SuiteError(
+                        f"{self.path.name} is not UTF-8 text (byte {before + error.start}); save it as UTF-8"
+                    ) from None
+                yield text, len(raw) == MAX_ENTRY and not raw.endswith(b"\n")
+
+    def lines(self) -> Iterator[tuple[int, str | None]]:
+        """All lines with their numbers; ``None`` for one of more than ``MAX_ENTRY`` bytes."""
+        number, goes_on = 1, False
+        for text, cut in self.pieces():
+            if not goes_on:
+                yield number, None if cut else text
+            number, goes_on = number + (not cut), cut
 
 
 def spread(items: Sequence[SuiteItem], limit: int | None) -> list[SuiteItem]:
@@ -118,42 +183,93 @@ def spread(items: Sequence[SuiteItem], limit: int | None) -> list[SuiteItem]:
     return [items[index * len(items) // count] for index in range(count)]
 
 
-def _json_lines(text: str, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            yield LineProblem(number, f"not valid JSON ({_reason(error)})")
-            continue
-        yield (
-            item_of(adapt(row), number) if isinstance(row, dict) else LineProblem(number, "expected a JSON object {…}")
-        )
+def _json_lines(file: _File, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
+    for number, line in file.lines():
+        if line is None:
+            yield LineProblem(number, _TOO_LONG)
+        elif line.strip():
+            yield _json_entry(line, adapt, number)
 
 
-def _json_list(text: str, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
+def _json_entry(text: str, adapt: Adapt, number: int) -> SuiteItem | LineProblem:
     try:
-        rows = json.loads(text)
-    except (ValueError, RecursionError):
-        yield from _json_lines(text, adapt)  # JSON lines under the wrong name, or their errors line by line
+        return _object_of(json.loads(text), adapt, number)
+    except (ValueError, RecursionError) as error:
+        return LineProblem(number, f"not valid JSON ({_reason(error)})")
+
+
+def _object_of(row: Any, adapt: Adapt, number: int) -> SuiteItem | LineProblem:
+    return item_of(adapt(row), number) if isinstance(row, dict) else LineProblem(number, "expected a JSON object {…}")
+
+
+class _Buffer:
+    """The next entries of a JSON list, as text."""
+
+    def __init__(self, file: _File):
+        self.text, self.at, self.ended = "", 0, False
+        self._pieces = file.pieces()
+
+    def peek(self) -> str:
+        """The next character but spaces and commas, ``""`` at the end; an entry that begins there is whole."""
+        self._fill()
+        while (begin := _SEPARATORS.match(self.text, self.at)) and begin.end() == len(self.text) and not self.ended:
+            self.at = begin.end()
+            self._fill()
+        self.at = begin.end() if begin else self.at
+        self._fill()
+        return self.text[self.at : self.at + 1]
+
+    def _fill(self) -> None:
+        size = len(self.text) - self.at
+        if size >= MAX_ENTRY or self.ended:
+            return
+        parts, self.at = [self.text[self.at :]], 0
+        while size < 2 * MAX_ENTRY and not self.ended:
+            piece, _ = next(self._pieces, ("", False))
+            parts.append(piece)
+            size, self.ended = size + len(piece), not piece
+        self.text = "".join(parts)
+
+
+def _json_values(file: _File, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
+    """A list of objects, a single one, or JSON lines under the wrong name."""
+    buffer, number = _Buffer(file), 0
+    if buffer.peek() != "[":
+        single = _json_entry(buffer.text, adapt, 1) if buffer.ended else None
+        yield from [single] if isinstance(single, SuiteItem) else _json_lines(file, adapt)
         return
-    for number, row in enumerate(rows if isinstance(rows, list) else [rows], start=1):
-        entry = (
-            item_of(adapt(row), number) if isinstance(row, dict) else LineProblem(number, "expected a JSON object {…}")
-        )
+    buffer.at += 1
+    while buffer.peek() not in ("", "]"):
+        number += 1
+        try:
+            row, buffer.at = _DECODER.raw_decode(buffer.text, buffer.at)
+        except (ValueError, RecursionError) as error:
+            reason = _reason(error) if buffer.ended else f"{_reason(error)}, or {_TOO_LONG}"
+            yield LineProblem(number, f"not valid JSON ({reason}); the rest is not read", "entry")
+            return
+        entry = _object_of(row, adapt, number)
         yield replace(entry, unit="entry") if isinstance(entry, LineProblem) else entry
 
 
-def _csv_rows(text: str, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
-    reader = csv.DictReader(io.StringIO(text), strict=True)
+def _csv_rows(file: _File, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
+    number = 0
+
+    def text(line: tuple[int, str | None]) -> str:
+        nonlocal number
+        number = line[0]
+        if line[1] is None:
+            raise csv.Error(_TOO_LONG)
+        return line[1]
+
+    reader = csv.DictReader(map(text, file.lines()), strict=True)
     try:
         columns = reader.fieldnames or []
     except csv.Error as error:
         yield LineProblem(1, f"the header is not valid CSV ({error})")
         return
     if not {"prompt", "turns"} & set(adapt(dict.fromkeys(columns, "?"))):
-        yield LineProblem(1, f"the header needs a column 'prompt' (or 'turns'); it has: {', '.join(columns) or 'none'}")
+        found = ", ".join(columns)[:MAX_NAME] or "none"
+        yield LineProblem(1, f"the header needs a column 'prompt' (or 'turns'); it has: {found}")
         return
     while True:
         try:
@@ -161,14 +277,16 @@ def _csv_rows(text: str, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
         except StopIteration:
             return
         except csv.Error as error:
-            yield LineProblem(reader.reader.line_num, f"not valid CSV ({error})")  # its own count stops at errors
+            yield LineProblem(number, f"not valid CSV ({error})")
             continue
-        yield item_of(adapt(row), reader.line_num)
+        yield item_of(adapt(row), number)
 
 
-def _plain_lines(text: str, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
+def _plain_lines(file: _File, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
+    for number, line in file.lines():
+        if line is None:
+            yield LineProblem(number, _TOO_LONG)
+        elif line.strip():
             yield SuiteItem(str(number), line.strip())
 
 
@@ -189,6 +307,8 @@ def item_of(row: Row, line: int) -> SuiteItem | LineProblem:
     identity = next((row[key] for key in ("question_id", "id") if row.get(key) not in (None, "")), line)
     task = next((row[key] for key in ("category", "task") if row.get(key)), "")
     item = SuiteItem(str(identity), prompt, str(task))
+    if max(len(item.id), len(item.task)) > MAX_NAME:
+        return LineProblem(line, f"the id or the task has more than {MAX_NAME} characters")
     try:
         f"{item.id}{item.prompt}{item.task}".encode()
     except UnicodeEncodeError:

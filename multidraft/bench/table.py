@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from multidraft.bench.measure import BASELINE
 from multidraft.bench.report import best_drafters
-from multidraft.bench.runner import BASELINE
 
 NOTHING = "–"
-COLUMNS = ("overall", "MAT", "tokens/drafting s", "tokens/s", "regret", "best arm", "lossless")
+COLUMNS = ("overall", "whole request", "MAT", "tokens/drafting s", "tokens/s", "regret", "best arm", "lossless")
 """What follows the speed-ups by task; docs/results.md explains each."""
 
 
 def render_table(report: dict[str, Any]) -> str:
-    """Markdown table in the manner of Spec-Bench: speed-up by task and in all (with its interval), then the rest.
+    """Markdown table in the manner of Spec-Bench: speed-up of decoding by task and overall, that of the whole request
+    (both with intervals), then the rest.
 
     A policy of which no run ended well has no figures.
     """
@@ -30,10 +31,10 @@ def render_table(report: dict[str, Any]) -> str:
 def _figures(policy: dict[str, Any]) -> list[str]:
     if policy["speedup"] is None:
         return ["failed" if policy["failed"] else NOTHING, *(NOTHING for _ in COLUMNS[1:])]
-    low, high = policy["speedup_interval"]
     expected = policy["expected_regret"]
     return [
-        f"{policy['speedup']:.2f}x ({low:.2f}–{high:.2f})",
+        _speedup(policy, "speedup"),
+        _speedup(policy, "request_speedup"),
         _shown(policy["mean_accepted_tokens"], "{:.2f}"),
         _shown(policy["tokens_per_drafting_second"], "{:.0f}"),
         _shown(policy["tokens_per_second"], "{:.0f}"),
@@ -43,15 +44,27 @@ def _figures(policy: dict[str, Any]) -> list[str]:
     ]
 
 
+def _speedup(policy: dict[str, Any], name: str) -> str:
+    interval = policy[f"{name}_interval"]
+    return f"{policy[name]:.2f}x" + (f" ({interval[0]:.2f}–{interval[1]:.2f})" if interval else "")
+
+
 def _shown(value: float | None, form: str) -> str:
     return NOTHING if value is None else form.format(value)
 
 
 def notes(report: dict[str, Any]) -> list[str]:
-    """Sentences to read below the table: what its figures are, the mark to reach, and what went wrong."""
+    """Sentences to read below the table: near-ties, what the best drafter of each task makes, and what went wrong."""
     said = []
     if any(policy["expected_regret"] is not None for policy in report["policies"].values()):
         said.append("Sampled runs: their regret is the expected loss of the drafts, not rounds.")
+    for spec, policy in report["policies"].items():
+        if policy["near_ties"]:
+            outputs = f"{policy['near_ties']} output{'s' * (policy['near_ties'] > 1)}"
+            said.append(
+                f"{spec}: in {outputs} rounding decided between two tokens, whose logits lie at most "
+                f"{policy['near_tie_gap']:.2g} apart."
+            )
     if best := best_drafters(report):
         named = ", ".join(f"{drafter} for {task or 'all'}" for task, drafter in best["drafters"].items())
         said.append(
@@ -66,8 +79,8 @@ def notes(report: dict[str, Any]) -> list[str]:
         if policy["lossless"] is False:
             tasks = [task or "all" for task, figures in policy["by_task"].items() if figures["lossless"] is False]
             said.append(
-                f"{spec} is not lossless: an output ({', '.join(tasks)}) is not that of plain decoding, and rounding "
-                "is not why."
+                f"{spec} is not lossless: an output ({', '.join(tasks)}) is not the target's own greedy one, and "
+                "rounding does not explain it."
             )
     if unanswered := [failure for failure in report["failures"] if failure["policy"] == BASELINE]:
         first = unanswered[0]

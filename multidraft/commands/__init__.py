@@ -1,1 +1,1 @@
-"""The commands of ``python -m multidraft``, a file each: ``add`` its arguments, run it."""
+"""The commands of ``python -m multidraft``, one file each: ``add`` declares the arguments, ``run`` executes it."""

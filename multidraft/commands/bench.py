@@ -11,11 +11,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import multidraft as md
+from drafters.errors import told
+from drafters.hardware import describe
+from drafters.pool import Pool
 from multidraft.bench.report import Asked, make_report
-from multidraft.bench.runner import BenchRun, run_suite
+from multidraft.bench.runner import Entry, run_suite
 from multidraft.bench.suites import SuiteItem, load_suite
 from multidraft.bench.table import notes, render_table
 from multidraft.commands.options import (
@@ -27,13 +30,11 @@ from multidraft.commands.options import (
     sampling_params,
     split_specs,
 )
-from multidraft.errors import told
-from multidraft.hardware import describe
-from multidraft.policies import canonical_spec
+from multidraft.policies import canonical_spec, with_start
 from storage.connection import check_writable
-
-if TYPE_CHECKING:
-    from drafters.pool import Pool
+from storage.queries import count
+from storage.run import Origin
+from storage.store import Store
 
 DEFAULT_POLICIES = "autoregressive,ucb,normal-hedge"
 
@@ -43,17 +44,25 @@ def add(sub: argparse.ArgumentParser) -> None:
     add_pool(sub)
     sub.add_argument("suites", nargs="+", metavar="SUITE", help="a bundled suite's name or a .jsonl, .csv or text file")
     sub.add_argument("--policies", default=DEFAULT_POLICIES, help=f"comma-separated (default: {DEFAULT_POLICIES})")
-    sub.add_argument("--limit", type=int, help="run so many prompts of each suite, evenly spread over it")
-    sub.add_argument("--repeat", type=int, default=1, help="run every prompt so many times")
+    sub.add_argument(
+        "--start",
+        choices=("cold", "router", "both"),
+        help="give all policies that take a start this one, or compare both; by default each has its own",
+    )
+    sub.add_argument("--limit", type=int, help="at most this many prompts of each suite, evenly spread over it")
+    sub.add_argument("--repeat", type=int, default=1, help="runs per prompt and policy (default: %(default)s)")
     sub.add_argument("--out", type=Path, help="write the report to this JSON file")
-    sub.add_argument("--db", type=Path, help="also keep every run in this history database")
+    sub.add_argument("--db", type=Path, help="also record every run in this history database")
     add_decoding(sub)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run suites under policies, print the table, write the report; 1 where a policy failed or is not lossless, or
-    something could not be kept."""
+    """Run suites under policies, print the table and write the report; exit status 1 if a policy failed or is not
+    lossless, or if something could not be written."""
     given = split_specs(options.policies)
+    if options.start:
+        starts = ("cold", "router") if options.start == "both" else (options.start,)
+        given = [with_start(spec, start) for start in starts for spec in given]
     check_decoding(options, given)
     specs = tuple(dict.fromkeys(map(canonical_spec, given)))
     if options.repeat < 1:
@@ -62,6 +71,8 @@ def run(options: argparse.Namespace) -> int:
     for suite in suites:
         for problem in suite.problems:
             print(f"multidraft: {suite.name}: {problem} (left out)", file=sys.stderr)
+        if suite.more_problems:
+            print(f"multidraft: {suite.name}: {suite.more_problems:,} more left out", file=sys.stderr)
     items = [item for suite in suites for item in suite.items]
     with _files(options):
         pool = load_pool(options.pool)
@@ -79,9 +90,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _benchmark(options: argparse.Namespace, pool: Pool, items: Sequence[SuiteItem], asked: Asked) -> int:
-    """Measure, tell and keep; whatever goes wrong underway, what is measured until then is told and kept."""
-    keep = _History(options, pool, asked.params) if options.db else None
-    runs: list[BenchRun] = []
+    """Measure, print, and write report and history: also what was measured before an error or an interruption."""
+    keep = _History(options.db) if options.db else None
+    runs: list[Entry] = []
     try:
         stopped = _measure(pool, items, asked, runs, keep)
         print(file=sys.stderr)
@@ -103,11 +114,15 @@ def _benchmark(options: argparse.Namespace, pool: Pool, items: Sequence[SuiteIte
 
 
 def _measure(
-    pool: Pool, items: Sequence[SuiteItem], asked: Asked, runs: list[BenchRun], keep: _History | None
+    pool: Pool, items: Sequence[SuiteItem], asked: Asked, runs: list[Entry], keep: _History | None
 ) -> BaseException | None:
-    """Add the runs to ``runs`` as they happen; returns what ended them early, raises what let none begin."""
+    """Append the runs to ``runs`` as they finish; returns the error that ended them early, or raises it if none has."""
     try:
-        for run in run_suite(pool, items, asked.policies, asked.params, repeat=asked.repeat, seed=asked.seed):
+        origin = Origin("bench", suite=asked.suite, batch_id=uuid.uuid4().hex)
+        suite = run_suite(
+            pool, items, asked.policies, asked.params, repeat=asked.repeat, seed=asked.seed, origin=origin
+        )
+        for run in suite:
             runs.append(run)
             if keep:
                 keep.add(run)
@@ -123,7 +138,7 @@ def _measure(
 
 
 def _write(path: Path, report: dict[str, Any]) -> bool:
-    """Write the report; where that fails, say so and return ``False``."""
+    """Write the report; if that fails, print why and return ``False``."""
     try:
         path.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
@@ -134,23 +149,21 @@ def _write(path: Path, report: dict[str, Any]) -> bool:
 
 @contextmanager
 def _files(options: argparse.Namespace) -> Iterator[None]:
-    """Check the files to write; where nothing comes of it, leave none behind that the check has made."""
+    """Check that the output files can be written; on an error remove the empty ones that this created."""
     missing = [path for path in (options.out, options.db) if path and not os.path.lexists(path)]
     try:
         _check_files(options)
         yield
     except BaseException:
-        from storage.queries import count
-
         for path in missing:
             if os.path.isfile(path) and not (count(path) if path == options.db else path.stat().st_size):
-                for end in ("", "-wal", "-shm"):  # what SQLite lays beside a history that is read
+                for end in ("", "-wal", "-shm"):  # SQLite's own files beside a history
                     Path(f"{path}{end}").unlink(missing_ok=True)
         raise
 
 
 def _check_files(options: argparse.Namespace) -> None:
-    """Refuse files that cannot be written, before anything is measured and not after."""
+    """Refuse files that cannot be written before anything is measured."""
     if options.out:
         folder = options.out.absolute().parent
         if not folder.is_dir():
@@ -165,49 +178,31 @@ def _check_files(options: argparse.Namespace) -> None:
         check_writable(options.db)
 
 
-def _left(options: argparse.Namespace, runs: Sequence[BenchRun], written: bool) -> str:
-    """What remains of a benchmark that was interrupted."""
+def _left(options: argparse.Namespace, runs: Sequence[Entry], written: bool) -> str:
+    """What an interrupted benchmark has written."""
     if not runs:
-        return "Nothing was measured yet."
+        return "Nothing has been measured yet."
     places = ["the table above"]
     if options.out and written:
         places.append(f"the report {options.out}")
     if options.db:
-        places.append(f"the runs in {options.db}")
-    return f"What was measured is kept: {', '.join(places)}. The same command begins anew."
+        places.append(f"the history {options.db}")
+    return f"The finished runs are in {', '.join(places)}. The same command starts again from the beginning."
 
 
 class _History:
-    """Keeps benchmark runs in the history database, off the timed path."""
+    """Records benchmark runs in the history database, off the timed path."""
 
-    def __init__(self, options: argparse.Namespace, pool: Pool, params: md.SamplingParams):
-        from storage.store import Store
+    def __init__(self, path: Path):
+        self.store = Store(path)
 
-        self.store, self.pool, self.params = Store(options.db), pool, params
-        self.suite = " + ".join(Path(name).stem for name in options.suites)
-        self.id = uuid.uuid4().hex
-
-    def add(self, run: BenchRun) -> None:
-        from multidraft.bench.history import run_context
-
-        context = run_context(
-            self.pool,
-            self.params,
-            source="bench",
-            seed=run.seed,
-            task=run.item.task or None,
-            suite=self.suite,
-            batch_id=self.id,
-            baseline_tokens_per_second=run.baseline.tokens_per_second if run.baseline else None,
-            regret=run.regret,
-            expected_regret=run.expected_regret,
-            table=run.table,
-            lossless=run.lossless,
-        )
-        self.store.add(run.generation, context)
+    def add(self, entry: Entry) -> None:
+        """Record a run that emitted something."""
+        if entry.run.generation.rounds:
+            self.store.add(entry.run)
 
     def close(self) -> bool:
-        """Write what waits; returns whether every run is in the history."""
+        """Write what is queued; returns whether every run is in the history."""
         if self.store.close() and not self.store.problem:
             return True
         print(f"multidraft: the history is incomplete: {self.store.problem}", file=sys.stderr)

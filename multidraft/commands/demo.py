@@ -7,20 +7,20 @@ from pathlib import Path
 
 import multidraft as md
 from multidraft.commands.options import add_pool
-from multidraft.settings import read_settings
+from multidraft.service.settings import read_settings
 
 
 def add(sub: argparse.ArgumentParser) -> None:
     """Its arguments."""
     add_pool(sub)
-    sub.set_defaults(pool=None)  # then the variables have their say
+    sub.set_defaults(pool=None)  # then MULTIDRAFT_POOL decides
     sub.add_argument("--port", type=int, help="port to serve on (default: the first free one from 7860)")
     sub.add_argument("--db", type=Path, help="history database (default: $MULTIDRAFT_DB, else runs.db)")
 
 
 def run(options: argparse.Namespace) -> int:
     """Serve the app until it is stopped."""
-    settings = read_settings()  # before Gradio reads its variables, and breaks off at what it does not like
+    settings = read_settings()  # before Gradio is imported, which fails on some bad values
     from multidraft.ui.app import launch
 
     try:

@@ -10,16 +10,15 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import huggingface_hub
 import yaml
+from huggingface_hub.errors import HfHubHTTPError
 
 import multidraft as md
-
-if TYPE_CHECKING:
-    from huggingface_hub import HfApi
-
-    from drafters.card import Card, Source
+from drafters.card import Card, find_card, load_card
+from drafters.source import Source
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,20 +36,20 @@ PARTS = (
 """What a Space needs of the repository; nothing else is uploaded."""
 
 SPACE_TOKEN = "MULTIDRAFT_SPACE_TOKEN"
-"""Variable with the token that the Space gets: not one's own, which may do more than it needs."""
+"""Variable with the token for the Space; not the user's own, which may have more permissions than it needs."""
 
 _SETUP = (".json", ".txt", ".model", ".jinja")
 _WEIGHTS = (".safetensors", ".bin", ".pt")
-"""Files of a model that are loaded: configuration and tokenizer; weights, of the first kind that there is."""
+"""Files of a model that are loaded: configuration and tokenizer; weights, of the first of these formats it has."""
 
 _QUANTISERS = "bitsandbytes>=0.48\naccelerate>=1.10\n"
-"""What a card with quantised weights needs beside the requirements."""
+"""Further requirements of a card with quantised weights."""
 
 _WHY = {
     401: "the token is not valid: log in again (hf auth login)",
-    402: "this hardware has to be paid for: add a payment method, or name another with --hardware",
+    402: "this hardware is charged for: add a payment method, or name another with --hardware",
     403: "the token may not do this: use one with write access; ZeroGPU and cpu-basic need a PRO subscription",
-    409: "it exists already, as another kind of repository: take another name",
+    409: "the name is taken by another kind of repository: choose another",
 }
 
 
@@ -59,16 +58,14 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("space", help="USER/NAME of the Space")
     sub.add_argument("--hardware", default="cpu-basic", help="zero-a10g (ZeroGPU), t4-small, … (default: cpu-basic)")
     sub.add_argument("--pool", default="pocket", help="a bundled card's name or the path of a card of Hub models")
-    sub.add_argument("--dataset", help="USER/NAME of a dataset, private, that keeps the history")
-    sub.add_argument("--private", action="store_true", help="only you see the Space")
+    sub.add_argument("--dataset", help="USER/NAME of a private dataset for copies of the history")
+    sub.add_argument("--private", action="store_true", help="make the Space private")
     sub.add_argument("--update", action="store_true", help="replace the files of a Space that exists")
-    sub.add_argument("--dry-run", action="store_true", help="show what would be done; nothing is sent")
+    sub.add_argument("--dry-run", action="store_true", help="show what would be done, and send nothing")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Create or update the Space, or say how."""
-    from drafters.card import find_card, load_card
-
+    """Create or update the Space, or show how."""
     for name in filter(None, (options.space, options.dataset)):
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
             raise md.UserError(f"name it as USER/NAME, with your user name or organisation on the Hub, not {name!r}")
@@ -78,8 +75,8 @@ def run(options: argparse.Namespace) -> int:
         raise md.UserError(f"unknown hardware {options.hardware!r}; one of: {', '.join(known)}")
     if path.parent != ROOT / "drafters" / "pools" and (folders := _folders(card)):
         raise md.UserError(
-            f"the card {path} names local folders ({', '.join(folders)}), which the Space would not have: "
-            "put these models on the Hub and name them by id"
+            f"the card {path} names local folders ({', '.join(folders)}), which the Space does not have: "
+            "upload these models to the Hub and name them by id"
         )
     deployment = Deployment(options, card, path)
     if options.dry_run:
@@ -90,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class Deployment:
-    """One Space, as it is to be."""
+    """A Space as it is to be."""
 
     def __init__(self, options: argparse.Namespace, card: Card, path: Path):
         self.options, self.card, self.path = options, card, path
@@ -101,7 +98,7 @@ class Deployment:
 
     @property
     def _wants_token(self) -> bool:
-        """Whether a token is of use to it: to write its history, to fetch gated models."""
+        """Whether the Space can use a token: to write its history or to fetch gated models."""
         return bool(self.options.dataset or _repositories(self.card))
 
     def show(self) -> None:
@@ -133,14 +130,11 @@ class Deployment:
         Raises:
             UserError: no token, the Space exists, or the Hub refuses a step; what was done before stays.
         """
-        from huggingface_hub import HfApi, get_token
-        from huggingface_hub.errors import HfHubHTTPError
-
-        if not get_token():
+        if not huggingface_hub.get_token():
             raise md.UserError("you are not logged in to the Hub: run `hf auth login`, or set HF_TOKEN")
         self._step = f"look for {self.options.space}"
         try:
-            self._do(HfApi())
+            self._do(huggingface_hub.HfApi())
         except HfHubHTTPError as error:
             status = error.response.status_code
             said = error.server_message or str(error).strip().partition("\n")[0]
@@ -150,11 +144,11 @@ class Deployment:
             first = str(error).strip().partition("\n")[0]
             raise md.UserError(f"could not {self._step}: the Hub cannot be reached ({first})") from None
 
-    def _do(self, api: HfApi) -> None:
+    def _do(self, api: huggingface_hub.HfApi) -> None:
         options, space = self.options, self.options.space
         exists = api.repo_exists(space, repo_type="space")
         if exists and not options.update:
-            raise md.UserError(f"the Space {space} exists: take another name, or replace its files with --update")
+            raise md.UserError(f"the Space {space} exists: choose another name, or replace its files with --update")
         if options.dataset:
             self._say(f"create the dataset {options.dataset}")
             api.create_repo(options.dataset, repo_type="dataset", private=True, exist_ok=True)
@@ -197,8 +191,8 @@ class Deployment:
         print(f"{step} …", flush=True)
 
     @contextmanager
-    def staged(self, api: HfApi | None) -> Iterator[Path]:
-        """A folder with what is uploaded; asks ``api`` for the files of pinned repositories, if it is given."""
+    def staged(self, api: huggingface_hub.HfApi | None) -> Iterator[Path]:
+        """A folder with what is uploaded; ``api``, if given, lists the files of pinned repositories."""
         with tempfile.TemporaryDirectory(prefix="multidraft-deploy-") as name:
             folder = Path(name)
             for part in PARTS:
@@ -213,7 +207,7 @@ class Deployment:
             other = yaml.safe_load(self.path.read_text("utf-8")).get("examples")
             if isinstance(other, str) and (self.path.parent / other).exists() and not (pools / other).exists():
                 shutil.copy(self.path.parent / other, pools / other)
-            if any(source.quantization for source in _sources(self.card)):
+            if any(source.quantization for source in self.card.sources):
                 with (folder / "requirements.txt").open("a") as requirements:
                     requirements.write(_QUANTISERS)
             readme = folder / "README.md"
@@ -231,7 +225,7 @@ def with_front_matter(text: str, changes: dict[str, Any]) -> str:
     return f"---\n{changed}---\n{rest}"
 
 
-def _preloaded(source: Source, api: HfApi | None) -> str:
+def _preloaded(source: Source, api: huggingface_hub.HfApi | None) -> str:
     """An entry of ``preload_from_hub``: a repository, or files of one at a commit."""
     assert source.id is not None
     if source.revision is None:
@@ -244,23 +238,17 @@ def _preloaded(source: Source, api: HfApi | None) -> str:
 
 
 def _repositories(card: Card) -> list[Source]:
-    """The Hub repositories of a card, each once."""
-    return list({(source.id, source.revision): source for source in _sources(card) if source.id}.values())
-
-
-def _sources(card: Card) -> list[Source]:
-    return [card.target, *(drafter.source for drafter in card.drafters if drafter.id or drafter.path)]
+    """The distinct Hub repositories of a card."""
+    return list({(source.id, source.revision): source for source in card.sources if source.id}.values())
 
 
 def _folders(card: Card) -> list[str]:
-    """What only this machine has, but for a router, which is put beside the card."""
-    paths = [card.target.path, *(path for drafter in card.drafters for path in (drafter.path, drafter.rescorer))]
+    """Local folders that the card names, except a router beside it, which is uploaded."""
+    paths = [card.target.path, *(path for entry in card.drafters for path in entry.local_paths)]
     if card.router and (card.router.is_absolute() or ".." in card.router.parts):
         paths.append(str(card.router))
     return [path for path in paths if path]
 
 
 def _hardware() -> list[str]:
-    from huggingface_hub import SpaceHardware
-
-    return [hardware.value for hardware in SpaceHardware]
+    return [hardware.value for hardware in huggingface_hub.SpaceHardware]

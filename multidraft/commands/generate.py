@@ -8,13 +8,14 @@ import sys
 
 import multidraft as md
 from multidraft.commands.options import add_decoding, add_pool, check_decoding, load_pool, sampling_params
-from multidraft.export import run_record
+from multidraft.replay.history import conditions_of
+from storage.run import Origin, Run
 
 
 def add(sub: argparse.ArgumentParser) -> None:
     """Its arguments."""
     add_pool(sub)
-    sub.add_argument("prompt")
+    sub.add_argument("prompt", help="the text to answer")
     sub.add_argument("--policy", default="normal-hedge", help="e.g. ucb, ucb:beta=0.1,reward=be, fixed:math")
     add_decoding(sub)
     sub.add_argument("--json", action="store_true", help="print the run with all its rounds as JSON")
@@ -31,7 +32,8 @@ def run(options: argparse.Namespace) -> int:
             print(round_.text, end="", flush=True)
     out = decoding.generation
     if options.json:
-        print(json.dumps(run_record(pool, out, params, options.seed), ensure_ascii=False))
+        run = Run(out, params, options.seed, conditions_of(pool), Origin("command"))
+        print(json.dumps(run.to_json(), ensure_ascii=False))
     else:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in out.drafter_shares.items())
         print(

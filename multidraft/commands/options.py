@@ -1,21 +1,22 @@
-"""What several commands share: options, and how they are read."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Never
+from typing import Never
 
 from tqdm import tqdm
 
 import multidraft as md
+from drafters.pool import Pool
+from drafters.pool import load_pool as load
+from drafters.progress import Step
 from multidraft.bench.suites import Suite, spread
-from multidraft.engine import check_seed
+from multidraft.engine.arguments import check_seed
 from multidraft.policies import check_specs
-
-if TYPE_CHECKING:
-    from drafters.pool import Pool
 
 REPLAY_POLICIES = "ucb,exp3,ucbspec,exp3spec,normal-hedge,rate-hedge"
 
@@ -26,10 +27,7 @@ def add_pool(sub: argparse.ArgumentParser) -> None:
 
 
 def load_pool(name_or_path: str | Path) -> Pool:
-    """Load a pool; a bar on standard error tells how far models from the Hub are."""
-    from drafters.pool import load_pool as load
-    from drafters.progress import Step
-
+    """Load a pool, with a progress bar on standard error for what is fetched from the Hub."""
     bar: tqdm[Never] | None = None
 
     def report(step: Step) -> None:
@@ -46,27 +44,27 @@ def load_pool(name_or_path: str | Path) -> Pool:
         return load(name_or_path, progress=report)
     finally:
         if bar is not None:
-            bar.close()  # what is said next begins a line
+            bar.close()  # so that further output begins on a new line
 
 
 def add_decoding(sub: argparse.ArgumentParser) -> None:
-    """The options of a decoding."""
-    sub.add_argument("--max-new-tokens", type=int, default=128)
-    sub.add_argument("--temperature", type=float, default=0.0)
-    sub.add_argument("--top-p", type=float, default=1.0)
-    sub.add_argument("--top-k", type=int, default=0)
-    sub.add_argument("--draft-length", type=int, help="default: the pool's")
-    sub.add_argument("--seed", type=int, default=0)
+    """The options of decoding."""
+    sub.add_argument("--max-new-tokens", type=int, default=128, help="(default: %(default)s)")
+    sub.add_argument("--temperature", type=float, default=0.0, help="0 decodes greedily (default: %(default)s)")
+    sub.add_argument("--top-p", type=float, default=1.0, help="nucleus sampling (default: %(default)s, all tokens)")
+    sub.add_argument("--top-k", type=int, default=0, help="sample from the k likeliest tokens (default: 0, all tokens)")
+    sub.add_argument("--draft-length", type=int, help="most tokens per draft (default: the pool's)")
+    sub.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
 
 
 def sampling_params(options: argparse.Namespace, draft_length: int) -> md.SamplingParams:
-    """The sampling parameters that were asked for.
+    """The sampling parameters that the options give.
 
     Raises:
         UserError: one of them is out of range.
     """
-    asked = {name: getattr(options, name, None) for name in md.SamplingParams.__dataclass_fields__}
-    given = {name: value for name, value in asked.items() if value is not None}
+    values = {name: getattr(options, name, None) for name in md.SamplingParams.__dataclass_fields__}
+    given = {name: value for name, value in values.items() if value is not None}
     try:
         return md.SamplingParams(**{"draft_length": draft_length, **given})
     except ValueError as error:
@@ -74,7 +72,7 @@ def sampling_params(options: argparse.Namespace, draft_length: int) -> md.Sampli
 
 
 def check_decoding(options: argparse.Namespace, policies: Sequence[str]) -> None:
-    """Refuse what no pool could decode, before one is loaded: numbers out of range, policies that there are not.
+    """Refuse, before a pool is loaded, what no pool could decode: numbers out of range and unknown policies.
 
     Raises:
         UserError: the message says what is wrong.
@@ -96,7 +94,7 @@ def split_specs(text: str) -> list[str]:
 
 
 def limited(suite: Suite, limit: int | None) -> Suite:
-    """``limit`` prompts of the suite, evenly spread over it; all of them by default."""
+    """At most ``limit`` prompts of the suite, evenly spread over it; all of them by default."""
     if limit is not None and limit < 1:
         raise md.UserError("--limit must be at least 1")
-    return Suite(suite.name, spread(suite.items, limit), suite.problems)
+    return replace(suite, items=spread(suite.items, limit))

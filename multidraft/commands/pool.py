@@ -5,6 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 
+from drafters.card import find_card, load_card, pool_names
+from drafters.memory import describe_estimate, render_estimate
+from drafters.memory_fit import advice
+from drafters.pool import usable_device
 from multidraft.bench.inspect import accepted_by_task, compare_plain_decoding, describe_pool, render_matrix
 from multidraft.bench.suites import load_suite
 from multidraft.commands.options import limited, load_pool, sampling_params
@@ -14,14 +18,14 @@ def add(sub: argparse.ArgumentParser) -> None:
     """Its arguments."""
     sub.add_argument("pool", nargs="?", default="pocket", help="a bundled card's name or a path to a card")
     sub.add_argument("--matrix", action="store_true", help="accepted tokens by drafter and task")
-    sub.add_argument("--estimate", action="store_true", help="memory it needs, without loading or fetching any weights")
+    sub.add_argument("--estimate", action="store_true", help="the memory it needs, without fetching or loading weights")
     sub.add_argument("--device", help="for --estimate: auto (the default), cpu, cuda, …")
-    sub.add_argument("--list", action="store_true", help="the bundled pools")
-    sub.add_argument("--plain", action="store_true", help="plain decoding by this engine and by transformers")
+    sub.add_argument("--list", action="store_true", help="list the bundled pools")
+    sub.add_argument("--plain", action="store_true", help="autoregressive decoding by this engine and by transformers")
     sub.add_argument("--suite", default="pocket", help="prompts for --matrix")
     sub.add_argument("--limit", type=int, help="prompts for --matrix, evenly spread over the suite")
-    sub.add_argument("--max-new-tokens", type=int, default=200)
-    sub.add_argument("--draft-length", type=int, help="default: the pool's")
+    sub.add_argument("--max-new-tokens", type=int, default=200, help="for --matrix (default: %(default)s)")
+    sub.add_argument("--draft-length", type=int, help="for --matrix (default: the pool's)")
     sub.add_argument("--json", action="store_true")
 
 
@@ -31,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         return _list(as_json=options.json)
     if options.estimate:
         return _estimate(options)
-    sampling_params(options, draft_length=1)  # what is wrong is said before the pool is loaded
+    sampling_params(options, draft_length=1)  # errors come before the pool is loaded
     suite = limited(load_suite(options.suite), options.limit) if options.matrix else None
     pool = load_pool(options.pool)
     content = describe_pool(pool)
@@ -47,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     target = content["target"]
     print(f"{content['title']} ({content['pool']}, {content['dtype']} on {content['device']})")
     print(
-        f"target: {target['parameters'] / 1e6:.1f}M parameters, {target['step_ms']:.2f} ms a token, "
+        f"target: {target['parameters'] / 1e6:.1f}M parameters, {target['step_ms']:.2f} ms per token, "
         f"{target['verify_ms']:.2f} ms to verify {target['draft_length']} drafted tokens\n"
     )
     print("| drafter | kind | parameters | ms per drafted token |\n|---|---|---|---|")
@@ -56,7 +60,9 @@ def run(options: argparse.Namespace) -> int:
         print(f"| {d['name']} | {d['kind']} | {size} | {d['draft_step_ms']:.3f} |")
     if options.plain:
         ours, theirs = content["plain_tokens_per_second"].values()
-        print(f"\nPlain decoding, prefill included: {ours:.0f} tokens/s, by transformers' own generate {theirs:.0f}.")
+        print(
+            f"\nAutoregressive decoding, prefill included: {ours:.0f} tokens/s; transformers' generate: {theirs:.0f}."
+        )
     if options.matrix:
         print("\nAccepted tokens per round (own token counted), by drafter and task:\n")
         print(render_matrix(content["matrix"]))
@@ -64,8 +70,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list(*, as_json: bool) -> int:
-    from drafters.card import find_card, load_card, pool_names
-
     cards = [load_card(find_card(name))[0] for name in pool_names()]
     if as_json:
         print(json.dumps([{"name": c.name, "title": c.title, "description": c.description} for c in cards], indent=2))
@@ -76,15 +80,10 @@ def _list(*, as_json: bool) -> int:
 
 
 def _estimate(options: argparse.Namespace) -> int:
-    from drafters.card import find_card, load_card
-    from drafters.memory import describe_estimate, render_estimate
-    from drafters.memory_check import advice
-    from drafters.pool import usable_device
-
     path = find_card(options.pool)
     card, _ = load_card(path)
     device = options.device or card.device
-    if not device.startswith("cuda"):  # of a GPU one may ask without having it
+    if not device.startswith("cuda"):  # a GPU's needs can be estimated without one
         device = usable_device(device, card.name)
     content = describe_estimate(card, path, device)
     if (free := content["free"]) is not None and content["total"] > free:

@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 
 import multidraft as md
-from multidraft.bench.replays import without_divergence
+from drafters.costs import Costs
 from multidraft.bench.simulate import read_table, simulate
 from multidraft.commands.options import REPLAY_POLICIES, split_specs
-from multidraft.costs import Costs
+from multidraft.replay.recorded import without_divergence
 
 
 def add(sub: argparse.ArgumentParser) -> None:
@@ -18,11 +18,21 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("table", type=Path, metavar="TABLE.csv", help="rows drafters, columns tasks")
     sub.add_argument("--policies", default=REPLAY_POLICIES, help=f"comma-separated (default: {REPLAY_POLICIES})")
     sub.add_argument("--tokens", default="250", help="length of a response, e.g. 250 or 200-300")
-    sub.add_argument("--draft-length", type=int, default=8)
-    sub.add_argument("--seeds", type=int, default=20, help="responses of each task")
-    sub.add_argument("--mixed", action="store_true", help="responses whose task changes midway, in place of the tasks")
-    sub.add_argument("--target-ms", type=float, default=75.7, help="a target forward (default: HedgeSpec's Llama)")
-    sub.add_argument("--drafter-ms", type=float, default=2.5, help="a drafter step; an evaluation costs as much")
+    sub.add_argument("--draft-length", type=int, default=8, help="(default: %(default)s)")
+    sub.add_argument("--seeds", type=int, default=20, help="responses per task (default: %(default)s)")
+    sub.add_argument("--mixed", action="store_true", help="only responses whose task changes midway")
+    sub.add_argument(
+        "--target-ms",
+        type=float,
+        default=75.7,
+        help="time of a target forward (default: %(default)s, HedgeSpec's Llama)",
+    )
+    sub.add_argument(
+        "--drafter-ms",
+        type=float,
+        default=2.5,
+        help="time of a drafter step, and of an evaluation (default: %(default)s)",
+    )
     sub.add_argument("--json", action="store_true")
 
 

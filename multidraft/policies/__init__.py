@@ -11,24 +11,34 @@ from multidraft.policies.base import (
     ALL_DRAFTERS,
     NO_DRAFTER,
     POLICIES,
+    Context,
     Feedback,
     Policy,
+    policy_names,
+    register,
+)
+from multidraft.policies.settings import PolicySettings, Setting, WarmStart
+from multidraft.policies.specs import (
+    canonical_spec,
     check_live,
     check_specs,
     make_policy,
     parse_spec,
-    policy_names,
-    register,
     settings_of,
+    start_of,
+    with_start,
 )
-from multidraft.policies.spelling import canonical_spec
 
 __all__ = [
     "ALL_DRAFTERS",
     "NO_DRAFTER",
     "POLICIES",
+    "Context",
     "Feedback",
     "Policy",
+    "PolicySettings",
+    "Setting",
+    "WarmStart",
     "canonical_spec",
     "check_live",
     "check_specs",
@@ -37,6 +47,8 @@ __all__ = [
     "policy_names",
     "register",
     "settings_of",
+    "start_of",
+    "with_start",
 ]
 
 for _module in iter_modules(__path__):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-from multidraft.errors import PolicyError
+from pydantic import Field
+
 from multidraft.policies.base import register
 from multidraft.policies.rewards import AlignmentBandit
 
@@ -20,40 +20,35 @@ class Halving(AlignmentBandit):
     standing where N is not a power of two.
     """
 
-    def reset(self, prompt: str = "") -> None:
-        super().reset(prompt)
+    def reset(self) -> None:
         self.standing = list(range(self.arm_count))
         self._begin_phase()
 
     def turns(self) -> int:
-        """How often each drafter still standing is played in the phase that begins, at least once."""
+        """How often each drafter still standing is played in the phase under way, at least once."""
         raise NotImplementedError
 
     def _begin_phase(self) -> None:
-        self.to_play = [arm for _ in range(self.turns()) for arm in self.standing] if len(self.standing) > 1 else []
+        self.played = 0
         self.sums = [0.0] * self.arm_count
 
     def select(self) -> int:
-        return self.to_play[0] if self.to_play else self.standing[0]
+        return self.standing[self.played % len(self.standing)]
 
     def learn(self, arm: int, reward: float) -> None:
-        if not self.to_play:
+        if len(self.standing) == 1:
             return
         self.sums[arm] += reward
-        self.to_play.pop(0)
-        if not self.to_play:
-            kept = sorted(self.standing, key=lambda arm: -self.sums[arm])[: math.ceil(len(self.standing) / 2)]
-            self.standing = sorted(kept)
+        self.played += 1
+        if self.played == self.turns() * len(self.standing):
+            best = sorted(self.standing, key=lambda arm: -self.sums[arm])[: math.ceil(len(self.standing) / 2)]
+            self.standing = sorted(best)
             self._begin_phase()
 
 
 @register
 class SequentialHalving(Halving):
     """MetaSD-SH: ``period`` turns for every drafter in every phase.
-
-    Args:
-        period: turns a phase, at least 1.
-        reward: ``bd`` block divergence or ``be`` block efficiency.
 
     Source: MetaSD Alg. 5; period = 1 from its experiments.
     """
@@ -67,14 +62,13 @@ class SequentialHalving(Halving):
     )
     source = "MetaSD Alg. 5"
 
-    def __init__(self, arms: Sequence[str], seed: int = 0, period: int = 1, reward: str = "bd"):
-        if period < 1:
-            raise PolicyError(f"period must be at least 1 turn, got {period}")
-        self.period = period
-        super().__init__(arms, seed, reward)
+    class Settings(AlignmentBandit.Settings):
+        period: int = Field(1, ge=1, le=10_000, description="turns of each drafter per phase")
+
+    settings: Settings
 
     def turns(self) -> int:
-        return self.period
+        return self.settings.period
 
 
 @register
@@ -83,11 +77,6 @@ class PureExplorationThenCommit(Halving):
 
     Every phase has the same number of rounds, shared by the drafters still standing; each is played at least once,
     so that a small ``c`` makes it ``sh`` with period 1.
-
-    Args:
-        c: rounds of exploration per unit of ln B, above 0.
-        budget: B, the number of tokens expected, at least 2.
-        reward: ``bd`` block divergence or ``be`` block efficiency.
 
     Source: MetaSD Alg. 4, Theorem 8 (which leaves ``c`` open).
     """
@@ -101,14 +90,13 @@ class PureExplorationThenCommit(Halving):
     )
     source = "MetaSD Alg. 4"
 
-    def __init__(self, arms: Sequence[str], seed: int = 0, c: float = 6.0, budget: int = 200, reward: str = "bd"):
-        if not 0 < c < math.inf:
-            raise PolicyError(f"c must be a positive number, got {c}")
-        if budget < 2:
-            raise PolicyError(f"budget must be at least 2 tokens, got {budget}")
-        self.exploration = c * math.log(budget)
-        super().__init__(arms, seed, reward)
+    class Settings(AlignmentBandit.Settings):
+        c: float = Field(6.0, gt=0, le=1000, description="rounds of exploration per unit of ln B")
+        budget: int = Field(200, ge=2, le=1_000_000, description="number of tokens expected, B")
+
+    settings: Settings
 
     def turns(self) -> int:
         phases = math.ceil(math.log2(self.arm_count))
-        return max(1, int(self.exploration / (len(self.standing) * phases)))
+        exploration = self.settings.c * math.log(self.settings.budget)
+        return max(1, int(exploration / (len(self.standing) * phases)))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from multidraft.errors import PolicyError
+from pydantic import Field
+
 from multidraft.policies.base import NO_DRAFTER, Feedback, Policy, register
 from multidraft.policies.choice import sample_arm
 from multidraft.policies.rewards import AlignmentBandit, emitted_reward
+from multidraft.policies.settings import WarmStart
 
 
 def softmax(scores: Sequence[float]) -> list[float]:
@@ -22,8 +24,8 @@ def softmax(scores: Sequence[float]) -> list[float]:
 class ExponentialWeights(Policy):
     """Draws each arm from ``p``, which subclasses recompute in ``update``."""
 
-    def reset(self, prompt: str = "") -> None:
-        super().reset(prompt)
+    def reset(self) -> None:
+        super().reset()
         self.p = [1.0 / self.arm_count] * self.arm_count
         self.scores = [0.0] * self.arm_count
 
@@ -46,10 +48,6 @@ class Exp3(AlignmentBandit, ExponentialWeights):
 
     ``scores`` are the logarithms of the weights: the weights themselves overflow after some 700 rounds.
 
-    Args:
-        gamma: share of uniform exploration, above 0 and at most 1.
-        reward: ``bd`` block divergence or ``be`` block efficiency, both in [0, 1].
-
     Source: MetaSD Alg. 7 (Auer et al. 2002); gamma = 0.4 from its experiments.
     """
 
@@ -62,16 +60,16 @@ class Exp3(AlignmentBandit, ExponentialWeights):
     )
     source = "MetaSD Alg. 7"
 
-    def __init__(self, arms: Sequence[str], seed: int = 0, gamma: float = 0.4, reward: str = "bd"):
-        if not 0 < gamma <= 1:
-            raise PolicyError(f"gamma must be above 0 and at most 1, got {gamma}")
-        self.gamma = gamma
-        super().__init__(arms, seed, reward)
+    class Settings(AlignmentBandit.Settings):
+        gamma: float = Field(0.4, gt=0, le=1, description="share of uniform exploration")
+
+    settings: Settings
 
     def learn(self, arm: int, reward: float) -> None:
-        self.scores[arm] += self.gamma * reward / self.p[arm] / self.arm_count
-        floor = self.gamma / self.arm_count
-        self.p = [(1 - self.gamma) * weight + floor for weight in softmax(self.scores)]
+        gamma = self.settings.gamma
+        self.scores[arm] += gamma * reward / self.p[arm] / self.arm_count
+        floor = gamma / self.arm_count
+        self.p = [(1 - gamma) * weight + floor for weight in softmax(self.scores)]
 
 
 @register
@@ -92,6 +90,7 @@ class Exp3Spec(ExponentialWeights):
         "learns only from the drafter it asked, which takes many rounds when there are many drafters."
     )
     source = "BanditSpec Alg. 5"
+    Settings = WarmStart
 
     def update(self, feedback: Feedback) -> None:
         if feedback.arm == NO_DRAFTER:

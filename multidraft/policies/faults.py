@@ -7,7 +7,7 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-from multidraft.errors import PolicyError, UserError, told
+from drafters.errors import PolicyError, UserError, told
 
 
 def chosen_arm(spec: str, choice: Any, arms: range) -> int:

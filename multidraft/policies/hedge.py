@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from operator import mul
+from typing import Any, Literal, Self
 
 import numpy as np
+from pydantic import Field, model_validator
 
-from multidraft.errors import PolicyError
+from drafters.errors import PolicyError
 from multidraft.policies.base import Feedback, Policy, register
 from multidraft.policies.choice import sample_arm
 from multidraft.policies.delayed import LengthLossQueue, acceptance_losses, expected_accept_lengths
 from multidraft.policies.exp3 import softmax
-
-GAMMAS = ("hard", "soft")
-LOSSES = ("length", "acceptance", "hybrid")
-GAMES = ("token", "chunk")
+from multidraft.policies.settings import Start, WarmStart
 
 
 class FullInformation(Policy):
@@ -33,16 +32,10 @@ class FullInformation(Policy):
     last ``span`` of them, come in one batch; and never before the positions waiting complete a loss, since nothing
     could be learnt then. Positions between two spans teach nothing; every loss that is learnt is complete.
 
-    Args:
-        loss: ``length`` is ``1 - EAL_K/(K+1)``, known K tokens later; ``acceptance`` is ``1 - gamma``, known at
-            once; ``hybrid``, as in the paper's experiments, learns from acceptance until the first length losses
-            arrive, and from all length losses then on. The fewer than K first positions of a hybrid query thus count
-            in both ways where every round is evaluated.
-        warmup: rounds evaluated one by one, 0 or more.
-        every: rounds per evaluation thereafter, 1 or more; 1 evaluates every round.
-        span: positions evaluated at a time, at most (but not fewer than K); 0 for all.
-        gamma: in greedy runs ``hard`` is 1 where a drafter's choice is the token, else 0; ``soft`` is ``1 - TV`` of
-            the distributions at temperature 1, which tells a near miss from a wide one.
+    The loss ``length`` is ``1 - EAL_K/(K+1)``, known K tokens later; ``acceptance`` is ``1 - gamma``, known at once;
+    ``hybrid``, as in the paper's experiments, learns from acceptance until the first length losses arrive, and from all
+    length losses then on. The fewer than K first positions of a hybrid query thus count in both ways where every round
+    is evaluated.
 
     By default it begins with the router's guess where the pool has one: a text of some dozen rounds is short for a
     learner that has to be cold first. ``start=cold`` is the papers' own.
@@ -51,47 +44,40 @@ class FullInformation(Policy):
     """
 
     uses_gamma = True
-    start = "router"
 
-    def __init__(
-        self,
-        arms: Sequence[str],
-        seed: int = 0,
-        loss: str = "hybrid",
-        game: str = "token",
-        warmup: int = 6,
-        every: int = 12,
-        span: int = 0,
-        gamma: str = "hard",
-    ):
-        if loss not in LOSSES:
-            raise PolicyError(f"loss must be one of: {', '.join(LOSSES)}; got {loss!r}")
-        if game not in GAMES:
-            raise PolicyError(f"game must be one of: {', '.join(GAMES)}; got {game!r}")
-        if gamma not in GAMMAS:
-            raise PolicyError(f"gamma must be one of: {', '.join(GAMMAS)}; got {gamma!r}")
-        if warmup < 0:
-            raise PolicyError(f"warmup must be 0 or a positive number of rounds, got {warmup}")
-        if every < 1:
-            raise PolicyError(f"every must be at least 1 round, got {every}")
-        if span < 0:
-            raise PolicyError(f"span must be 0 (all) or a positive number of positions, got {span}")
-        if span and game == "chunk":
-            raise PolicyError("span is for game=token: a chunk is judged whole")
-        self.loss = loss
-        self.game = game
-        self.warmup = warmup
-        self.every = every
-        self.span = span
-        self.uses_soft_gamma = gamma == "soft"
-        super().__init__(arms, seed)
+    class Settings(WarmStart):
+        loss: Literal["length", "acceptance", "hybrid"] = Field(
+            "hybrid", description="expected accept length, acceptance, or acceptance until lengths are known"
+        )
+        game: Literal["token", "chunk"] = Field("token", description="judge every position, or every round once")
+        warmup: int = Field(6, ge=0, le=10_000, description="rounds after a cold start that are all evaluated")
+        every: int = Field(12, ge=1, le=1000, description="rounds per evaluation after the warm-up")
+        span: int = Field(
+            0, ge=0, le=100_000, description="most positions per evaluation, but no fewer than K; 0 for all"
+        )
+        gamma: Literal["hard", "soft"] = Field(
+            "hard", description="acceptance in greedy runs: hit or miss, or 1 - TV at temperature 1"
+        )
+        start: Start = "router"
 
-    def reset(self, prompt: str = "") -> None:
-        super().reset(prompt)
+        @model_validator(mode="after")
+        def _chunks_are_judged_whole(self) -> Self:
+            if self.span and self.game == "chunk":
+                raise PolicyError("span is for game=token: a chunk is judged whole")
+            return self
+
+    settings: Settings
+
+    def __init__(self, arms: Sequence[str], seed: int = 0, **settings: Any):
+        super().__init__(arms, seed, **settings)
+        self.uses_soft_gamma = self.settings.gamma == "soft"
+
+    def reset(self) -> None:
+        super().reset()
         self.p = [1.0 / self.arm_count] * self.arm_count
         self.queue = LengthLossQueue(self.arm_count)
         self.unseen_chunks: list[int] = []
-        self.trial_rounds = self.warmup
+        self.trial_rounds = self.settings.warmup
 
     def learn(self, losses: list[float]) -> None:
         """Update ``p`` by the losses of all arms, each in [0, 1], at the next position of the game."""
@@ -100,7 +86,7 @@ class FullInformation(Policy):
     def warm_up(self, guess: Sequence[float]) -> None:
         """Count the guess as one loss for each token of a draft, in place of the rounds evaluated one by one."""
         self.trial_rounds = 0
-        for _ in range(self.longest):
+        for _ in range(self.context.draft_length):
             self.learn([1.0 - value for value in guess])
 
     def select(self) -> int:
@@ -111,19 +97,19 @@ class FullInformation(Policy):
 
     def wants_evaluation(self, emitted: int) -> bool:
         played = self.t + 1  # asked before update() counts the round
-        due = played <= self.trial_rounds or (played - self.trial_rounds) % self.every == 0
+        due = played <= self.trial_rounds or (played - self.trial_rounds) % self.settings.every == 0
         return due and self._would_teach(emitted)
 
     @property
     def evaluation_span(self) -> int | None:
-        return max(self.span, self.longest) if self.span else None
+        return max(self.settings.span, self.context.draft_length) if self.settings.span else None
 
     def _would_teach(self, emitted: int) -> bool:
         """Whether an evaluation now completes a loss at all: length losses need K verified positions."""
-        if self.loss != "length" or self.game == "chunk":
+        if self.settings.loss != "length" or self.settings.game == "chunk":
             return True
         waiting = len(self.queue) + sum(self.unseen_chunks) + emitted
-        return waiting >= (self.queue.draft_length or self.longest)
+        return waiting >= (self.queue.draft_length or self.context.draft_length)
 
     def update(self, feedback: Feedback) -> None:
         self.t += 1
@@ -132,7 +118,7 @@ class FullInformation(Policy):
         self.unseen_chunks.append(feedback.emitted)
         if feedback.gamma is not None:
             self._check(feedback.gamma)
-            if self.span and len(feedback.gamma) < sum(self.unseen_chunks):
+            if self.settings.span and len(feedback.gamma) < sum(self.unseen_chunks):
                 self.queue.skip()
             losses = self._losses(feedback.gamma, feedback.draft_length)
             self.unseen_chunks = []
@@ -140,28 +126,30 @@ class FullInformation(Policy):
                 self.learn(row)
 
     def _check(self, gamma: np.ndarray) -> None:
-        """Raise :class:`ValueError` where ``gamma`` is no ``(m, N)`` array of numbers."""
-        if gamma.ndim != 2 or gamma.shape[1] != self.arm_count:
-            raise ValueError(f"gamma must have the shape (positions, {self.arm_count} drafters), got {gamma.shape}")
+        """Raise :class:`ValueError` where ``gamma`` is no ``(m, depths, N)`` array of numbers."""
+        if gamma.ndim != 3 or gamma.shape[2] != self.arm_count:
+            raise ValueError(
+                f"gamma must have the shape (positions, depths, {self.arm_count} drafters), got {gamma.shape}"
+            )
         finite = np.isfinite(gamma)
         if not finite.all():  # one NaN would spread to the probabilities of all arms and stay there
-            broken = [name for name, good in zip(self.arms, finite.all(axis=0), strict=True) if not good]
+            broken = [name for name, good in zip(self.arms, finite.all(axis=(0, 1)), strict=True) if not good]
             raise ValueError(f"acceptance probabilities of {', '.join(broken)} are not finite; check those drafters")
 
     def _losses(self, gamma: np.ndarray, draft_length: int) -> np.ndarray:
-        if self.game == "chunk":
+        if self.settings.game == "chunk":
             ends = np.cumsum(self.unseen_chunks)[:-1]
             chunks = [chunk for chunk in np.split(gamma, ends) if len(chunk)]
             return np.array([self._chunk_loss(chunk) for chunk in chunks])
-        if self.loss == "acceptance":
+        if self.settings.loss == "acceptance":
             return acceptance_losses(gamma)
         lengths = self.queue.push(gamma, draft_length)
         # Once the queue has spoken, each new position completes one loss (K staying the same): no way back.
-        return acceptance_losses(gamma) if self.loss == "hybrid" and len(lengths) == 0 else lengths
+        return acceptance_losses(gamma) if self.settings.loss == "hybrid" and len(lengths) == 0 else lengths
 
     def _chunk_loss(self, gamma: np.ndarray) -> np.ndarray:
         """Loss ``(N,)`` of a chunk of ``k`` verified positions (HedgeSpec B.3, with the chunk's own length as K)."""
-        if self.loss == "acceptance":
+        if self.settings.loss == "acceptance":
             return acceptance_losses(gamma).mean(axis=0)
         return 1.0 - expected_accept_lengths(gamma, len(gamma))[0] / (len(gamma) + 1)
 
@@ -184,8 +172,8 @@ class Hedge(FullInformation):
     )
     source = "HedgeSpec Fig. 4; Freund & Schapire 1997"
 
-    def reset(self, prompt: str = "") -> None:
-        super().reset(prompt)
+    def reset(self) -> None:
+        super().reset()
         self.sums = [0.0] * self.arm_count
         self.positions, self.horizon = 0, 16
 
@@ -215,8 +203,8 @@ class AdaNormalHedge(FullInformation):
     )
     source = "HedgeSpec §3.4; Luo & Schapire 2015"
 
-    def reset(self, prompt: str = "") -> None:
-        super().reset(prompt)
+    def reset(self) -> None:
+        super().reset()
         self.regrets = [0.0] * self.arm_count
         self.spreads = [0.0] * self.arm_count
 
@@ -259,8 +247,8 @@ class NormalHedge(FullInformation):
     )
     source = "HedgeSpec Fig. 7"
 
-    def reset(self, prompt: str = "") -> None:
-        super().reset(prompt)
+    def reset(self) -> None:
+        super().reset()
         self.regrets = [0.0] * self.arm_count
         self.exponent = 1.0
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from multidraft.policies.base import Policy, register
 
 
@@ -11,7 +9,7 @@ from multidraft.policies.base import Policy, register
 class Oracle(Policy):
     """The single drafter that needs the fewest rounds for the text, known by exact replay (ties: the first).
 
-    ``hindsight``, the rounds that each drafter alone needs, is set by the replay before :meth:`reset`.
+    The replay hands it the rounds that each drafter alone needs (:attr:`Context.hindsight`).
     """
 
     name = "oracle"
@@ -21,12 +19,10 @@ class Oracle(Policy):
         "knows the text beforehand; in replays it is the mark that policies which stay with one drafter cannot pass."
     )
     source = "MetaSD Def. 1 and BanditSpec Eq. 1: the comparator of the regret"
-    takes_start = False
     live = False
 
-    def reset(self, prompt: str = "") -> None:
-        super().reset(prompt)
-        needed: Sequence[int] = self.hindsight or [0]
+    def reset(self) -> None:
+        needed = self.context.hindsight or [0]
         self.arm = needed.index(min(needed))
 
     def select(self) -> int:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from multidraft.errors import PolicyError
+from pydantic import Field
+
 from multidraft.policies.base import NO_DRAFTER, Feedback, register
-from multidraft.policies.ucb import UpperConfidence
+from multidraft.policies.settings import DrafterName, PolicySettings
+from multidraft.policies.ucb import Beta, UpperConfidence
 
 
 @register
 class UCBLength(UpperConfidence):
-    """UCB over draft lengths ``0 … K`` of one drafter by the throughput of their rounds; 0 is plain decoding.
+    """UCB over draft lengths ``0 … K`` of one drafter by the throughput of their rounds; 0 is autoregressive decoding.
 
     Index of a length: its mean tokens per second ÷ the largest rate seen, plus ``beta * sqrt(2 ln t / n)``. The paper
     runs UCBSpec on rewards scaled likewise; its confidence radius is wider than the whole range of the reward for
     the few dozen rounds of an answer, so we take MetaSD's form, whose width is a setting.
-
-    Args:
-        drafter: its name; by default the first of the pool.
-        beta: weight of exploration, 0 or more.
 
     Source: BanditSpec §6.2.
     """
@@ -32,21 +30,18 @@ class UCBLength(UpperConfidence):
     )
     source = "BanditSpec §6.2"
     uses_costs = True
-    takes_start = False  # it has only one drafter
 
-    def __init__(self, arms: Sequence[str], seed: int = 0, drafter: str = "", beta: float = 0.05):
-        if drafter and drafter not in arms:
-            raise PolicyError(f"the pool has no drafter {drafter!r}; choose one of: {', '.join(arms)}")
-        if not 0 <= beta < float("inf"):
-            raise PolicyError(f"beta must be 0 or a positive number, got {beta}")
-        self.arm = list(arms).index(drafter) if drafter else 0
-        self.beta = beta
-        super().__init__(arms, seed)
+    class Settings(PolicySettings):
+        drafter: DrafterName = Field("", description="name of the drafter; by default the first of the pool")
+        beta: Beta = 0.05
 
-    def reset(self, prompt: str = "") -> None:
-        super().reset(prompt)
-        self.counts = [0] * (self.longest + 1)
-        self.totals = [0.0] * (self.longest + 1)
+    settings: Settings
+
+    def reset(self) -> None:
+        self.arm = self.arm_of(self.settings.drafter) if self.settings.drafter else 0
+        longest = self.context.draft_length
+        self.counts = [0] * (longest + 1)
+        self.totals = [0.0] * (longest + 1)
         self.fastest, self.length = 1e-9, 0
 
     def candidates(self) -> Sequence[int]:
@@ -54,7 +49,9 @@ class UCBLength(UpperConfidence):
 
     def select(self) -> int:
         if 0 in self.counts:
-            self.length = self.longest - self.counts[::-1].index(0)  # long drafts first: they earn their trial best
+            self.length = self.context.draft_length - self.counts[::-1].index(
+                0
+            )  # long drafts first: they earn their trial best
         else:
             means = [total / n / self.fastest for total, n in zip(self.totals, self.counts, strict=True)]
             indices = [mean + self.bonus(n) for mean, n in zip(means, self.counts, strict=True)]
@@ -65,12 +62,12 @@ class UCBLength(UpperConfidence):
         return min(self.length, limit)
 
     def bonus(self, pulls: int) -> float:
-        return self.beta * self.spread(pulls)
+        return self.settings.beta * self.spread(pulls)
 
     def update(self, feedback: Feedback) -> None:
         self.last_reward = feedback.block_efficiency
         # Near the end of the output a draft is cut short: that round tells about the length it had.
-        length = min(feedback.draft_length, self.longest)
+        length = min(feedback.draft_length, self.context.draft_length)
         rate = feedback.emitted / (feedback.seconds or 1.0)
         self.fastest = max(self.fastest, rate)
         self.t += 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
 
-from multidraft.errors import PolicyError
+from pydantic import Field
+
 from multidraft.policies.base import register
 from multidraft.policies.ucb import UCB
 
@@ -19,9 +19,7 @@ class DiscountedUCB(UCB):
     the discounted sum by the plain count, which drives the mean of a drafter that is played all the time to 0; like
     Kocsis and Szepesvári, whom it cites, we discount both.
 
-    Args:
-        gamma: discount a round, above 0 and at most 1 (1 is ``ucb``).
-        reward, beta: as ``ucb``.
+    The logarithm is that of one plus the discounted number of rounds, so that ``gamma = 1`` is exactly ``ucb``.
 
     Source: MetaSD Alg. 6 (Kocsis & Szepesvári 2006).
     """
@@ -34,20 +32,20 @@ class DiscountedUCB(UCB):
     )
     source = "MetaSD Alg. 6"
 
-    def __init__(self, arms: Sequence[str], seed: int = 0, gamma: float = 0.95, reward: str = "bd", beta: float = 0.01):
-        if not 0 < gamma <= 1:
-            raise PolicyError(f"gamma must be above 0 and at most 1, got {gamma}")
-        self.gamma = gamma
-        super().__init__(arms, seed, reward, beta)
+    class Settings(UCB.Settings):
+        gamma: float = Field(0.95, gt=0, le=1, description="discount per round; 1 is ucb")
 
-    def reset(self, prompt: str = "") -> None:
-        super().reset(prompt)
+    settings: Settings
+
+    def reset(self) -> None:
+        super().reset()
         self.weights = [0.0] * self.arm_count
 
     def credit(self, arm: int, value: float) -> None:
         super().credit(arm, 0.0)
-        self.weights = [self.gamma * weight for weight in self.weights]
-        self.totals = [self.gamma * total for total in self.totals]
+        gamma = self.settings.gamma
+        self.weights = [gamma * weight for weight in self.weights]
+        self.totals = [gamma * total for total in self.totals]
         self.weights[arm] += 1.0
         self.totals[arm] += value
 
@@ -55,9 +53,11 @@ class DiscountedUCB(UCB):
         if 0 in self.counts:
             return self.counts.index(0)
         # A weight that has faded to nothing would divide by zero: that drafter is due.
-        pairs = zip(self.totals, self.weights, strict=True)
-        log_term = 2.0 * math.log(max(sum(self.weights), 1.0))
-        indices = [total / n + self.beta * math.sqrt(log_term / n) if n > 1e-12 else math.inf for total, n in pairs]
+        log_term = 2.0 * math.log(sum(self.weights) + 1.0)
+        indices = [
+            total / n + self.settings.beta * math.sqrt(log_term / n) if n > 1e-12 else math.inf
+            for total, n in zip(self.totals, self.weights, strict=True)
+        ]
         return indices.index(max(indices))
 
 
@@ -65,11 +65,10 @@ class DiscountedUCB(UCB):
 class SlidingWindowUCB(UCB):
     """UCB on the last ``window`` rounds; a drafter that does not occur in them is played.
 
-    Args:
-        window: rounds remembered, at least the number of drafters for the others to be compared at all.
-        reward, beta: as ``ucb``.
+    ``mean_i`` and ``n_i`` are those of the window, the bonus is ``beta * sqrt(2 ln t / n_i)`` with ``t`` the number of
+    the round chosen for, not limited to the window as in Garivier and Moulines (2011).
 
-    Source: MetaSD Alg. 8 (Garivier & Moulines 2011).
+    Source: MetaSD Alg. 8.
     """
 
     name = "sw-ucb"
@@ -80,23 +79,21 @@ class SlidingWindowUCB(UCB):
     )
     source = "MetaSD Alg. 8"
 
-    def __init__(self, arms: Sequence[str], seed: int = 0, window: int = 20, reward: str = "bd", beta: float = 0.01):
-        if window < 1:
-            raise PolicyError(f"window must be at least 1 round, got {window}")
-        self.window = window
-        super().__init__(arms, seed, reward, beta)
+    class Settings(UCB.Settings):
+        window: int = Field(
+            20, ge=1, le=1_000_000, description="rounds remembered; fewer than there are drafters compare nothing"
+        )
 
-    def reset(self, prompt: str = "") -> None:
-        super().reset(prompt)
+    settings: Settings
+
+    def reset(self) -> None:
+        super().reset()
         self.recent: deque[tuple[int, float]] = deque()
 
     def credit(self, arm: int, value: float) -> None:
         super().credit(arm, value)
         self.recent.append((arm, value))
-        if len(self.recent) > self.window:
+        if len(self.recent) > self.settings.window:
             old, lost = self.recent.popleft()
             self.counts[old] -= 1
             self.totals[old] = self.totals[old] - lost if self.counts[old] else 0.0
-
-    def bonus(self, pulls: int) -> float:
-        return self.beta * math.sqrt(2.0 * math.log(min(self.t, self.window) + 1) / pulls)

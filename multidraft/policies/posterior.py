@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-from multidraft.errors import PolicyError
+from pydantic import Field
+
 from multidraft.policies.base import register
 from multidraft.policies.rewards import AlignmentBandit
+from multidraft.policies.settings import Reward
 from multidraft.policies.ucb import UpperConfidence
 
 
@@ -16,9 +17,6 @@ class Thompson(AlignmentBandit):
     """Beta-Bernoulli Thompson sampling, a reward ``r`` in [0, 1] counted as ``r`` of a success.
 
     Each round draws a mean from every drafter's posterior ``Beta(1 + sum r, 1 + sum (1 - r))`` and plays the largest.
-
-    Args:
-        reward: ``bd`` block divergence or ``be`` block efficiency.
 
     Source: Thompson (1933); fractional rewards as in Agrawal & Goyal (2012, Alg. 2), without their coin toss, which
     would only add noise.
@@ -32,8 +30,8 @@ class Thompson(AlignmentBandit):
     )
     source = "Thompson 1933; Agrawal & Goyal 2012"
 
-    def reset(self, prompt: str = "") -> None:
-        super().reset(prompt)
+    def reset(self) -> None:
+        super().reset()
         self.successes = [1.0] * self.arm_count
         self.failures = [1.0] * self.arm_count
 
@@ -70,10 +68,6 @@ def kl_upper_bound(mean: float, divergence: float) -> float:
 class KLUCB(AlignmentBandit, UpperConfidence):
     """KL-UCB: ``argmax_i max{q : n_i kl(mean_i, q) <= ln t + c ln ln t}``.
 
-    Args:
-        reward: ``bd`` block divergence or ``be`` block efficiency.
-        c: 0 in practice, as its authors advise.
-
     Source: Garivier & Cappé 2011, Alg. 1.
     """
 
@@ -85,17 +79,17 @@ class KLUCB(AlignmentBandit, UpperConfidence):
     )
     source = "Garivier & Cappé 2011"
 
-    def __init__(self, arms: Sequence[str], seed: int = 0, reward: str = "bd", c: float = 0.0):
-        if not 0 <= c < math.inf:
-            raise PolicyError(f"c must be 0 or a positive number, got {c}")
-        self.c = c
-        super().__init__(arms, seed, reward)
+    class Settings(AlignmentBandit.Settings):
+        reward: Reward = "bd"
+        c: float = Field(0.0, ge=0, le=100, description="weight of ln ln t; its authors advise 0 in practice")
+
+    settings: Settings
 
     def select(self) -> int:
         if 0 in self.counts:
             return self.counts.index(0)
         log_t = math.log(self.t + 1)
-        allowed = log_t + self.c * math.log(max(log_t, 1.0))
+        allowed = log_t + self.settings.c * math.log(max(log_t, 1.0))
         indices = [kl_upper_bound(total / n, allowed / n) for total, n in zip(self.totals, self.counts, strict=True)]
         return indices.index(max(indices))
 

@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from pydantic import Field
 
-from multidraft.costs import Costs
-from multidraft.errors import PolicyError
+from drafters.costs import Costs
 from multidraft.policies.acceptance_counts import AcceptanceCounts
 from multidraft.policies.base import NO_DRAFTER, Feedback, Policy, register
+from multidraft.policies.settings import Start, WarmStart
 
 PRIOR_TOKENS = 2.5
 """How many tokens' worth of evidence the first guess about a drafter counts."""
@@ -25,7 +26,7 @@ EVALUATION_WEIGHT = 0.5
 WORSE, ALARM = 0.5, 5.0
 """The change watched for: a drafter whose acceptance falls to this share of what it was. The log-likelihood ratio,
 summed over rounds and never below 0, that calls for an evaluation: Page's cumulative-sum test (1954)."""
-DOUBT = 2.5
+RIVAL_THRESHOLD = 2.5
 """The sum from which on another drafter that the start trusted is given a round: a cheaper question than an evaluation,
 and the answer where a prompt holds two tasks."""
 RECENT, FORGET = 10, 0.25
@@ -39,14 +40,14 @@ BETTER = 0.9
 """Acceptance of the drafter that an evaluation may discover."""
 DRAFTS_ON = 4.0
 """How many drafted tokens' worth of evidence the pool's measurement of how long a drafter drafts counts."""
-PATIENCE, PATIENCE_GROWS = 8, 4
+RETRY_AFTER, RETRY_GROWTH = 8, 4
 """Where drafting seems not to pay: rounds without a draft until one is tried all the same, and by how much longer it
 takes from try to try. The first round is one: nothing else would tell that costs measured at a bad time are wrong."""
 REFRESH = 8
 """Every so many rounds the estimates of all drafters fade; in between only the one that was played has news."""
 REMEASURE = 32
 """Every so many rounds, and with each evaluation, the measured costs are read anew."""
-HOPE, HOPE_WARM, HOPE_FADES = 0.5, 0.2, 0.5
+DISCOVERY_CHANCE, DISCOVERY_CHANCE_WARM, DISCOVERY_CHANCE_DECAY = 0.5, 0.2, 0.5
 """Chance that there is such a drafter: after a cold start or a surprise, after a warm start as long as it holds what it
 promised, and what is left of it after an evaluation that discovered none."""
 TRUSTED = 0.6
@@ -55,7 +56,7 @@ TRUSTED = 0.6
 
 @register
 class RateHedge(Policy):
-    """Plays the pair of drafter and draft length with the most expected tokens per second; length 0 is plain decoding.
+    """Plays the pair of drafter and draft length with the most expected tokens per second; length 0 is no draft.
 
     *Acceptance.* For each drafter ``i`` and depth ``j`` it keeps how often the first ``j - 1`` tokens were accepted and
     how often the ``j``-th then was, fading with the text. Their ratios are the hazards of a Kaplan-Meier estimate, so a
@@ -75,12 +76,6 @@ class RateHedge(Policy):
     Where no draft seems to pay one is made all the same in the first round and, less and less often, in later ones:
     without drafts there is no evidence of them, nor of what they cost by now.
 
-    Args:
-        budget: share of the decoding time that evaluations may take beyond the first, 0 or more and below 1; five times
-            as much where changes call for them.
-        memory: weight of evidence one token later, above 0 and at most 1.
-        start: ``router`` by default (where the pool has one).
-
     Source: ours; renewal reward as in Ross (1996, 3.6), hazards as in Kaplan & Meier (1958).
     """
 
@@ -96,19 +91,23 @@ class RateHedge(Policy):
     uses_gamma = True
     uses_costs = True
 
-    start = "router"
+    class Settings(WarmStart):
+        budget: float = Field(
+            0.03,
+            ge=0,
+            lt=1,
+            description="share of the decoding time that evaluations may take beyond the first; five times as much "
+            "where changes call for them",
+        )
+        memory: float = Field(0.985, gt=0, le=1, description="weight of evidence one token later")
+        start: Start = "router"
 
-    def __init__(self, arms: Sequence[str], seed: int = 0, budget: float = 0.03, memory: float = 0.985):
-        if not 0 <= budget < 1:
-            raise PolicyError(f"budget must be 0 or more and below 1, got {budget}")
-        if not 0 < memory <= 1:
-            raise PolicyError(f"memory must be above 0 and at most 1, got {memory}")
-        self.budget, self.memory = budget, memory
-        super().__init__(arms, seed)
+    settings: Settings
 
-    def reset(self, prompt: str = "") -> None:
-        super().reset(prompt)
-        count, longest = self.arm_count, self.longest
+    def reset(self) -> None:
+        super().reset()
+        self.longest = longest = self.context.draft_length
+        count = self.arm_count
         self.counts = AcceptanceCounts(count, longest)
         self.lengths = np.arange(1, longest + 1)
         self.guess = np.full(count, UNKNOWN)
@@ -119,9 +118,9 @@ class RateHedge(Policy):
         self.arm, self.length, self.rate, self.seconds = 0, 0, 0.0, 0.0
         self.change, self.changed = 0.0, 0
         self.trial, self.doubted, self.tried = NO_DRAFTER, NO_DRAFTER, set[int]()
-        self.hope, self.trusting = HOPE if count > 1 else 0.0, False
+        self.discovery_chance, self.trusting = DISCOVERY_CHANCE if count > 1 else 0.0, False
         self.waiting, self.elapsed, self.evaluating = 0, 0.0, 0.0
-        self.undrafted, self.patience, self.probing = 0, 0, False
+        self.undrafted, self.retry_after, self.probing = 0, 0, False
         self._read_costs()
         self._estimate(range(count))
 
@@ -129,12 +128,12 @@ class RateHedge(Policy):
         self.guess = np.clip(guess, 0.05, 0.95)
         self.routed = np.maximum(self.guess, JUDGED)
         if self.guess.max() >= TRUSTED:
-            self.hope, self.trusting = HOPE_WARM, True
+            self.discovery_chance, self.trusting = DISCOVERY_CHANCE_WARM, True
         self._estimate(range(self.arm_count))
 
     def _read_costs(self) -> None:
         """Take over the present costs; where nothing is measured yet a drafted token costs a tenth of a target step."""
-        known = self.costs.costs(self.longest) if self.costs else None
+        known = self.context.costs.costs(self.longest) if self.context.costs else None
         if known is None or not known.verify[0] > 0:
             known = Costs.uniform(self.arm_count, self.longest, step=0.1, verify=1.0)
         self.catch_up, self.plain = known.catch_up, float(known.verify[0])
@@ -142,10 +141,15 @@ class RateHedge(Policy):
         # A round takes so long, and so much more for each drafted token, by the drafter as by the target.
         each = float(known.verify[-1] - known.verify[1]) / max(len(known.verify) - 2, 1)
         width = 1.0 if known.width is None else known.width
-        self.fixed, self.each = float(known.verify[1]) - each, known.draft_step + width * each
+        self.each = known.draft_step + width * each
+        self.fixed = (
+            float(known.verify[1])
+            - each
+            + (np.zeros(self.arm_count) if known.draft_start is None else known.draft_start)
+        )
         self.drafts_on = np.ones(self.arm_count) if known.persistence is None else known.persistence
         # What a drafter with the acceptance BETTER would make of them, in tokens per second.
-        seconds = self.fixed + float(np.median(self.each)) * self.lengths
+        seconds = float(np.median(self.fixed)) + float(np.median(self.each)) * self.lengths
         self.best_rate = float(((1.0 + (BETTER**self.lengths).cumsum()) / seconds).max())
 
     def _estimate(self, arms: Iterable[int]) -> None:
@@ -158,7 +162,7 @@ class RateHedge(Policy):
             hazard, weight, reached, emitted = float(self.guess[arm]), PRIOR_TOKENS * unit, 1.0, 1.0
             trials, hits = self.counts.stored_trials[arm], self.counts.stored_hits[arm]
             goes_on = (hits[-1] + drafts_on * float(self.drafts_on[arm])) / (trials[-1] + drafts_on)
-            seconds, next_token = self.fixed, float(self.each[arm])
+            seconds, next_token = float(self.fixed[arm]), float(self.each[arm])
             tokens, drafting, hazards = [], [], []
             for depth in columns:
                 hazard = (hits[depth] + weight * hazard) / (trials[depth] + weight)
@@ -189,13 +193,13 @@ class RateHedge(Policy):
             arm, column = divmod(int(rates.argmax()), self.longest)
         self.rate = float(rates[arm, column])
         self.probing = self.rate * self.plain <= 1.0 and self.trial == NO_DRAFTER
-        if self.probing and self.undrafted < self.patience:
+        if self.probing and self.undrafted < self.retry_after:
             self.probing = False
             self.rate, self.seconds, self.length = 1.0 / self.plain, self.plain, 0
             return NO_DRAFTER
         self.arm, self.length, self.seconds = arm, column + 1, float(seconds[arm, column])
         if self.trusting and self.routed[arm] < TRUSTED:  # the start's favourites have failed
-            self.hope, self.trusting = HOPE, False
+            self.discovery_chance, self.trusting = DISCOVERY_CHANCE, False
         return arm
 
     def draft_length(self, limit: int) -> int:
@@ -212,10 +216,10 @@ class RateHedge(Policy):
         fixed, per_token = self.evaluation
         cost = fixed + per_token * self.waiting
         alarmed = self.change > ALARM and not self._rivals()
-        allowed = self.budget * self.elapsed * (PROVOKED if alarmed else 1.0)
+        allowed = self.settings.budget * self.elapsed * (PROVOKED if alarmed else 1.0)
         if self.evaluating > 0.0 and self.evaluating + cost > allowed:
             return False
-        saved = self.hope * max(0.0, 1.0 - self.rate / self.best_rate) * self.elapsed
+        saved = self.discovery_chance * max(0.0, 1.0 - self.rate / self.best_rate) * self.elapsed
         return alarmed or saved > cost
 
     @property
@@ -226,7 +230,7 @@ class RateHedge(Policy):
         self.t += 1
         self.last_reward = feedback.block_efficiency
         self.elapsed += self.seconds  # by the costs, not the clock: hiccups are no reason for anything
-        self.counts.fade(self.memory**feedback.emitted)
+        self.counts.fade(self.settings.memory**feedback.emitted)
         self.unread += feedback.emitted
         arm, length = feedback.arm, feedback.draft_length
         if arm != NO_DRAFTER and length:
@@ -234,16 +238,16 @@ class RateHedge(Policy):
             self.unread[arm] = 1.0
         self.undrafted = self.undrafted + 1 if arm == NO_DRAFTER else 0
         if self.probing:
-            self.patience = max(PATIENCE, PATIENCE_GROWS * self.patience)
+            self.retry_after = max(RETRY_AFTER, RETRY_GROWTH * self.retry_after)
         elif self.undrafted == 0:
-            self.patience = PATIENCE
+            self.retry_after = RETRY_AFTER
         if self.change == 0.0:
             self.tried.clear()
         if feedback.gamma is not None:
             self._evaluated(feedback.gamma)
         elif self.trial != NO_DRAFTER:
             self._end_trial(found=feedback.accepted >= min(2, max(feedback.drafted, 1)))
-        elif self.change > DOUBT and (rivals := self._rivals()):
+        elif self.change > RIVAL_THRESHOLD and (rivals := self._rivals()):
             self._begin_trial(rivals[0])
         elif self.change > ALARM:  # no time for an evaluation: others get their turn by the doubt alone
             self.counts.keep(self.arm, FORGET)
@@ -280,18 +284,18 @@ class RateHedge(Policy):
         self.guess[:] = JUDGED
         if self.change > ALARM:
             self.counts.fade(FORGET)
-            self.hope = HOPE
+            self.discovery_chance = DISCOVERY_CHANCE
             self.guess[:] = self.routed  # a second task of the prompt may have begun
             self.guess[self.arm if self.trial == NO_DRAFTER else self.doubted] = JUDGED
-        self.hope *= HOPE_FADES
+        self.discovery_chance *= DISCOVERY_CHANCE_DECAY
         self._read_costs()
         fixed, per_token = self.evaluation
         self.evaluating += fixed + per_token * self.waiting
         self.waiting, self.change, self.changed, self.trial = 0, 0.0, 0, NO_DRAFTER
-        reached = np.ones_like(gamma)
+        reached = np.ones((len(gamma), self.arm_count))
         for depth in range(min(self.longest, len(gamma))):
             reached = reached[: len(gamma) - depth]
-            accepted = reached * gamma[depth:]
+            accepted = reached * gamma[depth:, depth]
             self.counts.add(depth, reached.sum(axis=0).tolist(), accepted.sum(axis=0).tolist(), EVALUATION_WEIGHT)
             reached = accepted
         self.unread[:] = 0.0

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from multidraft.errors import PolicyError
+from drafters.errors import PolicyError
 from multidraft.policies.base import NO_DRAFTER, Feedback, Policy
-
-ALIGNMENT_REWARDS = ("bd", "be")
-"""Block divergence (MetaSD Eq. 4) and block efficiency (MetaSD Eq. 3)."""
+from multidraft.policies.settings import Reward, WarmStart
 
 
 def alignment_reward(feedback: Feedback, kind: str) -> float:
@@ -29,24 +28,22 @@ def alignment_reward(feedback: Feedback, kind: str) -> float:
 def emitted_reward(feedback: Feedback) -> float:
     """``(y - 1) / K`` for ``y`` emitted tokens: BanditSpec's reward ``y in 1..K+1`` brought to [0, 1].
 
-    One token comes out of every round, whatever the drafter does, so it is no merit of the arm's.
+    Every round emits one token whatever the drafter does, so that token earns no reward.
     """
     return (feedback.emitted - 1) / feedback.draft_length if feedback.draft_length else 0.0
 
 
 class AlignmentBandit(Policy):
-    """A bandit on the alignment reward of the drafter it played: subclasses override :meth:`learn`.
+    """A bandit on the alignment reward of the drafter it played: subclasses override :meth:`learn`."""
 
-    Args:
-        reward: ``bd`` block divergence or ``be`` block efficiency, both in [0, 1].
-    """
+    class Settings(WarmStart):
+        reward: Reward = "bd"
 
-    def __init__(self, arms: Sequence[str], seed: int = 0, reward: str = "bd"):
-        if reward not in ALIGNMENT_REWARDS:
-            raise PolicyError(f"reward must be bd (block divergence) or be (block efficiency), got {reward!r}")
-        self.reward = reward
-        self.uses_block_divergence = reward == "bd"
-        super().__init__(arms, seed)
+    settings: Settings
+
+    def __init__(self, arms: Sequence[str], seed: int = 0, **settings: Any):
+        super().__init__(arms, seed, **settings)
+        self.uses_block_divergence = self.settings.reward == "bd"
 
     def learn(self, arm: int, reward: float) -> None:
         """Count a pull of ``arm`` that was worth ``reward``; :attr:`t` counts it already."""
@@ -56,5 +53,5 @@ class AlignmentBandit(Policy):
         if feedback.arm == NO_DRAFTER:  # a round without a drafter says nothing about any
             return
         self.t += 1
-        self.last_reward = alignment_reward(feedback, self.reward)
+        self.last_reward = alignment_reward(feedback, self.settings.reward)
         self.learn(feedback.arm, self.last_reward)

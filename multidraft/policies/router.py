@@ -19,12 +19,10 @@ class Router(Policy):
         "changes its mind, even when the answer turns to another subject."
     )
     source = "Static routing, the baseline of MetaSD §4 and HedgeSpec §4"
-    takes_start = False
     needs_route = True
 
-    def reset(self, prompt: str = "") -> None:
-        super().reset(prompt)
-        suited = self.route(prompt) if self.route else None
+    def reset(self) -> None:
+        suited = self.context.suited()
         self.arm = max(range(self.arm_count), key=suited.__getitem__) if suited else 0
 
     def select(self) -> int:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from multidraft.errors import PolicyError
+from pydantic import Field
+
 from multidraft.policies.base import ALL_DRAFTERS, NO_DRAFTER, Feedback, Policy, register
+from multidraft.policies.settings import DrafterName, PolicySettings
 
 
 @register
 class Autoregressive(Policy):
-    """Plain decoding, one token per target forward; needs no drafter."""
+    """Autoregressive decoding, one token per target forward; needs no drafter."""
 
     name = "autoregressive"
     title = "No drafter"
     explanation = (
         "The large model writes alone, one token at a time, as language models usually do. Nothing is guessed "
-        "ahead, so nothing is gained: every speedup in this house is measured against this policy."
+        "ahead, so nothing is gained: every speedup is measured against this policy."
     )
     source = "Autoregressive decoding (BanditSpec Alg. 1)"
-    takes_start = False
 
     def select(self) -> int:
         return NO_DRAFTER
@@ -30,14 +31,7 @@ class Autoregressive(Policy):
 
 @register
 class Fixed(Policy):
-    """The same drafter in every round.
-
-    Args:
-        drafter: its name in the pool.
-
-    Raises:
-        PolicyError: the pool has no drafter of that name.
-    """
+    """The same drafter in every round."""
 
     name = "fixed"
     title = "One drafter"
@@ -46,13 +40,14 @@ class Fixed(Policy):
         "texts that drafter knows, slow on others. The best fixed drafter is what the learning policies try to match."
     )
     source = "Speculative decoding with a single drafter (BanditSpec Alg. 6)"
-    takes_start = False
 
-    def __init__(self, arms: Sequence[str], seed: int = 0, *, drafter: str):
-        if drafter not in arms:
-            raise PolicyError(f"the pool has no drafter {drafter!r}; choose one of: {', '.join(arms)}")
-        self.arm = list(arms).index(drafter)
-        super().__init__(arms, seed)
+    class Settings(PolicySettings):
+        drafter: DrafterName
+
+    settings: Settings
+
+    def reset(self) -> None:
+        self.arm = self.arm_of(self.settings.drafter)
 
     def select(self) -> int:
         return self.arm
@@ -72,7 +67,6 @@ class Random(Policy):
         "over the drafters: a policy that learns has to beat it."
     )
     source = "MetaSD Table 3 (Rand)"
-    takes_start = False
 
     def select(self) -> int:
         return int(self.rng.integers(self.arm_count))
@@ -92,7 +86,6 @@ class RoundRobin(Policy):
         "text, and costs as much as choosing at random."
     )
     source = "Baseline without a paper"
-    takes_start = False
 
     def select(self) -> int:
         return self.t % self.arm_count
@@ -105,10 +98,8 @@ class RoundRobin(Policy):
 class DraftAll(Policy):
     """Every drafter drafts in every round; the target verifies the union of the drafts as one tree.
 
-    The drafts are greedy at any temperature: a token that several drafters agree on is one node then.
-
-    Args:
-        nodes: of the tree at most, 1 or more; shallow ones and those of more drafters go first.
+    The drafts are greedy at any temperature: a token that several drafters agree on is one node then. Where the tree
+    has no room for all nodes, shallow ones and those of more drafters go first.
     """
 
     name = "draft-all"
@@ -118,13 +109,14 @@ class DraftAll(Policy):
         "wasted on the wrong drafter, but each pays for all of them: the fewest rounds, and seldom the fastest text."
     )
     source = "MetaSD §4 (DraftAll)"
-    takes_start = False
 
-    def __init__(self, arms: Sequence[str], seed: int = 0, nodes: int = 128):
-        if nodes < 1:
-            raise PolicyError(f"nodes must be a positive number, got {nodes}")
-        self.tree_nodes = nodes
-        super().__init__(arms, seed)
+    class Settings(PolicySettings):
+        nodes: int = Field(128, ge=1, le=1024, description="most nodes of the tree")
+
+    settings: Settings
+
+    def reset(self) -> None:
+        self.tree_nodes = self.settings.nodes
 
     def select(self) -> int:
         return ALL_DRAFTERS

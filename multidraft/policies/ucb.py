@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import Annotated
 
-from multidraft.errors import PolicyError
+from pydantic import Field
+
 from multidraft.policies.base import NO_DRAFTER, Feedback, Policy, register
 from multidraft.policies.rewards import AlignmentBandit, emitted_reward
+from multidraft.policies.settings import Reward, WarmStart
+
+Beta = Annotated[float, Field(ge=0, le=100, description="weight of exploration")]
 
 
 class UpperConfidence(Policy):
@@ -17,8 +21,8 @@ class UpperConfidence(Policy):
     arm ``i`` alone: dividing by all pulls would give every arm the same bonus, and so no exploration.
     """
 
-    def reset(self, prompt: str = "") -> None:
-        super().reset(prompt)
+    def reset(self) -> None:
+        super().reset()
         self.counts = [0] * self.arm_count
         self.totals = [0.0] * self.arm_count
 
@@ -46,10 +50,6 @@ class UpperConfidence(Policy):
 class UCB(AlignmentBandit, UpperConfidence):
     """MetaSD-UCB: ``argmax_i mean_i + beta * sqrt(2 ln t / n_i)``, ``t`` the number of the round chosen for.
 
-    Args:
-        reward: ``bd`` block divergence or ``be`` block efficiency, both in [0, 1].
-        beta: weight of exploration, 0 or more.
-
     Source: MetaSD Alg. 2; beta = 0.01 from its experiments.
     """
 
@@ -62,14 +62,14 @@ class UCB(AlignmentBandit, UpperConfidence):
     )
     source = "MetaSD Alg. 2"
 
-    def __init__(self, arms: Sequence[str], seed: int = 0, reward: str = "bd", beta: float = 0.01):
-        if not 0 <= beta < math.inf:
-            raise PolicyError(f"beta must be 0 or a positive number, got {beta}")
-        self.beta = beta
-        super().__init__(arms, seed, reward)
+    class Settings(AlignmentBandit.Settings):
+        reward: Reward = "bd"
+        beta: Beta = 0.01
+
+    settings: Settings
 
     def bonus(self, pulls: int) -> float:
-        return self.beta * self.spread(pulls)
+        return self.settings.beta * self.spread(pulls)
 
     def learn(self, arm: int, reward: float) -> None:
         self.credit(arm, reward)
@@ -83,9 +83,6 @@ class UCBSpec(UpperConfidence):
     ``y in 1..K+1``, ``K`` being the longest draft length seen in the query: the last drafts of a query
     may be cut short, which does not narrow the range of the earlier ones.
 
-    Args:
-        delta: confidence parameter, above 0 and at most 1; smaller explores more.
-
     Source: BanditSpec Alg. 4, Eqs. 5-7.
     """
 
@@ -98,18 +95,17 @@ class UCBSpec(UpperConfidence):
     )
     source = "BanditSpec Alg. 4"
 
-    def __init__(self, arms: Sequence[str], seed: int = 0, delta: float = 0.1):
-        if not 0 < delta <= 1:
-            raise PolicyError(f"delta must be above 0 and at most 1, got {delta}")
-        self.delta = delta
-        super().__init__(arms, seed)
+    class Settings(WarmStart):
+        delta: float = Field(0.1, gt=0, le=1, description="confidence parameter; smaller explores more")
 
-    def reset(self, prompt: str = "") -> None:
-        super().reset(prompt)
+    settings: Settings
+
+    def reset(self) -> None:
+        super().reset()
         self.widest = 0
 
     def bonus(self, pulls: int) -> float:
-        log_term = math.log(self.arm_count * math.sqrt(1 + pulls) / self.delta)
+        log_term = math.log(self.arm_count * math.sqrt(1 + pulls) / self.settings.delta)
         return self.widest / 2 * math.sqrt((1 + pulls) / pulls**2 * (1 + 2 * log_term))
 
     def update(self, feedback: Feedback) -> None:

@@ -12,24 +12,25 @@ from transformers.utils import logging
 from drafters.card import find_card, load_card
 from drafters.pool import Pool, load_pool
 from multidraft.bench.suites import MAX_BYTES
-from multidraft.settings import Settings, read_settings
-from multidraft.ui import links, zerogpu
-from multidraft.ui.about import HOW_IT_WORKS
-from multidraft.ui.api import Api
-from multidraft.ui.batch import Batch
-from multidraft.ui.batch_run import Batches
-from multidraft.ui.dashboard import Dashboard
+from multidraft.service import zerogpu
+from multidraft.service.pool_loading import PoolLoader, hub_models
+from multidraft.service.settings import Settings, read_settings
+from multidraft.service.workbench import Workbench
+from multidraft.serving.api import Api
+from multidraft.ui.body_limit import BodyLimit
 from multidraft.ui.delivery import Delivery
 from multidraft.ui.ending import ended_by_sigterm, wait_for_the_end
-from multidraft.ui.lab import Lab
-from multidraft.ui.play import Play
 from multidraft.ui.pool_line import PoolLine
-from multidraft.ui.pool_loading import PoolLoader, hub_models
-from multidraft.ui.pool_tab import PoolTab
 from multidraft.ui.ports import asked_port, why_not_first
-from multidraft.ui.race import Race
-from multidraft.ui.theme import css, theme
-from multidraft.ui.worker import Workbench
+from multidraft.ui.tabs.batch.tab import Batch
+from multidraft.ui.tabs.dashboard.tab import Dashboard
+from multidraft.ui.tabs.lab.tab import Lab
+from multidraft.ui.tabs.play.tab import Play
+from multidraft.ui.tabs.pool.tab import PoolTab
+from multidraft.ui.tabs.race.tab import Race
+from multidraft.ui.widgets import links
+from multidraft.ui.widgets.templates import render
+from multidraft.ui.widgets.theme import css, theme
 from storage.store import Store
 from storage.sync import Backup, Dataset, Folder, Place
 
@@ -38,17 +39,11 @@ TITLE = "multidraft"
 MEANWHILE = "pocket"
 """The pool that is served while one from the Hub is on its way."""
 
+SESSIONS = 100
+"""Visitors whose state is held at most, more than may wait in the queue; the one away for longest is dropped first."""
+
 _FILES = (3600, 24 * 3600)
 """Files for download are looked over every hour and go after a day, in seconds."""
-
-HEADER = f"""
-<header class="md-header">
-<h1>multidraft</h1>
-<p>One language model writes, several small drafters guess ahead, and a policy learns whom to trust.
-<b>The output stays exactly the model's own, only faster.</b></p>
-{HOW_IT_WORKS}
-</header>
-"""
 
 _SCRIPT = links.ADDRESS + Path(__file__).with_name("page.js").read_text(encoding="utf-8")
 
@@ -100,7 +95,7 @@ def launch(
             print(
                 f"multidraft serves pool {loaded.name!r}{until} at {page.local_url} (Ctrl-C ends it{why})", flush=True
             )
-            if store.problem:  # told when it arose too, but nobody reads what stands above the address
+            if store.problem:  # also logged when it arose, but nobody reads above the address
                 print(f"The history is not being written. {store.problem}", flush=True)
             wait_for_the_end(page)
         finally:
@@ -119,7 +114,8 @@ def serve(
         css=css(),
         max_file_size=MAX_BYTES,
         footer_links=["api", "settings"],
-        app_kwargs={"middleware": [Middleware(Delivery)]},
+        app_kwargs={"middleware": [Middleware(BodyLimit, upload=MAX_BYTES), Middleware(Delivery)]},
+        state_session_capacity=SESSIONS,
         run_history=False,
         mcp_server=find_spec("mcp") is not None,
         ssr_mode=False,
@@ -146,7 +142,7 @@ def _build(workbench: Workbench, loader: PoolLoader) -> gr.Blocks:
 
     line = PoolLine(loader)
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=_FILES) as page:
-        gr.HTML(HEADER, js_on_load=_SCRIPT)
+        gr.HTML(render("header.html"), js_on_load=_SCRIPT)
         line.build()
         with gr.Tab("Play", id="play"):
             play = Play(workbench)
@@ -155,8 +151,7 @@ def _build(workbench: Workbench, loader: PoolLoader) -> gr.Blocks:
         with gr.Tab("Race", id="race"):
             Race(workbench).build(page, line)
         with gr.Tab("Batch", id="batch"):
-            batches = Batches(workbench)
-            Batch(workbench, batches).build(page, line)
+            Batch(workbench).build(page, line)
         with gr.Tab("Lab", id="lab") as lab:
             Lab(workbench).build(lab, page)
         with gr.Tab("Dashboard", id="dashboard") as tab:
@@ -165,7 +160,7 @@ def _build(workbench: Workbench, loader: PoolLoader) -> gr.Blocks:
             line.changed(dashboard.follow, dashboard.followers, dashboard.followers)
         with gr.Tab("Pool", id="pool") as tab:
             PoolTab(loader).build(page, tab, line)
-        Api(workbench, batches).build()
+        Api(workbench).build()
         links.open_tab(dashboard.restored)
     page.queue(max_size=64)
     return page

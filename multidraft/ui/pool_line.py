@@ -13,10 +13,10 @@ from typing import Any
 import gradio as gr
 from gradio.events import Dependency
 
-from multidraft.ui.api_types import PoolReport, endpoint
-from multidraft.ui.events import HIDDEN, PRIVATE, QUICK
-from multidraft.ui.pool_list import news_text
-from multidraft.ui.pool_loading import PoolLoader
+from multidraft.service.pool_loading import PoolLoader
+from multidraft.serving.api_types import PoolReport, endpoint
+from multidraft.ui.tabs.pool.list import news_text
+from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK
 
 _FRAME = '<p class="md-pool-line"><span></span><span></span></p>'
 _SCRIPT = Path(__file__).with_name("pool_line.js").read_text(encoding="utf-8")

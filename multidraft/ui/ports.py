@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from multidraft.errors import UserError
+from drafters.errors import UserError
 
 FIRST = 7860
 """Where the search for a free port begins if none is asked for."""
@@ -14,7 +14,7 @@ def asked_port(port: int | None) -> int | None:
     """The port that was asked for; ``None`` to take the first free one.
 
     Raises:
-        UserError: it is none, or taken. Whoever names a port has told others of it: another would be no help.
+        UserError: it is no port, or taken. A port that was asked for is known to others, so another would not do.
     """
     if port is None:
         return None

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.browser.find_chromium import HINT, find_chromium
 from tests.ports import free_port
@@ -88,19 +88,28 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
+@pytest.fixture(scope="session")
+def desktop(chromium: Browser) -> Iterator[BrowserContext]:
+    """Pages at desktop width; they share what the browser caches of the app's scripts."""
+    with chromium.new_context(viewport={"width": 1400, "height": 900}) as context:
+        context.set_default_timeout(ACTION_MS)
+        yield context
+
+
 @pytest.fixture
-def page(chromium: Browser, address: str) -> Iterator[Page]:
-    """The app's page at desktop width; the test fails if a script of the page does, or if it calls elsewhere."""
-    context = chromium.new_context(viewport={"width": 1400, "height": 900})
-    context.set_default_timeout(ACTION_MS)
-    page = context.new_page()
+def page(desktop: BrowserContext, address: str) -> Iterator[Page]:
+    """The app's page as a new visitor sees it; the test fails if a script of the page fails or asks another site."""
+    page = desktop.new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("request", lambda request: errors.append(f"request to {request.url}") if _foreign(request.url) else None)
     page.goto(address)
     expect(page.locator("#run")).to_be_visible()
     yield page
-    context.close()
+    for opened in desktop.pages:
+        opened.close()
+    desktop.clear_cookies()
+    desktop.clear_permissions()
     assert not errors, errors
 
 

@@ -20,7 +20,7 @@ SETTLED_SECONDS = 30
 AXE = Axe()
 
 
-@pytest.fixture(params=[(1400, "light"), (390, "dark")], ids=str)
+@pytest.fixture(params=[(1400, "light"), pytest.param((390, "dark"), marks=pytest.mark.long)], ids=str)
 def visit(request: pytest.FixtureRequest, chromium: Browser, address: str) -> Iterator[Page]:
     """The page in both widths and both sets of colours: what is wrong depends on the one or on the other."""
     width, scheme = request.param

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from storage import queries
 from tests import tiny
 from tests.browser.conftest import serve
 from tests.browser.test_play import DONE, set_length
+from tests.runs import recorded
 
 TEMPLATE = "{% for m in messages %}{{ 'a' if m['role'] == 'user' else 'b' }}{{ m['content'] }}{% endfor %}b"
 
@@ -55,7 +55,7 @@ def test_a_follow_up_continues_the_conversation_until_it_is_begun_anew(talk: tup
     say(page, "de")
     expect(said).to_have_text(["de"])
     expect(page.locator(DONE)).to_contain_text("10 tokens")
-    lengths = queries.runs(history).prompt_tokens.to_list()
+    lengths = recorded(history).prompt_tokens.to_list()
     assert lengths == [4, 4 + 5 + 10, 5]  # newest first; a letter before each turn and one for the answer
 
 

@@ -129,7 +129,7 @@ def test_pool_page_names_drafters_and_device(page: Page) -> None:
 
 
 def test_the_focus_goes_to_the_run_and_back(page: Page) -> None:
-    expect(page.locator("#latency-table details")).to_be_visible()  # the last part
+    expect(page.locator("#first-table details")).to_be_visible()  # the last part
     link = page.locator("#run-list a[data-run]").first
     run = link.get_attribute("data-run")
     link.focus()
@@ -147,14 +147,14 @@ def test_a_run_leads_to_the_lab(page: Page) -> None:
 
 
 def test_charts_can_be_read_as_tables(page: Page) -> None:
-    for table, cell in (("#regret-table", "Rate (ours)"), ("#phases-table", "%"), ("#latency-table", "Rate (ours)")):
+    for table, cell in (("#regret-table", "Rate (ours)"), ("#phases-table", "%"), ("#first-table", "Rate (ours)")):
         page.locator(f"{table} summary").click()
         expect(page.locator(f"{table} tbody")).to_contain_text(cell)
 
 
 def test_the_last_of_two_quick_choices_is_shown(page: Page) -> None:
     """The first one's answer, held back until both are made, must neither drop nor undo the second."""
-    expect(page.locator("#latency-table details")).to_be_visible()  # the last part
+    expect(page.locator("#first-table details")).to_be_visible()  # the last part
     page.locator("#more-filters button").first.click()
     asked: list[Route] = []
     holding = True
@@ -178,7 +178,7 @@ def test_the_last_of_two_quick_choices_is_shown(page: Page) -> None:
 
 def test_an_export_under_way_is_told(page: Page) -> None:
     asked: list[Route] = []
-    expect(page.locator("#latency-table details")).to_be_visible()  # the last part
+    expect(page.locator("#first-table details")).to_be_visible()  # the last part
 
     def hold(route: Route) -> None:  # the second call writes the file
         asked.append(route)

@@ -22,6 +22,7 @@ from mcp.client.streamable_http import streamablehttp_client
 from mcp.types import CallToolResult, Tool
 
 from storage import queries
+from tests.runs import recorded
 from tests.test_docs import blocks
 
 NAMES = {"generate", "stream", "batch", "policies", "pool"}
@@ -36,21 +37,23 @@ def client(address: str) -> Client:
 def test_generate(client: Client) -> None:
     report = client.predict(PROMPT, policy="fixed:lookup", max_new_tokens=12, api_name="/generate")
     plain = client.predict(PROMPT, policy="autoregressive", max_new_tokens=12, api_name="/generate")
-    assert report["text"] == plain["text"] and report["tokens"] == plain["tokens"] > 0
+    assert report["text"] == plain["text"] and report["output_tokens"] == plain["output_tokens"] > 0
     assert plain["mean_accepted_tokens"] == 1.0
 
 
 def test_stream(client: Client) -> None:
     *_, last = updates = list(client.submit(PROMPT, policy="ucb", max_new_tokens=24, api_name="/stream"))
     report = client.predict(PROMPT, policy="ucb", max_new_tokens=24, api_name="/generate")
-    assert (last["text"], last["tokens"], last["status"]) == (report["text"], report["tokens"], report["status"])
+    assert (last["text"], last["tokens"], last["status"]) == (report["text"], report["output_tokens"], report["status"])
     assert "".join(r["text"] for update in updates for r in update["new_rounds"]) == report["text"]
 
 
 def test_policies(client: Client) -> None:
     listed = client.predict(api_name="/policies")
     assert {"spec", "title", "explanation"} == set(listed[0])
-    assert client.predict(PROMPT, policy=listed[-1]["spec"], max_new_tokens=2, api_name="/generate")["tokens"] == 2
+    assert (
+        client.predict(PROMPT, policy=listed[-1]["spec"], max_new_tokens=2, api_name="/generate")["output_tokens"] == 2
+    )
 
 
 def test_pool(client: Client) -> None:
@@ -116,12 +119,12 @@ def assert_ended(client: Client, history: Path, known: int) -> None:
     while (added := queries.count(history) - known) == 0 or newest(history).output_tokens > 2:
         assert time.monotonic() < until, "the run that follows was not recorded"
         time.sleep(0.1)
-    runs = queries.runs(history, limit=added).iloc[1:]
+    runs = recorded(history, limit=added).iloc[1:]
     assert len(runs) < 100 and set(runs[runs.output_tokens > 60].status) <= {"cancelled"}
 
 
 def newest(history: Path) -> Any:
-    return queries.runs(history, limit=1).iloc[0]
+    return recorded(history, limit=1).iloc[0]
 
 
 def test_what_the_page_does_is_not_offered_to_programs(client: Client) -> None:
@@ -175,7 +178,7 @@ def test_the_examples_of_the_documents(
     for code in blocks("docs/api.md", "python"):
         elsewhere(exec, code, names)
     said = capsys.readouterr().out
-    assert "times plain decoding" in said and "'generate', 'stream'" in said
+    assert "times autoregressive decoding" in said and "'generate', 'stream'" in said
     _, curl, _ = blocks("docs/api.md", "sh")
     events = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, timeout=60, check=True).stdout
     *before, (kind, last) = [

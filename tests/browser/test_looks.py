@@ -25,6 +25,7 @@ def phone(request: pytest.FixtureRequest, chromium: Browser, address: str) -> It
     context.close()
 
 
+@pytest.mark.parametrize("phone", ["dark"], indirect=True)
 def test_a_phone_never_scrolls_sideways(phone: Page) -> None:
     run_example(phone, tokens=24)
     expect(phone.locator(DONE)).to_be_visible()
@@ -34,6 +35,7 @@ def test_a_phone_never_scrolls_sideways(phone: Page) -> None:
         assert phone.evaluate("document.documentElement.scrollWidth") <= 390, tab
 
 
+@pytest.mark.parametrize("phone", ["dark"], indirect=True)
 def test_a_phone_goes_to_the_output_when_a_run_starts(phone: Page) -> None:
     output = phone.locator("#output .md-output")
     expect(output).not_to_be_in_viewport()

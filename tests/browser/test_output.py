@@ -39,7 +39,7 @@ def test_a_bar_for_each_round_as_high_as_its_draft(ran: Page) -> None:
 
 def test_a_bar_and_its_text_show_each_other(ran: Page) -> None:
     about = ran.locator("#output .md-run-about")
-    expect(about).to_contain_text("One bar a round")
+    expect(about).to_contain_text("One bar per round")
     bars(ran).nth(2).hover()
     expect(rounds(ran).nth(2)).to_have_class(LIT)
     expect(about).to_contain_text("Round 3:")
@@ -52,7 +52,7 @@ def test_a_bar_and_its_text_show_each_other(ran: Page) -> None:
     expect(about).to_contain_text("Round 4:")
     bars(ran).nth(3).click()
     ran.mouse.move(0, 0)
-    expect(about).to_contain_text("One bar a round")
+    expect(about).to_contain_text("One bar per round")
 
 
 def test_the_timeline_goes_by_keys(ran: Page) -> None:

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from storage import queries
 from tests.browser.conftest import ACTION_MS
+from tests.runs import recorded
 
 DONE = "#status .md-done"
 
@@ -103,7 +104,7 @@ def test_figures_legend_chart_and_details(page: Page) -> None:
     figures = page.locator("#tiles .md-tile dd:not(.md-unit)").all_inner_texts()
     assert len(figures) == 4 and all(re.match(r"\d", figure) for figure in figures), figures
     note = page.locator("#tiles .md-note")
-    expect(note).to_contain_text("Plain decoding:")
+    expect(note).to_contain_text("Autoregressive decoding:")
     expect(note).to_contain_text("each the target's own greedy choice")
     expect(note).to_contain_text("In hindsight")
     shares = page.locator("#legend li b").all_inner_texts()
@@ -197,7 +198,7 @@ def test_a_second_visitor_waits_and_sees_it(page: Page, other: Page) -> None:
     take_example(other, tokens=8)
     run_long(page)
     other.locator("#run").click()
-    expect(other.locator("#status")).to_contain_text("Waiting for the device: 1 run ahead of yours")
+    expect(other.locator("#status")).to_contain_text("Waiting for the device: 1 job ahead of yours")
     page.locator("#stop").dispatch_event("click")  # no harm if it has ended by now
     expect(other.locator(DONE)).to_be_visible()
 
@@ -213,4 +214,4 @@ def test_leaving_the_page_frees_the_device(page: Page, other: Page, history: Pat
     deadline = time.monotonic() + 30
     while queries.count(history) < known + 2 and time.monotonic() < deadline:
         page.wait_for_timeout(100)
-    assert queries.runs(history, limit=2).status.to_list()[1] == "cancelled"
+    assert recorded(history, limit=2).status.to_list()[1] == "cancelled"

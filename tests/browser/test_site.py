@@ -1,17 +1,9 @@
-"""Nothing comes from other sites, nothing heavy before its time, and what a watching page costs can be measured."""
+"""Nothing comes from other sites, and nothing heavy before its time."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
-import pytest
 from playwright.sync_api import Page, expect
 
-from multidraft.__main__ import main
-from tests.browser.conftest import START_SECONDS
-from tests.browser.find_chromium import find_chromium
-from tests.browser.test_endpoints import elsewhere
 from tests.browser.test_looks import TABS
 from tests.browser.test_play import DONE, run_example, take_example
 
@@ -59,22 +51,3 @@ def test_a_page_at_rest_does_nothing(page: Page, address: str) -> None:
         if not (asked := page.evaluate("frames_asked")):
             break
     assert not asked, set(asked)
-
-
-@pytest.mark.timeout(START_SECONDS)
-def test_what_a_watching_page_costs(pool_card: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["streaming", "--pool", str(pool_card), "--prompt", "abc abd", "--max-new-tokens", "20"]
-    arguments += ["--temperature", "0", "--visits", "1", "--pairs", "2", "--browser", str(find_chromium()), "--json"]
-    assert elsewhere(main, arguments) == 0
-    measured = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert measured["tokens"] == 20 and len(measured["alone"]) == len(measured["watched"]) == 2
-    ratios = [watched / alone for watched, alone in zip(measured["watched"], measured["alone"], strict=True)]
-    assert measured["cost"] == pytest.approx(1 - sum(ratios) / 2)
-    assert measured["interval"] is None, "two pairs say nothing about the spread"
-    assert len(measured["paints"]) == 1 and measured["paints"][0] > 0
-    assert measured["cpu_alone"][0] > 0 and measured["cpu_watched"][0] > 0
-
-
-def test_a_browser_that_is_not_there(pool_card: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert elsewhere(main, ["streaming", "--pool", str(pool_card), "--browser", "/nowhere/chromium"]) == 2
-    assert "the browser cannot be started" in capsys.readouterr().err

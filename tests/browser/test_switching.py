@@ -131,6 +131,7 @@ def test_all_pages_follow_a_switch_and_keep_what_was_typed(context: BrowserConte
     run(new, "One drafter: copy")
 
 
+@pytest.mark.long
 def test_a_pool_of_hub_models_is_loaded_in_the_background_at_the_start(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,19 +14,19 @@ from transformers import PreTrainedTokenizerFast
 from drafters import bridge
 from drafters.base import Evidence
 from drafters.bridge import BridgedDrafter
-from drafters.lm import LMDrafter, make_lm_drafters
-from drafters.pld import PromptLookup
+from drafters.draft import Draft
+from drafters.kinds.lm import LMDrafter, make_lm_drafters
+from drafters.kinds.pld import PromptLookup
+from drafters.models.target import Target
 from drafters.pool import Pool
+from drafters.sampling import SamplingParams
 from drafters.tree import accepted_tokens
-from multidraft.draft import Draft
-from multidraft.engine import generate
-from multidraft.sampling import SamplingParams
-from multidraft.target import Target
-from multidraft.verify import verify
+from multidraft.engine.decoding import generate
+from multidraft.engine.verify import verify
 from tests import tiny
 from tests.distributions import ALPHA, p_value
 from tests.engine_cases import Scripted, pool_of
-from tests.multidraft.test_verify import LENGTH, PARAMS, World
+from tests.multidraft.engine.test_verify import LENGTH, PARAMS, World
 
 GREEDY = SamplingParams(draft_length=6)
 TEXT = (
@@ -249,12 +249,12 @@ def test_gamma_and_acceptances_are_those_of_real_drafts(inner):
     start, drafter = 4, bridged(inner(), "300", "500")
     drafts = [draft_of(bridged(inner(), "300", "500"), ids[:s]) for s in range(start, len(ids))]
     hits = [float(draft.tokens[:1] == (token,)) for draft, token in zip(drafts, ids[start:], strict=True)]
-    assert drafter.gamma(Evidence(ids, start, None, GREEDY)).tolist() == hits
+    assert drafter.gamma(Evidence(ids, start, None, GREEDY))[:, 0].tolist() == hits
     p = torch.softmax(torch.randn(len(drafts), 500, generator=torch.Generator().manual_seed(0)), dim=-1)
     soft = [float(p[i, draft.tokens[0]]) if draft.tokens else 0.0 for i, draft in enumerate(drafts)]
     params = SamplingParams(temperature=1.0, draft_length=6)
-    assert drafter.gamma(Evidence(ids, start, p, params)) == pytest.approx(soft, abs=1e-6)
-    found = drafter.acceptances(ids, start, 6)
+    assert drafter.gamma(Evidence(ids, start, p, params))[:, 0] == pytest.approx(soft, abs=1e-6)
+    found = drafter.acceptances(ids, start, 6).accepted
     assert found.dtype == np.int64
     assert found.tolist() == [accepted_tokens(draft, ids[s:]) for s, draft in enumerate(drafts, start)]
 

@@ -9,11 +9,12 @@ import yaml
 
 import multidraft as md
 from drafters.card import POOLS, SCHEMA, card_schema, find_card, load_card, pool_names
-from drafters.head_shapes import head_size
-from drafters.memory import GIB, estimate
+from drafters.checkpoints.model_sizes import RECORDED, config_of, skeleton, weight_bytes
+from drafters.hardware import GIB
+from drafters.kinds.base import SizeContext
+from drafters.memory import estimate
 from drafters.pool import load_pool
-from drafters.shapes import RECORDED, config_of, skeleton, weight_bytes
-from multidraft.sampling import SamplingParams
+from drafters.sampling import SamplingParams
 from tests import tiny, twins
 
 REAL = [name for name in pool_names() if not name.startswith("pocket")]
@@ -72,7 +73,7 @@ def test_the_schema_refuses_what_the_model_refuses(wrong):
 @pytest.mark.parametrize("name", REAL)
 def test_real_cards_pin_all_their_models(name):
     card, _ = load_card(find_card(name))
-    sources = [card.target, *(entry for entry in card.drafters if entry.id)]
+    sources = card.sources
     assert all(len(source.revision or "") == 40 for source in sources)
     assert card.examples and card.context_window != 0
     assert {"pld", "suffix"} <= {entry.kind for entry in card.drafters}
@@ -80,14 +81,10 @@ def test_real_cards_pin_all_their_models(name):
 
 
 def test_recorded_configurations_have_the_published_sizes():
-    named = {str(source.id) for name in REAL for card in [load_card(find_card(name))[0]] for source in _sources(card)}
+    named = {str(source.id) for name in REAL for card in [load_card(find_card(name))[0]] for source in card.sources}
     assert named == set(twins.CONFIGS)
     for repository, parameters in PUBLISHED.items():
         assert skeleton(twins.CONFIGS[repository], RECORDED).num_parameters() == parameters, repository
-
-
-def _sources(card):
-    return [card.target, *(entry.source for entry in card.drafters if entry.id)]
 
 
 def test_recorded_heads_have_the_sizes_of_the_published_files():
@@ -96,9 +93,10 @@ def test_recorded_heads_have_the_sizes_of_the_published_files():
         card, _ = load_card(find_card(name))
         target = skeleton(*config_of(card.target, POOLS / "x.yaml"))
         for entry in card.drafters:
-            if entry.id in FILES:
+            if entry.source and entry.source.id in FILES:
                 size, itemsize = FILES[entry.id]
-                numbers = head_size(entry, POOLS / "x.yaml", target).parameters
+                context = SizeContext(POOLS / "x.yaml", target, 2048, 6, torch.bfloat16, "cpu")
+                numbers = entry.footprint(context).parameters
                 assert numbers * itemsize == pytest.approx(size, rel=0.005), entry.id
                 checked.add(entry.id)
     assert checked == set(FILES)

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from drafters.card import POOLS, Card, find_card, load_card, pool_names
-from multidraft.errors import PoolError
+from drafters.errors import PoolError
 
 GOOD = {
     "name": "mine",
@@ -56,18 +56,38 @@ def test_examples_of_another_card(tmp_path):
         ),
         ({"drafters": [{"name": "m", "kind": "pld", "path": "a"}]}, r"a drafter of kind pld has no weights"),
         ({"drafters": [{"name": "m", "kind": "suffix", "path": "a"}]}, r"a drafter of kind suffix has no weights"),
-        ({"drafters": [{"name": "m", "kind": "rest"}]}, r"a drafter of kind rest needs the path of a file"),
-        ({"drafters": [{"name": "m", "kind": "rest", "path": "a", "id": "b/c"}]}, r"a drafter of kind rest needs"),
+        (
+            {"drafters": [{"name": "m", "kind": "rest"}]},
+            r"drafters\.0\.path: a drafter of kind rest needs path: the path of a datastore, .*\(drafter 'm'\)",
+        ),
+        (
+            {"drafters": [{"name": "m", "kind": "rest", "path": "a", "id": "b/c"}]},
+            r"drafters\.0\.id: a drafter of kind rest is read from a local file \(path\); it takes no id",
+        ),
         ({"drafters": [{"name": "m", "kind": "suffix", "nodes": 0}]}, r"drafters\.0\.nodes: "),
         (
             {"drafters": [{"name": "m", "kind": "pld", "nodes": 8}]},
-            r"nodes is for drafters of kind suffix or rest",
+            r"nodes is for drafters of kind bpd, eagle, medusa, rest or suffix, not pld",
         ),
         (
             {"drafters": [{"name": "m", "kind": "rest", "path": "a", "past": 9}]},
             r"past is for drafters of kind suffix",
         ),
-        ({"drafters": [{"name": "m", "kind": "magic"}]}, r"drafters\.0\.kind: .*'lm', 'pld', 'suffix', 'rest'"),
+        (
+            {"drafters": [{"name": "m", "kind": "magic"}]},
+            r"drafters\.0\.kind: .* there are bpd, .*, suffix \(drafter 'm'\)",
+        ),
+        ({"drafters": [{"name": "m", "kind": "eagel"}]}, r"drafters\.0\.kind: .* did you mean eagle\?"),
+        ({"drafters": [{"name": "m"}]}, r"drafters\.0\.kind: "),
+        ({"drafters": ["pld"]}, r"drafters\.0: a drafter is a mapping with at least name and kind"),
+        (
+            {"drafters": [{"name": "m", "kind": "lm", "path": "a", "windw": 9}]},
+            r"drafters\.0\.windw: .* did you mean window",
+        ),
+        (
+            {"drafters": [{"name": "m", "kind": "pld", "dtype": "x"}]},
+            r"drafters\.0\.dtype: .* belongs to the card itself",
+        ),
         ({"drafters": [{"name": "Has Space", "kind": "pld"}]}, r"drafters\.0\.name: "),
         ({"drafters": [{"name": "a,b", "kind": "pld"}]}, r"drafters\.0\.name: "),
         ({"drafters": [{"name": "a", "kind": "pld"}] * 2}, "drafter names must be unique; twice: a"),
@@ -104,6 +124,24 @@ def test_an_invalid_card_is_refused_with_file_and_field(tmp_path, change, messag
     path = write(tmp_path, content)
     with pytest.raises(PoolError, match=f"{path} is not valid: .*{message}"):
         load_card(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("name: " + "[" * 100_000, "cannot read the pool card .*nested too deeply"),
+        ("name: " + "9" * 5_000, "cannot read the pool card .*digits"),
+        ("name: " + "x" * 1_000_001, "has 1,000,007 bytes; a card may have 1,000,000"),
+        ("? " + "nonsense" * 10_000 + "\n: 1", "is not valid: .*name: Field required"),
+    ],
+    ids=lambda value: value[:12],
+)
+def test_a_monstrous_card_gets_a_short_message(tmp_path, content, message):
+    path = tmp_path / "card.yaml"
+    path.write_text(content)
+    with pytest.raises(PoolError, match=message) as caught:
+        load_card(path)
+    assert len(str(caught.value)) < 2_010
 
 
 @pytest.mark.parametrize("content", ["", "just text", "- a\n- b", "42"])

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from multidraft.engine import generate
-from multidraft.lossless import greedy_differences
-from multidraft.sampling import SamplingParams
+from drafters.sampling import SamplingParams
+from multidraft.engine.decoding import generate
+from multidraft.engine.lossless import greedy_differences
 from tests import kinds, tiny
 
 NETWORKS = [name for name in kinds.NAMES if not name.startswith(("suffix", "rest", "lookup"))]
@@ -64,5 +64,5 @@ def test_gamma_is_a_probability(pool, temperature):
     context = [*PROMPT, *generate(pool, PROMPT, "autoregressive", params).token_ids]
     p = torch.softmax(tiny.logits_of(pool.target.model, context)[len(PROMPT) - 1 : -1].float(), dim=-1)
     gamma = pool.gamma(context, len(PROMPT), p if temperature else None, params)
-    assert gamma.shape == (TOKENS, len(pool.drafters)) and (gamma >= 0.0).all() and (gamma <= 1.0).all()
-    assert gamma[:, 0].sum() > 0.0
+    assert gamma.shape == (TOKENS, 4, len(pool.drafters)) and (gamma >= 0.0).all() and (gamma <= 1.0).all()
+    assert gamma[..., 0].sum() > 0.0

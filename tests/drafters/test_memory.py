@@ -9,17 +9,19 @@ import yaml
 from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
 from transformers import AutoModelForCausalLM
 
-from drafters import memory, memory_check, shapes
-from drafters.card import POOLS, Card, Source, find_card, load_card
-from drafters.eagle_checkpoint import UNUSED, head_shapes, read_head
-from drafters.memory import GIB, describe_estimate, estimate, render_estimate
-from drafters.memory_check import check_memory, remedies
+from drafters import memory, memory_fit
+from drafters.card import POOLS, Card, find_card, load_card
+from drafters.checkpoints import model_sizes
+from drafters.checkpoints.eagle import UNUSED, head_shapes, read_head
+from drafters.checkpoints.model_sizes import RECORDED, config_of, skeleton, weight_bytes
+from drafters.checkpoints.tensor_files import tensor_sizes
+from drafters.errors import PoolError
+from drafters.hardware import GIB, _container_limit, _left_to_container, _meminfo, free_memory, total_memory
+from drafters.memory import describe_estimate, estimate, render_estimate
+from drafters.memory_fit import check_memory, remedies
 from drafters.pool import load_pool
-from drafters.shapes import RECORDED, config_of, skeleton, weight_bytes
-from drafters.tensor_files import tensor_sizes
+from drafters.source import Source
 from multidraft.__main__ import main
-from multidraft.errors import PoolError
-from multidraft.hardware import _container_limit, _left_to_container, _meminfo, free_memory, total_memory
 from tests import heads, tiny, twins
 
 
@@ -30,7 +32,7 @@ def bundled(name):
 @pytest.fixture
 def little(monkeypatch):
     """Pretend that so many GiB are free on every device."""
-    return lambda gib: monkeypatch.setattr(memory_check, "free_memory", lambda device: int(gib * GIB))
+    return lambda gib: monkeypatch.setattr(memory_fit, "free_memory", lambda device: int(gib * GIB))
 
 
 # What is counted.
@@ -126,7 +128,7 @@ def test_no_weights_are_touched(monkeypatch):
 
 def test_a_pool_that_does_not_fit_is_refused_before_loading_with_advice(little, monkeypatch):
     monkeypatch.setattr("drafters.pool.usable_device", lambda device, pool: "cuda")
-    monkeypatch.setattr("drafters.pool.load_tokenizer", lambda *args: pytest.fail("loading has begun"))
+    monkeypatch.setattr("drafters.pool.tokenizer_of", lambda *args: pytest.fail("loading has begun"))
     little(15.6)
     with pytest.raises(PoolError) as caught:
         load_pool("qwen2.5-7b")
@@ -187,9 +189,9 @@ def test_the_check_can_be_switched_off(little, monkeypatch):
 
 
 def test_where_memory_or_size_are_unknown_loading_goes_on(monkeypatch, tmp_path):
-    monkeypatch.setattr(memory_check, "free_memory", lambda device: None)
+    monkeypatch.setattr(memory_fit, "free_memory", lambda device: None)
     check_memory(*bundled("qwen3-8b"), "cuda")
-    monkeypatch.setattr(memory_check, "free_memory", lambda device: 0)
+    monkeypatch.setattr(memory_fit, "free_memory", lambda device: 0)
     path = tiny.write_pool(tmp_path)
     (tmp_path / "target" / "config.json").write_text("{}")
     check_memory(load_card(path)[0], path, "cpu")
@@ -215,7 +217,7 @@ def test_a_configuration_that_cannot_be_fetched(error, message, monkeypatch):
     def fail(*args, **kwargs):
         raise error("no") if error is LocalEntryNotFoundError else error("no", response=Response())
 
-    monkeypatch.setattr(shapes, "hf_hub_download", fail)
+    monkeypatch.setattr(model_sizes, "hf_hub_download", fail)
     with pytest.raises(PoolError, match=f"the Hub repository some/model .*{message}"):
         config_of(Source(id="some/model"), POOLS / "x.yaml")
 
@@ -228,7 +230,7 @@ def test_only_the_configuration_is_fetched(monkeypatch, tmp_path):
         asked.append((repository, file, revision))
         return str(tmp_path / file)
 
-    monkeypatch.setattr(shapes, "hf_hub_download", fetch)
+    monkeypatch.setattr(model_sizes, "hf_hub_download", fetch)
     content = {"name": "x", "title": "x", "target": {"id": "some/model", "revision": "abc"}}
     card = Card.model_validate({**content, "drafters": [{"name": "lookup", "kind": "pld"}]})
     assert estimate(card, POOLS / "x.yaml", "cpu").parts[0].parameters == 596_049_920
@@ -238,8 +240,8 @@ def test_only_the_configuration_is_fetched(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({}, "cannot tell the size of the model in .*config.json"),
-        ({"model_type": "zzz"}, "cannot tell the size of the model in .*zzz"),
+        ({}, "cannot determine the size of the model in .*config.json"),
+        ({"model_type": "zzz"}, "cannot determine the size of the model in .*zzz"),
         ({"model_type": "mamba", "hidden_size": 8, "num_hidden_layers": 1}, "mamba keeps no keys and values"),
     ],
 )

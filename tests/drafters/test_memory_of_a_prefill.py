@@ -8,8 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, DynamicCache
 
-from drafters.memory import _prefill
-from drafters.shapes import cache_numbers
+from drafters.checkpoints.model_sizes import cache_numbers, prefill_bytes
 
 TOKENS = 512
 
@@ -58,5 +57,5 @@ def test_the_prefill_takes_a_little_less_than_the_estimate(kind, all_states):
     ids, cache = torch.zeros(1, TOKENS, dtype=torch.long), DynamicCache()
     with torch.inference_mode(), Peak() as held:
         model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1, output_hidden_states=all_states)
-    said = _prefill(model, TOKENS, 2, all_states) + 2 * TOKENS * cache_numbers(config)
+    said = prefill_bytes(model, TOKENS, 2, all_states) + 2 * TOKENS * cache_numbers(config)
     assert held.peak < said < 1.3 * held.peak

@@ -9,9 +9,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import multidraft as md
+from drafters.errors import PoolError
 from drafters.pool import load_pool
-from multidraft.errors import PoolError
-from multidraft.sampling import SamplingParams
+from drafters.sampling import SamplingParams
 from tests import tiny, twins
 
 TARGET_ROWS, DRAFTER_ROWS, TOKENS = 152_064, 151_936, 151_665
@@ -99,7 +99,7 @@ def test_the_text_of_padded_rows_is_empty(pool):
 def test_a_vocabulary_that_no_padding_explains_needs_a_tokenizer(pool_card, tmp_path):
     folder = shutil.copytree(pool_card.parent, tmp_path / "pool")
     tiny.llama(9, vocab=tiny.VOCAB + 1100).save_pretrained(folder / "near")
-    with pytest.raises(PoolError, match=r"drafter 'near' has a vocabulary of 1,1.. tokens, .* no tokenizer tells"):
+    with pytest.raises(PoolError, match=r"drafter 'near' has a vocabulary of 1,1.. tokens, .* no tokenizer says"):
         load_pool(folder / "card.yaml")
     tiny.tokenizer().save_pretrained(folder / "near")
     assert load_pool(folder / "card.yaml").drafters[0].name == "near"

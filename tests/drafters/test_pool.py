@@ -12,9 +12,9 @@ from transformers import MambaConfig, MambaForCausalLM
 
 import multidraft as md
 from drafters.base import Evidence
+from drafters.errors import PoolError, PromptError
 from drafters.pool import load_pool
-from multidraft.errors import PoolError, PromptError
-from multidraft.sampling import SamplingParams
+from drafters.sampling import SamplingParams
 from tests import tiny
 
 
@@ -219,10 +219,12 @@ def test_gamma_has_a_column_for_each_drafter_in_the_card_s_order(pool):
     p = torch.softmax(torch.randn(8, tiny.VOCAB, generator=torch.Generator().manual_seed(0)), dim=-1)
     for evidence_p, params in ((None, SamplingParams()), (p, SamplingParams(temperature=1.0))):
         gamma = pool.gamma(context, 10, evidence_p, params)
-        assert gamma.shape == (8, 4)
+        assert gamma.shape == (8, params.draft_length, 4)
         for column, drafter in enumerate(pool.drafters):
             alone = drafter.gamma(Evidence(context, 10, evidence_p, params))
-            np.testing.assert_allclose(gamma[:, column], alone, atol=1e-5)
+            np.testing.assert_allclose(
+                gamma[..., column], np.broadcast_to(alone.reshape(8, -1), gamma.shape[:2]), atol=1e-5
+            )
 
 
 def test_prepare_reads_the_prompt_with_the_chosen_drafters_only(pool):

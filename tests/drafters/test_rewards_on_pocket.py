@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from drafters.pool import load_pool
+from drafters.sampling import SamplingParams
 from multidraft import generate
 from multidraft.bench.suites import load_suite
 from multidraft.policies.static import Fixed
-from multidraft.sampling import SamplingParams
+
+pytestmark = pytest.mark.long  # it decodes all drafters on all tasks
 
 TASKS = ("math", "sql", "code")
 DRAFTERS = ("math", "sql", "code", "general")

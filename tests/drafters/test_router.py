@@ -7,11 +7,11 @@ import pytest
 import yaml
 
 import multidraft as md
+from drafters.errors import PolicyError, PoolError
 from drafters.pool import load_pool
 from drafters.router import FEATURES, Router
-from drafters.training.corpus import FAMILIES
-from drafters.training.corpus.two_tasks import tasks_of
-from multidraft.errors import PolicyError, PoolError
+from multidraft.training.pocket.corpus import FAMILIES
+from multidraft.training.pocket.corpus.two_tasks import tasks_of
 from tests import tiny
 
 NAMES = ["math", "sql", "translation"]

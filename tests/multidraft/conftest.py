@@ -1,11 +1,94 @@
+"""A suite, a workbench on the tiny pool, and rounds made by hand."""
+
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 
 import pytest
+import yaml
 
-from multidraft.bench import runner
-from tests import tiny
+from drafters.pool import Pool, load_pool
+from multidraft.bench.measure import Measurement
+from multidraft.service.workbench import Workbench
+from storage.records import Generation, Round
+from storage.store import Store
+from tests import runs, tiny
+
+MakeRound = Callable[..., Round]
+
+
+@pytest.fixture
+def make_round() -> MakeRound:
+    """:func:`tests.runs.make_round`."""
+    return runs.make_round
+
+
+@pytest.fixture
+def make_generation() -> Callable[..., Generation]:
+    """:func:`tests.runs.make_generation`, of the policy ``ucb`` without a prefill."""
+    return partial(runs.make_generation, policy="ucb", prefill_seconds=0.0)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "runs.db", busy_seconds=0.05, retry_seconds=0.05) as store:
+        yield store
+
+
+@pytest.fixture
+def workbench(pool: Pool, store: Store) -> Iterator[Workbench]:
+    workbench = Workbench(pool, store)
+    yield workbench
+    workbench.close()
+
+
+class Gate:
+    """Holds the target before each forward until it is opened; ``reached`` tells that a run is under way."""
+
+    def __init__(self) -> None:
+        self.reached, self._open = threading.Event(), threading.Event()
+
+    def open(self) -> None:
+        self._open.set()
+
+    def wait(self) -> None:
+        self.reached.set()
+        assert self._open.wait(30), "the test never opened the gate"
+
+
+@pytest.fixture
+def gate(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    gate, score = Gate(), pool.target.score
+    monkeypatch.setattr(pool.target, "score", lambda draft: (gate.wait(), score(draft))[1])
+    yield gate
+    gate.open()  # else a failed test would wait for its worker
+
+
+@pytest.fixture
+def other_card(pool_card: Path, tmp_path: Path) -> Path:
+    """Card of a pool with the same target and two drafters, of which one is called as the other pool's."""
+    content = yaml.safe_load(pool_card.read_text())
+    drafters = [{"name": "far", "kind": "lm", "path": "far"}, {"name": "copy", "kind": "suffix"}]
+    content |= {"name": "other", "title": "Another <pool>", "draft_length": 6, "drafters": drafters}
+    content["examples"] = [{"task": "letters", "prompt": "a b"}]
+    for entry in (content["target"], drafters[0]):
+        entry["path"] = str(pool_card.parent / entry["path"])
+    path = tmp_path / "other" / "card.yaml"
+    path.parent.mkdir()
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+@pytest.fixture
+def own_bench(pool_card: Path, store: Store) -> Iterator[Workbench]:
+    """A workbench whose pool nothing else refers to."""
+    workbench = Workbench(load_pool(pool_card), store)
+    yield workbench
+    workbench.close()
 
 
 @pytest.fixture
@@ -18,13 +101,12 @@ def suite(tmp_path):
 
 @pytest.fixture
 def lossy_ucb(monkeypatch):
-    """Outputs of ``ucb`` in benchmarks end with another token than the target's."""
-    generate = runner._generate
+    """Outputs of ``ucb`` end with another token than the target's."""
+    decode = Measurement._decode
 
-    def lossy(pool, prompt, policy, *rest):
-        out = generate(pool, prompt, policy, *rest)
-        if policy == "ucb":
-            out.token_ids[-1] ^= 1
-        return out
+    def lossy(measurement):
+        decode(measurement)
+        if measurement.request.policy == "ucb":
+            measurement.generation.token_ids[-1] ^= 1
 
-    monkeypatch.setattr(runner, "_generate", lossy)
+    monkeypatch.setattr(Measurement, "_decode", lossy)

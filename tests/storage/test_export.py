@@ -6,10 +6,13 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from storage import export, queries
+from storage import export
+from storage.connection import open_reader, read_dicts
 from storage.export import EXPORTS, PACKED, export_csv, export_json, export_parquet
 from storage.filters import Filter
+from storage.schema import RUN_COLUMNS
 from storage.store import Store
+from tests.runs import make_run
 
 HEDGE = Filter(policies=("hedge",))
 PROMPT = 'two\nlines, a "quote", 数学 and\r\na tab\t'
@@ -19,17 +22,17 @@ def test_csv(filled: Path, tmp_path: Path) -> None:
     file = tmp_path / "runs.csv"
     assert export_csv(filled, HEDGE, file) == 2
     frame = pd.read_csv(file)
-    assert list(frame.columns) == [c for c in queries.runs(filled).columns if c not in PACKED]
+    assert list(frame.columns) == [column for column in RUN_COLUMNS if column not in PACKED]
     assert list(frame["id"]) == [2, 5]
     assert export_csv(filled, Filter(pool="unknown"), file) == 0
-    assert file.read_text().startswith("id,created_at,source,")
+    assert file.read_text().startswith("id,created_at,source,task,")
 
 
 def test_json(filled: Path, tmp_path: Path) -> None:
     file = tmp_path / "runs.json"
     assert export_json(filled, HEDGE, file) == 2
     first, second = json.loads(file.read_text())
-    assert (first["id"], first["parameters"]["draft_length"], first["drafter_rounds"]) == (2, 3, None)
+    assert (first["id"], first["draft_length"], first["drafter_rounds"]) == (2, 3, None)
     assert (second["id"], second["task"]) == (5, None) and "acceptance" not in second
 
 
@@ -39,9 +42,11 @@ def test_parquet_is_the_table_with_its_types(
 ) -> None:
     monkeypatch.setattr(export, "ROW_GROUP", group)
     file = tmp_path / "runs.parquet"
-    known = queries.runs(filled).iloc[::-1].drop(columns=[*PACKED]).astype(object)
+    columns = ", ".join(column for column in RUN_COLUMNS if column not in PACKED)
+    with open_reader(filled) as connection:
+        known = read_dicts(connection, f"SELECT {columns} FROM runs ORDER BY id")
     assert export_parquet(filled, Filter(), file) == len(known)
-    assert pq.read_table(file).to_pylist() == known.where(known.notna(), None).to_dict("records")
+    assert pq.read_table(file).to_pylist() == known
     schema = pq.read_schema(file)
     assert [str(schema.field(name).type) for name in ("id", "tokens_per_second", "task")] == [
         "int64",
@@ -53,8 +58,8 @@ def test_parquet_is_the_table_with_its_types(
 
 
 @pytest.mark.parametrize("suffix", EXPORTS)
-def test_texts_are_kept_as_they_are(store: Store, path: Path, generation, context, tmp_path: Path, suffix: str) -> None:
-    store.add(generation(prompt=PROMPT), context())
+def test_texts_are_kept_as_they_are(store: Store, path: Path, tmp_path: Path, suffix: str) -> None:
+    store.add(make_run(prompt=PROMPT))
     assert store.flush()
     file = tmp_path / "runs"
     assert EXPORTS[suffix](path, Filter(), file) == 1

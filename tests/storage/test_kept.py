@@ -11,6 +11,7 @@ from storage.filters import ALL, Filter
 from storage.kept import kept
 from storage.problems import StorageError
 from storage.store import Store
+from tests.runs import make_run
 
 MATH = Filter(tasks="math")
 
@@ -35,9 +36,9 @@ def test_a_question_is_asked_once(count, asked, filled: Path) -> None:
     assert asked == [ALL, MATH]
 
 
-def test_a_new_run_is_seen(count, store: Store, path: Path, generation, context) -> None:
+def test_a_new_run_is_seen(count, store: Store, path: Path) -> None:
     for runs in (1, 2, 3):
-        store.add(generation(), context())
+        store.add(make_run())
         assert store.flush() and count(path) == runs
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
@@ -12,9 +10,10 @@ import pytest
 
 from storage import queries
 from storage.export import EXPORTS
+from storage.filters import Filter
 from storage.problems import StorageError
-from storage.queries import Filter
 from storage.store import Store
+from tests.runs import make_run
 
 
 @pytest.mark.parametrize(
@@ -37,15 +36,14 @@ from storage.store import Store
     ],
 )
 def test_runs_and_count_obey_the_filter(filled: Path, filter: Filter, ids: list[int]) -> None:
-    assert list(queries.runs(filled, filter)["id"]) == ids
     assert list(queries.listed(filled, filter)["id"]) == ids
     assert queries.count(filled, filter) == len(ids)
 
 
 def test_runs_by_the_page(filled: Path) -> None:
-    assert list(queries.runs(filled, limit=2)["id"]) == [7, 6]
-    assert list(queries.runs(filled, limit=2, offset=5)["id"]) == [2, 1]
-    assert queries.runs(filled, limit=2, offset=7).empty
+    assert list(queries.listed(filled, limit=2)["id"]) == [7, 6]
+    assert list(queries.listed(filled, limit=2, offset=5)["id"]) == [2, 1]
+    assert queries.listed(filled, limit=2, offset=7).empty
 
 
 def test_a_filter_says_which_time_it_cannot_read() -> None:
@@ -53,9 +51,9 @@ def test_a_filter_says_which_time_it_cannot_read() -> None:
         Filter(since="yesterday").where()
 
 
-def test_hardware_is_a_filter(store: Store, path: Path, generation, context) -> None:
+def test_hardware_is_a_filter(store: Store, path: Path) -> None:
     for hardware in ("CPU", "CPU", "GPU"):
-        store.add(generation(), context(hardware=hardware))
+        store.add(make_run(hardware=hardware))
     assert store.flush()
     assert [queries.count(path, Filter(hardware=name)) for name in ("CPU", "GPU", "TPU")] == [2, 1, 0]
 
@@ -63,22 +61,21 @@ def test_hardware_is_a_filter(store: Store, path: Path, generation, context) -> 
 def test_one_run_and_its_rounds(filled: Path) -> None:
     run = queries.run(filled, 4)
     assert run is not None
-    assert (run["pool"], run["parameters"]["draft_length"], run["lossless"]) == ("large", 3, None)
+    assert (run.conditions.pool, run.params.draft_length, run.scores.lossless) == ("large", 3, None)
     assert queries.run(filled, 99) is None
-    rounds = queries.rounds(filled, 6)
-    assert rounds[["run_id", "drafter", "accepted"]].values.tolist() == [[6, "code", 0]]
-    assert rounds["token_ids"][0] == [9]
-    assert queries.rounds(filled, 99).empty
+    run = queries.run(filled, 6)
+    assert run is not None
+    assert [(r.drafter, r.accepted, r.tokens) for r in run.generation.rounds] == [("code", 0, (9,))]
 
 
-def test_rounds_with_and_without_probabilities(store: Store, path: Path, generation, context, round_of) -> None:
-    store.add(generation(rounds=[round_of(0), round_of(1, probabilities=None)]), context())
-    assert store.flush()
-    assert list(queries.rounds(path, 1)["probabilities"]) == [[0.25, 0.75], None]
+def test_timed_rounds(filled: Path) -> None:
+    first, *_, last = queries.timed_rounds(filled, [6, 1])
+    assert (first["run_id"], first["arm"], first["drafted"], first["emitted"], first["nodes"]) == (1, 1, 3, 3, 3)
+    assert (last["run_id"], last["arm"], last["emitted"]) == (6, 0, 1)
 
 
-def test_lists_show_the_beginning_of_long_prompts(store: Store, path: Path, generation, context) -> None:
-    store.add(generation(prompt="p" * 5000), context())
+def test_lists_show_the_beginning_of_long_prompts(store: Store, path: Path) -> None:
+    store.add(make_run(prompt="p" * 5000))
     assert store.flush()
     assert queries.listed(path)["prompt"][0] == "p" * queries.PREVIEW
 
@@ -100,11 +97,8 @@ def test_nothing_there(filled: Path, tmp_path: Path, make: Callable[[Path], None
     path = tmp_path / "other.db"
     make(path)
     existed = path.exists()
-    for table in (queries.runs, queries.listed):
-        frame = table(path)
-        assert frame.empty
-        assert list(frame.columns) == list(table(filled).columns)
-    assert list(queries.rounds(path, 1).columns) == list(queries.rounds(filled, 1).columns)
+    frame = queries.listed(path)
+    assert frame.empty and list(frame.columns) == list(queries.listed(filled).columns)
     assert queries.run(path, 1) is None
     assert queries.count(path) == 0
     assert [write(path, Filter(), tmp_path / suffix) for suffix, write in EXPORTS.items()] == [0, 0, 0]
@@ -113,9 +107,8 @@ def test_nothing_there(filled: Path, tmp_path: Path, make: Callable[[Path], None
 
 def test_ids_and_pages_are_values_not_sql(filled: Path) -> None:
     assert queries.run(filled, "1 OR 1=1") is None  # type: ignore[arg-type]
-    assert queries.rounds(filled, "1 OR 1=1").empty  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="invalid literal"):
-        queries.runs(filled, limit="1; DROP TABLE runs")  # type: ignore[arg-type]
+        queries.listed(filled, limit="1; DROP TABLE runs")  # type: ignore[arg-type]
     assert queries.count(filled) == 7
 
 
@@ -132,14 +125,4 @@ def test_connections_cannot_write(filled: Path) -> None:
 
 def test_a_number_beyond_64_bits_is_no_runs(filled: Path) -> None:
     assert queries.run(filled, 99999999999999999999) is None
-    assert queries.rounds(filled, -(10**30)).empty
-
-
-def test_a_history_without_counts_is_read_before_it_is_brought_up_to_date(filled: Path) -> None:
-    known = queries.count(filled), queries.count(filled, Filter(policies=("hedge",)))
-    with closing(sqlite3.connect(filled)) as connection:
-        for trigger in ("insert", "delete", "update"):
-            connection.execute(f"DROP TRIGGER runs_counted_at_{trigger}")
-        connection.execute("DROP TABLE run_counts")
-        connection.commit()
-    assert (queries.count(filled), queries.count(filled, Filter(policies=("hedge",)))) == known == (7, 2)
+    assert queries.run(filled, -(10**30)) is None

@@ -19,6 +19,7 @@ from storage import queries
 from storage import store as store_module
 from storage.problems import StorageError, explain
 from storage.store import Store
+from tests.runs import make_round, make_run
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 5.0) -> None:
@@ -54,7 +55,7 @@ def unprivileged() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("when", ["before it was ever opened", "later"])
-def test_locked(path: Path, generation, context, when: str) -> None:
+def test_locked(path: Path, when: str) -> None:
     if when == "later":
         Store(path).close()
     with Store(path, busy_seconds=2.0, retry_seconds=0.05) as store:
@@ -63,7 +64,7 @@ def test_locked(path: Path, generation, context, when: str) -> None:
         with locked(path):
             start = time.monotonic()
             for i in range(3):
-                store.add(generation(prompt=f"p{i}"), context())
+                store.add(make_run(prompt=f"p{i}"))
             assert time.monotonic() - start < 1.5, "add() must not wait for the lock"
             wait_until(lambda: store.problem)
             assert str(path) in store.problem
@@ -72,35 +73,35 @@ def test_locked(path: Path, generation, context, when: str) -> None:
             assert not store.flush(0.1)
         wait_until(lambda: store.problem is None)
         assert store.flush()
-        assert sorted(queries.runs(path)["prompt"]) == ["p0", "p1", "p2"]
+        assert sorted(queries.listed(path)["prompt"]) == ["p0", "p1", "p2"]
 
 
-def test_order_and_times_survive_a_lock(store: Store, path: Path, generation, context) -> None:
+def test_order_and_times_survive_a_lock(store: Store, path: Path) -> None:
     assert store.flush()
     with locked(path):
         for i in range(4):
-            store.add(generation(prompt=f"p{i}"), context())
+            store.add(make_run(prompt=f"p{i}"))
         wait_until(lambda: store.problem)
     assert store.flush()
-    frame = queries.runs(path)
+    frame = queries.listed(path)
     assert list(frame["prompt"]) == ["p3", "p2", "p1", "p0"]
     assert list(frame["id"]) == [4, 3, 2, 1]
 
 
-def test_the_queue_is_bounded_and_keeps_the_newest(path: Path, generation, context) -> None:
+def test_the_queue_is_bounded_and_keeps_the_newest(path: Path) -> None:
     with Store(path, queue_limit=3, busy_seconds=0.02, retry_seconds=0.02) as store:
         assert store.flush()
         with locked(path):
             for i in range(8):
-                store.add(generation(prompt=f"p{i}"), context())
-            wait_until(lambda: store.problem and "to be written: 3." in store.problem and "3: 5." in store.problem)
-            assert "Older runs dropped because memory keeps 3: 5." in store.problem
+                store.add(make_run(prompt=f"p{i}"))
+            wait_until(lambda: store.problem and "to be written: 3." in store.problem and "memory: 5." in store.problem)
+            assert "Older runs dropped because at most 3 wait in memory: 5." in store.problem
         assert store.flush()
         assert store.problem is None
-    assert sorted(queries.runs(path)["prompt"]) == ["p5", "p6", "p7"]
+    assert sorted(queries.listed(path)["prompt"]) == ["p5", "p6", "p7"]
 
 
-def test_runs_that_come_too_fast_are_not_dropped_in_silence(path: Path, generation, context, monkeypatch) -> None:
+def test_runs_that_come_too_fast_are_not_dropped_in_silence(path: Path, monkeypatch) -> None:
     go = threading.Event()
     open_writer = store_module.open_writer
 
@@ -111,19 +112,19 @@ def test_runs_that_come_too_fast_are_not_dropped_in_silence(path: Path, generati
     monkeypatch.setattr(store_module, "open_writer", slow)
     with Store(path, queue_limit=2) as store:
         for i in range(3):
-            store.add(generation(prompt=f"p{i}"), context())
-        assert "come faster" in store.problem and "memory keeps 2: 1." in store.problem
+            store.add(make_run(prompt=f"p{i}"))
+        assert "come faster" in store.problem and "at most 2 wait in memory: 1." in store.problem
         go.set()
         assert store.flush()
         assert store.problem is None
-    assert list(queries.runs(path)["prompt"]) == ["p2", "p1"]
+    assert list(queries.listed(path)["prompt"]) == ["p2", "p1"]
 
 
-def test_close_gives_up_in_time_and_says_what_was_lost(path: Path, generation, context) -> None:
+def test_close_gives_up_in_time_and_says_what_was_lost(path: Path) -> None:
     store = Store(path, busy_seconds=0.05, retry_seconds=0.05)
     assert store.flush()
     with locked(path):
-        store.add(generation(), context())
+        store.add(make_run())
         start = time.monotonic()
         assert not store.close(timeout=0.2)
         assert time.monotonic() - start < 2
@@ -131,15 +132,15 @@ def test_close_gives_up_in_time_and_says_what_was_lost(path: Path, generation, c
 
 
 @pytest.mark.parametrize("content", [b"hello, no database", b"x" * 5000], ids=["short", "long"])
-def test_a_file_that_is_no_database_is_left_as_it_is(path: Path, generation, context, content: bytes) -> None:
+def test_a_file_that_is_no_database_is_left_as_it_is(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with Store(path, busy_seconds=0.05, retry_seconds=0.05) as store:
         wait_until(lambda: store.problem)
-        store.add(generation(), context())
+        store.add(make_run())
         assert "no SQLite database" in store.problem and str(path) in store.problem and "move it" in store.problem
         assert path.read_bytes() == content
         with pytest.raises(StorageError, match="no SQLite database"):
-            queries.runs(path)
+            queries.listed(path)
         path.rename(path.with_suffix(".old"))  # what the sentence told the user to do
         assert store.flush()
         assert store.problem is None
@@ -147,39 +148,39 @@ def test_a_file_that_is_no_database_is_left_as_it_is(path: Path, generation, con
     assert path.with_suffix(".old").read_bytes() == content
 
 
-def test_a_damaged_database_is_left_as_it_is(path: Path, generation, context) -> None:
+def test_a_damaged_database_is_left_as_it_is(path: Path) -> None:
     with Store(path) as store:
-        store.add(generation(), context())
+        store.add(make_run())
     content = bytearray(path.read_bytes())
     content[100:4096] = b"\xff" * 3996  # the page that holds the schema
     path.write_bytes(content)
     with Store(path, busy_seconds=0.05, retry_seconds=5) as store:
         wait_until(lambda: store.problem)
         assert "damaged" in store.problem
-        store.add(generation(), context())
+        store.add(make_run())
         assert not store.close(timeout=0.05)
     assert path.read_bytes() == content
 
 
-def test_another_programs_database_is_left_as_it_is(path: Path, generation, context) -> None:
+def test_another_programs_database_is_left_as_it_is(path: Path) -> None:
     other = sqlite3.connect(path)
     other.execute("CREATE TABLE recipes (name TEXT)")
     other.commit()
     other.close()
     content = path.read_bytes()
     with Store(path, retry_seconds=0.02) as store:
-        store.add(generation(), context())
+        store.add(make_run())
         wait_until(lambda: store.problem)
         assert "another program's database" in store.problem and str(path) in store.problem
         store.close(timeout=0.05)
     assert path.read_bytes() == content
-    assert queries.runs(path).empty
+    assert queries.listed(path).empty
 
 
-def test_a_missing_folder(tmp_path: Path, generation, context) -> None:
+def test_a_missing_folder(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "runs.db"
     with Store(path, retry_seconds=0.02) as store:
-        store.add(generation(), context())
+        store.add(make_run())
         wait_until(lambda: store.problem)
         assert f"The folder {path.parent}" in store.problem and "create it" in store.problem
         path.parent.mkdir()
@@ -205,7 +206,7 @@ def test_a_folder_in_place_of_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder_mode", [0o777, 0o555], ids=["file", "file and folder"])
-def test_a_file_that_may_not_be_written(generation, context, folder_mode: int) -> None:
+def test_a_file_that_may_not_be_written(folder_mode: int) -> None:
     folder = Path(tempfile.mkdtemp())  # not tmp_path: nobody may not enter that
     path = folder / "runs.db"
     try:
@@ -214,7 +215,7 @@ def test_a_file_that_may_not_be_written(generation, context, folder_mode: int) -
         folder.chmod(folder_mode)
         with unprivileged():
             store = Store(path, retry_seconds=0.02)
-            store.add(generation(), context())
+            store.add(make_run())
             wait_until(lambda: store.problem)
             problem = store.problem  # gone soon after, for those whom permissions do not bind
         assert "make the file and its folder writable" in problem or "check the permissions" in problem
@@ -230,13 +231,13 @@ def test_a_file_that_may_not_be_written(generation, context, folder_mode: int) -
         shutil.rmtree(folder)
 
 
-def test_a_disk_that_takes_no_more(store: Store, path: Path, generation, context) -> None:
-    store.add(generation(prompt="before"), context())
+def test_a_disk_that_takes_no_more(store: Store, path: Path) -> None:
+    store.add(make_run(prompt="before"))
     assert store.flush()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, hard))
     try:
-        store.add(generation(prompt="x" * 1_000_000), context())
+        store.add(make_run(prompt="x" * 1_000_000))
         wait_until(lambda: store.problem)
         problem = store.problem
     finally:
@@ -244,37 +245,36 @@ def test_a_disk_that_takes_no_more(store: Store, path: Path, generation, context
     assert str(path) in problem and "disk" in problem
     assert store.flush()
     assert store.problem is None
-    assert [len(prompt) for prompt in queries.runs(path)["prompt"]] == [1_000_000, 6]
+    assert [len(queries.run(path, id).generation.prompt) for id in (2, 1)] == [1_000_000, 6]
 
 
-def test_a_deleted_file_is_made_anew(store: Store, path: Path, generation, context) -> None:
-    store.add(generation(prompt="lost with its file"), context())
+def test_a_deleted_file_is_made_anew(store: Store, path: Path) -> None:
+    store.add(make_run(prompt="lost with its file"))
     assert store.flush()
     for file in path.parent.glob("runs.db*"):
         file.unlink()
-    store.add(generation(prompt="after"), context())
+    store.add(make_run(prompt="after"))
     assert store.flush()
-    assert list(queries.runs(path)["prompt"]) == ["after"]
+    assert list(queries.listed(path)["prompt"]) == ["after"]
 
 
-def test_one_unstorable_run_does_not_block_the_others(store: Store, path: Path, generation, context) -> None:
+def test_one_unstorable_run_does_not_block_the_others(store: Store, path: Path) -> None:
     assert store.flush()
-    store.add(generation(), context(seed=2**64))
+    store.add(make_run(seed=2**64))
     wait_until(lambda: store.problem)
     assert "left out" in store.problem and str(path) in store.problem
-    store.add(generation(prompt="next"), context())
+    store.add(make_run(prompt="next"))
     assert store.flush()
     assert store.problem is None
-    assert list(queries.runs(path)["prompt"]) == ["next"]
+    assert list(queries.listed(path)["prompt"]) == ["next"]
 
 
-def test_a_run_is_written_with_all_its_rounds_or_not_at_all(store: Store, path: Path, generation, context) -> None:
+def test_a_run_is_written_with_all_its_rounds_or_not_at_all(store: Store, path: Path) -> None:
     assert store.flush()
-    twice = generation().rounds[0]
-    store.add(generation(rounds=[twice, twice]), context())  # the same round index twice: the key refuses it
+    store.add(make_run(rounds=[make_round(0), make_round(0)]))  # the same round index twice: the key refuses it
     wait_until(lambda: store.problem)
     assert queries.count(path) == 0
-    assert queries.rounds(path, 1).empty
+    assert queries.run(path, 1) is None
 
 
 @pytest.mark.parametrize(

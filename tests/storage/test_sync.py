@@ -17,6 +17,7 @@ from storage import queries, sync
 from storage.merge import snapshot
 from storage.store import Store
 from storage.sync import FILE, Backup, Dataset, Folder
+from tests.runs import make_run
 
 
 def refused(status: int, text: str = "refused") -> HfHubHTTPError:
@@ -91,67 +92,67 @@ def place(request: pytest.FixtureRequest, tmp_path: Path):
 
 
 def prompts(path: Path) -> list[str]:
-    return sorted(queries.runs(path)["prompt"])
+    return sorted(queries.listed(path)["prompt"])
 
 
-def add(path: Path, generation, context, *asked: str) -> None:
+def add(path: Path, *asked: str) -> None:
     with Store(path) as store:
         for prompt in asked:
-            store.add(generation(prompt=prompt), context())
+            store.add(make_run(prompt=prompt))
 
 
-def test_the_last_runs_are_there_at_the_next_start(tmp_path: Path, generation, context, place) -> None:
+def test_the_last_runs_are_there_at_the_next_start(tmp_path: Path, place) -> None:
     first, second = tmp_path / "1" / "runs.db", tmp_path / "2" / "runs.db"
     first.parent.mkdir()
     with Backup(first, [place()], minutes=60) as backup:
-        add(first, generation, context, "a", "b")
+        add(first, "a", "b")
     assert backup.problem is None
     with Backup(second, [place()], minutes=60) as backup:
         assert backup.problem is None and prompts(second) == ["a", "b"]
 
 
-def test_copies_are_made_every_few_minutes(tmp_path: Path, generation, context, place) -> None:
+def test_copies_are_made_every_few_minutes(tmp_path: Path, place) -> None:
     path = tmp_path / "runs.db"
     with Backup(path, [place()], minutes=0.05 / 60), Store(path) as store:
-        store.add(generation(), context())
+        store.add(make_run())
         until = time.monotonic() + 20
         while place().version() is None:
             assert time.monotonic() < until
             time.sleep(0.01)
 
 
-def test_nothing_is_written_while_nothing_is_new(tmp_path: Path, generation, context) -> None:
+def test_nothing_is_written_while_nothing_is_new(tmp_path: Path) -> None:
     path, hub = tmp_path / "runs.db", FakeHub()
     backup = Backup(path, [Dataset("me/runs", hub)])
     backup.exchange()
     assert hub.uploads == 0, "no history yet"
-    add(path, generation, context, "a")
+    add(path, "a")
     backup.exchange()
     backup.exchange()
     assert hub.uploads == 1 and hub.private is True
-    add(path, generation, context, "b")
+    add(path, "b")
     backup.exchange()
     assert hub.uploads == 2
 
 
-def test_two_machines_end_up_with_all_runs(tmp_path: Path, generation, context, place) -> None:
+def test_two_machines_end_up_with_all_runs(tmp_path: Path, place) -> None:
     paths = [tmp_path / "1.db", tmp_path / "2.db"]
     backups = [Backup(path, [place()]) for path in paths]
     for path, backup, asked in zip(paths, backups, ("a", "b")):
-        add(path, generation, context, asked)
+        add(path, asked)
         backup.exchange()
     backups[0].exchange()
     assert prompts(paths[0]) == prompts(paths[1]) == ["a", "b"]
     assert [backup.problem for backup in backups] == [None, None]
 
 
-def test_who_comes_in_between_two_steps_is_not_overwritten(tmp_path: Path, generation, context) -> None:
+def test_who_comes_in_between_two_steps_is_not_overwritten(tmp_path: Path) -> None:
     hub, here, there = FakeHub(), tmp_path / "here.db", tmp_path / "there.db"
     mine, other = (Backup(path, [Dataset("me/runs", hub)]) for path in (here, there))
-    add(here, generation, context, "a")
+    add(here, "a")
     mine.exchange()
-    add(here, generation, context, "b")
-    add(there, generation, context, "c")
+    add(here, "b")
+    add(there, "c")
     hub.before_upload = other.exchange
     mine.exchange()
     assert mine.problem is None and prompts(here) == ["a", "b", "c"]
@@ -160,13 +161,13 @@ def test_who_comes_in_between_two_steps_is_not_overwritten(tmp_path: Path, gener
     assert prompts(copy) == ["a", "b", "c"]
 
 
-def test_a_hub_that_is_away_is_told_and_tried_again(tmp_path: Path, generation, context) -> None:
+def test_a_hub_that_is_away_is_told_and_tried_again(tmp_path: Path) -> None:
     hub, path = FakeHub(), tmp_path / "runs.db"
     hub.down = ConnectionError("no route to the Hub\nand a long story")
     folder = Folder(tmp_path / "volume")
     backup = Backup(path, [Dataset("me/runs", hub), folder])
     backup.restore()
-    add(path, generation, context, "a")
+    add(path, "a")
     backup.exchange()
     assert (
         backup.problem == "The copy of the history in dataset me/runs is not up to date: no route to the Hub."
@@ -177,22 +178,22 @@ def test_a_hub_that_is_away_is_told_and_tried_again(tmp_path: Path, generation, 
     assert backup.problem is None and hub.uploads == 1
 
 
-def test_a_copy_that_cannot_be_read_is_never_replaced(tmp_path: Path, generation, context) -> None:
+def test_a_copy_that_cannot_be_read_is_never_replaced(tmp_path: Path) -> None:
     path, volume = tmp_path / "runs.db", tmp_path / "volume"
     volume.mkdir()
     (volume / FILE).write_bytes(b"something of value to somebody" * 100)
     before = (volume / FILE).read_bytes()
     backup = Backup(path, [Folder(volume)])
     backup.restore()
-    add(path, generation, context, "a")
+    add(path, "a")
     backup.exchange()
     assert "damaged or no SQLite database" in str(backup.problem)
     assert (volume / FILE).read_bytes() == before and prompts(path) == ["a"]
 
 
-def test_a_copy_that_was_deleted_is_made_again(tmp_path: Path, generation, context) -> None:
+def test_a_copy_that_was_deleted_is_made_again(tmp_path: Path) -> None:
     path, hub, volume = tmp_path / "runs.db", FakeHub(), tmp_path / "volume"
-    add(path, generation, context, "a")
+    add(path, "a")
     backup = Backup(path, [Folder(volume), Dataset("me/runs", hub)])
     backup.exchange()
     (volume / FILE).unlink()
@@ -201,55 +202,51 @@ def test_a_copy_that_was_deleted_is_made_again(tmp_path: Path, generation, conte
     assert (volume / FILE).exists() and FILE in hub.commits[-1]
 
 
-def test_the_commits_of_a_dataset_become_one_now_and_then(
-    tmp_path: Path, generation, context, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commits_of_a_dataset_become_one_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sync, "SQUASH_EVERY", 3)
     path, hub = tmp_path / "runs.db", FakeHub()
     backup = Backup(path, [Dataset("me/runs", hub)])
     for number in range(4):
-        add(path, generation, context, str(number))
+        add(path, str(number))
         backup.exchange()
     assert (hub.squashed, len(hub.commits), backup.problem) == (1, 2, None)
 
 
-def test_runs_that_come_in_right_after_a_squash_are_not_lost(
-    tmp_path: Path, generation, context, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_that_come_in_right_after_a_squash_are_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sync, "SQUASH_EVERY", 1)
     path, other, hub = tmp_path / "runs.db", tmp_path / "other.db", FakeHub()
-    add(other, generation, context, "theirs")
+    add(other, "theirs")
     copy = tmp_path / "copy.db"
     snapshot(other, copy)
     hub.after_squash = lambda: hub.commits.append({FILE: copy.read_bytes()})
     backup = Backup(path, [Dataset("me/runs", hub)])
-    add(path, generation, context, "mine")
+    add(path, "mine")
     backup.exchange()
     hub.after_squash = None
     backup.exchange()
     assert prompts(path) == ["mine", "theirs"]
 
 
-def test_leaving_does_not_wait_for_ever(tmp_path: Path, generation, context) -> None:
+def test_leaving_does_not_wait_for_ever(tmp_path: Path) -> None:
     path, hub, go = tmp_path / "runs.db", FakeHub(), threading.Event()
     hub.before_upload = lambda: go.wait(60)
-    add(path, generation, context, "a")
+    add(path, "a")
     with Backup(path, [Dataset("me/runs", hub)], close_seconds=0.2):
         pass
     left_before, _ = not hub.uploads, go.set()
     assert left_before
 
 
-def test_the_live_file_is_a_database_of_its_own_all_the_time(tmp_path: Path, generation, context) -> None:
+def test_the_live_file_is_a_database_of_its_own_all_the_time(tmp_path: Path) -> None:
     """A copy taken in while a store is open does not disturb it."""
     here, there = tmp_path / "here.db", tmp_path / "there.db"
-    add(there, generation, context, "b")
+    add(there, "b")
     (tmp_path / "volume").mkdir()
     snapshot(there, tmp_path / "volume" / FILE)
     with Store(here) as store:
-        store.add(generation(prompt="a"), context())
+        store.add(make_run(prompt="a"))
         assert store.flush()
         Backup(here, [Folder(tmp_path / "volume")]).exchange()
-        store.add(generation(prompt="c"), context())
+        store.add(make_run(prompt="c"))
         assert store.flush() and store.problem is None
     assert prompts(here) == ["a", "b", "c"]

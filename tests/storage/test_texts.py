@@ -2,44 +2,46 @@
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from drafters.base import Acceptances
 from storage import texts
 from storage.store import Store
 from storage.texts import TextFilter
+from tests.runs import make_run
 
-TABLE = {"acceptance": zlib.compress(bytes(12)), "drafter_rounds": {"code": 3, "math": 2}}
+TABLE = {"acceptance": Acceptances(*np.zeros((3, 2, 6), dtype=int)), "drafter_rounds": {"code": 3, "math": 2}}
 
 
 @pytest.fixture
-def filled(store: Store, path: Path, generation, context) -> Path:
+def filled(store: Store, path: Path) -> Path:
     """Runs 1 to 7: the prompt ``a`` twice, ``b`` of a suite, ``c`` on a GPU; three that cannot be replayed."""
-    store.add(generation(prompt="a", policy="ucb"), context(**TABLE))
-    store.add(generation(prompt="a", policy="hedge"), context(**TABLE))
-    store.add(generation(prompt="b", status="stopped"), context(**TABLE, task="code", suite="mine"))
-    store.add(generation(prompt="c"), context(**TABLE, hardware="GPU"))
-    store.add(generation(prompt="d"), context())
-    store.add(generation(prompt="e", status="cancelled"), context(**TABLE))
-    store.add(generation(prompt="a", policy="random"), context(**TABLE))
+    store.add(make_run(prompt="a", policy="ucb", **TABLE))
+    store.add(make_run(prompt="a", policy="hedge", **TABLE))
+    store.add(make_run(prompt="b", status="stopped", **TABLE, task="code", suite="mine"))
+    store.add(make_run(prompt="c", **TABLE, hardware="GPU"))
+    store.add(make_run(prompt="d"))
+    store.add(make_run(prompt="e", status="cancelled", **TABLE))
+    store.add(make_run(prompt="a", policy="random", **TABLE))
     assert store.flush()
     return path
 
 
 def ids(path: Path, **filter: object) -> list[int]:
-    return [run["id"] for run in texts.replayable(path, TextFilter(**filter))]  # type: ignore[arg-type]
+    return [run.id for run in texts.replayable(path, TextFilter(**filter))]  # type: ignore[arg-type]
 
 
 def test_each_text_once_newest_first(filled: Path) -> None:
     assert ids(filled) == [7, 4, 3]
-    assert texts.replayable(filled)[0]["drafters"] == ["code", "math"]
+    assert texts.replayable(filled)[0].generation.drafters == ("code", "math")
 
 
-def test_one_prompt_after_two_talks_is_two_texts(store: Store, path: Path, generation, context) -> None:
+def test_one_prompt_after_two_talks_is_two_texts(store: Store, path: Path) -> None:
     for text in ("one", "two", "one"):
-        store.add(generation(prompt="Go on.", text=text), context(**TABLE))
+        store.add(make_run(prompt="Go on.", text=text, **TABLE))
     assert store.flush()
     assert ids(path) == [3, 2] and texts.size(path)[0] == 2
     assert [bench.texts for bench in texts.benches(path)] == [2]

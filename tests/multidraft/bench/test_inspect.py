@@ -2,10 +2,10 @@
 
 import pytest
 
+from drafters.sampling import SamplingParams
 from multidraft.bench.inspect import accepted_by_task, describe_pool, render_matrix
 from multidraft.bench.suites import SuiteItem
-from multidraft.engine import generate
-from multidraft.sampling import SamplingParams
+from multidraft.engine.decoding import generate
 from tests import tiny
 
 GREEDY = SamplingParams(24, draft_length=4)

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from drafters.sampling import SamplingParams
 from multidraft.bench.report import Asked, best_drafters, make_report
-from multidraft.bench.runner import BenchRun, run_suite
+from multidraft.bench.runner import Entry, run_suite
 from multidraft.bench.suites import SuiteItem
 from multidraft.bench.table import COLUMNS, notes, render_table
-from multidraft.records import Generation, Round
-from multidraft.regret import ExpectedRegret, Regret
-from multidraft.sampling import SamplingParams
+from storage.records import Generation, Round
+from storage.run import Baseline, Conditions, Origin, Run, Scores
 from tests import tiny
 
 POOL = SimpleNamespace(name="tiny", card_hash="0123", dtype="float32")
@@ -30,12 +30,13 @@ ASKED = Asked(
 ITEMS = [SuiteItem("1", "a", "math"), SuiteItem("2", "b", "sql")]
 ROUND = Round(
     index=0, arm=0, drafter="near", drafted=(1, 2, 3, 4), accepted=2, tokens=(1, 2, 9), own=9, text="abc",
-    pieces=("a", "b", "c"), draft_length=4, reward=None, block_divergence=None, probabilities=None,
-    draft_seconds=0.06, verify_seconds=0.2, policy_seconds=0.01, evaluate_seconds=0.03,
+    pieces=("a", "b", "c"), draft_length=4, nodes=4, depth=4, together=False, reward=None,
+    block_divergence=None, probabilities=None, draft_seconds=0.06, verify_seconds=0.2, policy_seconds=0.01,
+    evaluate_seconds=0.03, evaluated=3,
 )  # fmt: skip
 PLAIN = replace(
     ROUND, arm=None, drafter=None, drafted=(), accepted=0, tokens=(9,), text="c", pieces=("c",), draft_length=0,
-    draft_seconds=0.0, policy_seconds=0.0, evaluate_seconds=0.0,
+    nodes=0, depth=0, draft_seconds=0.0, policy_seconds=0.0, evaluate_seconds=0.0, evaluated=0,
 )  # fmt: skip
 
 
@@ -44,17 +45,27 @@ def generation(policy, rounds, status="completed", prefill=0.5):
     return Generation("p", policy, ("near",), 1, tokens, "", list(rounds), status, prefill)
 
 
+def entry(item, generation, baseline=None, **scores):
+    """One prompt under one policy; ``baseline`` is the autoregressive generation."""
+    run = Run(generation, ASKED.params, 7, Conditions("tiny", "0123", "a machine", "float32", "1"), Origin("bench"))
+    run.baseline = Baseline.of(baseline, "answer") if baseline else None
+    run.scores = Scores(**scores)
+    return Entry(item, 0, run)
+
+
 def runs():
-    """Two prompts: 6 tokens each in 1.2 s plainly, in 0.6 s (two rounds of 3 tokens) with a drafter."""
+    """Two prompts: 12 tokens each in 2.4 s without a drafter, in 1.2 s (four rounds of 3 tokens) with one; the prefill
+    takes 0.5 s without drafters and 0.7 s with them."""
     found = []
-    for item, lossless, regret in zip(ITEMS, (True, False), (Regret(2, 0, 1, 1.0), None), strict=True):
-        baseline = generation("autoregressive", [PLAIN] * 6)
-        found.append(BenchRun(item, "autoregressive", 0, 7, baseline, baseline, True))
-        found.append(BenchRun(item, "ucb", 0, 7, generation("ucb", [ROUND] * 2), baseline, lossless, None, regret))
+    regret = {"regret_rounds": 2, "best_drafter": "near", "best_arm_ratio": 1.0}
+    for item, lossless, known in zip(ITEMS, (True, False), (regret, {}), strict=True):
+        baseline = generation("autoregressive", [PLAIN] * 12)
+        found.append(entry(item, baseline, baseline, lossless=True))
+        fast = generation("ucb", [ROUND] * 4, prefill=0.7)
+        found.append(entry(item, fast, baseline, lossless=lossless, **known))
     failed = SuiteItem("3", "c", "sql")
     for policy in ("autoregressive", "ucb"):
-        broken = Generation("c", policy, (), 0, status="error", error="too long")
-        found.append(BenchRun(failed, policy, 0, 7, broken))
+        found.append(entry(failed, Generation("c", policy, (), 0, status="error", error="too long")))
     return found
 
 
@@ -99,16 +110,17 @@ def test_its_head(report):
 
 def test_its_totals(report):
     ucb = report["policies"]["ucb"]
-    assert ucb["tokens"] == 12 and ucb["prompts"] == 2
-    assert ucb["tokens_per_second"] == pytest.approx(12 / 1.2)
-    assert ucb["speedup"] == pytest.approx(2.0)
+    assert ucb["tokens"] == 24 and ucb["prompts"] == 2
+    assert ucb["tokens_per_second"] == pytest.approx(24 / 2.4)
+    assert ucb["speedup"] == pytest.approx(2.0) and ucb["request_speedup"] == pytest.approx(2.9 / 1.9)
+    assert ucb["speedup_interval"] is ucb["request_speedup_interval"] is None, "of two prompts there is none"
     assert ucb["mean_accepted_tokens"] == 3.0
     assert ucb["acceptance_rate"] == 0.5
     assert ucb["regret_rounds"] == 2.0 and ucb["best_arm_ratio"] == 1.0
-    assert ucb["prefill_seconds"] == 1.0
-    assert ucb["seconds"] == pytest.approx(1.2)
+    assert ucb["prefill_seconds"] == pytest.approx(1.4)
+    assert ucb["seconds"] == pytest.approx(2.4)
     parts = [ucb[f"{phase}_seconds"] for phase in ("draft", "verify", "policy", "evaluate")]
-    assert parts == pytest.approx([0.24, 0.8, 0.04, 0.12])
+    assert parts == pytest.approx([0.48, 1.6, 0.08, 0.24])
     assert ucb["statuses"] == {"completed": 2, "error": 1}
     assert ucb["lossless"] is False
 
@@ -134,25 +146,25 @@ def test_by_task(report):
 def test_two_prompts_of_one_id_are_two_prompts():
     twins = [SuiteItem("1", "a", "t"), SuiteItem("1", "b", "t")]
     baseline = generation("autoregressive", [PLAIN])
-    runs = [BenchRun(item, "autoregressive", 0, 7, baseline, baseline, True) for item in twins]
+    runs = [entry(item, baseline, baseline, lossless=True) for item in twins]
     found = report_of(runs)
     assert found["policies"]["autoregressive"]["prompts"] == 2
 
 
 def test_the_best_drafter_of_each_task():
-    """Plain decoding takes 1.2 s a prompt, 6 tokens each; "near" 0.6 s for math, "far" 0.6 s for sql."""
+    """Without a drafter a prompt takes 2.4 s, 12 tokens each; "near" 1.2 s for math, "far" 1.2 s for sql."""
     found = []
     for item, faster in zip(ITEMS, ("fixed:near", "fixed:far"), strict=True):
-        plain = generation("autoregressive", [PLAIN] * 6)
-        found.append(BenchRun(item, "autoregressive", 0, 7, plain, plain, True))
+        plain = generation("autoregressive", [PLAIN] * 12)
+        found.append(entry(item, plain, plain, lossless=True))
         for spec in ("fixed:near", "fixed:far"):
-            rounds = [ROUND] * 2 if spec == faster else [PLAIN] * 6
-            found.append(BenchRun(item, spec, 0, 7, generation(spec, rounds, prefill=0.0), plain, True))
+            rounds = [ROUND] * 4 if spec == faster else [PLAIN] * 12
+            found.append(entry(item, generation(spec, rounds, prefill=0.0), plain, lossless=True))
     best = best_drafters(report_of(found))
     assert best["drafters"] == {"math": "near", "sql": "far"}
-    assert best["tokens_per_second"] == pytest.approx(12 / 1.2)
+    assert best["tokens_per_second"] == pytest.approx(24 / 2.4)
     report = report_of(found)["policies"]
-    assert best["speedup"] == pytest.approx((12 / 1.2) / report["autoregressive"]["tokens_per_second"])
+    assert best["speedup"] == pytest.approx((24 / 2.4) / report["autoregressive"]["tokens_per_second"])
     assert best["tokens_per_second"] > max(report[f"fixed:{name}"]["tokens_per_second"] for name in ("near", "far"))
 
 
@@ -173,8 +185,8 @@ def with_a_failed_policy(prompts):
     found = runs()
     for index, one in enumerate(runs()[1:4:2]):
         broken = Generation("p", "bad", (), 1, status="error", error="policy 'bad' chose drafter 9")
-        out = broken if index < prompts else one.generation
-        found.append(replace(one, policy="bad", generation=out, lossless=None, regret=None))
+        out = broken if index < prompts else replace(one.run.generation, policy="bad")
+        found.append(replace(one, run=replace(one.run, generation=out, scores=Scores())))
     return found
 
 
@@ -184,22 +196,25 @@ def test_a_policy_that_fails_has_no_figures_and_its_error():
     assert (bad["failed"], bad["error"], bad["prompts"]) == (2, "policy 'bad' chose drafter 9", 0)
     assert bad["speedup"] is bad["speedup_interval"] is bad["mean_accepted_tokens"] is bad["acceptance_rate"] is None
     assert report["policies"]["ucb"]["failed"] == 0 and report["policies"]["ucb"]["error"] is None
-    assert render_table(report).splitlines()[-1] == "| bad | – | – | failed | – | – | – | – | – | – |"
+    assert render_table(report).splitlines()[-1] == "| bad | – | – | failed | – | – | – | – | – | – | – |"
     assert notes(report)[0] == "bad failed in 2 of 2 runs: policy 'bad' chose drafter 9."
 
 
 def test_a_policy_that_fails_once_is_measured_on_the_rest():
     report = report_of(with_a_failed_policy(prompts=1))
     assert report["policies"]["bad"]["speedup"] == pytest.approx(2.0)
-    assert "| bad | – | 2.00x | 2.00x (2.00–2.00) |" in render_table(report)
+    assert "| bad | – | 2.00x | 2.00x | 1.53x |" in render_table(report)
     assert notes(report)[0] == "bad failed in 1 of 2 runs: policy 'bad' chose drafter 9."
 
 
 def test_a_task_that_a_policy_has_not_come_to():
     """A benchmark may be interrupted between two policies."""
-    found = [*runs()[:3], replace(runs()[1], policy="fixed:near"), replace(runs()[1], policy="fixed:far")]
+    one = runs()[1]
+    found = runs()[:3]
+    for spec in ("fixed:near", "fixed:far"):
+        found.append(replace(one, run=replace(one.run, generation=replace(one.run.generation, policy=spec))))
     report = report_of(found)
-    assert "| ucb | 2.00x | – | 2.00x (2.00–2.00) |" in render_table(report)
+    assert "| ucb | 2.00x | – | 2.00x | 1.53x |" in render_table(report)
     assert best_drafters(report) is None
 
 
@@ -216,6 +231,7 @@ def test_the_table(report):
         "math",
         "sql",
         "overall",
+        "whole request",
         "MAT",
         *drafting,
         "tokens/s",
@@ -224,14 +240,14 @@ def test_the_table(report):
         "lossless",
     ]
     assert set(cells[1]) == {"---"}
-    assert cells[2] == ["autoregressive", "1.00x", "1.00x", "1.00x (1.00–1.00)", "1.00", *"–5––", "yes"]
+    assert cells[2] == ["autoregressive", "1.00x", "1.00x", "1.00x", "1.00x", "1.00", *"–5––", "yes"]
     rest = ["3.00", "50", "10", "2.0", "100%", "NO"]
-    assert cells[3] == ["ucb", "2.00x", "2.00x", "2.00x (2.00–2.00)", *rest]
+    assert cells[3] == ["ucb", "2.00x", "2.00x", "2.00x", "1.53x", *rest]
 
 
 def test_a_task_with_a_bar_in_its_name_keeps_the_table_s_columns():
     baseline = generation("autoregressive", [PLAIN])
-    run = BenchRun(SuiteItem("1", "a", "a|b"), "autoregressive", 0, 7, baseline, baseline, True)
+    run = entry(SuiteItem("1", "a", "a|b"), baseline, baseline, lossless=True)
     table = render_table(report_of([run]))
     assert r"a\|b" in table.splitlines()[0]
 
@@ -250,12 +266,10 @@ def test_a_report_of_a_real_run(pool):
 
 
 def test_sampled_runs_show_their_expected_regret():
-    found = [
-        replace(run, lossless=None, regret=None, expected_regret=ExpectedRegret(loss, 0, 0.5, 2))
-        if run.policy == "ucb" and run.generation.rounds
-        else replace(run, lossless=None)
-        for run, loss in zip(runs(), (0.0, 0.25, 0.0, 0.75, 0.0, 0.0), strict=True)
-    ]
+    found = runs()
+    for run, loss in zip(found, (0.0, 0.25, 0.0, 0.75, 0.0, 0.0), strict=True):
+        sampled = {"expected_regret": loss, "best_drafter": "near", "best_arm_ratio": 0.5}
+        run.run.scores = Scores(**sampled) if run.policy == "ucb" and run.measured else Scores()
     report = report_of(found)
     ucb = report["policies"]["ucb"]
     assert (ucb["expected_regret"], ucb["regret_rounds"], ucb["best_arm_ratio"]) == (0.5, None, 0.5)
@@ -264,18 +278,40 @@ def test_sampled_runs_show_their_expected_regret():
     assert "Sampled" not in "".join(notes(report_of(runs())))
 
 
-def test_the_interval_spans_the_prompts():
+def test_near_ties_keep_the_size_of_their_gap():
+    found = runs()
+    for run, gap in zip(found[1:4:2], (1e-5, 3e-5), strict=True):
+        run.run.scores = Scores(lossless=True, near_tie_gap=gap)
+    report = report_of(found)
+    ucb = report["policies"]["ucb"]
+    assert (ucb["lossless"], ucb["near_ties"], ucb["near_tie_gap"]) == (True, 2, 3e-5)
+    assert report["policies"]["autoregressive"]["near_tie_gap"] is None
+    said = "ucb: in 2 outputs rounding decided between two tokens, whose logits lie at most 3e-05 apart."
+    assert notes(report)[0] == said
+
+
+def many(prompts, repeats=1):
+    """Prompts of 12 tokens: 2.4 s without a drafter, in turn 4 rounds of 3 tokens or 6 of 2 with one."""
     found = []
-    for number, rounds in enumerate((2, 3) * 10):  # 6 tokens in 1.2 s plainly; 2 rounds of 3 tokens, or 3 of them
-        baseline = generation("autoregressive", [PLAIN] * 6)
-        fast = generation("ucb", [replace(ROUND, tokens=(1,) * (6 // rounds))] * rounds)
+    for number in range(prompts):
+        baseline = generation("autoregressive", [PLAIN] * 12)
+        rounds = (4, 6)[number % 2]
+        fast = generation("ucb", [replace(ROUND, tokens=(1,) * (12 // rounds))] * rounds)
         item = SuiteItem(str(number), "a", "math")
-        found.append(BenchRun(item, "autoregressive", 0, 7, baseline, baseline, True))
-        found.append(BenchRun(item, "ucb", 0, 7, fast, baseline, True))
-    policies = report_of(found)["policies"]
+        for repeat in range(repeats):
+            found.append(replace(entry(item, baseline, baseline, lossless=True), repeat=repeat))
+            found.append(replace(entry(item, fast, baseline, lossless=True), repeat=repeat))
+    return report_of(found)["policies"]
+
+
+def test_the_interval_spans_the_prompts():
+    policies = many(20)
     low, high = policies["ucb"]["speedup_interval"]
     assert policies["ucb"]["speedup"] == pytest.approx(1.6)
     assert 4 / 3 < low < 1.6 < high < 2.0
     assert policies["autoregressive"]["speedup_interval"] == pytest.approx([1.0, 1.0])
-    single = report_of(found[:2])["policies"]["ucb"]
-    assert single["speedup_interval"] == pytest.approx([2.0, 2.0])
+
+
+def test_repeating_the_prompts_does_not_narrow_the_interval():
+    once, often = (many(10, repeats)["ucb"]["speedup_interval"] for repeats in (1, 5))
+    assert often == pytest.approx(once)

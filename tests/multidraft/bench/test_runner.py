@@ -4,14 +4,16 @@ from collections import Counter
 
 import pytest
 
-from multidraft.bench import runner
+from drafters.errors import PolicyError, UserError
+from drafters.sampling import SamplingParams
+from multidraft.bench import measure, runner
+from multidraft.bench.measure import Measurement
 from multidraft.bench.runner import run_suite
 from multidraft.bench.suites import SuiteItem
-from multidraft.errors import PolicyError, UserError
-from multidraft.lossless import Difference
+from multidraft.engine.lossless import Difference
 from multidraft.policies import POLICIES
-from multidraft.regret import acceptance_table, regret_of
-from multidraft.sampling import SamplingParams
+from multidraft.replay.regret import acceptance_table, regret_of
+from storage.run import Baseline, Origin
 from tests import tiny
 
 GREEDY = SamplingParams(12, draft_length=4)
@@ -29,13 +31,13 @@ def run(pool, items=ITEMS, policies=ASKED, params=GREEDY, **kw):
 def generated(monkeypatch):
     """The (prompt, policy) pairs in the order in which they were generated, warm-up apart."""
     order = []
-    generate = runner._generate
+    compute = Measurement.compute
 
-    def recording(pool, prompt, policy, *rest):
-        order.append((prompt, policy))
-        return generate(pool, prompt, policy, *rest)
+    def recording(measurement):
+        order.append((measurement.request.prompt, measurement.request.policy))
+        return compute(measurement)
 
-    monkeypatch.setattr(runner, "_generate", recording)
+    monkeypatch.setattr(Measurement, "compute", recording)
     return order
 
 
@@ -52,11 +54,25 @@ def test_policies_are_interleaved_prompt_by_prompt_in_turns(pool, generated):
     assert [group[0][1] for group in by_prompt] == ["autoregressive", "ucb", "fixed:near", "autoregressive"]
 
 
-def test_the_baseline_is_that_of_the_same_prompt(pool):
-    for r in run(pool):
-        assert r.baseline.policy == "autoregressive"
-        assert r.baseline.prompt == r.item.prompt
-        assert (r.generation is r.baseline) == (r.policy == "autoregressive")
+def test_the_baseline_is_the_whole_answer_of_the_same_prompt(pool):
+    for entries in by_prompt(run(pool)):
+        (plain,) = (e for e in entries if e.policy == "autoregressive")
+        assert {e.run.baseline for e in entries} == {Baseline.of(plain.run.generation, "answer")}
+        assert plain.run.speedup == pytest.approx(1.0)
+
+
+def test_without_the_baseline_among_the_policies_a_prefix_is_measured_once(pool, monkeypatch):
+    monkeypatch.setattr(measure, "PREFIX_TOKENS", 5)
+    suite = runner.SuiteRun(pool, ITEMS[:2], ["ucb", "random"], GREEDY, origin=Origin("batch"))
+    list(suite.steps(Measurement.compute, lambda entry: None))
+    for entries in by_prompt(suite.entries):
+        (baseline,) = {e.run.baseline for e in entries}
+        assert (baseline.kind, baseline.tokens) == ("prefix", 5)
+
+
+def by_prompt(entries):
+    """The entries of each prompt."""
+    return [[e for e in entries if e.item is item] for item in dict.fromkeys(e.item for e in entries)]
 
 
 def test_repeats(pool):
@@ -67,34 +83,35 @@ def test_repeats(pool):
 
 def test_greedy_runs_are_checked_for_losses_and_their_regret_is_exact(pool):
     for r in run(pool):
-        assert r.lossless is True
+        assert r.run.scores.lossless is True
+        scores = r.run.scores
         if r.policy == "autoregressive":
-            assert r.regret is None
+            assert scores.regret_rounds is None
         else:
-            table = acceptance_table(pool, pool.encode(r.item.prompt), r.baseline.token_ids, 4)
-            assert r.regret == regret_of(r.generation, table)
+            table = acceptance_table(pool, pool.encode(r.item.prompt), r.run.generation.token_ids, 4)
+            assert (scores.acceptance.accepted == table).all()
+            assert scores.regret_rounds == regret_of(r.run.generation, table).rounds
 
 
 def test_a_loss_is_reported(pool, monkeypatch):
-    generate = runner._generate
+    decode = Measurement._decode
 
-    def lossy(pool, prompt, policy, *rest):
-        out = generate(pool, prompt, policy, *rest)
-        if policy == "ucb" and prompt == ITEMS[1].prompt:
-            out.token_ids[-1] ^= 1
-        return out
+    def lossy(measurement):
+        decode(measurement)
+        if measurement.request.policy == "ucb" and measurement.request.prompt == ITEMS[1].prompt:
+            measurement.generation.token_ids[-1] ^= 1
 
-    monkeypatch.setattr(runner, "_generate", lossy)
-    lossless = {(r.item.id, r.policy): (r.lossless, r.regret is None) for r in run(pool)}
+    monkeypatch.setattr(Measurement, "_decode", lossy)
+    lossless = {(r.item.id, r.policy): (r.run.scores.lossless, r.run.scores.regret_rounds is None) for r in run(pool)}
     assert lossless.pop(("1", "ucb")) == (False, True)
     assert {found for found, _ in lossless.values()} == {True}
 
 
 def test_sampled_runs_have_an_expected_regret_only(pool):
     for r in run(pool, params=SamplingParams(12, temperature=1.0, draft_length=3), seed=3):
-        assert r.lossless is None and r.regret is None
-        assert (r.expected_regret is None) == (r.policy == "autoregressive")
-        assert len(r.generation.token_ids) == 12
+        assert r.run.scores.lossless is None and r.run.scores.regret_rounds is None
+        assert (r.run.scores.expected_regret is None) == (r.policy == "autoregressive")
+        assert len(r.run.generation.token_ids) == 12
 
 
 def test_a_prompt_that_does_not_fit_is_counted_with_its_message(pool):
@@ -102,14 +119,14 @@ def test_a_prompt_that_does_not_fit_is_counted_with_its_message(pool):
     failed = [r for r in runs if r.item is TOO_LONG]
     assert {r.policy for r in failed} == set(SPECS)
     for r in failed:
-        assert r.generation.status == "error"
-        assert "200 tokens" in r.generation.error
-        assert r.lossless is None and r.regret is None and r.baseline is None
-    assert all(r.generation.status == "completed" for r in runs if r.item is not TOO_LONG)
+        assert r.run.generation.status == "error"
+        assert "200 tokens" in r.run.generation.error
+        assert r.run.scores.lossless is None and r.run.scores.regret_rounds is None and r.run.baseline is None
+    assert all(r.run.generation.status == "completed" for r in runs if r.item is not TOO_LONG)
 
 
 def test_a_suite_in_which_nothing_fits(pool):
-    assert {r.generation.status for r in run(pool, [TOO_LONG])} == {"error"}
+    assert {r.run.generation.status for r in run(pool, [TOO_LONG])} == {"error"}
 
 
 def test_a_bad_policy_is_refused_before_anything_runs(pool, generated):
@@ -128,23 +145,23 @@ def test_runs_come_as_they_happen(pool, generated):
 def test_the_baseline_alone(pool):
     runs = run(pool, policies=[])
     assert [r.policy for r in runs] == ["autoregressive"] * 4
-    assert all(r.lossless for r in runs)
+    assert all(r.run.scores.lossless for r in runs)
 
 
 def test_each_prompt_and_repeat_has_its_own_seed_the_same_for_all_policies(pool):
     params = SamplingParams(12, temperature=1.0, draft_length=4)
     runs = run(pool, ITEMS, ["random"], params, repeat=3)
-    seeds = {(r.item.id, r.repeat): r.seed for r in runs}
+    seeds = {(r.item.id, r.repeat): r.run.seed for r in runs}
     assert len(set(seeds.values())) == len(ITEMS) * 3
-    assert all(r.seed == seeds[r.item.id, r.repeat] for r in runs)
+    assert all(r.run.seed == seeds[r.item.id, r.repeat] for r in runs)
     played = [r for r in runs if r.policy == "random"]
-    assert len({tuple(g.generation.token_ids) for g in played if g.item.id == "0"}) == 3
-    assert len({tuple(x.arm for x in g.generation.rounds[:3]) for g in played}) > 3
+    assert len({tuple(g.run.generation.token_ids) for g in played if g.item.id == "0"}) == 3
+    assert len({tuple(x.arm for x in g.run.generation.rounds[:3]) for g in played}) > 3
 
 
 def test_a_suite_in_another_order_has_the_same_seeds(pool):
     first, second = (run(pool, items, []) for items in (ITEMS, ITEMS[::-1]))
-    assert {r.item.id: r.seed for r in first} == {r.item.id: r.seed for r in second}
+    assert {r.item.id: r.run.seed for r in first} == {r.item.id: r.run.seed for r in second}
 
 
 def test_a_drafter_that_breaks_fails_its_runs_alone(pool, monkeypatch):
@@ -157,9 +174,9 @@ def test_a_drafter_that_breaks_fails_its_runs_alone(pool, monkeypatch):
 
     monkeypatch.setattr(pool.drafters[0], "propose", breaking)
     runs = run(pool, ITEMS, ["fixed:near"])
-    failed = [r for r in runs if r.generation.status == "error"]
+    failed = [r for r in runs if r.run.generation.status == "error"]
     assert len(runs) == 2 * len(ITEMS) and len(failed) == 1
-    assert failed[0].policy == "fixed:near" and failed[0].generation.error == "RuntimeError: out of memory"
+    assert failed[0].policy == "fixed:near" and failed[0].error == "RuntimeError: out of memory"
     assert [r.failed for r in runs] == [r is failed[0] for r in runs]
     assert [r.measured for r in runs] == [r is not failed[0] for r in runs]
 
@@ -177,7 +194,7 @@ def test_a_policy_that_misbehaves_fails_alone_and_the_others_are_warmed_up(pool,
     runs = run(pool, ITEMS[:2], ["round-robin", "fixed:near"])
     assert begun[:3] == ["autoregressive", "round-robin", "fixed:near"]
     said = "policy 'round-robin' chose drafter 99; there are 0 to 3"
-    assert [r.generation.error for r in runs if r.failed] == [said] * 2
+    assert [r.run.generation.error for r in runs if r.failed] == [said] * 2
     assert Counter(r.policy for r in runs if r.measured) == {"autoregressive": 2, "fixed:near": 2}
     assert caplog.text == ""  # the report tells it
 
@@ -192,8 +209,8 @@ def test_plain_decoding_that_breaks_is_no_measure_for_the_others(pool, monkeypat
 
     monkeypatch.setattr(pool.target, "score", breaking)
     plain, other = run(pool, ITEMS[:1], ["random"], SamplingParams(12, draft_length=1))
-    assert plain.generation.status == "error" and plain.generation.rounds
-    assert other.generation.status == "completed" and other.baseline is None and other.lossless is None
+    assert plain.run.generation.status == "error" and plain.run.generation.rounds
+    assert other.run.generation.status == "completed" and other.run.baseline is None
     assert not (plain.measured or other.measured or plain.failed or other.failed)
 
 
@@ -202,17 +219,26 @@ def test_a_seed_that_is_none(pool):
         run(pool, seed=-1)
 
 
-@pytest.mark.parametrize(
-    ("rounding", "fault", "lossless"), [(True, False, True), (True, True, False), (False, False, False)]
-)
-def test_a_near_tie_is_no_loss_and_is_told(pool, monkeypatch, lossy_ucb, rounding, fault, lossless):
-    """An output that parts from the baseline's where their logits are within rounding, whichever the target prefers."""
-    monkeypatch.setattr(runner, "parting", lambda *arguments: Difference(11, 1e-5, rounding))
-    monkeypatch.setattr(runner, "greedy_differences", lambda *arguments: [Difference(12, 3.0, False)] * fault)
-    found = {r.policy: r for r in run(pool, ITEMS[:1])}
-    assert found["ucb"].lossless is lossless and found["ucb"].regret is None
-    assert found["ucb"].near_tie == (Difference(11, 1e-5, True) if lossless else None)
-    assert found["fixed:near"].near_tie is None
+@pytest.mark.parametrize("rounding", [True, False])
+def test_a_near_tie_is_no_loss_and_its_gap_is_recorded(pool, monkeypatch, rounding):
+    differences = measure.greedy_differences
+
+    def near_tie(pool, prompt_ids, ids):
+        found = differences(pool, prompt_ids, ids)
+        return [Difference(11, 1e-5, rounding), Difference(11, 1e-6, True)] if found else found
+
+    def other_last_token(measurement):
+        decode(measurement)
+        if measurement.request.policy == "ucb":
+            measurement.generation.token_ids[-1] ^= 1
+
+    decode = Measurement._decode
+    monkeypatch.setattr(Measurement, "_decode", other_last_token)
+    monkeypatch.setattr(measure, "greedy_differences", near_tie)
+    found = {r.policy: r.run.scores for r in run(pool, ITEMS[:1])}
+    assert found["ucb"].lossless is rounding and (found["ucb"].regret_rounds is not None) == rounding
+    assert found["ucb"].near_tie_gap == (1e-5 if rounding else 1e-6)
+    assert found["fixed:near"].near_tie_gap is None
 
 
 def test_every_spelling_of_a_policy_is_the_same(pool):
@@ -220,21 +246,21 @@ def test_every_spelling_of_a_policy_is_the_same(pool):
     params = SamplingParams(12, temperature=1.0, draft_length=3)
     runs = run(pool, [TOO_LONG, ITEMS[0]], asked, params)
     assert Counter(r.policy for r in runs) == dict.fromkeys([*SPECS, "draft-all"], 2)
-    assert all(r.policy == r.generation.policy for r in runs)
-    assert [r.expected_regret for r in runs if r.policy == "draft-all"] == [None, None]
+    assert all(r.policy == r.run.generation.policy for r in runs)
+    assert [r.run.scores.expected_regret for r in runs if r.policy == "draft-all"] == [None, None]
 
 
 def test_an_output_that_cannot_be_scored_fails_alone(pool, monkeypatch):
-    regret_of = runner.regret_of
+    regret_of = measure.regret_of
 
     def broken(generation, table):
         if generation.policy == "ucb":
             raise ZeroDivisionError
         return regret_of(generation, table)
 
-    monkeypatch.setattr(runner, "regret_of", broken)
+    monkeypatch.setattr(measure, "regret_of", broken)
     runs = run(pool)
     assert {r.policy for r in runs if r.failed} == {"ucb"} and len(runs) == len(SPECS) * len(ITEMS)
-    errors = {r.generation.error for r in runs if r.failed}
+    errors = {r.error for r in runs if r.failed}
     assert errors == {"its output cannot be scored: ZeroDivisionError"}
-    assert all(r.generation.rounds for r in runs) and all(r.measured for r in runs if r.policy != "ucb")
+    assert all(r.run.generation.rounds for r in runs) and all(r.measured for r in runs if r.policy != "ucb")

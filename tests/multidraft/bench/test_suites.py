@@ -1,13 +1,14 @@
 """Files of prompts: every form, and files as people have them."""
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
+from drafters.errors import SuiteError
 from multidraft.bench import suites
 from multidraft.bench.suites import LineProblem, SuiteItem, load_suite, suite_names
-from multidraft.errors import SuiteError
 
 SPEC_BENCH = Path(__file__).parents[4] / "shared" / "data" / "spec_bench.jsonl"
 
@@ -173,7 +174,7 @@ def test_a_huge_file_is_refused_unread(tmp_path, monkeypatch):
     path = tmp_path / "huge.jsonl"
     with path.open("wb") as file:
         file.truncate(suites.MAX_BYTES + 1)  # sparse: takes no space
-    monkeypatch.setattr(Path, "read_bytes", lambda self: pytest.fail("read"))
+    monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("read"))
     with pytest.raises(SuiteError, match=r"huge\.jsonl has 20 MB; a suite may have 20 MB"):
         load_suite(path)
 
@@ -183,6 +184,92 @@ def test_too_many_prompts_are_cut_and_it_is_said(tmp_path, monkeypatch):
     suite = load(tmp_path, "a.txt", "\n".join("abcdef"))
     assert [item.prompt for item in suite.items] == ["a", "b", "c"]
     assert [str(problem) for problem in suite.problems] == ["prompt 4: only the first 3 prompts are used"]
+
+
+# Files that would take much time or memory.
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_reading_ends_after_many_bad_lines_of_which_few_are_shown(tmp_path, name):
+    suite = load(tmp_path, name, '{"prompt": "good"}\n' + "x\n" * 100_000 + '{"prompt": "beyond"}\n')
+    assert [item.prompt for item in suite.items] == ["good"]
+    assert [problem.line for problem in suite.problems] == [*range(2, 22), 1001]
+    assert suite.problems[-1].message == "reading ended here, after 1,000 without a prompt"
+    assert suite.more_problems == 980
+
+
+def test_no_more_is_held_of_a_list_than_is_shown(tmp_path):
+    suite = load(tmp_path, "a.json", '[{"prompt": "good"}, ' + "{}, " * 2_000 + "{}]")
+    assert len(suite.items) == 1 and len(suite.problems) == 21 and suite.more_problems == 980
+    assert str(suite.problems[-1]).startswith("entry 1001: reading ended here")
+
+
+def test_bad_files_take_little_memory(tmp_path):
+    paths = [
+        write(tmp_path, "lines.jsonl", "x\n" * 2_000_000),
+        write(tmp_path, "list.json", "[" + "{}," * 1_300_000 + "{}]"),
+        write(tmp_path, "table.csv", "prompt\n" + '""\n' * 1_300_000),
+    ]
+    for path in paths:
+        tracemalloc.start()
+        try:
+            with pytest.raises(SuiteError, match="holds no prompt"):
+                load_suite(path)
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert most < 16 * 2**20, path
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.txt", "a.json"])
+def test_a_file_of_too_many_lines_is_refused(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(suites, "MAX_ITEMS", 3)
+    with pytest.raises(SuiteError, match=rf"{name} has more than 60 lines; split the file"):
+        load(tmp_path, name, "prompt" + "\n" * 100)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [("a.jsonl", '{{"prompt": "{}"}}'), ("a.csv", '1,"{}"'), ("a.txt", "{}"), ("b.json", '{{"prompt": "{}"}}')],
+)
+@pytest.mark.parametrize("text", ["x" * 100, "é" * 50, "x" * 1_000])
+def test_an_overlong_line_is_reported_and_the_others_are_read(tmp_path, monkeypatch, name, line, text):
+    monkeypatch.setattr(suites, "MAX_ENTRY", 64)
+    start = ["id,prompt"] if name == "a.csv" else [line.format("first")]
+    lines = [*start, line.format("one"), line.format(text), line.format("two")]
+    suite = load(tmp_path, name, "\n".join(lines))
+    assert [item.prompt for item in suite.items][-2:] == ["one", "two"]
+    assert [(p.line, p.message) for p in suite.problems] in (
+        [(3, "longer than 1 MB")],
+        [(3, "not valid CSV (longer than 1 MB)")],
+    )
+
+
+def test_a_long_list_is_read_in_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(suites, "MAX_ENTRY", 256)
+    rows = [{"prompt": "x" * (n % 40), "id": n} for n in range(1, 200)]
+    for text in (json.dumps(rows), json.dumps(rows, indent=20), " " * 999 + json.dumps(rows)):
+        suite = load(tmp_path, "a.json", text)
+        empty = [n for n in range(1, 200) if n % 40 == 0]
+        assert [item.id for item in suite.items] == [str(n) for n in range(1, 200) if n not in empty]
+        assert [problem.line for problem in suite.problems] == empty
+
+
+def test_a_broken_list_says_where(tmp_path):
+    suite = load(tmp_path, "a.json", '[{"prompt": "one"},\n{"prompt": "two"},\n{"prompt": oops}, {"prompt": "four"}]')
+    assert [item.prompt for item in suite.items] == ["one", "two"]
+    assert [str(p) for p in suite.problems] == ["entry 3: not valid JSON (Expecting value); the rest is not read"]
+
+
+def test_a_single_object_may_have_many_lines(tmp_path):
+    assert load(tmp_path, "a.json", json.dumps({"prompt": "one"}, indent=2)).items == [SuiteItem("1", "one")]
+
+
+@pytest.mark.parametrize("field", ["id", "task"])
+def test_an_overlong_name_is_reported(tmp_path, field):
+    rows = [{"prompt": "one", field: "x" * 200}, {"prompt": "two", field: "x" * 201}]
+    suite = load(tmp_path, "a.jsonl", "\n".join(map(json.dumps, rows)))
+    assert [str(p) for p in suite.problems] == ["line 2: the id or the task has more than 200 characters"]
 
 
 def test_a_json_list_is_read_entry_by_entry(tmp_path):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from multidraft.policies import NO_DRAFTER, Feedback, make_policy
+from multidraft.policies import NO_DRAFTER, Context, Feedback, make_policy
 from tests.multidraft.policies.test_ucb import play, seen
 
 
@@ -63,5 +63,5 @@ def test_a_round_without_a_drafter_takes_no_turn(name):
 def test_reset_lets_everybody_in_again(name):
     policy = make_policy(name, 4)
     first = play(policy, [0.25, 0.5, 1.0, 0.75], 40)
-    policy.reset("next")
+    policy.begin(Context("next"))
     assert play(policy, [0.25, 0.5, 1.0, 0.75], 40) == first

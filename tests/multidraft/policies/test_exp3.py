@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from multidraft.policies import Feedback, make_policy
+from multidraft.policies import Context, Feedback, make_policy
 
 K = 4
 
@@ -113,7 +113,7 @@ def test_seed_decides_and_reset_forgets(name):
     first = play(policy, [0.2, 0.8, 0.5], 60)
     assert first == play(make_policy(name, 3, seed=4), [0.2, 0.8, 0.5], 60)
     assert first != play(make_policy(name, 3, seed=5), [0.2, 0.8, 0.5], 60)
-    policy.reset("another query")
+    policy.begin(Context("another query"))
     assert policy.probabilities() == [1 / 3] * 3
     assert play(policy, [0.2, 0.8, 0.5], 60) == first
 

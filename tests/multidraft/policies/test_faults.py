@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from multidraft.engine import Decoding, generate
-from multidraft.errors import PolicyError
-from multidraft.policies import Policy, make_policy
-from multidraft.policies.base import POLICIES
-from multidraft.replay import replay
-from multidraft.sampling import SamplingParams
+from drafters.errors import PolicyError
+from drafters.sampling import SamplingParams
+from multidraft.engine.decoding import Decoding, generate
+from multidraft.policies import POLICIES, Policy, make_policy
+from multidraft.replay.walk import replay
 from tests import tiny
 from tests.engine_cases import GREEDY
 
@@ -20,7 +19,6 @@ class Stubborn(Policy):
     """Does in its third round what it is told to."""
 
     name, title, explanation, source = "stubborn", "", "", ""
-    takes_start = False
     choice, length = 1, 3
 
     def select(self):

@@ -8,16 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multidraft.errors import PolicyError
-from multidraft.policies import Feedback, make_policy
+from drafters.errors import PolicyError
+from multidraft.policies import Context, Feedback, make_policy
 from multidraft.policies.delayed import acceptance_losses, expected_accept_lengths
 from multidraft.policies.hedge import solve_exponent
 
 K = 4
 
 
+def by_depth(gamma):
+    """``(m, K, N)``: the acceptance ``(m, N)`` at all depths."""
+    return np.repeat(np.asarray(gamma, float)[:, None], K, axis=1)
+
+
 def seen(gamma, arm=0, accepted=2):
-    return Feedback(arm, K, accepted, accepted + 1, K, gamma=None if gamma is None else np.asarray(gamma, float))
+    return Feedback(arm, K, accepted, accepted + 1, K, gamma=None if gamma is None else by_depth(gamma))
 
 
 def normal_hedge(losses):
@@ -92,7 +97,7 @@ def test_length_losses_against_the_printed_algorithm():
     policy = make_policy("normal-hedge:loss=length", 3)
     for batch in np.split(gamma, [1, 3, 9, 30]):
         policy.update(seen(batch))
-    losses = 1 - expected_accept_lengths(gamma, K) / (K + 1)
+    losses = 1 - expected_accept_lengths(by_depth(gamma), K) / (K + 1)
     assert policy.probabilities() == pytest.approx(normal_hedge(losses)[-1].tolist(), abs=1e-9)
 
 
@@ -101,8 +106,8 @@ def test_hybrid_starts_on_acceptance_and_goes_on_with_every_length_loss():
     policy = make_policy("normal-hedge:loss=hybrid", 3)
     for batch in np.split(gamma, [2, 3, 5]):  # the third batch completes the first length losses
         policy.update(seen(batch))
-    early = acceptance_losses(gamma[:3])
-    late = 1 - expected_accept_lengths(gamma, K) / (K + 1)
+    early = acceptance_losses(by_depth(gamma[:3]))
+    late = 1 - expected_accept_lengths(by_depth(gamma), K) / (K + 1)
     assert policy.probabilities() == pytest.approx(normal_hedge(np.vstack([early, late]))[-1].tolist(), abs=1e-9)
 
 
@@ -157,13 +162,13 @@ def test_of_positions_between_two_spans_nothing_is_learnt_and_no_loss_bridges_th
     """K = 4: spans of six positions out of ten each complete three losses, those of every loss in one span."""
     gamma = np.random.default_rng(9).random((20, 3))
     policy = make_policy("normal-hedge:loss=length,span=6", 3)
-    policy.longest = K
+    policy.begin(Context(draft_length=K))
     assert policy.evaluation_span == 6
     for begin in (0, 10):
         for emitted in (5, 5):
             last = gamma[begin + 4 : begin + 10] if policy.unseen_chunks else None
-            policy.update(Feedback(0, K, emitted - 1, emitted, K, gamma=last))
-    losses = [1 - expected_accept_lengths(gamma[b + 4 : b + 10], K) / (K + 1) for b in (0, 10)]
+            policy.update(Feedback(0, K, emitted - 1, emitted, K, gamma=None if last is None else by_depth(last)))
+    losses = [1 - expected_accept_lengths(by_depth(gamma[b + 4 : b + 10]), K) / (K + 1) for b in (0, 10)]
     assert policy.probabilities() == pytest.approx(normal_hedge(np.concatenate(losses))[-1].tolist(), abs=1e-9)
     assert make_policy("normal-hedge:span=2", 3).evaluation_span == 8  # K by default
     assert make_policy("normal-hedge:span=0", 3).evaluation_span is None
@@ -175,12 +180,12 @@ def test_of_positions_between_two_spans_nothing_is_learnt_and_no_loss_bridges_th
 def test_nothing_is_evaluated_before_a_length_loss_can_be_complete():
     """K = 4: after rounds of 1 and 2 tokens there is nothing to learn; 3 more complete three positions' losses."""
     policy, wanted = make_policy("normal-hedge:loss=length", 2), []
-    policy.longest = K
+    policy.begin(Context(draft_length=K))
     unseen = 0
     for emitted in (1, 2, 3, 1, 2):
         wanted.append(policy.wants_evaluation(emitted))
         unseen += emitted
-        gamma = np.full((unseen, 2), 0.5) if wanted[-1] else None
+        gamma = np.full((unseen, K, 2), 0.5) if wanted[-1] else None
         unseen = 0 if wanted[-1] else unseen
         policy.update(Feedback(0, K, emitted - 1, emitted, K, gamma=gamma))
     assert wanted == [False, False, True, True, True]  # thereafter K - 1 positions wait, and each token completes one
@@ -212,7 +217,7 @@ def play(policy, shares, rounds, seed=0):
         arms.append(policy.select())
         accepted = min(int(rng.geometric(1 - shares[arms[-1]])) - 1, K)
         pending.extend(np.clip(shares + rng.normal(0, 0.2, (accepted + 1, len(shares))), 0, 1))
-        gamma = np.array(pending) if policy.wants_evaluation(1) else None
+        gamma = by_depth(pending) if policy.wants_evaluation(1) else None
         if gamma is not None:
             pending = []
         policy.update(Feedback(arms[-1], K, accepted, accepted + 1, K, gamma=gamma))
@@ -237,7 +242,7 @@ def test_seed_decides_and_reset_forgets():
     first = play(policy, shares, 60)
     assert first == play(make_policy("normal-hedge:loss=length", 3, seed=4), shares, 60)
     assert first != play(make_policy("normal-hedge:loss=length", 3, seed=5), shares, 60)
-    policy.reset("another query")
+    policy.begin(Context("another query"))
     assert policy.probabilities() == [1 / 3] * 3
     assert len(policy.queue) == 0
     assert play(policy, shares, 60) == first

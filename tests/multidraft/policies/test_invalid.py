@@ -1,41 +1,50 @@
 """Invalid use: every message names the fault and the way out."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
-from multidraft.errors import PolicyError
-from multidraft.policies import Feedback, make_policy
+from drafters.errors import PolicyError
+from multidraft.policies import POLICIES, Context, Feedback, canonical_spec, make_policy, settings_of
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
         ("ucbb", "unknown policy 'ucbb'; choose one of: ada-normal-hedge, autoregressive, "),
-        ("ucb:gamma=1", "has no setting 'gamma'; it takes: reward, beta"),
-        ("random:0.5", "has no setting '0.5'; it takes none"),
-        ("exp3spec:eta=1", "has no setting 'eta'; it takes: start"),
-        ("ucb:beta=-0.1", "beta must be 0 or a positive number, got -0.1"),
-        ("ucb:beta=nan", "beta must be 0 or a positive number"),
-        ("ucb:beta=inf", "beta must be 0 or a positive number"),
-        ("ucb:beta=much", "beta must be a number, got 'much'"),
-        ("ucb:reward=speed", r"reward must be bd \(block divergence\) or be \(block efficiency\), got 'speed'"),
-        ("exp3:reward=speed", "reward must be bd"),
-        ("exp3:gamma=0", "gamma must be above 0 and at most 1, got 0.0"),
-        ("exp3:gamma=1.1", "gamma must be above 0 and at most 1, got 1.1"),
-        ("exp3:gamma=nan", "gamma must be above 0"),
-        ("ucbspec:delta=0", "delta must be above 0 and at most 1, got 0.0"),
-        ("ucbspec:delta=2", "delta must be above 0 and at most 1, got 2.0"),
-        ("sh:period=0", "period must be at least 1 turn, got 0"),
-        ("petc:c=0", "c must be a positive number, got 0.0"),
-        ("petc:budget=1", "budget must be at least 2 tokens, got 1"),
-        ("d-ucb:gamma=0", "gamma must be above 0 and at most 1, got 0.0"),
-        ("sw-ucb:window=0", "window must be at least 1 round, got 0"),
-        ("kl-ucb:c=-1", "c must be 0 or a positive number, got -1.0"),
-        ("thompson:reward=speed", "reward must be bd"),
+        ("ucb:gamma=1", "there is no setting 'gamma'; it takes: reward, beta, start"),
+        ("random:0.5", "there is no setting '0.5'; it takes none"),
+        ("exp3spec:eta=1", "there is no setting 'eta'; it takes: start"),
+        ("ucb:beta=-0.1", "policy 'ucb': beta must be a number from 0 to 100; got '-0.1'"),
+        ("ucb:beta=nan", "beta must be a number from 0 to 100"),
+        ("ucb:beta=inf", "beta must be a number from 0 to 100"),
+        ("ucb:beta=much", "beta must be a number from 0 to 100; got 'much'"),
+        ("ucb:reward=speed", "reward must be one of: bd, be; got 'speed'"),
+        ("exp3:reward=speed", "reward must be one of: bd, be"),
+        ("exp3:gamma=0", "gamma must be a number above 0 and at most 1; got '0'"),
+        ("exp3:gamma=1.1", "gamma must be a number above 0 and at most 1; got '1.1'"),
+        ("exp3:gamma=nan", "gamma must be a number above 0"),
+        ("ucbspec:delta=0", "delta must be a number above 0 and at most 1; got '0'"),
+        ("ucbspec:delta=2", "delta must be a number above 0 and at most 1; got '2'"),
+        ("sh:period=0", "period must be a whole number from 1 to 10,000; got '0'"),
+        ("petc:c=0", "c must be a number above 0 and at most 1,000; got '0'"),
+        ("petc:budget=1", "budget must be a whole number from 2 to 1,000,000; got '1'"),
+        ("d-ucb:gamma=0", "gamma must be a number above 0 and at most 1; got '0'"),
+        ("sw-ucb:window=0", "window must be a whole number from 1 to 1,000,000; got '0'"),
+        ("kl-ucb:c=-1", "c must be a number from 0 to 100; got '-1'"),
+        ("thompson:reward=speed", "reward must be one of: bd, be"),
         ("hedge:game=chess", "game must be one of: token, chunk; got 'chess'"),
         ("normal-hedge:loss=speed", "loss must be one of: length, acceptance, hybrid; got 'speed'"),
-        ("normal-hedge:warmup=-1", "warmup must be 0 or a positive number of rounds, got -1"),
-        ("normal-hedge:every=0", "every must be at least 1 round, got 0"),
+        ("normal-hedge:warmup=-1", "warmup must be a whole number from 0 to 10,000; got '-1'"),
+        ("normal-hedge:every=0", "every must be a whole number from 1 to 1,000; got '0'"),
+        ("sh:period=30000000", "period must be a whole number from 1 to 10,000; got '30000000'"),
+        ("petc:c=1e9", "c must be a number above 0 and at most 1,000; got '1e9'"),
+        ("sw-ucb:window=2.5", "window must be a whole number"),
+        ("rate-hedge:budget=1", "budget must be a number at least 0 and below 1; got '1'"),
+        ("rate-hedge:memory=0", "memory must be a number above 0 and at most 1; got '0'"),
+        ("draft-all:nodes=100000", "nodes must be a whole number from 1 to 1,024"),
+        ("normal-hedge:game=chunk,span=8", "span is for game=token: a chunk is judged whole"),
         ("fixed", "needs drafter, e.g. fixed:math; drafters: math, code"),
         ("fixed:poems", "the pool has no drafter 'poems'; choose one of: math, code"),
         ("fixed:Math", "the pool has no drafter 'Math'"),
@@ -64,13 +73,50 @@ def test_missing_block_divergence_is_not_learnt_as_zero(name):
 
 def test_gamma_for_another_pool_is_refused():
     policy = make_policy("normal-hedge:loss=acceptance", 3)
-    with pytest.raises(ValueError, match=r"\(positions, 3 drafters\), got \(5, 2\)"):
-        policy.update(Feedback(0, 4, 4, 5, 4, gamma=np.full((5, 2), 0.5)))
+    with pytest.raises(ValueError, match=r"\(positions, depths, 3 drafters\), got \(5, 4, 2\)"):
+        policy.update(Feedback(0, 4, 4, 5, 4, gamma=np.full((5, 4, 2), 0.5)))
 
 
 def test_a_broken_drafter_is_named():
     policy = make_policy("normal-hedge", ["math", "code"])
-    gamma = np.full((5, 2), 0.5)
-    gamma[3, 1] = np.nan
+    gamma = np.full((5, 4, 2), 0.5)
+    gamma[3, 2, 1] = np.nan
     with pytest.raises(ValueError, match="acceptance probabilities of code are not finite"):
         policy.update(Feedback(0, 4, 4, 5, 4, gamma=gamma))
+
+
+def extremes():
+    """Every policy with each of its numbers at each bound, or just inside where the bound itself is not allowed."""
+    for name, kind in POLICIES.items():
+        for setting in settings_of(kind).values():
+            if setting.numeric:
+                assert setting.minimum is not None and setting.maximum is not None, f"{name}:{setting.name}"
+                for bound in (setting.minimum, setting.maximum):
+                    for value in (bound, bound + 1e-9, bound - 1e-9):
+                        spec = f"{name}:{setting.name}={value}"
+                        try:
+                            canonical_spec(spec)
+                        except PolicyError:
+                            continue
+                        yield spec
+                        break
+                    else:
+                        raise AssertionError(f"{name}:{setting.name}: nothing near {bound} is allowed")
+
+
+@pytest.mark.parametrize("spec", sorted(set(extremes())))
+def test_policies_at_the_bounds_of_their_settings_are_small_and_play(spec):
+    tracemalloc.start()
+    try:
+        policy = make_policy(spec, 8)
+        policy.begin(Context(draft_length=8, route=lambda prompt: [0.5] * 8))
+        for _ in range(50):
+            arm = policy.select()
+            length = policy.draft_length(8)
+            wanted = policy.uses_gamma and policy.wants_evaluation(3)
+            gamma = np.full((3, 8, 8), 0.5) if wanted else None
+            policy.update(Feedback(arm, length, 2, 3, length, block_divergence=0.5, gamma=gamma, seconds=0.01))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2_000_000

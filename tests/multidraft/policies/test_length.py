@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 
-from multidraft.errors import PolicyError
-from multidraft.policies import NO_DRAFTER, Feedback, make_policy
+from drafters.errors import PolicyError
+from multidraft.policies import NO_DRAFTER, Context, Feedback, make_policy
 
 
 def play(policy, gamma, step, rounds, longest=6, seed=0):
     """Lengths played where each token is accepted with probability ``gamma`` and costs ``step`` target forwards."""
     rng = np.random.default_rng(seed)
-    policy.longest = longest
-    policy.reset()
+    policy.begin(Context(draft_length=longest))
     lengths = []
     for _ in range(rounds):
         arm = policy.select()

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from drafters.costs import CostMeter, Costs
+from drafters.sampling import SamplingParams
 from multidraft.bench.simulate import MatTable, draw_table, simulate
-from multidraft.costs import CostMeter, Costs
-from multidraft.engine import generate
-from multidraft.policies import NO_DRAFTER, Feedback, make_policy
-from multidraft.replay import best_fixed_rate, replay
-from multidraft.sampling import SamplingParams
+from multidraft.engine.decoding import generate
+from multidraft.policies import NO_DRAFTER, Context, Feedback, make_policy
+from multidraft.replay.walk import best_fixed_rate, replay
 from tests import tiny
 
 K = 4
@@ -16,14 +16,13 @@ K = 4
 
 def policy_with(costs, arms=2, spec="rate-hedge", route=None):
     policy = make_policy(spec, arms)
-    policy.costs, policy.longest, policy.route = costs, K, route
-    policy.begin("prompt")
+    policy.begin(Context("prompt", K, costs, route))
     return policy
 
 
 def tell(policy, gamma):
     """An evaluation of all drafters, the round itself apart."""
-    policy._evaluated(np.asarray(gamma, dtype=float))
+    policy._evaluated(np.repeat(np.asarray(gamma, dtype=float)[:, None], K, axis=1))
 
 
 def test_hazards_by_hand():
@@ -75,7 +74,7 @@ def test_dear_drafting_makes_short_drafts_and_none_at_all():
     for step in (0.01, 0.3, 2.0):
         policy = policy_with(Costs.uniform(2, K, step=step, verify=1.0))
         tell(policy, [[0.8, 0.2]] * 30)
-        policy.patience = 1  # not in the round of a try
+        policy.retry_after = 1  # not in the round of a try
         lengths.append((policy.select(), policy.draft_length(K)))
     assert lengths[0] == (0, K) and lengths[1][0] == 0 and 0 < lengths[1][1] < K and lengths[2][0] == NO_DRAFTER
 
@@ -160,18 +159,18 @@ def test_a_rival_that_is_refused_is_not_asked_again_while_the_doubt_lasts():
     assert policy.tried == set() and policy.change == 0.0
 
 
-def test_favourites_that_fail_raise_the_hope_for_another():
+def test_favourites_that_fail_raise_the_discovery_chance():
     policy = policy_with(Costs.uniform(3, K, step=0.1, verify=1.0), arms=3, route=lambda prompt: [1.0, 0.0, 0.0])
-    assert policy.trusting and policy.hope == 0.2
+    assert policy.trusting and policy.discovery_chance == 0.2
     while policy.select() == 0:
         policy.update(Feedback(0, 1, 0, 1, K))
-    assert not policy.trusting and policy.hope == 0.5
+    assert not policy.trusting and policy.discovery_chance == 0.5
 
 
 def test_a_disappointing_drafter_calls_for_an_evaluation():
     policy = policy_with(Costs.uniform(2, K, step=0.1, verify=1.0))
     tell(policy, [[0.95, 0.1]] * 40)
-    policy.elapsed, policy.hope = 1e9, 0.0
+    policy.elapsed, policy.discovery_chance = 1e9, 0.0
     calls = []
     for accepted in (4, 4, 4, 0, 0, 0, 0, 0):
         assert policy.select() == 0
@@ -229,7 +228,7 @@ def test_live_rounds_are_those_replayed_without_a_clock(pool, monkeypatch):
     Two are too dear to be played: drafts of lookup and of a short window may be shorter than asked for, which the table
     does not tell.
     """
-    from multidraft.regret import acceptance_table
+    from multidraft.replay.regret import acceptance_table
 
     costs = Costs(np.array([0.1, 9.0, 0.12, 9.0]), np.full(4, 0.01), 1.0 + 0.05 * np.arange(5), 0.0, 0.0)
     monkeypatch.setattr(pool.costs, "costs", lambda length: costs)

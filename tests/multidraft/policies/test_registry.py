@@ -3,20 +3,23 @@
 import pytest
 
 import multidraft.policies as policies
-from multidraft.errors import PolicyError
+from drafters.errors import PolicyError
 from multidraft.policies import (
     ALL_DRAFTERS,
     NO_DRAFTER,
     POLICIES,
     Feedback,
     Policy,
+    PolicySettings,
     canonical_spec,
     check_specs,
     make_policy,
     parse_spec,
     policy_names,
     register,
+    with_start,
 )
+from multidraft.policies.ucb import UCB
 
 BANDITS = ["ucb", "ucbspec", "exp3", "exp3spec", "sh", "petc", "d-ucb", "sw-ucb", "thompson", "kl-ucb"]
 FULL_INFORMATION = ["hedge", "normal-hedge", "ada-normal-hedge", "rate-hedge"]
@@ -96,7 +99,11 @@ def test_spec_parsing():
         ("fixed:arm1", "fixed:arm1"),
         ("fixed", "fixed"),
         ("sw-ucb:window=1000000", "sw-ucb:window=1000000"),
-        ("ucb:beta=1e6", "ucb:beta=1e+06"),
+        ("ucb:beta=1e-6", "ucb:beta=1e-06"),
+        ("normal-hedge:loss=length,game=chunk,gamma=soft", "normal-hedge:loss=length,game=chunk,gamma=soft"),
+        ("d-ucb:beta=0.5,gamma=0.9", "d-ucb:gamma=0.9,beta=0.5"),
+        ("exp3:0.3,reward=be", "exp3:gamma=0.3,reward=be"),
+        ("ucb:beta=1e6", None),
         ("nonsense", None),
         ("ucb:beta=wide", None),
     ],
@@ -111,32 +118,35 @@ def test_a_spec_has_one_spelling(typed, spelling):
 
 def test_settings_of_policies_by_others_keep_their_names(monkeypatch):
     class Pair(Policy):
-        def __init__(self, arms, seed=0, first=None, *, second, third):
-            super().__init__(arms, seed)
-            if not {second, third} <= set(arms):
-                raise PolicyError("no such drafter")
+        class Settings(PolicySettings):
+            first: str = ""
+            second: str
+            third: str
+
+        def reset(self):
+            self.pair = [self.arm_of(self.settings.second), self.arm_of(self.settings.third)]
 
     Pair.name = "pair"
     monkeypatch.setitem(POLICIES, "pair", Pair)
     spec = "pair:second=math,third=code"
     assert canonical_spec(spec) == spec
     check_specs([spec])  # whatever drafters it names: the pool is not known yet
-    with pytest.raises(PolicyError, match="no such drafter"):
+    with pytest.raises(PolicyError, match="the pool has no drafter 'code'; choose one of: math, sql"):
         make_policy(spec, ["math", "sql"])
 
 
 def test_the_spelling_means_the_same():
     made, again = (make_policy(s, 3) for s in ("UCB: beta=0.50,reward=be", canonical_spec("UCB: beta=0.50,reward=be")))
-    assert (made.beta, made.reward, made.start) == (again.beta, again.reward, again.start) == (0.5, "be", "cold")
+    assert made.settings == again.settings == UCB.Settings(beta=0.5, reward="be", start="cold")
 
 
 def test_settings_reach_the_policy():
     policy = make_policy("ucb:beta=0.5,reward=be", 3)
-    assert (policy.beta, policy.reward, policy.uses_block_divergence) == (0.5, "be", False)
+    assert (policy.settings.beta, policy.settings.reward, policy.uses_block_divergence) == (0.5, "be", False)
     policy = make_policy("normal-hedge:loss=hybrid,warmup=2,every=5", 3)
-    assert (policy.loss, policy.warmup, policy.every) == ("hybrid", 2, 5)
-    assert make_policy("exp3:gamma=0.25", 3).gamma == 0.25
-    assert make_policy("ucbspec:delta=0.5", 3).delta == 0.5
+    assert (policy.settings.loss, policy.settings.warmup, policy.settings.every) == ("hybrid", 2, 5)
+    assert make_policy("exp3:gamma=0.25", 3).settings.gamma == 0.25
+    assert make_policy("ucbspec:delta=0.5", 3).settings.delta == 0.5
 
 
 def test_block_divergence_is_measured_only_for_those_who_learn_from_it():
@@ -170,3 +180,17 @@ def test_a_new_policy_is_one_decorated_class():
         assert make_policy("last", 4).select() == 3
     finally:
         POLICIES.pop("last", None)
+
+
+@pytest.mark.parametrize(
+    ("spec", "cold", "router"),
+    [
+        ("ucb", "ucb", "ucb:start=router"),
+        ("ucb:beta=0.1,start=previous", "ucb:beta=0.1", "ucb:beta=0.1,start=router"),
+        ("normal-hedge:every=5", "normal-hedge:every=5,start=cold", "normal-hedge:every=5"),
+        ("fixed:math", "fixed:math", "fixed:math"),
+        ("Autoregressive", "autoregressive", "autoregressive"),
+    ],
+)
+def test_any_policy_can_be_given_a_start(spec, cold, router):
+    assert (with_start(spec, "cold"), with_start(spec, "router")) == (cold, router)

@@ -5,16 +5,16 @@ import gc
 import numpy as np
 import pytest
 
+from drafters.sampling import SamplingParams
 from multidraft import PolicyError, acceptance_table, generate, make_policy, replay, stream
-from multidraft.engine import Decoding
-from multidraft.experience import Experience
-from multidraft.policies import NO_DRAFTER, POLICIES, Feedback
-from multidraft.sampling import SamplingParams
+from multidraft.engine.decoding import Decoding
+from multidraft.engine.experience import Experience
+from multidraft.policies import NO_DRAFTER, POLICIES, Context, Feedback, settings_of
 from tests import tiny
 from tests.engine_cases import pool_of
 
 GUESS = [0.1, 0.2, 0.9, 0.3]
-LEARNERS = sorted(name for name, kind in POLICIES.items() if kind.takes_start)
+LEARNERS = sorted(name for name, kind in POLICIES.items() if "start" in settings_of(kind))
 OTHERS = {"autoregressive", "draft-all", "fixed", "oracle", "random", "round-robin", "router", "ucb-length"}
 
 
@@ -24,8 +24,7 @@ def test_which_policies_take_a_start():
 
 def begun(spec, guess=GUESS, seed=0):
     policy = make_policy(spec, len(guess), seed)
-    policy.previous, policy.route, policy.longest = guess, lambda prompt: guess, 6
-    policy.begin("prompt")
+    policy.begin(Context("prompt", 6, route=lambda prompt: guess, previous=guess))
     return policy
 
 
@@ -60,8 +59,8 @@ def test_an_even_guess_prefers_nobody(name):
 @pytest.mark.parametrize("name", LEARNERS)
 def test_without_a_guess_a_warm_start_is_a_cold_one(name):
     warm, cold = make_policy(f"{name}:start=previous", 4, 3), make_policy(f"{name}:start=cold", 4, 3)
-    warm.begin("p")
-    cold.begin("p")
+    warm.begin(Context("p"))
+    cold.begin(Context("p"))
     assert [warm.select() for _ in range(5)] == [cold.select() for _ in range(5)]
 
 
@@ -73,7 +72,7 @@ def test_unknown_start_is_refused_with_the_valid_ones(name):
 
 @pytest.mark.parametrize("name", sorted(OTHERS - {"fixed"}))
 def test_policies_that_do_not_learn_take_no_start(name):
-    with pytest.raises(PolicyError, match="has no setting 'start'"):
+    with pytest.raises(PolicyError, match="there is no setting 'start'"):
         make_policy(f"{name}:start=router", 4)
 
 
@@ -97,7 +96,7 @@ def test_experience_of_full_information_is_acceptance_by_token():
     known = Experience("abc", by_token=True)
     known.add(feedback(0, accepted=2), 0.5)  # three tokens were judged: two accepted, the third refused
     assert known.means() == pytest.approx([2 / 3] * 3)
-    known.add(feedback(1, accepted=4, gamma=np.array([[1.0, 0.0, 0.5], [0.0, 0.0, 1.0]])), 1.0)
+    known.add(feedback(1, accepted=4, gamma=np.array([[[1.0, 0.0, 0.5]], [[0.0, 0.0, 1.0]]])), 1.0)
     assert known.means() == pytest.approx([3 / 5, 4 / 6, 1.5 / 2])
 
 
@@ -131,7 +130,7 @@ def test_experience_is_kept_of_finished_queries_only():
     waiting = Decoding(pool, [3, 1, 4], "ucb:start=previous", params)
     generate(pool, [2, 7], "ucb:start=previous", params)
     waiting.run()  # made before, begun after: it knows what the other left
-    assert waiting.generation.rounds[0].arm == int(np.argmax(waiting.policy.previous))
+    assert waiting.generation.rounds[0].arm == int(np.argmax(waiting.policy.context.previous))
 
 
 def test_a_query_leaves_its_experience_to_the_next_one_under_the_same_policy():

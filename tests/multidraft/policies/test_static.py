@@ -33,7 +33,7 @@ def test_fixed_plays_the_named_drafter():
 def test_round_robin_takes_turns_and_starts_over():
     policy = make_policy("round-robin", 3)
     assert play(policy, 7) == [0, 1, 2, 0, 1, 2, 0]
-    policy.reset()
+    policy.begin()
     assert play(policy, 2) == [0, 1]
     assert policy.select() == policy.select() == 2  # asking again does not pass the turn on
 
@@ -45,5 +45,5 @@ def test_random_is_seeded_and_uniform():
     assert arms != play(make_policy("random", 4, seed=4), 4000)
     assert policy.probabilities() == [0.25] * 4
     assert all(abs(count / 4000 - 0.25) < 0.03 for count in Counter(arms).values())
-    policy.reset()
+    policy.begin()
     assert play(policy, 50) == arms[:50]

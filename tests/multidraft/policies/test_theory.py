@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from multidraft.bench.simulate import draw_table
-from multidraft.replay import replay
+from multidraft.replay.walk import replay
 
 K, SEEDS = 6, 6
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from multidraft.policies import Feedback, make_policy
+from multidraft.policies import Context, Feedback, make_policy
 
 K = 4
 
@@ -120,6 +120,6 @@ def test_the_best_arm_is_found(name):
 def test_reset_forgets(name):
     policy = make_policy(name, 3)
     first = play(policy, [0.25, 0.75, 0.5], 30)
-    policy.reset("another query")
+    policy.begin(Context("another query"))
     assert policy.last_reward is None
     assert play(policy, [0.25, 0.75, 0.5], 30) == first

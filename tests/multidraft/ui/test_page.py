@@ -6,6 +6,7 @@ import inspect
 import itertools
 import json
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,21 +15,25 @@ import gradio as gr
 import pytest
 from gradio.utils import get_function_description
 
+from drafters.costs import CostMeter
 from drafters.pool import Pool
-from multidraft.costs import CostMeter
-from multidraft.sampling import SamplingParams
-from multidraft.ui import api, build
-from multidraft.ui.about import HOW_IT_WORKS
-from multidraft.ui.api import Api
-from multidraft.ui.api_types import Report
-from multidraft.ui.background import MOST_RUNNING
-from multidraft.ui.batch_run import Batches
-from multidraft.ui.play import Play
-from multidraft.ui.pool_loading import PoolLoader
-from multidraft.ui.pool_tab import NO_MATRIX, PoolTab, pool_html
-from multidraft.ui.worker import Request, Workbench
-from storage import queries
+from drafters.sampling import SamplingParams
+from multidraft.bench.measure import Request
+from multidraft.service.batch import BatchJob
+from multidraft.service.pool_loading import PoolLoader
+from multidraft.service.workbench import RunJob, Workbench
+from multidraft.serving import api
+from multidraft.serving.api import Api
+from multidraft.ui.app import build
+from multidraft.ui.tabs.play.tab import Play
+from multidraft.ui.tabs.pool.tab import NO_MATRIX, PoolTab, pool_html
+from multidraft.ui.widgets.templates import render
+from storage.records import PHASES
+from storage.run import Origin
 from storage.store import Store
+from tests.history import recorded
+from tests.multidraft.ui.building import after, built
+from tests.runs import make_run
 
 ENDPOINTS = {"/generate", "/stream", "/batch", "/policies", "/pool"}
 
@@ -60,8 +65,10 @@ def last(items: Iterator[Any]) -> Any:
 
 def test_generate_returns_text_and_figures(workbench: Workbench) -> None:
     report = last(Api(workbench).generate("abc abd", "ucb", max_new_tokens=8, draft_length=4))
-    assert report["status"] == "completed" and report["tokens"] == 8
-    assert report["speedup"] == pytest.approx(report["tokens_per_second"] / report["baseline_tokens_per_second"])
+    assert report["status"] == "completed" and report["output_tokens"] == 8
+    assert set(report) == set(make_run().to_json())
+    assert report["speedup"] == pytest.approx(report["tokens_per_second"] * report["baseline_seconds_per_token"])
+    assert report["request_speedup"] > 0 and len(report["rounds"]) == report["round_count"]
     assert sum(report["drafter_shares"].values()) == pytest.approx(1.0)
     assert report["best_drafter"] in [drafter.name for drafter in workbench.pool.drafters]
 
@@ -85,6 +92,8 @@ def test_generate_refuses_with_a_clear_message(workbench: Workbench, prompt: str
         ({"seed": -1}, "the seed must be a whole number from 0"),
         ({"seed": "x"}, "seed must be a number"),
         ({"max_new_tokens": "many"}, "max new tokens must be a number"),
+        ({"draft_length": 10**8}, "draft length must be at most 64, got 100000000"),
+        ({"prompt": "a" * 10**7}, "10,000,000 characters, but the context window of pool 'tiny' holds 64 tokens"),
         ({"prompt": "half \ud83d"}, "half of one"),
     ],
 )
@@ -118,31 +127,38 @@ def test_batches_that_cannot_run_get_a_sentence(
         next(Api(workbench).batch(prompts, policies, **changes))
 
 
+def batches(workbench: Workbench) -> list[BatchJob]:
+    """Those that are known."""
+    return [job for job in workbench.jobs._found.values() if isinstance(job, BatchJob)]
+
+
 def test_a_batch_that_is_left_ends_and_is_let_go(workbench: Workbench, gate) -> None:
-    batches = Batches(workbench)
-    asked = Api(workbench, batches).batch(["abc", "abd"], ["ucb", "random"], max_new_tokens=6, draft_length=4)
+    asked = Api(workbench).batch(["abc", "abd"], ["ucb", "random"], max_new_tokens=6, draft_length=4)
     next(asked)
-    (held,) = batches._held.values()
+    (batch,) = batches(workbench)
     assert gate.reached.wait(30)
     asked.close()  # what Gradio does when its caller cancels or has gone
     gate.open()
-    assert held.run.ended.wait(30) and len(held.run.rows) < held.run.total and not batches._held
+    assert batch.wait(30) and len(batch.rows) < batch.total and not batches(workbench)
 
 
 def test_the_end_of_the_server_ends_batches_of_programs(pool: Pool, store: Store, gate) -> None:
     workbench = Workbench(pool, store)
     asked = Api(workbench).batch(["abc", "abd"], ["ucb", "random"], max_new_tokens=6, draft_length=4)
     next(asked)
+    (batch,) = batches(workbench)
     assert gate.reached.wait(30)
-    workbench.at_close(gate.open)  # after the batches' own end
-    workbench.close()
+    closing = threading.Thread(target=workbench.close)
+    closing.start()
+    assert batch.cancelled.wait(30)
+    gate.open()
+    closing.join(30)
     *_, report = asked
     assert report and len(report["rows"]) < 4
 
 
 def test_programs_and_visitors_share_the_limit_on_batches(workbench: Workbench, gate) -> None:
-    batches = Batches(workbench)
-    runs = [Api(workbench, batches).batch(["abc"], ["ucb"], max_new_tokens=6) for _ in range(MOST_RUNNING + 1)]
+    runs = [Api(workbench).batch(["abc"], ["ucb"], max_new_tokens=6) for _ in range(BatchJob.limit + 1)]
     for run in runs[:-1]:
         next(run)
     with pytest.raises(gr.Error, match="batches are under way"):
@@ -158,7 +174,7 @@ def test_generate_that_is_left_ends_its_run(workbench: Workbench, gate, store: S
     asked.close()
     gate.open()
     assert workbench.submit(Request("abc", "ucb", SamplingParams(max_new_tokens=4, draft_length=4))).wait(60)
-    assert store.flush() and queries.runs(store.path).prompt.to_list() == ["abc"]
+    assert store.flush() and [run.generation.prompt for run in recorded(store.path)] == ["abc"]
 
 
 def test_a_stream_gives_signs_of_life_while_it_waits(
@@ -188,7 +204,7 @@ def test_stream_tells_every_round_once(workbench: Workbench) -> None:
     report = last(Api(workbench).generate("abc abd", "ucb", max_new_tokens=8, draft_length=4))
     assert (end["status"], end["text"], end["tokens"]) == ("completed", report["text"], 8)
     rounds = [r for update in updates for r in update["new_rounds"]]
-    assert [r["index"] for r in rounds] == list(range(report["rounds"]))
+    assert [r["index"] for r in rounds] == list(range(report["round_count"]))
     assert "".join(r["text"] for r in rounds) == report["text"]
     assert all(later["text"].startswith(earlier["text"]) for earlier, later in itertools.pairwise(updates))
 
@@ -214,8 +230,8 @@ def test_batch_returns_rows_and_summary(workbench: Workbench, store: Store) -> N
     assert [row["status"] for row in report["rows"]] == ["completed"] * 2 + ["too long"] * 2
     assert [line["too_long"] for line in report["summary"]] == [1, 1]
     assert store.flush()
-    runs = queries.runs(store.path)
-    assert set(runs.source) == {"api"} and runs.suite.isna().all()  # no suite that the Lab would list
+    origins = {(run.origin.source, run.origin.suite) for run in recorded(store.path)}
+    assert origins == {("api", None)}, "no suite that the Lab would list"
 
 
 def test_endpoints_are_documented_for_their_callers() -> None:
@@ -228,14 +244,14 @@ def test_endpoints_are_documented_for_their_callers() -> None:
 def test_the_types_of_results_are_documented(pool: Pool, store: Store) -> None:
     described = build(pool, store).get_api_info()["named_endpoints"]
     types = {name: described[name]["returns"][0]["type"] for name in ENDPOINTS}
-    assert set(types["/generate"]["properties"]) == set(Report.__annotations__)
+    assert types["/generate"]["type"] == "object"
     assert types["/stream"]["properties"]["new_rounds"]["items"]["properties"]["drafted"] == {"type": "integer"}
     assert types["/policies"]["type"] == "array" and types["/batch"]["properties"]["rows"]["type"] == "array"
 
 
 def test_the_explanation_names_every_tab(pool: Pool, store: Store) -> None:
     tabs = [block.label for block in build(pool, store).blocks.values() if isinstance(block, gr.Tab)]
-    assert len(tabs) == 6 and all(f"<i>{tab}</i>" in HOW_IT_WORKS for tab in tabs)
+    assert len(tabs) == 6 and all(f"<i>{tab}</i>" in render("header.html") for tab in tabs)
 
 
 def test_pool_page_names_all_that_is_loaded(pool: Pool) -> None:
@@ -256,16 +272,17 @@ def test_pool_page_says_whose_output_a_quantised_target_writes(pool: Pool, monke
 
 def test_pool_page_shows_what_was_measured_and_what_suits_which_task(workbench: Workbench) -> None:
     workbench.pool.costs = CostMeter(len(workbench.pool.drafters))  # as if nothing had run on it
-    tab = PoolTab(PoolLoader(workbench))
-    html, hint, _ = tab.show()
-    assert hint == NO_MATRIX
+    tab = built(PoolTab(PoolLoader(workbench)), workbench)
+    before = tab.show()
+    assert before[tab.hint] == NO_MATRIX and not before[tab.matrix].visible
     params = SamplingParams(16, draft_length=4)
-    job = workbench.submit(Request("abc", "round-robin", params, task="letters"))
+    job = workbench.submit(Request("abc", "round-robin", params, origin=Origin("play", "letters")))
     assert job.wait(60)
     workbench.store.flush()
-    known, hint, chart = tab.show()
-    assert hint == "" and chart.visible and json.loads(chart.value["plot"])["data"][0]["x"] == ["letters"]
-    assert "not measured yet" in html and "not measured yet" not in known
+    shown = tab.show()
+    chart = shown[tab.matrix]
+    assert shown[tab.hint] == "" and chart.visible and json.loads(chart.value["plot"])["data"][0]["x"] == ["letters"]
+    assert "measured with the first run" in before[tab.pool] and "measured with the first" not in shown[tab.pool]
 
 
 class Visitor:
@@ -279,98 +296,107 @@ class Visitor:
 
 def play(
     workbench: Workbench, prompt: str, policy: str | None = "ucb", tokens: float | None = 8, turns: tuple = ()
-) -> list[tuple]:
-    return list(Play(workbench).run(prompt, policy, tokens, 0, 1, 0, 4, 0, turns, Visitor()))  # type: ignore[arg-type]
+) -> tuple[Play, list[dict[Any, Any]]]:
+    tab = built(Play(workbench), workbench)
+    return tab, list(tab.run(turns, prompt, policy, tokens, 0, 1, 0, 4, 0))  # type: ignore[arg-type]
 
 
 def test_play_streams_to_the_end(workbench: Workbench) -> None:
-    first, *_, last = play(workbench, "abc abd")
-    assert first[6].interactive is False and first[7].interactive is True  # Run rests, Stop is live
-    assert last[6].interactive is True and last[7].interactive is False
-    assert "8 tokens" in last[0] and "md-token" in last[2] and last[2].startswith(first[2])
-    assert "Every round in detail" in last[5]
-    assert first[8].interactive is False and last[8].interactive is True  # there is a run to copy
+    tab, updates = play(workbench, "abc abd")
+    first, last = updates[0], after(updates)
+    run, stop = tab.buttons.both
+    assert first[run].interactive is False and first[stop].interactive is True
+    assert last[run].interactive is True and last[stop].interactive is False
+    assert "8 tokens" in last[tab.status] and "md-token" in last[tab.output]
+    assert last[tab.output].startswith(first[tab.output])
+    assert "Every round in detail" in last[tab.details]
+    assert first[tab.copy].interactive is False and last[tab.copy].interactive is True  # there is a run to copy
 
 
 def test_the_run_as_json(workbench: Workbench) -> None:
-    *_, last = play(workbench, "abc abd")
-    record = json.loads(Path(last[9].value["path"]).read_text())
+    tab, updates = play(workbench, "abc abd")
+    record = json.loads(Path(after(updates)[tab.download].value["path"]).read_text())
     assert record["prompt"] == "abc abd" and record["policy"] == "ucb" and record["status"] == "completed"
     assert [token for r in record["rounds"] for token in r["tokens"]] == record["token_ids"]
-    assert record["parameters"]["max_new_tokens"] == 8 and record["seed"] == 0
-    assert record["hardware"] == workbench.hardware and record["versions"]["multidraft"] == workbench.version
-    phases = record["seconds_by_phase"]
-    assert sum(phases.values()) == pytest.approx(record["seconds"])
-    assert record["speedup"] == pytest.approx(record["tokens_per_second"] / record["baseline_tokens_per_second"])
+    assert record["max_new_tokens"] == 8 and record["seed"] == 0 and record["source"] == "play"
+    assert record["hardware"] == workbench.hardware and record["version"] == workbench.version
+    assert sum(record[f"{phase}_seconds"] for phase in PHASES) == pytest.approx(record["decode_seconds"])
+    assert record["speedup"] > 0 and record["request_speedup"] > 0 and record["baseline_kind"] == "prefix"
 
 
 def test_a_pool_of_single_prompts_keeps_the_prompt_and_no_turns(workbench: Workbench) -> None:
-    first, *_, last = play(workbench, "abc abd")
-    assert all(part == gr.skip() for part in (*first[10:], *last[10:]))
+    tab, updates = play(workbench, "abc abd")
+    assert not {tab.prompt, tab.conversation, tab.turns, tab.anew} & set(after(updates))
 
 
-class Talk:
-    """A tab on a pool that knows conversations, and what its parts are after an update."""
+def talking(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> Play:
+    """A tab on a pool that knows conversations."""
+    monkeypatch.setattr(type(workbench.pool), "conversational", True)
+    return built(Play(workbench), workbench)
 
-    def __init__(self, workbench: Workbench, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(type(workbench.pool), "conversational", True)
-        self.tab = Play(workbench)
 
-    def say(self, prompt: str, turns: tuple = ()) -> Iterator[tuple]:
-        """The last four parts of every update: prompt, conversation, turns, *New conversation*."""
-        for parts in self.tab.run(prompt, "ucb", 8, 0, 1, 0, 4, 0, turns, Visitor()):  # type: ignore[arg-type]
-            yield parts[10:]
+def say(tab: Play, prompt: str, turns: tuple) -> Iterator[dict[Any, Any]]:
+    return tab.run(turns, prompt, "ucb", 8, 0, 1, 0, 4, 0)  # type: ignore[arg-type]
 
 
 def test_an_answer_becomes_a_turn_and_no_conversation_begins_meanwhile(
     workbench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, *_, end = Talk(workbench, monkeypatch).say("abc", (("ab", "de"),))
-    assert first[0] == "" and "abc" in first[1] and first[2] == gr.skip() and first[3].interactive is False
-    assert end[2][0] == ("ab", "de") and end[2][1][0] == "abc" and len(end[2][1][1]) == 8
-    assert end[3].interactive is True
+    tab = talking(workbench, monkeypatch)
+    first, *rest = say(tab, "abc", (("ab", "de"),))
+    assert first[tab.prompt] == "" and "abc" in first[tab.conversation] and tab.turns not in first
+    assert first[tab.anew].interactive is False
+    end = after(rest)
+    assert end[tab.turns][0] == ("ab", "de") and end[tab.turns][1][0] == "abc" and len(end[tab.turns][1][1]) == 8
+    assert end[tab.anew].interactive is True
 
 
 def test_a_run_stopped_in_line_is_no_turn_and_gives_the_prompt_back(
     workbench: Workbench, gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    talk = Talk(workbench, monkeypatch)
-    parts = talk.say("abc", (("ab", "de"),))
+    tab = talking(workbench, monkeypatch)
+    parts = say(tab, "abc", (("ab", "de"),))
     next(parts)
-    talk.tab.stop(Visitor())  # type: ignore[arg-type]
+    (job,) = (job for job in workbench.jobs._found.values() if isinstance(job, RunJob))
+    tab.stop(job.id)
     gate.open()
-    *_, (prompt, conversation, turns, anew) = parts
-    assert prompt == "abc" and turns == gr.skip() and anew.interactive is True
-    assert "de" in conversation and "abc" not in conversation
+    end = after(parts)
+    assert end[tab.prompt] == "abc" and tab.turns not in end and end[tab.anew].interactive is True
+    assert "de" in end[tab.conversation] and "abc" not in end[tab.conversation]
 
 
 def test_rejected_guesses_are_struck_through(workbench: Workbench) -> None:
-    *_, last = play(workbench, "abc abd", policy="fixed:far", tokens=30)
-    rejected = re.findall(r"<del[^>]*>([^<]*)</del>", last[2])
+    tab, updates = play(workbench, "abc abd", policy="fixed:far", tokens=30)
+    output = after(updates)[tab.output]
+    rejected = re.findall(r"<del[^>]*>([^<]*)</del>", output)
     assert rejected and all(rejected)
-    assert last[2].count("data-corrected") <= len(rejected)
+    assert output.count("data-corrected") <= len(rejected)
 
 
-def restored(workbench: Workbench, **query: str) -> tuple:
-    return Play(workbench).restore(Visitor(**query))  # type: ignore[arg-type]
+def restored(workbench: Workbench, **query: str) -> tuple[Play, dict[Any, Any]]:
+    tab = built(Play(workbench), workbench)
+    return tab, tab.restore(Visitor(**query))  # type: ignore[arg-type]
 
 
 def test_a_link_restores_prompt_policy_and_settings(workbench: Workbench) -> None:
-    status, prompt, policy, *settings = restored(
+    tab, shown = restored(
         workbench, prompt="abc <b>", with_policy="ucb", max_new_tokens="20", temperature="0.5", seed="3", run="7"
     )
-    assert "Press Run" in status and prompt == "abc <b>" and policy.value == "ucb"
-    assert ("UCB · ucb", "ucb") in policy.choices, "the page may have been built with those of another pool"
-    assert [settings[0], settings[1], settings[5]] == [20, 0.5, 3] and settings[2] == gr.skip()
-    assert restored(workbench, with_policy="ucb:beta=0.1")[2].value == "ucb:beta=0.1"
-    assert restored(workbench, prompt="a", policy="ucb")[2].value == "ucb", "links of earlier versions"
-    status, prompt, policy, *_ = restored(workbench, prompt="a", with_policy="<b>", policy="ucb")
+    length, heat, *_, seed = tab.settings
+    assert "Press Run" in shown[tab.status] and shown[tab.prompt] == "abc <b>" and shown[tab.policy].value == "ucb"
+    assert ("UCB · ucb", "ucb") in shown[tab.policy].choices, "the page may have been built with those of another pool"
+    assert {field: shown.get(field) for field in tab.settings if field in shown} == {length: 20, heat: 0.5, seed: 3}
+    tab, shown = restored(workbench, with_policy="ucb:beta=0.1")
+    assert shown[tab.policy].value == "ucb:beta=0.1"
+    tab, shown = restored(workbench, prompt="a", with_policy="<b>", policy="ucb")
+    status = shown[tab.status]
     assert 'role="alert"' in status and "choose one of" in status and "<b>" not in status
-    assert (prompt, policy) == ("a", gr.skip())
+    assert shown[tab.prompt] == "a" and tab.policy not in shown
 
 
 def test_other_parameters_of_the_address_are_none_of_plays(workbench: Workbench) -> None:
-    assert set(map(str, restored(workbench, tab="dashboard", run="3", policy="ucb"))) == {str(gr.skip())}
+    tab, shown = restored(workbench, tab="dashboard", run="3", policy="ucb")
+    assert shown == {tab.status: gr.skip()}
 
 
 @pytest.mark.parametrize(
@@ -384,9 +410,10 @@ def test_other_parameters_of_the_address_are_none_of_plays(workbench: Workbench)
     ],
 )
 def test_a_broken_link_says_what_is_wrong_and_changes_nothing(workbench: Workbench, query: dict, words: str) -> None:
-    status, *others = restored(workbench, prompt="abc", **query)
+    tab, shown = restored(workbench, prompt="abc", **query)
+    status = shown.pop(tab.status)
     assert words in status and 'role="alert"' in status and "<b>" not in status
-    assert all(part == gr.skip() for part in others)
+    assert not shown
 
 
 @pytest.mark.parametrize(
@@ -403,14 +430,15 @@ def test_a_broken_link_says_what_is_wrong_and_changes_nothing(workbench: Workben
 def test_play_says_what_is_wrong_in_the_page(
     workbench: Workbench, prompt: str, policy: str | None, tokens: float | None, words: str
 ) -> None:
-    (parts,) = play(workbench, prompt, policy, tokens=tokens)
-    status, run, stop = parts[0], parts[6], parts[7]
+    tab, (shown,) = play(workbench, prompt, policy, tokens=tokens)
+    status, run, stop = (shown[part] for part in (tab.status, *tab.buttons.both))
     assert words in status and 'role="alert"' in status and "<b>" not in status
     assert run.interactive is True and stop.interactive is False
 
 
 def test_leaving_the_page_ends_the_run(workbench: Workbench, gate, store: Store) -> None:
-    parts = Play(workbench).run("abc abd", "ucb", 8, 0, 1, 0, 4, 0, (), Visitor())  # type: ignore[arg-type]
+    tab = built(Play(workbench), workbench)
+    parts = tab.run((), "abc abd", "ucb", 8, 0, 1, 0, 4, 0)  # type: ignore[arg-type]
     next(parts)
     assert gate.reached.wait(30)
     parts.close()  # what Gradio does when the connection is gone
@@ -418,4 +446,4 @@ def test_leaving_the_page_ends_the_run(workbench: Workbench, gate, store: Store)
     params = SamplingParams(max_new_tokens=4, draft_length=4)
     follower = workbench.submit(Request("abc", "ucb", params))
     assert follower.wait(60)
-    assert store.flush() and queries.runs(store.path).prompt.to_list() == ["abc"]
+    assert store.flush() and [run.generation.prompt for run in recorded(store.path)] == ["abc"]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from multidraft.errors import UserError
+from drafters.errors import UserError
 from multidraft.ui import ports
 
 

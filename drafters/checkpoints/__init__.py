@@ -1,0 +1,1 @@
+"""Public checkpoint layouts on disk or on the Hub, read into shapes and weights."""

@@ -1,0 +1,91 @@
+"""DFlash networks as they are published, put into the class that ``transformers`` has for such a network.
+
+The public folders (``z-lab/…-DFlash…``) bring code of their own, which is not run. Their network is the library's
+``MuseGlimmerAssistantModel`` under other names: Qwen3 layers whose keys and values also come from the target's hidden
+states, fused by one matrix and a norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel
+
+from drafters.checkpoints.tensor_files import check_tensors, read_config, read_tensors, whole_number
+from drafters.errors import PoolError
+
+ARCHITECTURE = "DFlashDraftModel"
+_RENAMED = {"fc.weight": "encoder.fc.weight", "hidden_norm.weight": "encoder.output_norm_enc.weight"}
+_SIZES = (
+    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
+    "max_position_embeddings", "block_size",
+)  # fmt: skip
+
+
+def is_published_dflash(config: Mapping[str, Any]) -> bool:
+    """Whether a configuration is of a published folder rather than one of the library's."""
+    return ARCHITECTURE in (config.get("architectures") or [])
+
+
+def dflash_config(config: Mapping[str, Any], file: Path) -> MuseGlimmerAssistantConfig:
+    """The library's configuration that says what a published one does.
+
+    Args:
+        file: where ``config`` was read from, for messages.
+
+    Raises:
+        PoolError: a setting is missing, or one that the library's network does not compute.
+    """
+    rotation = config.get("rope_parameters") or {"rope_theta": config.get("rope_theta", 10_000.0)}
+    moved = config.get("rope_scaling") or rotation.get("rope_type", "default") != "default"
+    if moved or config.get("attention_bias") or config.get("hidden_act", "silu") != "silu":
+        raise PoolError(
+            f"{file}: DFlash networks with attention biases, scaled rotations or another activation than silu "
+            "cannot be computed here"
+        )
+    own = {**config, **(config.get("dflash_config") or {})}
+    layers = own.get("target_layer_ids")
+    if not isinstance(layers, list) or not layers or not all(isinstance(layer, int) for layer in layers):
+        raise PoolError(
+            f"{file}: target_layer_ids must list the target's layers that the network reads, got {layers!r}"
+        )
+    count = whole_number(config, "num_hidden_layers", file)
+    return MuseGlimmerAssistantConfig(
+        **{name: whole_number(own, name, file) for name in _SIZES},
+        mask_token_id=whole_number(own, "mask_token_id", file),
+        target_layer_ids=layers,
+        layer_types=config.get("layer_types") or ["full_attention"] * count,
+        sliding_window=config.get("sliding_window") or 2048,  # of layers that slide; published ones do not
+        rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+        rope_parameters={"rope_type": "default", "rope_theta": float(rotation["rope_theta"])},
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+    )
+
+
+def read_dflash(folder: Path, dtype: torch.dtype) -> MuseGlimmerAssistantModel:
+    """The network of a published folder: ``config.json`` and safetensors named ``layers.0…``, ``norm.weight``,
+    ``fc.weight`` and ``hidden_norm.weight``.
+
+    Raises:
+        PoolError: files missing or unreadable, or tensors missing, unknown or of another shape; the message names file,
+            tensor and both shapes.
+    """
+    file = folder / "config.json"
+    with torch.device("meta"):
+        model = MuseGlimmerAssistantModel(dflash_config(read_config(file), file))
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise PoolError(f"{folder} holds no DFlash network: it should have model.safetensors")
+    tensors: dict[str, torch.Tensor] = {}
+    for part in files:
+        tensors |= {_RENAMED.get(name, name): tensor.to(dtype) for name, tensor in read_tensors(part).items()}
+    expected = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    check_tensors(files[0], tensors, expected, "DFlash networks")
+    model.load_state_dict(tensors, assign=True)
+    model.rotary_emb = type(model.rotary_emb)(model.config)  # its frequencies are in no file
+    return model.eval()

@@ -1,0 +1,305 @@
+"""EAGLE heads as they are published: the folders of EAGLE-1, -2 and -3, of SpecForge and of ``speculators``.
+
+All say the same in different words. What is read here comes out as one :class:`HeadShape` and one set of tensors, named
+as EAGLE-1 and ``speculators`` name them (``layers.0…``); EAGLE-3 and SpecForge call the only layer ``midlayer``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, PreTrainedModel
+
+from drafters.checkpoints.tensor_files import check_tensors, read_config, read_tensors, whole_number
+from drafters.errors import PoolError
+
+WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
+"""In the order they are looked for. A ``.bin`` is read without running any code it may hold."""
+
+
+@dataclass(frozen=True)
+class HeadShape:
+    """What a head is made of.
+
+    Attributes:
+        generation: 1 for EAGLE-1 and -2, whose heads are alike, or 3.
+        config: sizes of its decoder layers, a plain Llama's.
+        vocab_size: tokens it can propose.
+        layers: hidden states of the target that it reads (as ``transformers`` counts them).
+        target_size: numbers per hidden state of the target.
+        norm_before_residual: the first layer adds to the normalised hidden state instead of the raw one.
+        norm_output: the next step reads normalised hidden states.
+        query_norm: queries and keys are normalised per head, as in Qwen3.
+        qkv_bias: the projections of queries, keys and values have biases, as in Qwen2.
+        fc_bias: the projection of embedding and feature has a bias (EAGLE-1).
+        norm_before_fc, fc_norm: hidden states are normalised before they are fused, together or each by itself.
+    """
+
+    generation: int
+    config: LlamaConfig
+    vocab_size: int
+    layers: tuple[int, ...]
+    target_size: int
+    norm_before_residual: bool = False
+    norm_output: bool = False
+    query_norm: bool = False
+    qkv_bias: bool = False
+    fc_bias: bool = False
+    norm_before_fc: bool = False
+    fc_norm: bool = False
+
+    @property
+    def head_size(self) -> int:
+        """Numbers per attention head."""
+        return int(self.config.head_dim)
+
+
+def read_head(folder: Path, target: PreTrainedModel) -> tuple[HeadShape, dict[str, torch.Tensor]]:
+    """A head and its tensors, checked against each other and against the target.
+
+    Tensors come named ``fc.weight``, ``layers.0.self_attn.q_proj.weight`` … ``norm.weight``, ``lm_head.weight``,
+    ``embed_tokens.weight`` and ``d2t``, the latter three only where the folder has them.
+
+    Raises:
+        PoolError: files missing or unreadable, a layout that is none of those known, or tensors that do not fit; the
+            message names file, tensor and both shapes.
+    """
+    config_file = folder / "config.json"
+    config = read_config(config_file)
+    file = next((folder / name for name in WEIGHT_FILES if (folder / name).is_file()), None)
+    if file is None:
+        raise PoolError(
+            f"{folder} holds no EAGLE head: it should have config.json and one of {', '.join(WEIGHT_FILES)}"
+        )
+    tensors = read_tensors(file)
+    tensors = {name.replace("midlayer.", "layers.0.", 1): tensor for name, tensor in tensors.items()}
+    shape = _shape(config, tensors, target, config_file)
+    expected = _expected(shape, target)
+    _check(file, shape, tensors, expected, int(target.config.get_text_config().vocab_size))
+    return shape, {name: tensors[name] for name in expected if name in tensors}
+
+
+def head_shapes(
+    config: Mapping[str, Any], target: PreTrainedModel, config_file: Path
+) -> tuple[HeadShape, dict[str, tuple[int, ...]]]:
+    """What a head with this configuration is made of, as far as that is known without its tensors.
+
+    An embedding of its own is among the shapes, since no configuration says whether there is one; only a recorded
+    configuration may, as ``own_embedding: false``.
+
+    Args:
+        target: needs no weights.
+
+    Raises:
+        PoolError: a layout that is none of those known.
+    """
+    third = "speculators_model_type" in config or "draft_vocab_size" in config
+    third = third or "eagle3" in str(config.get("architectures")).lower()
+    names = {"fc.weight", "layers.0.self_attn.q_proj.weight", "layers.0.hidden_norm.weight" if third else "fc.bias"}
+    if config.get("qkv_bias") or config.get("attention_bias"):
+        names.add("layers.0.self_attn.q_proj.bias")
+    shape = _shape(config, names, target, config_file)
+    shapes = _expected(shape, target)
+    if not config.get("own_embedding", True):
+        del shapes["embed_tokens.weight"]
+    if shape.vocab_size == target.config.get_text_config().vocab_size:
+        shapes.pop("d2t", None)
+    return shape, shapes
+
+
+def _shape(
+    config: Mapping[str, Any], tensors: Collection[str], target: PreTrainedModel, config_file: Path
+) -> HeadShape:
+    speculators = config.get("speculators_model_type")
+    if speculators not in (None, "eagle3"):
+        raise PoolError(f"{config_file} is of a speculator of type {speculators!r}; eagle drafters read 'eagle3'")
+    layer = dict(_part(config, "transformer_layer_config", config_file) if speculators else config)
+    eagle = _part(config, "eagle_config", config_file)
+    if layer.get("hidden_act", "silu") != "silu":
+        raise PoolError(f"{config_file}: hidden_act is {layer['hidden_act']!r}; eagle drafters compute 'silu'")
+    target_config = target.config.get_text_config()
+    count = int(target_config.num_hidden_layers)
+    if layer.get("rope_theta") is None and not layer.get("rope_parameters") and not layer.get("rope_scaling"):
+        layer["rope_theta"] = 10_000.0  # what the published code falls back to
+    plain = {name: value for name, value in layer.items() if name in _LLAMA_FIELDS and value is not None}
+    try:
+        llama = LlamaConfig(**plain)
+    except Exception as error:
+        raise PoolError(f"{config_file} is no configuration of a Llama layer: {error}") from None
+    rotary = llama.rope_parameters or {}
+    kind = rotary.get("rope_type", "default")
+    if kind not in _ROTATIONS or rotary.get("partial_rotary_factor", 1.0) != 1.0:
+        kind = f"{rotary['partial_rotary_factor']:g} of each head" if kind in _ROTATIONS else f"type {kind!r}"
+        raise PoolError(
+            f"{config_file}: rotary positions of {kind} are none that eagle drafters compute "
+            f"({', '.join(sorted(_ROTATIONS))}, of the whole head)"
+        )
+    if llama.head_dim is None:  # the library would take it from the hidden size, of whatever number of heads
+        llama.head_dim = llama.hidden_size // llama.num_attention_heads
+    if "layers.0.hidden_norm.weight" not in tensors:
+        if "fc.weight" not in tensors or "layers.0.self_attn.q_proj.weight" not in tensors:
+            raise PoolError(
+                f"{config_file.parent} is in no known layout: an EAGLE-1 or -2 head has tensors fc.weight, layers.0.…, "
+                f"an EAGLE-3 head midlayer.… or layers.0.hidden_norm.weight; found {', '.join(sorted(tensors)[:4])} …"
+            )
+        return HeadShape(
+            generation=1,
+            config=llama,
+            vocab_size=int(target_config.vocab_size),
+            layers=(count,),
+            target_size=int(target_config.hidden_size),
+            qkv_bias="layers.0.self_attn.q_proj.bias" in tensors,
+            fc_bias="fc.bias" in tensors,
+        )
+    layers: tuple[int, ...] = (2, count // 2, count - 3)
+    if named := _whole_numbers(config, "eagle_aux_hidden_state_layer_ids", config_file):
+        layers = tuple(named)
+    elif named := _whole_numbers(eagle, "eagle_aux_hidden_state_layer_ids", config_file):
+        # There are two ways to count in circulation; servers distinguish them by the first: 1 means that layers are
+        # named by what leaves them (SpecForge: 1, n/2 - 1, n - 4), here as elsewhere they are by what enters.
+        by_output = named[0] == 1 and target_config.model_type != "gpt_oss"
+        layers = tuple(i + by_output for i in named)
+    if not all(0 <= layer < count for layer in layers):  # what leaves the last one is available only normalised
+        raise PoolError(
+            f"{config_file}: the head reads the target's hidden states {', '.join(map(str, layers))}, "
+            f"but this target has {count} layers"
+        )
+    return HeadShape(
+        generation=3,
+        config=llama,
+        vocab_size=_size(config, "draft_vocab_size", config_file)
+        or _size(layer, "draft_vocab_size", config_file)
+        or int(llama.vocab_size),
+        layers=layers,
+        target_size=_size(config, "target_hidden_size", config_file) or int(target_config.hidden_size),
+        norm_before_residual=bool(config.get("norm_before_residual")),
+        # (SpecForge once meant by the same word that logits are read from normalised states, which all heads do.)
+        norm_output=bool(config.get("norm_output")),
+        query_norm="layers.0.self_attn.q_norm.weight" in tensors,
+        qkv_bias="layers.0.self_attn.q_proj.bias" in tensors,
+        norm_before_fc=bool(eagle.get("norm_before_fc", config.get("norm_before_fc"))),
+        fc_norm=bool(config.get("fc_norm")),
+    )
+
+
+def _part(config: Mapping[str, Any], name: str, file: Path) -> dict[str, Any]:
+    """An object within a configuration; empty where there is none."""
+    part = config.get(name) or {}
+    if not isinstance(part, dict):
+        raise PoolError(f"{file}: {name} must be an object, got {part!r}")
+    return part
+
+
+def _size(config: Mapping[str, Any], name: str, file: Path) -> int | None:
+    """A whole number of a configuration, if it is there."""
+    return None if config.get(name) is None else whole_number(config, name, file)
+
+
+def _whole_numbers(config: Mapping[str, Any], name: str, file: Path) -> list[int] | None:
+    """Likewise, a list of them."""
+    value = config.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, list) or not value or not all(type(number) is int for number in value):
+        raise PoolError(f"{file}: {name} must be a list of whole numbers, got {value!r}")
+    return value
+
+
+_LLAMA_FIELDS = {
+    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
+    "rms_norm_eps", "vocab_size", "max_position_embeddings", "rope_theta", "rope_scaling", "rope_parameters",
+}  # fmt: skip
+_ROTATIONS = {"default", "linear", "llama3", "yarn"}
+"""Types of rotary positions that do not change with the text."""
+
+_OPTIONAL = {"embed_tokens.weight", "d2t"}
+UNUSED = {"t2d", "verifier_norm.weight", "verifier_lm_head.weight", "rotary_emb.inv_freq"}
+"""Tensors that some folders hold and no head needs."""
+
+
+def _expected(shape: HeadShape, target: PreTrainedModel) -> dict[str, tuple[int, ...]]:
+    """Shapes of all tensors that the head may have."""
+    config, size = shape.config, shape.config.hidden_size
+    third = shape.generation == 3
+    fused = len(shape.layers) * shape.target_size
+    expected: dict[str, tuple[int, ...]] = {"fc.weight": (size, fused) if third else (size, 2 * size)}
+    if shape.fc_bias:
+        expected["fc.bias"] = (size,)
+    if shape.norm_before_fc:
+        expected["input_norm.weight"] = (fused,)
+    if shape.fc_norm:
+        expected |= {f"fc_norm.{i}.weight": (shape.target_size,) for i in range(len(shape.layers))}
+    queries, keys = config.num_attention_heads * shape.head_size, config.num_key_value_heads * shape.head_size
+    for index in range(config.num_hidden_layers):
+        layer = f"layers.{index}."
+        read = 2 * size if third and index == 0 else size
+        expected[layer + "self_attn.q_proj.weight"] = (queries, read)
+        expected[layer + "self_attn.k_proj.weight"] = (keys, read)
+        expected[layer + "self_attn.v_proj.weight"] = (keys, read)
+        expected[layer + "self_attn.o_proj.weight"] = (size, queries)
+        if shape.qkv_bias:
+            expected[layer + "self_attn.q_proj.bias"] = (queries,)
+            expected[layer + "self_attn.k_proj.bias"] = expected[layer + "self_attn.v_proj.bias"] = (keys,)
+        expected[layer + "mlp.gate_proj.weight"] = expected[layer + "mlp.up_proj.weight"] = (
+            config.intermediate_size,
+            size,
+        )
+        expected[layer + "mlp.down_proj.weight"] = (size, config.intermediate_size)
+        expected[layer + "post_attention_layernorm.weight"] = (size,)
+        if third or index > 0:  # EAGLE-1's first layer reads what fc makes, as it is
+            expected[layer + "input_layernorm.weight"] = (size,)
+        if third and index == 0:
+            expected[layer + "hidden_norm.weight"] = (size,)
+        if shape.query_norm:
+            expected[layer + "self_attn.q_norm.weight"] = expected[layer + "self_attn.k_norm.weight"] = (
+                shape.head_size,
+            )
+    target_vocab = int(target.config.get_text_config().vocab_size)
+    expected["embed_tokens.weight"] = (target_vocab, size)
+    if third:
+        expected["norm.weight"] = (size,)
+        expected["lm_head.weight"] = (shape.vocab_size, size)
+        expected["d2t"] = (shape.vocab_size,)
+    return expected
+
+
+def _check(
+    file: Path,
+    shape: HeadShape,
+    tensors: dict[str, torch.Tensor],
+    expected: dict[str, tuple[int, ...]],
+    target_vocab: int,
+) -> None:
+    """Raise :class:`PoolError` where tensors are missing, too many, or of other shapes."""
+    reasons: dict[str, str] = {}
+    if shape.vocab_size != target_vocab:
+        reasons["d2t"] = (
+            f"it proposes {shape.vocab_size:,} of the target's {target_vocab:,} tokens and has to say which"
+        )
+    if shape.config.hidden_size != shape.target_size:
+        reasons["embed_tokens.weight"] = (
+            f"its hidden size of {shape.config.hidden_size} differs from the target's {shape.target_size}"
+        )
+    used = {name: tensor for name, tensor in tensors.items() if name not in UNUSED}
+    check_tensors(file, used, expected, "EAGLE heads", _OPTIONAL - set(reasons), reasons)
+    if "d2t" in expected and "d2t" in tensors:
+        ids = tensors["d2t"].long() + torch.arange(shape.vocab_size)
+        if len(ids.unique()) < len(ids):
+            raise PoolError(f"{file}: d2t leads from several tokens of the head to one of the target")
+        if shape.vocab_size and not 0 <= int(ids.min()) <= int(ids.max()) < target_vocab:
+            raise PoolError(
+                f"{file}: d2t leads to token ids {int(ids.min())} to {int(ids.max())}, but the target has "
+                f"{target_vocab:,} tokens"
+            )
+        known = tensors.get("t2d")
+        if known is not None and shape.vocab_size != target_vocab:
+            if tuple(known.shape) != (target_vocab,):
+                raise PoolError(
+                    f"{file}: tensor t2d has the shape {list(known.shape)}, but {[target_vocab]} is expected"
+                )
+            if int(known.sum()) != shape.vocab_size or not bool(known[ids].all()):
+                raise PoolError(f"{file}: t2d and d2t do not name the same tokens")

@@ -1,0 +1,211 @@
+"""Models from the Hugging Face Hub: fetched into its local cache, with progress; what goes wrong is explained."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from huggingface_hub import constants, snapshot_download
+from huggingface_hub.errors import (
+    DisabledRepoError,
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from drafters.errors import PoolError, first_line
+from drafters.source import Source
+
+TOKENIZER_FILES = ("*.json", "*.jinja", "*.txt", "*.model")
+MODEL_FILES = (*TOKENIZER_FILES, "*.safetensors")
+HEAD_FILES = ("*.json", "*.safetensors", "*.bin", "*.pt")
+
+_OTHER_COPIES = ["*/*", "consolidated*"]
+"""The same weights once more, in other formats or cut otherwise."""
+
+_BROKEN_OFF = {"NetworkError", "TimeoutException", "RemoteProtocolError", "ProxyError"}
+"""Errors of a connection, by name: which HTTP library the Hub's takes depends on its version."""
+
+_folders: dict[tuple[str | None, str | None, Sequence[str]], Path] = {}
+"""What has been fetched in this process: a pool asks for the same folder several times while it loads."""
+
+Fetched = Callable[[int, int], None]
+"""Called with the bytes that have arrived and the total; both 0 while the Hub does not say."""
+
+
+def folder_of(source: Source, card: Path, files: Sequence[str] = HEAD_FILES) -> Path:
+    """The local folder of a model; the ``files`` of a Hub repository are fetched if they have not been.
+
+    Args:
+        card: the file that names the model.
+
+    Raises:
+        PoolError: a folder that does not exist, or a repository that cannot be fetched.
+    """
+    if source.path is None:
+        return fetched_folder(source, files)
+    folder = (card.parent / source.path).resolve()
+    if not folder.is_dir():
+        raise PoolError(f"the pool card {card} names the folder {folder}, which does not exist")
+    return folder
+
+
+def fetched_folder(source: Source, files: Sequence[str]) -> Path:
+    """The local folder with a repository's ``files``; fetched unless it was before.
+
+    Raises:
+        PoolError: it cannot be fetched.
+    """
+    for (id, revision, held), folder in _folders.items():
+        if (id, revision) == (source.id, source.revision) and set(files) <= set(held) and folder.is_dir():
+            return folder
+    return fetch(source, files)
+
+
+def fetch(source: Source, files: Sequence[str], report: Fetched = lambda done, total: None) -> Path:
+    """Bring a repository's ``files`` (patterns) into the local cache, or up to date there; without a network what the
+    cache holds will do.
+
+    Raises:
+        HubDownError: the Hub does not answer, or not as it should; it may later.
+        PoolError: it cannot be fetched, or holds no weights that may be loaded; the message says what to do.
+    """
+    try:
+        folder = Path(
+            snapshot_download(
+                str(source.id),
+                revision=source.revision,
+                allow_patterns=list(files),
+                ignore_patterns=_OTHER_COPIES,
+                local_files_only=not constants.HF_HUB_OFFLINE and _nowhere(),
+                tqdm_class=_bars(report),  # type: ignore[arg-type]
+            )
+        )
+    except PoolError:  # the report has had enough
+        raise
+    except Exception as error:
+        kind = HubDownError if is_passing(error) else PoolError
+        raise kind(explain(error, source)) from error
+    if files == MODEL_FILES and not any(folder.glob("*.safetensors")):
+        raise PoolError(
+            f"the Hub repository {source.id} holds no .safetensors weights, and no others are loaded, since they could "
+            "run code; name a repository or revision that has them"
+        )
+    _folders[(source.id, source.revision, files)] = folder
+    return folder
+
+
+def _nowhere() -> bool:
+    """Whether the Hub's name is not to be resolved: the library would try for half a minute nevertheless."""
+    host = urlsplit(constants.ENDPOINT).hostname
+    if not host or getproxies():  # a proxy may know it
+        return False
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        return True
+    return False
+
+
+class HubDownError(PoolError):
+    """The Hub cannot be reached or is out of order: what was asked of it may succeed later."""
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether what the Hub's library raised may pass by itself."""
+    if _caused_by(error, OfflineModeIsEnabled):
+        return False
+    for cause in _causes(error):
+        if isinstance(cause, HfHubHTTPError) and cause.response is not None:
+            return cause.response.status_code in (408, 429) or cause.response.status_code >= 500
+        if isinstance(cause, (ConnectionError, TimeoutError)):
+            return True
+        if "CAS Client Error" in str(cause):  # of hf_xet, as a RuntimeError
+            return True
+        if _BROKEN_OFF & {kind.__name__ for kind in type(cause).__mro__}:
+            return True
+    return isinstance(error, LocalEntryNotFoundError)
+
+
+def explain(error: Exception, source: Source) -> str:
+    """What is wrong with a repository, and what to do, by the error that the Hub's library raised."""
+    place, page = f"the Hub repository {source.id}", f"{constants.ENDPOINT}/{source.id}"
+    if isinstance(error, GatedRepoError):
+        return (
+            f"{place} is gated: ask for access on {page}, then log in with 'hf auth login' or set HF_TOKEN to a token "
+            "of that account"
+        )
+    if isinstance(error, RepositoryNotFoundError):
+        return f"{place} does not exist or is private: check the name; for a private one set HF_TOKEN"
+    if isinstance(error, RevisionNotFoundError):
+        return f"{place} has no revision {source.revision!r}: look it up on {page}, or leave it out of the card"
+    if isinstance(error, DisabledRepoError):
+        return f"{place} has been disabled on the Hub: choose another"
+    if isinstance(error, HFValidationError):
+        return f"{source.id!r} is not the name of a Hub repository, such as Qwen/Qwen2.5-0.5B-Instruct"
+    if _caused_by(error, OfflineModeIsEnabled):
+        return f"{place} is not in the local cache, and HF_HUB_OFFLINE forbids to fetch it: unset it, or fetch it first"
+    for cause in _causes(error):
+        if isinstance(cause, HfHubHTTPError) and cause.response is not None:
+            return f"{place} cannot be fetched: {page} answered {cause.response.status_code}; try again later"
+    if isinstance(error, LocalEntryNotFoundError):
+        return (
+            f"{place} is not in the local cache, and {constants.ENDPOINT} cannot be reached: check the network, or "
+            "name a local folder (path) in the card"
+        )
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"{place} does not fit on the disk of {constants.HF_HUB_CACHE}: make room, or set HF_HOME to another"
+    return f"{place} cannot be fetched: {first_line(error)}"
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _caused_by(error: Exception, kind: type[Exception]) -> bool:
+    return any(isinstance(cause, kind) for cause in _causes(error))
+
+
+def _bars(report: Fetched) -> type:
+    """A class for the library's progress bars, which sums up the bytes of one fetching and shows nothing itself."""
+    bars: list[Any] = []
+
+    class Bar:
+        def __init__(self, *_: Any, total: int | None = None, initial: int = 0, unit: str = "it", **__: Any):
+            self.n, self.total, self.format_dict = initial, total, dict[str, Any]()
+            if unit == "B":
+                bars.append(self)
+
+        def __enter__(self) -> Bar:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def update(self, n: float | None = 1) -> None:
+            self.n += int(n or 0)
+            self.refresh()
+
+        def refresh(self) -> None:
+            """The library keeps two bars of bytes, received and written, and guesses the former's total."""
+            if self in bars:
+                total = min((bar.total for bar in bars if bar.total), default=0)
+                report(min(max(bar.n for bar in bars), total), total)
+
+        def set_description(self, *_: Any, **__: Any) -> None: ...
+
+        set_description_str = set_postfix_str = set_description
+
+        def close(self) -> None: ...
+
+    return Bar

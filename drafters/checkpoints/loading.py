@@ -1,0 +1,183 @@
+"""Models and tokenizers from folders beside a card or from the Hub, refused where they could not serve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BitsAndBytesConfig,
+    DynamicCache,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import is_bitsandbytes_available, logging
+
+from drafters.checkpoints.hub import MODEL_FILES, TOKENIZER_FILES, folder_of
+from drafters.errors import PoolError, first_line
+from drafters.hardware import is_out_of_memory
+from drafters.source import Quantization, Source
+
+PACKED_ROWS = 32
+"""Output features that ``bitsandbytes`` packs together where it rearranges 4-bit weights for AVX-512-BF16."""
+
+
+def load_model(source: Source, card: Path, dtype: torch.dtype, device: str, what: str) -> PreTrainedModel:
+    """A causal LM in evaluation mode, with all its weights and a cache that can be rolled back.
+
+    Raises:
+        PoolError: it cannot be loaded or used; the message says ``what`` was to be loaded from where.
+    """
+    folder = folder_of(source, card, MODEL_FILES)
+    location = source.id or folder
+    try:
+        with _no_bars():
+            model, loading = AutoModelForCausalLM.from_pretrained(
+                folder,
+                dtype=dtype,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+                **(_quantized(source.quantization, dtype, device) if source.quantization else {}),
+            )
+        if missing := loading["missing_keys"]:  # the library would go on with random weights in their place
+            raise ValueError(f"its weights lack {len(missing)} tensors, e.g. {min(missing)}")
+        model = (model if source.quantization else model.to(device)).eval()  # a quantised one is on its device
+        if source.quantization == "nf4":
+            _keep_storage_order(model, dtype)
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise PoolError(
+            f"cannot load {what} from {location}: {first_line(error)}. Check that the folder or Hub repository "
+            "holds config.json and complete .safetensors weights"
+        ) from error
+    try:
+        _probe(model)
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        remedy = (
+            f". Its files are complete, but bitsandbytes {version('bitsandbytes')} may lack a kernel for "
+            f"{source.quantization} weights of these shapes on {device}: remove quantization from the card, or choose "
+            "the other one of nf4 and int8"
+            if source.quantization
+            else ""
+        )
+        raise PoolError(f"cannot run {what} from {location}: {first_line(error)}{remedy}") from error
+    return model
+
+
+def _keep_storage_order(model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Let ``bitsandbytes`` rearrange nf4 weights for its AVX-512-BF16 kernel only where that is correct.
+
+    On a CPU with these instructions a layer's first forward rearranges its weights, which fails unless ``PACKED_ROWS``
+    divide the output features and whole blocks the input features; the kernel then computes in bfloat16 whatever the
+    dtype of the model. All other layers keep the order of storage, which every CPU computes with in the model's dtype.
+    """
+    from bitsandbytes.nn import Linear4bit
+
+    for layer in model.modules():
+        if isinstance(layer, Linear4bit):
+            stored = cast(Any, layer.weight).quant_state
+            rows, columns = stored.shape
+            divides = rows % PACKED_ROWS == 0 and columns % stored.blocksize == 0
+            if not (divides and dtype == torch.bfloat16):
+                layer.support_avx512bf16_for_cpu = False
+
+
+def _quantized(quantization: Quantization, dtype: torch.dtype, device: str) -> dict[str, Any]:
+    """Arguments of ``from_pretrained`` that quantise the weights while they load."""
+    if not is_bitsandbytes_available():
+        raise ValueError("quantization needs bitsandbytes: pip install bitsandbytes")
+    if quantization == "nf4":
+        how = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
+    else:
+        # No threshold for outliers: columns that hold one would be multiplied otherwise for all tokens of a forward, so
+        # that a token's logits would depend on which others are verified with it.
+        how = BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0)
+    return {"quantization_config": how, "device_map": {"": device}}
+
+
+def load_network(source: Source, card: Path, dtype: torch.dtype, device: str, name: str) -> PreTrainedModel:
+    """A drafting network that is no language model by itself, of a class that ``transformers`` has.
+
+    Raises:
+        PoolError: it cannot be loaded, or weights are missing.
+    """
+    folder = folder_of(source, card, MODEL_FILES)
+    try:
+        model, loading = AutoModel.from_pretrained(
+            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        )
+        if missing := loading["missing_keys"]:
+            raise ValueError(f"its weights lack {len(missing)} tensors, e.g. {min(missing)}")
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        location = source.id or folder
+        raise PoolError(f"cannot load drafter {name!r} from {location}: {first_line(error)}") from error
+    return model.to(device).eval()
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """Without the library's progress bars, one for each model: a pool of small ones would print nothing else."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+@torch.inference_mode()
+def _probe(model: PreTrainedModel) -> None:
+    """Decode three tokens and roll one back, as every round will: what cannot do that should say so at loading."""
+    if model._is_stateful:
+        raise ValueError(f"{type(model).__name__} keeps a recurrent state, which cannot be rolled back")
+    ids = torch.tensor([[0, 1]], device=model.device)
+    cache = DynamicCache()
+    model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+    cache.crop(-1)
+    model(input_ids=ids[:, 1:], past_key_values=cache, use_cache=True, logits_to_keep=1)
+    if cache.get_seq_length() != 2:
+        raise ValueError(f"{type(model).__name__} does not keep its past in a cache that can be rolled back")
+
+
+def drafter_tokenizer(source: Source, card: Path) -> PreTrainedTokenizerBase | None:
+    """The drafter's tokenizer where it brings one."""
+    folder = folder_of(source, card, MODEL_FILES)
+    try:
+        own = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except Exception:  # weights alone are fine: then the card's author answers for the ids
+        return None
+    # Where the files are missing the library may make up a tokenizer of a few special tokens.
+    return own if len(own.get_vocab()) > len(own.all_special_ids) else None
+
+
+def same_tokens(own: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -> bool:
+    """Whether the ids that both tokenizers know stand for the same tokens."""
+    theirs = {index: token for token, index in target.get_vocab().items()}
+    return all(theirs.get(index, token) == token for token, index in own.get_vocab().items())
+
+
+def tokenizer_of(source: Source, card: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model.
+
+    Raises:
+        PoolError: it cannot be loaded.
+    """
+    folder = folder_of(source, card, TOKENIZER_FILES)
+    try:
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except Exception as error:
+        raise PoolError(f"cannot load the tokenizer from {source.id or folder}: {first_line(error)}") from error

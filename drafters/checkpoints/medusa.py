@@ -1,0 +1,115 @@
+"""Folders of Medusa and BPD heads: read, checked against the target, and written."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from transformers import PreTrainedModel
+
+from drafters.checkpoints.tensor_files import check_tensors, read_config, read_tensors, whole_number
+from drafters.errors import PoolError
+
+MEDUSA_FILES = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
+"""In the order they are looked for."""
+BPD_FILE = "model.safetensors"
+LEGACY_PREFIX = "medusa_head."
+
+
+def read_medusa(folder: Path, target: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """Tensors of Medusa heads in the layout they are published in, checked against the target.
+
+    A folder with ``config.json`` (``medusa_num_layers``; its ``medusa_num_heads`` is wrong in many published ones, so
+    heads are counted by their tensors) and ``medusa_lm_head.safetensors`` or ``.pt``, in which head ``h`` has
+    ``{h}.{layer}.linear.weight`` (hidden, hidden), ``{h}.{layer}.linear.bias`` (hidden) and
+    ``{h}.{medusa_num_layers}.weight`` (vocabulary, hidden). Some names begin with ``medusa_head.``, which is dropped.
+
+    Raises:
+        PoolError: files missing or unreadable, tensors missing, unknown, or of a shape that does not fit this target;
+            the message names file, tensor and both shapes.
+    """
+    config_file = folder / "config.json"
+    layers = whole_number(read_config(config_file), "medusa_num_layers", config_file, default=1)
+    file = next((folder / name for name in MEDUSA_FILES if (folder / name).is_file()), None)
+    if file is None:
+        raise PoolError(f"{folder} holds no Medusa heads: it should have one of {', '.join(MEDUSA_FILES)}")
+    tensors = {name.removeprefix(LEGACY_PREFIX): tensor for name, tensor in read_tensors(file).items()}
+    heads = {match[1] for match in (re.match(r"(\d+)\.\d+\.", name) for name in tensors) if match}
+    if not heads:
+        raise PoolError(f"{file} holds no Medusa heads: none of its tensors is named like 0.0.linear.weight")
+    vocabulary, size = _sizes(target)
+    expected: dict[str, tuple[int, ...]] = {}
+    for head in range(len(heads)):
+        for layer in range(layers):
+            expected[f"{head}.{layer}.linear.weight"] = (size, size)
+            expected[f"{head}.{layer}.linear.bias"] = (size,)
+        expected[f"{head}.{layers}.weight"] = (vocabulary, size)
+    check_tensors(file, tensors, expected, f"Medusa heads of {layers} layers")
+    return tensors
+
+
+def read_bpd(folder: Path, target: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """Tensors of BPD heads, checked against the target.
+
+    No layout for them is in common use, so this one is ours: a folder with ``config.json`` (``bpd_num_heads``,
+    ``hidden_size``, ``intermediate_size``) and ``model.safetensors``, in which head ``h`` has ``{h}.up.weight``
+    (intermediate, hidden), ``{h}.up.bias``, ``{h}.down.weight`` (hidden, intermediate) and ``{h}.down.bias``.
+
+    Raises:
+        PoolError: as :func:`read_medusa`.
+    """
+    file, config_file = folder / BPD_FILE, folder / "config.json"
+    config = read_config(config_file)
+    count, size, inner = (
+        whole_number(config, name, config_file) for name in ("bpd_num_heads", "hidden_size", "intermediate_size")
+    )
+    if size != _sizes(target)[1]:
+        raise PoolError(f"{config_file}: hidden_size is {size}, but the target's is {_sizes(target)[1]}")
+    if not file.is_file():
+        raise PoolError(f"{folder} holds no BPD heads: it should have {BPD_FILE}")
+    tensors = read_tensors(file)
+    expected: dict[str, tuple[int, ...]] = {}
+    for head in range(count):
+        expected |= {f"{head}.up.weight": (inner, size), f"{head}.up.bias": (inner,)}
+        expected |= {f"{head}.down.weight": (size, inner), f"{head}.down.bias": (size,)}
+    check_tensors(file, tensors, expected, f"{count} BPD heads")
+    return tensors
+
+
+def save_medusa(folder: Path, tensors: Mapping[str, torch.Tensor], base_model: str = "") -> None:
+    """Write Medusa heads in the layout of :func:`read_medusa`, as safetensors in the dtype they have.
+
+    Args:
+        base_model: what the configuration calls their target; nothing here reads it.
+    """
+    heads = {name.split(".")[0] for name in tensors}
+    layers = sum(name.startswith("0.") and name.endswith(".linear.weight") for name in tensors)
+    config = {
+        "base_model_name_or_path": base_model,
+        "medusa_num_heads": len(heads),
+        "medusa_num_layers": layers,
+    }
+    _save(folder, MEDUSA_FILES[0], tensors, config)
+
+
+def save_bpd(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write BPD heads in the layout of :func:`read_bpd`, in the dtype they have."""
+    inner, size = tensors["0.up.weight"].shape
+    heads = {name.split(".")[0] for name in tensors}
+    _save(folder, BPD_FILE, tensors, {"bpd_num_heads": len(heads), "hidden_size": size, "intermediate_size": inner})
+
+
+def _save(folder: Path, name: str, tensors: Mapping[str, torch.Tensor], config: dict[str, object]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, folder / name)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def _sizes(target: PreTrainedModel) -> tuple[int, int]:
+    """Vocabulary and hidden size."""
+    config = target.config.get_text_config()
+    return int(config.vocab_size), int(config.hidden_size)

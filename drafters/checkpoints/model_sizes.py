@@ -1,0 +1,147 @@
+"""How large models are by their configurations alone: nothing is loaded, and of the Hub nothing but ``config.json``."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import hf_hub_download
+from transformers import CONFIG_MAPPING, AutoModel, AutoModelForCausalLM, PreTrainedModel
+
+from drafters.checkpoints.hub import explain, folder_of
+from drafters.checkpoints.tensor_files import read_config
+from drafters.errors import PoolError, first_line
+from drafters.source import Quantization, Source
+
+RECORDED = Path(__file__).parents[1] / "pools" / "configs.json"
+"""Configurations of the models that the bundled cards name, so that their sizes are known without a network."""
+
+NF4_BLOCK = 64
+"""Weights of 4 bits that share a scale of 32 bits."""
+
+NF4_VALUES = 16
+"""What 4 bits can stand for, written down with each matrix in 32 bits."""
+
+
+@cache
+def _recorded() -> dict[str, dict[str, Any]]:
+    configs: dict[str, dict[str, Any]] = json.loads(RECORDED.read_text(encoding="utf-8"))
+    return configs
+
+
+def config_of(source: Source, card: Path) -> tuple[dict[str, Any], Path]:
+    """A model's configuration, and the file that it stands in: beside the card, recorded, or fetched from the Hub.
+
+    Raises:
+        PoolError: it cannot be read or fetched.
+    """
+    if source.path is not None:
+        file = folder_of(source, card) / "config.json"
+        return read_config(file), file
+    if (id := str(source.id)) in _recorded():
+        return _recorded()[id], RECORDED
+    try:
+        file = Path(hf_hub_download(id, "config.json", revision=source.revision))
+    except Exception as error:
+        raise PoolError(explain(error, source)) from error
+    return read_config(file), file
+
+
+def skeleton(config: Mapping[str, Any], file: Path, *, language_model: bool = True) -> PreTrainedModel:
+    """A model without its weights (on torch's ``meta`` device): all shapes, no memory. Made once a configuration.
+
+    Args:
+        config: as ``config.json`` has it.
+        file: where that was read from, for messages.
+
+    Raises:
+        PoolError: ``transformers`` has no class for it, or not with these settings.
+    """
+    try:
+        return _skeleton(json.dumps(config, sort_keys=True), language_model)
+    except Exception as error:
+        raise PoolError(f"cannot determine the size of the model in {file}: {first_line(error)}") from error
+
+
+@lru_cache(maxsize=64)
+def _skeleton(config: str, language_model: bool) -> PreTrainedModel:
+    content: dict[str, Any] = json.loads(config)
+    own = CONFIG_MAPPING[content["model_type"]].from_dict(content)
+    auto = AutoModelForCausalLM if language_model else AutoModel
+    with torch.device("meta"):
+        return auto.from_config(own, trust_remote_code=False)
+
+
+def weight_bytes(model: torch.nn.Module, itemsize: int, quantization: Quantization | None = None) -> int:
+    """Bytes of a model's weights, shared ones counted once.
+
+    Args:
+        itemsize: bytes of a number.
+        quantization: as ``bitsandbytes`` stores the matrices of linear layers; embeddings and output layer stay.
+    """
+    output = getattr(model, "get_output_embeddings", lambda: None)()
+    linear = {
+        id(module.weight)
+        for module in model.modules()
+        if quantization and type(module) is torch.nn.Linear and module is not output
+    }
+    return sum(
+        quantised_bytes(weight.shape, quantization)
+        if quantization and id(weight) in linear
+        else weight.numel() * itemsize
+        for weight in model.parameters()
+    )
+
+
+def quantised_bytes(shape: torch.Size, quantization: Quantization) -> int:
+    """Bytes of a quantised matrix ``(out, in)`` with its scales, of nf4 one a block, of int8 one a row."""
+    if quantization == "nf4":
+        return math.ceil(shape.numel() / 2) + 4 * math.ceil(shape.numel() / NF4_BLOCK) + 4 * NF4_VALUES
+    return shape.numel() + 4 * shape[0]
+
+
+def cache_numbers(config: Any) -> int:
+    """Numbers that a model of this configuration caches for each token: keys and values of all layers.
+
+    Raises:
+        PoolError: it has no attention.
+    """
+    if not (heads := getattr(config, "num_attention_heads", None)):
+        raise PoolError(f"a model of type {config.model_type} keeps no keys and values")
+    kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
+    head_size = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+    return 2 * int(config.num_hidden_layers) * kv_heads * head_size
+
+
+def text_config(model: PreTrainedModel) -> Any:
+    """What a model's configuration says about its language part."""
+    return model.config.get_text_config()
+
+
+def window_of(model: PreTrainedModel) -> int | None:
+    """Positions that a model knows; ``None`` where its configuration names no bound."""
+    own = getattr(text_config(model), "max_position_embeddings", None)
+    return None if own is None else int(own)
+
+
+def last_hidden_state(model: PreTrainedModel) -> int:
+    """Which of a model's hidden states leaves its final norm, as ``transformers`` counts them."""
+    return int(text_config(model).num_hidden_layers)
+
+
+def prefill_bytes(model: PreTrainedModel, tokens: int, itemsize: int, all_states: bool = False) -> int:
+    """Bytes that a forward over so many tokens needs besides weights and cache.
+
+    At its largest it holds the three products of an MLP, and some six copies of the hidden states (residual, norms in
+    float32, attention); with ``all_states`` also those of all layers, as the library returns them for heads.
+    """
+    config = text_config(model)
+    hidden = int(config.hidden_size)
+    inner = int(getattr(config, "intermediate_size", None) or 4 * hidden)
+    states = (int(config.num_hidden_layers) + 1) * hidden if all_states else 0
+    return itemsize * tokens * (3 * inner + 6 * hidden + states)

@@ -1,0 +1,125 @@
+"""Files of a checkpoint: what cannot be read becomes a :class:`~drafters.errors.PoolError` that names the file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+
+from drafters.errors import PoolError
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """A configuration, a JSON object.
+
+    Raises:
+        PoolError: it cannot be read or is not a JSON object.
+    """
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise PoolError(f"cannot read {file}: {error}") from None
+    if not isinstance(config, dict):
+        raise PoolError(f"cannot read {file}: it is not a configuration (a JSON object)")
+    return config
+
+
+def whole_number(config: Mapping[str, Any], name: str, file: Path, default: int | None = None) -> int:
+    """A number of 1 or more from the configuration of ``file``.
+
+    Raises:
+        PoolError: it is missing (and there is no default) or something else.
+    """
+    value = config.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise PoolError(f"{file}: {name} must be a whole number of at least 1, got {value!r}")
+    return value
+
+
+def tensor_sizes(file: Path) -> dict[str, int]:
+    """How many numbers each tensor of a file has, without reading them.
+
+    Raises:
+        PoolError: as :func:`read_tensors`.
+    """
+    if file.suffix != ".safetensors":
+        return {name: tensor.numel() for name, tensor in read_tensors(file, device="meta").items()}
+    try:
+        with safe_open(file, framework="pt") as tensors:
+            return {name: math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise PoolError(f"cannot read {file}: {str(error).splitlines()[0]}") from None
+
+
+def stored_numbers(folder: Path, names: Sequence[str], unused: Collection[str] = ()) -> int | None:
+    """How many numbers the first existing file of ``names`` holds, those of ``unused`` tensors not counted.
+
+    Returns:
+        ``None`` where no such file exists.
+
+    Raises:
+        PoolError: as :func:`read_tensors`.
+    """
+    file = next((folder / name for name in names if (folder / name).is_file()), None)
+    return None if file is None else sum(size for name, size in tensor_sizes(file).items() if name not in unused)
+
+
+def read_tensors(file: Path, device: str = "cpu") -> dict[str, torch.Tensor]:
+    """All tensors of a ``.safetensors`` file or one of torch's, of which no code it may hold is run.
+
+    Raises:
+        PoolError: it cannot be read or holds something else.
+    """
+    try:
+        if file.suffix == ".safetensors":
+            return load_file(file, device=device)
+        tensors = torch.load(file, map_location=device, weights_only=True)
+    except (SafetensorError, OSError, RuntimeError, ValueError, EOFError) as error:
+        raise PoolError(f"cannot read {file}: {(str(error) or repr(error)).splitlines()[0]}") from None
+    except Exception as error:  # unpickling raises whatever it likes
+        raise PoolError(f"cannot read {file}: it is not a file of tensors ({type(error).__name__})") from None
+    if not isinstance(tensors, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
+        raise PoolError(f"cannot read {file}: it is not a file of named tensors")
+    return {str(name): tensor for name, tensor in tensors.items()}
+
+
+def check_tensors(
+    file: Path,
+    tensors: Mapping[str, torch.Tensor],
+    expected: Mapping[str, tuple[int, ...]],
+    what: str,
+    optional: Collection[str] = (),
+    reasons: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Compare what ``file`` holds with the shapes that ``what`` (e.g. "Medusa heads") must have.
+
+    Args:
+        optional: tensors that may be missing.
+        reasons: why some are needed, for messages.
+
+    Raises:
+        PoolError: tensors that are missing, have another shape, or are unknown.
+    """
+    for name, shape in expected.items():
+        if name not in tensors:
+            if name in optional:
+                continue
+            reason = f": {reasons[name]}" if name in reasons else ""
+            raise PoolError(f"{file} lacks the tensor {name} of shape {list(shape)}{reason}")
+        if tuple(tensors[name].shape) != shape:
+            raise PoolError(
+                f"{file}: tensor {name} has the shape {list(tensors[name].shape)}, but {list(shape)} is expected of "
+                f"{what} for this target"
+            )
+    if unknown := sorted(set(tensors) - set(expected)):
+        raise PoolError(
+            f"{file} holds the tensor {unknown[0]} of shape {list(tensors[unknown[0]].shape)}, which {what} do not "
+            f"have ({len(unknown)} unknown tensors in all)"
+        )

@@ -1,0 +1,263 @@
+"""What the parts of a round cost in seconds: measured while decoding, used to choose and to score policies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of the parts of a round.
+
+    Attributes:
+        draft_step: per drafted token, by drafter ``(N,)``.
+        catch_up: per token that a drafter has to read before it can draft, ``(N,)`` (MetaSD App. H.1).
+        verify: of scoring ``k`` drafted tokens and the pending one, for ``k = 0 … K``, ``(K + 1,)`` or more.
+        evaluate: of evaluating all drafters once, whatever the number of tokens.
+        evaluate_token: the same, for each token that drafters read in it: all since the last one, whatever the span.
+        persistence: probability that a drafter continues its draft after each token, ``(N,)``; 1, as by default, for
+            those that draft as many as they are asked for.
+        width: nodes to verify per token of a draft's depth, ``(N,)``: 1, as by default, for chains, more for trees.
+        draft_start: of beginning a draft, ``(N,)``; 0 by default.
+        overhead: of choosing and learning, per round.
+    """
+
+    draft_step: np.ndarray
+    catch_up: np.ndarray
+    verify: np.ndarray
+    evaluate: float = 0.0
+    evaluate_token: float = 0.0
+    persistence: np.ndarray | None = None
+    width: np.ndarray | None = None
+    draft_start: np.ndarray | None = None
+    overhead: float = 0.0
+
+    @classmethod
+    def uniform(cls, drafters: int, length: int, *, step: float, verify: float, evaluate: float = 0.0) -> Costs:
+        """The same for all drafters and any length, as for models whose time is spent on reading weights."""
+        return cls(np.full(drafters, step), np.zeros(drafters), np.full(length + 1, verify), evaluate)
+
+    def costs(self, length: int) -> Costs:
+        """Itself: what is given does not change, unlike what a :class:`CostMeter` measures."""
+        return self
+
+    def expected(self, arm: int, length: int, accepted: int = 0) -> tuple[float, float]:
+        """Tokens in depth and nodes of a draft of up to ``length`` tokens of which ``accepted`` are accepted, where
+        nothing more is known of it."""
+        known = min(accepted + 1, length)  # the first that is not accepted was drafted too, or what ended the draft
+        go_on = 1.0 if self.persistence is None else float(self.persistence[arm])
+        drafted = known + sum(go_on**further for further in range(1, length - known + 1))
+        return drafted, drafted * (1.0 if self.width is None else float(self.width[arm]))
+
+    def drafting(self, arm: int, drafted: float, unread: int = 0) -> float:
+        """Seconds in which ``arm`` reads ``unread`` tokens and drafts; to find nothing takes as long as a token."""
+        start = 0.0 if self.draft_start is None else float(self.draft_start[arm])
+        return start + float(self.draft_step[arm]) * max(drafted, 1.0) + float(self.catch_up[arm]) * unread
+
+    def round_seconds(self, arm: int | None, drafted: float = 0.0, nodes: float = 0.0, unread: int = 0) -> float:
+        """Seconds of a round in which ``arm``, with ``unread`` tokens to read first, drafts ``drafted`` tokens in depth
+        and ``nodes`` in all; ``None`` is a round without a draft."""
+        drafting = 0.0 if arm is None else self.drafting(arm, drafted, unread)
+        return self.overhead + drafting + self.verification(nodes)
+
+    def verification(self, nodes: float) -> float:
+        """Seconds of verifying so many nodes; beyond K, which trees may exceed, as the last step goes on."""
+        last = len(self.verify) - 1
+        below = min(int(nodes), max(last - 1, 0))
+        return float(self.verify[below] + (nodes - below) * (self.verify[min(below + 1, last)] - self.verify[below]))
+
+    def evaluation_seconds(self, tokens: int) -> float:
+        """Seconds of evaluating all drafters after they have read ``tokens`` tokens."""
+        return self.evaluate + self.evaluate_token * tokens
+
+
+class Unread:
+    """How many tokens each drafter has to read before it can draft; when a query begins all have read its prompt.
+
+    Attributes:
+        tokens: by drafter.
+    """
+
+    def __init__(self, drafters: int):
+        self.tokens = [0] * drafters
+
+    def emitted(self, tokens: int, arms: Iterable[int]) -> None:
+        """A round emitted ``tokens`` tokens, for which ``arms`` drafted: of one's own draft all is read but the
+        target's own token."""
+        self.tokens = [unread + tokens for unread in self.tokens]
+        for arm in arms:
+            self.tokens[arm] = 1
+
+    def evaluated(self) -> None:
+        """All drafters were evaluated at the last token."""
+        self.tokens = [0] * len(self.tokens)
+
+
+class CostSource(Protocol):
+    """Where a policy reads the costs."""
+
+    def costs(self, length: int) -> Costs:
+        """The present estimates, for drafts of up to ``length`` tokens."""
+        ...
+
+
+@dataclass
+class Line:
+    """``seconds = fixed + per_unit * units`` by least squares in which old measurements fade.
+
+    A measurement of more than ``OUTLIER`` times the expected counts as that much: a hiccup of the machine is not a
+    property of the model.
+
+    Attributes:
+        memory: weight of a measurement one later.
+        weight: how many measurements it knows; the other fields are their sums.
+    """
+
+    memory: float = 0.98
+    weight: float = 0.0
+    x: float = 0.0
+    y: float = 0.0
+    xx: float = 0.0
+    xy: float = 0.0
+    OUTLIER: ClassVar[float] = 3.0
+    DISTURBED: ClassVar[float] = 0.5
+
+    def clock(self, units: float, seconds: float) -> None:
+        """Count what the clock said of a piece of work of so many units.
+
+        Whatever else the machine does can only add to that. So one of less than ``DISTURBED`` of the least that a line
+        through the mean allows tells that those before were measured at a bad time: they count as one of its own speed.
+        """
+        share = min(units * self.weight / self.x, 1.0) if self.x else 1.0
+        if self.weight and seconds < self.DISTURBED * share * self.mean:
+            scale, level = 1.0 / self.weight, seconds / self.at(units)
+            self.weight, self.x, self.xx = 1.0, scale * self.x, scale * self.xx
+            self.y, self.xy = scale * level * self.y, scale * level * self.xy
+        self.add(units, seconds)
+
+    def add(self, units: float, seconds: float) -> None:
+        """Count a measurement."""
+        if self.weight > 3.0:
+            seconds = min(seconds, self.OUTLIER * self.at(units))
+        self.weight = self.memory * self.weight + 1.0
+        self.x = self.memory * self.x + units
+        self.y = self.memory * self.y + seconds
+        self.xx = self.memory * self.xx + units * units
+        self.xy = self.memory * self.xy + units * seconds
+
+    @property
+    def mean(self) -> float:
+        """Seconds of a measurement, whatever its units; at least one is needed."""
+        return self.y / self.weight
+
+    @property
+    def per_unit(self) -> float:
+        """Slope, never negative; 0 while all measurements were of the same units."""
+        spread = self.xx * self.weight - self.x * self.x
+        if spread <= 1e-9 * self.weight * self.weight:
+            return 0.0
+        slope = (self.xy * self.weight - self.x * self.y) / spread
+        return min(max(slope, 0.0), self.y / self.x if self.x else slope)
+
+    @property
+    def fixed(self) -> float:
+        """Intercept."""
+        return (self.y - self.per_unit * self.x) / self.weight if self.weight else 0.0
+
+    def at(self, units: float) -> float:
+        """Expected seconds of ``units``."""
+        return self.fixed + self.per_unit * units
+
+
+class CostMeter:
+    """Fading averages of what rounds have cost on this device, kept by a pool across generations.
+
+    Drafting is modelled as ``depth * d_i + unread * s_i``: the time of a drafter that had next to nothing to read
+    gives ``d_i``, what others took beyond that gives ``s_i``. Before a drafter was ever measured the mean of the others
+    stands in for it. How long it drafts is taken for geometric: after each token it goes on with the same probability.
+    Verification is a line in the drafted tokens, except without a draft, whose single token may go another way
+    through the kernels: whether drafting pays at all hangs on it, so it is measured by itself.
+    """
+
+    NEXT_TO_NOTHING = 2
+
+    def __init__(self, drafters: int):
+        self.plain, self.verify, self.evaluation = Line(), Line(), Line()
+        self.steps = [Line() for _ in range(drafters)]
+        self.reads = [Line() for _ in range(drafters)]
+        self.widths = [Line() for _ in range(drafters)]
+        self.chances, self.went_on = [0.0] * drafters, [0.0] * drafters
+        self.begin()
+
+    def begin(self) -> None:
+        """A query begins: all drafters have read its prompt."""
+        self.unread = Unread(len(self.steps))
+
+    def played(
+        self,
+        arm: int | None,
+        length: int,
+        nodes: int,
+        draft_seconds: float,
+        verify_seconds: float,
+        emitted: int,
+        depth: int | None = None,
+    ) -> None:
+        """A round was played.
+
+        Args:
+            arm: who drafted, ``None`` for nobody.
+            length: draft length asked for.
+            nodes: drafted tokens that the target scored.
+            emitted: tokens that everybody else now has to read.
+            depth: of the draft, where it was a tree; of a chain it is the number of nodes.
+        """
+        (self.verify if nodes else self.plain).clock(nodes, verify_seconds)
+        if arm is not None:
+            drafted = max(nodes if depth is None else depth, 1)  # to find nothing to say takes a look too
+            if nodes:
+                self.widths[arm].add(1.0, nodes / drafted)
+            self.chances[arm] = Line.memory * self.chances[arm] + min(drafted, length - 1)
+            self.went_on[arm] = Line.memory * self.went_on[arm] + drafted - 1
+            unread = self.unread.tokens[arm]
+            if unread <= self.NEXT_TO_NOTHING or not self.steps[arm].weight:
+                self.steps[arm].clock(1.0, draft_seconds / drafted)
+            else:
+                surplus = max(draft_seconds - drafted * self.steps[arm].mean, 0.0)
+                self.reads[arm].add(1.0, surplus / unread)
+        self.unread.emitted(emitted, () if arm is None else (arm,))
+
+    def evaluated(self, tokens: int, seconds: float) -> None:
+        """All drafters have read the last ``tokens`` tokens and were evaluated there."""
+        self.evaluation.clock(tokens, seconds)
+        self.begin()
+
+    def costs(self, length: int) -> Costs:
+        """The present estimates, for drafts of up to ``length`` tokens."""
+        steps = range(max(length, 2) + 1)  # the first is another thing: a slope takes two more
+        line = self.verify if self.verify.weight else self.plain
+        fixed, each = line.fixed, line.per_unit
+        verify = [fixed + each * k for k in steps]
+        if self.plain.weight:
+            verify[0] = self.plain.mean
+        return Costs(
+            draft_step=np.array(_filled(self.steps)),
+            catch_up=np.array(_filled(self.reads)),
+            verify=np.array(verify),
+            evaluate=self.evaluation.fixed,
+            evaluate_token=self.evaluation.per_unit,
+            persistence=np.array(
+                [min(on / of, 1.0) if of else 1.0 for on, of in zip(self.went_on, self.chances, strict=True)]
+            ),
+            width=np.array([line.mean if line.weight else 1.0 for line in self.widths]),
+        )
+
+
+def _filled(lines: Sequence[Line]) -> list[float]:
+    known = [line.mean for line in lines if line.weight]
+    mean = sum(known) / len(known) if known else 0.0
+    return [line.mean if line.weight else mean for line in lines]

@@ -1,0 +1,147 @@
+"""A draft: the tokens a drafter proposes for one round, as a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+OWN = "target"
+"""The target's name where tokens are counted by who wrote them."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A tree of proposed tokens; a chain is a tree of width 1.
+
+    Attributes:
+        tokens: token ids ``(n,)``, parents before children.
+        parents: for each node the index of its parent, -1 for a child of the context's last token.
+        q: drafter probabilities ``(n, V)`` float32, row ``j`` being the distribution that node ``j`` was
+            taken from; ``None`` for drafters without one (point mass on the token).
+            In sampled runs these are the probabilities *after* temperature, top-k and top-p, since of a sampled
+            draft losslessness depends on them; in greedy ones they are taken at temperature 1 and serve the
+            feedback only.
+        sampled: whether the tokens were drawn from ``q`` (speculative sampling) or chosen
+            deterministically (argmax, lookup).
+    """
+
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
+    q: torch.Tensor | None = None
+    sampled: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.tokens) != len(self.parents):
+            raise ValueError(f"a draft of {len(self.tokens)} tokens has {len(self.parents)} parents")
+        if any(not -1 <= parent < node for node, parent in enumerate(self.parents)):
+            raise ValueError("every parent must stand before its child (or be -1 for the context)")
+        if self.sampled and self.q is None:
+            raise ValueError("a sampled draft needs the probabilities q it was sampled from")
+        if self.q is not None and self.q.shape[0] != len(self.tokens):
+            raise ValueError(f"q has {self.q.shape[0]} rows for {len(self.tokens)} tokens")
+
+    @classmethod
+    def chain(cls, tokens: Sequence[int], q: torch.Tensor | None = None, *, sampled: bool = False) -> Draft:
+        """A draft without branches."""
+        return cls(tuple(tokens), tuple(range(-1, len(tokens) - 1)), q, sampled)
+
+    @classmethod
+    def empty(cls) -> Draft:
+        """Nothing proposed: the round is one step of autoregressive decoding."""
+        return cls((), ())
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether no node has a sibling."""
+        return self.parents == tuple(range(-1, len(self.tokens) - 1))
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """Depth of each node, 0 for children of the context's last token."""
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(depths[parent] + 1 if parent >= 0 else 0)
+        return tuple(depths)
+
+    @property
+    def depth(self) -> int:
+        """Length of the longest path: the most tokens a round with this draft can accept."""
+        return max(self.depths, default=-1) + 1
+
+    def children(self, node: int) -> list[int]:
+        """Children of ``node`` (-1: of the context), in the order they are to be tried."""
+        return [child for child, parent in enumerate(self.parents) if parent == node]
+
+    def first(self, nodes: int) -> Draft:
+        """The draft's first nodes, at most ``nodes``: parents stand before children, so they are a draft too."""
+        if len(self) <= nodes:
+            return self
+        q = None if self.q is None else self.q[:nodes]
+        return Draft(self.tokens[:nodes], self.parents[:nodes], q, self.sampled)
+
+    def main_chain(self) -> Draft:
+        """Its main path alone."""
+        path = self.main_path(())
+        q = None if self.q is None else self.q[path]
+        return Draft.chain([self.tokens[node] for node in path], q, sampled=self.sampled)
+
+    def main_path(self, accepted: Sequence[int]) -> list[int]:
+        """The accepted path continued by the first child of each further node: the chain that BD compares."""
+        path = list(accepted)
+        while children := self.children(path[-1] if path else -1):
+            path.append(children[0])
+        return path
+
+
+class Union(NamedTuple):
+    """Several drafts as one.
+
+    Attributes:
+        draft: the tree; deterministic, without ``q``.
+        places: for each of the drafts the nodes of the tree that its own became, ``None`` where the budget cut them.
+        authors: for each node the first draft that holds it.
+    """
+
+    draft: Draft
+    places: list[list[int | None]]
+    authors: list[int]
+
+    def main_chain(self) -> Union:
+        """Its tree's main path alone."""
+        path = self.draft.main_path(())
+        place = {node: index for index, node in enumerate(path)}
+        places = [[None if node is None else place.get(node) for node in nodes] for nodes in self.places]
+        return Union(self.draft.main_chain(), places, [self.authors[node] for node in path])
+
+
+def unite(drafts: Sequence[Draft], nodes: int) -> Union:
+    """Merge drafts into one tree of at most ``nodes`` nodes.
+
+    Paths that several drafts share are shared in the tree. The budget goes to shallow nodes first, since a node can be
+    accepted only after all above it, and among those of one depth to what more of the drafts propose.
+    """
+    edges = dict[tuple[int, int], int]()  # (parent, token) of each node in the order in which they were found
+    depths, votes, finders = list[int](), list[int](), list[int]()
+    found = []
+    for index, draft in enumerate(drafts):
+        ids = list[int]()
+        for token, parent in zip(draft.tokens, draft.parents, strict=True):
+            above = ids[parent] if parent >= 0 else -1
+            ids.append(node := edges.setdefault((above, token), len(edges)))
+            if node == len(depths):
+                depths.append(depths[above] + 1 if above >= 0 else 0)
+                votes.append(0)
+                finders.append(index)
+            votes[node] += 1
+        found.append(ids)
+    kept = sorted(range(len(edges)), key=lambda node: (depths[node], -votes[node], node))[:nodes]
+    place = {node: index for index, node in enumerate(kept)}
+    pairs = list(edges)
+    tree = Draft(tuple(pairs[n][1] for n in kept), tuple(place.get(pairs[n][0], -1) for n in kept))
+    return Union(tree, [[place.get(node) for node in ids] for ids in found], [finders[node] for node in kept])

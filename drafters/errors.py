@@ -1,0 +1,71 @@
+"""Errors that a user can mend: each message says what is wrong, where, and what to do."""
+
+LONGEST_MESSAGE = 2_000
+"""Characters of an error's message that are shown: input that is quoted in one may be as long as a request."""
+
+
+class UserError(ValueError):
+    """Base of all errors caused by input; shown without a traceback. A long message loses its middle."""
+
+    def __str__(self) -> str:
+        text, half = super().__str__(), LONGEST_MESSAGE // 2
+        return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} … {text[-half:]}"
+
+
+def quoted(value: object, most: int = 40) -> str:
+    """A value as a message quotes it: at most ``most`` characters of its ``repr``."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, or lists in lists without end
+        return f"a value of type {type(value).__name__} that is too large to print"
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def told(error: BaseException) -> str:
+    """What is said of an error: its message; its type and its notes too, unless it was raised for a user to read."""
+    if isinstance(error, UserError):
+        return str(error)
+    message = ": ".join(filter(None, (type(error).__name__, str(error))))
+    return " ".join([message, *(f"({note})" for note in getattr(error, "__notes__", ()))])
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, without its full stop; its type where it has none."""
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__).rstrip(".")
+
+
+class PromptError(UserError):
+    """A prompt that cannot be run, e.g. an empty one."""
+
+
+class ContextWindowError(PromptError):
+    """A prompt that does not fit the target's context window."""
+
+
+class PolicyError(UserError):
+    """A policy spec that names no policy, or settings it cannot take; or a policy that misbehaves."""
+
+
+class PoolError(UserError):
+    """A pool that is unknown, incomplete or corrupt."""
+
+
+class PoolMemoryError(PoolError):
+    """A pool that does not fit into the memory that is free.
+
+    Attributes:
+        missing: bytes that are needed beyond those that are free; ``None`` where that is not known.
+    """
+
+    def __init__(self, message: str, missing: int | None = None):
+        super().__init__(message)
+        self.missing = missing
+
+
+class SuiteError(UserError):
+    """A file of prompts that cannot be read."""
+
+
+class TrainingError(UserError):
+    """Training that cannot begin, or cannot go on."""

@@ -1,0 +1,282 @@
+"""What a kind of drafter is: the model of its entry in a card, which also builds it and estimates its memory."""
+
+from __future__ import annotations
+
+import difflib
+from abc import abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args
+
+import torch
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, SerializeAsAny, ValidationError, model_validator
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from drafters.base import Drafter
+from drafters.checkpoints.hub import HEAD_FILES, folder_of
+from drafters.models.target import Target
+from drafters.progress import Steps
+from drafters.source import Source, Strict
+
+Confidence = Annotated[
+    float,
+    Field(ge=0, lt=1, description="a greedy draft ends once the product of its tokens' probabilities falls below this"),
+]
+
+
+@dataclass(frozen=True)
+class BuildContext:
+    """What drafters are built from, apart from their entries.
+
+    Attributes:
+        card: file of the pool's card; paths in it are relative to its folder.
+        draft_length: most tokens drafted per round.
+        model: the target's model, which ``target`` drives.
+        tokenizer: the target's.
+        steps: reports each drafter that is loaded.
+        shared: what drafters with the same :attr:`DrafterEntry.shared_weights` share, by those.
+    """
+
+    card: Path
+    draft_length: int
+    model: PreTrainedModel
+    target: Target
+    tokenizer: PreTrainedTokenizerBase
+    steps: Steps
+    shared: dict[Hashable, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SizeContext:
+    """What the memory of a drafter depends on, apart from its entry.
+
+    Attributes:
+        card: file of the pool's card.
+        target: the target's model without its weights (on the ``meta`` device).
+        tokens: the longest context.
+        draft_length: most tokens drafted per round.
+        dtype: of all models that are not quantised.
+        device: where the pool is to be loaded.
+    """
+
+    card: Path
+    target: PreTrainedModel
+    tokens: int
+    draft_length: int
+    dtype: torch.dtype
+    device: str
+
+    def head(self, parameters: int, layers: Sequence[int], cached_numbers: int = 0) -> Footprint:
+        """Memory of a head on the target's hidden states ``layers`` that caches so many numbers per token."""
+        itemsize = self.dtype.itemsize
+        return Footprint(
+            parameters, itemsize * parameters, itemsize * cached_numbers, self.tokens, hidden_states=frozenset(layers)
+        )
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Memory of a drafter, estimated from shapes.
+
+    Attributes:
+        parameters: numbers of its weights.
+        weights: bytes of the weights.
+        cache_per_token: bytes cached for each token, keys and values mostly.
+        cached_tokens: most tokens cached.
+        working: bytes that its largest forward needs besides.
+        loading: bytes that loading it needs besides, for a moment.
+        hidden_states: which hidden states of the target it reads, as ``transformers`` counts them.
+    """
+
+    parameters: int
+    weights: int
+    cache_per_token: int = 0
+    cached_tokens: int = 0
+    working: int = 0
+    loading: int = 0
+    hidden_states: frozenset[int] = frozenset()
+
+    @property
+    def cache(self) -> int:
+        """Bytes of the cache in a full context."""
+        return self.cache_per_token * self.cached_tokens
+
+
+class DrafterEntry(Strict):
+    """A drafter's entry in a card. A kind of drafters is a subclass with :func:`register`, in a file of this folder.
+
+    Attributes:
+        title: the kind in two or three words.
+        description: how it drafts, in a line.
+    """
+
+    title: ClassVar[str]
+    description: ClassVar[str]
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", description="the arm's name, unique in the pool")
+    kind: str
+    routed_as: str | None = Field(None, description="its name in the pool's router; by default the arm's name")
+
+    @property
+    def source(self) -> Source | None:
+        """The model that it is loaded from, if any."""
+        return None
+
+    @property
+    def source_files(self) -> Sequence[str]:
+        """Patterns of the files needed of :attr:`source`."""
+        return HEAD_FILES
+
+    @property
+    def local_paths(self) -> list[str]:
+        """Files and folders beside the card that it names."""
+        return []
+
+    @property
+    def shared_weights(self) -> Hashable | None:
+        """What it shares weights and cache by with drafters of its kind for which this is equal; by default nothing."""
+        return None
+
+    def most_nodes(self, draft_length: int) -> int:
+        """Most tokens that the target has to verify of one draft."""
+        return draft_length
+
+    def footprint(self, context: SizeContext) -> Footprint | None:
+        """Its memory, from configurations and shapes alone; ``None`` for a drafter without weights.
+
+        Raises:
+            PoolError: its configuration cannot be read or is none of its kind.
+        """
+        return None
+
+    @abstractmethod
+    def build(self, context: BuildContext) -> Drafter:
+        """The drafter, with its :attr:`~drafters.base.Drafter.digest`.
+
+        Raises:
+            PoolError: it cannot be loaded or does not fit the target.
+        """
+
+    @classmethod
+    def build_all(cls, entries: Sequence[Self], context: BuildContext) -> list[Drafter]:
+        """All drafters of the kind in a pool; for kinds that build some of them together.
+
+        Raises:
+            PoolError: as :meth:`build`.
+        """
+        drafters = []
+        for entry in entries:
+            context.steps.loading(f"drafter {entry.name!r}")
+            drafters.append(entry.build(context))
+        return drafters
+
+
+class TreeEntry(DrafterEntry):
+    """Entry of a drafter that can draft trees."""
+
+    nodes: int | None = Field(None, ge=1, le=256, description="draft a tree of at most so many nodes, not a chain")
+
+    def most_nodes(self, draft_length: int) -> int:
+        return max(draft_length, self.nodes or 0)
+
+
+class ModelEntry(DrafterEntry):
+    """Entry of a drafter that is loaded from a model's folder or Hub repository."""
+
+    path: str | None = Field(None, description="the model's folder, relative to the card's own")
+    id: str | None = Field(None, description="Hub repository of the model")
+    revision: str | None = Field(None, description="commit of the Hub repository")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.path is None) == (self.id is None):
+            raise ValueError(f"a drafter of kind {self.kind} needs path (a local folder) or id (a Hub repository)")
+        self.source  # noqa: B018 (checks the revision)
+        return self
+
+    @property
+    def source(self) -> Source:
+        return Source(path=self.path, id=self.id, revision=self.revision, quantization=None)
+
+    @property
+    def local_paths(self) -> list[str]:
+        return [self.path] if self.path else []
+
+    def folder(self, context: BuildContext) -> Path:
+        """The model's local folder."""
+        return folder_of(self.source, context.card, self.source_files)
+
+
+class FileEntry(DrafterEntry):
+    """Entry of a drafter that is made from one local file."""
+
+    path: str = Field(description="the path of a file, relative to the card")
+
+    @property
+    def local_paths(self) -> list[str]:
+        return [self.path]
+
+    def file(self, context: BuildContext) -> Path:
+        """The file."""
+        return (context.card.parent / self.path).resolve()
+
+
+KINDS: dict[str, type[DrafterEntry]] = {}
+"""All kinds of drafters by name."""
+
+Kind = TypeVar("Kind", bound=type[DrafterEntry])
+
+
+def register(kind: Kind) -> Kind:
+    """Class decorator: make a kind known, under the only value that its field ``kind`` can have."""
+    entry: type[DrafterEntry] = kind
+    (name,) = get_args(entry.model_fields["kind"].annotation)
+    KINDS[name] = entry
+    return kind
+
+
+def build_drafters(entries: Sequence[DrafterEntry], context: BuildContext) -> list[Drafter]:
+    """The drafters of ``entries``, in their order; those of one kind are built together.
+
+    Raises:
+        PoolError: one cannot be loaded or does not fit the target.
+    """
+    built: dict[str, Drafter] = {}
+    for kind in dict.fromkeys(type(entry) for entry in entries):
+        alike = [entry for entry in entries if type(entry) is kind]
+        built.update(zip((entry.name for entry in alike), kind.build_all(alike, context), strict=True))
+    return [built[entry.name] for entry in entries]
+
+
+def _validated(value: Any) -> DrafterEntry:
+    """An entry as the model of its kind reads it."""
+    if isinstance(value, DrafterEntry):
+        return value
+    if not isinstance(value, Mapping):
+        raise PydanticCustomError("drafter", "a drafter is a mapping with at least name and kind")
+    kind = value.get("kind")
+    if kind not in KINDS:
+        near = difflib.get_close_matches(str(kind), KINDS, 1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(KINDS))}"
+        problem = PydanticCustomError("kind", "no such kind of drafter; {hint}", {"hint": hint})
+        raise ValidationError.from_exception_data(
+            "drafter", [InitErrorDetails(type=problem, loc=("kind",), input=kind)]
+        )
+    return KINDS[kind].model_validate(value)
+
+
+class _ByKind:
+    """Validates an entry by the model of its kind, whenever that was registered; in JSON schemas the union of all."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_wrap_validator_function(lambda value, _: _validated(value), handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        kinds = {name: kind.__pydantic_core_schema__ for name, kind in sorted(KINDS.items())}
+        return handler(core_schema.tagged_union_schema(kinds, discriminator="kind"))
+
+
+AnyEntry = Annotated[SerializeAsAny[DrafterEntry], _ByKind()]
+"""An entry of any registered kind."""

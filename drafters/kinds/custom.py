@@ -1,0 +1,83 @@
+"""``custom``: a drafter of one's own, from a Python file beside the card."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import traceback
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from drafters.base import Drafter
+from drafters.checkpoints.digest import file_digest
+from drafters.errors import PoolError
+from drafters.kinds.base import BuildContext, FileEntry, register
+
+
+@register
+class CustomEntry(FileEntry):
+    """A drafter of kind ``custom``.
+
+    The file's code is run: a card with such a drafter is to be trusted like a program.
+    """
+
+    title = "custom drafter"
+    description = "your own, from a Python file beside the card"
+
+    kind: Literal["custom"]
+    path: str = Field(description="the path of a .py file, relative to the card")
+    factory: str = Field(description="the class or function of the file that makes the drafter")
+    options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the factory")
+
+    @model_validator(mode="after")
+    def _python_file(self) -> Self:
+        if not (self.factory and self.path.endswith(".py")):
+            raise ValueError("a drafter of kind custom needs the path of a .py file and a factory in it")
+        return self
+
+    def build(self, context: BuildContext) -> Drafter:
+        """Call ``factory(name, target, tokenizer, **options)`` of the file.
+
+        Raises:
+            PoolError: the file cannot be run, has no such factory, the call fails, or what it returns is no drafter;
+                the message says what is wrong, and in which line.
+        """
+        file = self.file(context)
+        spec = spec_from_file_location(f"custom_drafter_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}", file)
+        assert spec and spec.loader, "the card asks for a .py file"
+        module = module_from_spec(spec)
+        sys.modules[module.__name__] = module  # dataclasses and pickle look it up there
+        try:
+            spec.loader.exec_module(module)
+        except (Exception, SystemExit) as error:
+            del sys.modules[module.__name__]
+            raise PoolError(f"drafter {self.name!r}: {file} cannot be run: {_described(error, file)}") from error
+        if not callable(make := getattr(module, self.factory, None)):
+            raise PoolError(f"drafter {self.name!r}: {file} has no class or function {self.factory!r}")
+        try:
+            drafter = make(self.name, context.target, context.tokenizer, **self.options)
+        except (Exception, SystemExit) as error:
+            options = (f"{key}={value!r}" for key, value in self.options.items())
+            call = ", ".join(["name", "target", "tokenizer", *options])
+            raise PoolError(
+                f"drafter {self.name!r}: {self.factory}({call}) of {file} failed: {_described(error, file)}"
+            ) from error
+        if not isinstance(drafter, Drafter):
+            raise PoolError(
+                f"drafter {self.name!r}: {self.factory} of {file} made {type(drafter).__name__!r}, "
+                "which is no drafters.base.Drafter"
+            )
+        drafter.name, drafter.kind, drafter.digest = self.name, self.kind, file_digest(file)
+        return drafter
+
+
+def _described(error: BaseException, file: Path) -> str:
+    """An error in one line, with the last line of ``file`` that it came through."""
+    if isinstance(error, SyntaxError) and error.filename == str(file):
+        return f"{error.msg} in line {error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    where = f" in line {lines[-1]}" if lines else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"

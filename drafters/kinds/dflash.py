@@ -1,0 +1,146 @@
+"""``dflash``: a network that denoises a block of masks, given hidden states of the target (DFlash, Chen et al. 2026).
+
+The library brings such networks and the generator that drives them (``generation/candidate_generator.py``:
+``DFlashTokenCandidateGenerator``). Here the same network is fed the same inputs through our interface: hidden states
+come from the :class:`~drafters.models.features.FeatureSource`, and what is cached follows the context whatever was
+asked before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch.nn import functional
+from transformers import PreTrainedModel
+from transformers.cache_utils import DFlashCache
+
+from drafters.base import common_prefix
+from drafters.checkpoints.dflash import dflash_config, is_published_dflash, read_dflash
+from drafters.checkpoints.digest import digest_of
+from drafters.checkpoints.hub import MODEL_FILES
+from drafters.checkpoints.loading import load_network
+from drafters.checkpoints.model_sizes import cache_numbers, config_of, skeleton
+from drafters.checkpoints.tensor_files import read_config
+from drafters.errors import PoolError
+from drafters.kinds.base import BuildContext, Footprint, ModelEntry, SizeContext, register
+from drafters.models.features import FeatureSource
+from drafters.proposing import BlockDrafter
+
+
+class DFlashDrafter(BlockDrafter):
+    """Denoises a block of masks in one forward, conditioned on hidden states of several of the target's layers.
+
+    The keys and values of the context are made of those hidden states; the queries are the context's last token and
+    ``block_size - 1`` masks, all embedded by the target and seeing each other both ways. The target's output
+    embedding reads the tokens off.
+
+    Args:
+        name: the arm's name.
+        model: a DFlash network of the library: ``MuseGlimmerAssistantModel`` is the one it has (5.23); any other with
+            ``block_size``, ``mask_token_id`` and ``target_layer_ids`` in its configuration and the same ``forward``
+            will do.
+        target: the target's model, for its embeddings.
+        source: where the target's hidden states come from.
+
+    Raises:
+        ValueError: a network that is none of DFlash, or does not fit the target.
+
+    Source: DFlash (Chen et al. 2026) as in transformers' ``DFlashTokenCandidateGenerator``. There the drafted tokens
+    are drawn in sampled runs; here they are the likeliest in all runs.
+    """
+
+    kind = "dflash"
+
+    def __init__(self, name: str, model: PreTrainedModel, target: PreTrainedModel, source: FeatureSource):
+        config, text = model.config, target.config.get_text_config()
+        if missing := [f for f in ("block_size", "mask_token_id", "target_layer_ids") if not hasattr(config, f)]:
+            raise ValueError(f"{type(model).__name__} is no DFlash drafter: its configuration lacks {missing[0]}")
+        if config.hidden_size != text.hidden_size:
+            raise ValueError(f"the drafter's hidden size is {config.hidden_size}, the target's {text.hidden_size}")
+        if config.mask_token_id >= target.get_input_embeddings().num_embeddings:
+            raise ValueError(f"the target has no embedding of the drafter's mask token {config.mask_token_id}")
+        self.name, self.model, self.target, self.source = name, model.eval(), target, source
+        # The configuration counts layers by what leaves them, hidden states are counted by what enters.
+        self.layers = tuple(int(layer) + 1 for layer in config.target_layer_ids)
+        self.size = int(config.block_size)
+        self.parameter_count = model.num_parameters()
+        source.watch(self.layers)
+        self.forget()
+
+    def read(self, context: Sequence[int]) -> None:
+        self.source.features(context, self.layers)
+
+    def forget(self) -> None:
+        # Without a configuration every layer keeps all it sees, and any of it can be taken back; the window of
+        # sliding layers is applied by the mask.
+        self.cache = DFlashCache()
+        self.cached: list[int] = []
+        """The tokens whose hidden states are in the cache."""
+
+    @torch.inference_mode()
+    def block(self, context: list[int]) -> list[int]:
+        known = context[:-1]
+        keep = common_prefix(self.cached, known)
+        self.cache.crop(keep - len(self.cached))
+        device, dtype = self.model.device, self.model.dtype
+        features = self.source.features(context, self.layers)[keep:].to(device, dtype)
+        self.cache.set_previous_accepted_tokens(len(features))
+        ids = torch.tensor([[context[-1], *[self.model.config.mask_token_id] * (self.size - 1)]])
+        output = self.model(
+            noise_embeds=self._embedded(ids.to(self.target.device)).to(device, dtype),
+            context_hidden_states=features[None],
+            position_ids=torch.arange(keep, len(known) + self.size, device=device)[None],
+            past_key_values=self.cache,
+        )
+        self.cache.crop(-self.size)
+        self.cached = known
+        head = self.target.get_output_embeddings()
+        hidden = output.last_hidden_state[0, 1:].to(head.weight.device, head.weight.dtype)
+        tokens: list[int] = head(hidden).argmax(dim=-1).tolist()
+        return tokens
+
+    def _embedded(self, ids: torch.Tensor) -> torch.Tensor:
+        """Embeddings ``(1, n, hidden)``, without the norm that some targets' embedding ends in (as the library)."""
+        embedding = self.target.get_input_embeddings()
+        normed = getattr(embedding, "embed_norm", None) is not None
+        embedded: torch.Tensor = functional.embedding(ids, embedding.weight) if normed else embedding(ids)
+        return embedded
+
+
+@register
+class DFlashEntry(ModelEntry):
+    """A drafter of kind ``dflash``."""
+
+    title = "DFlash"
+    description = "a whole block at once from the target's hidden states"
+
+    kind: Literal["dflash"]
+
+    @property
+    def source_files(self) -> Sequence[str]:
+        return MODEL_FILES
+
+    def footprint(self, context: SizeContext) -> Footprint:
+        config, file = config_of(self.source, context.card)
+        if is_published_dflash(config):
+            config = dflash_config(config, file).to_dict()
+        model = skeleton(config, file, language_model=False)
+        layers = getattr(model.config, "target_layer_ids", None)
+        if layers is None:
+            raise PoolError(f"{file} is not the configuration of a DFlash network: it lacks target_layer_ids")
+        return context.head(model.num_parameters(), [int(i) + 1 for i in layers], cache_numbers(model.config))
+
+    def build(self, context: BuildContext) -> DFlashDrafter:
+        folder, target = self.folder(context), context.model
+        if is_published_dflash(read_config(folder / "config.json")):
+            model: PreTrainedModel = read_dflash(folder, target.dtype).to(target.device)
+        else:
+            model = load_network(self.source, context.card, target.dtype, str(target.device), self.name)
+        try:
+            drafter = DFlashDrafter(self.name, model, target, context.target)
+        except ValueError as error:
+            raise PoolError(f"drafter {self.name!r} does not fit the target: {error}") from error
+        drafter.digest = digest_of(model.state_dict())
+        return drafter

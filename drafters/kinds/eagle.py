@@ -1,0 +1,308 @@
+"""``eagle``: a head that continues the target's hidden states (EAGLE-1 to -3), drafting chains or dynamic trees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Generator
+from torch.nn import functional
+
+from drafters.base import Acceptances, Drafter, Evidence
+from drafters.checkpoints.digest import digest_of
+from drafters.checkpoints.eagle import UNUSED, WEIGHT_FILES, head_shapes, read_head
+from drafters.checkpoints.model_sizes import config_of
+from drafters.checkpoints.tensor_files import stored_numbers
+from drafters.draft import Draft
+from drafters.kinds.base import (
+    BuildContext,
+    Confidence,
+    Footprint,
+    ModelEntry,
+    SizeContext,
+    TreeEntry,
+    register,
+)
+from drafters.models.eagle_head import EagleHead
+from drafters.models.features import FeatureSource
+from drafters.models.teacher_forcing import gamma_of
+from drafters.proposing import acceptances_by_proposing
+from drafters.sampling import SamplingParams, draw, probabilities
+from drafters.tree import Growth, gamma_of_drafts
+
+
+class EagleDrafter(Drafter):
+    """Drafts with an EAGLE head on the target's hidden states.
+
+    A chain follows the head's most probable tokens, or, in sampled runs, is drawn from its distribution. A tree is
+    EAGLE-2's: level by level the ``branches`` most probable nodes grow ``branches`` children each, and of all of them
+    the most probable are proposed; it is the same in sampled runs, where verification draws from the target. Unlike
+    EAGLE-2's it always holds the whole first level: so γ, which counts just that, is known from one forward.
+
+    Args:
+        name: the arm's name.
+        head: the network; a chain and a tree may share one.
+        source: the target, whose hidden states the head reads.
+        vocab_size: the target's.
+        nodes: draft a tree of at most so many nodes; a chain by default.
+        branches: children per node, and nodes that grow any per level. A tree of one branch is a chain, and drafted as
+            one, of at most ``nodes`` tokens.
+        confidence: what has less probability than this (tokens of a path multiplied) is not continued; in a tree it is
+            not proposed either. See :class:`~drafters.kinds.lm.LMDrafter`.
+
+    Source: EAGLE-2 (Li et al. 2024, Sec. 4), EAGLE-3 (2025).
+    """
+
+    kind = "eagle"
+
+    def __init__(
+        self,
+        name: str,
+        head: EagleHead,
+        source: FeatureSource,
+        vocab_size: int,
+        nodes: int | None = None,
+        branches: int = 8,
+        confidence: float = 0.0,
+    ):
+        self.name, self.head, self.source, self.vocab_size = name, head, source, vocab_size
+        self.nodes, self.branches = nodes if branches > 1 else None, branches
+        self.longest = None if branches > 1 else nodes
+        self.log_confidence = math.log(confidence) if confidence else -math.inf
+        self.parameter_count = head.parameter_count
+        source.watch(head.shape.layers)
+
+    def prepare(self, context: Sequence[int]) -> None:
+        self.head.begin(context)
+        self.head.read(context, self.source, last=1)
+
+    def propose(
+        self, context: Sequence[int], length: int, params: SamplingParams, generator: Generator, *, with_q: bool = False
+    ) -> Draft:
+        if len(context) < 2 or length < 1:  # the first token has no hidden state before it
+            return Draft.empty()
+        hidden = self.head.read(context, self.source, last=1)
+        start = len(context) - 1
+        if self.nodes is not None:
+            return self._trees(hidden, [start], length, self.nodes, params, with_q=with_q)[0]
+        return self._chain(hidden, start, min(length, self.longest or length), params, generator, with_q=with_q)
+
+    def gamma(self, evidence: Evidence) -> np.ndarray:
+        """γ by depth: at each position the head reads the target's hidden states, then goes on from its own along the
+        text, all positions together. 0 at a text's first two, which have no hidden state before them.
+        Trees are drafted at all positions together.
+        """
+        context, length = evidence.context, evidence.params.draft_length
+        gamma = np.zeros((len(evidence), length))
+        begins = evidence.begins(first=2)
+        if not begins:
+            return gamma
+        hidden = self.head.read(context[:-1], self.source, last=len(begins))
+        if self.nodes is not None:
+            trees = self._trees(hidden, [begin - 1 for begin in begins], length, self.nodes, evidence.params)
+            return gamma_of_drafts([*[Draft.empty()] * (len(evidence.begins()) - len(trees)), *trees], evidence)
+        starts = torch.arange(begins.start, begins.stop, device=self.head.device) - 1
+        text = torch.tensor(context[begins.start :], device=self.head.device)
+        pairs, fed, blocks = len(context) - 2, 0, list[int]()
+        sure = np.zeros(len(begins))
+        for depth in range(min(length, len(begins), self.longest or length)):
+            count = len(begins) - depth
+            if depth:  # feed the text's token after each draft, which sees what its own beginning saw and itself
+                columns = torch.arange(pairs + fed + count, device=self.head.device)
+                mask = columns < starts[:count, None]
+                rows = torch.arange(count, device=self.head.device)
+                blocks.append(pairs + fed)
+                for block in blocks:
+                    mask[rows, block + rows] = True
+                positions = starts[:count] + depth - 1
+                fed += count
+                hidden = self.head.step(
+                    text[depth - 1 : depth - 1 + count],
+                    hidden[:count],
+                    pairs + fed - count,
+                    positions=positions,
+                    mask=mask,
+                )
+            logits, first = self.head.logits(hidden), begins.start + depth
+            seen = max(evidence.start - first, 0)
+            p = None if evidence.p is None else evidence.p[first + seen - evidence.start :]
+            part = Evidence(context, first + seen, p, evidence.params)
+            judged, sure = self._accepted(logits, sure[:count], text[depth:], seen, part)
+            gamma[first + seen - evidence.start :, depth] = judged
+        return gamma
+
+    def _accepted(
+        self, logits: torch.Tensor, sure: np.ndarray, text: torch.Tensor, seen: int, part: Evidence
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """γ of the tokens that follow at one depth, and how probable the drafts with the text's token are.
+
+        Args:
+            logits: ``(n, tokens)`` of the drafts begun at consecutive positions.
+            sure: logarithm of the probability of each draft so far, ``(n,)``.
+            text: the token that the text goes on with after each.
+            seen: drafts at the beginning of those whose token is not asked for.
+            part: the positions of the others.
+        """
+        if part.p is not None:
+            return gamma_of(self._in_target_vocabulary(logits[seen:])[None], part)[:, 0], sure
+        best = logits.argmax(dim=-1)
+        tokens_of_target = best if self.head.to_target is None else self.head.to_target[best]
+        hits = (tokens_of_target == text[: len(best)]).cpu().numpy() & (sure >= self.log_confidence)
+        if self.log_confidence > -math.inf:
+            rows = logits.float()
+            sure = sure + (rows.amax(dim=-1) - rows.logsumexp(dim=-1)).double().cpu().numpy()
+        return hits[seen:].astype(np.float64), np.where(hits, sure, -np.inf)
+
+    def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
+        self.source.features(context, self.head.shape.layers)  # read once what all prefixes need
+        return acceptances_by_proposing(self, context, start, length)
+
+    def _chain(
+        self,
+        hidden: torch.Tensor,
+        start: int,
+        length: int,
+        params: SamplingParams,
+        generator: Generator,
+        *,
+        with_q: bool,
+    ) -> Draft:
+        tokens: list[int] = []
+        rows: list[torch.Tensor] = []
+        sure = 0.0
+        while len(tokens) < length and sure >= self.log_confidence:
+            if tokens:
+                ids = torch.tensor(tokens[-1:], device=self.head.device)
+                hidden = self.head.step(ids, hidden, start + len(tokens) - 1)
+            logits = self.head.logits(hidden)
+            if params.greedy:
+                best = int(logits[0].argmax())
+                tokens.append(best if self.head.to_target is None else int(self.head.to_target[best]))
+                if self.log_confidence > -math.inf:
+                    row = logits[0].float()
+                    sure += float(row[best] - row.logsumexp(dim=-1))
+                if with_q:
+                    rows.append(probabilities(self._in_target_vocabulary(logits), params))
+            else:
+                rows.append(probabilities(self._in_target_vocabulary(logits), params))
+                tokens.append(draw(rows[-1][0], generator))
+        return Draft.chain(tokens, torch.cat(rows) if rows else None, sampled=not params.greedy)
+
+    def _trees(
+        self,
+        hidden: torch.Tensor,
+        starts: Sequence[int],
+        length: int,
+        nodes: int,
+        params: SamplingParams,
+        *,
+        with_q: bool = False,
+    ) -> list[Draft]:
+        """EAGLE-2's dynamic trees, grown together level by level: of each the first level is kept, and the most
+        probable of the other nodes.
+
+        Args:
+            hidden: what the head made of the last pair before each tree, ``(trees, hidden)``.
+            starts: how many cached pairs precede each, ascending.
+            with_q: of a single tree only.
+        """
+        trees = [Growth() for _ in starts]
+        rows: list[torch.Tensor] = []
+        frontiers: list[list[int]] = [[-1] for _ in starts]
+        fed = starts[-1]
+        for level in range(length):
+            logits = self.head.logits(hidden)
+            rows.extend(logits if with_q else ())
+            children, chances = self._likeliest(logits)
+            begin, parents, chosen = 0, list[int](), list[tuple[int, int]]()
+            for place, (tree, frontier) in enumerate(zip(trees, frontiers, strict=True)):
+                end = begin + len(frontier)
+                born = tree.add(frontier, children[begin:end], chances[begin:end], self.log_confidence)
+                best = sorted(born, key=lambda node: -tree.scores[node])[: self.branches]
+                frontiers[place] = [node for node in best if tree.scores[node] >= self.log_confidence]
+                parents += [begin + tree.rows[node] for node in frontiers[place]]
+                chosen += [(place, node) for node in frontiers[place]]
+                begin = end
+            if not chosen or level == length - 1:
+                break
+            mask = torch.zeros(len(chosen), fed + len(chosen), dtype=torch.bool)
+            for row, (place, node) in enumerate(chosen):
+                mask[row, : starts[place]] = True
+                mask[row, trees[place].feed(node, fed + row)] = True
+            device = self.head.device
+            hidden = self.head.step(
+                torch.tensor([trees[place].tokens[node] for place, node in chosen], device=device),
+                hidden[torch.tensor(parents, device=device)],
+                fed,
+                positions=torch.tensor([starts[place] + level for place, _ in chosen], device=device),
+                mask=mask.to(device),
+            )
+            fed += len(chosen)
+        return [self._kept(tree, nodes, params, rows) for tree in trees]
+
+    def _kept(self, tree: Growth, nodes: int, params: SamplingParams, rows: list[torch.Tensor]) -> Draft:
+        """The draft of a tree's best nodes, with the distributions that they were taken from if ``rows`` has them."""
+        kept = tree.best(nodes)
+        places = {node: place for place, node in enumerate(kept)} | {-1: -1}
+        q = None
+        if rows:
+            q = probabilities(
+                self._in_target_vocabulary(torch.stack([rows[tree.all_rows[node]] for node in kept])), params
+            )
+        return Draft(tuple(tree.tokens[node] for node in kept), tuple(places[tree.parents[node]] for node in kept), q)
+
+    def _likeliest(self, logits: torch.Tensor) -> tuple[list[list[int]], list[list[float]]]:
+        """Of each row the ``branches`` most probable tokens of the target and the logarithms of their chances."""
+        top = functional.log_softmax(logits.float(), dim=-1).topk(min(self.branches, logits.shape[-1]), dim=-1)
+        ids = top.indices if self.head.to_target is None else self.head.to_target[top.indices]
+        return ids.tolist(), top.values.tolist()
+
+    def _in_target_vocabulary(self, logits: torch.Tensor) -> torch.Tensor:
+        """Logits ``(m, V)``; tokens that the head cannot propose have none."""
+        if self.head.to_target is not None:
+            full = logits.new_full((len(logits), self.vocab_size), -torch.inf)
+            full[:, self.head.to_target] = logits
+            return full
+        missing = self.vocab_size - logits.shape[-1]
+        return logits if missing == 0 else functional.pad(logits, (0, missing), value=-torch.inf)
+
+
+@register
+class EagleEntry(TreeEntry, ModelEntry):
+    """A drafter of kind ``eagle``. Several may use one head, as a chain and as a tree: it is loaded once."""
+
+    title = "EAGLE head"
+    description = "continues the target's hidden states"
+
+    kind: Literal["eagle"]
+    branches: int = Field(8, ge=1, le=64, description="children of a node in a tree, and nodes grown per level")
+    confidence: Confidence = 0.0
+
+    @property
+    def shared_weights(self) -> Hashable:
+        return self.source
+
+    def footprint(self, context: SizeContext) -> Footprint:
+        config, file = config_of(self.source, context.card)
+        shape, tensors = head_shapes(config, context.target, file)
+        numbers = sum(math.prod(sizes) for name, sizes in tensors.items() if name not in UNUSED)
+        if self.path is not None:
+            numbers = stored_numbers(file.parent, WEIGHT_FILES, UNUSED) or numbers
+        own = shape.config
+        cached = 2 * own.num_hidden_layers * own.num_key_value_heads * shape.head_size
+        # A head's cache is given twice the room that it needs, so that it seldom has to grow.
+        return context.head(numbers, shape.layers, 2 * cached)
+
+    def build(self, context: BuildContext) -> EagleDrafter:
+        if self.shared_weights not in context.shared:
+            shape, tensors = read_head(self.folder(context), context.model)
+            context.shared[self.shared_weights] = EagleHead(shape, tensors, context.model), digest_of(tensors)
+        head, digest = context.shared[self.shared_weights]
+        vocab_size = context.target.vocab_size
+        drafter = EagleDrafter(self.name, head, context.target, vocab_size, self.nodes, self.branches, self.confidence)
+        drafter.digest = digest
+        return drafter

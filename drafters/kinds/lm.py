@@ -1,0 +1,340 @@
+"""``lm``: a small causal LM with a key-value cache of its own (SpS: Leviathan et al. 2023, Chen et al. 2023)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, Self
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+from torch import Generator
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from drafters.base import Acceptances, Drafter, Evidence, common_prefix
+from drafters.bridge import BridgedDrafter
+from drafters.checkpoints.digest import digest_of
+from drafters.checkpoints.hub import MODEL_FILES
+from drafters.checkpoints.loading import drafter_tokenizer, load_model, same_tokens
+from drafters.checkpoints.model_sizes import (
+    cache_numbers,
+    config_of,
+    prefill_bytes,
+    skeleton,
+    text_config,
+    weight_bytes,
+    window_of,
+)
+from drafters.draft import Draft
+from drafters.errors import PoolError
+from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, register
+from drafters.models.causal import CausalModel, HubModel, StackMember
+from drafters.models.llama import LlamaStack, stacked_copies, unsupported
+from drafters.models.teacher_forcing import follow, gamma_of, judge, judge_confident
+from drafters.models.window import Window
+from drafters.retrieval.datastore import tokenizer_fingerprint
+from drafters.sampling import SamplingParams, draw, probabilities
+from drafters.source import Quantization, Source
+
+
+class LMDrafter(Drafter):
+    """Drafts with a causal LM that shares the target's token ids.
+
+    Args:
+        name: the arm's name.
+        model: where the logits come from.
+        vocab_size: the target's vocabulary size; padded or missing rows of the drafter's are aligned to it.
+        window: what it reads of long contexts; by default all that fits its model, and nothing longer.
+        confidence: a greedy draft ends with the token at which the drafter's probabilities of its tokens, multiplied,
+            fall below this. What is cut off had little chance of being accepted, and would have cost a step each.
+            Sampled drafts run to their full length: a token that the drafter finds unlikely may be as likely to
+            the target, and is then accepted.
+    """
+
+    kind = "lm"
+
+    def __init__(
+        self, name: str, model: CausalModel, vocab_size: int, window: Window | None = None, confidence: float = 0.0
+    ):
+        self.name = name
+        self.model = model
+        self.window = window or Window(model.window)
+        self.vocab_size = vocab_size
+        self.log_confidence = math.log(confidence) if confidence else -math.inf
+        self.parameter_count = model.parameter_count
+        self.cached: list[int] = []
+
+    @classmethod
+    def from_model(
+        cls, name: str, model: PreTrainedModel, vocab_size: int, window: Window | None = None, confidence: float = 0.0
+    ) -> LMDrafter:
+        """A drafter that runs alone; see :func:`make_lm_drafters` for several of one shape."""
+        return cls(name, HubModel(model), vocab_size, window, confidence)
+
+    def prepare(self, context: Sequence[int]) -> None:
+        self.cached = []
+        if self.window.covers(len(context)):
+            self.logits(self.window.view(context)[:-1], last=1)
+
+    def propose(
+        self, context: Sequence[int], length: int, params: SamplingParams, generator: Generator, *, with_q: bool = False
+    ) -> Draft:
+        if not self.window.covers(len(context)):
+            return Draft.empty()
+        context = self.window.view(context)
+        length = min(length, self.model.window - len(context) + 1)
+        logits = self.logits(context, last=1)
+        tokens: list[int] = []
+        rows: list[torch.Tensor] = []
+        sure = 0.0
+        while len(tokens) < length and sure >= self.log_confidence:
+            if tokens:
+                logits = self._aligned(self.model(tokens[-1:], len(context) + len(tokens) - 1, 1))
+                self.cached.append(tokens[-1])
+            if params.greedy:
+                tokens.append(int(logits[0].argmax()))
+                if self.log_confidence > -math.inf:
+                    row = logits[0].float()  # half precision is too coarse for probabilities near 1
+                    sure += float(row[tokens[-1]] - row.logsumexp(dim=-1))
+                if with_q:
+                    rows.append(logits)
+            else:
+                rows.append(probabilities(logits, params))
+                tokens.append(draw(rows[-1][0], generator))
+        if not rows:
+            return Draft.chain(tokens)
+        q = torch.cat(rows)
+        return Draft.chain(tokens, probabilities(q, params) if params.greedy else q, sampled=not params.greedy)
+
+    def gamma(self, evidence: Evidence) -> np.ndarray:
+        if evidence.p is None and self.log_confidence > -math.inf:
+            return judge_confident(self.window, evidence, [self.log_confidence], self._teacher_forced)[..., 0]
+        return judge(self.window, evidence, 1, self._gamma)[:, 0]
+
+    def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
+        window = self.model.window
+        found = follow(self.window, context, start, length, [self], self._teacher_forced, window)
+        return Acceptances(*(rows[0] for rows in found))
+
+    def goes_on(self, context: Sequence[int], most: int, sure: float) -> list[float]:
+        tokens, chances = list(context), list[float]()
+        while len(chances) < most and sure >= self.log_confidence:
+            row = self.logits(tokens, last=1)[0].float()
+            tokens.append(int(row.argmax()))
+            chances.append(float(row[tokens[-1]] - row.logsumexp(dim=-1)))
+            sure += chances[-1]
+        return chances
+
+    def _gamma(self, part: Evidence) -> np.ndarray:
+        return gamma_of(self._teacher_forced(part), part)
+
+    def _teacher_forced(self, part: Evidence) -> torch.Tensor:
+        return self.logits(part.context[:-1], last=len(part))[None]
+
+    def logits(self, context: Sequence[int], last: int) -> torch.Tensor:
+        """Logits ``(last, V)`` after the last ``last`` tokens of ``context``; feeds only what the cache lacks."""
+        if not context:
+            return torch.empty(0, self.vocab_size)
+        keep = min(common_prefix(self.cached, context), len(context) - last)
+        self.cached = []  # a forward that fails leaves the cache in an undefined state
+        logits = self.model(list(context[keep:]), keep, last)
+        self.cached = list(context)
+        return self._aligned(logits)
+
+    def _aligned(self, logits: torch.Tensor) -> torch.Tensor:
+        missing = self.vocab_size - logits.shape[-1]
+        return logits if missing == 0 else functional.pad(logits, (0, missing), value=-torch.inf)
+
+
+class LMGroup:
+    """LM drafters of one shape and window, evaluated in one stacked forward that also catches all of them up.
+
+    What one member was fed for drafting is fed to it again here: the stack moves in step, and a few
+    tokens twice cost less than a forward for each member.
+    """
+
+    def __init__(self, members: Sequence[LMDrafter], stack: LlamaStack):
+        self.members = members
+        self.stack = stack
+        self.window = members[0].window
+        for member in members:
+            member.group = self
+
+    def prepare(self, context: Sequence[int]) -> None:
+        for member in self.members:
+            member.cached = []
+        if self.window.covers(len(context)):
+            self._logits(self.window.view(context)[:-1], last=1)
+
+    def gamma(self, evidence: Evidence) -> np.ndarray:
+        confidences = [member.log_confidence for member in self.members]
+        if evidence.p is None and max(confidences) > -math.inf:
+            return judge_confident(self.window, evidence, confidences, self._teacher_forced)
+        return judge(self.window, evidence, len(self.members), self._gamma)
+
+    def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
+        window = self.stack.window
+        return follow(self.window, context, start, length, self.members, self._teacher_forced, window)
+
+    def _gamma(self, part: Evidence) -> np.ndarray:
+        return gamma_of(self._teacher_forced(part), part)
+
+    def _teacher_forced(self, part: Evidence) -> torch.Tensor:
+        return self._logits(part.context[:-1], last=len(part))
+
+    def _logits(self, context: Sequence[int], last: int) -> torch.Tensor:
+        if not context:
+            return torch.empty(len(self.members), 0, self.stack.vocab_size)
+        keep = min(common_prefix(member.cached, context) for member in self.members)
+        keep = min(keep, len(context) - last)
+        ids = torch.tensor(context[keep:], device=self.stack.device)
+        for member in self.members:
+            member.cached = []
+        logits = self.stack.forward(ids, keep, last=last)
+        for member in self.members:
+            member.cached = list(context)
+        return logits
+
+
+def _stackable(model: PreTrainedModel, vocab_size: int) -> bool:
+    """Whether it runs in a :class:`~drafters.models.llama.LlamaStack`, given the target's vocabulary size."""
+    return unsupported(model) is None and text_config(model).vocab_size == vocab_size
+
+
+def make_lm_drafters(
+    models: dict[str, PreTrainedModel],
+    vocab_size: int,
+    windows: dict[str, Window] | None = None,
+    confidences: dict[str, float] | None = None,
+) -> list[LMDrafter]:
+    """Drafters for named models; plain small Llamas of one shape share a stack and are evaluated together.
+
+    Args:
+        windows: what drafters read of long contexts, by name; only those with the same window share a stack.
+        confidences: how unsure drafters may get before their draft ends, by name; see :class:`LMDrafter`.
+    """
+    windows, confidences = windows or {}, confidences or {}
+    drafters: dict[str, LMDrafter] = {}
+    waiting = dict(models)
+    while waiting:
+        name, model = next(iter(waiting.items()))
+        window = windows.get(name)
+        same = {n: m for n, m in waiting.items() if windows.get(n) == window}
+        if _stackable(model, vocab_size):
+            alike = {n: m for n, m in same.items() if not unsupported(m, model)}
+            stack = LlamaStack(list(alike.values()))
+            members = [
+                LMDrafter(n, StackMember(stack, i), vocab_size, window, confidences.get(n, 0.0))
+                for i, n in enumerate(alike)
+            ]
+            LMGroup(members, stack)
+            drafters.update(zip(alike, members, strict=True))
+        else:
+            alike = {name: model}
+            drafters[name] = LMDrafter.from_model(name, model, vocab_size, window, confidences.get(name, 0.0))
+        waiting = {n: m for n, m in waiting.items() if n not in alike}
+    return [drafters[name] for name in models]
+
+
+PADDING = 1024
+"""By how many tokens the vocabularies of models with one tokenizer differ at most: rows that no token uses."""
+
+
+@register
+class LMEntry(ModelEntry):
+    """A drafter of kind ``lm``. One whose tokenizer differs from the target's is bridged through text."""
+
+    title = "small language model"
+    description = "a causal LM with a cache of its own"
+
+    kind: Literal["lm"]
+    quantization: Quantization | None = Field(None, description="nf4 (4 bits per weight) or int8; by default none")
+    window: int | None = Field(None, ge=2, description="most tokens of a context it reads; longer ones slide by")
+    sinks: int = Field(4, ge=0, description="first tokens of the context that a sliding window always reads")
+    confidence: Confidence = 0.0
+
+    @model_validator(mode="after")
+    def _room_beside_sinks(self) -> Self:
+        if self.window is not None and self.sinks >= self.window:
+            raise ValueError("window must be larger than sinks")
+        return self
+
+    @property
+    def source(self) -> Source:
+        return Source(path=self.path, id=self.id, revision=self.revision, quantization=self.quantization)
+
+    @property
+    def source_files(self) -> Sequence[str]:
+        return MODEL_FILES
+
+    def footprint(self, context: SizeContext) -> Footprint:
+        itemsize = context.dtype.itemsize
+        model = skeleton(*config_of(self.source, context.card))
+        weights, loading = weight_bytes(model, itemsize, self.quantization), 0
+        read = min(self.window or context.tokens, window_of(model) or context.tokens, context.tokens)
+        cached = min(context.tokens, read + context.draft_length)
+        if self.quantization is None and _stackable(model, text_config(context.target).vocab_size):
+            weights *= stacked_copies(model, context.dtype, context.device) - 1  # the library's own is then freed
+            loading = weights
+            cached = window_of(model) or cached  # a stack's cache is made for its whole window at once
+        return Footprint(
+            model.num_parameters(),
+            weights,
+            itemsize * cache_numbers(text_config(model)),
+            cached,
+            prefill_bytes(model, read, itemsize),
+            loading,
+        )
+
+    def build(self, context: BuildContext) -> Drafter:
+        return self.build_all([self], context)[0]
+
+    @classmethod
+    def build_all(cls, entries: Sequence[Self], context: BuildContext) -> list[Drafter]:
+        """Those of one shape share a forward; those with another tokenizer than the target's go through text."""
+        models: dict[str, PreTrainedModel] = {}
+        drafters: dict[str, Drafter] = {}
+        for entry in entries:
+            context.steps.loading(f"drafter {entry.name!r}")
+            model, bridge = entry._load(context)
+            if bridge is None:
+                models[entry.name] = model
+            else:
+                drafters[entry.name] = bridge
+        windows = {entry.name: entry._window for entry in entries if entry._window}
+        confidences = {entry.name: entry.confidence for entry in entries}
+        for drafter in make_lm_drafters(models, context.target.vocab_size, windows, confidences):
+            drafter.digest = digest_of(models[drafter.name].state_dict())
+            drafters[drafter.name] = drafter
+        return [drafters[entry.name] for entry in entries]
+
+    @property
+    def _window(self) -> Window | None:
+        return Window(self.window, self.sinks) if self.window else None
+
+    def _load(self, context: BuildContext) -> tuple[PreTrainedModel, BridgedDrafter | None]:
+        """The model, and its drafter if its tokens are not the target's."""
+        target, tokenizer = context.target, context.tokenizer
+        model = load_model(
+            self.source, context.card, context.model.dtype, str(context.model.device), f"drafter {self.name!r}"
+        )
+        positions, size = window_of(model), int(text_config(model).vocab_size)
+        if self.window and positions and self.window + context.draft_length - 1 > positions:
+            raise PoolError(
+                f"drafter {self.name!r} is to read {self.window} tokens and to draft {context.draft_length} more, "
+                f"but its model has {positions} positions"
+            )
+        own = drafter_tokenizer(self.source, context.card)
+        if own is None and abs(size - target.vocab_size) > PADDING:
+            raise PoolError(
+                f"drafter {self.name!r} has a vocabulary of {size:,} tokens, the target one of {target.vocab_size:,}, "
+                "and no tokenizer says what they stand for; put the drafter's tokenizer into its folder"
+            )
+        if own is None or same_tokens(own, tokenizer):
+            return model, None
+        inner = LMDrafter.from_model(self.name, model, size, self._window, self.confidence)
+        bridge = BridgedDrafter(self.name, inner, own, tokenizer, target.vocab_size)
+        bridge.digest = digest_of(model.state_dict(), tokenizer_fingerprint(own))
+        return model, bridge

@@ -1,0 +1,239 @@
+"""``lookahead``: Jacobi trajectories of the target feed a pool of n-grams (Lookahead Decoding, Fu et al. 2024)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Generator
+
+from drafters.base import Acceptances, Drafter, Evidence
+from drafters.draft import Draft
+from drafters.errors import PoolError
+from drafters.kinds.base import BuildContext, DrafterEntry, register
+from drafters.sampling import SamplingParams
+from drafters.tree import acceptances_of, gamma_of_drafts
+
+
+class LookaheadDrafter(Drafter):
+    """Drafts n-grams that the target itself has guessed before, or that stand in the text; no model of its own.
+
+    Both branches of the paper ride in the target's one forward, as one tree of point masses:
+
+    - verification: the pooled n-grams that begin with the context's last token. They come first, so they win ties.
+    - lookahead: a window of guesses. Its first level is a chain after the context, one token a column; each column
+      goes on with its later levels as a branch of its own. A node so attends to the first level up to its column and to
+      the earlier levels of its column, and stands at the position that follows from its depth: the paper's attention
+      pattern (Sec. 3). The target's argmax after a column is its next token. It and the column are a new n-gram for
+      the pool; then the column loses its first token and gains this one, moving one position on with the text.
+
+    Columns begin with tokens of the prompt and grow by one level per round until they are full; only full ones give
+    n-grams. The pool also takes in the n-grams of the text itself, prompt and output (as the authors' program can), so
+    that it is of use before the window is. Each query starts with an empty pool.
+
+    A draft has no room for columns that reach deeper than the length asked for: with ``length`` tokens there are
+    ``length - ngram + 2`` of them at most, below ``ngram - 1`` tokens none. What was not scored stays as it is.
+
+    Args:
+        name: the arm's name.
+        window: columns of the window (the paper's W); 0 leaves the lookahead branch out.
+        ngram: tokens of an n-gram (N), at least 2; a draft gets at most ``ngram - 1`` of them accepted, a lucky path
+            through the window aside.
+        guesses: n-grams remembered and proposed per first token (G); beyond that the least recently added is dropped.
+
+    Raises:
+        ValueError: a size that is too small.
+    """
+
+    kind = "lookahead"
+
+    def __init__(self, name: str, window: int = 8, ngram: int = 4, guesses: int = 4):
+        if window < 0 or ngram < 2 or guesses < 1:
+            raise ValueError(
+                f"lookahead needs window >= 0, ngram >= 2 and guesses >= 1, got {window}, {ngram} and {guesses}"
+            )
+        self.name, self.window, self.ngram, self.guesses = name, window, ngram, guesses
+        self.prepare(())
+
+    def prepare(self, context: Sequence[int]) -> None:
+        self.pool = NGramPool(self.guesses)
+        self.read: list[int] = []
+        self.guessed: list[list[tuple[int, ...]]] = []
+        """At each position of the text the ends of the n-grams that were pooled before it was read."""
+        self.found: list[tuple[int, ...]] = []
+        """N-grams of the last observation, to be pooled when the tokens that were verified with it have been read."""
+        self.columns: list[list[int]] = []
+        self.proposed: tuple[Draft, list[int]] = (Draft.empty(), [])
+        """The last draft, and for each column in it the node of its last token."""
+        self._read(context)
+        if context:
+            start = random.Random(0).choices(list(context), k=self.window)
+            self.columns = [[token] for token in start]
+
+    def propose(
+        self, context: Sequence[int], length: int, params: SamplingParams, generator: Generator, *, with_q: bool = False
+    ) -> Draft:
+        self._catch_up(context)
+        if not context or length < 1:
+            return Draft.empty()
+        trie = _Trie()
+        for guess in self.pool.after(context[-1]):
+            trie.add(-1, guess[:length])
+        ends, base = [], -1
+        for column in self.columns[: max(length - self.ngram + 2, 0)]:
+            base = trie.add(base, column[:1])
+            ends.append(trie.add(base, column[1:]))
+        self.proposed = Draft(tuple(trie.tokens), tuple(trie.parents)), ends
+        return self.proposed[0]
+
+    def observe(self, draft: Draft, logits: torch.Tensor) -> None:
+        """Continue the columns of the window by the target's argmax.
+
+        Args:
+            draft: as proposed last, or its first nodes; any other is passed over.
+        """
+        proposed, ends = self.proposed
+        scored = [(i, end) for i, end in enumerate(ends) if end < len(draft)]
+        if not scored or draft.tokens != proposed.tokens[: len(draft)]:
+            return
+        rows = torch.tensor([end + 1 for _, end in scored], device=logits.device)
+        for (i, _), token in zip(scored, logits[rows].argmax(dim=-1).tolist(), strict=True):
+            column = [*self.columns[i], token]
+            if len(column) == self.ngram:
+                self.found.append(tuple(column))
+                del column[0]
+            self.columns[i] = column
+        self.proposed = Draft.empty(), []
+
+    def gamma(self, evidence: Evidence) -> np.ndarray:
+        """γ of the n-grams that were pooled before each position was read.
+
+        The window's guess of the first token is not counted: it is there to be read, and seldom right.
+        """
+        context, length = list(evidence.context), evidence.params.draft_length
+        if self.read[: len(context)] != context:
+            self._catch_up(context)
+        return gamma_of_drafts([_draft_of(self.guessed[begin], length) for begin in evidence.begins()], evidence)
+
+    def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
+        """What a pool of the text's own n-grams would have had accepted at each position.
+
+        This is an approximation, and mostly too low. The pool of a live run holds n-grams of the target's Jacobi
+        trajectories as well, which depend on the rounds played and cannot be known without the target. So a replay
+        shows the drafter without what its lookahead branch finds; with ``window=0`` it is exact. The nodes of that
+        branch are counted, for full columns.
+        """
+        pool = NGramPool(self.guesses)
+
+        def drafts() -> Iterator[Draft]:
+            for position in range(len(context)):
+                if position >= start:
+                    yield _draft_of(pool.after(context[position - 1]) if position else [], length)
+                if position + 1 >= self.ngram:
+                    pool.add(tuple(context[position + 1 - self.ngram : position + 1]))
+
+        found = acceptances_of(drafts(), context, start, length)
+        if columns := min(self.window, max(length - self.ngram + 2, 0)):
+            depth, nodes = columns + self.ngram - 2, columns * (self.ngram - 1)
+            return Acceptances(found.accepted, np.maximum(found.drafted, depth), found.nodes + nodes)
+        return found
+
+    def _catch_up(self, context: Sequence[int]) -> None:
+        """Read the new tokens; a context that does not continue the one known begins a new query."""
+        known = len(self.read)
+        if not known or self.read != list(context[:known]):
+            self.prepare(context)
+            return
+        self._read(context[known:])
+        for ngram in self.found:
+            self.pool.add(ngram)
+        self.found = []
+
+    def _read(self, tokens: Sequence[int]) -> None:
+        for token in tokens:
+            self.guessed.append(list(self.pool.after(self.read[-1])) if self.read else [])
+            self.read.append(token)
+            if len(self.read) >= self.ngram:
+                self.pool.add(tuple(self.read[-self.ngram :]))
+
+
+class NGramPool:
+    """N-grams by their first token, the newest first.
+
+    Args:
+        guesses: most n-grams per first token.
+    """
+
+    def __init__(self, guesses: int):
+        self.guesses = guesses
+        self._tails: dict[int, list[tuple[int, ...]]] = {}
+
+    def add(self, ngram: tuple[int, ...]) -> None:
+        """Add an n-gram, or make it the newest of its first token."""
+        tails = self._tails.setdefault(ngram[0], [])
+        if ngram[1:] in tails:
+            tails.remove(ngram[1:])
+        tails.insert(0, ngram[1:])
+        del tails[self.guesses :]
+
+    def after(self, token: int) -> list[tuple[int, ...]]:
+        """What follows ``token`` in its n-grams."""
+        return self._tails.get(token, [])
+
+
+class _Trie:
+    """A draft under construction: paths share the nodes of their common beginning."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self._nodes: dict[tuple[int, int], int] = {}
+
+    def add(self, node: int, tokens: Sequence[int]) -> int:
+        """Let ``tokens`` follow ``node`` (-1: the context); the node of the last of them."""
+        for token in tokens:
+            edge = (node, token)
+            if edge not in self._nodes:
+                self._nodes[edge] = len(self.tokens)
+                self.tokens.append(token)
+                self.parents.append(node)
+            node = self._nodes[edge]
+        return node
+
+
+def _draft_of(guesses: Sequence[Sequence[int]], length: int) -> Draft:
+    """The ends of n-grams as one draft of up to ``length`` tokens."""
+    trie = _Trie()
+    for guess in guesses:
+        trie.add(-1, guess[:length])
+    return Draft(tuple(trie.tokens), tuple(trie.parents))
+
+
+@register
+class LookaheadEntry(DrafterEntry):
+    """A drafter of kind ``lookahead``: it has no weights."""
+
+    title = "lookahead"
+    description = "n-grams found by Jacobi iterations of the target"
+
+    kind: Literal["lookahead"]
+    columns: int = Field(8, ge=0, le=64, description="width of the window in which n-grams are looked for")
+    ngram: int = Field(4, ge=2, le=16, description="length of the n-grams")
+    guesses: int = Field(4, ge=1, le=64, description="n-grams remembered, and proposed, per first token")
+
+    def most_nodes(self, draft_length: int) -> int:
+        columns = min(self.columns, max(draft_length - self.ngram + 2, 0))
+        return (self.guesses + columns) * (self.ngram - 1)
+
+    def build(self, context: BuildContext) -> LookaheadDrafter:
+        length = context.draft_length
+        if self.ngram > length + 1:
+            raise PoolError(
+                f"drafter {self.name!r} looks for {self.ngram}-grams, but drafts of {length} tokens have room for "
+                f"{length + 1}-grams at most; lower ngram or raise draft_length"
+            )
+        return LookaheadDrafter(self.name, self.columns, self.ngram, self.guesses)

@@ -1,0 +1,224 @@
+"""``medusa`` and ``bpd``: heads that guess the next few tokens at once from the target's last hidden state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Generator
+from transformers import PreTrainedModel
+
+from drafters.base import Acceptances, Drafter, Evidence
+from drafters.checkpoints.digest import digest_of, file_digest
+from drafters.checkpoints.medusa import MEDUSA_FILES, read_medusa
+from drafters.checkpoints.model_sizes import config_of, last_hidden_state, text_config
+from drafters.checkpoints.tensor_files import stored_numbers, whole_number
+from drafters.draft import Draft
+from drafters.kinds.base import (
+    BuildContext,
+    Confidence,
+    Footprint,
+    ModelEntry,
+    SizeContext,
+    TreeEntry,
+    register,
+)
+from drafters.models.features import FeatureSource
+from drafters.models.medusa_heads import Heads, MedusaHeads
+from drafters.models.ngram import ORDER, NGram
+from drafters.sampling import SamplingParams
+from drafters.tree import Continuations, acceptances_of, gamma_of_drafts, grow
+
+CHUNK = 64
+"""Positions whose logits are held at once: those of a whole text by several heads would fill the memory."""
+
+State = tuple[int, float, tuple[int, ...]]
+"""Of a path of a draft: its tokens' number, the product of their probabilities, and the last two tokens of the text."""
+
+Candidates = tuple[list[int], np.ndarray]
+"""A head's most probable tokens, the first one first, and the logarithms of their probabilities (float64)."""
+
+
+class MedusaDrafter(Drafter):
+    """Drafts what Medusa or BPD heads predict from the hidden state that the target's last token came from.
+
+    The heads do not see each other's tokens: a path's probability is the product of theirs. A chain holds the most
+    probable token of each head. A tree has all candidates of the first head at its root, then always the node of the
+    largest product (:func:`~drafters.tree.grow`). With an n-gram model the candidates are weighed by what it says
+    after the path that leads to them: a node's score is ``log head + weight * log n-gram``, normalised such that the
+    candidates of one head share the probability that the head gave them together, so a weight of 0 changes nothing.
+    Drafts are point masses at every temperature.
+
+    Args:
+        name: the arm's name.
+        heads: the network; it says whether the drafter's kind is ``medusa`` or ``bpd``.
+        source: the target, whose hidden states the heads read.
+        vocab_size: the target's.
+        nodes: draft a tree of at most so many nodes; a chain by default.
+        branches: candidates per head: children per node of a tree, and what an n-gram model chooses among.
+        confidence: what has less probability than this (tokens of a path multiplied) is not continued; in a tree it is
+            not proposed either. See :class:`~drafters.kinds.lm.LMDrafter`.
+        rescorer: an n-gram model of the target's tokens (R-Medusa, R-BPD).
+        weight: how much it counts.
+
+    Source: Medusa (Cai et al. 2024), its tree in the form of best-first search; blockwise parallel decoding (Stern et
+    al. 2018); rescoring of the heads' top-k lattice by an n-gram model (Kim et al. 2024), which is there a search for
+    the p best paths through the whole lattice, here the same scores in a greedy chain or in the tree.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        heads: Heads,
+        source: FeatureSource,
+        vocab_size: int,
+        nodes: int | None = None,
+        branches: int = 8,
+        confidence: float = 0.0,
+        rescorer: NGram | None = None,
+        weight: float = 0.3,
+    ):
+        self.name, self.heads, self.source, self.vocab_size = name, heads, source, vocab_size
+        self.nodes, self.confidence = nodes, confidence
+        self.rescorer, self.weight = rescorer, weight
+        self.width = 1 if nodes is None and rescorer is None else min(branches, vocab_size)
+        self.kind = heads.kind
+        self.parameter_count = heads.parameter_count
+        source.watch([heads.layer])
+
+    def propose(
+        self, context: Sequence[int], length: int, params: SamplingParams, generator: Generator, *, with_q: bool = False
+    ) -> Draft:
+        if len(context) < 2 or length < 1:  # a single token has no hidden state before it
+            return Draft.empty()
+        hidden = self.source.features(context, [self.heads.layer])[len(context) - 2 :]
+        return self._draft(self._candidates(hidden, length)[0], context[1 - ORDER :], length)
+
+    def gamma(self, evidence: Evidence) -> np.ndarray:
+        start, length = evidence.begins().start, evidence.params.draft_length
+        return gamma_of_drafts(list(self._drafts(evidence.context, start, length)), evidence)
+
+    def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
+        return acceptances_of(self._drafts(context, start, length), context, start, length)
+
+    def _drafts(self, context: Sequence[int], start: int, length: int) -> Iterator[Draft]:
+        """The drafts begun at each position from ``start`` on; none at a text's first two, before which there is no
+        hidden state."""
+        first = max(start, 2)
+        yield from [Draft.empty()] * (min(first, len(context)) - start)
+        if first >= len(context):
+            return
+        hidden = self.source.features(context[:-1], [self.heads.layer])[first - 2 :]
+        for begin, lattice in enumerate(self._candidates(hidden, length), start=first):
+            yield self._draft(lattice, context[max(begin + 1 - ORDER, 0) : begin], length)
+
+    def _candidates(self, hidden: torch.Tensor, length: int) -> list[list[Candidates]]:
+        """For each of the hidden states ``(T, hidden)`` the candidates of the first ``length`` heads."""
+        found = []
+        for part in hidden.split(CHUNK):
+            logits = self.heads.logits(part, length)[..., : self.vocab_size].float()
+            top = logits.topk(self.width, dim=-1)
+            logs = (top.values - logits.logsumexp(dim=-1, keepdim=True)).cpu().double().numpy()
+            tokens = top.indices.tolist()
+            found += [[(ids[t], log[t]) for ids, log in zip(tokens, logs, strict=True)] for t in range(len(part))]
+        return found
+
+    def _draft(self, lattice: list[Candidates], before: Sequence[int], length: int) -> Draft:
+        """The draft after a text that ends with the tokens ``before``."""
+        return grow((0, 1.0, tuple(before)), self._continuations(lattice), length, self.nodes)
+
+    def _continuations(self, lattice: list[Candidates]) -> Continuations[State]:
+        """What may follow a path through the candidates of each head."""
+
+        def following(state: State) -> list[tuple[int, float, State]]:
+            depth, joint, before = state
+            if depth == len(lattice) or joint < self.confidence:
+                return []
+            found: list[tuple[int, float, State]] = []
+            for token, share in self._weighed(*lattice[depth], before):
+                reached = joint * share
+                # A chain ends with the first doubtful token, a tree leaves them out; there is always one to propose.
+                if reached < self.confidence and self.nodes is not None and (depth or found):
+                    break
+                found.append((token, share, (depth + 1, reached, (*before, token)[1 - ORDER :])))
+            return found
+
+        return following
+
+    def _weighed(self, tokens: list[int], logs: np.ndarray, before: tuple[int, ...]) -> list[tuple[int, float]]:
+        """Candidates with their probabilities after the tokens ``before``, the most probable first."""
+        if self.rescorer is None:
+            return [(token, math.exp(log)) for token, log in zip(tokens, logs.tolist(), strict=True)]
+        scores = logs + self.weight * self.rescorer.log_probabilities(before, tokens)
+        shares = np.exp(scores - scores.max())
+        shares *= np.exp(logs).sum() / shares.sum()
+        return [(tokens[place], float(shares[place])) for place in np.argsort(-shares, kind="stable").tolist()]
+
+
+class HeadsEntry(TreeEntry, ModelEntry):
+    """A drafter whose heads each predict one token from the target's last hidden state."""
+
+    branches: int = Field(8, ge=1, le=64, description="candidates per head: children of a node in a tree")
+    confidence: Confidence = 0.0
+    rescorer: str | None = Field(None, description="n-gram model that reorders candidates, relative to the card")
+
+    @property
+    def local_paths(self) -> list[str]:
+        return [*super().local_paths, *([self.rescorer] if self.rescorer else [])]
+
+    def build_heads(
+        self,
+        context: BuildContext,
+        read: Callable[[Path, PreTrainedModel], dict[str, torch.Tensor]],
+        network: Callable[[Mapping[str, torch.Tensor], PreTrainedModel], Heads],
+    ) -> MedusaDrafter:
+        """The drafter: heads of ``network`` from the tensors that ``read`` finds, and the n-gram model if any."""
+        tensors, rescorer = read(self.folder(context), context.model), None
+        digests = [digest_of(tensors)]
+        if self.rescorer:
+            file = (context.card.parent / self.rescorer).resolve()
+            rescorer = NGram.open(file, context.target.vocab_size)
+            digests.append(file_digest(file))
+        drafter = MedusaDrafter(
+            self.name,
+            network(tensors, context.model),
+            context.target,
+            context.target.vocab_size,
+            self.nodes,
+            self.branches,
+            self.confidence,
+            rescorer,
+        )
+        drafter.digest = digest_of(*digests)
+        return drafter
+
+
+@register
+class MedusaEntry(HeadsEntry):
+    """A drafter of kind ``medusa``."""
+
+    title = "Medusa heads"
+    description = "one head for each of the next tokens"
+    most_heads: ClassVar[int] = 5
+    """As many as the published folders hold at most; their configurations often name fewer than there are."""
+
+    kind: Literal["medusa"]
+
+    def footprint(self, context: SizeContext) -> Footprint:
+        config, file = config_of(self.source, context.card)
+        heads = max(whole_number(config, "medusa_num_heads", file, default=self.most_heads), self.most_heads)
+        layers = whole_number(config, "medusa_num_layers", file, default=1)
+        own = text_config(context.target)
+        block = own.hidden_size * (own.hidden_size + 1)
+        numbers = heads * (layers * block + own.vocab_size * own.hidden_size)
+        if self.path is not None:
+            numbers = stored_numbers(file.parent, MEDUSA_FILES) or numbers
+        return context.head(numbers, [last_hidden_state(context.target)])
+
+    def build(self, context: BuildContext) -> MedusaDrafter:
+        return self.build_heads(context, read_medusa, MedusaHeads)

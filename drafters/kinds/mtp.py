@@ -1,0 +1,112 @@
+"""``mtp``: the target's own layers for multi-token prediction (DeepSeek-V3, 2024, Sec. 2.2).
+
+The library brings these layers and the generator that drives them (``generation/candidate_generator.py``:
+``MTPCandidateGenerator``). Here the same layers are fed the same inputs through our interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from transformers import PreTrainedModel
+from transformers.cache_utils import MtpCache
+from transformers.modeling_layers import MtpModel
+
+from drafters.base import common_prefix
+from drafters.checkpoints.digest import digest_of
+from drafters.checkpoints.model_sizes import cache_numbers, last_hidden_state, text_config
+from drafters.errors import PoolError, first_line
+from drafters.kinds.base import BuildContext, DrafterEntry, Footprint, SizeContext, register
+from drafters.models.features import FeatureSource
+from drafters.proposing import BlockDrafter
+
+
+class MTPDrafter(BlockDrafter):
+    """Drafts with the target's own layers for multi-token prediction, one token a layer.
+
+    Layer ``k`` joins what layer ``k - 1`` made of a position (the first: the target's last hidden state) with the
+    embedding of the token ``k + 1`` further on. Embedding and output head are the target's.
+
+    Args:
+        name: the arm's name.
+        model: the layers, as many as the target's configuration names in ``num_mtp_layers``;
+            ``MtpModel.from_pretrained(target, device_map={"": device})`` reads them from the target's checkpoint.
+        target: the target's model.
+        source: where the target's hidden states come from.
+
+    Source: DeepSeek-V3 (2024), Sec. 2.2, as in transformers' ``MTPCandidateGenerator``. Entries of deeper layers that
+    were made with refused tokens are dropped from the cache like there, but never by a fixed number: all that saw
+    another token than the context holds.
+    """
+
+    kind = "mtp"
+
+    def __init__(self, name: str, model: MtpModel, target: PreTrainedModel, source: FeatureSource):
+        # The library leaves layers that it has read from a checkpoint in training mode.
+        self.name, self.model, self.source = name, model.eval(), source
+        self.layers = (int(target.config.get_text_config().num_hidden_layers),)
+        self.parameter_count = sum(parameter.numel() for parameter in model.layers.parameters())
+        source.watch(self.layers)
+        self.forget()
+
+    def read(self, context: Sequence[int]) -> None:
+        self.source.features(context, self.layers)
+
+    def forget(self) -> None:
+        self.cache = MtpCache()  # without a configuration, for the same reason as in DFlashDrafter
+        self.rows = 0
+        """Positions in the cache of each layer."""
+        self.seen: list[int] = []
+        """The tokens that made them; a position of layer ``k`` has seen ``k`` tokens beyond the next one."""
+
+    @torch.inference_mode()
+    def block(self, context: list[int]) -> list[int]:
+        depth = len(self.model.layers)
+        keep = max(min(common_prefix(self.seen, context) - depth, len(context) - 2), 0)
+        self.cache.crop(keep - self.rows)
+        device = next(self.model.layers.parameters()).device
+        drafted, _, _ = self.model(
+            input_ids=torch.tensor([context[keep + 1 :]], device=device),
+            last_hidden_states=self.source.features(context, self.layers)[None, keep:].to(device),
+            attention_mask=None,
+            position_ids=torch.arange(keep + 1, len(context), device=device)[None],
+            mtp_cache=self.cache,
+        )
+        tokens: list[int] = drafted[0].tolist()
+        self.rows, self.seen = len(context) - 1, [*context, *tokens[:-1]]
+        return tokens
+
+
+@register
+class MTPEntry(DrafterEntry):
+    """A drafter of kind ``mtp``: its layers are part of the target's checkpoint."""
+
+    title = "MTP layers"
+    description = "the target's own layers for multi-token prediction"
+
+    kind: Literal["mtp"]
+
+    def footprint(self, context: SizeContext) -> Footprint:
+        own = text_config(context.target)
+        count = int(getattr(own, "num_mtp_layers", None) or 0)
+        numbers = 0
+        if count:
+            with torch.device("meta"):
+                layers = MtpModel(context.target, count).layers
+            numbers = sum(parameter.numel() for parameter in layers.parameters())
+        per_layer = cache_numbers(own) // int(own.num_hidden_layers)
+        return context.head(numbers, [last_hidden_state(context.target)], count * per_layer)
+
+    def build(self, context: BuildContext) -> MTPDrafter:
+        try:
+            model = MtpModel.from_pretrained(context.model, device_map={"": context.model.device})
+        except Exception as error:
+            raise PoolError(
+                f"drafter {self.name!r}: the target brings no multi-token-prediction layers that can be loaded: "
+                f"{first_line(error)}"
+            ) from error
+        drafter = MTPDrafter(self.name, model, context.model, context.target)
+        drafter.digest = digest_of(model.layers.state_dict())
+        return drafter

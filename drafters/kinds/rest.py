@@ -1,0 +1,155 @@
+"""``rest``: retrieval of what followed the same words in a datastore of past text (REST, He et al. 2023)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Literal
+
+from pydantic import Field
+from torch import Generator
+
+from drafters.draft import Draft
+from drafters.kinds.base import BuildContext, FileEntry, TreeEntry, register
+from drafters.proposing import PointMassDrafter
+from drafters.retrieval.datastore import END, Datastore, tokenizer_fingerprint
+from drafters.sampling import SamplingParams
+from drafters.tree import grow
+
+LONGEST = 16
+"""Longest suffix of the context that is looked up, in tokens."""
+
+SAMPLE = 64
+"""Of more occurrences than these an even sample is counted."""
+
+WIDTH = 4
+"""Most continuations of one text in a tree."""
+
+Found = tuple[int, int, int]
+"""Occurrences of a text: from and to which place of the suffix array, and tokens of the text."""
+
+Place = tuple[Found, int, int, int, int]
+"""Of the occurrences of a text those that a token follows: in an even sample with this stride so many, from such a one
+on. Where they begin and end is looked up only if a draft goes on there. Without a number: all occurrences."""
+
+
+class DatastoreDrafter(PointMassDrafter):
+    """Drafts what most often followed the longest suffix of the context that the datastore holds.
+
+    It caches nothing of the context. Drafts are point masses.
+
+    Args:
+        name: the arm's name.
+        store: the datastore, of the target's token ids.
+        nodes: draft a tree of at most so many nodes; a chain by default.
+    """
+
+    kind = "rest"
+
+    def __init__(self, name: str, store: Datastore, nodes: int | None = None):
+        self.name, self.store, self.nodes = name, store, nodes
+        # Single elements are read several times faster from these than from the arrays.
+        self._tokens, self._suffixes = store.tokens.data, store.suffixes.data
+        self._bounds = store.bounds().tolist()
+
+    def propose(
+        self, context: Sequence[int], length: int, params: SamplingParams, generator: Generator, *, with_q: bool = False
+    ) -> Draft:
+        return grow(self._find(context[-LONGEST:]), self._continuations, length, self.nodes)
+
+    def _find(self, context: Sequence[int]) -> Place:
+        """All occurrences of the longest suffix of ``context`` that has any."""
+        low = known = 0
+        shortest, longest = 1, len(context)
+        while shortest <= longest:  # what occurs, does so with all its suffixes: halve
+            length = (shortest + longest) // 2
+            place = self._first(list(context[-length:]))
+            if place is None:
+                longest = length - 1
+            else:
+                low, known, shortest = place, length, length + 1
+        if not known:
+            return _all((0, 0, 0))
+        tokens, text = self._tokens, list(context[-known:])
+        high = bisect_right(
+            self._suffixes,
+            text,
+            lo=low,
+            hi=self._bounds[text[0] + 1],
+            key=lambda position: tokens[position : position + known].tolist(),
+        )
+        return _all((low, high, known))
+
+    def _first(self, text: list[int]) -> int | None:
+        """The first place of the suffix array where ``text`` stands."""
+        tokens, length = self._tokens, len(text)
+        if text[0] + 1 >= len(self._bounds):  # greater than every token of the datastore
+            return None
+        begin, end = self._bounds[text[0]], self._bounds[text[0] + 1]
+        low = bisect_left(
+            self._suffixes, text, begin, end, key=lambda position: tokens[position : position + length].tolist()
+        )
+        if low == end:
+            return None
+        position = self._suffixes[low]
+        return low if tokens[position : position + length].tolist() == text else None
+
+    def _continuations(self, place: Place) -> list[tuple[int, float, Place]]:
+        """The up to ``WIDTH`` tokens that most often follow, and where they do; of equals the lowest token first."""
+        low, high, length = found = self._occurrences(*place)
+        if not length:
+            return []
+        tokens = self._tokens
+        if high - low == 1:  # the rest of the draft is one copy: most are
+            token = tokens[self._suffixes[low] + length]
+            return [] if token == END else [(token, 1.0, _all((low, high, length + 1)))]
+        stride = -(-(high - low) // SAMPLE)
+        # So few are counted faster in plain Python than by array operations. Ascending: the array is sorted.
+        following = [tokens[position + length] for position in self._suffixes[low:high:stride]]
+        counts = sorted(Counter(following).items(), key=itemgetter(1), reverse=True)[: WIDTH + 1]
+        return [
+            (token, count / len(following), (found, token, following.index(token), count, stride))
+            for token, count in counts
+            if token != END
+        ][:WIDTH]
+
+    def _occurrences(self, found: Found, token: int, begin: int, count: int, stride: int) -> Found:
+        """What a place stands for."""
+        low, high, length = found
+        if not count:
+            return found
+        if stride == 1:
+            return low + begin, low + begin + count, length + 1
+        tokens = self._tokens
+
+        def follows(position: int) -> int:
+            return tokens[position + length]
+
+        # The sample says between which occurrences the first and the last one lie.
+        first, last = low + begin * stride, low + (begin + count - 1) * stride
+        start = bisect_left(self._suffixes, token, max(first - stride, low), first + 1, key=follows)
+        stop = bisect_right(self._suffixes, token, last, min(last + stride, high), key=follows)
+        return start, stop, length + 1
+
+
+def _all(found: Found) -> Place:
+    return found, END, 0, 0, 1
+
+
+@register
+class DatastoreEntry(TreeEntry, FileEntry):
+    """A drafter of kind ``rest``, read from a datastore."""
+
+    title = "datastore"
+    description = "what most often followed the same words in past text"
+
+    kind: Literal["rest"]
+    path: str = Field(description="the path of a datastore, a file relative to the card")
+
+    def build(self, context: BuildContext) -> DatastoreDrafter:
+        store = Datastore.open(self.file(context), tokenizer_fingerprint(context.tokenizer), context.target.vocab_size)
+        drafter = DatastoreDrafter(self.name, store, self.nodes)
+        drafter.digest = store.fingerprint
+        return drafter

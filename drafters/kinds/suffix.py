@@ -1,0 +1,174 @@
+"""``suffix``: the most frequent continuation of the longest suffix seen before (SuffixDecoding, Oliaro et al. 2024;
+by a suffix automaton as in SAM Decoding, Hu et al. 2024)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+from torch import Generator
+
+from drafters.base import Acceptances, Drafter, Evidence
+from drafters.draft import Draft
+from drafters.kinds.base import BuildContext, TreeEntry, register
+from drafters.retrieval.automaton import LONGEST, SuffixAutomaton
+from drafters.sampling import SamplingParams
+from drafters.tree import acceptances_of, gamma_of_drafts, grow
+
+Place = tuple[int, int]
+"""A state of the automaton and the length of the substring meant."""
+
+Node = tuple[Place, int | None]
+"""A node of a draft: its token, after what stands at a place; without a token the place itself."""
+
+
+class SuffixDrafter(Drafter):
+    """Drafts what has most often followed the last tokens, in the context and in past outputs.
+
+    Unlike prompt lookup it counts: of several continuations the most frequent is taken (ties: the latest), and where
+    one ends with the context the draft goes on after the next shorter suffix, so that it can run through a loop.
+    Drafts are point masses.
+
+    Args:
+        name: the arm's name.
+        nodes: draft a tree of at most so many nodes; a chain by default.
+        past: remember up to so many tokens of the outputs of earlier queries, as far as the drafter has read them; the
+            oldest are forgotten first. By default none, so that a query does not depend on those before.
+    """
+
+    kind = "suffix"
+
+    def __init__(self, name: str, nodes: int | None = None, past: int = 0):
+        self.name, self.nodes, self.past = name, nodes, past
+        self.outputs: deque[list[int]] = deque()
+        self.first: int | None = None
+        """Where the first of :attr:`drafts` begins; ``None`` before an evaluation asks for them."""
+        self.drafts: list[Draft] = []
+        """Those begun at each position since, as they were when it was read."""
+        self.length = 0
+        """Longest draft asked for in this query."""
+        self.indexed: list[int] = []
+        self.followed: Sequence[int] = self.indexed
+        self.prompt: list[int] = []
+        self._index_anew([])
+
+    def prepare(self, context: Sequence[int]) -> None:
+        self._keep_output()
+        self.prompt = list(context)
+        self.length = 0
+        self._index_anew(self.prompt)
+
+    def propose(
+        self, context: Sequence[int], length: int, params: SamplingParams, generator: Generator, *, with_q: bool = False
+    ) -> Draft:
+        self.length = max(self.length, length)
+        if not self._catch_up(context):
+            self._index_anew(context)
+        return self._draft(self.automaton, length)
+
+    def gamma(self, evidence: Evidence) -> np.ndarray:
+        context, begins = evidence.context, evidence.begins()
+        self.length = max(self.length, evidence.params.draft_length)
+        known = self.first is not None and self.first <= begins.start
+        if known and len(self.indexed) > len(context):
+            known = self.indexed[: len(context)] == list(context)
+        elif known:
+            known = self._catch_up(context)
+        if not known:  # drafts are noted while the text is read, from the first evaluation on
+            self._index_anew(context[: begins.start])
+            self.first = begins.start
+            self._catch_up(context)
+        noted = begins.start - (self.first or 0)
+        return gamma_of_drafts(self.drafts[noted : noted + len(begins)], evidence)
+
+    def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
+        """Reads the text once more in an automaton of its own, which at each position knows what stood before only."""
+        automaton = self._automaton()
+        for token in context[:start]:
+            automaton.extend(token)
+
+        def drafts() -> Iterator[Draft]:
+            for token in context[start:]:
+                yield self._draft(automaton, length)
+                automaton.extend(token)
+
+        return acceptances_of(drafts(), context, start, length)
+
+    def _draft(self, automaton: SuffixAutomaton, length: int) -> Draft:
+        counts, transitions = automaton.count, automaton.next
+
+        def continuations(node: Node) -> list[tuple[int, float, Node]]:
+            place, token = node
+            state, matched = place if token is None else automaton.step(*place, token)
+            if not matched:
+                return []
+            children = transitions[state]
+            return [(c, counts[children[c]] / counts[state], ((state, matched), c)) for c in automaton.top[state]]
+
+        start: Node = (automaton.match(), None)
+        return grow(start, continuations, length, self.nodes)
+
+    def _catch_up(self, context: Sequence[int]) -> bool:
+        """Read the new tokens of ``context``; False, and nothing read, unless it continues what was read."""
+        known = len(self.indexed)
+        if known > len(context):
+            return False
+        # The list of last time has most likely just grown: comparing a long one would take most of a draft's time.
+        compared = max(known - LONGEST, 0) if context is self.followed else 0
+        if self.indexed[compared:] != list(context[compared:known]):
+            return False
+        self.followed = context
+        self._read(context[known:])
+        self.indexed.extend(context[known:])
+        return True
+
+    def _index_anew(self, context: Sequence[int]) -> None:
+        self.automaton = self._automaton()
+        self.first, self.drafts = None, []
+        self.indexed, self.followed = list(context), context
+        self._read(self.indexed)
+
+    def _read(self, tokens: Sequence[int]) -> None:
+        for token in tokens:
+            if self.first is not None:
+                self.drafts.append(self._draft(self.automaton, self.length))
+            self.automaton.extend(token)
+
+    def _automaton(self) -> SuffixAutomaton:
+        """One that has read the past outputs."""
+        automaton = SuffixAutomaton()
+        for output in self.outputs:
+            for token in output:
+                automaton.extend(token)
+            automaton.cut()
+        return automaton
+
+    def _keep_output(self) -> None:
+        """Keep what followed the prompt of the query that ends, at most the last ``past`` tokens of it."""
+        output = self.indexed[len(self.prompt) :]
+        if not self.past or not output or self.indexed[: len(self.prompt)] != self.prompt:
+            return
+        self.outputs.append(output[-self.past :])
+        surplus = sum(map(len, self.outputs)) - self.past
+        while surplus > 0:
+            oldest = self.outputs.popleft()
+            if len(oldest) > surplus:
+                self.outputs.appendleft(oldest[surplus:])
+            surplus -= len(oldest)
+
+
+@register
+class SuffixEntry(TreeEntry):
+    """A drafter of kind ``suffix``: it has no weights."""
+
+    title = "suffix automaton"
+    description = "what most often followed the same words in the text"
+
+    kind: Literal["suffix"]
+    past: int = Field(0, ge=0, le=100_000, description="tokens of earlier outputs to remember")
+
+    def build(self, context: BuildContext) -> SuffixDrafter:
+        return SuffixDrafter(self.name, self.nodes, self.past)

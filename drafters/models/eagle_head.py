@@ -1,0 +1,221 @@
+"""The network of an EAGLE head: it continues the target's hidden states instead of the text alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+from transformers import PreTrainedModel
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from drafters.base import common_prefix
+from drafters.checkpoints.eagle import HeadShape
+from drafters.models.attention import Attention, RMSNorm, rotation_table
+from drafters.models.features import FeatureSource
+from drafters.models.projection import Projection
+
+
+@dataclass
+class _Layer:
+    qkv: Projection
+    qkv_bias: torch.Tensor | None
+    out: Projection
+    gate_up: Projection
+    down: Projection
+    input_norm: torch.Tensor | None
+    hidden_norm: torch.Tensor | None
+    mlp_norm: torch.Tensor
+    query_norm: torch.Tensor | None
+    key_norm: torch.Tensor | None
+    cache: torch.Tensor
+
+
+class EagleHead:
+    """An EAGLE-1, -2 or -3 head with a key-value cache; several drafters may share it, one at a time.
+
+    Its inputs are pairs: the hidden state after token ``i`` and the embedding of token ``i + 1``; what it makes of a
+    pair predicts token ``i + 2``, and stands in for the hidden state after token ``i + 1`` in the next pair.
+
+    EAGLE-1 and -2 predict the target's last hidden state, which the target's own output layer reads. EAGLE-3 fuses
+    three of the target's hidden states, has an output layer of its own (of fewer tokens), and is free in what it
+    passes on.
+
+    Args:
+        shape, tensors: as :func:`~drafters.checkpoints.eagle.read_head` gives them.
+        target: lends the embedding where the head has none, and to EAGLE-1 its output layer.
+
+    Source: EAGLE (Li et al. 2024a), EAGLE-2 (2024b), EAGLE-3 (2025, Fig. 5).
+    """
+
+    def __init__(self, shape: HeadShape, tensors: dict[str, torch.Tensor], target: PreTrainedModel):
+        self.shape, config = shape, shape.config
+        borrowed = target.get_input_embeddings().weight.detach()
+        self.device, dtype = borrowed.device, borrowed.dtype
+        floats = (tensor.to(self.device, dtype) for name, tensor in tensors.items() if name != "d2t")
+        names = [name for name in tensors if name != "d2t"]
+        weights = dict(zip(names, floats, strict=True))
+        self.parameter_count = sum(tensor.numel() for tensor in weights.values())
+        self.embedding = weights.get("embed_tokens.weight", borrowed)
+        self.attention = Attention(config.num_attention_heads, config.num_key_value_heads, shape.head_size)
+        self.norm = RMSNorm(float(config.rms_norm_eps), self.device)
+
+        def project(*of: str) -> Projection:
+            matrix = torch.cat([weights[name] for name in of]) if len(of) > 1 else weights[of[0]]
+            return Projection(matrix[None], self.parameter_count)
+
+        self.fc, self.fc_bias = project("fc.weight"), weights.get("fc.bias")
+        self.fused_norm = weights.get("input_norm.weight")
+        self.fc_norms = [weights[f"fc_norm.{i}.weight"] for i in range(len(shape.layers))] if shape.fc_norm else []
+        self.layers = []
+        for index in range(config.num_hidden_layers):
+            part = f"layers.{index}."
+            self.layers.append(
+                _Layer(
+                    qkv=project(*(f"{part}self_attn.{p}_proj.weight" for p in "qkv")),
+                    qkv_bias=torch.cat([weights[f"{part}self_attn.{p}_proj.bias"] for p in "qkv"])
+                    if shape.qkv_bias
+                    else None,
+                    out=project(part + "self_attn.o_proj.weight"),
+                    gate_up=project(*(f"{part}mlp.{p}_proj.weight" for p in ("gate", "up"))),
+                    down=project(part + "mlp.down_proj.weight"),
+                    input_norm=weights.get(part + "input_layernorm.weight"),
+                    hidden_norm=weights.get(part + "hidden_norm.weight"),
+                    mlp_norm=weights[part + "post_attention_layernorm.weight"],
+                    query_norm=weights.get(part + "self_attn.q_norm.weight"),
+                    key_norm=weights.get(part + "self_attn.k_norm.weight"),
+                    cache=self.attention.cache(1, 0, borrowed),
+                )
+            )
+        self.final_norm = weights.get("norm.weight")
+        lent = target.get_output_embeddings()
+        output = weights.get("lm_head.weight", lent.weight.detach())
+        self.output_bias = None if "lm_head.weight" in weights else getattr(lent, "bias", None)
+        self.output = Projection(output[None], self.parameter_count)
+        self.vocab_size = len(output)
+        self.to_target: torch.Tensor | None = None
+        """Target's token id of each token that the head can propose; ``None`` where they are the same."""
+        if "d2t" in tensors and self.vocab_size != len(self.embedding):
+            self.to_target = tensors["d2t"].long().to(self.device) + torch.arange(self.vocab_size, device=self.device)
+        self.rotary = LlamaRotaryEmbedding(config).to(self.device)
+        self.room = 0
+        self._query: Sequence[int] = ()
+        self.cached: list[int] = []
+        """The context whose pairs the cache holds; drafted ones beyond it are overwritten."""
+
+    def begin(self, context: Sequence[int]) -> None:
+        """Begin a query: nothing cached is used again, but for what another drafter has read of this very query."""
+        if context is not self._query:
+            self.cached, self._query = [], context
+
+    def read(self, context: Sequence[int], source: FeatureSource, last: int) -> torch.Tensor:
+        """What it makes of the last ``last`` pairs of ``context``; only what the cache lacks is computed.
+
+        Pair ``i`` is the hidden state after token ``i`` with token ``i + 1``, so there is one less than tokens.
+
+        Args:
+            source: the target, whose hidden states it reads.
+
+        Returns:
+            ``(last, hidden)``, as :meth:`step` does; as many as there are pairs if those are fewer.
+        """
+        pairs = len(context) - 1
+        if pairs < 1:
+            return torch.empty(0, self.shape.config.hidden_size)
+        keep = max(min(common_prefix(self.cached, context) - 1, pairs - last), 0)
+        features = source.features(context, self.shape.layers)[keep:]
+        ids = torch.tensor(context[keep + 1 :], device=self.device)
+        self.cached = []  # a forward that fails leaves the cache in an undefined state
+        hidden = self.step(ids, self.fuse(features), keep)
+        self.cached = list(context)
+        return hidden[-last:]
+
+    def _make_room(self, positions: int) -> None:
+        """Caches and rotations for so many positions, and as many again: a head knows no limit of its own."""
+        if positions <= self.room:
+            return
+        self.room = max(2 * positions, 256)
+        for layer in self.layers:
+            grown = self.attention.cache(1, self.room, layer.cache)
+            grown[:, :, : layer.cache.shape[2]] = layer.cache
+            layer.cache = grown
+        self.cos, self.sin = rotation_table(self.rotary, self.embedding, self.room)
+
+    @torch.inference_mode()
+    def fuse(self, features: torch.Tensor) -> torch.Tensor:
+        """Hidden states of the target ``(T, layers * target size)`` as the head's own ``(T, hidden)`` (EAGLE-3)."""
+        if self.shape.generation == 1:
+            return features
+        if self.fused_norm is not None:
+            features = self.norm(features, self.fused_norm)
+        if self.fc_norms:
+            parts = features.chunk(len(self.fc_norms), dim=-1)
+            features = torch.cat(
+                [self.norm(part, norm) for part, norm in zip(parts, self.fc_norms, strict=True)], dim=-1
+            )
+        return self.fc(features[None])[0]
+
+    @torch.inference_mode()
+    def step(
+        self,
+        ids: torch.Tensor,
+        hidden: torch.Tensor,
+        start: int,
+        *,
+        positions: torch.Tensor | None = None,
+        mask: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Run pairs through the head, writing its cache from ``start`` on.
+
+        Args:
+            ids: the tokens ``(T,)`` of the pairs.
+            hidden: the states ``(T, hidden)`` before them: of :meth:`fuse`, or what this returned for the pair before.
+            start: how many cached pairs precede them.
+            positions: rotary positions ``(T,)``; by default ``start, start + 1, …``.
+            mask: which cached pairs each sees, bool ``(T, start + T)``; causal by default.
+
+        Returns:
+            ``(T, hidden)``, for :meth:`logits` and for the next step.
+        """
+        length = len(ids)
+        self._make_room(start + length)
+        at = slice(start, start + length) if positions is None else positions
+        rotation = self.cos[at], self.sin[at]
+        bias = self.attention.bias(mask, start, length, self.embedding)
+        embedded, x = functional.embedding(ids, self.embedding)[None], hidden[None]
+        if self.shape.generation == 1:
+            x = self.fc(torch.cat([embedded, x], dim=-1))
+            x = x if self.fc_bias is None else x + self.fc_bias
+        for index, layer in enumerate(self.layers):
+            if self.shape.generation == 3 and index == 0:
+                assert layer.input_norm is not None and layer.hidden_norm is not None
+                normed = self.norm(x, layer.hidden_norm)
+                x = normed if self.shape.norm_before_residual else x
+                read = torch.cat([self.norm(embedded, layer.input_norm), normed], dim=-1)
+            else:
+                read = x if layer.input_norm is None else self.norm(x, layer.input_norm)
+            qkv = layer.qkv(read) if layer.qkv_bias is None else layer.qkv(read) + layer.qkv_bias
+            x = x + layer.out(self.attention(self._normed(qkv, layer), layer.cache, start, rotation, bias))
+            gate, up = layer.gate_up(self.norm(x, layer.mlp_norm)).chunk(2, dim=-1)
+            x = x + layer.down(functional.silu(gate).mul_(up))
+        if self.shape.norm_output and self.final_norm is not None:
+            x = self.norm(x, self.final_norm)
+        return x[0]
+
+    def _normed(self, qkv: torch.Tensor, layer: _Layer) -> torch.Tensor:
+        if layer.query_norm is None or layer.key_norm is None:
+            return qkv
+        heads, kv_heads = self.attention.heads, self.attention.kv_heads
+        each = qkv.view(*qkv.shape[:2], -1, self.attention.head_size)
+        query, key, value = each.split([heads, kv_heads, kv_heads], dim=2)
+        parts = [self.norm(query, layer.query_norm), self.norm(key, layer.key_norm), value]
+        return torch.cat(parts, dim=2).flatten(2)
+
+    @torch.inference_mode()
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits ``(T, tokens it can propose)`` of what :meth:`step` returned."""
+        if self.final_norm is not None and not self.shape.norm_output:
+            hidden = self.norm(hidden, self.final_norm)
+        logits = self.output(hidden[None])[0]
+        return logits if self.output_bias is None else logits + self.output_bias

@@ -1,0 +1,216 @@
+"""A lean forward for Llama models of one shape, stacked: N models share every matrix product.
+
+Small models spend most of a step outside their arithmetic (Python, mask building, one kernel per
+projection). This forward does a model's step in a few kernels, and N same-shape drafters in as many:
+that is what makes evaluating all of them affordable (HedgeSpec 3.2). It computes what
+``transformers``' Llama computes, in the same precision; a test holds it to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+from transformers import LlamaForCausalLM, PreTrainedModel
+
+from drafters.models.attention import Attention, RMSNorm, rotation_table
+from drafters.models.projection import HELD_TWICE, Projection
+
+MAX_WINDOW = 8192
+"""The cache is allocated for the whole window at once."""
+
+MAX_PARAMETERS = 500_000_000
+"""Beyond, fusing kernels gains little and holding a second copy of the weights costs a lot."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer of M models."""
+
+    norm1: torch.Tensor
+    """``(M, 1, hidden)``, like ``norm2``."""
+    qkv: Projection
+    out: Projection
+    norm2: torch.Tensor
+    gate_up: Projection
+    down: Projection
+    cache: torch.Tensor
+    """Keys, then values: ``(M, 2 kv heads, window, head size)``."""
+
+    def of(self, model: int) -> Layer:
+        """That of one of the models, sharing weights and cache."""
+        one = slice(model, model + 1)
+        return Layer(
+            self.norm1[one],
+            self.qkv.of(model),
+            self.out.of(model),
+            self.norm2[one],
+            self.gate_up.of(model),
+            self.down.of(model),
+            self.cache[one],
+        )
+
+
+@dataclass(frozen=True)
+class Weights:
+    """M models, as one forward needs them."""
+
+    embedding: torch.Tensor
+    """``(M, V, hidden)``."""
+    layers: list[Layer]
+    final_norm: torch.Tensor
+    head: Projection
+
+    def of(self, model: int) -> Weights:
+        """Those of one of the models, sharing the storage."""
+        one = slice(model, model + 1)
+        layers = [layer.of(model) for layer in self.layers]
+        return Weights(self.embedding[one], layers, self.final_norm[one], self.head.of(model))
+
+
+class LlamaStack:
+    """N Llama models of one shape, with a key-value cache of their own.
+
+    The cache is one buffer per layer: position ``s`` of model ``i`` is written in place, so rolling back
+    is forgetting a number.
+
+    Args:
+        models: the models; configurations must agree in everything but names.
+
+    Raises:
+        ValueError: shapes differ, or a model uses something this forward does not compute.
+    """
+
+    def __init__(self, models: Sequence[LlamaForCausalLM]):
+        for model in models:
+            if problem := unsupported(model, models[0]):
+                raise ValueError(problem)
+        config = models[0].config
+        self.size = len(models)
+        self.window = int(config.max_position_embeddings)
+        self.vocab_size = int(config.vocab_size)
+        self.parameter_count = models[0].num_parameters()
+        weight = models[0].model.embed_tokens.weight
+        self.device = weight.device
+        head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        self.attention = Attention(config.num_attention_heads, config.num_key_value_heads, head_size)
+        self.norm = RMSNorm(float(config.rms_norm_eps), self.device)
+        self.captured: dict[int, torch.Tensor] = {}
+
+        def stack(name: str) -> torch.Tensor:
+            return torch.stack([model.get_parameter(name).detach() for model in models])
+
+        def project(*names: str) -> Projection:
+            stacked = [stack(name) for name in names]
+            return Projection(torch.cat(stacked, dim=1) if len(names) > 1 else stacked[0], self.parameter_count)
+
+        layers = []
+        for index in range(config.num_hidden_layers):
+            part = f"model.layers.{index}."
+            layers.append(
+                Layer(
+                    norm1=stack(part + "input_layernorm.weight")[:, None],
+                    qkv=project(*(f"{part}self_attn.{p}_proj.weight" for p in "qkv")),
+                    out=project(part + "self_attn.o_proj.weight"),
+                    norm2=stack(part + "post_attention_layernorm.weight")[:, None],
+                    gate_up=project(*(f"{part}mlp.{p}_proj.weight" for p in ("gate", "up"))),
+                    down=project(part + "mlp.down_proj.weight"),
+                    cache=self.attention.cache(self.size, self.window, weight),
+                )
+            )
+        embedding, tied = stack("model.embed_tokens.weight"), config.tie_word_embeddings
+        head = Projection(embedding, self.parameter_count) if tied else project("lm_head.weight")
+        self.all = Weights(embedding, layers, stack("model.norm.weight")[:, None], head)
+        self.each = [self.all.of(index) for index in range(self.size)]
+        self.cos, self.sin = rotation_table(models[0].model.rotary_emb, weight, self.window)
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        ids: torch.Tensor,
+        start: int,
+        model: int | None = None,
+        *,
+        positions: torch.Tensor | None = None,
+        mask: torch.Tensor | None = None,
+        last: int | None = None,
+        capture: Sequence[int] = (),
+    ) -> torch.Tensor:
+        """Run tokens through one model or all of them, writing the cache from ``start`` on.
+
+        Args:
+            ids: token ids ``(T,)`` int64, the same for every model.
+            start: how many cached positions precede them.
+            model: index of the one model to run; ``None`` runs all N.
+            positions: rotary positions ``(T,)``; by default ``start, start + 1, …``.
+            mask: which cached positions each token sees, bool ``(T, start + T)``; causal by default.
+            last: return the logits of the last ``last`` tokens only.
+            capture: layers whose input is kept in :attr:`captured`, ``(models, T, hidden)`` each; the number of
+                layers stands for what leaves the final norm (as ``transformers`` counts hidden states).
+
+        Returns:
+            Logits ``(models, T or last, V)``, ``models`` being 1 or N.
+        """
+        length = ids.shape[0]
+        end = start + length
+        if end > self.window:
+            raise ValueError(f"{end} tokens exceed the context window of {self.window}")
+        at = slice(start, end) if positions is None else positions
+        rotation = self.cos[at], self.sin[at]
+        weights = self.all if model is None else self.each[model]
+        bias = self.attention.bias(mask, start, length, weights.embedding)
+        x = weights.embedding.index_select(1, ids)
+        for index, layer in enumerate(weights.layers):
+            if index in capture:
+                self.captured[index] = x
+            qkv = layer.qkv(self.norm(x, layer.norm1))
+            x = x + layer.out(self.attention(qkv, layer.cache, start, rotation, bias))
+            gate, up = layer.gate_up(self.norm(x, layer.norm2)).chunk(2, dim=-1)
+            x = x + layer.down(functional.silu(gate).mul_(up))
+        if (end := len(weights.layers)) in capture:
+            self.captured[end] = self.norm(x, weights.final_norm)
+        if last is not None and last < length:
+            x = x[:, -last:]
+        return weights.head(self.norm(x, weights.final_norm))
+
+    def keep(self, start: int, kept: Sequence[int]) -> None:
+        """Move the cached positions ``start + kept[0], start + kept[1], …`` to ``start, start + 1, …``."""
+        if list(kept) == list(range(len(kept))):
+            return
+        source = torch.tensor(kept, device=self.device) + start
+        for layer in self.all.layers:
+            layer.cache[:, :, start : start + len(kept)] = layer.cache[:, :, source]
+
+
+def unsupported(model: PreTrainedModel, like: LlamaForCausalLM | None = None) -> str | None:
+    """Why :class:`LlamaStack` cannot run ``model`` (together with ``like``); ``None`` if it can."""
+    if type(model) is not LlamaForCausalLM:
+        return f"{type(model).__name__} is not a plain Llama"
+    config = model.config
+    if getattr(model, "hf_quantizer", None) is not None:
+        return "quantised weights"
+    if (config.rope_parameters or {}).get("rope_type", "default") not in ("default", "linear", "llama3"):
+        return "rotary frequencies that depend on the length"
+    if config.max_position_embeddings > MAX_WINDOW or model.num_parameters() > MAX_PARAMETERS:
+        return "a model so large that its kernels, not their number, cost the time"
+    if config.hidden_act != "silu" or config.attention_bias or config.mlp_bias:
+        return "a Llama with biases or another activation"
+    if like is not None:
+        names = (
+            "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads "
+            "head_dim max_position_embeddings rms_norm_eps tie_word_embeddings rope_parameters"
+        ).split()
+        for name in names:
+            mine, other = getattr(config, name, None), getattr(like.config, name, None)
+            if mine != other:
+                return f"{name} differs: {mine} and {other}"
+    return None
+
+
+def stacked_copies(model: PreTrainedModel, dtype: torch.dtype, device: str) -> int:
+    """How often the weights of a Llama are in memory while a stack of it is made: the library's and the stack's, which
+    on a CPU has both packed and plain matrices unless the model is large."""
+    packed = device == "cpu" and dtype == torch.float32 and model.num_parameters() <= HELD_TWICE
+    return 3 if packed else 2

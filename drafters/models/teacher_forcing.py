@@ -1,0 +1,136 @@
+"""How drafters would have done on text that is already verified, from one forward over it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from drafters.acceptance import accepted_prefixes, greedy_gamma, hits_by_depth, sampled_gamma
+from drafters.base import Acceptances, Evidence
+from drafters.models.window import Window
+from drafters.sampling import SamplingParams, probabilities
+
+
+def gamma_of(logits: torch.Tensor, evidence: Evidence) -> np.ndarray:
+    """γ ``(m, N)`` from teacher-forced drafter logits ``(N, m, V)``."""
+    if evidence.p is None:
+        emitted = torch.tensor(evidence.context[evidence.start :], device=logits.device)
+        return greedy_gamma(logits.argmax(dim=-1), emitted)
+    return sampled_gamma(evidence.p, probabilities(logits, evidence.params))
+
+
+def judge_confident(
+    window: Window,
+    evidence: Evidence,
+    log_confidences: Sequence[float],
+    teacher_forced: Callable[[Evidence], torch.Tensor],
+) -> np.ndarray:
+    """γ ``(m, K, drafters)`` of greedy drafts that end where the drafter is no longer confident.
+
+    Args:
+        log_confidences: of each drafter.
+        teacher_forced: logits ``(drafters, m, V)`` at the positions of an evidence.
+    """
+    length, begins = evidence.params.draft_length, evidence.begins()
+    wider = Evidence(evidence.context, begins.start, None, evidence.params)
+    hits = np.zeros((len(log_confidences), len(wider)), dtype=bool)
+    sure = np.zeros(hits.shape)
+    done = 0
+    for count, part in window.parts(wider):
+        logits = teacher_forced(part)
+        hit = gamma_of(logits, part).T > 0
+        scores = logits[torch.from_numpy(hit).to(logits.device)].float()  # only these are continued
+        hits[:, done : done + count] = hit
+        sure[:, done : done + count][hit] = (scores.amax(dim=-1) - scores.logsumexp(dim=-1)).double().cpu().numpy()
+        done += count
+    accepted = accepted_prefixes(hits, sure, np.array(log_confidences), length)
+    return hits_by_depth(accepted, length)[-len(evidence) :]
+
+
+def judge(window: Window, evidence: Evidence, drafters: int, gamma: Callable[[Evidence], np.ndarray]) -> np.ndarray:
+    """γ ``(m, drafters)`` at all positions, by ``gamma`` of each part that shares a view; 0 beyond the window."""
+    judged = np.zeros((len(evidence), drafters))
+    done = 0
+    for count, part in window.parts(evidence):
+        judged[done : done + count] = gamma(part)
+        done += count
+    return judged
+
+
+class GreedyDrafter(Protocol):
+    """A drafter whose greedy drafts end with the token at which it is no longer confident."""
+
+    log_confidence: float
+
+    def goes_on(self, context: Sequence[int], most: int, sure: float) -> list[float]:
+        """Log-probabilities of the up to ``most`` tokens that a draft adds after ``context``, where those of its tokens
+        so far add up to ``sure``."""
+
+
+def follow(
+    window: Window,
+    context: Sequence[int],
+    start: int,
+    length: int,
+    drafters: Sequence[GreedyDrafter],
+    teacher_forced: Callable[[Evidence], torch.Tensor],
+    model_window: int,
+) -> Acceptances:
+    """How long the greedy draft begun at each position is and how far the text follows it; ``(drafters, positions)``.
+
+    It does so as long as the teacher-forced predictions are hits, for until then both see the same context. Drafts that
+    leave the text at the same position go on alike from there, so one draft from each such position tells the rest, and
+    only if the drafter may end its drafts early. A draft keeps the view it began with, and ends where the drafter is no
+    longer confident or the positions of its model end.
+
+    Args:
+        teacher_forced: logits ``(drafters, m, V)`` at the positions of an evidence.
+    """
+    found = np.zeros((2, len(drafters), len(context) - start), dtype=np.int64)
+    done = 0
+    for count, part in window.parts(Evidence(context, start, None, SamplingParams()), ahead=length - 1):
+        known = Evidence(part.context[: model_window + 1], part.start, None, part.params)
+        logits = teacher_forced(known)
+        choices = logits.argmax(dim=-1).tolist()
+        scores = logits.float()
+        sure = (scores.amax(dim=-1) - scores.logsumexp(dim=-1)).clamp_(max=0.0).double().cpu().numpy()
+        limits = np.clip(model_window + 1 - part.start - np.arange(count), 0, length).tolist()
+        for row, drafter in enumerate(drafters):
+            found[:, row, done : done + count] = _follow(drafter, known, choices[row], sure[row], limits)
+        done += count
+    accepted, drafted = found
+    return Acceptances(accepted, drafted, drafted)
+
+
+def _follow(
+    drafter: GreedyDrafter, text: Evidence, choices: Sequence[int], sure: np.ndarray, limits: Sequence[int]
+) -> np.ndarray:
+    """Accepted and drafted tokens ``(2, len(limits))`` of the drafts begun at the first positions of ``text``.
+
+    Args:
+        choices, sure: what the drafter predicts at each position, and how probable that is to it (logarithm).
+        limits: most tokens of each draft.
+    """
+    found = np.zeros((2, len(limits)), dtype=np.int64)
+    leaves, beyond = len(text), None
+    for begin in reversed(range(len(text))):
+        if choices[begin] != text.context[text.start + begin]:
+            leaves, beyond = begin, None
+        if begin >= len(limits) or not (limit := limits[begin]):
+            continue
+        drafted = limit
+        if drafter.log_confidence > -math.inf:
+            doubts = sure[begin : min(leaves + 1, begin + limit)].cumsum()
+            if beyond is None and len(doubts) < limit and doubts[-1] >= drafter.log_confidence:
+                left = [*text.context[: text.start + leaves], *choices[leaves : leaves + 1]]
+                beyond = np.cumsum(drafter.goes_on(left, limit - len(doubts), float(doubts[-1])))
+            if beyond is not None:
+                doubts = np.append(doubts, doubts[-1] + beyond)
+            ended = np.flatnonzero(doubts < drafter.log_confidence)
+            drafted = min(limit, int(ended[0]) + 1) if len(ended) else limit
+        found[:, begin] = min(leaves - begin, drafted), drafted
+    return found

@@ -1,0 +1,1 @@
+"""Indexes over text that retrieval drafters copy from: suffix automaton, datastore."""

@@ -1,0 +1,95 @@
+"""Sampling parameters, and the distribution they make of logits."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import torch
+
+from drafters.errors import quoted
+
+MAX_NEW_TOKENS = 1_000_000
+"""Most tokens that may be asked for; the target's context window sets a lower limit."""
+
+MAX_DRAFT_LENGTH = 64
+"""Most tokens of a draft."""
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """What the user asks of one generation.
+
+    Attributes:
+        max_new_tokens: most tokens to generate, from 1 to ``MAX_NEW_TOKENS``.
+        temperature: 0 is greedy decoding; otherwise logits are divided by it.
+        top_p: keep the fewest most probable tokens whose mass reaches ``top_p``; 1 keeps all.
+        top_k: keep the ``top_k`` most probable tokens; 0 keeps all.
+        draft_length: most tokens a drafter proposes per round (K in the papers), from 1 to ``MAX_DRAFT_LENGTH``.
+
+    Raises:
+        ValueError: a parameter has the wrong type or is out of range; the message begins with its name.
+    """
+
+    max_new_tokens: int = 128
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    draft_length: int = 8
+
+    def __post_init__(self) -> None:
+        _check_whole("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
+        _check_whole("draft_length", self.draft_length, 1, MAX_DRAFT_LENGTH)
+        _check_whole("top_k", self.top_k, 0, 2**31 - 1)
+        for name in ("temperature", "top_p"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise ValueError(f"{name} must be a number, got {quoted(value)}")
+        if not 0 <= self.temperature <= sys.float_info.max:  # false for nan, too
+            raise ValueError(f"temperature must be 0 (greedy) or a positive number, got {quoted(self.temperature)}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be above 0 and at most 1, got {quoted(self.top_p)}")
+
+    @property
+    def greedy(self) -> bool:
+        """Whether decoding takes the most probable token each time."""
+        return self.temperature == 0.0
+
+
+def _check_whole(name: str, value: object, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{name} must be a whole number, got {quoted(value)}")
+    if value < low:
+        raise ValueError(f"{name} must be at least {low}, got {quoted(value)}")
+    if value > high:
+        raise ValueError(f"{name} must be at most {high:,}, got {quoted(value)}")
+
+
+def probabilities(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
+    """Distribution ``(..., V)`` float32 after temperature, top-k and top-p, in that order.
+
+    Ties at the top-k border are all kept, as are the tokens that reach ``top_p`` exactly. At
+    temperature 0 the logits are taken at temperature 1 without truncation: nothing is drawn from
+    them then, they only feed the alignment feedback.
+    """
+    logits = logits.float()
+    if params.greedy:
+        return torch.softmax(logits, dim=-1)
+    # The largest becomes 0, so that a small temperature makes none infinite; one below float32's reach acts like 1e-30.
+    logits = (logits - logits.amax(dim=-1, keepdim=True)) / max(params.temperature, 1e-30)
+    if 0 < params.top_k < logits.shape[-1]:
+        border = logits.topk(params.top_k, dim=-1).values[..., -1:]
+        logits = logits.masked_fill(logits < border, -torch.inf)
+    probs = torch.softmax(logits, dim=-1)
+    if params.top_p < 1.0:
+        ordered, order = probs.sort(dim=-1, descending=True, stable=True)
+        # Mass *before* a token decides: the token that crosses top_p is still kept, so never none is.
+        dropped = ordered.cumsum(dim=-1) - ordered >= params.top_p
+        probs = probs.masked_fill(torch.zeros_like(dropped).scatter(-1, order, dropped), 0.0)
+        probs = probs / probs.sum(dim=-1, keepdim=True)
+    return probs
+
+
+def draw(probs: torch.Tensor, generator: torch.Generator) -> int:
+    """Draw one token id from ``probs`` ``(V,)`` (need not be normalised)."""
+    return int(torch.multinomial(probs, 1, generator=generator))

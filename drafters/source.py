@@ -1,0 +1,34 @@
+"""Where a model comes from, as cards say it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Quantization = Literal["nf4", "int8"]
+"""Weights of 4 or 8 bits, by ``bitsandbytes`` (QLoRA, Dettmers et al. 2023; LLM.int8(), 2022)."""
+
+
+class Strict(BaseModel):
+    """Part of a card: a field that is not its own is an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Source(Strict):
+    """A model's folder beside the card, or its repository on the Hugging Face Hub."""
+
+    path: str | None = Field(None, description="folder, relative to the card's own")
+    id: str | None = Field(None, description="Hub repository, e.g. Qwen/Qwen2.5-0.5B-Instruct")
+    revision: str | None = Field(None, description="commit of the Hub repository, for reproducible runs")
+    quantization: Quantization | None = Field(None, description="nf4 (4 bits per weight) or int8; by default none")
+    model_config = ConfigDict(frozen=True)
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Source:
+        if (self.path is None) == (self.id is None):
+            raise ValueError("give either path (a local folder) or id (a Hub repository)")
+        if self.revision is not None and self.id is None:
+            raise ValueError("revision is a commit of a Hub repository; without an id there is none")
+        return self

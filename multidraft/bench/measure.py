@@ -1,0 +1,256 @@
+"""How a prompt is measured and scored under a policy: one way for page, API, batches, races and benchmarks.
+
+The baseline of a run is autoregressive decoding of the same prompt with the same parameters and seed on the same
+machine. Where ``autoregressive`` is among the policies that are measured on a prompt, it is that run, the whole answer;
+otherwise it is measured just before the first of them, on the first :data:`PREFIX_TOKENS` tokens of the answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from drafters.base import Acceptances
+from drafters.errors import UserError, told
+from drafters.pool import Pool
+from drafters.sampling import SamplingParams
+from multidraft.engine.decoding import Decoding
+from multidraft.engine.lossless import Difference, greedy_differences
+from multidraft.policies import parse_spec
+from multidraft.replay.history import conditions_of
+from multidraft.replay.regret import draft_table, expected_regret_of, gamma_table, regret_of
+from storage.records import FINISHED, Generation, Turn
+from storage.run import Baseline, Origin, Run, Scores
+
+log = logging.getLogger(__name__)
+
+BASELINE = "autoregressive"
+
+PREFIX_TOKENS = 64
+"""Length of a baseline that is measured for one run's sake: short, since a visitor waits for it."""
+
+Phase = Literal["waiting", "measuring", "decoding", "scoring", "done"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One run asked for.
+
+    Attributes:
+        prompt, policy, params, seed, turns: see :class:`~multidraft.engine.decoding.Decoding`.
+        origin: where it comes from, for the record.
+        measures_baseline: whether the baseline is measured first if no earlier run has one; not where the policies of
+            this prompt include autoregressive decoding (see :func:`settle_baseline`).
+        earlier: runs of the same prompt, parameters and seed: their baseline is used again, and what is known of an
+            output that is equal to this one's.
+    """
+
+    prompt: str
+    policy: str
+    params: SamplingParams
+    seed: int = 0
+    origin: Origin = Origin("play")  # noqa: RUF009
+    turns: tuple[Turn, ...] = ()
+    measures_baseline: bool = True
+    earlier: tuple[Run, ...] = ()
+
+
+class Measurement:
+    """A run while it is measured; read it from any thread.
+
+    Attributes:
+        run: what is known so far; its generation grows round by round.
+        differences: where a greedy output differs from the target's own choice; ``None`` until that was examined.
+        phase: what is being done.
+
+    Raises:
+        UserError: what :class:`~multidraft.engine.decoding.Decoding` refuses, at once and in the caller's thread.
+    """
+
+    def __init__(self, pool: Pool, request: Request):
+        self.pool, self.request = pool, request
+        self.decoding = self._decoding(request.policy, request.params)
+        baseline = next((run.baseline for run in request.earlier if run.baseline), None)
+        conditions = conditions_of(pool)
+        self.run = Run(
+            self.decoding.generation, request.params, request.seed, conditions, request.origin, baseline=baseline
+        )
+        self.differences: list[Difference] | None = None
+        self.phase: Phase = "waiting"
+        self._prefix: Decoding | None = None
+        self._cancelled = threading.Event()
+
+    @property
+    def generation(self) -> Generation:
+        """What is being written."""
+        return self.run.generation
+
+    def snapshot(self) -> Generation:
+        """What is done so far, in whole rounds: it no longer changes."""
+        rounds = list(self.generation.rounds)
+        return replace(self.generation, rounds=rounds, token_ids=[token for r in rounds for token in r.tokens])
+
+    def cancel(self) -> None:
+        """End it after the round in progress; may be called from another thread.
+
+        While it is scored, what is still to be found out stays unknown: see :attr:`unscored`.
+        """
+        self._cancelled.set()
+        self.decoding.cancel()
+        if prefix := self._prefix:
+            prefix.cancel()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it is to end early."""
+        return self._cancelled.is_set()
+
+    @property
+    def compared(self) -> bool:
+        """Whether it has a regret: it ended of itself, under a policy that may draft, whether it did or not."""
+        finished = bool(self.generation.rounds) and self.generation.status in FINISHED
+        return finished and parse_spec(self.generation.policy)[0] != BASELINE
+
+    @property
+    def unscored(self) -> bool:
+        """Whether it was cancelled after its last round, before its regret was known."""
+        scores = self.run.scores
+        known = scores.regret_rounds is not None or scores.expected_regret is not None
+        return self.cancelled and self.compared and not known
+
+    def compute(self) -> Run:
+        """Measure the baseline where there is none, decode, and score; where the pool is, and never raising.
+
+        An output that cannot be scored leaves the run as it is, but for its ``error``.
+        """
+        try:
+            if self.run.baseline is None and self.request.measures_baseline:
+                self.phase = "measuring"
+                self.run.baseline = self._measure_baseline()
+            self.phase = "decoding"
+            self._decode()
+        except Exception as error:
+            if not isinstance(error, UserError):
+                log.warning("%s failed on %r", self.request.policy, self.request.prompt[:60], exc_info=True)
+            self.generation.status, self.generation.error = "error", told(error)
+        self.phase = "scoring"
+        try:
+            if self.generation.rounds and self.generation.status != "error":
+                self._score()
+        except CancelledError:
+            pass
+        except Exception as error:
+            log.info("the output of %s cannot be scored", self.request.policy, exc_info=True)
+            self.generation.error = f"its output cannot be scored: {told(error)}"
+        return self.run
+
+    def drop(self) -> None:
+        """It was cancelled before it began."""
+        self.generation.status, self.phase = "cancelled", "done"
+
+    def _decoding(self, policy: str, params: SamplingParams) -> Decoding:
+        request = self.request
+        return Decoding(self.pool, request.prompt, policy, params, request.seed, request.turns)
+
+    def _measure_baseline(self) -> Baseline | None:
+        """Decode the first tokens of the answer without drafters; ``None`` if cancelled meanwhile."""
+        params = self.request.params
+        length = min(PREFIX_TOKENS, params.max_new_tokens)
+        self._prefix = self._decoding(BASELINE, replace(params, max_new_tokens=length))
+        if self.cancelled:  # before there was anything to cancel
+            return None
+        prefix = self._prefix.run()
+        return None if prefix.status == "cancelled" else Baseline.of(prefix, "prefix")
+
+    def _decode(self) -> None:
+        if self.cancelled:  # in the queue, or during the baseline: spare the device the prefill
+            self.generation.status = "cancelled"
+        else:
+            self.decoding.run()
+
+    def _score(self) -> None:
+        prompt_ids = self.decoding.context[: self.generation.prompt_tokens]
+        if self.request.params.greedy:
+            self._score_greedy(prompt_ids)
+        elif self.compared and parse_spec(self.generation.policy)[0] != "draft-all":  # there no drafter was chosen
+            self._check()
+            gamma = gamma_table(self.pool, prompt_ids, self.generation.token_ids, self.request.params)
+            if expected := expected_regret_of(self.generation, gamma, self.request.params.draft_length):
+                best = self.generation.drafters[expected.best_arm]
+                self.run.scores = Scores(
+                    expected_regret=expected.loss, best_drafter=best, best_arm_ratio=expected.best_arm_ratio
+                )
+
+    def _score_greedy(self, prompt_ids: Sequence[int]) -> None:
+        run, params, ids = self.run, self.request.params, self.generation.token_ids
+        self.differences = differences = greedy_differences(self.pool, prompt_ids, ids)
+        run.scores = Scores(
+            lossless=all(d.rounding for d in differences),
+            near_tie_gap=max((d.gap for d in differences if d.rounding), default=None),
+        )
+        if not self.compared or not run.scores.lossless:
+            return
+        table = self._known_table(ids)
+        if table is None:
+            table = draft_table(self.pool, prompt_ids, ids, params.draft_length, self._check)
+        regret, names = regret_of(self.generation, table.accepted), self.generation.drafters
+        run.scores = replace(
+            run.scores,
+            regret_rounds=regret.rounds,
+            best_drafter=names[regret.best_arm],
+            best_arm_ratio=regret.best_arm_ratio,
+            drafter_rounds=dict(zip(names, regret.needed, strict=True)),
+            acceptance=table,
+        )
+
+    def _known_table(self, ids: Sequence[int]) -> Acceptances | None:
+        """The acceptance table of an earlier run with the same output."""
+        tables = (run.scores.acceptance for run in self.request.earlier if run.generation.token_ids == ids)
+        return next((table for table in tables if table is not None), None)
+
+    def _check(self) -> None:
+        """Raise ``CancelledError`` if it is to end."""
+        if self.cancelled:
+            raise CancelledError
+
+
+def measure(pool: Pool, request: Request) -> Run:
+    """Measure one prompt under one policy.
+
+    Raises:
+        UserError: the prompt, the policy or the seed cannot be run.
+    """
+    return Measurement(pool, request).compute()
+
+
+def settle_baseline(runs: Sequence[Run]) -> None:
+    """Make the autoregressive one of the runs of a prompt the baseline of them all, if it is there and ended well.
+
+    A greedy output that differs from it without a near-tie, such as one that ends too early, is not lossless.
+    """
+    answer = next((run for run in runs if _is_answer(run)), None)
+    if answer is None:
+        return
+    for run in runs:
+        run.baseline = Baseline.of(answer.generation, "answer")
+        if run.scores.lossless and run.generation.status in FINISHED and not _agree(run, answer):
+            run.scores = replace(run.scores, lossless=False)
+
+
+def _agree(run: Run, answer: Run) -> bool:
+    """Whether two outputs of the same prompt are equal, or rounding can explain the token at which they diverge."""
+    one, other = run.generation.token_ids, answer.generation.token_ids
+    shared = min(len(one), len(other))
+    if one[:shared] == other[:shared]:
+        return len(one) == len(other)
+    return any(r.scores.near_tie_gap is not None for r in (run, answer))
+
+
+def _is_answer(run: Run) -> bool:
+    """Whether it is autoregressive decoding that ended by itself."""
+    generation = run.generation
+    return parse_spec(generation.policy)[0] == BASELINE and bool(generation.rounds) and generation.status in FINISHED

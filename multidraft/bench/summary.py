@@ -1,0 +1,170 @@
+"""Speed-ups of several runs, and the figures of a batch's runs by task and policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import pandas as pd
+
+from storage.figures import FEWEST_TOKENS, Ratio, divided, ratio_of_totals
+from storage.records import FINISHED
+from storage.run import Run
+
+NO_TASK = "no task"
+TOO_LONG = "too long"
+"""Status of a prompt that does not fit the target's context window."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The figures of one prompt under one policy, small enough to be retained.
+
+    Attributes:
+        id, task: as the suite gives them.
+        policy: its spec.
+        status: a ``storage.records.Status``, or ``"too long"``.
+        tokens, rounds: emitted tokens, and the rounds they took.
+        seconds, request_seconds: of decoding, and of the whole request (prefill and routing included).
+        baseline_seconds, baseline_request_seconds: what the baseline needs for as many tokens.
+        tokens_per_second, mean_accepted_tokens: ``None`` where nothing was decoded.
+        speedup, request_speedup: likewise, and for answers too short to compare (``storage.figures.speedup``).
+        lossless: whether the output is the target's own; ``near_tie_gap``: the largest gap of the logits where rounding
+            decided otherwise.
+        error: why nothing, or not all, was decoded.
+        output: the text.
+    """
+
+    id: str
+    task: str
+    policy: str
+    status: str
+    tokens: int = 0
+    rounds: int = 0
+    seconds: float | None = None
+    request_seconds: float | None = None
+    baseline_seconds: float | None = None
+    baseline_request_seconds: float | None = None
+    tokens_per_second: float | None = None
+    mean_accepted_tokens: float | None = None
+    speedup: float | None = None
+    request_speedup: float | None = None
+    lossless: bool | None = None
+    near_tie_gap: float | None = None
+    error: str | None = None
+    output: str = ""
+
+    @classmethod
+    def of(cls, id: str, task: str, run: Run, *, too_long: bool = False) -> Row:
+        """The row of a run that ended, or was refused as too long."""
+        g, baseline = run.generation, run.baseline
+        tokens = len(g.token_ids)
+        return cls(
+            id,
+            task or NO_TASK,
+            g.policy,
+            TOO_LONG if too_long else g.status,
+            tokens,
+            len(g.rounds),
+            g.seconds if g.rounds else None,
+            g.request_seconds if g.rounds else None,
+            baseline.decode_seconds(tokens) if baseline and g.rounds else None,
+            baseline.request_seconds(tokens) if baseline and g.rounds else None,
+            g.tokens_per_second or None,
+            g.mean_accepted_tokens or None,
+            run.speedup,
+            run.request_speedup,
+            run.scores.lossless,
+            run.scores.near_tie_gap,
+            g.error,
+            g.text,
+        )
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to an end of its own."""
+        return self.status in FINISHED
+
+
+COLUMNS = [field.name for field in fields(Row)]
+NUMBERS = [field.name for field in fields(Row) if "float" in str(field.type)]
+
+
+def speedups(runs: Iterable[Run | Row], prompts: Iterable[object]) -> tuple[Ratio | None, Ratio | None]:
+    """Decode and whole-request speed-up of runs: ratios of totals over those long enough to compare.
+
+    Args:
+        prompts: what tells the prompt of each run (see ``storage.figures.ratio_of_totals``).
+    """
+    seconds: list[tuple[float, float, float, float]] = []
+    known: list[object] = []
+    for run, prompt in zip(runs, prompts, strict=True):
+        if run.speedup is not None:
+            seconds.append(_seconds(run))
+            known.append(prompt)
+    baseline, own, baseline_request, request = zip(*seconds) if seconds else ((), (), (), ())
+    return ratio_of_totals(baseline, own, known), ratio_of_totals(baseline_request, request, known)
+
+
+def _seconds(run: Run | Row) -> tuple[float, float, float, float]:
+    """Seconds of a run with a speed-up: decoding of baseline and run, whole request of both."""
+    if isinstance(run, Row):
+        of_row = (run.baseline_seconds, run.seconds, run.baseline_request_seconds, run.request_seconds)
+        return tuple(value or 0.0 for value in of_row)  # type: ignore[return-value]
+    assert run.baseline is not None
+    g, tokens = run.generation, len(run.generation.token_ids)
+    return run.baseline.decode_seconds(tokens), g.seconds, run.baseline.request_seconds(tokens), g.request_seconds
+
+
+def summarise(rows: Sequence[Row]) -> pd.DataFrame:
+    """One line for each task and policy.
+
+    Columns: task, policy, prompts, finished, too_long, and over the finished ones (NaN where unknown)
+    tokens_per_second, mean_accepted_tokens, speedup, speedup_low, speedup_high, request_speedup,
+    request_speedup_low, request_speedup_high: ratios of totals, with 95 % intervals over prompts.
+    """
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.task, row.policy), []).append(row)
+    lines = [{"task": task, "policy": policy, **_figures(groups[task, policy])} for task, policy in sorted(groups)]
+    frame = pd.DataFrame(lines, columns=["task", "policy", *_figures([])])
+    return frame.astype(dict.fromkeys(frame.columns[5:], float))
+
+
+def overall(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """The same figures of each policy over all tasks."""
+    policies = dict.fromkeys(row.policy for row in rows)
+    return {policy: _figures([row for row in rows if row.policy == policy]) for policy in policies}
+
+
+def _figures(rows: Sequence[Row]) -> dict[str, Any]:
+    done = [row for row in rows if row.finished]
+    tokens = sum(row.tokens for row in done)
+    figures: dict[str, Any] = {
+        "prompts": len(rows),
+        "finished": len(done),
+        "too_long": sum(row.status == TOO_LONG for row in rows),
+        "tokens_per_second": divided(tokens, sum(row.seconds or 0.0 for row in done)),
+        "mean_accepted_tokens": divided(tokens, sum(row.rounds for row in done)),
+    }
+    ids = [(row.task, row.id) for row in done]
+    for name, ratio in zip(("speedup", "request_speedup"), speedups(done, ids), strict=True):
+        figures[name] = ratio.value if ratio else None
+        figures[f"{name}_low"], figures[f"{name}_high"] = (ratio.low, ratio.high) if ratio else (None, None)
+    return figures
+
+
+def short_rows(rows: Sequence[Row]) -> int:
+    """How many finished runs are too short for a speed-up."""
+    return sum(row.finished and row.tokens < FEWEST_TOKENS for row in rows)
+
+
+def records(summary: pd.DataFrame) -> list[dict[str, Any]]:
+    """The summary's lines for JSON, ``None`` for what is unknown."""
+    return summary.astype(object).where(summary.notna(), None).to_dict(orient="records")
+
+
+def row_records(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """All rows as plain values."""
+    return [asdict(row) for row in rows]

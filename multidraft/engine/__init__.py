@@ -1,0 +1,1 @@
+"""The core loop: draft, verify, learn."""

@@ -1,0 +1,56 @@
+"""What a generation is asked for, checked before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from drafters.errors import PolicyError, PromptError, UserError, quoted
+from drafters.pool import Pool
+from multidraft.policies import Policy, check_live, make_policy
+from storage.records import Turn
+
+
+def policy_for(pool: Pool, policy: str | Policy, seed: int = 0) -> Policy:
+    """The policy of a spec, or the given one, with what ``pool`` has for it.
+
+    Raises:
+        PolicyError: an unknown policy, a setting it cannot take, or one that this pool cannot play.
+    """
+    names = [drafter.name for drafter in pool.drafters]
+    player = make_policy(policy, names, seed) if isinstance(policy, str) else policy
+    if player.arm_count not in (0, len(names)):
+        raise PolicyError(
+            f"the policy was made for {player.arm_count} drafters, but pool {pool.name!r} has {len(names)}"
+        )
+    check_live(player)
+    if player.needs_route and pool.router is None:
+        raise PolicyError(f"policy {player.name!r} needs a router, and pool {pool.name!r} has none")
+    return player
+
+
+def check_seed(seed: int) -> None:
+    """Raise :class:`UserError` for a seed that is none."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise UserError(f"the seed must be a whole number from 0 to 2^63 - 1, got {quoted(seed)}")
+
+
+def read_prompt(pool: Pool, prompt: str | Sequence[int], turns: Sequence[Turn]) -> tuple[str, list[int]]:
+    """Text and token ids of a prompt that is either."""
+    if isinstance(prompt, str):
+        try:
+            prompt.encode()
+        except UnicodeEncodeError as error:
+            raise PromptError(f"character {error.start + 1} of the prompt is half of one (a lone surrogate)") from None
+        if not prompt.strip():
+            raise PromptError("the prompt is empty; type a few words for the target to answer")
+        return prompt, pool.encode(prompt, turns)
+    if turns:
+        raise PromptError("earlier turns need a prompt that is a text, not token ids")
+    if not isinstance(prompt, Sequence) or not all(isinstance(token, int) for token in prompt):
+        raise PromptError(f"the prompt must be a text or a list of token ids, got {type(prompt).__name__}")
+    ids = [int(token) for token in prompt]
+    if not ids:
+        raise PromptError("the prompt is empty; give at least one token id")
+    if outside := [token for token in ids if not 0 <= token < pool.target.vocab_size]:
+        raise PromptError(f"token id {outside[0]} is not one of the target's: 0 to {pool.target.vocab_size - 1:,}")
+    return pool.decode(ids), ids

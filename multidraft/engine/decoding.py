@@ -1,0 +1,317 @@
+"""The core loop: draft → verify → learn, one round at a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from drafters.base import Drafter
+from drafters.draft import Draft, unite
+from drafters.errors import ContextWindowError, told
+from drafters.pool import Pool
+from drafters.sampling import SamplingParams, probabilities
+from drafters.text import TextStream
+from multidraft.engine.arguments import check_seed, policy_for, read_prompt
+from multidraft.engine.experience import Experience
+from multidraft.engine.feedback import block_divergence
+from multidraft.engine.verify import Verdict, verify
+from multidraft.policies import (
+    ALL_DRAFTERS,
+    NO_DRAFTER,
+    Context,
+    Feedback,
+    Policy,
+    canonical_spec,
+)
+from multidraft.policies.faults import chosen_arm, chosen_length, raised_by
+from storage.records import Generation, Round, Status, Turn
+
+
+class Decoding(Iterator[Round]):
+    """A generation under way: iterate over it to decode, round by round.
+
+    Nothing is computed before the first round is asked for. ``generation`` always holds what is done so
+    far, also after :meth:`cancel` or an exception.
+
+    Args:
+        pool: target, drafters and tokenizer.
+        prompt: the user's text, or token ids (of a prompt that is already in its final form).
+        policy: a policy spec such as ``"ucb"``, or a :class:`~multidraft.policies.Policy` of one's own.
+        params: see :class:`~drafters.sampling.SamplingParams`.
+        seed: seeds the target's and drafters' sampling and the policy.
+        turns: earlier prompts of the conversation with their answers; ``prompt`` must be a text then.
+
+    Raises:
+        PromptError: a prompt that is empty, no text, or holds ids that the target does not have.
+        ContextWindowError: a prompt that fills the target's context window.
+        PolicyError: an unknown policy or a setting it cannot take; while decoding, a policy that misbehaves.
+        UserError: a seed that is none.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        prompt: str | Sequence[int],
+        policy: str | Policy = "normal-hedge",
+        params: SamplingParams | None = None,
+        seed: int = 0,
+        turns: Sequence[Turn] = (),
+    ):
+        self.pool, self.params, self.seed = pool, params or SamplingParams(), seed
+        check_seed(seed)
+        text, self.context = read_prompt(pool, prompt, turns)
+        if len(self.context) >= pool.target.window:
+            raise ContextWindowError(
+                f"the prompt has {len(self.context):,} tokens, but the context window of pool {pool.name!r} holds "
+                f"{pool.target.window:,} including the answer; shorten the prompt or pick a pool with a larger window"
+            )
+        names = [drafter.name for drafter in pool.drafters]
+        self.policy = policy_for(pool, policy, seed)
+        spec = canonical_spec(policy) if isinstance(policy, str) else policy.name
+        self.generation = Generation(text, spec, tuple(names), len(self.context), turns=tuple(turns))
+        self._arms = range(ALL_DRAFTERS, len(names))
+        self._cancelled = threading.Event()
+        self._evaluated, self._unseen_p = len(self.context), list[torch.Tensor]()
+        self._rounds = self._decode()
+
+    def __next__(self) -> Round:
+        return next(self._rounds)
+
+    def cancel(self) -> None:
+        """End the generation after the round in progress; may be called from another thread."""
+        self._cancelled.set()
+
+    def run(self) -> Generation:
+        """Decode to the end."""
+        for _ in self:
+            pass
+        return self.generation
+
+    def _decode(self) -> Iterator[Round]:
+        generation, target, policy = self.generation, self.pool.target, self.policy
+        text = TextStream(self.pool.tokenizer)
+        # Not before: a process without the device may check and queue what another one decodes.
+        self._generator = torch.Generator(device=target.device).manual_seed(self.seed)
+        try:
+            with self.pool.lock:
+                started = self._now()
+                previous = self.pool.previous.get(generation.policy)
+                self._experience = Experience(self.pool.drafters, previous, by_token=policy.uses_gamma)
+                route = self.pool.route if self.pool.router else None
+                policy.begin(Context(generation.prompt, self.params.draft_length, self.pool.costs, route, previous))
+                target.prefill(self.context)
+                self.pool.prepare(self.context, policy.candidates())
+                self.pool.costs.begin()
+                generation.prefill_seconds = self._now() - started
+                query = target.queries
+            while generation.status == "running":
+                if self._cancelled.is_set():
+                    generation.status = "cancelled"
+                    break
+                with self.pool.lock:  # no other thread may come in between the check and the end of the round
+                    if target.queries != query:
+                        raise RuntimeError(
+                            f"another generation has begun on pool {self.pool.name!r}, which runs one at a time; "
+                            "finish this one first, or load the pool twice"
+                        )
+                    generation.rounds.append(round := self._round(text))
+                generation.token_ids.extend(round.tokens)
+                generation.text += round.text
+                generation.status = self._status(round)
+                yield round
+            if means := self._experience.means():
+                self.pool.previous[generation.policy] = means
+        except GeneratorExit:  # the caller dropped the iterator, perhaps after the last round
+            if generation.status == "running":
+                generation.status = "cancelled"
+            raise
+        except BaseException as error:
+            fault = raised_by(policy, generation.policy, error)
+            generation.status, generation.error = "error", told(fault or error)
+            if fault:
+                raise fault from error
+            raise
+
+    def _round(self, text: TextStream) -> Round:
+        policy, params = self.policy, self.params
+        room = min(params.max_new_tokens - len(self.generation.token_ids), self.pool.target.window - len(self.context))
+
+        t0 = self._now()
+        chances = policy.probabilities()
+        # With room for one token there is nothing to draft, hence nothing to choose or to learn.
+        spec = self.generation.policy
+        arm = chosen_arm(spec, policy.select(), self._arms) if room > 1 else NO_DRAFTER
+        length = 0
+        if arm != NO_DRAFTER:
+            most = min(params.draft_length, room - 1)
+            length = chosen_length(spec, policy.draft_length(most), most)
+            arm = NO_DRAFTER if arm == ALL_DRAFTERS and not length else arm
+        t1 = self._now()
+        draft = self._draft(arm, length)
+        t2 = self._now()
+        logits = self.pool.target.score(draft)
+        verdict = verify(draft, logits, params, self._generator)
+        together = arm == ALL_DRAFTERS
+        arm = self._author(verdict) if together else arm
+        drafter = self.pool.drafters[arm] if length else None
+        if together:
+            self._observe_all(logits)
+        elif drafter:
+            drafter.observe(draft, logits)
+        tokens, own = self._emitted(draft, verdict)
+        # All but the last token are cached then, also where a stop token within the draft ends the output.
+        kept = len(tokens) - 1
+        self.pool.target.accept(verdict.path[:kept], tokens[-1])
+        self.context.extend(tokens)
+        accepted = len(tokens) - (own is not None)
+        t3 = self._now()
+        divergence = None
+        if policy.uses_block_divergence and drafter:
+            divergence = block_divergence(draft, verdict.path, logits, params, length)
+        t4 = self._now()
+        unread = len(self.context) - self._evaluated
+        gamma = self._evaluate(verdict, logits, len(tokens)) if room > 1 else None
+        t5 = self._now()
+        alone = arm if drafter and not together else None
+        self.pool.costs.played(alone, length, len(draft), t2 - t1, t3 - t2, emitted=len(tokens), depth=draft.depth)
+        if gamma is not None:
+            self.pool.costs.evaluated(unread, t5 - t4)
+        drafted = draft.main_path(verdict.path)
+        if room > 1:
+            feedback = Feedback(arm, len(drafted), accepted, len(tokens), length, divergence, gamma, t3 - t1)
+            policy.update(feedback)
+            self._experience.add(feedback, policy.last_reward)
+        t6 = self._now()
+        pieces = text.add(tokens)
+        return Round(
+            index=len(self.generation.rounds),
+            arm=arm if drafter else None,
+            drafter=drafter.name if drafter else None,
+            drafted=tuple(draft.tokens[node] for node in drafted),
+            accepted=accepted,
+            tokens=tuple(tokens),
+            own=own,
+            text="".join(pieces),
+            pieces=tuple(pieces),
+            draft_length=length,
+            nodes=len(draft),
+            depth=draft.depth,
+            together=together,
+            reward=policy.last_reward if drafter else None,
+            block_divergence=divergence,
+            probabilities=None if chances is None else tuple(chances),
+            draft_seconds=t2 - t1,
+            verify_seconds=t3 - t2,
+            policy_seconds=(t1 - t0) + (t4 - t3) + (t6 - t5),
+            evaluate_seconds=t5 - t4,
+            evaluated=0 if gamma is None else unread,
+        )
+
+    def _draft(self, arm: int, length: int) -> Draft:
+        if not length:
+            return Draft.empty()
+        if arm == ALL_DRAFTERS:
+            return self._draft_all(length)
+        with_q = self.policy.uses_block_divergence
+        draft = self._proposed(self.pool.drafters[arm], length, self.params, with_q=with_q)
+        draft = draft if self.pool.target.trees else draft.main_chain()
+        return draft.first(self.pool.target.window - len(self.context))  # the target's cache holds no more nodes
+
+    def _proposed(self, drafter: Drafter, length: int, params: SamplingParams, *, with_q: bool = False) -> Draft:
+        """A drafter's draft, if the target can verify it: anybody may write a drafter."""
+        draft = drafter.propose(self.context, length, params, self._generator, with_q=with_q)
+        if draft.depth > length:  # it would overrun max_new_tokens or the context window
+            raise ValueError(f"drafter {drafter.name!r} proposed {draft.depth} tokens, asked for at most {length}")
+        if draft.tokens and not 0 <= min(draft.tokens) <= max(draft.tokens) < self.pool.target.vocab_size:
+            raise ValueError(f"drafter {drafter.name!r} proposed tokens that the target does not have: {draft.tokens}")
+        return draft
+
+    def _draft_all(self, length: int) -> Draft:
+        """The union of all drafters' greedy drafts."""
+        params = replace(self.params, temperature=0.0)
+        self._drafts = [self._proposed(drafter, length, params) for drafter in self.pool.drafters]
+        room = self.pool.target.window - len(self.context)  # in the target's cache
+        union = unite(self._drafts, min(self.policy.tree_nodes, room))
+        self._union = union if self.pool.target.trees else union.main_chain()
+        return self._union.draft
+
+    def _author(self, verdict: Verdict) -> int:
+        """The drafter that was first to propose the accepted path, or where none is, the first of all."""
+        return self._union.authors[verdict.path[-1]] if verdict.path else 0
+
+    def _observe_all(self, logits: torch.Tensor) -> None:
+        """Show every drafter what the target made of its own draft, as far as that is in the union."""
+        for drafter, draft, places in zip(self.pool.drafters, self._drafts, self._union.places, strict=True):
+            whole = places[: places.index(None)] if None in places else places
+            rows = [0, *(place + 1 for place in whole if place is not None)]
+            drafter.observe(draft.first(len(whole)), logits[rows])
+
+    def _emitted(self, draft: Draft, verdict: Verdict) -> tuple[list[int], int | None]:
+        """The round's tokens, cut after the first stop token; without an own token where the cut falls before it."""
+        tokens = [draft.tokens[node] for node in verdict.path]
+        for index, token in enumerate(tokens):
+            if token in self.pool.stop_ids:
+                return tokens[: index + 1], None
+        return [*tokens, verdict.own], verdict.own
+
+    def _evaluate(self, verdict: Verdict, logits: torch.Tensor, emitted: int) -> np.ndarray | None:
+        """γ of all drafters at positions verified since the last evaluation, if the policy wants it now."""
+        if not self.policy.uses_gamma:
+            return None
+        rows = [0, *(node + 1 for node in verdict.path)][:emitted]
+        if verdict.probs is not None:
+            self._unseen_p.append(verdict.probs[rows])
+        elif self.policy.uses_soft_gamma:
+            self._unseen_p.append(probabilities(logits[rows], self.params))
+        if not self.policy.wants_evaluation(emitted):
+            return None
+        p = torch.cat(self._unseen_p) if self._unseen_p else None
+        span = min(self.policy.evaluation_span or len(self.context), len(self.context) - self._evaluated)
+        start = len(self.context) - span
+        gamma = self.pool.gamma(self.context, start, None if p is None else p[-span:], self.params)
+        self._evaluated, self._unseen_p = len(self.context), []
+        return gamma
+
+    def _status(self, round: Round) -> Status:
+        if round.tokens[-1] in self.pool.stop_ids:
+            return "stopped"
+        if len(self.generation.token_ids) >= self.params.max_new_tokens:
+            return "completed"
+        if len(self.context) >= self.pool.target.window:
+            return "context_limit"
+        return "running"
+
+    def _now(self) -> float:
+        """Seconds, with the device's queue emptied first."""
+        if self.pool.target.device.type == "cuda":
+            torch.cuda.synchronize(self.pool.target.device)
+        return time.perf_counter()
+
+
+def stream(
+    pool: Pool,
+    prompt: str | Sequence[int],
+    policy: str | Policy = "normal-hedge",
+    params: SamplingParams | None = None,
+    seed: int = 0,
+    turns: Sequence[Turn] = (),
+) -> Decoding:
+    """Decode ``prompt``, yielding each :class:`~storage.records.Round` as it happens; see :class:`Decoding`."""
+    return Decoding(pool, prompt, policy, params, seed, turns)
+
+
+def generate(
+    pool: Pool,
+    prompt: str | Sequence[int],
+    policy: str | Policy = "normal-hedge",
+    params: SamplingParams | None = None,
+    seed: int = 0,
+    turns: Sequence[Turn] = (),
+) -> Generation:
+    """Decode ``prompt`` to the end and return the whole :class:`~storage.records.Generation`."""
+    return Decoding(pool, prompt, policy, params, seed, turns).run()

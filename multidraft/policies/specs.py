@@ -1,0 +1,166 @@
+"""Policy specs such as ``ucb:beta=0.1,reward=be``: read, checked, built, and spelled in one way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from drafters.errors import PolicyError
+from multidraft.policies.base import POLICIES, Policy, policy_names
+from multidraft.policies.faults import raised_at_its_making
+from multidraft.policies.settings import Setting, explained, settings_of_model, unknown_setting
+
+
+def settings_of(kind: type[Policy]) -> dict[str, Setting]:
+    """The settings that a spec of this policy may give, in their order."""
+    return settings_of_model(kind.Settings)
+
+
+def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
+    """Split ``name:key=value,…`` into name and settings; a lone value (``fixed:math``) is the key ``""``."""
+    name, _, rest = spec.strip().partition(":")
+    settings: dict[str, str] = {}
+    for part in filter(None, (p.strip() for p in rest.split(","))):
+        key, equals, value = part.partition("=")
+        settings[key.strip() if equals else ""] = value.strip() if equals else key.strip()
+    return name.strip().lower(), settings
+
+
+def read_spec(spec: str) -> tuple[type[Policy], dict[str, Any]]:
+    """The policy that a spec names, and the settings it gives, as texts where one that must be given is missing.
+
+    Raises:
+        PolicyError: unknown policy, unknown setting, or a value out of bounds; the message lists what is valid.
+    """
+    name, texts = parse_spec(spec)
+    if name not in POLICIES:
+        offered = (name for name in policy_names() if POLICIES[name].live)
+        raise PolicyError(f"unknown policy {name!r:.60}; choose one of: {', '.join(offered)}")
+    kind = POLICIES[name]
+    known = settings_of(kind)
+    values: dict[str, Any] = {}
+    for key, text in texts.items():
+        setting = key or next(iter(known), "")  # the lone value of `fixed:math` is the first setting
+        if setting not in known:
+            raise PolicyError(f"policy {name!r}: {unknown_setting(key or text, list(known))}")
+        values[setting] = text
+    try:
+        settings = kind.Settings(**values)
+    except ValidationError as error:
+        if all(fault["type"] == "missing" for fault in error.errors()):
+            return kind, values
+        raise PolicyError(f"policy {name!r}: {explained(kind.Settings, error)}") from None
+    return kind, {key: getattr(settings, key) for key in known if key in values}
+
+
+def make_policy(spec: str, arms: int | Sequence[str], seed: int = 0) -> Policy:
+    """Build a policy from its spec.
+
+    Args:
+        spec: a name with optional settings, e.g. ``"ucb"``, ``"ucb:beta=0.1,reward=be"``, ``"fixed:math"``.
+        arms: the drafters' names, or just how many there are.
+        seed: seed of the policy's own generator.
+
+    Raises:
+        PolicyError: unknown name, unknown setting or a value out of range; the message lists what is valid.
+    """
+    kind, values = read_spec(spec)
+    name = kind.name
+    names = [f"arm{i}" for i in range(arms)] if isinstance(arms, int) else list(arms)
+    if not names and name != "autoregressive":
+        raise PolicyError(f"policy {name!r} needs at least one drafter in the pool")
+    if missing := _missing(kind, values):
+        raise PolicyError(f"policy {name!r} needs {missing[0]}, e.g. {name}:{names[0]}; drafters: {', '.join(names)}")
+    try:
+        return kind(names, seed, **values)
+    except PolicyError as error:
+        raise PolicyError(f"policy {spec!r}: {error}") from None
+    except Exception as error:
+        raise raised_at_its_making(spec, error) from error
+
+
+def check_specs(specs: Sequence[str], *, live: bool = True) -> None:
+    """Refuse what no pool can play, before one is loaded: the names of its drafters alone are not checked.
+
+    Args:
+        live: whether the policies are to be played, and not replayed.
+
+    Raises:
+        PolicyError: there is no spec, or a bad one; see :func:`make_policy`.
+    """
+    if not specs:
+        raise PolicyError("no policy is chosen; choose at least one")
+    for spec in specs:
+        kind, values = read_spec(spec)
+        if live:
+            check_live(kind)
+        if not _missing(kind, values):
+            make_policy(spec, stand_ins(values))
+
+
+def stand_ins(values: dict[str, Any]) -> list[str]:
+    """Names of drafters for a policy that is made only to be checked: whatever its settings name, and another."""
+    return [*(value for value in values.values() if isinstance(value, str) and value), "another"]
+
+
+def check_live(policy: Policy | type[Policy]) -> None:
+    """Raise :class:`PolicyError` for a policy that can only be replayed."""
+    if not policy.live:
+        raise PolicyError(f"policy {policy.name!r} cannot be played live; it is for replays")
+
+
+def canonical_spec(spec: str) -> str:
+    """The spelling under which a spec's runs are recorded, so that equal policies are found under one name.
+
+    The name in small letters; settings in the policy's order, the first without its name if it must be given, numbers
+    as short as they can be, and none that is at its default: ``UCB:reward=bd, beta=0.10`` is ``ucb:beta=0.1``.
+
+    Raises:
+        PolicyError: as :func:`read_spec`.
+    """
+    kind, values = read_spec(spec)
+    known = settings_of(kind)
+    first = next(iter(known.values()), None)
+    parts = [
+        _text(values[key]) if setting is first and setting.default is None else f"{key}={_text(values[key])}"
+        for key, setting in known.items()
+        if key in values and values[key] != setting.default
+    ]
+    return f"{kind.name}:{','.join(parts)}" if parts else kind.name
+
+
+def start_of(spec: str) -> str:
+    """What a query begins with under a spec; ``cold`` for policies that take no start.
+
+    Raises:
+        PolicyError: as :func:`read_spec`.
+    """
+    kind, values = read_spec(spec)
+    start = settings_of(kind).get("start")
+    return str(values.get("start", start.default)) if start else "cold"
+
+
+def with_start(spec: str, start: str) -> str:
+    """``spec`` with another start, in its canonical spelling; as it is if the policy takes none.
+
+    Raises:
+        PolicyError: as :func:`read_spec`.
+    """
+    kind, _ = read_spec(spec)
+    if "start" not in settings_of(kind):
+        return canonical_spec(spec)
+    return canonical_spec(f"{spec}{',' if ':' in spec else ':'}start={start}")
+
+
+def _text(value: str | int | float) -> str:
+    """A setting as a person would type it: ``0.1``, and ``3`` for 3.0."""
+    if not isinstance(value, float):
+        return str(value)
+    return short if float(short := f"{value:g}") == value else repr(value)
+
+
+def _missing(kind: type[Policy], values: dict[str, Any]) -> list[str]:
+    """Settings that must be given and are not."""
+    return [key for key, setting in settings_of(kind).items() if setting.default is None and key not in values]

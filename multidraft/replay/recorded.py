@@ -1,0 +1,169 @@
+"""Policies on the recorded runs of a history: what would have happened had another one chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from drafters.base import Acceptances
+from drafters.costs import Costs
+from drafters.errors import UserError
+from multidraft.policies import check_specs, make_policy, parse_spec, start_of
+from multidraft.policies.specs import read_spec, stand_ins
+from multidraft.replay.machine_costs import MachineCosts
+from multidraft.replay.regret import fixed_rounds
+from multidraft.replay.walk import Replayed, best_fixed_rate, replay
+from storage import queries, texts
+from storage.records import FINISHED
+from storage.run import Run
+from storage.texts import ALL_TEXTS, TextFilter
+
+Route = Callable[[str], Sequence[float] | None]
+"""How well each drafter suits a prompt, such as :meth:`~drafters.pool.Pool.route`."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A recorded greedy run, ready to be replayed, and the costs that were measured on its hardware."""
+
+    run: Run
+    costs: Costs
+
+    @property
+    def table(self) -> Acceptances:
+        """The drafts that were possible at each position, ``(drafters, output positions)``."""
+        table = self.run.scores.acceptance
+        assert table is not None, "a text that can be replayed has a table"
+        return table
+
+    @property
+    def drafters(self) -> tuple[str, ...]:
+        """Their names, by the rows of the table."""
+        return self.run.generation.drafters
+
+    @property
+    def tokens(self) -> int:
+        """Length of the text."""
+        return int(self.table.accepted.shape[-1])
+
+    @property
+    def limit(self) -> int | None:
+        """Most tokens that the run could have emitted, where it ended earlier at a stop token."""
+        run = self.run
+        return max(run.params.max_new_tokens, self.tokens) if run.generation.status == "stopped" else None
+
+    def replay(self, policy: str, route: Route | None = None, draft_length: int | None = None) -> Replayed:
+        """The rounds of ``policy`` on this run's text; drafts of at most ``draft_length``, by default as recorded."""
+        recorded = self.run.params.draft_length
+        return replay(
+            self.table,
+            policy,
+            self.run.seed,
+            draft_length=min(recorded, draft_length or recorded),
+            max_new_tokens=self.limit,
+            drafters=self.drafters,
+            prompt=self.run.generation.prompt,
+            costs=self.costs,
+            route=route,
+        )
+
+    def best_fixed(self) -> Replayed:
+        """The fastest single drafter and draft length in hindsight; its regret is that at the recorded length."""
+        table, lengths = self.table, range(self.run.params.draft_length + 1)
+        _, arm, length = best_fixed_rate(table, self.costs, lengths, self.limit)
+        played = self.replay(f"fixed:{self.drafters[arm]}" if length else "autoregressive", None, length)
+        needed = [fixed_rounds(row) for row in table.accepted]
+        best = int(np.argmin(needed))
+        return replace(played, best_arm=best, best_rounds=needed[best])
+
+
+def is_estimate(spec: str) -> bool:
+    """Whether the replayed rounds of a policy are an estimate: live it chooses by the clock of that moment, or begins
+    with what the query before it taught."""
+    return read_spec(spec)[0].uses_costs or start_of(spec) == "previous"
+
+
+def route_of(source: str | Path, drafters: Sequence[str]) -> Route | None:
+    """The router of a pool that recorded texts with ``drafters``, read from its card alone, without its models.
+
+    Args:
+        source: the pool's bundled name, or the path of its card.
+
+    Returns:
+        ``None`` if the card has no router, or other drafters; the router is asked once for each prompt. Whether it is
+        the one that was asked then cannot be told: the card may have got another since.
+
+    Raises:
+        PoolError: there is no such card, or its router cannot be read.
+    """
+    from drafters.card import find_card, load_card
+    from drafters.pool import load_router
+
+    card, _ = load_card(path := find_card(source))
+    called = card.routed_names()
+    router = load_router(card, path) if list(called) == list(drafters) else None
+    if router is None:
+        return None
+    return lru_cache(maxsize=1024)(lambda prompt: router.suited(prompt, list(called.values())))
+
+
+def recorded_runs(path: Path, filter: TextFilter = ALL_TEXTS) -> Iterator[Recorded]:
+    """The texts of a history that can be replayed, newest first, with their costs.
+
+    Raises:
+        UserError: as :func:`recorded_texts`.
+    """
+    yield from (text for text in with_costs(recorded_texts(path, filter), MachineCosts(path)) if text)
+
+
+def with_costs(rows: Sequence[Run], costs: MachineCosts) -> Iterator[Recorded | None]:
+    """Recorded texts with their costs, and ``None`` for every step of reading these."""
+    for row in rows:
+        for _ in costs.read(row):
+            yield None
+        yield Recorded(row, costs.costs(row))
+
+
+def recorded_texts(path: Path, filter: TextFilter = ALL_TEXTS) -> list[Run]:
+    """The same without costs (``storage.texts.replayable``).
+
+    Raises:
+        UserError: there is none; of a single run, the message says why it cannot be replayed.
+    """
+    if not path.exists():
+        raise UserError(f"there is no database {path}; bench --db and the app write one")
+    if found := texts.replayable(path, filter):
+        return found
+    if filter.id is not None:
+        raise UserError(f"run {filter.id} cannot be replayed: {_why_not(path, filter.id)}")
+    raise UserError(f"no run can be replayed: {path} must hold finished greedy runs by a policy with drafters")
+
+
+def _why_not(path: Path, id: int) -> str:
+    run = queries.run(path, id)
+    if run is None:
+        return "there is no run of this number"
+    if run.generation.status not in FINISHED:
+        return f"it did not finish (status: {run.generation.status})"
+    if run.params.temperature:
+        return "it was sampled, and another policy would have led to another text"
+    if parse_spec(run.generation.policy)[0] == "autoregressive":
+        return "it was decoded without drafters, so nothing is known about theirs"
+    return "it was recorded without an acceptance table; run the prompt again"
+
+
+def without_divergence(spec: str) -> str:
+    """``spec`` with ``reward=be`` where it would learn from block divergence, which a recorded text does not hold.
+
+    Raises:
+        PolicyError: no pool can play it.
+    """
+    check_specs([spec], live=False)
+    kind, values = read_spec(spec)
+    if kind.name != "fixed" and make_policy(spec, stand_ins(values)).uses_block_divergence:
+        return f"{spec}{',' if ':' in spec else ':'}reward=be"
+    return spec

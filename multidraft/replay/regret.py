@@ -1,0 +1,200 @@
+"""Regret against the best single drafter in hindsight: exact for greedy generations, expected for sampled ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from drafters.base import Acceptances
+from drafters.sampling import SamplingParams, probabilities
+from multidraft.engine.lossless import teacher_forced
+from multidraft.policies.delayed import expected_accept_lengths
+from storage.records import Generation
+
+if TYPE_CHECKING:
+    from drafters.pool import Pool
+
+
+@dataclass(frozen=True)
+class Regret:
+    """Stopping-time regret (MetaSD Def. 1, BanditSpec Eq. 1).
+
+    Attributes:
+        rounds: rounds played minus the fewest that one fixed drafter would have needed; negative where
+            switching beat every single drafter.
+        best_arm: that drafter (ties: the first).
+        best_rounds: its rounds.
+        needed: rounds that each drafter alone would have needed.
+        best_arm_ratio: in what share of the rounds with a drafter it was the one.
+    """
+
+    rounds: int
+    best_arm: int
+    best_rounds: int
+    best_arm_ratio: float
+    needed: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ExpectedRegret:
+    """Regret of a sampled generation, in HedgeSpec's losses: what the drafts were expected to bring, not what they did.
+
+    Attributes:
+        loss: ``sum_t f_t[i_t] - min_i sum_t f_t[i]`` over the rounds ``t``, with ``f_t[i] = 1 - EAL_K[i] / (K + 1)``
+            from where round ``t`` began.
+        best_arm: the drafter with the smallest sum (ties: the first).
+        best_arm_ratio: in what share of these rounds it was played.
+        rounds: rounds counted; those within K tokens of the end are not, since their lengths are not known.
+    """
+
+    loss: float
+    best_arm: int
+    best_arm_ratio: float
+    rounds: int
+
+
+def acceptance_table(
+    pool: Pool,
+    prompt_ids: Sequence[int],
+    output_ids: Sequence[int],
+    draft_length: int,
+    check: Callable[[], None] = lambda: None,
+) -> np.ndarray:
+    """``A[i, s]``: how many tokens of drafter ``i``'s greedy draft begun at output position ``s`` would be accepted.
+
+    Needs no target call: a greedy target's text is the same whoever drafts it.
+
+    Args:
+        prompt_ids, output_ids: the recorded generation.
+        draft_length: drafts hold at most so many tokens.
+        check: called before each drafter, or group of them; what it raises ends it.
+
+    Returns:
+        int64 ``(drafters, output positions)``, entries in ``0 … draft_length``.
+    """
+    return draft_table(pool, prompt_ids, output_ids, draft_length, check).accepted
+
+
+def draft_table(
+    pool: Pool,
+    prompt_ids: Sequence[int],
+    output_ids: Sequence[int],
+    draft_length: int,
+    check: Callable[[], None] = lambda: None,
+) -> Acceptances:
+    """The same with the size of each draft, for replays that tell the time; arguments as of :func:`acceptance_table`.
+
+    Returns:
+        int64 arrays ``(drafters, output positions)``.
+    """
+    return pool.acceptances([*prompt_ids, *output_ids], len(prompt_ids), draft_length, check)
+
+
+class FixedRound(NamedTuple):
+    """A round of one drafter at one draft length: where it begins, the tokens asked for, those accepted."""
+
+    position: int
+    asked: int
+    accepted: int
+
+
+def fixed_walk(
+    accepted: Sequence[int] | np.ndarray, length: int | None = None, max_new_tokens: int | None = None
+) -> list[FixedRound]:
+    """The rounds of one drafter, given how much of its draft begun at each position is accepted:
+    ``s ← s + min(accepted[s], length) + 1``.
+
+    Args:
+        length: draft length asked for; ``None`` for as much as is accepted.
+        max_new_tokens: most tokens that the output could have had, which cuts the last drafts; its length by default.
+    """
+    rounds, position = list[FixedRound](), 0
+    row = [int(count) for count in accepted]
+    limit = len(row) if max_new_tokens is None else max_new_tokens
+    while position < len(row):
+        asked = limit - position - 1 if length is None else min(length, limit - position - 1)
+        rounds.append(FixedRound(position, asked, min(row[position], asked)))
+        position += rounds[-1].accepted + 1
+    return rounds
+
+
+def fixed_rounds(accepted: Sequence[int] | np.ndarray, length: int | None = None) -> int:
+    """Rounds that one drafter needs for the whole output (:func:`fixed_walk`)."""
+    return len(fixed_walk(accepted, length))
+
+
+def regret_of(generation: Generation, table: np.ndarray) -> Regret:
+    """Regret of a greedy generation, given its acceptance table."""
+    needed = [fixed_rounds(row) for row in table]
+    best = int(np.argmin(needed))
+    arms = [r.arm for r in generation.rounds if r.arm is not None]
+    return Regret(
+        rounds=len(generation.rounds) - needed[best],
+        best_arm=best,
+        best_rounds=needed[best],
+        best_arm_ratio=arms.count(best) / len(arms) if arms else 0.0,
+        needed=tuple(needed),
+    )
+
+
+def regret_by_round(emitted: Sequence[int], table: np.ndarray, best: int | None = None) -> np.ndarray:
+    """Regret as it grew within a greedy generation.
+
+    Args:
+        emitted: tokens of each round.
+        table: its acceptance table ``(drafters, output positions)``.
+        best: the drafter to compare with; by default the one that is best over the whole text.
+
+    Returns:
+        int64 ``(rounds,)``: rounds so far minus those that this drafter needs for the same tokens. The last entry is
+        the generation's regret.
+    """
+    if best is None:
+        best = int(np.argmin([fixed_rounds(row) for row in table]))
+    ends = [begun.position + begun.accepted + 1 for begun in fixed_walk(table[best])]
+    reached = np.cumsum(emitted)
+    return np.arange(1, len(reached) + 1) - (np.searchsorted(ends, reached) + 1)
+
+
+def gamma_table(
+    pool: Pool, prompt_ids: Sequence[int], output_ids: Sequence[int], params: SamplingParams, chunk: int = 64
+) -> np.ndarray:
+    """Acceptance probabilities ``(output positions, K, drafters)`` of a sampled generation, by depth.
+
+    Target and drafters read the finished text, ``chunk`` positions a forward.
+    """
+    context, rows = list(prompt_ids), []
+    with pool.lock:
+        for start, tokens, logits in teacher_forced(pool, prompt_ids, output_ids, chunk):
+            context += tokens
+            rows.append(pool.gamma(context, len(prompt_ids) + start, probabilities(logits, params), params))
+    return np.concatenate(rows) if rows else np.empty((0, params.draft_length, len(pool.drafters)))
+
+
+def expected_regret_of(generation: Generation, gamma: np.ndarray, draft_length: int) -> ExpectedRegret | None:
+    """Expected regret of a sampled generation, given its ``gamma`` (see :func:`gamma_table`).
+
+    It is that of the choice of drafters: every round with one counts as if it had drafted ``draft_length`` tokens.
+
+    Returns:
+        ``None`` where no round with a drafter has its loss complete.
+
+    Source: HedgeSpec §3.2; the losses of its Theorem 3.
+    """
+    losses = 1.0 - expected_accept_lengths(gamma, draft_length) / (draft_length + 1)
+    starts, position = list[tuple[int, int]](), 0
+    for r in generation.rounds:
+        if r.arm is not None and position < len(losses):
+            starts.append((r.arm, position))
+        position += r.emitted
+    if not starts:
+        return None
+    arms = [arm for arm, _ in starts]
+    at = losses[[place for _, place in starts]]
+    totals = at.sum(axis=0)
+    best = int(totals.argmin())
+    played = float(at[np.arange(len(arms)), arms].sum())
+    return ExpectedRegret(played - float(totals[best]), best, arms.count(best) / len(arms), len(arms))

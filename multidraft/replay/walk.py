@@ -1,0 +1,252 @@
+"""Replay: any policy on a recorded greedy generation, with no model at all.
+
+The text of a greedy run does not depend on who drafted it. So once it is known how many tokens of each drafter's
+draft would have been accepted from each position, the rounds of every policy are a walk over that table: exactly the
+live ones where it chooses by what was accepted, an estimate where it chooses by time (``Policy.uses_costs``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from drafters.acceptance import hits_by_depth
+from drafters.base import Acceptances
+from drafters.costs import Costs, Unread
+from drafters.errors import PolicyError
+from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Context, Feedback, Policy, make_policy
+from multidraft.policies.faults import chosen_arm, chosen_length, raised_by
+from multidraft.replay.regret import fixed_rounds, fixed_walk
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The rounds a policy would have played.
+
+    Attributes:
+        arms: arm of each round, ``NO_DRAFTER`` where no drafter was asked.
+        lengths: draft length of each round.
+        emitted: tokens of each round.
+        best_arm: the drafter that alone would have needed the fewest rounds (ties: the first).
+        best_rounds: its rounds, at the full draft length.
+        seconds: time of all rounds by the given costs; ``None`` without costs.
+    """
+
+    arms: list[int]
+    lengths: list[int]
+    emitted: list[int]
+    best_arm: int
+    best_rounds: int
+    seconds: float | None = None
+
+    @property
+    def rounds(self) -> int:
+        """Rounds played."""
+        return len(self.arms)
+
+    @property
+    def regret(self) -> int:
+        """Stopping-time regret: rounds beyond those of the best single drafter (MetaSD Def. 1, BanditSpec Eq. 1)."""
+        return self.rounds - self.best_rounds
+
+    @property
+    def mean_accepted_tokens(self) -> float:
+        """Tokens per round, the target's own token included."""
+        return sum(self.emitted) / self.rounds if self.rounds else 0.0
+
+    @property
+    def drafted_rounds(self) -> int:
+        """Rounds with a drafter."""
+        return self.rounds - self.arms.count(NO_DRAFTER)
+
+    @property
+    def best_arm_rounds(self) -> int:
+        """Those of them that played the best single one."""
+        return self.arms.count(self.best_arm)
+
+    @property
+    def best_arm_ratio(self) -> float:
+        """The share of the rounds with a drafter that played the best single one; 0 where none had one."""
+        return self.best_arm_rounds / self.drafted_rounds if self.drafted_rounds else 0.0
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Rate by the given costs."""
+        return sum(self.emitted) / self.seconds if self.seconds else None
+
+
+def replay(
+    table: np.ndarray | Acceptances,
+    policy: str | Policy,
+    seed: int = 0,
+    *,
+    draft_length: int | None = None,
+    max_new_tokens: int | None = None,
+    drafters: Sequence[str] | None = None,
+    prompt: str = "",
+    costs: Costs | None = None,
+    route: Callable[[str], Sequence[float] | None] | None = None,
+) -> Replayed:
+    """Walk ``s ← s + min(A[arm, s], k) + 1`` over a recorded generation under ``policy``.
+
+    The rounds are those of a live run with the same seed, for every policy that does not look at the clock
+    (:attr:`Policy.uses_costs`: it meets ``costs`` here, and its own measurements live). Policies that learn from block
+    divergence cannot be replayed: it needs the target's distributions beyond rejected tokens.
+
+    Args:
+        table: how much of each drafter's draft begun at each position is accepted, int ``(drafters, positions)``, from
+            :func:`~multidraft.replay.regret.acceptance_table`; or with the drafts' sizes, from
+            :func:`~multidraft.replay.regret.draft_table`, so that time is told of what was really drafted.
+        policy: a spec, or a policy made for as many arms as the table has rows.
+        seed: the policy's seed.
+        draft_length: K; by default the longest acceptance in the table.
+        max_new_tokens: most tokens that the run could have emitted (its own limit or what its context window left),
+            where it ended earlier at a stop token: drafts near the end are cut by it. By default the output's length.
+        drafters: their names, for specs such as ``fixed:math``.
+        prompt: handed to the policy.
+        costs: to tell the time of every round, and to feed policies that choose by it.
+        route: how well each drafter suits a prompt, such as :meth:`~drafters.pool.Pool.route`.
+
+    Raises:
+        PolicyError: an unknown policy, one that learns from block divergence or soft acceptance, or misbehaves.
+        ValueError: a table that is no ``(drafters, positions)`` array of counts.
+    """
+    text = _Text.of(table, costs)
+    count, end = text.accepted.shape
+    longest = int(text.accepted.max(initial=1)) if draft_length is None else draft_length
+    names = drafters or [f"arm{i}" for i in range(count)]
+    player = make_policy(policy, names, seed) if isinstance(policy, str) else policy
+    if player.needs_route and route is None:
+        raise PolicyError(f"policy {player.name!r} needs a router")
+    if player.uses_block_divergence:
+        raise PolicyError(
+            f"policy {player.name!r} learns from block divergence, which a recorded text does not hold; "
+            "use the setting reward=be"
+        )
+    if player.uses_soft_gamma:
+        raise PolicyError(
+            f"policy {player.name!r} learns from soft acceptance, which a recorded text does not hold; use gamma=hard"
+        )
+    needed = [fixed_rounds(row, longest) for row in text.accepted]
+    limit = end if max_new_tokens is None else max_new_tokens
+    spec = policy if isinstance(policy, str) else policy.name
+    try:
+        player.begin(Context(prompt, longest, costs, route, hindsight=needed))
+        arms, lengths, emitted, seconds = _walk(text, player, spec, longest, limit)
+    except Exception as error:
+        if fault := raised_by(player, spec, error):
+            raise fault from error
+        raise
+    best = int(np.argmin(needed))
+    return Replayed(arms, lengths, emitted, best, needed[best], seconds if costs else None)
+
+
+@dataclass(frozen=True)
+class _Text:
+    """The drafts that a recorded text knows, and what they cost.
+
+    Attributes:
+        accepted: int ``(drafters, positions)``.
+        sizes: tokens in depth and nodes of each draft, likewise; ``None`` where they can only be expected.
+    """
+
+    accepted: np.ndarray
+    sizes: tuple[list[list[int]], list[list[int]]] | None
+    costs: Costs | None
+
+    @classmethod
+    def of(cls, table: np.ndarray | Acceptances, costs: Costs | None) -> _Text:
+        sizes = (table.drafted.tolist(), table.nodes.tolist()) if isinstance(table, Acceptances) else None
+        accepted = np.asarray(table.accepted if isinstance(table, Acceptances) else table)
+        if accepted.ndim != 2 or not len(accepted) or (accepted.size and accepted.min() < 0):
+            raise ValueError(f"table must be an array of counts (drafters, positions), got the shape {accepted.shape}")
+        return cls(accepted, sizes, costs)
+
+    def size(self, arm: int, position: int, length: int, accepted: int) -> tuple[float, float]:
+        """Tokens in depth and nodes of a draft of up to ``length`` tokens.
+
+        A shorter draft than recorded is its beginning; of a tree it is taken for as wide.
+        """
+        if self.sizes is not None:
+            drafted, nodes = self.sizes[0][arm][position], self.sizes[1][arm][position]
+            return (drafted, nodes) if drafted <= length else (length, nodes * length / drafted)
+        return self.costs.expected(arm, length, accepted) if self.costs else (length, length)
+
+    def seconds(self, drafts: Mapping[int, tuple[float, float]], nodes: float, unread: Sequence[int]) -> float:
+        """Seconds of a round in which these drafters draft (tokens in depth, nodes) and ``nodes`` are verified."""
+        if self.costs is None:
+            return 0.0
+        drafting = sum(self.costs.drafting(arm, drafted, unread[arm]) for arm, (drafted, _) in drafts.items())
+        return drafting + self.costs.round_seconds(None, nodes=nodes)
+
+
+def _walk(
+    text: _Text, player: Policy, spec: str, longest: int, limit: int
+) -> tuple[list[int], list[int], list[int], float]:
+    """Arms, draft lengths and emitted tokens of all rounds, and the seconds of them all together."""
+    count, end = text.accepted.shape
+    every = range(ALL_DRAFTERS, count)
+    hits = hits_by_depth(text.accepted, longest) if player.uses_gamma else None
+    accepted_of = text.accepted.tolist()
+    arms, lengths, emitted = list[int](), list[int](), list[int]()
+    unread = Unread(count)
+    position = evaluated = 0
+    seconds = 0.0
+    while position < end:
+        room = limit - position
+        arm = chosen_arm(spec, player.select(), every) if room > 1 else NO_DRAFTER
+        most = min(longest, room - 1)
+        length = chosen_length(spec, player.draft_length(most), most) if arm != NO_DRAFTER else 0
+        together = arm == ALL_DRAFTERS
+        asked = () if not length else range(count) if together else (arm,)
+        found = {i: min(accepted_of[i][position], length) for i in asked}
+        drafts = {i: text.size(i, position, length, found[i]) for i in asked}
+        # The union of all drafts is accepted as far as the best of them, the first of which is credited.
+        if together:
+            arm = max(asked, key=lambda i: found[i], default=NO_DRAFTER)
+        accepted = found[arm] if asked else 0
+        # Drafts share the nodes that are accepted; others are counted for each. (The budget of nodes is taken for large
+        # enough: a table does not hold the drafts themselves.)
+        nodes = accepted + sum(drafts[i][1] - found[i] for i in asked)
+        tokens = min(accepted + 1, end - position)
+        spent = text.seconds(drafts, nodes, unread.tokens)
+        position += tokens
+        unread.emitted(tokens, asked)
+        gamma = None
+        if room > 1:
+            if hits is not None and player.wants_evaluation(tokens):
+                gamma = hits[max(evaluated, position - (player.evaluation_span or position)) : position]
+                seconds += text.costs.evaluation_seconds(position - evaluated) if text.costs else 0.0
+                evaluated = position
+                unread.evaluated()
+            drafted = round(drafts[arm][0]) if asked else 0
+            player.update(Feedback(arm, drafted, accepted, tokens, length, gamma=gamma, seconds=spent))
+        seconds += spent
+        arms.append(arm if asked else NO_DRAFTER)
+        lengths.append(length)
+        emitted.append(tokens)
+    return arms, lengths, emitted, seconds
+
+
+def best_fixed_rate(
+    table: np.ndarray | Acceptances, costs: Costs, lengths: Sequence[int], max_new_tokens: int | None = None
+) -> tuple[float, int, int]:
+    """The fastest single ``(drafter, draft length)`` in hindsight: tokens per second, drafter, length.
+
+    Length 0 is autoregressive decoding; its drafter is ``NO_DRAFTER``. ``max_new_tokens`` is as in :func:`replay`.
+    """
+    text = _Text.of(table, costs)
+    count, end = text.accepted.shape
+    best = (0.0, NO_DRAFTER, 0)
+    for length in lengths:
+        for arm in range(count) if length else (NO_DRAFTER,):
+            unread, seconds = Unread(count), 0.0
+            for begun in fixed_walk(text.accepted[arm], length, max_new_tokens):
+                size = text.size(arm, begun.position, begun.asked, begun.accepted) if begun.asked else (0, 0)
+                drafts = {arm: size} if begun.asked else {}
+                seconds += text.seconds(drafts, size[1], unread.tokens)
+                unread.emitted(begun.accepted + 1, drafts)
+            best = max(best, (end / seconds, arm, length))
+    return best

@@ -1,0 +1,1 @@
+"""Runs, races, batches and replays as jobs on one device; knows neither Gradio nor HTML."""

@@ -1,0 +1,117 @@
+"""A batch: the prompts of a suite under one or more policies."""
+
+from __future__ import annotations
+
+import pickle
+import time
+import zlib
+from collections.abc import Generator, Sequence
+
+from drafters.sampling import SamplingParams
+from multidraft.bench.measure import Measurement
+from multidraft.bench.runner import Entry, SuiteRun
+from multidraft.bench.suites import Suite, SuiteItem
+from multidraft.bench.summary import Row
+from multidraft.service.jobs import Job
+from multidraft.service.workbench import Workbench
+from storage.records import Round
+from storage.run import Origin, Run, Source
+
+
+class BatchJob(Job[None]):
+    """The runs of one batch, one after the other; other jobs may have their turns in between.
+
+    All run on the pool that the batch began with, whichever is loaded meanwhile.
+
+    Args:
+        items: the prompts.
+        suite: what they are taken from; ``None`` leaves their origin unnamed in the records.
+        file: where the suite was uploaded, unless it is a bundled one.
+
+    Attributes:
+        policies: their specs in the canonical spelling, each once.
+        pool: that pool's name; ``dtype`` is its dtype, ``drafters`` are its drafters' names.
+        hardware: what its last run was computed on.
+        rows: those of the prompts that are done, ``len(policies)`` each, in order; it only grows.
+
+    Raises:
+        UserError: no policy, or one that cannot be played, or an invalid seed; nothing has run then.
+    """
+
+    kind, plural = "batch", "batches"
+    limit, retained = 8, 20
+
+    def __init__(
+        self,
+        workbench: Workbench,
+        items: Sequence[SuiteItem],
+        policies: Sequence[str],
+        params: SamplingParams,
+        seed: int = 0,
+        source: Source = "batch",
+        suite: Suite | None = None,
+        file: str | None = None,
+    ):
+        super().__init__()
+        pool = workbench.pool
+        origin = Origin(source, suite=suite.name if suite else None, batch_id=self.id)
+        self.workbench, self.items, self.params, self.seed = workbench, items, params, seed
+        self.suite, self.file = suite, file
+        self._run: SuiteRun | None = SuiteRun(pool, items, policies, params, seed=seed, origin=origin)
+        self.policies, self.total = self._run.specs, self._run.total
+        self.pool, self.dtype, self.hardware = pool.name, pool.dtype, workbench.hardware
+        self.drafters = [drafter.name for drafter in pool.drafters]
+        self.rows: list[Row] = []
+        self._rounds: list[bytes] = []
+        self._seconds: dict[str, list[float]] = {policy: [] for policy in self.policies}
+
+    @property
+    def runs_done(self) -> int:
+        """How many runs have ended, of :attr:`total`."""
+        return run.done if (run := self._run) else len(self.rows)
+
+    @property
+    def now(self) -> tuple[SuiteItem, str] | None:
+        """The prompt and the policy at work, or waiting for their turn."""
+        return run.now if (run := self._run) else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the rest would take if each policy's runs took as long as they did so far.
+
+        ``None`` until every policy has had a run.
+        """
+        done = {policy: list(seconds) for policy, seconds in self._seconds.items()}
+        if not all(done.values()):
+            return None
+        return sum((len(self.items) - len(s)) * sum(s) / len(s) for s in done.values())
+
+    def rounds(self, row: int) -> list[Round]:
+        """The rounds of a row."""
+        found: list[Round] = pickle.loads(zlib.decompress(self._rounds[row]))
+        return found
+
+    def steps(self) -> Generator[None, None, None]:
+        assert self._run is not None
+        yield from self._run.steps(self._measure, self._add)
+
+    def stop(self) -> None:
+        if run := self._run:
+            run.cancel()
+
+    def finish(self) -> None:
+        self._run = None  # it holds the pool, and batches are retained longer than pools
+
+    def _measure(self, measurement: Measurement) -> Run:
+        begun = time.monotonic()
+        run = self.workbench.measure(measurement)
+        self.hardware = run.conditions.hardware
+        self._seconds[run.generation.policy].append(time.monotonic() - begun)
+        return run
+
+    def _add(self, entry: Entry) -> None:
+        self.workbench.record(entry.run)
+        if not entry.run.generation.prompt_tokens:  # refused: it took no time
+            self._seconds[entry.policy].append(0.0)
+        self._rounds.append(zlib.compress(pickle.dumps(entry.run.generation.rounds)))
+        self.rows.append(Row.of(entry.item.id, entry.item.task, entry.run, too_long=entry.too_long))

@@ -1,0 +1,288 @@
+"""All work of the service: jobs, which take turns on the one device and are found again by their ids."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Generator
+from concurrent.futures import CancelledError
+from contextvars import copy_context
+from typing import ClassVar, Generic, TypeVar
+
+from drafters.errors import UserError, told
+
+log = logging.getLogger(__name__)
+
+TURN_SECONDS = 0.3
+"""A job's turn on the device ends with the first step that ends after so long."""
+
+T = TypeVar("T")
+
+
+class Job(Generic[T]):
+    """Work from the moment it is asked for; read it from any thread.
+
+    Attributes:
+        id: under which :meth:`Jobs.find` finds it again.
+        result: what :meth:`steps` returned, once it has ended; ``None`` where it failed or was cancelled.
+        error: why it failed, for the user to read.
+        cancelled: set when it is to end early.
+        ended: set when it is over.
+        context: of the caller; on ZeroGPU a visitor's time counts against their own quota.
+    """
+
+    kind: ClassVar[str] = "job"
+    plural: ClassVar[str] = "jobs"
+    limit: ClassVar[int | None] = None
+    """How many of its kind may be under way at once; ``None`` sets no limit."""
+    retained: ClassVar[int] = 0
+    """How many of its kind that have ended can still be found."""
+    prepares: ClassVar[bool] = False
+    """Whether :meth:`prepare` has something to do."""
+
+    def __init__(self) -> None:
+        self.id = uuid.uuid4().hex
+        self.result: T | None = None
+        self.error: str | None = None
+        self.cancelled, self.ended = threading.Event(), threading.Event()
+        self.context = copy_context()
+        self._jobs: Jobs | None = None
+        self._steps: Generator[None, None, T] | None = None
+
+    def prepare(self) -> None:
+        """What comes before its first turn and needs no device; in a thread of its own."""
+
+    def steps(self) -> Generator[None, None, T]:
+        """The work on the device's thread, which yields where another job may have its turn.
+
+        A cancelled job is not resumed: its generator is closed where it last yielded.
+        """
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Have the step in progress end early; called when the job is cancelled."""
+
+    def finish(self) -> None:
+        """Release what is needed no longer; called once, however the job ended, just before ``ended`` is set."""
+
+    def explain(self, error: BaseException) -> str:
+        """What the user is told of an error."""
+        return told(error)
+
+    @property
+    def ahead(self) -> int:
+        """How many jobs stand before it in the queue."""
+        return self._jobs.ahead_of(self) if self._jobs else 0
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self.ended.is_set()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the end, at most ``seconds``; returns :attr:`done`."""
+        return self.ended.wait(seconds)
+
+    def cancel(self) -> None:
+        """End it after the round in progress, or take it out of the queue; may be called from any thread."""
+        if not self.done:
+            self.cancelled.set()
+            self.stop()
+            if self._jobs:
+                self._jobs._withdraw(self)
+
+    def take_turn(self) -> bool:
+        """Work on the device for one turn; returns whether the job has ended."""
+        until = time.monotonic() + TURN_SECONDS
+        try:
+            self._steps = self._steps or self.steps()
+            while not self.cancelled.is_set():
+                self.context.run(next, self._steps)
+                if time.monotonic() >= until:
+                    return False
+            self._close()
+        except StopIteration as end:
+            self.result = end.value
+        except BaseException as error:  # whatever it is: a job that never ended would hold up whoever waits for it
+            if not self.cancelled.is_set():
+                self.fail(error)
+        return True
+
+    def fail(self, error: BaseException) -> None:
+        """Note what it failed with; the error itself is not kept, since its frames hold the pool."""
+        self.error = self.explain(error)
+        if not isinstance(error, UserError):
+            log.error("a %s failed", self.kind, exc_info=error)
+
+    def end(self) -> None:
+        """Note that it has ended."""
+        try:
+            self.finish()
+        except Exception:
+            log.exception("the end of a %s failed", self.kind)
+        self._steps = None
+        self.ended.set()
+
+    def _close(self) -> None:
+        if self._steps:
+            self._steps.close()
+            self._steps = None
+
+
+class Task(Job[T]):
+    """One function on the device's thread, between the turns of other jobs."""
+
+    kind, plural = "task", "tasks"
+
+    def __init__(self, work: Callable[[], T]):
+        super().__init__()
+        self.work = work
+        self._failure: BaseException = CancelledError()
+        self._succeeded = False
+
+    def steps(self) -> Generator[None, None, T]:
+        yield from ()
+        result = self.work()
+        self._succeeded = True
+        return result
+
+    def fail(self, error: BaseException) -> None:
+        self._failure = error
+
+    def outcome(self, seconds: float | None = None) -> T:
+        """Wait for the result.
+
+        Raises:
+            CancelledError: it was cancelled, since the server is shutting down.
+            TimeoutError: it has not ended within ``seconds``.
+            Exception: what the function raised.
+        """
+        if not self.wait(seconds):
+            raise TimeoutError(f"the task has not ended after {seconds} s")
+        if not self._succeeded:
+            raise self._failure
+        return self.result  # type: ignore[return-value]
+
+
+J = TypeVar("J", bound=Job)
+
+
+class Jobs:
+    """The queue of the device, its thread, and the jobs by their ids: those under way, and the last that have ended."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Job] = deque()  # the first one is at work
+        self._found: dict[str, Job] = {}
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="device", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: J) -> J:
+        """Start a job: it is prepared, then waits for its turns on the device.
+
+        Raises:
+            UserError: as many of its kind as may be are under way, or the server is shutting down.
+        """
+        with self._changed:
+            self._check(job)
+            self._found[job.id], job._jobs = job, self
+            if not job.prepares:
+                self._queue.append(job)
+                self._changed.notify_all()
+        if job.prepares:
+            name = f"{job.kind}-{job.id[:8]}"
+            threading.Thread(target=job.context.run, args=(self._prepare, job), name=name, daemon=True).start()
+        return job
+
+    def do(self, work: Callable[[], T]) -> Task[T]:
+        """Do something short on the device's thread: beside a run it would slow that down."""
+        return self.submit(Task(work))
+
+    def find(self, id: str, kind: type[J]) -> J | None:
+        """The job of an id, if it is of this kind and still known."""
+        job = self._found.get(id)
+        return job if isinstance(job, kind) else None
+
+    def forget(self, job: Job) -> None:
+        """Let a job go: whoever asked for it has its result, or has left."""
+        with self._changed:
+            self._found.pop(job.id, None)
+
+    def ahead_of(self, job: Job) -> int:
+        """How many jobs stand before ``job``."""
+        with self._changed:
+            return self._queue.index(job) if job in self._queue else 0
+
+    def close(self) -> None:
+        """Cancel all jobs and wait for the step in progress; nothing can be submitted from then on."""
+        with self._changed:
+            self._closed = True
+            jobs = [job for job in self._found.values() if not job.done]
+            self._changed.notify_all()
+        for job in jobs:
+            job.cancel()
+        self._thread.join()
+
+    def _check(self, job: Job) -> None:
+        if self._closed:
+            raise UserError("the server is shutting down")
+        alike = [other for other in self._found.values() if type(other) is type(job)]
+        if job.limit is not None and sum(not other.done for other in alike) >= job.limit:
+            raise UserError(f"{job.limit} {job.plural} are under way on this server; try again when one has ended")
+        ended = [other for other in alike if other.done]
+        for other in ended[: max(0, len(ended) - job.retained + (not job.done))]:
+            del self._found[other.id]
+
+    def _prepare(self, job: Job) -> None:
+        failed = False
+        try:
+            job.prepare()
+        except BaseException as error:  # see Job.take_turn
+            failed = True
+            if not job.cancelled.is_set():
+                job.fail(error)
+        with self._changed:
+            ready = not failed and not job.cancelled.is_set() and not self._closed
+            if ready:
+                self._queue.append(job)
+                self._changed.notify_all()
+        if not ready:
+            self._end(job)
+
+    def _work(self) -> None:
+        while job := self._first():
+            ended = job.take_turn()
+            with self._changed:
+                self._queue.popleft()
+                if not ended and not self._closed:
+                    self._queue.append(job)
+            if ended:
+                self._end(job)
+            elif self._closed:
+                job._close()
+                self._end(job)
+
+    def _first(self) -> Job | None:
+        with self._changed:
+            while not self._queue and not self._closed:
+                self._changed.wait()
+            return self._queue[0] if self._queue else None
+
+    def _withdraw(self, job: Job) -> None:
+        """Take a cancelled job out of the queue, unless it is at work: then its turn is about to end."""
+        with self._changed:
+            waiting = job in self._queue and self._queue[0] is not job
+            if waiting:
+                self._queue.remove(job)
+        if waiting:
+            job._close()
+            self._end(job)
+
+    def _end(self, job: Job) -> None:
+        job.end()
+        if not job.retained:
+            self.forget(job)

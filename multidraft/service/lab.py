@@ -1,0 +1,212 @@
+"""What the laboratory computes: policies replayed on recorded texts, as jobs that take turns with the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import numpy as np
+
+from drafters.card import pool_names
+from drafters.errors import UserError
+from multidraft.policies import canonical_spec
+from multidraft.policies.titles import policy_choices, policy_title
+from multidraft.replay.machine_costs import MachineCosts
+from multidraft.replay.outcomes import Outcome, is_whole, mean_regret, numeric_settings, sweep, sweep_values
+from multidraft.replay.recorded import Recorded, Route, recorded_texts, route_of, with_costs, without_divergence
+from multidraft.replay.walk import Replayed
+from multidraft.service.jobs import Job
+from multidraft.service.workbench import Workbench
+from storage.problems import StorageError
+from storage.texts import Bench, TextFilter
+
+T = TypeVar("T")
+
+MOST_POLICIES = 30
+
+ORACLE, PLAIN, BEST_FIXED = "oracle", "autoregressive", ""
+"""What policies are compared with: the best single drafter, autoregressive decoding, the fastest drafter and length."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Policies replayed on texts.
+
+    Attributes:
+        recorded: the texts.
+        played: replays in the order of the texts by the policy's spec, as it was replayed; ``ORACLE``, ``PLAIN`` and
+            ``BEST_FIXED`` among them.
+        regret: after each round, mean over the texts (``outcomes.mean_regret``), of the policies that were asked for.
+    """
+
+    recorded: list[Recorded]
+    played: dict[str, list[Replayed]]
+    regret: dict[str, np.ndarray]
+
+    def outcome(self, spec: str) -> Outcome:
+        """The figures of one policy."""
+        return Outcome.of(self.played[spec])
+
+    @property
+    def policies(self) -> list[str]:
+        """The specs that were asked for, the fastest by the measured costs first."""
+        return sorted(self.regret, key=lambda spec: -(self.outcome(spec).tokens_per_second or 0.0))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One setting of a policy swept over the texts.
+
+    Attributes:
+        policy, setting: what was swept.
+        outcomes: by value.
+        oracle, best_fixed: what they are compared with, at the recorded draft length.
+    """
+
+    policy: str
+    setting: str
+    outcomes: dict[float, Outcome]
+    oracle: Outcome
+    best_fixed: Outcome
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values of a sweep: so many points from start to end, evenly spaced or by a constant ratio."""
+
+    start: float
+    end: float
+    points: int
+    log: bool
+
+
+class LabWork:
+    """Reads the history and replays it."""
+
+    def __init__(self, workbench: Workbench):
+        self.workbench = workbench
+        self.costs = MachineCosts(workbench.store.path)
+
+    def route(self, pool: str, card_hash: str, drafters: Sequence[str]) -> Route | None:
+        """The router of the pool that wrote a text, the loaded or a bundled one; it is asked once for each prompt."""
+        loaded = self.workbench.pool
+        if loaded.card_hash == card_hash:
+            return lru_cache(maxsize=1024)(loaded.route) if loaded.router is not None else None
+        return route_of(pool, drafters) if pool in pool_names() else None
+
+    def choices(self, bench: Bench) -> list[tuple[str, str]]:
+        """Titles and specs of all policies that can be replayed on the texts of a bench."""
+        choices = policy_choices(bench.drafters, self.route(bench.pool, bench.card_hash, bench.drafters) is not None)
+        replayed = ((title, spec, without_divergence(spec)) for title, spec in choices)
+        return [(title if other == spec else policy_title(other), other) for title, spec, other in replayed]
+
+    def experiment(self, filter: TextFilter, specs: Sequence[str]) -> ExperimentJob:
+        """Start replaying policies on texts.
+
+        Raises:
+            UserError: no policy, too many, or the server cannot take another replay.
+        """
+        return self.workbench.jobs.submit(ExperimentJob(self, filter, specs))
+
+    def sweep(self, filter: TextFilter, spec: str, setting: str, values: Range) -> SweepJob:
+        """Start sweeping a setting.
+
+        Raises:
+            UserError: a policy, setting or range that cannot be used, or the server cannot take another replay.
+        """
+        return self.workbench.jobs.submit(SweepJob(self, filter, spec, setting, values))
+
+
+class ReplayJob(Job[T]):
+    """Replays on texts; it fails where there is no text, or a policy that cannot be replayed.
+
+    Attributes:
+        replays: how many are done; ``total``: of how many, 0 while the texts are being read.
+    """
+
+    kind, plural = "replay", "replays"
+    prepares = True
+    limit = 16
+
+    def __init__(self, lab: LabWork, filter: TextFilter):
+        super().__init__()
+        self.lab, self.filter = lab, filter
+        self.replays = self.total = 0
+        self._texts: Sequence[Any] = ()
+
+    def prepare(self) -> None:
+        """Read the texts, for the device is not to wait for the disk."""
+        self._texts = recorded_texts(self.lab.workbench.store.path, self.filter)
+
+    def finish(self) -> None:
+        self._texts = ()
+
+    def explain(self, error: BaseException) -> str:
+        return str(error) if isinstance(error, StorageError) else super().explain(error)
+
+    def _recorded(self) -> Generator[None, None, tuple[list[Recorded], Route | None]]:
+        """The texts with their costs, and their pool's router."""
+        recorded = list[Recorded]()
+        for text in with_costs(self._texts, self.lab.costs):
+            recorded += [text] if text is not None else []
+            yield
+        first = recorded[0].run
+        return recorded, self.lab.route(first.conditions.pool, first.conditions.card_hash, first.generation.drafters)
+
+
+class ExperimentJob(ReplayJob[Experiment]):
+    """Policies replayed on texts."""
+
+    def __init__(self, lab: LabWork, filter: TextFilter, specs: Sequence[str]):
+        if not 1 <= len(specs) <= MOST_POLICIES:
+            raise UserError(f"choose 1 to {MOST_POLICIES} policies, not {len(specs)}")
+        super().__init__(lab, filter)
+        self._asked = list(dict.fromkeys(without_divergence(canonical_spec(spec)) for spec in specs))
+
+    def steps(self) -> Generator[None, None, Experiment]:
+        recorded, route = yield from self._recorded()
+        for spec in self._asked:  # one that cannot be replayed shows before the long work begins
+            recorded[0].replay(spec, route)
+            yield
+        found: dict[str, list[Replayed]] = {spec: [] for spec in (*self._asked, ORACLE, PLAIN, BEST_FIXED)}
+        self.total = len(found) * len(recorded)
+        for spec, played in found.items():
+            for text in recorded:
+                played.append(text.replay(spec, route) if spec != BEST_FIXED else text.best_fixed())
+                self.replays += 1
+                yield
+        curves: dict[str, np.ndarray] = {}
+        for spec in self._asked:
+            curves[spec] = mean_regret(recorded, found[spec])
+            yield
+        return Experiment(recorded, found, curves)
+
+
+class SweepJob(ReplayJob[Sweep]):
+    """One setting of a policy swept over texts."""
+
+    def __init__(self, lab: LabWork, filter: TextFilter, spec: str, setting: str, values: Range):
+        if setting not in (known := numeric_settings(spec)):
+            raise UserError(f"{setting!r} cannot be swept; choose one of: {', '.join(known)}")
+        super().__init__(lab, filter)
+        whole = is_whole(spec, setting)
+        self._points = sweep_values(values.start, values.end, values.points, log=values.log, whole=whole)
+        self._spec, self._setting = without_divergence(spec), setting
+
+    def steps(self) -> Generator[None, None, Sweep]:
+        recorded, route = yield from self._recorded()
+        found: dict[float, list[Replayed]] = {value: [] for value in self._points}
+        self.total = len(found) * len(recorded)
+        for value, played in sweep(recorded, self._spec, self._setting, self._points, route):
+            found[value].append(played)
+            self.replays += 1
+            yield
+        references: list[tuple[Replayed, Replayed]] = []
+        for text in recorded:
+            references.append((text.replay(ORACLE), text.best_fixed()))
+            yield
+        oracle, best = map(Outcome.of, zip(*references))
+        outcomes = {value: Outcome.of(played) for value, played in found.items()}
+        return Sweep(self._spec, self._setting, outcomes, oracle, best)

@@ -1,0 +1,236 @@
+"""Another pool, loaded while the app goes on with the one it has, then exchanged for it between two runs."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Generator
+from concurrent.futures import CancelledError
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from drafters.card import Card, find_card, load_card
+from drafters.checkpoints.hub import HubDownError
+from drafters.errors import PoolError, PoolMemoryError, UserError, first_line
+from drafters.hardware import describe, format_bytes, is_out_of_memory
+from drafters.pool import Pool, load_pool
+from drafters.progress import Step
+from multidraft.service.jobs import Job
+from multidraft.service.workbench import Workbench, warm_up
+
+log = logging.getLogger(__name__)
+
+FREE_SECONDS, MOST_FREE_SECONDS = 0.5, 30.0
+"""How long to wait before looking again whether anybody still uses the old pool: at first, and in the end."""
+
+RETRY_SECONDS, MOST_RETRY_SECONDS = 15.0, 600.0
+"""How long a patient loading waits for a Hub that is down: at first, and in the end."""
+
+WORTH_FREEING = 1 << 30
+"""Bytes of the pool in use from which on freeing them may help where it is not known how much is missing."""
+
+Phase = Literal["loading", "waiting", "switching", "warming", "done", "failed", "cancelled"]
+
+
+class Loading(Job[None]):
+    """One pool that is loaded beside the present one, then exchanged for it between two turns of other jobs.
+
+    Args:
+        workbench: has its pool exchanged.
+        source: the card's bundled name or path.
+        card: what it holds.
+        load: what loads it.
+        patient: whether it tries again when the Hub is down.
+
+    Attributes:
+        title: the pool's.
+        step: what is being done; ``None`` before the first.
+        from_hub: whether any of its models is the Hub's.
+        phase: ``waiting`` before it tries again, ``switching`` while it waits for its turn, ``warming`` while it
+            decodes its first tokens, just before it is in use.
+        error: what is wrong, where, and what to do, if it failed or has to wait.
+    """
+
+    kind, plural = "pool loading", "pool loadings"
+    prepares = True
+
+    def __init__(self, workbench: Workbench, source: str, card: Card, load: Callable[..., Pool], patient: bool = False):
+        super().__init__()
+        self.workbench, self.source, self.title, self.patient = workbench, source, card.title, patient
+        self.from_hub = bool(hub_models(card))
+        self.step: Step | None = None
+        self.phase: Phase = "loading"
+        self._load = load
+        self._pool: Pool | None = None
+        self._old = weakref.ref(workbench.pool)
+        self._began = self._noted = time.monotonic()
+        self._ended = 0.0
+
+    def prepare(self) -> None:
+        pause = RETRY_SECONDS
+        while self._pool is None:
+            self._check()
+            try:
+                self._pool = self._load(self.source, progress=self.note)
+            except HubDownError as error:
+                if not self.patient:
+                    raise
+                log.warning("pool %s, tried again in %.0f s: %s", self.source, pause, error)
+                self.error, self.phase = str(error), "waiting"
+                self.cancelled.wait(pause)
+            pause = min(2 * pause, MOST_RETRY_SECONDS)
+        self.phase = "switching"
+
+    def steps(self) -> Generator[None, None, None]:
+        yield from ()
+        pool = self._pool
+        assert pool is not None
+        self.phase = "warming"
+        warm_up(pool)
+        if not self.cancelled.is_set():
+            self.workbench.pool, self.workbench.hardware = pool, describe(pool.device)
+            self.phase = "done"
+
+    def explain(self, error: BaseException) -> str:
+        return _reason(error, self.workbench.pool.weight_bytes)
+
+    def finish(self) -> None:
+        self._pool, self._ended = None, time.monotonic()
+        if self.phase != "done":
+            self.phase = "cancelled" if self.cancelled.is_set() else "failed"
+        unused = self._old if self.phase == "done" else None
+        threading.Thread(target=_free, args=(self.workbench, unused), name="pool-freeing", daemon=True).start()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far, or took."""
+        return (self._ended if self.ended.is_set() else time.monotonic()) - self._began
+
+    @property
+    def asks_hub(self) -> bool:
+        """Whether what is done now is up to the Hub: before the first step its files tell the pool's size."""
+        return self.from_hub and self.phase == "loading" and (self.step is None or self.step.doing == "fetching")
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the last step, or the last bytes of it."""
+        return time.monotonic() - self._noted
+
+    @property
+    def since_end(self) -> float:
+        """Seconds since it ended; 0 before."""
+        return time.monotonic() - self._ended if self.ended.is_set() else 0.0
+
+    def note(self, step: Step) -> None:
+        """Note what is being done.
+
+        Raises:
+            PoolError: it was cancelled.
+        """
+        self._check()
+        self.step, self.phase, self._noted = step, "loading", time.monotonic()
+
+    def _check(self) -> None:
+        if self.cancelled.is_set():
+            raise PoolError("cancelled")
+
+
+def hub_models(card: Card) -> list[str]:
+    """The Hub repositories that a pool is made of."""
+    return list(dict.fromkeys(source.id for source in card.sources if source.id))
+
+
+class PoolLoader:
+    """Loads pools for a workbench, one at a time.
+
+    Args:
+        workbench: has its pool exchanged.
+        allowed: whether visitors of the page may ask for another pool.
+        cards: folder of further cards beside the bundled ones.
+        load: what loads them.
+    """
+
+    def __init__(
+        self,
+        workbench: Workbench,
+        allowed: bool = True,
+        cards: Path | None = None,
+        load: Callable[..., Pool] = load_pool,
+    ):
+        self.workbench, self.allowed, self.cards, self._load = workbench, allowed, cards, load
+        self.last: Loading | None = None
+        self._beginning = threading.Lock()
+
+    @property
+    def under_way(self) -> Loading | None:
+        """What is being loaded, if anything."""
+        last = self.last
+        return last if last and not last.done else None
+
+    def start(self, source: str | Path, patient: bool = False) -> Loading:
+        """Load a pool by a bundled card's name or a path, and switch to it; this returns at once.
+
+        Args:
+            patient: try again, less and less often, while the Hub is down; where nobody can ask for the pool again.
+
+        Raises:
+            UserError: another is being loaded, or the card cannot be read.
+        """
+        card, _ = load_card(find_card(source))
+        with self._beginning:
+            if now := self.under_way:
+                raise UserError(f"{now.title} is being loaded; wait for it, or stop it first")
+            self.last = Loading(self.workbench, str(source), card, self._load, patient)
+            return self.workbench.jobs.submit(self.last)
+
+    def cancel(self) -> None:
+        """Give up what is being loaded, after the present model or the bytes under way."""
+        if now := self.under_way:
+            now.cancel()
+
+
+def _free(workbench: Workbench, old: weakref.ref[Pool] | None) -> None:
+    """Free the memory of ``old`` once nobody uses it, or of a pool that was loaded in part."""
+    pause = FREE_SECONDS
+    while True:
+        try:
+            workbench.jobs.do(free_memory).outcome()
+        except (CancelledError, UserError):  # the server is shutting down
+            return
+        if old is None or old() is None:
+            return
+        time.sleep(pause)
+        pause = min(2 * pause, MOST_FREE_SECONDS)
+
+
+def _reason(error: BaseException, in_use: int) -> str:
+    """What is wrong, and what to do; ``in_use`` are the bytes of the pool that is still there."""
+    if isinstance(error, PoolMemoryError):
+        return f"{error}{_make_room(in_use, error.missing)}"
+    if isinstance(error, UserError):
+        return str(error)
+    if is_out_of_memory(error):
+        return f"it was loaded, but memory ran out when it decoded{_make_room(in_use)}"
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
+def _make_room(in_use: int, missing: int | None = None) -> str:
+    """The advice to free the pool in use, where that could make the difference."""
+    if in_use < (WORTH_FREEING if missing is None else missing):
+        return ""
+    return (
+        f". The pool in use takes up {format_bytes(in_use)} as well: load a small one first, such as pocket, "
+        "and then this one"
+    )
+
+
+def free_memory() -> None:
+    """Give back what nobody refers to: a pool's parts refer to each other, so they wait for the collector."""
+    gc.collect()
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

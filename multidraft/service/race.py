@@ -1,0 +1,123 @@
+"""A race: one prompt under several policies, each measured alone on the device, one lane after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Literal
+
+from drafters.errors import UserError
+from drafters.pool import Pool
+from drafters.sampling import SamplingParams
+from multidraft.bench.measure import BASELINE, Measurement, Request, settle_baseline
+from multidraft.engine.decoding import Decoding
+from multidraft.policies import parse_spec
+from multidraft.service.jobs import Job
+from multidraft.service.workbench import Workbench
+from storage.records import FINISHED
+from storage.run import Origin, Run
+
+FEWEST, MOST = 2, 4
+"""Lanes of a race."""
+
+State = Literal["waiting", "measuring", "measured", "left out"]
+
+
+class RaceJob(Job[None]):
+    """The lanes of one race, all on the pool it began with; other jobs may have their turns between lanes.
+
+    A lane that decodes autoregressively is measured first, whichever it is: it is the baseline of them all.
+
+    Attributes:
+        specs: the policy of each lane.
+        runs: the lanes measured so far, by their index.
+        lane: the index of the last one begun; ``measurement`` is what measures it, until the race has ended.
+        drafters: the names of the pool's drafters.
+
+    Raises:
+        UserError: too few or too many lanes, or a prompt, policy or seed that cannot be run; nothing runs then.
+    """
+
+    kind, plural = "race", "races"
+    limit, retained = 8, 20
+
+    def __init__(
+        self,
+        workbench: Workbench,
+        prompt: str,
+        specs: Sequence[str],
+        params: SamplingParams,
+        seed: int = 0,
+        task: str | None = None,
+    ):
+        super().__init__()
+        if not FEWEST <= len(specs) <= MOST:
+            raise UserError(
+                f"a race has {FEWEST} to {MOST} lanes, and {len(specs) or 'none'} has a policy; "
+                "choose policies in the fields Lane 1 to Lane 4"
+            )
+        pool = workbench.pool
+        for spec in specs:  # all of them are checked before anything runs; nothing is computed here
+            Decoding(pool, prompt, spec, params, seed)
+        self.workbench, self.prompt, self.specs, self.params = workbench, prompt, list(specs), params
+        self.seed, self.task = seed, task
+        self.drafters = [drafter.name for drafter in pool.drafters]
+        self.runs: dict[int, Run] = {}
+        self._order = sorted(range(len(specs)), key=lambda lane: not _is_baseline(specs[lane]))
+        self.lane = self._order[0]
+        self.measurement: Measurement | None = None
+        self._pool: Pool | None = pool  # until the end: races are kept longer than pools
+
+    def steps(self) -> Generator[None, None, None]:
+        pool = self._pool
+        assert pool is not None
+        settled_later = any(map(_is_baseline, self.specs))
+        origin = Origin("race", self.task, batch_id=self.id)
+        try:
+            for lane in self._order:
+                request = Request(
+                    self.prompt,
+                    self.specs[lane],
+                    self.params,
+                    self.seed,
+                    origin,
+                    measures_baseline=not settled_later,
+                    earlier=tuple(self.runs.values()),
+                )
+                self.lane, self.measurement = lane, Measurement(pool, request)
+                if self.cancelled.is_set():
+                    return
+                self.runs[lane] = self.workbench.measure(self.measurement)
+                yield
+        finally:
+            settle_baseline(list(self.runs.values()))
+            for run in self.runs.values():
+                self.workbench.record(run)
+
+    def stop(self) -> None:
+        if measurement := self.measurement:
+            measurement.cancel()
+
+    def finish(self) -> None:
+        self.measurement = self._pool = None
+
+    @property
+    def measured(self) -> list[Run]:
+        """The lanes that came to an end of their own, in their order: only these are replayed."""
+        runs = (self.runs[lane] for lane in sorted(self.runs))
+        return [run for run in runs if run.generation.status in FINISHED and run.generation.rounds]
+
+    @property
+    def states(self) -> list[State]:
+        """How far each lane is."""
+        return [self._state(lane) for lane in range(len(self.specs))]
+
+    def _state(self, lane: int) -> State:
+        if run := self.runs.get(lane):
+            return "measured" if run.generation.status in FINISHED else "left out"
+        if self.done or self.cancelled.is_set():
+            return "left out"
+        return "measuring" if self.measurement and lane == self.lane else "waiting"
+
+
+def _is_baseline(spec: str) -> bool:
+    return parse_spec(spec)[0] == BASELINE

@@ -1,0 +1,130 @@
+"""The pool, the device and the history of a server, and the runs that visitors and programs ask for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+
+from drafters.costs import CostMeter
+from drafters.hardware import describe
+from drafters.pool import Pool
+from drafters.sampling import SamplingParams
+from multidraft._version import version
+from multidraft.bench.measure import Measurement, Request
+from multidraft.engine.decoding import Decoding
+from multidraft.service.jobs import Job, Jobs
+from multidraft.service.settings import on_zerogpu
+from multidraft.service.zerogpu import ZeroGpu
+from storage.run import Run
+from storage.store import Store
+
+log = logging.getLogger(__name__)
+
+
+class Workbench:
+    """One pool on one device, where jobs take turns, and the history of their runs.
+
+    Args:
+        pool: what decodes; a :class:`~multidraft.service.pool_loading.Loading` exchanges it.
+        store: where runs are recorded; it never holds the device up.
+    """
+
+    def __init__(self, pool: Pool, store: Store):
+        self.pool, self.store = pool, store
+        self.hardware = describe(pool.device)
+        self.version = version()
+        self.jobs = Jobs()
+        self.gpu = ZeroGpu(pool, warm_up) if on_zerogpu() else None
+
+    def submit(self, request: Request) -> RunJob:
+        """Put a run on the present pool in the queue.
+
+        Raises:
+            UserError: the prompt or the policy cannot be run; nothing is in the queue then.
+        """
+        return self.jobs.submit(RunJob(self, request))
+
+    def measure(self, measurement: Measurement) -> Run:
+        """Measure and score a run; on the device's thread, and never raising."""
+        if self.gpu:
+            self.gpu.compute(measurement)
+            self.hardware = measurement.run.conditions.hardware
+        else:
+            measurement.compute()
+        measurement.phase = "done"
+        return measurement.run
+
+    def record(self, run: Run) -> None:
+        """Hand a run that emitted something to the store; never raising."""
+        if not run.generation.rounds:
+            return
+        try:
+            self.store.add(run)
+        except RuntimeError as error:  # the store is closed: the server is shutting down
+            log.warning("a run was not recorded: %s", error)
+        except Exception:
+            log.exception("a run could not be recorded")
+
+    def warm_up(self) -> None:
+        """Decode a few tokens, unrecorded, so that the first visitor's figures don't measure the start-up.
+
+        On ZeroGPU each worker process does so for itself.
+        """
+        if self.gpu is None:
+            self.jobs.do(lambda: warm_up(self.pool)).outcome()
+
+    def close(self) -> None:
+        """Cancel what is under way or in the queue and end the device's thread."""
+        self.jobs.close()
+
+
+class RunJob(Job[Run]):
+    """One run of its own.
+
+    Raises:
+        UserError: see :class:`~multidraft.bench.measure.Measurement`.
+    """
+
+    kind, plural = "run", "runs"
+
+    def __init__(self, workbench: Workbench, request: Request):
+        super().__init__()
+        self.workbench, self.request, self.pool = workbench, request, workbench.pool
+        self.measurement = Measurement(workbench.pool, request)
+
+    @property
+    def run(self) -> Run:
+        """What is known of it so far."""
+        return self.measurement.run
+
+    def steps(self) -> Generator[None, None, Run]:
+        yield from ()
+        run = self.workbench.measure(self.measurement)
+        self.workbench.record(run)
+        return run
+
+    def stop(self) -> None:
+        self.measurement.cancel()
+
+    def leave(self) -> None:
+        """Nobody watches it any more: :meth:`cancel` it, unless it has ended but for its scores, which last."""
+        if self.measurement.phase != "scoring":
+            self.cancel()
+
+    def finish(self) -> None:
+        if self.measurement.phase == "waiting":
+            self.measurement.drop()
+
+
+def warm_up(pool: Pool) -> None:
+    """Decode a few tokens without drafters and with each one; on the device's thread.
+
+    What the first time took is forgotten: it holds the start of everything. The second leaves the pool some rounds of
+    each, by which policies know what they cost.
+    """
+    specs = ("autoregressive", *(f"fixed:{drafter.name}" for drafter in pool.drafters))
+    for tokens in (4, 8):
+        pool.costs = CostMeter(len(pool.drafters))
+        params = SamplingParams(max_new_tokens=tokens, draft_length=pool.draft_length)
+        for spec in specs:
+            Decoding(pool, "Hello", spec, params).run()

@@ -1,0 +1,1 @@
+"""The same runs for programs: the Gradio API and MCP."""

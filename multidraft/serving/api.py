@@ -1,0 +1,218 @@
+"""The endpoints for programs: stable names, plain values in and out; the same are the tools of the MCP server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import gradio as gr
+
+from drafters.errors import UserError, quoted
+from multidraft.bench.measure import Request
+from multidraft.bench.suites import SuiteItem
+from multidraft.bench.summary import records, row_records, summarise
+from multidraft.policies import make_policy
+from multidraft.policies.titles import DEFAULT_POLICY, policy_choices
+from multidraft.service.batch import BatchJob
+from multidraft.service.inputs import make_params, whole_number
+from multidraft.service.jobs import Job
+from multidraft.service.workbench import RunJob, Workbench
+from multidraft.serving.api_types import BatchReport, PolicyReport, RoundReport, Update, endpoint
+from storage.records import Round
+from storage.run import Origin
+
+MAX_RUNS = 1000
+"""Of a batch: its prompts times its policies."""
+
+UPDATE_SECONDS = 0.1
+"""How often a stream tells of what is new."""
+
+ALIVE_SECONDS = 1.0
+"""How often an endpoint gives a sign of life at least: only then Gradio can end it with its caller."""
+
+
+class Api:
+    """The endpoints on one workbench.
+
+    All that decode are generators, since Gradio can end nothing else when its caller cancels or goes. Of those that
+    have one result, it is the last item, and ``None`` comes before it.
+    """
+
+    def __init__(self, workbench: Workbench):
+        self.workbench = workbench
+
+    def build(self) -> None:
+        """Register the endpoints; call it inside ``gr.Blocks``."""
+        gr.api(self.generate, api_name="generate", concurrency_limit=16)
+        gr.api(self.stream, api_name="stream", concurrency_limit=16)
+        gr.api(self.batch, api_name="batch", concurrency_limit=4)
+        gr.api(self.policies, api_name="policies", queue=False)
+
+    def submit(
+        self,
+        prompt: str,
+        policy: str = DEFAULT_POLICY,
+        max_new_tokens: int = 128,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        draft_length: int | None = None,
+        seed: int = 0,
+    ) -> RunJob:
+        """Put a run in line, or say what is wrong with it.
+
+        Args:
+            prompt: what the target is to answer.
+            policy: a policy spec, e.g. "normal-hedge", "ucb:beta=0.1,reward=be", "fixed:math".
+            max_new_tokens: most tokens to generate.
+            temperature: 0 is greedy decoding.
+            top_p: keep the fewest most probable tokens whose mass reaches this; 1 keeps all.
+            top_k: keep this many most probable tokens; 0 keeps all.
+            draft_length: most tokens a drafter proposes in a round; null takes the pool's.
+            seed: same seed, same tokens (but under a policy with start=previous).
+        """
+        try:
+            length = self.workbench.pool.draft_length if draft_length is None else draft_length
+            params = make_params(max_new_tokens, temperature, top_p, top_k, length)
+            request = Request(_text("prompt", prompt), _text("policy", policy), params, _seed(seed), Origin("api"))
+            return self.workbench.submit(request)
+        except UserError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+
+    @endpoint(dict[str, Any], takes=submit)
+    def generate(self, *asked: Any, **named: Any) -> Iterator[dict[str, Any] | None]:
+        """Decode a prompt with several drafters and return the text and its figures.
+
+        Returns:
+            the run as in the history: text, status, error, output_tokens, rounds, tokens_per_second, speedup (of
+            decoding), request_speedup (of the whole request, prefill and routing included), mean_accepted_tokens,
+            acceptance_rate, drafter_shares, regret_rounds, best_drafter, lossless, near_tie_gap (null where unknown)
+            and all that was asked. A run that fails has status "error", and error says why.
+        """
+        job = self.submit(*asked, **named)
+        try:
+            yield from _alive(job)
+        finally:
+            job.leave()
+        yield job.run.to_json()
+
+    @endpoint(Update, takes=submit)
+    def stream(self, *asked: Any, **named: Any) -> Iterator[Update]:
+        """Decode a prompt with several drafters and stream the text with the rounds it is made of.
+
+        Returns:
+            about ten times a second status, all the text so far, tokens, tokens_per_second, and the rounds since the
+            update before; the last has the status with which the run ended. A run that fails ends it with an error.
+        """
+        job = self.submit(*asked, **named)
+        shown, said = 0, -ALIVE_SECONDS
+        try:
+            while True:
+                done = job.wait(UPDATE_SECONDS)
+                generation = job.measurement.snapshot()
+                new = [_round(r) for r in generation.rounds[shown:]]
+                shown += len(new)
+                if done and generation.status == "error":
+                    raise gr.Error(f"the run failed: {generation.error}", print_exception=False)
+                if new or done or time.monotonic() - said >= ALIVE_SECONDS:
+                    said = time.monotonic()
+                    yield {
+                        "status": generation.status if done else "running",
+                        "text": "".join(r.text for r in generation.rounds),
+                        "tokens": len(generation.token_ids),
+                        "tokens_per_second": generation.tokens_per_second,
+                        "new_rounds": new,
+                    }
+                if done:
+                    return
+        finally:
+            job.leave()
+
+    @endpoint(list[PolicyReport])
+    def policies(self) -> list[PolicyReport]:
+        """List the policies that can be asked for, with what each does."""
+        pool = self.workbench.pool
+        names = [drafter.name for drafter in pool.drafters]
+        return [
+            {"spec": spec, "title": title, "explanation": make_policy(spec, names).explanation}
+            for title, spec in policy_choices(names, pool.router is not None)
+        ]
+
+    @endpoint(BatchReport)
+    def batch(
+        self,
+        prompts: list[str],
+        policies: list[str],
+        max_new_tokens: int = 128,
+        draft_length: int | None = None,
+        seed: int = 0,
+    ) -> Iterator[BatchReport | None]:
+        """Decode prompts under several policies, greedily, and return a row per prompt and policy and their summary.
+
+        Args:
+            prompts: the texts to answer; prompts times policies may be at most 1,000.
+            policies: policy specs.
+            max_new_tokens: most tokens to generate for each prompt.
+            draft_length: most tokens a drafter proposes in a round; null takes the pool's.
+            seed: same seed, same choices.
+        """
+        try:
+            items, specs = _items(prompts, policies)
+            length = self.workbench.pool.draft_length if draft_length is None else draft_length
+            params = make_params(max_new_tokens, 0.0, 1.0, 0, length)
+            batch = self.workbench.jobs.submit(BatchJob(self.workbench, items, specs, params, _seed(seed), "api"))
+        except UserError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+        try:
+            yield from _alive(batch)
+        finally:
+            batch.cancel()
+            self.workbench.jobs.forget(batch)
+        if batch.error:
+            raise gr.Error(f"the batch broke off after {len(batch.rows)} of {batch.total} runs: {batch.error}")
+        yield {"rows": row_records(batch.rows), "summary": records(summarise(batch.rows))}
+
+
+def _alive(job: Job) -> Iterator[None]:
+    """Signs of life until a job has ended."""
+    yield None
+    while not job.wait(ALIVE_SECONDS):
+        yield None
+
+
+def _items(prompts: Any, policies: Any) -> tuple[list[SuiteItem], list[str]]:
+    """What was sent as a batch, checked."""
+    if not isinstance(prompts, list) or not isinstance(policies, list):
+        raise UserError("prompts and policies must be lists of texts")
+    if not prompts:
+        raise UserError("send at least one prompt")
+    if (runs := len(prompts) * len(policies)) > MAX_RUNS:
+        raise UserError(
+            f"{len(prompts):,} prompts under {len(policies):,} policies are {runs:,} runs; "
+            f"send at most {MAX_RUNS:,} at once"
+        )
+    items = [SuiteItem(str(n), _text(f"prompt {n}", prompt)) for n, prompt in enumerate(prompts, start=1)]
+    return items, [_text("policy", policy) for policy in policies]
+
+
+def _text(name: str, value: Any) -> str:
+    """``value`` if it is a text: the endpoint hands on whatever JSON was sent, and a list would pass for token ids."""
+    if not isinstance(value, str):
+        raise UserError(f"{name} must be a text, got {quoted(value)}")
+    return value
+
+
+def _seed(value: Any) -> int:
+    return whole_number("seed", value)
+
+
+def _round(r: Round) -> RoundReport:
+    return {
+        "index": r.index,
+        "drafter": r.drafter,
+        "drafted": len(r.drafted),
+        "accepted": r.accepted,
+        "text": r.text,
+        "seconds": r.seconds,
+    }

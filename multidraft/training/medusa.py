@@ -1,0 +1,175 @@
+"""Train Medusa or BPD heads on the target's own answers, and count the n-grams that rescore them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from drafters.checkpoints.medusa import save_bpd, save_medusa
+from drafters.models.ngram import ORDER, NGram, count_ngrams
+from multidraft.training.answers import Answer
+from multidraft.training.features import FeatureBatch
+from multidraft.training.loop import Budget, autocast, train
+
+HEAD_WEIGHT = 0.8
+"""Base of the heads' weights: head ``k`` matters only where all heads before it were right (Medusa, Sec. 2.2.1)."""
+
+
+class _Medusa(nn.Module):
+    """Medusa heads that begin as copies of the target's output layer, with blocks that add nothing."""
+
+    def __init__(self, target: PreTrainedModel, heads: int, layers: int):
+        super().__init__()
+        output = target.get_output_embeddings().weight.detach().float()
+        size = output.shape[1]
+        self.layers = layers
+        self.blocks = nn.ModuleList(nn.Linear(size, size) for _ in range(heads * layers))
+        # Named such that they are not optimised as hidden matrices are: they have a row per token.
+        self.lm_heads = nn.ParameterList(nn.Parameter(output.clone()) for _ in range(heads))
+        for parameter in self.blocks.parameters():
+            nn.init.zeros_(parameter)
+
+    def forward(self, hidden: torch.Tensor, head: int) -> torch.Tensor:
+        """Logits ``(T, V)`` of a head for hidden states ``(T, hidden)``."""
+        for block in self.blocks[head * self.layers : (head + 1) * self.layers]:
+            hidden = hidden + functional.silu(block(hidden))
+        return functional.linear(hidden, self.lm_heads[head])
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Under the names of the public layout."""
+        named = {f"{head}.{self.layers}.weight": output for head, output in enumerate(self.lm_heads)}
+        for name, tensor in self.blocks.state_dict().items():
+            block, _, part = name.partition(".")
+            head, place = divmod(int(block), self.layers)
+            named[f"{head}.{place}.linear.{part}"] = tensor
+        return named
+
+
+class _BPD(nn.Module):
+    """BPD heads that begin by passing the hidden state on."""
+
+    def __init__(self, target: PreTrainedModel, heads: int, inner: int):
+        super().__init__()
+        output = target.get_output_embeddings()
+        size = output.weight.shape[1]
+        self.up = nn.ModuleList(nn.Linear(size, inner) for _ in range(heads))
+        self.down = nn.ModuleList(nn.Linear(inner, size) for _ in range(heads))
+        for parameter in self.down.parameters():
+            nn.init.zeros_(parameter)
+        # A tuple hides them: they stay the target's, are neither trained nor saved.
+        self._output = (output.weight.detach(), None if output.bias is None else output.bias.detach())
+
+    def forward(self, hidden: torch.Tensor, head: int) -> torch.Tensor:
+        """Logits ``(T, V)`` of a head for hidden states ``(T, hidden)``."""
+        hidden = hidden + self.down[head](functional.relu(self.up[head](hidden)))
+        return functional.linear(hidden, *self._output)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Under the names that :func:`~drafters.checkpoints.medusa.read_bpd` reads."""
+        parts = {"up": self.up.state_dict(), "down": self.down.state_dict()}
+        return {
+            f"{head}.{part}.{name}": tensor
+            for part, layers in parts.items()
+            for head, name, tensor in ((*key.split("."), tensor) for key, tensor in layers.items())
+        }
+
+
+def train_medusa(
+    target: PreTrainedModel,
+    batches: Iterator[FeatureBatch],
+    budget: Budget,
+    folder: Path,
+    *,
+    heads: int = 2,
+    kind: str = "medusa",
+    layers: int = 1,
+    intermediate_size: int | None = None,
+    base_model: str = "",
+    lr: float = 1e-3,
+    log: Callable[[str], None] = print,
+) -> None:
+    """Train heads for ``target``, whose weights stay as they are, and write them to ``folder`` (safetensors, bf16).
+
+    The loss is the cross-entropy with the target's distributions, weighted ``HEAD_WEIGHT ** k`` for head ``k``, over
+    all contexts that end in an answer or just before it: those that are drafted from.
+
+    Args:
+        batches: endless, with the target's last hidden states as their only features.
+        heads: tokens guessed per draft.
+        kind: "medusa" or "bpd".
+        layers: residual blocks of a Medusa head.
+        intermediate_size: of a BPD head; by default the hidden size.
+        base_model: the target's name in the configuration of Medusa heads.
+
+    Raises:
+        ValueError: another kind.
+
+    Source: Medusa-1 (Cai et al. 2024, Sec. 2.2.1), with soft labels (self-distillation, Sec. 2.3.2); blockwise parallel
+    decoding with a frozen base model (Stern et al. 2018, Sec. 6).
+    """
+    torch.manual_seed(0)
+    device, output = target.device, target.get_output_embeddings()
+    model: _Medusa | _BPD
+    if kind == "medusa":
+        model = _Medusa(target, heads, layers).to(device)
+    elif kind == "bpd":
+        model = _BPD(target, heads, intermediate_size or int(target.config.hidden_size)).to(device)
+    else:
+        raise ValueError(f"no such kind of heads: {kind!r}")
+    target.eval()
+
+    def loss_of(batch: FeatureBatch) -> tuple[torch.Tensor, int]:
+        batch = batch.to(str(device))
+        with autocast(device.type):
+            with torch.no_grad():
+                goal = output(batch.last.to(output.weight.dtype)).float().softmax(dim=-1)
+            loss = heads_loss(model, batch.features.to(output.weight.dtype), batch.wanted, goal, heads)
+        return loss, batch.ids.numel()
+
+    train(model, batches, loss_of, budget, lr, log=log)
+    tensors = {name: tensor.detach().to(torch.bfloat16) for name, tensor in model.tensors().items()}
+    if kind == "medusa":
+        save_medusa(folder, tensors, base_model)
+    else:
+        save_bpd(folder, tensors)
+
+
+def heads_loss(
+    model: Callable[[torch.Tensor, int], torch.Tensor],
+    states: torch.Tensor,
+    wanted: torch.Tensor,
+    goal: torch.Tensor,
+    heads: int,
+) -> torch.Tensor:
+    """Weighted sum of the heads' mean cross entropies.
+
+    Args:
+        model: logits ``(n, V)`` of hidden states ``(n, hidden)`` by a head.
+        states: the target's last ones ``(B, T, hidden)``. Head ``k`` guesses from state ``i`` what state ``i + k + 1``
+            tells: the token before is known when it guesses.
+        wanted: bool ``(B, T)``, where state ``i + 1`` tells a token of an answer, and a draft may begin.
+        goal: the target's distributions ``(n, V)`` there.
+    """
+    total = states.new_zeros((), dtype=torch.float32)
+    for head in range(heads):
+        # Whether a draft may begin `head` states before.
+        begins = functional.pad(wanted, (head, 0))[:, : wanted.shape[1]]
+        learnt = wanted & begins
+        if learnt.any():
+            from_states = functional.pad(states, (0, 0, head, 0))[:, : states.shape[1]][learnt]
+            loss = functional.cross_entropy(model(from_states, head).float(), goal[begins[wanted]])
+            total = total + HEAD_WEIGHT**head * loss
+    return total
+
+
+def build_ngram(answers: Sequence[Answer], vocab_size: int, path: Path) -> NGram:
+    """Count the n-grams of the target's answers, each with the end of its prompt, and write them to ``path``."""
+    texts = (answer.encoded.ids[max(answer.encoded.prompt_length + 1 - ORDER, 0) :] for answer in answers)
+    model = count_ngrams(texts, vocab_size)
+    model.save(path)
+    return model

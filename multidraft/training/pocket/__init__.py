@@ -1,0 +1,1 @@
+"""Corpus and recipe of the bundled pocket models."""

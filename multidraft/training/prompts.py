@@ -1,0 +1,203 @@
+"""Prompts to distil from: read from files or the Hub, by task, some of each held out."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from drafters.errors import SuiteError, TrainingError
+from multidraft.bench.suites import LineProblem, Row, SuiteItem, item_of, load_prompts
+from multidraft.training.hub_data import dataset_files
+from storage.records import OWN
+
+GENERALIST = "general"
+"""The drafter that learns from the answers of all tasks."""
+MAX_PROMPTS, MAX_BYTES = 1_000_000, 4 * 2**30
+UNTRAINED = "before.training"
+"""Name under which the model that the drafters started from is measured."""
+LONG_LISTS = ("messages", "conversations")
+"""Columns of whole conversations, of which the first turn of the user is the prompt."""
+
+
+@dataclass(frozen=True)
+class TaskPrompts:
+    """The prompts of a task as they are put to the target."""
+
+    train: list[str]
+    heldout: list[str]
+
+
+def read_tasks(
+    sources: Sequence[str],
+    *,
+    only: Sequence[str] = (),
+    templates: Mapping[str, str] | None = None,
+    column: str | None = None,
+    limit: int | None = None,
+    heldout: float = 0.1,
+    log: Callable[[str], None] = print,
+) -> dict[str, TaskPrompts]:
+    """Read prompts by task, in the order of ``only``, or of the sources.
+
+    Which prompts are held out depends on their text alone, so that more data never moves one from one side to the
+    other by much. A prompt that stands there twice is used once.
+
+    Args:
+        sources: ``[TASK=]FILE`` in the forms of suites, or ``[TASK=]OWNER/NAME`` of the Hub. Where neither the source
+            nor a row names a task, it is called as the file.
+        only: tasks to keep; by default all.
+        templates: of some tasks a text with ``{prompt}`` in it, in which the prompt is put.
+        column: which field or column holds the prompt, where it has no usual name.
+        limit: most prompts of a task.
+        heldout: share of a task's prompts, at least one.
+
+    Raises:
+        TrainingError: no prompts, an unknown task, or a source that cannot be read; the message says which.
+    """
+    found: dict[str, list[str]] = {}
+    for source in sources:
+        named, file = _split(source)
+        for item, path in _items(file, column, log):
+            task = task_name(named or item.task or Path(path).stem)
+            found.setdefault(task, []).append(item.prompt)
+    chosen = [task_name(task) for task in only] or list(found)
+    templates = {task_name(task): text for task, text in (templates or {}).items()}
+    if unknown := [task for task in [*chosen, *templates] if task not in found]:
+        raise TrainingError(f"unknown task {unknown[0]!r}; the data has: {', '.join(found)}")
+    seen: set[str] = set()
+    tasks = {}
+    for task in dict.fromkeys(chosen):
+        template = templates.get(task, "{prompt}")
+        prompts = [template.replace("{prompt}", prompt) for prompt in found[task]]
+        fresh = [prompt for prompt in dict.fromkeys(prompts) if prompt not in seen]
+        seen.update(fresh)
+        fresh = sorted(fresh, key=_order)[:limit]
+        if len(fresh) < 2:
+            raise TrainingError(f"task {task!r} has {len(fresh)} prompt; two are needed, one to train on, one held out")
+        count = min(max(1, math.ceil(heldout * len(fresh))), len(fresh) - 1)
+        tasks[task] = TaskPrompts(fresh[count:], fresh[:count])
+    return tasks
+
+
+FILES = ("work", "router", "card.yaml", "readme.md")
+"""What else may stand in the folder of a finished pool, beside the drafters by their names."""
+
+
+def task_name(text: str) -> str:
+    """A task's name as a drafter of a card may be called.
+
+    Raises:
+        TrainingError: nothing is left of it, or it means something else.
+    """
+    name = re.sub(r"[^a-z0-9_.]+", "-", text.lower()).strip("-._")
+    if not name:
+        raise TrainingError(f"the task {text!r} has no letter of a-z; name it by --data NAME=FILE")
+    if name in (GENERALIST, OWN, UNTRAINED, *FILES):
+        raise TrainingError(
+            f"no task may be called {name!r}, which means something else in a pool; give --data NAME=FILE"
+        )
+    return name
+
+
+def read_templates(given: Sequence[str]) -> dict[str, str]:
+    """Templates from ``TASK=TEXT with {prompt}``.
+
+    Raises:
+        TrainingError: one that has no task or no place for the prompt.
+    """
+    templates = {}
+    for entry in given:
+        task, mark, text = entry.partition("=")
+        if not mark or "{prompt}" not in text:
+            raise TrainingError(f"--template {entry!r} should be TASK=TEXT, with {{prompt}} where the prompt belongs")
+        templates[task] = text.replace("\\n", "\n")
+    return templates
+
+
+def _split(source: str) -> tuple[str, str]:
+    """Task (empty if none) and file or data set."""
+    task, mark, rest = source.partition("=")
+    if not mark or os.path.isfile(source):
+        return "", source
+    if not task.strip() or not rest.strip():
+        raise TrainingError(f"--data {source!r} should be TASK=FILE or TASK=OWNER/NAME")
+    return task, rest
+
+
+def _items(source: str, column: str | None, log: Callable[[str], None]) -> Iterator[tuple[SuiteItem, Path]]:
+    if os.path.isdir(source):
+        raise TrainingError(f"{source} is a folder; name the files in it")
+    if not os.path.isfile(source) and (source.count("/") != 1 and ":" not in source):
+        raise TrainingError(f"there is no file {source}; a data set of the Hub is named OWNER/NAME")
+    for path in [Path(source)] if os.path.isfile(source) else dataset_files(source):
+        if path.suffix.lower() == ".parquet":
+            yield from ((item, path) for item in _parquet(path, adapter(column)))
+            continue
+        try:
+            suite = load_prompts(path, adapter(column), MAX_PROMPTS, MAX_BYTES, MAX_PROMPTS)
+        except SuiteError as error:
+            where = f" (by --column {column})" if column else "; say by --column which field holds the prompt"
+            raise TrainingError(f"{error}{where if 'needs' in str(error) else ''}") from None
+        for problem in suite.problems[:3]:
+            log(f"{path.name}, {problem}: left out")
+        if (more := len(suite.problems) + suite.more_problems - 3) > 0:
+            log(f"{path.name}: {more:,} more left out")
+        yield from ((item, path) for item in suite.items)
+
+
+def _parquet(path: Path, adapt: Callable[[Row], Row]) -> Iterator[SuiteItem]:
+    import pandas
+
+    try:
+        table = pandas.read_parquet(path)
+    except ImportError:
+        raise TrainingError(f"{path.name} is a parquet file, which needs pyarrow: pip install pyarrow") from None
+    except Exception as error:
+        raise TrainingError(f"cannot read {path}: {' '.join(str(error).split())[:200]}") from None
+    rows = [item_of(adapt({str(k): v for k, v in row.items()}), i) for i, row in enumerate(table.to_dict("records"), 1)]
+    items = [row for row in rows if isinstance(row, SuiteItem)]
+    if not items:
+        problem = next((row for row in rows if isinstance(row, LineProblem)), "it is empty")
+        raise TrainingError(f"{path.name} holds no prompt; {problem}; say by --column which holds it")
+    yield from items
+
+
+def adapter(column: str | None) -> Callable[[Row], Row]:
+    """Makes rows of data sets rows of a suite: GSM8K's ``question``, Alpaca's ``instruction`` with its ``input``, the
+    first turn of ``messages`` or ``conversations``, or whatever ``column`` says."""
+
+    def adapt(row: Row) -> Row:
+        if column is None and ("prompt" in row or "turns" in row):
+            prompt = row.get("prompt")
+            return row if prompt is None or isinstance(prompt, str) else {**row, "prompt": _first_turn(prompt)}
+        names = [column] if column else ["question", "instruction", *LONG_LISTS]
+        name = next((name for name in names if name in row), None)
+        if name is None:
+            return {key: value for key, value in row.items() if key not in ("prompt", "turns")}
+        text = row[name] if isinstance(row[name], str) else _first_turn(row[name])
+        if name == "instruction" and isinstance(row.get("input"), str) and row["input"].strip():
+            text = f"{text}\n\n{row['input']}"
+        return {**row, "prompt": text}
+
+    return adapt
+
+
+def _first_turn(messages: Any) -> str | None:
+    """What the user says first in a conversation, in the form of chat templates or ShareGPT's."""
+    for message in messages if hasattr(messages, "__iter__") else ():
+        if isinstance(message, str):
+            return message
+        if isinstance(message, Mapping) and message.get("role", message.get("from")) in ("user", "human"):
+            text = message.get("content", message.get("value"))
+            return text if isinstance(text, str) else None
+    return None
+
+
+def _order(prompt: str) -> bytes:
+    return hashlib.blake2b(prompt.encode("utf-8", "surrogatepass"), digest_size=8).digest()

@@ -1,0 +1,212 @@
+"""Drafters for any target by self-distillation: its answers, a generalist that learns from all of them, specialists.
+
+The specialist of a task begins as the generalist and goes on with the task's answers alone (MetaSD App. F.1).
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from drafters.chat import chat_ids, end_ids
+from drafters.checkpoints.loading import drafter_tokenizer, load_model, same_tokens
+from drafters.checkpoints.model_sizes import window_of
+from drafters.errors import TrainingError
+from multidraft.training.answering import collect
+from multidraft.training.answers import (
+    Answer,
+    answer_batches,
+    language_model_loss,
+    pad_id,
+    similar_lengths,
+)
+from multidraft.training.eagle import TrainableHead, common_tokens, fit_head
+from multidraft.training.features import kept_features
+from multidraft.training.llama import make_llama
+from multidraft.training.loop import Budget, train
+from multidraft.training.plan import Plan, Shape, room_for, skeleton
+from multidraft.training.processes import ALONE, Processes
+from multidraft.training.prompts import GENERALIST
+from multidraft.training.work import SETTINGS, claim, writing
+
+Drafter = TypeVar("Drafter", bound=nn.Module)
+Log = Callable[[str], None]
+ANSWERS = "answers"
+"""Folder of them in the working folder."""
+
+
+class Recipe(Protocol, Generic[Drafter]):
+    """How drafters of a kind are trained."""
+
+    def begin(self, own: Sequence[Answer], general: Drafter | None) -> Drafter:
+        """A drafter to be trained on the answers ``own``, a copy of the generalist if there is one."""
+
+    def fit(self, drafter: Drafter, own: Sequence[Answer], budget: Budget, lr: float, rng: random.Random) -> None:
+        """Train it until the budget is spent."""
+
+    def save(self, drafter: Drafter, folder: Path) -> None:
+        """Write it as safetensors."""
+
+
+class LanguageModels:
+    """Small language models of the target's vocabulary, from a model that there is or from new weights."""
+
+    def __init__(self, plan: Plan, tokenizer: PreTrainedTokenizerBase, processes: Processes, log: Log):
+        self.plan, self.tokenizer, self.processes, self.log = plan, tokenizer, processes, log
+
+    def begin(self, own: Sequence[Answer], general: PreTrainedModel | None) -> PreTrainedModel:
+        if general is not None:
+            return copy.deepcopy(general)
+        start, card, device = self.plan.start, self.plan.card, self.processes.device
+        if isinstance(start, Shape):
+            window = window_of(skeleton(self.plan.target, card)) or 8192
+            return make_llama(self.tokenizer, max_position_embeddings=window, **start.settings).to(device)
+        assert start is not None
+        model = load_model(start, card, torch.float32, device, "the drafter")
+        theirs = drafter_tokenizer(start, card)
+        vocabulary = int(model.config.get_text_config().vocab_size)
+        if (theirs and not same_tokens(theirs, self.tokenizer)) or vocabulary < len(self.tokenizer):
+            raise TrainingError(
+                f"the drafter {start.path or start.id} has another vocabulary than the target ({vocabulary:,} tokens, "
+                f"{len(self.tokenizer):,}), so it cannot learn from its distributions. Start from a model of the "
+                "target's own family, or from new weights (--new 2x768)"
+            )
+        return model
+
+    def fit(
+        self, drafter: PreTrainedModel, own: Sequence[Answer], budget: Budget, lr: float, rng: random.Random
+    ) -> None:
+        config, device = drafter.config.get_text_config(), self.processes.device
+        window = window_of(drafter) or 1 << 30
+        known = [within(answer, int(config.vocab_size)) for answer in own if len(answer.encoded.ids) <= window]
+        fitting = [answer for answer in known if answer is not None]
+        if not fitting:
+            raise TrainingError(f"no answer fits the drafter's window of {window:,} tokens; lower --max-new-tokens")
+        loss_of = language_model_loss(drafter, pad_id(self.tokenizer), device)
+        batches = answer_batches(fitting, self.plan.batch_tokens, rng)
+        train(drafter, batches, loss_of, budget, lr, log=self.log, processes=self.processes)
+
+    def save(self, drafter: PreTrainedModel, folder: Path) -> None:
+        with writing(folder):
+            half = copy.deepcopy(drafter).to("cpu", torch.bfloat16)
+            half.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+
+
+class Heads:
+    """EAGLE-3 heads on a target."""
+
+    def __init__(
+        self, plan: Plan, target: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, processes: Processes, log: Log
+    ):
+        self.plan, self.target, self.pad = plan, target, pad_id(tokenizer)
+        self.stops = sorted(end_ids(target, tokenizer))
+        self.processes, self.log = processes, log
+
+    def begin(self, own: Sequence[Answer], general: TrainableHead | None) -> TrainableHead:
+        ids = common_tokens([answer.encoded for answer in own], self.plan.vocabulary, self.stops)
+        head = TrainableHead(self.target, ids).to(self.processes.device)
+        if general is not None:
+            head.copy(general)
+        return head
+
+    def fit(self, drafter: TrainableHead, own: Sequence[Answer], budget: Budget, lr: float, rng: random.Random) -> None:
+        batches = similar_lengths(own, self.plan.batch_tokens)
+        share = batches[self.processes.rank :: self.processes.count] or batches
+        learnt = kept_features(self.target, share, drafter.layers, self.pad, rng, self.plan.feature_memory)
+        fit_head(drafter, self.target, learnt, budget, lr, self.log, self.processes, self.processes.rank)
+
+    def save(self, drafter: TrainableHead, folder: Path) -> None:
+        with writing(folder):
+            drafter.save(folder)
+
+
+def within(answer: Answer, vocabulary: int) -> Answer | None:
+    """The answer for a drafter that knows the first ``vocabulary`` tokens; ``None`` if another stands in its text."""
+    if max(answer.encoded.ids) >= vocabulary:
+        return None
+    known = (answer.top_ids < vocabulary).float() * answer.top_probs
+    total = known.sum(dim=-1, keepdim=True).clamp_min(1e-9)
+    return Answer(answer.family, answer.encoded, answer.top_ids.clamp_max(vocabulary - 1), known / total)
+
+
+def train_all(recipe: Recipe, plan: Plan, answers: Sequence[Answer], processes: Processes, log: Log) -> None:
+    """Train the generalist, if there are several tasks, then the specialists; write them into ``plan.out``."""
+    work = plan.work / plan.kind
+    if processes.first:
+        asked = (plan.work / ANSWERS / SETTINGS).read_bytes()
+        claim(work, {**plan.trained_by(), "checksum of the answers' settings": f"{zlib.crc32(asked):08x}"})
+    processes.wait()
+    general = None
+    for name in plan.drafters:
+        own = [answer for answer in answers if name in (GENERALIST, answer.family)]
+        tokens = sum(len(answer.encoded.ids) for answer in own)
+        log(f"-- {name}: {len(own):,} answers, {tokens:,} tokens")
+        torch.manual_seed(plan.asking.seed)
+        checkpoint = work / f"{name}.pt"
+        budget = Budget(plan.minutes, plan.epochs * tokens, checkpoint)
+        # A resumed drafter goes on with other batches than it began with.
+        moment = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+        rng = random.Random(f"{plan.asking.seed}/{processes.rank}/{moment}")
+        drafter = recipe.begin(own, general)
+        try:
+            recipe.fit(drafter, own, budget, plan.lr if general is None else plan.lr / 2, rng)
+        except torch.OutOfMemoryError:
+            raise TrainingError(
+                f"{processes.device} has too little memory to train {name!r} on {plan.batch_tokens:,} tokens a step: "
+                "lower --batch-tokens and give the same command again"
+            ) from None
+        if processes.first:
+            recipe.save(drafter, plan.out / name)
+        if name == GENERALIST:
+            general = drafter
+
+
+def distil(
+    plan: Plan, tokenizer: PreTrainedTokenizerBase, log: Log = print, processes: Processes = ALONE
+) -> list[Answer]:
+    """Let the target answer, and train drafters on its answers; what is done already is not done again.
+
+    Returns:
+        The answers.
+
+    Raises:
+        TrainingError: see :func:`~multidraft.training.answering.collect` and :class:`~multidraft.training.loop.train`.
+    """
+    loaded: list[PreTrainedModel] = []
+
+    def target() -> PreTrainedModel:
+        if not loaded:
+            dtype = getattr(torch, plan.dtype)
+            loaded.append(
+                load_model(plan.target, plan.card, dtype, processes.device, "the target").requires_grad_(False)
+            )
+        return loaded[0]
+
+    room = room_for(skeleton(plan.target, plan.card), plan.asking)
+    prompts = {}
+    for name, task in plan.tasks.items():
+        encoded = [chat_ids(tokenizer, prompt, settings=plan.chat_template_kwargs) for prompt in task.train]
+        prompts[name] = [ids for ids in encoded if ids and len(ids) <= room]
+        if longer := len(encoded) - len(prompts[name]):
+            log(f"{name}: {longer:,} prompts leave no room for {plan.asking.max_new_tokens} new tokens; left out")
+        if not prompts[name]:
+            raise TrainingError(f"no prompt of {name!r} leaves room for an answer; lower --max-new-tokens")
+    answers = collect(
+        target, tokenizer, prompts, plan.work / ANSWERS, plan.asking, plan.made_by(),
+        lambda model: end_ids(model, tokenizer), log, processes,
+    )  # fmt: skip
+    if plan.kind == "eagle":
+        train_all(Heads(plan, target(), tokenizer, processes, log), plan, answers, processes, log)
+    else:
+        loaded.clear()
+        train_all(LanguageModels(plan, tokenizer, processes, log), plan, answers, processes, log)
+    return answers

@@ -1,0 +1,1 @@
+"""The tab *Batch*: a suite under several policies."""

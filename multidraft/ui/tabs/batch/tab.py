@@ -1,0 +1,281 @@
+"""*Batch*: a file of prompts under one or more policies, in the background."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import gradio as gr
+from markupsafe import Markup
+
+from drafters.errors import SuiteError, UserError
+from multidraft.bench.suites import MAX_BYTES, load_suite, spread, suite_names
+from multidraft.bench.summary import summarise
+from multidraft.policies.titles import DEFAULT_POLICY, policy_choices
+from multidraft.service.batch import BatchJob
+from multidraft.service.inputs import make_params, whole_number
+from multidraft.service.workbench import Workbench
+from multidraft.ui.pool_line import PoolLine
+from multidraft.ui.tabs.batch import rows as batch_rows
+from multidraft.ui.tabs.batch import view as batch_view
+from multidraft.ui.widgets import links
+from multidraft.ui.widgets.controls import limits
+from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, RunButtons, Updates
+from multidraft.ui.widgets.exports import Write, offered_file
+from multidraft.ui.widgets.formats import sentence
+from multidraft.ui.widgets.status import message_html
+
+LOOK_SECONDS = 0.5
+"""How often the page looks at its batch."""
+
+DEFAULT_SUITE = "pocket"
+DEFAULT_POLICIES = [DEFAULT_POLICY, "ucb"]
+
+FILES = {"csv": "CSV", "json": "JSON", "parquet": "Parquet"}
+"""Suffixes and names of the files to download."""
+
+_IDLE = message_html(
+    "idle",
+    "Ready. A batch runs in the background: you may reload or leave, and the page's address finds it again. Decoding "
+    "is greedy. Speed-ups compare with autoregressive decoding of the same prompt: the whole answer where No drafter "
+    "is among the policies, else its first tokens, measured just before the first policy.",
+)
+
+_OPEN_PROMPT = """
+element.addEventListener('click', (event) => {
+  const opener = event.target.closest('tr')?.querySelector('[data-item]');
+  if (opener) trigger('click', { item: Number(opener.dataset.item) });
+});
+"""
+
+_SHOW_PROMPT = "() => document.querySelector('#prompt-detail').scrollIntoView({behavior: 'smooth', block: 'nearest'})"
+
+
+class Batch:
+    """The tab and what its controls do."""
+
+    def __init__(self, workbench: Workbench):
+        self.workbench = workbench
+        self._files: WeakKeyDictionary[BatchJob, list[Path | None]] = WeakKeyDictionary()
+        self._writing = threading.Lock()
+
+    @property
+    def offered(self) -> list[tuple[str, str]]:
+        """Titles and specs of the policies that the present pool can run."""
+        pool = self.workbench.pool
+        return policy_choices([drafter.name for drafter in pool.drafters], pool.router is not None)
+
+    def build(self, page: gr.Blocks, line: PoolLine) -> None:
+        """Lay out the tab inside the surrounding ``gr.Tab``; ``?batch=ID`` finds a batch again. The policies to choose
+        from follow the pool of ``line``."""
+        bundled = suite_names()
+        first = DEFAULT_SUITE if DEFAULT_SUITE in bundled else None
+        with gr.Row(elem_classes="md-columns"):
+            with gr.Column(min_width=320):
+                suite = gr.Dropdown(
+                    bundled,
+                    value=first,
+                    label="Bundled suite",
+                    info="or upload one: JSONL in the Spec-Bench form or with prompt and task, CSV, or a prompt a line",
+                    elem_id="suite",
+                )
+                file = gr.File(
+                    label=f"Your own file, up to {MAX_BYTES >> 20} MB",
+                    file_types=[".jsonl", ".ndjson", ".json", ".csv", ".txt"],
+                    height=140,
+                    elem_id="upload",
+                )
+                read = gr.HTML(self.preview(first, None), js_on_load=None, elem_id="suite-read")
+            with gr.Column(min_width=320):
+                policies = gr.Dropdown(
+                    self.offered,
+                    value=DEFAULT_POLICIES,
+                    multiselect=True,
+                    allow_custom_value=True,
+                    label="Policies",
+                    info="Or type a spec, e.g. ucb:beta=0.1,reward=be",
+                    elem_id="batch-policies",
+                )
+                with gr.Row():
+                    limit = gr.Number(10, label="Max prompts", info="0 takes all", min_width=130, elem_id="limit")
+                    length = gr.Number(64, label="Max new tokens", info="per answer", min_width=130, elem_id="length")
+                self.buttons = RunButtons("Run batch", "batch-run", "batch-stop")
+        self.form = [suite, file, policies, limit, length]
+        self.asked, self.id = gr.Textbox("", visible=False), gr.Textbox("", visible=False)
+        self.status = gr.HTML(_IDLE, js_on_load=None, elem_id="batch-status")
+        self.rows = gr.HTML(batch_rows.rows_start(), js_on_load=_OPEN_PROMPT, apply_default_css=False, elem_id="rows")
+        self.detail = gr.HTML("", js_on_load=None, apply_default_css=False, elem_id="prompt-detail")
+        self.summary = gr.HTML("", js_on_load=None, elem_id="summary")
+        with gr.Row(elem_classes="md-columns"):
+            self.charts = [
+                gr.Plot(None, show_label=False, visible=False, min_width=320, elem_id=id, elem_classes="md-chart")
+                for id in batch_view.CHARTS
+            ]
+        with gr.Row(elem_classes="md-buttons"):
+            self.downloads = [
+                gr.DownloadButton(f"Download {title}", size="md", interactive=False, elem_id=suffix)
+                for suffix, title in FILES.items()
+            ]
+        for control in (suite, file):
+            control.change(self.preview, [suite, file], read, concurrency_limit=1, **HIDDEN)
+        self._wire(page)
+        line.followed_by(lambda: gr.Dropdown(self.offered), None, policies)
+
+    def _wire(self, page: gr.Blocks) -> None:
+        begun = self.buttons.both
+        started = self.buttons.run.click(self.start, self.form, [self.asked, self.status, *begun], **HIDDEN)
+        started.then(None, [self.asked, self.id], self.id, js=links.name_what_is_shown("batch"), **PRIVATE)
+        page.load(self.linked, None, [self.asked, self.id, *self.form, *begun], **HIDDEN)
+        shown = [self.status, self.rows, self.detail, self.summary, *self.charts, *self.downloads, *begun]
+        self.asked.change(self.follow, self.asked, shown, trigger_mode="multiple", concurrency_limit=32, **HIDDEN)
+        self.buttons.stop.click(self.stop, self.id, None, **QUICK)
+        self.rows.click(self.open, self.id, self.detail, **QUICK).then(None, js=_SHOW_PROMPT, **PRIVATE)
+
+    def preview(self, suite: str | None, file: str | None) -> str:
+        """What the chosen suite or file holds; the file goes before the suite."""
+        if not (file or suite):
+            return message_html("idle", "Choose a suite or a file.")
+        try:
+            return batch_rows.suite_html(load_suite(file or suite or ""))
+        except SuiteError as error:
+            return message_html("error", f"{error}.")
+
+    def start(
+        self, suite: str | None, file: str | None, policies: list[str], limit: float | None, length: float | None
+    ) -> Updates:
+        """Start a batch: its id, or none and what is wrong; then the results of the last one stay. Then the buttons."""
+        try:
+            if not (file or suite):
+                raise UserError("nothing to run: choose a suite or upload a file")
+            loaded = load_suite(file or suite or "")
+            if (most := whole_number("max prompts", limit)) < 0:
+                raise UserError(f"max prompts must be 0 (all) or a positive number, got {most}")
+            params = make_params(length, 0.0, 1.0, 0, self.workbench.pool.draft_length)
+            longest = limits(self.workbench.pool)[0]["maximum"]
+            if params.max_new_tokens > longest:
+                raise UserError(f"max new tokens must be at most {longest:,}, got {params.max_new_tokens:,}")
+            items = spread(loaded.items, most or None)
+            batch = BatchJob(self.workbench, items, policies, params, suite=loaded, file=file)
+            self.workbench.jobs.submit(batch)
+        except UserError as error:
+            return {self.asked: "", self.status: message_html("error", sentence(error))}
+        return {self.asked: batch.id, **self.buttons.live(running=True)}
+
+    def linked(self, request: gr.Request) -> Updates:
+        """The batch that the page's address names, if any: to be followed, and to be shown; then the form as it was
+        when that was started, and the buttons. If it names none, all stays: a quick visitor may have started one."""
+        id = str(request.query_params.get("batch", ""))
+        if not id:
+            return {self.asked: gr.skip()}
+        updates: Updates = {self.asked: id, self.id: id}
+        if held := self._find(id):
+            updates |= dict(zip(self.form, _form(held), strict=True))
+            if not held.done:
+                updates |= self.buttons.live(running=True)
+        return updates
+
+    def stop(self, id: str) -> None:
+        """End a batch after the round in progress."""
+        if held := self._find(id):
+            held.cancel()
+
+    def open(self, id: str, event: gr.EventData) -> str:
+        """The prompt that was clicked in the table of results, under all its policies."""
+        held, item = self._find(id), event.item
+        if held is None:
+            return batch_view.GONE
+        if not isinstance(item, int) or not 0 <= item * len(held.policies) < len(held.rows):
+            return batch_view.HINT
+        return batch_view.detail_html(held, item)
+
+    def _find(self, id: str) -> BatchJob | None:
+        return self.workbench.jobs.find(id, BatchJob)
+
+    def follow(self, id: str) -> Iterator[Updates]:
+        """What changes until the batch ends; it goes on whether anybody looks on or not."""
+        if not id:
+            yield {self.status: gr.skip()}
+            return
+        held = self._find(id)
+        if held is None:
+            yield {**self._blank(), self.status: batch_view.GONE, **self.buttons.live(running=False)}
+            return
+        table, shown = batch_rows.rows_start(), 0
+        first = {self.detail: batch_view.HINT}
+        if not held.done:
+            begun = {**self._blank(), **first, **self.buttons.live(running=True)}
+            yield {**begun, self.status: batch_view.status_html(held)}
+            first = {}
+        while True:
+            ended = held.ended.wait(LOOK_SECONDS)
+            policies, fresh = len(held.policies), held.rows[shown:]
+            table += Markup().join(batch_rows.row_html(row, (shown + i) // policies) for i, row in enumerate(fresh))
+            shown += len(fresh)
+            now = {self.status: batch_view.status_html(held), self.rows: table}
+            if ended:
+                break
+            yield now
+        yield {**first, **now, **self._results(held), **self.buttons.live(running=False)}
+
+    def _blank(self) -> Updates:
+        """Before there are results."""
+        charts = {chart: gr.Plot(visible=False) for chart in self.charts}
+        empty = {self.rows: batch_rows.rows_start(), self.detail: "", self.summary: ""}
+        return {**empty, **charts, **{button: _download(None) for button in self.downloads}}
+
+    def _results(self, held: BatchJob) -> Updates:
+        """Summary, figures and files of a batch that has ended."""
+        run = held
+        if not run.rows:
+            return {}
+        fast = any(row.speedup is not None for row in run.rows)
+        figures = [draw(run.rows, run.policies) for draw in batch_view.CHARTS.values()]
+        return {
+            self.summary: batch_view.summary_html(run),
+            **{chart: gr.Plot(figure, visible=fast) for chart, figure in zip(self.charts, figures, strict=True)},
+            **{button: _download(file) for button, file in zip(self.downloads, self.files(held), strict=True)},
+        }
+
+    def files(self, held: BatchJob) -> list[Path | None]:
+        """Those of a batch that has ended, one for each of ``FILES``; written once, whoever looks on."""
+        with self._writing:
+            files = self._files.get(held, [])
+            if not files or not all(file and file.exists() for file in files):  # or they went after a day
+                files = self._files[held] = self._write(held)
+            return files
+
+    def _write(self, held: BatchJob) -> list[Path | None]:
+        run = held
+        about: dict[str, object] = {
+            "pool": run.pool,
+            "hardware": run.hardware,
+            "dtype": run.dtype,
+            "version": self.workbench.version,
+            "batch": run.id,
+            "parameters": asdict(run.params),
+            "seed": run.seed,
+            "problems": [asdict(problem) for problem in (held.suite.problems if held.suite else [])],
+        }
+        summary, name = summarise(run.rows), held.suite.name if held.suite else "batch"
+        writers: dict[str, Write] = {
+            "csv": lambda path: batch_rows.write_csv(path, run.rows),
+            "json": lambda path: batch_rows.write_json(path, name, run.rows, summary, about),
+            "parquet": lambda path: batch_rows.write_parquet(path, run.rows),
+        }
+        return [offered_file(f"{name}.{suffix}", writers[suffix]) for suffix in FILES]
+
+
+def _form(held: BatchJob) -> tuple[Any, ...]:
+    """Suite, file, policies, most prompts and tokens, so that they start this batch once more."""
+    name = held.suite.name if held.suite else None
+    suite = name if held.file is None and name in suite_names() else None
+    file = held.file if held.file and Path(held.file).exists() else None  # uploads are kept for a day
+    return suite, file, held.policies, len(held.items), held.params.max_new_tokens
+
+
+def _download(file: Path | None) -> gr.DownloadButton:
+    return gr.DownloadButton(value=str(file) if file else None, interactive=file is not None)

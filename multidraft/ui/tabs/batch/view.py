@@ -1,0 +1,190 @@
+"""What the page shows of a batch: where it stands, tasks by policies, the spread of speed-ups, one prompt in detail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+import pandas as pd
+import plotly.graph_objects as go
+from markupsafe import Markup
+
+from multidraft.bench.summary import NO_TASK, TOO_LONG, Row, overall, short_rows, summarise
+from multidraft.policies.titles import policy_title
+from multidraft.service.batch import BatchJob
+from multidraft.ui.tabs.batch import rows as batch_rows
+from multidraft.ui.widgets import tables, tokens
+from multidraft.ui.widgets.charts import policy_style, speedup_figure
+from multidraft.ui.widgets.formats import count, number
+from multidraft.ui.widgets.status import message_html, progress_html
+from multidraft.ui.widgets.tables import left_out, times
+from multidraft.ui.widgets.templates import macros
+from multidraft.ui.widgets.theme import TARGET_COLOUR, drafter_pattern
+
+ALL_TASKS = "all tasks"
+
+_template = macros("tabs/batch/batch.html")
+
+HINT = _template.hint("Open a prompt above to compare its outputs, token by token.")
+
+GONE = message_html(
+    "error",
+    "This batch is no longer on this server: it was restarted, or newer batches took its place. Its runs are in the "
+    "history, on the Dashboard.",
+)
+
+
+def status_html(run: BatchJob) -> Markup:
+    """Where a batch stands, or how it ended."""
+    if run.done:
+        return _end_html(run)
+    doing, now = f"Batch running on pool {run.pool}", f": {run.runs_done:,} of {run.total:,} runs done"
+    if run.cancelled.is_set():
+        doing = f"Batch on pool {run.pool} stopping after the round in progress"
+    else:
+        now += f", {time_left(run.seconds_left)}"
+        if at_work := run.now:
+            item, policy = at_work
+            now += f"; now {item.task or item.id}, {policy_title(policy)} …"
+    return progress_html(doing, run.runs_done, run.total, "Progress of the batch", now)
+
+
+def time_left(seconds: float | None) -> str:
+    """An estimate in words, no finer than it deserves."""
+    if seconds is None:
+        return "time left unknown"
+    if seconds < 90:
+        return f"about {max(5, 5 * round(seconds / 5))} s left"
+    if seconds < 90 * 60:
+        return f"about {round(seconds / 60)} min left"
+    return f"about {seconds / 3600:.1f} h left"
+
+
+def _end_html(run: BatchJob) -> Markup:
+    counts = {
+        "too long": sum(row.status == TOO_LONG for row in run.rows),
+        "with an error": sum(row.status == "error" for row in run.rows),
+    }
+    if run.error:
+        return message_html(
+            "error", f"Broke off after {len(run.rows)} of {run.total} runs: {run.error}. Please report it."
+        )
+    how, kind = ("Cancelled", "cancelled") if run.cancelled.is_set() else ("Done", "done")
+    parts = [f"{how}: {len(run.rows)} of {run.total} runs", *(f"{n} {what}" for what, n in counts.items() if n)]
+    if run.suite and (problems := run.suite.problems):
+        lines = ", ".join(str(problem.line) for problem in problems)
+        more = f" and {run.suite.more_problems:,} more" if run.suite.more_problems else ""
+        parts.append(f"left out of the file: line{'s' * (len(problems) > 1)} {lines}{more}")
+    most = count(run.params.max_new_tokens, "token")
+    about = f"{count(len(run.items), 'prompt')}, {count(len(run.policies), 'policy')}, at most {most} each."
+    suite = f"Suite {run.suite.name}" if run.suite else "Batch"
+    return message_html(kind, f"{', '.join(parts)}. {suite} on pool {run.pool}: {about}")
+
+
+def summary_html(run: BatchJob) -> Markup:
+    """Tasks by policies, and all figures of each."""
+    whole = batch_rows.summary_html(summarise(run.rows))
+    matrix = matrix_html(run.rows, run.policies)
+    what = "Speed-up over autoregressive decoding (ratio of totals); ★ marks the best of each task." if matrix else ""
+    about = f"Pool {run.pool} on {run.hardware}. {what} {left_out(short_rows(run.rows))}"
+    return _template.hint(about) + matrix + tables.folded("All figures by task and policy", whole)
+
+
+def matrix_html(rows: Sequence[Row], policies: Sequence[str]) -> Markup:
+    """Speed-up of decoding by task and policy, the best of each task marked; the last line over all tasks. Nothing
+    where no run has one."""
+    if all(row.speedup is None for row in rows):
+        return Markup()
+    by_task = summarise(rows).pivot_table(index="task", columns="policy", values="speedup")
+    lines: list[tuple[str, Sequence[float | None]]] = [
+        (str(task), [by_task.loc[task].get(policy) for policy in policies]) for task in sorted(by_task.index)
+    ]
+    if len(lines) > 1:
+        whole = overall(rows)
+        lines.append((ALL_TASKS, [whole.get(policy, {}).get("speedup") for policy in policies]))
+    return tables.table_html(
+        ("Task", *map(policy_title, policies)),
+        ([task, *_cells(line)] for task, line in lines),
+        figures=len(policies),
+        kind="md-matrix",
+        label="Speed-up by task and policy",
+    )
+
+
+def _cells(values: Sequence[float | None]) -> list[str]:
+    known = [value for value in values if value is not None and not pd.isna(value)]
+    best = max(known) if len(values) > 1 and known else None
+    return [tables.best(number(v, 2, "×")) if v == best else number(v, 2, "×") for v in values]
+
+
+def _finished(rows: Sequence[Row]) -> pd.DataFrame:
+    """Prompt, task, policy and speed-up of every finished run that has one."""
+    records = [(row.id, row.task, row.policy, row.speedup) for row in rows if row.finished and row.speedup is not None]
+    return pd.DataFrame(records, columns=["id", "task", "policy", "speedup"]).astype({"speedup": float})
+
+
+def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
+    """Speed-up of decoding by task and policy."""
+    figure = speedup_figure("Speed-up by task", "task")
+    summary = summarise(rows).dropna(subset=["speedup"])
+    for policy, own in summary.groupby("policy", sort=True):
+        index = sorted(policies).index(policy)
+        style = policy_style(index, str(policy))
+        figure.add_bar(
+            x=[escape(str(task)) for task in own["task"]],
+            y=own["speedup"].to_list(),
+            name=style["name"],
+            marker={"color": style["marker"]["color"], "pattern": drafter_pattern(index)},
+            hovertemplate="%{x}: %{y:.2f}×",
+        )
+    # At the very bottom: below the names of tasks where a phone turns them upright.
+    return figure.update_layout(barmode="group", legend={"yref": "container", "y": 0.02, "yanchor": "bottom"})
+
+
+def spread_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
+    """How the speed-ups of the prompts are spread, a box and a point per prompt for every policy."""
+    figure = speedup_figure("Speed-up of every prompt, by policy", "")
+    frame = _finished(rows)
+    for policy in policies:
+        own = frame[frame["policy"] == policy]
+        style = policy_style(sorted(policies).index(policy), policy)
+        figure.add_box(
+            y=own["speedup"].to_list(),
+            name=style["name"].replace(" (", "<br>("),  # a phone would turn long names upright
+            boxpoints="all",
+            jitter=0.5,
+            pointpos=0,
+            fillcolor="rgba(128,134,142,0.15)",
+            line={"color": TARGET_COLOUR, "width": 1.5},
+            marker={"color": style["marker"]["color"], "size": 6, "opacity": 0.8},
+            customdata=[[escape(id), escape(task)] for id, task in zip(own["id"], own["task"], strict=True)],
+            hovertemplate="%{customdata[1]}, prompt %{customdata[0]}: %{y:.2f}×<extra></extra>",
+            hoveron="points",
+        )
+    return figure.update_layout(showlegend=False)
+
+
+CHARTS = {"batch-chart": speedup_by_task_figure, "batch-spread": spread_figure}
+"""The charts of a batch that has ended, by their ids: functions of its rows and its policies."""
+
+
+def detail_html(run: BatchJob, item: int) -> Markup:
+    """One prompt under all its policies: figures, error, and the output in the drafters' colours."""
+    prompt, first = run.items[item], item * len(run.policies)
+    rows = run.rows[first : first + len(run.policies)]
+    speedups = [row.speedup for row in rows if row.speedup]
+    cards = [_card_html(run, first + i, row, max(speedups, default=0.0)) for i, row in enumerate(rows)]
+    title = f"Prompt {prompt.id}, {prompt.task or NO_TASK}"
+    return _template.detail(title, prompt.prompt, cards, tokens.legend_html(run.drafters))
+
+
+def _card_html(run: BatchJob, index: int, row: Row, best: float) -> Markup:
+    speedup = times(row.speedup, row.tokens if row.finished else None)
+    facts = (
+        (tables.best(speedup) if row.speedup == best and len(run.policies) > 1 else speedup, "speed-up"),
+        (number(row.tokens_per_second, 1), "tokens/s"),
+        (number(row.mean_accepted_tokens, 2), "tokens per round"),
+        (count(row.tokens, "token"), ""),
+    )
+    output = tokens.OUTPUT_START + tokens.rounds_html(run.rounds(index)) + Markup("</div>")
+    return _template.card(policy_title(row.policy), batch_rows.status_html(row), facts, row.error, output)

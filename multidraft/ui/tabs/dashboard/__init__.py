@@ -1,0 +1,1 @@
+"""The tab *Dashboard*: the history."""

@@ -1,0 +1,302 @@
+"""The dashboard's charts: each is one function that is handed its rows, and the decorator puts it on the page.
+
+They have no legend of their own where colours stand for policies: the page shows one for all (``tables.legend_html``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from multidraft.policies.titles import policy_title, policy_titles
+from multidraft.ui.tabs.dashboard import tables
+from multidraft.ui.tabs.dashboard.chart import Section, chart
+from multidraft.ui.widgets.charts import (
+    NO_GREEDY_RUN,
+    REFERENCE,
+    base_figure,
+    drafter_task_figure,
+    message_figure,
+    policy_style,
+    speedup_figure,
+)
+from multidraft.ui.widgets.formats import count
+from multidraft.ui.widgets.theme import DRAFTER_COLOURS, TARGET_COLOUR
+from storage import aggregates
+from storage.filters import Filter
+
+MOST_POINTS = 1500
+"""Runs that are drawn one by one; more are averaged by period."""
+
+NO_SPEEDUP = "No run here has a speed-up."
+
+FAST = Section(
+    "Speed",
+    "Speed-up is tokens per second divided by those of autoregressive decoding of the same prompt on the same machine. "
+    "Means of it are geometric. Intervals treat runs as independent, and policies may have met different prompts.",
+)
+LEARNING = Section(
+    "Quality of the choices",
+    "Regret counts the rounds beyond those that the best single drafter would have needed for the same text: a flat "
+    "line has converged, a falling one beats every single drafter. It is known of greedy runs.",
+)
+TIME = Section(
+    "Time",
+    "Decoding time is drafting, verification by the target, and the overhead of choosing. The first token also waits "
+    "for the prefill.",
+)
+
+
+def _speedups(path: Path, filter: Filter) -> pd.DataFrame:
+    """Of single runs; of many runs by period."""
+    summary = aggregates.policy_summary(path, filter)
+    timed, policies = int(summary["speedup_runs"].sum()), max(1, len(summary))
+    if timed <= MOST_POINTS:
+        return aggregates.speedup_by_run(path, filter)
+    return aggregates.speedup_by_period(path, filter, periods=min(40, max(8, timed // (20 * policies))))
+
+
+@chart("Decode speed-up (open: whole request)", FAST, aggregates.policy_summary, of="listed", missing=NO_SPEEDUP)
+def ranking(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
+    """Decode speed-up of each policy with its 95 % interval, the fastest on top, and of the whole request; policies
+    without a colour are grey."""
+    rows = rows.dropna(subset=["speedup"])
+    if rows.empty:
+        return message_figure(NO_SPEEDUP)
+    figure = _by_policy("speed-up", rows["policy"])
+    figure.add_vline(x=1, **REFERENCE)
+    for row in rows.itertuples():
+        style = _style(str(row.policy), policies)
+        certain = pd.notna(row.speedup_low)
+        reach = _reach(row.speedup_low, row.speedup_high)
+        figure.add_scatter(
+            x=[row.speedup],
+            y=[row.policy],
+            mode="markers",
+            marker={**style["marker"], "size": 10},
+            error_x={
+                "type": "data",
+                "symmetric": False,
+                "array": [row.speedup_high - row.speedup if certain else 0],
+                "arrayminus": [row.speedup - row.speedup_low if certain else 0],
+                "color": style["marker"]["color"],
+                "thickness": 2,
+                "width": 5,
+            },
+            name=style["name"],
+            hovertemplate=f"decoding %{{x:.2f}}×, {reach}, {count(row.speedup_runs, 'run')}",
+        )
+        figure.add_scatter(
+            x=[row.request_speedup],
+            y=[row.policy],
+            mode="markers",
+            marker={**style["marker"], "symbol": f"{style['marker']['symbol']}-open", "size": 10},
+            name=style["name"],
+            hovertemplate="whole request %{x:.2f}×",
+        )
+    return figure.update_xaxes(ticksuffix="×")
+
+
+@chart("Decode speed-up over time", FAST, _speedups, missing=NO_SPEEDUP)
+def speedup(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
+    """Speed-up of every run (``aggregates.speedup_by_run``), or by period (``aggregates.speedup_by_period``)."""
+    figure = speedup_figure("", "")
+    for policy, own in _of_each(rows, policies):
+        style = _style(policy, policies)
+        shared = {"x": own["created_at"].to_list(), "y": own["speedup"].to_list(), **style}
+        if "run_id" in rows:
+            about = own.assign(task=[escape(str(task)) for task in own["task"].fillna("no task")])
+            figure.add_scatter(
+                mode="markers",
+                customdata=about[["task", "tokens_per_second", "run_id"]].values.tolist(),
+                hovertemplate=(
+                    "%{y:.2f}× on %{customdata[0]}, %{customdata[1]:.1f} tokens/s<br>"
+                    "run %{customdata[2]}, %{x|%d %b %Y %H:%M:%S} UTC"
+                ),
+                **shared,
+            )
+        else:
+            reach = [_reach(low, high) for low, high in zip(own["speedup_low"], own["speedup_high"])]
+            figure.add_scatter(
+                mode="lines+markers",
+                customdata=list(map(list, zip(own["runs"].to_list(), reach))),
+                hovertemplate="%{y:.2f}× over %{customdata[0]:,} runs around %{x|%d %b %Y}<br>%{customdata[1]}",
+                **_thin(shared),
+            )
+    return figure.update_layout(showlegend=False).update_xaxes(**_time_range(rows))
+
+
+@chart(
+    "Cumulative regret, run by run",
+    LEARNING,
+    aggregates.regret_over_time,
+    missing=NO_GREEDY_RUN,
+    table=tables.regret,
+)
+def regret(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
+    """Regret summed up over the runs of each policy."""
+    figure = base_figure("", "greedy runs of the policy", "rounds above the best drafter")
+    figure.add_hline(y=0, **REFERENCE)
+    for policy, own in _of_each(rows, policies):
+        few = len(own) <= 40
+        style = _style(policy, policies)
+        figure.add_scatter(
+            x=own["run_number"].to_list(),
+            y=own["cumulative_regret"].to_list(),
+            mode="lines+markers" if few else "lines",
+            customdata=(own["cumulative_regret"] / own["run_number"]).to_list(),
+            hovertemplate="after %{x:,} runs %{y:+,.0f} rounds in all, %{customdata:+.2f} per run",
+            **(style if few else _thin(style)),
+        )
+    if rows["run_number"].max() < 8:
+        figure.update_xaxes(dtick=1)  # there are no half runs
+    return figure.update_layout(showlegend=False)
+
+
+@chart("Best drafter played, by round", LEARNING, aggregates.best_arm_by_round, missing=NO_GREEDY_RUN)
+def best_arm(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
+    """How often the best drafter in hindsight was played in each round."""
+    figure = base_figure("", "round", "share of the runs")
+    for policy, own in _of_each(rows, policies):
+        # The last rounds of the longest runs jump about. Rounds in which nobody drafted are gaps, no line across them.
+        enough = own[own["runs"] >= max(1, own["runs"].max() // 20)].set_index("round")
+        whole = enough.reindex(range(enough.index.min(), enough.index.max() + 1))
+        figure.add_scatter(
+            x=whole.index.to_list(),
+            y=whole["ratio"].astype(object).where(whole["ratio"].notna(), None).to_list(),
+            mode="lines" if len(whole) == len(enough) else "lines+markers",  # a round between gaps has no line
+            customdata=whole["runs"].fillna(0).to_list(),
+            hovertemplate="round %{x}: %{y:.0%} of the %{customdata:,} runs that drafted in it",
+            **_thin(_style(policy, policies)),
+        )
+    figure.update_yaxes(range=[0, 1.02], tickformat=".0%")
+    return figure.update_layout(showlegend=False)
+
+
+@chart(
+    "Tokens per round of each drafter alone",
+    LEARNING,
+    aggregates.drafter_by_task,
+    of="all",
+    missing=NO_GREEDY_RUN,
+    wide=True,
+)
+def matrix(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
+    """Drafters by task, whoever was played."""
+    return drafter_task_figure(rows)
+
+
+@chart("Decoding time by phase", TIME, aggregates.time_by_phase, of="listed", table=tables.phases)
+def phases(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
+    """Where the decoding time of each policy goes."""
+    figure = _by_policy("share of the time", rows["policy"], legend=True)
+    colours = (TARGET_COLOUR, *(DRAFTER_COLOURS[i] for i in (5, 3, 1)))
+    total = rows[[column for column, _ in tables.PHASES]].sum(axis=1)
+    for (column, name), colour in zip(tables.PHASES, colours, strict=True):
+        figure.add_bar(
+            x=(rows[column] / total).to_list(),
+            y=rows["policy"].to_list(),
+            orientation="h",
+            name=name,
+            marker={"color": colour},
+            customdata=(1000 * rows[column] / rows["output_tokens"]).to_list(),
+            hovertemplate="%{x:.1%}, %{customdata:.2f} ms per token",
+        )
+    figure.update_layout(barmode="stack", bargap=0.35, legend_traceorder="normal")
+    return figure.update_xaxes(range=[0, 1], tickformat=".0%")
+
+
+@chart("Latency of an output token", TIME, aggregates.latency, of="listed")
+def token(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
+    """Percentiles of the time of a token."""
+    return _latency(rows, "token")
+
+
+@chart("Prefill, before the first token", TIME, aggregates.latency, of="listed", table=tables.latency)
+def first(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
+    """Percentiles of the time of the prefill."""
+    return _latency(rows, "first")
+
+
+def _latency(frame: pd.DataFrame, column: str) -> go.Figure:
+    figure = _by_policy("milliseconds", frame["policy"], legend=True)
+    policies = frame["policy"].to_list()
+    spans = [[low, high, None] for low, high in zip(1000 * frame[f"{column}_p50"], 1000 * frame[f"{column}_p99"])]
+    figure.add_scatter(
+        x=[x for span in spans for x in span],
+        y=[policy for policy in policies for _ in range(3)],
+        mode="lines",
+        line={"color": TARGET_COLOUR, "width": 2},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+    kinds = ((50, "median", "circle", 0), (90, "p90", "diamond", 1), (99, "p99", "square", 4))
+    for percentile, name, symbol, colour in kinds:
+        figure.add_scatter(
+            x=(1000 * frame[f"{column}_p{percentile}"]).to_list(),
+            y=policies,
+            mode="markers",
+            name=name,
+            marker={"color": DRAFTER_COLOURS[colour], "symbol": symbol, "size": 10},
+            customdata=frame["runs"].to_list(),
+            hovertemplate=f"{percentile} % of %{{customdata:,}} runs: at most %{{x:.2f}} ms",
+        )
+    return figure.update_xaxes(rangemode="tozero")
+
+
+def _by_policy(x: str, policies: Sequence[str], legend: bool = False) -> go.Figure:
+    """A figure with a line of its own for each policy, the first on top; a spec's place on the axis is the spec."""
+    height = 110 + 34 * max(3, len(policies))
+    figure = base_figure("", x, "", height=height + 52 if legend else height)
+    titles = policy_titles(policies)
+    figure.update_yaxes(
+        type="category",
+        categoryorder="array",
+        categoryarray=list(titles),
+        tickvals=list(titles),
+        ticktext=[_label(title) for title in titles.values()],
+        range=[len(titles) - 0.4, -0.6],
+    )
+    if legend:
+        figure.update_layout(legend={"yref": "container", "y": 0.01, "yanchor": "bottom"}, margin={"b": 96})
+    return figure.update_layout(showlegend=legend)
+
+
+def _reach(low: float, high: float) -> str:
+    return "too few for an interval" if pd.isna(low) else f"95 % interval {low:.2f}–{high:.2f}"
+
+
+def _label(title: str) -> str:
+    return "<br>".join(escape(line) for line in wrap(title, 20, max_lines=3, placeholder=" …"))
+
+
+def _of_each(rows: pd.DataFrame, policies: Sequence[str]) -> list[tuple[str, pd.DataFrame]]:
+    groups = dict(list(rows.groupby("policy", sort=False)))
+    return [(policy, groups[policy]) for policy in policies if policy in groups]
+
+
+def _style(policy: str, coloured: Sequence[str]) -> dict[str, Any]:
+    if policy in coloured:
+        return policy_style(coloured.index(policy), policy) | {"name": escape(policy_titles(coloured)[policy])}
+    return {"name": escape(policy_title(policy)), "marker": {"color": TARGET_COLOUR, "symbol": "circle", "size": 9}}
+
+
+def _thin(style: dict[str, Any]) -> dict[str, Any]:
+    """For lines of many points: a thinner line, smaller markers."""
+    return {**style, "line": {**style["line"], "width": 2}, "marker": {**style["marker"], "size": 5}}
+
+
+def _time_range(rows: pd.DataFrame) -> dict[str, Any]:
+    """A few minutes at least: around a single run the ticks would be milliseconds."""
+    times = pd.to_datetime(rows["created_at"])
+    if times.max() - times.min() > pd.Timedelta(minutes=5):
+        return {}
+    middle = times.min() + (times.max() - times.min()) / 2
+    around = pd.Timedelta(minutes=3)
+    return {"range": [(middle - around).isoformat(), (middle + around).isoformat()], "type": "date", "nticks": 5}

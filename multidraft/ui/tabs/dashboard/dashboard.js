@@ -1,0 +1,91 @@
+// What the dashboard keeps in the page's address; written into the handlers of its controls, behind address.js.
+
+// Filters that restrict nothing are left out, except those that restrict by default.
+function keepFilters(names, values) {
+  const entries = names.map((name, i) => [name, values[i] || (["pool", "hardware"].includes(name) ? "" : null)]);
+  address(Object.fromEntries(entries));
+}
+
+// A click anywhere in a row of the list opens its run; the link in it serves keyboards and new windows.
+function openRuns(element, trigger) {
+  element.addEventListener("click", (event) => {
+    const link = event.target.closest("tr")?.querySelector("a[data-run]");
+    if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    visit({ run: link.dataset.run });
+    window.mdLeft = link.dataset.run; // once it is left
+    trigger("click", { run: Number(link.dataset.run) });
+  });
+}
+
+// Back and Forward of the browser, between the list and runs that were opened from it; 0 is the list.
+function travel(trigger) {
+  window.mdTravel?.abort(); // of a component that was there before
+  window.mdTravel = new AbortController();
+  const go = () => {
+    address({}); // for the page around a Space
+    const tabs = [...document.querySelectorAll("button[role=tab]")];
+    const named = tabs.find((tab) => tab.textContent.trim().toLowerCase() === (linkedTab() ?? "play"));
+    if (named && named.ariaSelected !== "true") named.click();
+    if (linkedTab() === "dashboard") trigger("click", { run: Number(linkedRun() ?? 0) });
+  };
+  addEventListener("popstate", go, { signal: window.mdTravel.signal });
+}
+
+// A day that is none is not taken by its field, which says nothing of it.
+function checkDays() {
+  window.mdDays?.abort();
+  window.mdDays = new AbortController();
+  const check = ({ target }) => {
+    const field = target.closest?.("#filter-from, #filter-to");
+    if (!field || target.tagName !== "INPUT") return;
+    const text = target.value.trim();
+    const wrong = text !== "" && !(/^\d{4}-\d{2}-\d{2}$/.test(text) && Date.parse(text));
+    target.ariaInvalid = wrong ? "true" : null;
+    field.querySelector(".md-day-wrong")?.remove();
+    if (!wrong) return;
+    const note = document.createElement("p");
+    note.className = "md-day-wrong";
+    note.setAttribute("role", "alert");
+    note.textContent = "Not taken: needs a day such as 2026-01-31.";
+    field.append(note);
+  };
+  document.addEventListener("focusout", check, { signal: window.mdDays.signal });
+}
+
+// The run that the address names, if any.
+function linkedRun() {
+  return new URLSearchParams(location.search).get("run");
+}
+
+// The list goes, and the focus with it: a screen reader would be left at the top of the page.
+function focusRun() {
+  window.scrollTo({ top: 0 });
+  focusSoon(["#run-head h2", "#leave-run"]);
+}
+
+// From a run that was opened from the list the way back is the browser's: it leaves no step behind.
+function leaveRun() {
+  window.mdLeft = linkedRun();
+  if (history.state?.opened) history.back();
+  else address({ run: null });
+  focusList();
+}
+
+function focusList() {
+  focusSoon([`#run-list a[data-run="${window.mdLeft}"]`, "#run-list .md-scroll"]);
+}
+
+function focusTravelled() {
+  if (!linkedRun()) return focusList();
+  window.mdLeft = linkedRun(); // the next time
+  focusRun();
+}
+
+// Focuses the first of the elements that is in sight within two seconds, each for its share of them.
+function focusSoon(selectors, begun = performance.now()) {
+  const late = Math.floor((performance.now() - begun) / (2000 / selectors.length));
+  const found = selectors.slice(0, late + 1).map((one) => document.querySelector(one)).find((one) => one?.offsetParent);
+  if (found) found.focus({ preventScroll: found.tagName === "H2" });
+  else if (late < selectors.length) requestAnimationFrame(() => focusSoon(selectors, begun));
+}

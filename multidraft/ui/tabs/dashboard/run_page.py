@@ -1,0 +1,95 @@
+"""The page of one recorded run: what it was asked, what it wrote by whom, its figures, its rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import numpy as np
+import plotly.graph_objects as go
+from gradio.components.plot import PlotData
+from markupsafe import Markup
+
+from multidraft.policies.titles import policy_title
+from multidraft.replay.regret import regret_by_round
+from multidraft.ui.tabs.dashboard.filters import BASELINES
+from multidraft.ui.tabs.dashboard.tables import STATUS
+from multidraft.ui.widgets import tokens
+from multidraft.ui.widgets.charts import REFERENCE, base_figure
+from multidraft.ui.widgets.formats import number, percent
+from multidraft.ui.widgets.round_charts import POLICY_HEIGHT, arms_chart, plot_of, weights_chart
+from multidraft.ui.widgets.status import facts_html, tiles_html
+from multidraft.ui.widgets.tables import times
+from multidraft.ui.widgets.templates import macros
+from multidraft.ui.widgets.theme import DRAFTER_COLOURS
+from storage.records import Round
+from storage.run import Run
+
+_template = macros("tabs/dashboard/run.html")
+
+
+def head_html(run: Run) -> Markup:
+    """Number and policy of the run, its figures, and the conditions under which it was made."""
+    g, origin, made_on, scores = run.generation, run.origin, run.conditions, run.scores
+    ended = STATUS.get(g.status, g.status) + (f": {g.error}" if g.error else "")
+    drafted = any(r.drafted for r in g.rounds)
+    settings = {**asdict(run.params), "seed": run.seed}
+    tiles = (
+        ("Speed", number(g.tokens_per_second, 1), "tokens/s", ""),
+        ("Decode speed-up", times(run.speedup, len(g.token_ids)), _compared_with(run), ""),
+        ("Request speed-up", times(run.request_speedup, len(g.token_ids)), "prefill and routing included", ""),
+        ("Tokens per round", number(g.mean_accepted_tokens, 2), "autoregressive: 1", ""),
+        ("Acceptance rate", percent(g.acceptance_rate if drafted else None), "of drafted tokens", ""),
+        ("Regret", number(scores.regret_rounds, 0), f"rounds beyond {scores.best_drafter or 'the best drafter'}", ""),
+        ("Prefill", number(1000 * g.prefill_seconds, 0), "ms before the first round", ""),
+    )
+    facts = (
+        ("Made", f"{run.created_at:%Y-%m-%d %H:%M:%S} UTC, from {origin.source}"),
+        ("End", f"{ended}; {len(g.token_ids)} tokens in {len(g.rounds)} rounds"),
+        ("Pool", f"{made_on.pool}, card {made_on.card_hash or 'unknown'}"),
+        ("Hardware", f"{made_on.hardware or 'unknown'}, {made_on.dtype or 'dtype unknown'}"),
+        ("Version", made_on.version or "unknown"),
+        ("Settings", ", ".join(f"{name} {value}" for name, value in settings.items())),
+    )
+    title = f"Run {run.id}: {policy_title(g.policy)}" + (f" on {origin.task}" if origin.task else "")
+    replay = run.id if scores.acceptance is not None else None
+    return _template.head(title, replay, tiles_html(tiles, "md-run-tiles"), facts_html(facts, "md-run-facts"))
+
+
+def texts_html(run: Run) -> Markup:
+    """Prompt and output, the output coloured by who proposed it, and the legend."""
+    g = run.generation
+    return _template.texts(g.prompt, tokens.rounds_html(g.rounds), tokens.legend_html(g.drafters, g.drafter_shares))
+
+
+def run_figures(run: Run) -> list[PlotData | go.Figure | None]:
+    """Drafters played, the policy's probabilities, and regret, by round; ``None`` for what is not known."""
+    rounds, drafters, table = run.generation.rounds, run.generation.drafters, run.scores.acceptance
+    weighed = any(r.probabilities is not None for r in rounds)
+    return [
+        plot_of(arms_chart(rounds, drafters)) if drafters else None,
+        plot_of(weights_chart(rounds, drafters)) if weighed else None,
+        regret_figure(rounds, table.accepted) if rounds and table is not None else None,
+    ]
+
+
+def regret_figure(rounds: Sequence[Round], table: np.ndarray) -> go.Figure:
+    """Regret within a run: rounds so far less those the best single drafter needs for the same tokens."""
+    figure = base_figure("Regret within the run", "round", "rounds above the best drafter", height=POLICY_HEIGHT)
+    regret = regret_by_round([r.emitted for r in rounds], table)
+    figure.add_hline(y=0, **REFERENCE)
+    figure.add_scatter(
+        x=[r.index + 1 for r in rounds],
+        y=regret.tolist(),
+        mode="lines",
+        line={"color": DRAFTER_COLOURS[0], "width": 2.5, "shape": "hv"},
+        hovertemplate="round %{x}: %{y:+d} rounds<extra></extra>",
+    )
+    if regret.max() - regret.min() < 5:
+        figure.update_yaxes(dtick=1)
+    return figure.update_layout(showlegend=False)
+
+
+def _compared_with(run: Run) -> str:
+    """What the run's speed-up compares with."""
+    return f"over autoregressive {BASELINES[run.baseline.kind]}" if run.baseline else "no baseline"

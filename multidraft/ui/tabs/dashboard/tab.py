@@ -1,0 +1,283 @@
+"""*Dashboard*: what all recorded runs say together, and each of them by itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from html import escape
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from markupsafe import Markup
+
+from drafters.errors import UserError
+from multidraft.ui.tabs.dashboard import filters as dashboard_filters
+from multidraft.ui.tabs.dashboard import tables, views
+from multidraft.ui.tabs.dashboard.chart import CHARTS, Chart
+from multidraft.ui.tabs.dashboard.charts import FAST
+from multidraft.ui.tabs.dashboard.filters import CHOICES, PARAMETERS, Chosen, place_choice
+from multidraft.ui.tabs.dashboard.run import RunSection
+from multidraft.ui.widgets import links
+from multidraft.ui.widgets.charts import plot
+from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, Updates
+from multidraft.ui.widgets.exports import export_file
+from multidraft.ui.widgets.formats import count
+from multidraft.ui.widgets.links import ADDRESS
+from multidraft.ui.widgets.status import message_html
+from storage import aggregates, queries
+from storage.export import EXPORTS
+from storage.kept import kept
+from storage.problems import StorageError
+from storage.store import Store
+
+_SCRIPT = ADDRESS + Path(__file__).with_name("dashboard.js").read_text(encoding="utf-8")
+_KEEP_FILTERS = f"(...values) => {{ {_SCRIPT} keepFilters({json.dumps(PARAMETERS)}, values); }}"
+_FOCUS_RUN = f"() => {{ {_SCRIPT} focusRun(); }}"
+_FOCUS_TRAVELLED = f"() => {{ {_SCRIPT} focusTravelled(); }}"
+_LEAVE_RUN = f"() => {{ {_SCRIPT} leaveRun(); }}"
+_DOWNLOAD = "() => setTimeout(() => document.querySelector('#export-file').click(), 150)"
+
+_found = kept(aggregates.filters)
+_count = kept(queries.count)
+
+
+class Dashboard:
+    """The tab and what its controls do. The charts are those of ``charts.py``.
+
+    Args:
+        defaults: the filters to begin with, by their names in :class:`Chosen`; asked for whenever a page is opened.
+    """
+
+    def __init__(self, store: Store, defaults: Callable[[], dict[str, str]] = dict):
+        self.store, self.defaults = store, defaults
+        self.run = RunSection(store.path)
+        self.places: dict[Chart, list[Any]] = {}
+
+    def build(self, page: gr.Blocks, tab: gr.Tab) -> None:
+        """Lay out the inside of ``tab``, which brings itself up to date whenever it is opened; :meth:`follow` is for
+        the time when the pool has changed, on :attr:`followers`.
+
+        Args:
+            page: whose address tells the filters and the run to begin with.
+        """
+        self.found, self.usual, self.narrowed = gr.State({}), gr.State({}), gr.State(0)
+        self.page, self.usual_place = gr.State(0), gr.State({})
+        with gr.Column() as self.everything:
+            self.filters, self.more, self.refresh = dashboard_filters.build_filters(Chosen(**self.defaults()))
+            self.note = gr.HTML(
+                message_html("busy", "Reading the history …"), js_on_load=None, elem_id="dashboard-note"
+            )
+            with gr.Column(visible=False) as self.body:
+                self._build_figures()
+                self._build_list()
+        with gr.Column(visible=False) as self.one:
+            self.run.build()
+        self.file = gr.DownloadButton("Download", visible="hidden", elem_id="export-file")
+        self.travel = gr.HTML("", js_on_load=f"{_SCRIPT} travel(trigger); checkDays();", elem_id="travel")
+        self.followers = [self.usual_place, *self.filters[:2]]
+        self._wire(page, tab)
+
+    def _build_figures(self) -> None:
+        self.mixture = gr.HTML("", js_on_load=None, elem_id="mixture")
+        with gr.Row(elem_classes="md-pager"):
+            self.restrict = gr.Button("", visible=False, size="md", elem_id="restrict")
+        for section, group in groupby(CHARTS, key=lambda chart: chart.section):
+            _heading(section.title, section.hint)
+            if section is FAST:
+                self.summary = gr.HTML("", js_on_load=None, elem_id="policy-summary")
+                self.legend = gr.HTML("", js_on_load=None, elem_id="policy-legend")
+            for _, row in groupby(group, key=lambda chart: chart.wide):
+                listed = list(row)
+                with gr.Row(elem_classes="md-columns"):
+                    for chart in listed:
+                        self.places[chart] = [plot(f"{chart.id}-chart")]
+                for chart in listed:
+                    if chart.table:
+                        self.places[chart].append(gr.HTML("", js_on_load=None, elem_id=f"{chart.id}-table"))
+
+    def _build_list(self) -> None:
+        _heading("Runs", "All runs that match the filters, finished or not. Open one to see what it wrote, by round.")
+        self.runs = gr.HTML("", js_on_load=f"{_SCRIPT} openRuns(element, trigger);", elem_id="run-list")
+        with gr.Row(elem_classes="md-pager"):
+            self.newer = gr.Button("← Newer", size="md", min_width=110, elem_id="newer")
+            self.older = gr.Button("Older →", size="md", min_width=110, elem_id="older")
+            self.exports = {
+                suffix: gr.Button(f"Export {title}", size="md", min_width=130, elem_id=f"export-{suffix}")
+                for suffix, title in (("csv", "CSV"), ("json", "JSON"), ("parquet", "Parquet"))
+            }
+        self.range = gr.HTML("", js_on_load=None, elem_id="run-range")
+        self.list = [self.runs, self.range, self.newer, self.older, self.page]
+
+    def _wire(self, page: gr.Blocks, tab: gr.Tab) -> None:
+        opened = [self.everything, self.one, *self.run.parts]
+        page.load(self.defaults, None, self.usual_place, **HIDDEN)
+        self.restored = page.load(self.restore, None, [*self.filters, *opened], **HIDDEN)
+        # All in one: two events could end in the other order, and show the filters' former values.
+        changes = [control.change if isinstance(control, gr.DateTime) else control.input for control in self.filters]
+        overview = [self.note, self.body, self.mixture, self.restrict, self.summary, self.legend, self.usual]
+        choices = self.filters[:CHOICES]
+        shown = gr.on(
+            [tab.select, self.refresh.click, self.narrowed.change, *changes],
+            self.refreshed,
+            [self.found, *self.filters],
+            [*choices, self.found, self.more, *overview],
+            **LAST,
+        )
+        shown.then(None, self.filters, None, js=_KEEP_FILTERS, **PRIVATE)
+        shown = shown.then(partial(self.run_list, 0), self.filters, self.list, **LAST)
+        for chart, places in self.places.items():
+            shown = shown.then(partial(self.chart, chart), self.filters, places, **LAST)
+        self.restrict.click(
+            self.restricted, [self.usual, self.narrowed, *self.filters], [*choices, self.narrowed], **HIDDEN
+        )
+        for button, step in ((self.newer, -1), (self.older, 1)):
+            button.click(lambda page, step=step: page + step, self.page, self.page, **LAST).then(
+                self.run_list, [self.page, *self.filters], self.list, **LAST
+            )
+        self.runs.click(self.open_run, None, opened, **HIDDEN).then(None, js=_FOCUS_RUN, **PRIVATE)
+        self.travel.click(self.go_to, None, opened, **LAST).then(None, js=_FOCUS_TRAVELLED, **PRIVATE)
+        self.run.leave.click(self.leave_run, None, [self.everything, self.one], js=_LEAVE_RUN, **HIDDEN)
+        for suffix, button in self.exports.items():
+            self._export(button, partial(self.export, suffix), self.filters)
+        self._export(self.run.to_json, self.run.export, [self.run.id])
+
+    def _export(self, button: gr.Button, write: Any, inputs: list[Any]) -> None:
+        """Have ``button`` write a file and download it; it says so meanwhile, since a long history takes its time."""
+        title = button.value
+        busy = button.click(lambda: gr.Button("Writing the file …", interactive=False), None, button, **HIDDEN)
+        written = busy.then(write, inputs, self.file, **HIDDEN)
+        written.success(None, None, None, js=_DOWNLOAD, **PRIVATE)
+        written.then(lambda: gr.Button(title, interactive=True), None, button, **HIDDEN)
+
+    # What the controls do; ``values`` are those of the filters, in their order.
+
+    def restore(self, request: gr.Request) -> Updates:
+        """Filters, and the run to open, as the page's address has them."""
+        query = str(request.query_params)
+        chosen = Chosen.from_query(query, self.defaults())
+        found = self._found()
+        gone = dashboard_filters.not_taken(found, query) if request.query_params.get("tab") == "dashboard" else []
+        if gone:
+            gr.Warning(escape(f"The history holds no such runs, so these filters were dropped: {', '.join(gone)}."))
+        values = dashboard_filters.offered(found, dashboard_filters.known(found, chosen))
+        updates = dict(zip(self.filters, [*values, *dashboard_filters.days(chosen)], strict=True))
+        run = links.linked_run(request)
+        return updates | (self._open(run) if run is not None else {})
+
+    def follow(self, usual: dict[str, str], *shown: str) -> Updates:
+        """What is loaded now, and the filters on pool and hardware where they were on what was before."""
+        now = self.defaults()
+        follows = zip(("pool", "hardware"), self.filters[:2], shown, strict=True)
+        moved = {field: place_choice(n, now[n]) for n, field, on in follows if on == usual.get(n) != now[n]}
+        return {self.usual_place: now, **moved}
+
+    def refreshed(self, offered: dict[str, list[str]], *values: Any) -> Updates:
+        """The filters with what there is now to choose, if that is not what they offer; what there is; the title of
+        those that are folded away; the overview."""
+        found, shown = self._found(), Chosen(*values)
+        chosen = dashboard_filters.known(found, shown)
+        same = found == offered and chosen == dashboard_filters.known(offered, shown)
+        controls = [] if same else dashboard_filters.offered(found, chosen, shown)
+        return {
+            **dict(zip(self.filters, controls, strict=False)),
+            self.found: found,
+            self.more: gr.Accordion(label=dashboard_filters.more_title(chosen)),
+            **self.overview(*chosen.values()),
+        }
+
+    def restricted(self, usual: dict[str, Any], narrowed: int, *values: Any) -> Updates:
+        """The filters narrowed to the most frequent conditions among the runs shown, and how often that was done."""
+        found = self._found()
+        chosen = Chosen(**{**dict(zip(Chosen.__dataclass_fields__, values)), **usual})
+        controls = dashboard_filters.offered(found, dashboard_filters.known(found, chosen))
+        return {**dict(zip(self.filters, controls, strict=False)), self.narrowed: narrowed + 1}
+
+    def overview(self, *values: Any) -> Updates:
+        """Note, visibility of the figures, policies ranked, and what the button that narrows the filters chooses."""
+        hidden: Updates = {self.body: gr.Column(visible=False)}
+        note = Markup().join(message_html("error", problem) for problem in self._problems())
+        try:
+            if not _count(self.store.path):
+                return {**hidden, self.note: note + tables.EMPTY}
+            view = views.overview(self.store.path, Chosen(*values).filter())
+        except (StorageError, UserError) as error:
+            return {**hidden, self.note: note or message_html("error", str(error))}
+        if view is None:
+            return {**hidden, self.note: note + tables.NOTHING_FITS}
+        title = f"Show only the most frequent conditions: {count(view.usual.runs, 'run')}"
+        return {
+            self.note: note,
+            self.body: gr.Column(visible=True),
+            self.mixture: view.mixture,
+            self.restrict: gr.Button(title, visible=bool(view.mixture)),
+            self.summary: view.summary,
+            self.legend: view.legend,
+            self.usual: view.usual.chosen,
+        }
+
+    def chart(self, chart: Chart, *values: Any) -> Updates:
+        """A chart, and its figures as a table; left as it is where the overview has said why there is nothing."""
+        place, path = self.places[chart], self.store.path
+        try:
+            chosen = dashboard_filters.known(self._found(), Chosen(*values)).filter()
+            if views.any_fits(path, chosen):
+                return dict(zip(place, views.drawn(path, chosen, chart), strict=False))
+        except (StorageError, UserError):
+            pass
+        return {place[0]: gr.skip()}
+
+    def run_list(self, page: int, *values: Any) -> Updates:
+        """A page of the list of runs, the line that says which, the buttons that turn it, and its number."""
+        try:
+            chosen = dashboard_filters.known(self._found(), Chosen(*values)).filter()
+            table, line, page, pages = views.run_list(self.store.path, chosen, page)
+        except (StorageError, UserError) as error:
+            table, line, page, pages = message_html("error", str(error)), Markup(), 0, 1
+        return {
+            self.runs: table,
+            self.range: line,
+            self.newer: gr.Button(interactive=page > 0),
+            self.older: gr.Button(interactive=page < pages - 1),
+            self.page: page,
+        }
+
+    def open_run(self, event: gr.EventData) -> Updates:
+        """The page of the run that was clicked, in place of all of them."""
+        return self._open(int(event.run))
+
+    def go_to(self, event: gr.EventData) -> Updates:
+        """Where the browser's Back or Forward leads: a run, or all of them."""
+        return self._open(int(event.run)) if event.run else self.leave_run()
+
+    def leave_run(self) -> Updates:
+        """Back to all runs."""
+        return {self.everything: gr.Column(visible=True), self.one: gr.Column(visible=False)}
+
+    def _open(self, id: int) -> Updates:
+        return {self.everything: gr.Column(visible=False), self.one: gr.Column(visible=True), **self.run.show(id)}
+
+    def export(self, suffix: str, *values: Any) -> str:
+        """A file of the filtered runs."""
+        write, path = EXPORTS[suffix], self.store.path
+        return export_file(f"runs.{suffix}", lambda file: write(path, Chosen(*values).filter(), file))
+
+    def _problems(self) -> Iterator[str]:
+        """Why the history, or a copy of it, is not being written."""
+        if self.store.problem:
+            yield f"The history is not being written. {self.store.problem}"
+        if self.store.backup and self.store.backup.problem:
+            yield self.store.backup.problem
+
+    def _found(self) -> dict[str, list[str]]:
+        """What there is to filter by."""
+        try:
+            return _found(self.store.path)
+        except StorageError:  # overview() says what is wrong
+            return {key: [] for key in aggregates.FILTERS}
+
+
+def _heading(title: str, text: str) -> None:
+    gr.HTML(tables.template.heading(title, text), js_on_load=None)

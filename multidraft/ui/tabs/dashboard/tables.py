@@ -1,0 +1,189 @@
+"""The dashboard's tables and sentences as HTML, and the tables of its charts' figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from multidraft.policies.titles import policy_title, policy_titles
+from multidraft.ui.widgets.charts import policy_style
+from multidraft.ui.widgets.formats import UNKNOWN, count, number, signed
+from multidraft.ui.widgets.status import empty_html
+from multidraft.ui.widgets.tables import left_out, table_html, times, tip
+from multidraft.ui.widgets.templates import macros
+from storage.figures import FEWEST_PROMPTS
+
+template = macros("tabs/dashboard/tables.html")
+
+EMPTY = empty_html("No runs yet.", template.nothing_yet())
+NOTHING_FITS = empty_html("No finished run matches these filters.", "Clear one of them to see more.")
+
+_MARKERS = {
+    "circle": "M17 2a4 4 0 1 1 0 8a4 4 0 1 1 0-8z",
+    "diamond": "M17 1l5 5-5 5-5-5z",
+    "square": "M13 2h8v8h-8z",
+    "triangle-up": "M17 1l5 9h-10z",
+    "x": "M14 1l3 3 3-3 2 2-3 3 3 3-2 2-3-3-3 3-2-2 3-3-3-3z",
+    "star": "M17 0l1.6 4h4.2l-3.4 2.7 1.3 4.3-3.7-2.6-3.7 2.6 1.3-4.3-3.4-2.7h4.2z",
+}
+_DASHES = {"solid": "", "dash": "7 3", "dot": "2 2.5", "dashdot": "7 2.5 2 2.5"}
+
+STATUS = {
+    "completed": "completed",
+    "stopped": "completed",
+    "context_limit": "window full",
+    "cancelled": "cancelled",
+    "error": "failed",
+}
+
+_INTERVAL = "with the 95 % interval over prompts"
+
+PHASES = (
+    ("verify_seconds", "Verification"),
+    ("draft_seconds", "Drafting"),
+    ("evaluate_seconds", "Evaluating all drafters"),
+    ("policy_seconds", "Policy"),
+)
+
+
+def key_html(policy: str, drawn: Sequence[str]) -> Markup:
+    """The line and marker that stand for a policy in charts; a gap of the same width for one without."""
+    if policy not in drawn:
+        return template.key(None, "", "")
+    style = policy_style(drawn.index(policy), policy)
+    return template.key(style, _DASHES[style["line"]["dash"]], _MARKERS[style["marker"]["symbol"]])
+
+
+def legend_html(drawn: Sequence[str], others: int = 0) -> Markup:
+    """The policies of the charts by colour, line and marker; ``others`` are those left out for being run less."""
+    titles = policy_titles(drawn)
+    return template.legend([(key_html(policy, drawn), titles[policy]) for policy in drawn], others)
+
+
+def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = ()) -> Markup:
+    """The policies ranked, one a line (``aggregates.policy_summary``); under each figure its interval. Those of too few
+    prompts for one stand below, without a rank."""
+    columns = (
+        tip("Rank", "By speed-up"),
+        "Policy",
+        tip("Decode speed-up", f"Seconds of the baseline ÷ seconds of the runs, decoding only, {_INTERVAL}"),
+        tip("Request speed-up", f"The same of whole requests, prefill and routing included, {_INTERVAL}"),
+        "Runs",
+        tip("Tokens per round", "Mean accepted tokens (MAT): tokens per round, the target's own counted"),
+        tip("Acceptance rate", "Accepted tokens ÷ drafted tokens"),
+        tip("Regret, rounds", "Rounds beyond those that the best single drafter needs; mean of the greedy runs"),
+        tip("Best drafter played", "Share of the rounds that played the best single drafter in hindsight"),
+    )
+    titles = policy_titles(summary["policy"])
+    rows = (
+        [
+            str(rank) if line.speedup_prompts >= FEWEST_PROMPTS else UNKNOWN,
+            _policy(line.policy, titles[line.policy], line.speedup_prompts, drawn),
+            _interval(line, "speedup", 2, "×"),
+            _interval(line, "request_speedup", 2, "×"),
+            number(line.runs, 0),
+            _interval(line, "mean_accepted_tokens", 2),
+            _interval(line, "acceptance_rate", 0, " %", 100),
+            _interval(line, "regret_rounds", 1),
+            _interval(line, "best_arm_ratio", 0, " %", 100),
+        ]
+        for rank, line in enumerate(summary.itertuples(), start=1)
+    )
+    table = table_html(columns, rows, figures=7, kind="md-ranking", label="Policies ranked")
+    short = left_out(int(summary["short_runs"].sum()))
+    return table + (template.caption(short) if short else "")
+
+
+def list_html(runs: pd.DataFrame) -> Markup:
+    """One run a line (``queries.listed``), each with a link to its page."""
+    texts = ("Run", "Time (UTC)", "Prompt", "Policy", "Task", "End")
+    speedups = (tip("Decode", "Decode speed-up"), tip("Request", "Speed-up of the whole request"))
+    columns = (*texts, "Tokens", "Rounds", "Tokens/s", *speedups)
+    rows = (
+        [
+            template.run_link(line.id),
+            str(line.created_at)[:16].replace("T", " "),
+            template.prompt(line.prompt),
+            policy_title(line.policy),
+            UNKNOWN if pd.isna(line.task) else line.task,
+            STATUS.get(line.status, line.status),
+            number(line.output_tokens, 0),
+            number(line.round_count, 0),
+            number(line.tokens_per_second, 1),
+            times(line.speedup, line.output_tokens),
+            times(line.request_speedup, line.output_tokens),
+        ]
+        for line in runs.itertuples()
+    )
+    return table_html(columns, rows, figures=5, kind="md-runs", label="Runs")
+
+
+def page_html(page: int, size: int, total: int) -> Markup:
+    """Which runs of how many the list shows."""
+    first = page * size + 1
+    return template.page(first, min(total, first + size - 1), total) if total else Markup()
+
+
+Table = tuple[str, Sequence[str], Iterable[Sequence[Any]]]
+"""Summary, columns and rows of a table to be opened."""
+
+
+def regret(rows: pd.DataFrame, policies: Sequence[str]) -> Table:
+    """Regret of each policy after all of its runs (``aggregates.regret_over_time``)."""
+    last, titles = rows.groupby("policy").last(), policy_titles(policies)
+
+    def lines() -> Iterator[Sequence[Any]]:
+        for policy in policies:
+            if policy in last.index:
+                runs, total = last.run_number[policy], last.cumulative_regret[policy]
+                yield titles[policy], number(runs, 0), signed(total, 0), signed(total / runs, 2)
+
+    return "Regret in figures", ("Policy", "Greedy runs", "Regret, rounds", "Per run"), lines()
+
+
+def phases(rows: pd.DataFrame, policies: Sequence[str]) -> Table:
+    """Milliseconds per token and share of each phase (``aggregates.time_by_phase``)."""
+    total = rows[[column for column, _ in PHASES]].sum(axis=1)
+    parts = [
+        [
+            template.with_share(f"{1000 * seconds / max(tokens, 1):.2f}", f"{seconds / whole if whole else 0:.1%}")
+            for seconds, tokens, whole in zip(rows[column], rows["output_tokens"], total)
+        ]
+        for column, _ in PHASES
+    ]
+    columns = ("Policy", *(name for _, name in PHASES))
+    summary = "Time by phase in figures: milliseconds per token, and share"
+    return summary, columns, zip(policy_titles(rows["policy"]).values(), *parts)
+
+
+def latency(rows: pd.DataFrame, policies: Sequence[str]) -> Table:
+    """Percentiles of a token's time and of the prefill's (``aggregates.latency``)."""
+    names = {"p50": "median", "p90": "p90", "p99": "p99"}
+    cells = [f"{column}_{p}" for column in ("token", "first") for p in names]
+    titles = [f"{what}, {name}" for what in ("Token", "Prefill") for name in names.values()]
+    known = policy_titles(rows["policy"])
+    lines = (
+        [known[line.policy], number(line.runs, 0), *(number(1000 * getattr(line, cell), 2) for cell in cells)]
+        for line in rows.itertuples()
+    )
+    return "Latency in figures: milliseconds", ("Policy", "Runs", *titles), lines
+
+
+def _policy(policy: str, title: str, prompts: float, drawn: Sequence[str]) -> Markup:
+    """Its name, and why it has no rank, if it has none; ``prompts`` are those with a speed-up."""
+    why = f"A rank takes {FEWEST_PROMPTS} prompts with a speed-up; this policy has {prompts:.0f}"
+    return template.policy(policy, title, key_html(policy, drawn), prompts < FEWEST_PROMPTS, why)
+
+
+def _interval(line: Any, name: str, digits: int, unit: str = "", scale: float = 1.0) -> str:
+    """A figure with its interval and, in the tip, what it is over."""
+    parts = ("", "_low", "_high", "_runs", "_prompts")
+    mean, low, high, runs, prompts = (getattr(line, f"{name}{part}") for part in parts)
+    if pd.isna(mean):
+        return UNKNOWN
+    around = "" if pd.isna(low) else f"{number(scale * low, digits)} – {number(scale * high, digits)}"
+    of = f"Over {count(runs, 'run')} of {count(int(prompts), 'prompt')}" + (f", {_INTERVAL}" if around else "")
+    return template.interval(of, number(scale * mean, digits, unit), around)

@@ -1,0 +1,128 @@
+"""What the dashboard shows for a filter: queries of ``storage`` made into tables and figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+import plotly.graph_objects as go
+from markupsafe import Markup
+
+from multidraft.ui.tabs.dashboard import tables
+from multidraft.ui.tabs.dashboard.chart import Chart
+from multidraft.ui.tabs.dashboard.mixture import Usual, mixture_html, usual
+from multidraft.ui.widgets.tables import folded, table_html
+from multidraft.ui.widgets.theme import DRAFTER_COLOURS
+from storage import aggregates, queries
+from storage.filters import Filter
+from storage.kept import kept
+
+MOST_DRAWN = len(DRAFTER_COLOURS)
+"""Policies in charts whose lines are told apart by colour; those with the most runs."""
+
+MOST_LINES = 20
+"""Policies in charts where each has a line of its own; likewise."""
+
+PAGE = 20
+"""Runs on a page of the list."""
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """The policies of the finished runs.
+
+    Attributes:
+        summary: their figures (``aggregates.policy_summary``).
+        drawn: those that have a colour, fastest first.
+        listed: those with a line of their own in charts by policy, fastest first.
+    """
+
+    summary: pd.DataFrame
+    drawn: list[str]
+    listed: list[str]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The policies ranked, and whether they compare.
+
+    Attributes:
+        mixture: says what forbids a comparison; empty where nothing does.
+        usual: the most frequent conditions among the runs.
+    """
+
+    summary: Markup
+    legend: Markup
+    mixture: Markup
+    usual: Usual
+
+
+@kept
+def ranked(path: Path, filter: Filter) -> Ranked:
+    """The policies, from which every view takes whom it shows."""
+    summary = aggregates.policy_summary(path, filter)
+    return Ranked(summary, _most_run(summary, MOST_DRAWN), _most_run(summary, MOST_LINES))
+
+
+def any_fits(path: Path, filter: Filter) -> bool:
+    """Whether there is a finished run to show."""
+    return not ranked(path, filter).summary.empty
+
+
+@kept
+def overview(path: Path, filter: Filter) -> Overview | None:
+    """How fast each policy is; ``None`` where no finished run fits.
+
+    Raises:
+        StorageError: the database cannot be read.
+    """
+    policies = ranked(path, filter)
+    summary, drawn = policies.summary, policies.drawn
+    if summary.empty:
+        return None
+    conditions = aggregates.conditions(path, filter)
+    return Overview(
+        summary=tables.summary_html(summary, drawn),
+        legend=tables.legend_html(drawn, len(summary) - len(drawn)),
+        mixture=mixture_html(conditions),
+        usual=usual(conditions),
+    )
+
+
+@kept
+def drawn(path: Path, filter: Filter, chart: Chart) -> tuple[go.Figure, Markup]:
+    """A chart, and its figures as a table to be opened, if it has one; for filters that some finished run fits."""
+    policies = ranked(path, filter)
+    shown = {"coloured": policies.drawn, "listed": policies.listed}.get(chart.of)
+    rows = chart.rows(path, replace(filter, policies=shown) if shown else filter)
+    if chart.of == "listed":
+        rows = _in_order(rows, policies.listed)
+    table = Markup()
+    if chart.table and not rows.empty:
+        summary, columns, lines = chart.table(rows, policies.drawn)
+        kind, label = "md-chart-figures", "The chart in figures"
+        table = folded(summary, table_html(columns, lines, figures=len(columns) - 1, kind=kind, label=label))
+    return chart.figure(rows, policies.drawn), table
+
+
+@kept
+def run_list(path: Path, filter: Filter, page: int) -> tuple[Markup, Markup, int, int]:
+    """A page of the list of runs: table, the line below it, the page it is (the last one if ``page`` lies beyond),
+    and the number of pages."""
+    total = queries.count(path, filter)
+    pages = max(1, -(-total // PAGE))
+    page = min(max(0, page), pages - 1)
+    runs = queries.listed(path, filter, limit=PAGE, offset=page * PAGE)
+    return tables.list_html(runs), tables.page_html(page, PAGE, total), page, pages
+
+
+def _most_run(summary: pd.DataFrame, most: int) -> list[str]:
+    """The policies with the most runs, in the order of the summary."""
+    shown = set(summary.astype({"runs": int}).nlargest(most, "runs")["policy"])
+    return [str(policy) for policy in summary["policy"] if policy in shown]
+
+
+def _in_order(frame: pd.DataFrame, policies: list[str]) -> pd.DataFrame:
+    """The rows of these policies, in their order."""
+    return frame.sort_values("policy", key=lambda column: column.map(policies.index), ignore_index=True)

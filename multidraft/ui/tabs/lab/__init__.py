@@ -1,0 +1,1 @@
+"""The tab *Lab*: other policies on recorded texts."""

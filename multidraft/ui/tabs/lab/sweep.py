@@ -1,0 +1,148 @@
+"""The Lab's sweep: one numeric setting of a policy over a range, on the chosen texts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import gradio as gr
+
+from drafters.errors import PolicyError, UserError
+from multidraft.policies import POLICIES, parse_spec, settings_of
+from multidraft.replay.outcomes import DRAFT_LENGTH, numeric_settings
+from multidraft.service.inputs import real_number, whole_number
+from multidraft.service.lab import LabWork, Range, ReplayJob, Sweep, SweepJob
+from multidraft.ui.tabs.lab import view
+from multidraft.ui.tabs.lab.steps import watched
+from multidraft.ui.tabs.lab.texts import FIELDS, Asked, TextChoice
+from multidraft.ui.widgets.events import HIDDEN, RunButtons, Updates
+from multidraft.ui.widgets.status import message_html
+from multidraft.ui.widgets.templates import macros
+
+SCALES = ("linear", "logarithmic")
+SWEEP_IDLE = message_html("idle", "Ready. Choose a policy and one of its numeric settings.")
+
+
+class SweepSection:
+    """The section and what its controls do.
+
+    Attributes:
+        policy: the field of the policy to sweep.
+    """
+
+    def __init__(self, work: LabWork, texts: TextChoice):
+        self.work, self.texts = work, texts
+
+    def build(self) -> None:
+        """Lay the section out, below the fields of ``texts``."""
+        gr.HTML(macros("tabs/lab/view.html").title("Sweep a setting, on the same texts"), js_on_load=None)
+        with gr.Row():
+            policy = gr.Dropdown(
+                [],
+                value="ucb:reward=be",
+                allow_custom_value=True,
+                label="Policy",
+                min_width=220,
+                elem_id="lab-sweep-policy",
+            )
+            first = numeric_settings("ucb")
+            setting = gr.Dropdown(first, value=first[0], label="Setting", min_width=150, elem_id="lab-sweep-setting")
+            low, high, log = default_range("ucb", first[0])
+            start = gr.Number(low, label="From", min_width=130, elem_id="lab-from")
+            end = gr.Number(high, label="To", min_width=130, elem_id="lab-to")
+            points = gr.Number(9, label="Points", min_width=90, elem_id="lab-points")
+            scale = gr.Radio(list(SCALES), value=SCALES[log], label="Steps", min_width=240, elem_classes="md-pills")
+        self.buttons = RunButtons("Sweep", "lab-sweep", "lab-sweep-stop")
+        self.status = gr.HTML(SWEEP_IDLE, js_on_load=None, elem_id="lab-sweep-status")
+        with gr.Row(elem_classes="md-columns"):
+            self.charts = [
+                gr.Plot(
+                    None,
+                    show_label=False,
+                    visible=False,
+                    min_width=320,
+                    elem_id=f"lab-sweep-{i}",
+                    elem_classes="md-chart md-sweep",
+                )
+                for i in range(len(view.SWEPT))
+            ]
+        self.table = gr.HTML("", js_on_load=None, elem_id="lab-sweep-table")
+        self.policy, self.setting, self.range_fields = policy, setting, [start, end, scale]
+        policy.change(self.settings, [policy, setting], setting, queue=False, **HIDDEN)
+        setting.change(self.range, [policy, setting], self.range_fields, queue=False, **HIDDEN)
+        self.id = gr.Textbox("", visible=False)
+        self.buttons.run.click(
+            self.sweep,
+            [*self.texts.fields, policy, setting, start, end, points, scale],
+            [self.status, *self.charts, self.table, *self.buttons.both, self.id],
+            concurrency_limit=4,
+            **HIDDEN,
+        )
+        self.buttons.stop.click(self.stop, self.id, None, queue=False, **HIDDEN)
+
+    def settings(self, policy: str, setting: str) -> gr.Dropdown:
+        """What can be swept of the policy."""
+        try:
+            known = numeric_settings(policy)
+        except UserError:
+            return gr.skip()  # Sweep says what is wrong
+        return gr.Dropdown(known, value=setting if setting in known else known[0])
+
+    def range(self, policy: str, setting: str) -> Updates:
+        """A range around the setting's default."""
+        start, end, scale = self.range_fields
+        try:
+            low, high, log = default_range(policy, setting, self.work.workbench.pool.draft_length)
+        except UserError:
+            return {start: gr.skip()}
+        return {start: low, end: high, scale: SCALES[log]}
+
+    def stop(self, id: str) -> None:
+        """End a sweep."""
+        if job := self.work.workbench.jobs.find(id, ReplayJob):
+            job.cancel()
+
+    def sweep(self, *values: Any) -> Iterator[Updates]:
+        """Sweep a setting and yield what changes; ``values`` are those of the fields, then those of the section."""
+        asked, (policy, setting, start, end, points, scale) = Asked(*values[:FIELDS]), values[FIELDS:]
+        log = scale == SCALES[True]
+
+        def begin() -> SweepJob:
+            chosen = self.texts.filter(asked)
+            between = Range(
+                real_number("the range's start", start),
+                real_number("the range's end", end),
+                whole_number("points", points),
+                log,
+            )
+            return self.work.sweep(chosen, policy, setting, between)
+
+        def done(sweep: Sweep) -> Updates:
+            figures = view.sweep_figures(sweep, log)
+            charts = {place: gr.Plot(figure, visible=True) for place, figure in zip(self.charts, figures, strict=True)}
+            return {self.status: view.swept_html(sweep), **charts, self.table: view.sweep_html(sweep)}
+
+        yield from watched(begin, done, self.status, self.buttons, self.id)
+
+
+def default_range(spec: str, setting: str, draft_length: int = 8) -> tuple[float, float, bool]:
+    """Where a sweep of a setting begins and ends by default, and whether by a constant ratio.
+
+    Around the policy's own value, as far as the policy takes it.
+
+    Raises:
+        PolicyError: the policy has no such number.
+    """
+    if setting == DRAFT_LENGTH:
+        return 1, draft_length, False
+    name, _ = parse_spec(spec)
+    if setting not in numeric_settings(name):
+        raise PolicyError(f"policy {name!r} has no number {setting!r}")
+    known = settings_of(POLICIES[name])[setting]
+    default, largest = float(known.default or 0), math.inf if known.maximum is None else known.maximum
+    if not default:
+        return 0, min(8 if known.whole else 1, largest), False
+    low = max(default // 4, 1) if known.whole else default / 16
+    high = next((high for high in (default * 16, default * 4, 1.0) if high <= largest), default)
+    return low, high, not known.whole

@@ -1,0 +1,158 @@
+"""*Lab*: what other policies would have done on past runs, by exact replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gradio as gr
+
+from drafters.errors import UserError
+from multidraft.policies import POLICIES
+from multidraft.policies.titles import DEFAULT_POLICY, policy_choices
+from multidraft.service.lab import Experiment, ExperimentJob, LabWork, ReplayJob
+from multidraft.service.workbench import Workbench
+from multidraft.ui.tabs.lab import view
+from multidraft.ui.tabs.lab.steps import watched
+from multidraft.ui.tabs.lab.sweep import SweepSection
+from multidraft.ui.tabs.lab.texts import FIELDS, Asked, TextChoice, linked_run
+from multidraft.ui.widgets import choices, policy_form
+from multidraft.ui.widgets.events import HIDDEN, LAST, RunButtons, Updates
+from multidraft.ui.widgets.formats import sentence
+from multidraft.ui.widgets.status import message_html
+from multidraft.ui.widgets.templates import macros
+
+DEFAULT_POLICIES = ("rate-hedge", "normal-hedge", "ucb:reward=be", "ucbspec", "exp3spec")
+IDLE = message_html("idle", "Ready. A replay takes a few milliseconds per text and policy.")
+
+REWARD = (
+    "Or type a spec, e.g. ucb:beta=0.1. Recorded texts hold no block divergence: policies that learn from it learn "
+    "from accepted tokens here (reward=be)"
+)
+
+
+class Lab:
+    """The tab and what its controls do."""
+
+    def __init__(self, workbench: Workbench):
+        self.work = LabWork(workbench)
+        self.texts = TextChoice(workbench.store.path)
+        self.sweeping = SweepSection(self.work, self.texts)
+
+    def build(self, tab: gr.Tab, page: gr.Blocks) -> None:
+        """Lay out the inside of ``tab``, which brings itself up to date when it is opened; ``?run=ID`` names a run."""
+        self.texts.empty = gr.HTML("", js_on_load=None, elem_id="lab-empty")
+        with gr.Column(visible=False) as self.texts.inside:
+            gr.HTML(macros("tabs/lab/view.html").about(), js_on_load=None)
+            with gr.Row(elem_classes="md-columns"):
+                with gr.Column(min_width=320):
+                    self.texts.build()
+                with gr.Column(min_width=320):
+                    everything = self._build_policies()
+            self.status = gr.HTML(IDLE, js_on_load=None, elem_id="lab-status")
+            self.outcomes = gr.HTML("", js_on_load=None, elem_id="lab-outcomes")
+            self.curves, self.lanes = (
+                gr.Plot(None, show_label=False, visible=False, elem_id=id, elem_classes="md-chart")
+                for id in ("lab-regret", "lab-lanes")
+            )
+            self.rounds = gr.HTML("", js_on_load=None, elem_id="lab-rounds")
+            self.sweeping.build()
+        fields = self.texts.fields
+        refreshed = [self.texts.empty, self.texts.inside, *fields[:3]]
+        offered = [self.policies, self.sweeping.policy]
+        opened = [tab.select, *(field.input for field in fields)]
+        gr.on(opened, self.texts.refresh, fields, refreshed, **LAST).then(self.offer, fields[0], offered, **LAST).then(
+            self.texts.describe, fields, self.texts.note, **LAST
+        )
+        everything.click(self.all_policies, fields[0], self.policies, **HIDDEN)
+        linked, self.id = gr.State(None), gr.Textbox("", visible=False)
+        page.load(self.linked, None, [fields[-1], linked], **HIDDEN)
+        shown = [self.status, self.outcomes, self.curves, self.lanes, self.rounds, *self.buttons.both, self.id]
+        begun = [self.buttons.run.click, linked.change]
+        gr.on(begun, self.replay, [*fields, self.policies], shown, concurrency_limit=4, **HIDDEN)
+        self.buttons.stop.click(self.stop, self.id, None, queue=False, **HIDDEN)
+
+    def _build_policies(self) -> gr.Button:
+        """The policies to replay, and the buttons; returns the one that chooses all policies."""
+        self.policies = gr.Dropdown(
+            [],
+            value=list(DEFAULT_POLICIES),
+            multiselect=True,
+            allow_custom_value=True,
+            label="Policies",
+            info=REWARD,
+            elem_id="lab-policies",
+        )
+        everything = gr.Button("Choose all policies", size="sm", elem_id="lab-all")
+        with gr.Accordion("Add a policy with your own settings", open=False, elem_id="lab-form"):
+            kinds = [(title, spec) for title, spec in policy_choices(["x"]) if ":" not in spec]
+            kind = gr.Dropdown([*kinds, (POLICIES["fixed"].title, "fixed")], value=DEFAULT_POLICY, label="Policy")
+
+            bench = self.texts.fields[0]  # set when the tab is opened: until then no form is built
+
+            @gr.render([kind, bench], [kind.change, bench.change], show_progress="hidden")
+            def form(kind: str, bench: str | None) -> None:
+                drafters = self.texts.bench(bench).drafters if bench else ()
+                settings = policy_form.settings(kind, drafters)
+                with gr.Row():
+                    fields = [policy_form.build(setting) for setting in settings]
+                add = gr.Button("Add to the policies", size="sm", elem_id="lab-add")
+                problem = gr.HTML("", js_on_load=None, elem_id="lab-form-problem")
+
+                def added(specs: list[str], *values: Any) -> tuple[list[str], str]:
+                    try:
+                        spec = policy_form.spec_of(kind, settings, values, drafters)
+                    except UserError as error:
+                        return specs, message_html("error", sentence(error))
+                    return [*specs, *([] if spec in specs else [spec])], ""
+
+                add.click(added, [self.policies, *fields], [self.policies, problem], queue=False, **HIDDEN)
+
+        self.buttons = RunButtons("Replay", "lab-replay", "lab-stop")
+        return everything
+
+    def offer(self, bench: str | None) -> tuple[gr.Dropdown, gr.Dropdown]:
+        """The policies that can be replayed on the bench's texts; what is chosen stays."""
+        if not bench:
+            return gr.skip(), gr.skip()
+        found = self.work.choices(self.texts.bench(bench))
+        return (
+            gr.Dropdown(found, multiselect=True, allow_custom_value=True),
+            gr.Dropdown(choices.with_specs(found), allow_custom_value=True),
+        )
+
+    def all_policies(self, bench: str) -> list[str]:
+        """Every policy that can be replayed, single drafters left out."""
+        return [spec for _, spec in self.work.choices(self.texts.bench(bench)) if not spec.startswith("fixed:")]
+
+    def linked(self, request: gr.Request) -> tuple[int | None, Any]:
+        """The run that the page's address names, if any: for the field (Gradio would make it 0), and to be replayed."""
+        run = linked_run(request)
+        return run, gr.skip() if run is None else run
+
+    def stop(self, id: str) -> None:
+        """End a replay."""
+        if job := self.work.workbench.jobs.find(id, ReplayJob):
+            job.cancel()
+
+    def replay(self, *values: Any) -> Iterator[Updates]:
+        """Replay the policies on the texts and yield what changes: progress, then the results.
+
+        ``values`` are those of the fields, then the policies.
+        """
+        asked, policies = Asked(*values[:FIELDS]), values[FIELDS]
+
+        def start() -> ExperimentJob:
+            return self.work.experiment(self.texts.filter(asked), list(dict.fromkeys(policies)))
+
+        yield from watched(start, self._found, self.status, self.buttons, self.id)
+
+    def _found(self, experiment: Experiment) -> Updates:
+        single = len(experiment.recorded) == 1
+        return {
+            self.status: view.replayed_html(experiment),
+            self.outcomes: view.outcomes_html(experiment),
+            self.curves: gr.Plot(view.regret_curves_figure(experiment), visible=True),
+            self.lanes: gr.Plot(view.rounds_figure(experiment) if single else None, visible=single),
+            self.rounds: view.rounds_html(experiment) if single else "",
+        }

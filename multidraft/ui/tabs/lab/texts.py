@@ -1,0 +1,170 @@
+"""Which recorded texts the Lab replays: a pool on a machine, filters, or one run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from drafters.errors import UserError
+from multidraft.replay.recorded import recorded_texts
+from multidraft.service.inputs import whole_number
+from multidraft.ui.widgets import links
+from multidraft.ui.widgets.events import Updates
+from multidraft.ui.widgets.formats import count, sentence
+from multidraft.ui.widgets.status import empty_html, message_html
+from multidraft.ui.widgets.templates import macros
+from storage import texts
+from storage.kept import kept
+from storage.problems import StorageError
+from storage.texts import Bench, TextFilter
+
+ALL_SUITES = "all suites"
+MOST_TEXTS = 200
+
+RECENT = TextFilter(among=20_000)
+"""Runs older than so many are not offered; one of them can still be named by its number."""
+
+_template = macros("tabs/lab/view.html")
+EMPTY = empty_html("No run to replay yet.", _template.nothing())
+
+_benches, _groups, _size = kept(texts.benches), kept(texts.groups), kept(texts.size)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the fields hold, in their order: pool and machine, suite, tasks, newest texts, one run."""
+
+    bench: str | None
+    suite: str
+    tasks: Sequence[str]
+    newest: float | None
+    run: float | None
+
+
+FIELDS = len(Asked.__dataclass_fields__)
+
+
+class TextChoice:
+    """The fields, and what they choose from the history at ``path``.
+
+    Attributes:
+        empty: stands in place of the rest of the tab where there is nothing to replay; ``inside`` is that rest.
+        fields: those of :class:`Asked`.
+        note: says how many texts that is.
+    """
+
+    empty: gr.HTML
+    inside: gr.Column
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.fields: list[gr.Dropdown | gr.Number] = []
+
+    def build(self) -> None:
+        """Lay the fields out."""
+        bench = gr.Dropdown([], label="Pool and machine", elem_id="lab-bench")
+        with gr.Row():
+            suite = gr.Dropdown([ALL_SUITES], value=ALL_SUITES, label="Suite", min_width=150, elem_id="lab-suite")
+            tasks = gr.Dropdown([], multiselect=True, label="Tasks (all unless chosen)", min_width=150)
+        with gr.Row():
+            newest = gr.Number(
+                50, label="Newest texts", info=f"at most {MOST_TEXTS}", min_width=120, elem_id="lab-newest"
+            )
+            run = gr.Number(None, label="Or one run", info="by its number", min_width=120, elem_id="lab-run")
+        note = gr.HTML("", js_on_load=None, elem_id="lab-texts")
+        self.fields, self.note = [bench, suite, tasks, newest, run], note
+
+    def refresh(self, *values: Any) -> Updates:
+        """The empty state or the inside of the tab, and the first three fields with what there is now to choose.
+
+        A value is given only where the field's own is gone: it may have been changed meanwhile.
+        """
+        asked = Asked(*values)
+        try:
+            found = _benches(self.path, RECENT)
+            if not found:
+                return {self.empty: EMPTY, self.inside: gr.Column(visible=False)}
+            chosen = next((b for b in found if _key(b) == asked.bench), found[0])
+            groups = _groups(self.path, _of_bench(chosen))
+        except StorageError as error:
+            return {self.empty: message_html("error", str(error)), self.inside: gr.Column(visible=False)}
+        suite = asked.suite if asked.suite in groups["suites"] else ALL_SUITES
+        tasks = [task for task in asked.tasks if task in groups["tasks"]]
+        benches = [(_label(b, found), _key(b)) for b in found]
+        return {
+            self.empty: "",
+            self.inside: gr.Column(visible=True),
+            self.fields[0]: gr.Dropdown(benches, **_unless(asked.bench, _key(chosen))),
+            self.fields[1]: gr.Dropdown([ALL_SUITES, *groups["suites"]], **_unless(asked.suite, suite)),
+            self.fields[2]: gr.Dropdown(groups["tasks"], multiselect=True, **_unless(list(asked.tasks), tasks)),
+        }
+
+    def describe(self, *values: Any) -> str:
+        """How many texts are chosen, or what is wrong with the choice."""
+        try:
+            chosen = self.filter(Asked(*values))
+            if chosen.id is not None:
+                (text,) = recorded_texts(self.path, chosen)
+                table = text.scores.acceptance
+                tokens = 0 if table is None else table.accepted.shape[-1]
+                about = f"Run {chosen.id}: {count(tokens, 'token')}, recorded under {text.generation.policy}."
+                return message_html("done", about)
+            number, tokens = _size(self.path, chosen)
+        except (UserError, StorageError) as error:
+            return message_html("error", sentence(error))
+        if not number:
+            return message_html("error", "No text matches. Clear a filter.")
+        return message_html("done", f"{count(number, 'text')}, {count(tokens, 'token')}; each text counts once.")
+
+    def filter(self, asked: Asked) -> TextFilter:
+        """The texts chosen.
+
+        Raises:
+            UserError: a field is empty or out of range, or there is nothing to choose.
+        """
+        if asked.run is not None:
+            return TextFilter(id=whole_number("the run's number", asked.run))
+        most = whole_number("newest texts", asked.newest)
+        if not 1 <= most <= MOST_TEXTS:
+            raise UserError(f"newest texts must be 1 to {MOST_TEXTS}, got {most}")
+        suite = None if asked.suite == ALL_SUITES else asked.suite
+        return replace(_of_bench(self.bench(asked.bench)), suite=suite, tasks=tuple(asked.tasks), newest=most)
+
+    def bench(self, key: str | None) -> Bench:
+        """The pool and machine chosen.
+
+        Raises:
+            UserError: none is.
+        """
+        for bench in _benches(self.path, RECENT):
+            if _key(bench) == key:
+                return bench
+        raise UserError("choose a pool and machine with runs to replay")
+
+
+def linked_run(request: gr.Request) -> int | None:
+    """The run that an address into this tab names, if any."""
+    return links.linked_run(request) if request.query_params.get("tab") == "lab" else None
+
+
+def _unless(shown: Any, value: Any) -> dict[str, Any]:
+    """A field's value, where it does not show it already."""
+    return {} if shown == value else {"value": value}
+
+
+def _of_bench(bench: Bench) -> TextFilter:
+    return replace(RECENT, card_hash=bench.card_hash, hardware=bench.hardware, dtype=bench.dtype)
+
+
+def _key(bench: Bench) -> str:
+    return "\n".join((bench.card_hash, bench.hardware, bench.dtype))
+
+
+def _label(bench: Bench, all: Sequence[Bench]) -> str:
+    """Named with its card where another card has the same pool's name."""
+    card = f" (card {bench.card_hash[:6]})" if len({b.card_hash for b in all if b.pool == bench.pool}) > 1 else ""
+    return f"{bench.pool}{card} on {bench.hardware}, {bench.dtype}: {count(bench.texts, 'text')}"

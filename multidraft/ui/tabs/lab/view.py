@@ -1,0 +1,300 @@
+"""What the Lab shows: experiments and sweeps in, tables and figures out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
+from itertools import accumulate
+from typing import Any
+
+import plotly.graph_objects as go
+from markupsafe import Markup
+
+from multidraft.policies import NO_DRAFTER
+from multidraft.policies.titles import policy_title
+from multidraft.replay.outcomes import DRAFT_LENGTH, Outcome
+from multidraft.replay.recorded import is_estimate
+from multidraft.replay.walk import Replayed
+from multidraft.service.lab import BEST_FIXED, ORACLE, PLAIN, Experiment, ReplayJob, Sweep
+from multidraft.ui.widgets import status, tokens
+from multidraft.ui.widgets.charts import REFERENCE, base_figure, policy_style
+from multidraft.ui.widgets.formats import UNKNOWN, count, number, percent, signed
+from multidraft.ui.widgets.round_charts import NO_DRAFT
+from multidraft.ui.widgets.status import message_html
+from multidraft.ui.widgets.tables import best, folded, table_html, tip
+from multidraft.ui.widgets.templates import macros
+from multidraft.ui.widgets.theme import TARGET_COLOUR, TEXT, drafter_colour, drafter_pattern
+
+ESTIMATE = "It depends on measured time: live, on another machine or day, it may play other rounds"
+
+MOST_LANES = 6
+"""Policies whose rounds are shown one by one."""
+
+_REFERENCES = {
+    ORACLE: "Oracle: best drafter of each text",
+    BEST_FIXED: "Best drafter and draft length of each text",
+    PLAIN: "No drafter (autoregressive)",
+}
+
+
+def title(spec: str) -> str:
+    """The readable name of a policy, or of what policies are compared with."""
+    return _REFERENCES.get(spec) or policy_title(spec)
+
+
+def estimated(spec: str) -> bool:
+    """Whether the rounds are an estimate (:func:`~multidraft.replay.recorded.is_estimate`)."""
+    return spec not in _REFERENCES and is_estimate(spec)
+
+
+def _lane_title(spec: str) -> str:
+    return title(spec) + (" (estimated)" if estimated(spec) else "")
+
+
+def progress_html(job: ReplayJob[Any]) -> Markup:
+    """How far the replays are."""
+    if not job.total:
+        return status.progress_html("Reading the texts, in turn with the runs under way …", 0, 1, "Replays")
+    return status.progress_html(f"{job.replays:,} of {job.total:,} replays …", job.replays, job.total, "Replays")
+
+
+def outcomes_html(experiment: Experiment) -> Markup:
+    """One line per policy, the fastest first and the best of each column marked; then what they are compared with."""
+    columns = (
+        "Policy",
+        "Tokens per round",
+        "Rounds",
+        "Regret per text",
+        "Best drafter played",
+        "Replayed tokens/s",
+        "Decode speed-up",
+        tip("Request speed-up", "Of whole requests: with the prefill that was recorded with each text"),
+    )
+    outcomes = {spec: experiment.outcome(spec) for spec in experiment.policies}
+    leaders = (
+        {
+            "mat": max(o.mean_accepted_tokens for o in outcomes.values()),
+            "regret": min(o.regret for o in outcomes.values()),
+            "rate": max(o.tokens_per_second or 0.0 for o in outcomes.values()),
+        }
+        if outcomes
+        else {}
+    )
+    references = {spec: experiment.outcome(spec) for spec in _REFERENCES if spec not in outcomes}
+    rows = [_outcome_row(experiment, spec, outcome, leaders) for spec, outcome in outcomes.items()]
+    rows += [_outcome_row(experiment, spec, outcome, {}) for spec, outcome in references.items()]
+    return table_html(columns, rows, figures=7, kind="md-outcomes", label="What the policies would have done")
+
+
+def _outcome_row(experiment: Experiment, spec: str, o: Outcome, leaders: dict[str, float]) -> list[str | Markup]:
+    rate, plain = o.tokens_per_second, experiment.outcome(PLAIN).tokens_per_second
+    about = "≈ " if estimated(spec) else ""
+
+    def mark(cell: str, key: str, value: float | None) -> str:
+        return best(cell) if value is not None and leaders.get(key) == value else cell
+
+    return [
+        macros("tabs/lab/view.html").policy(spec, title(spec), spec in _REFERENCES, ESTIMATE if about else ""),
+        mark(about + number(o.mean_accepted_tokens, 2), "mat", o.mean_accepted_tokens),
+        about + number(o.rounds, 0),
+        mark(about + signed(o.regret, 1), "regret", o.regret),
+        about + percent(o.best_arm_ratio) if o.best_arm_ratio is not None else UNKNOWN,
+        mark(number(rate, 1), "rate", rate),
+        number(rate / plain if rate and plain else None, 2, "×"),
+        number(_request_speedup(experiment, spec, o), 2, "×"),
+    ]
+
+
+def _request_speedup(experiment: Experiment, spec: str, o: Outcome) -> float | None:
+    """Speed-up of whole requests, with the prefill of each recorded run and of its baseline; ``None`` where a text has
+    no baseline."""
+    runs = [text.run for text in experiment.recorded]
+    baselines = [run.baseline.prefill_seconds for run in runs if run.baseline]
+    if not o.seconds or len(baselines) < len(runs):
+        return None
+    prefill = sum(baselines) if spec == PLAIN else sum(run.generation.prefill_seconds for run in runs)
+    return (sum(baselines) + experiment.outcome(PLAIN).seconds) / (prefill + o.seconds)
+
+
+def regret_curves_figure(experiment: Experiment) -> go.Figure:
+    """Regret after each round, mean over the texts, a line per policy."""
+    figure = base_figure("Regret, round by round", "round", "regret, rounds", height=360)
+    for index, spec in enumerate(experiment.policies):
+        curve = experiment.regret[spec]
+        figure.add_scatter(
+            x=list(range(1, len(curve) + 1)),
+            y=[round(value, 3) for value in curve.tolist()],
+            mode="lines",
+            hovertemplate="round %{x}: %{y:+.1f}",
+            **policy_style(index, spec) | {"name": escape(_lane_title(spec))},
+        )
+    figure.add_hline(y=0, **REFERENCE)
+    rows = -(-len(figure.data) // 3)  # of the legend on a wide screen: the plot keeps its height
+    return figure.update_layout(height=figure.layout.height + 20 * max(0, rows - 3))
+
+
+def rounds_figure(experiment: Experiment) -> go.Figure:
+    """Of a single text, who drafted what: a lane per policy, a bar per round from its first to its last token."""
+    drafters = experiment.recorded[0].drafters
+    lanes = [*experiment.policies[:MOST_LANES], BEST_FIXED]
+    figure = base_figure("Who drafted which tokens of the text", "token", "", height=90 + 56 * len(lanes))
+    for arm in (*range(len(drafters)), NO_DRAFTER):
+        bars = [bar for lane, spec in enumerate(lanes) for bar in _bars(lane, experiment.played[spec][0], arm)]
+        colour = drafter_colour(arm) if arm != NO_DRAFTER else TARGET_COLOUR
+        figure.add_bar(
+            y=[bar[0] for bar in bars],
+            base=[bar[1] for bar in bars],
+            x=[bar[2] for bar in bars],
+            customdata=[bar[3] for bar in bars],
+            orientation="h",
+            width=0.45,
+            name=escape(drafters[arm]) if arm != NO_DRAFTER else NO_DRAFT,
+            marker={
+                "color": colour,
+                "pattern": drafter_pattern(arm) if arm != NO_DRAFTER else {},
+                "line": {"width": 0.5, "color": "#ffffff"},
+            },
+            hovertemplate="%{customdata}<extra>%{fullData.name}</extra>",
+        )
+    for lane, spec in enumerate(lanes):  # above its bars: beside them a phone has no room
+        figure.add_annotation(
+            text=escape(_lane_title(spec)), x=0, y=lane - 0.26, xanchor="left", yanchor="bottom", showarrow=False
+        )
+    figure.update_layout(barmode="overlay", showlegend=False, margin={"l": 16})
+    figure.update_yaxes(visible=False, range=[len(lanes) - 0.6, -0.75])
+    figure.update_xaxes(range=[0, experiment.recorded[0].tokens])
+    return figure
+
+
+def _bars(lane: int, played: Replayed, arm: int) -> Iterator[tuple[int, int, int, str]]:
+    """Lane, first token, width and a line on each round of an arm."""
+    ends = accumulate(played.emitted)
+    for index, (who, width, end) in enumerate(zip(played.arms, played.emitted, ends, strict=True)):
+        if who == arm:
+            yield lane, end - width, width, f"round {index + 1}: {count(width, 'token')}, {_draft(played, index)}"
+
+
+def rounds_html(experiment: Experiment) -> Markup:
+    """Of a single text, the rounds of the policies side by side: drafter, and tokens accepted of those asked for."""
+    drafters = experiment.recorded[0].drafters
+    lanes = [*experiment.policies[:MOST_LANES], ORACLE]
+    played = [experiment.played[spec][0] for spec in lanes]
+    rows = (
+        [str(index + 1), *(_round_cell(p, index, drafters) for p in played)]
+        for index in range(max(p.rounds for p in played))
+    )
+    table = table_html(("Round", *map(_lane_title, lanes)), rows, label="The rounds side by side")
+    return tokens.legend_html(drafters) + folded("The rounds side by side", table)
+
+
+def _round_cell(played: Replayed, index: int, drafters: Sequence[str]) -> str:
+    if index >= played.rounds:
+        return ""
+    arm = played.arms[index]
+    who = drafters[arm] if arm != NO_DRAFTER else NO_DRAFT
+    return f"{who}, {_draft(played, index)}"
+
+
+def _draft(played: Replayed, index: int) -> str:
+    if not played.lengths[index]:
+        return "own token"
+    return f"{min(played.emitted[index] - 1, played.lengths[index])} of {played.lengths[index]}"
+
+
+SWEPT: tuple[tuple[str, str, Callable[[Outcome], float | None], bool], ...] = (
+    ("Tokens per round", "tokens per round", lambda o: o.mean_accepted_tokens, True),
+    ("Regret", "rounds per text", lambda o: o.regret, False),
+    ("Tokens/s, replayed", "tokens/s", lambda o: o.tokens_per_second, True),
+)
+"""The charts of a sweep: title, axis, figure, and whether more is better."""
+
+
+def sweep_figures(sweep: Sweep, log: bool) -> list[go.Figure]:
+    """Tokens per round, regret and tokens/s over the setting; the best point marked, the best fixed choice dotted."""
+    return [_sweep_figure(sweep, log, *chart) for chart in SWEPT]
+
+
+def _sweep_figure(
+    sweep: Sweep, log: bool, name: str, axis: str, figure_of: Callable[[Outcome], float | None], more: bool
+) -> go.Figure:
+    figure = base_figure(name, sweep.setting, axis, height=300)
+    values, figures = list(sweep.outcomes), [figure_of(o) or 0.0 for o in sweep.outcomes.values()]
+    top = (max if more else min)(range(len(values)), key=figures.__getitem__)
+    colour = drafter_colour(0)
+    figure.add_scatter(
+        x=values,
+        y=figures,
+        mode="lines+markers",
+        line={"color": colour, "width": 2.5},
+        marker={"color": colour, "size": 7},
+        hovertemplate=f"{escape(sweep.setting)} %{{x:.4g}}: %{{y:.2f}}<extra></extra>",
+    )
+    figure.add_scatter(
+        x=[values[top]],
+        y=[figures[top]],
+        mode="markers+text",
+        text=[f"best: {values[top]:g}"],
+        textposition=f"{'top' if more else 'bottom'} {_side(top, len(values))}",
+        textfont={"color": TEXT},
+        marker={"color": drafter_colour(4), "size": 13, "symbol": "star"},
+        cliponaxis=False,
+        hoverinfo="skip",
+    )
+    reference = figure_of(sweep.best_fixed if name.startswith("Tokens/s") else sweep.oracle)
+    if sweep.setting != DRAFT_LENGTH or more:
+        figure.add_hline(y=reference, **REFERENCE)
+    figure.update_layout(showlegend=False)
+    if log:
+        figure.update_xaxes(type="log", tickvals=values[:: -(-len(values) // 6)], tickformat=".3~g")
+    return figure
+
+
+def _side(index: int, count: int) -> str:
+    """Where a label beside a point stays inside the chart."""
+    return "right" if index < count / 3 else "left" if index >= count * 2 / 3 else "center"
+
+
+def sweep_html(sweep: Sweep) -> Markup:
+    """The sweep as a table."""
+    rates = [o.tokens_per_second or 0.0 for o in sweep.outcomes.values()]
+    rows = (
+        [
+            f"{value:g}",
+            number(o.mean_accepted_tokens, 2),
+            signed(o.regret, 1),
+            best(number(rate, 1)) if rate == max(rates) else number(rate, 1),
+        ]
+        for (value, o), rate in zip(sweep.outcomes.items(), rates, strict=True)
+    )
+    columns = (sweep.setting, "Tokens per round", "Regret per text", "Replayed tokens/s")
+    return folded("The sweep in figures", table_html(columns, rows, figures=4, label="The sweep in figures"))
+
+
+def replayed_html(experiment: Experiment) -> Markup:
+    """What was replayed, and how far it can be trusted."""
+    texts = count(len(experiment.recorded), "text")
+    tokens = sum(text.tokens for text in experiment.recorded)
+    estimates = [title(spec) for spec in experiment.policies if estimated(spec)]
+    known = "exact"
+    if estimates:
+        known += (
+            " for policies that learn from accepted tokens, estimates (≈) for those that depend on measured time: "
+            + ", ".join(estimates)
+        )
+    return message_html(
+        "done",
+        f"Replayed {texts}, {count(tokens, 'token')}, without running a model. Rounds and regret are {known}. Tokens/s "
+        "and speed-up are replayed from the costs measured in these runs.",
+    )
+
+
+def swept_html(sweep: Sweep) -> Markup:
+    """What was swept, and what its charts show."""
+    texts = next(iter(sweep.outcomes.values())).texts
+    estimates = " (estimates, since it depends on measured time)" if estimated(sweep.policy) else ""
+    return message_html(
+        "done",
+        f"{policy_title(sweep.policy)}: {sweep.setting} at {count(len(sweep.outcomes), 'value')}, replayed on "
+        f"{count(texts, 'text')}{estimates}. Dotted: the best single drafter of each text; for tokens/s, the best "
+        "drafter and draft length.",
+    )

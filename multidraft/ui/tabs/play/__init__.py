@@ -1,0 +1,1 @@
+"""The tab *Play*: one prompt, streamed."""

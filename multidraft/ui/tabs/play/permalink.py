@@ -1,0 +1,71 @@
+"""Links that restore the prompt and the settings of *Play*."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from drafters.errors import UserError
+from drafters.sampling import SamplingParams
+from multidraft.service.inputs import make_params, whole_number
+from multidraft.ui.widgets.links import ADDRESS
+
+SETTINGS = ("max_new_tokens", "temperature", "top_p", "top_k", "draft_length", "seed")
+"""The parameters of a link beside ``prompt`` and ``with_policy``, in the order of ``controls.settings``; ``policy``
+filters the dashboard."""
+
+LONGEST = 6000
+"""Characters of a link's query: browsers, proxies and chat programs cut longer ones."""
+
+COPY_LINK = (
+    Path(__file__)
+    .with_name("permalink.js")
+    .read_text(encoding="utf-8")
+    .replace("@longest@", str(LONGEST))
+    .replace("@address@", ADDRESS)
+)
+"""Script of the button. It is called with the button's text, the status line, prompt, policy and the settings, and
+returns the first two."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """What a link asks for; ``None`` where it says nothing.
+
+    Attributes:
+        prompt, policy: as texts; the policy is a spec.
+        settings: numbers in the order of :data:`SETTINGS`.
+        pool: the name of the pool that was loaded when the link was made.
+    """
+
+    prompt: str | None
+    policy: str | None
+    settings: tuple[float | None, ...]
+    pool: str | None = None
+
+
+def read_link(query: Mapping[str, str], draft_length: int) -> Link | None:
+    """What the page's query parameters ask of *Play*; ``None`` if nothing. Parameters of others are passed over.
+
+    Args:
+        draft_length: the pool's, to check the others with where the link has none.
+
+    Raises:
+        UserError: a setting is no number or out of range; the message names it.
+    """
+    if not any(name in query for name in ("prompt", "with_policy", *SETTINGS)):
+        return None
+    settings = {name: _number(name, query[name]) for name in SETTINGS if name in query}
+    usual = SamplingParams(draft_length=draft_length)
+    make_params(*(settings.get(name, getattr(usual, name)) for name in SETTINGS[:-1]))
+    whole_number("seed", settings.get("seed", 0))
+    values = tuple(settings.get(name) for name in SETTINGS)
+    return Link(query.get("prompt"), query.get("with_policy"), values, query.get("with_pool"))
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UserError(f"{name.replace('_', ' ')} must be a number, got {text!r:.40}") from None

@@ -1,0 +1,317 @@
+"""*Play*: one prompt, one policy, and the output as it streams in."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from drafters.errors import ContextWindowError, UserError
+from drafters.text import CONTEXT, guess_text
+from multidraft.bench.measure import Measurement, Request
+from multidraft.engine.arguments import policy_for
+from multidraft.policies.titles import DEFAULT_POLICY
+from multidraft.service.workbench import RunJob
+from multidraft.ui.pool_line import PoolLine
+from multidraft.ui.tabs.play import permalink, view
+from multidraft.ui.widgets import choices, controls, tokens
+from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, RunButtons, Updates, changes, show_on_phone
+from multidraft.ui.widgets.exports import offered_file
+from multidraft.ui.widgets.formats import sentence
+from multidraft.ui.widgets.output import output_box
+from multidraft.ui.widgets.round_charts import plot_of, policy_chart
+from multidraft.ui.widgets.status import message_html
+from storage.records import Generation, Round, Turn
+from storage.run import Origin
+
+UPDATE_SECONDS = (0.15, 1.0)
+"""How often the page is brought up to date, at most and at least, whatever the pace of decoding."""
+
+UPDATE_SHARE = 0.05
+"""Of the time, what may go into it: where handing over an update takes long, they come less often."""
+
+CHART_SECONDS = 2.0
+"""How often the chart is: it is sent and drawn whole each time, so the longer it gets, the less often."""
+
+CHART_ROUNDS = 200
+"""With so many rounds it takes twice that time."""
+
+
+class Play(controls.PromptTab):
+    """The tab and what its controls do. Each visitor has at most one run under way."""
+
+    def build(self, page: gr.Blocks, line: PoolLine) -> None:
+        """Lay out the tab inside the surrounding ``gr.Tab``; it follows the pool of ``line``. The event that reads the
+        page's address is :attr:`restored`."""
+        with gr.Row(elem_classes="md-columns md-play"):
+            with gr.Column(scale=5, min_width=320):
+                self._build_form()
+            with gr.Column(scale=7, min_width=320):
+                self._build_results()
+        self.note = gr.HTML(view.about_pool_html(self.workbench.pool), js_on_load=None)
+        self._wire(page, line)
+
+    def _build_form(self) -> None:
+        self.prompt = controls.prompt_box()
+        self.examples.build(self.prompt)
+        self.policy = gr.Dropdown(
+            self.policies,
+            value=DEFAULT_POLICY,
+            allow_custom_value=True,
+            label="Policy",
+            info="Chooses the drafter of each round; or type a spec, e.g. ucb:beta=0.1",
+            elem_id="policy",
+        )
+        # Above the explanation: its length depends on the policy, and they are not to move.
+        self.buttons = RunButtons("Run", "run", "stop")
+        explanation = choices.explanation_html(DEFAULT_POLICY, self.drafters)
+        self.explanation = gr.HTML(explanation, js_on_load=None, elem_id="explanation")
+        with gr.Accordion("Settings", open=False, elem_id="settings"):
+            self.settings = controls.settings(self.workbench.pool)
+
+    def _build_results(self) -> None:
+        pool = self.workbench.pool
+        self.turns, self.id = gr.State(()), gr.Textbox("", visible=False)
+        self.status = gr.HTML(view.IDLE, js_on_load=None, elem_id="status")
+        self.conversation = gr.HTML("", js_on_load=None, visible=pool.conversational, elem_id="conversation")
+        self.tiles = gr.HTML(view.tiles_html(), js_on_load=None, elem_id="tiles")
+        self.output = output_box(max(controls.LONGEST_DRAFT, pool.draft_length), elem_id="output")
+        self.legend = gr.HTML(tokens.legend_html(self.drafters, {}), js_on_load=None, elem_id="legend")
+        with gr.Row(elem_classes="md-actions"):
+            self.anew = gr.Button(
+                "New conversation", size="sm", visible=pool.conversational, elem_id="new-conversation"
+            )
+            self.link = gr.Button("Copy link", size="sm", elem_id="copy-link")
+            self.copy = gr.Button("Copy run as JSON", size="sm", interactive=False, elem_id="copy-run")
+            self.download = gr.DownloadButton("Download JSON", size="sm", interactive=False, elem_id="download-run")
+        with gr.Column(elem_id="chart-place"):
+            # Hidden until there is something to draw: the first visit need not wait for Plotly.
+            self.chart = gr.Plot(None, show_label=False, visible=False, elem_id="chart", elem_classes="md-chart")
+        self.details = gr.HTML("", js_on_load=None, elem_id="rounds")
+
+    def _wire(self, page: gr.Blocks, line: PoolLine) -> None:
+        talk = [self.prompt, self.conversation, self.turns, self.anew]
+        shown = [self.status, self.tiles, self.output, self.legend, self.chart, self.details, self.copy, self.download]
+        form = [self.prompt, self.policy, *self.settings]
+        self.policy.change(self.explain, self.policy, self.explanation, **QUICK)
+        started = [self.buttons.run.click, self.prompt.submit]
+        gr.on(
+            started,
+            self.run,
+            [self.turns, *form],
+            [*shown, *self.buttons.both, *talk, self.id],
+            concurrency_limit=16,
+            **HIDDEN,
+        )
+        self.buttons.run.click(None, js=show_on_phone("#status"), **PRIVATE)
+        self.buttons.stop.click(self.stop, self.id, None, **QUICK)
+        self.anew.click(lambda: ((), ""), None, [self.turns, self.conversation], **QUICK)
+        line.followed_by(
+            self.follow,
+            [self.policy, self.settings[0], self.output],
+            [*self.examples.components, self.policy, *self.settings, *talk[1:], self.legend, self.note],
+        )
+        self.restored = page.load(self.restore, None, [self.status, *form], **QUICK)
+        self.link.click(
+            None, [self.link, self.status, *form], [self.link, self.status], js=permalink.COPY_LINK, **PRIVATE
+        ).then(None, None, self.link, js=_later("Copy link"), **PRIVATE)
+        self.copy.click(None, self.download, self.copy, js=_COPY_RUN, **PRIVATE).then(
+            None, None, self.copy, js=_later("Copy run as JSON"), **PRIVATE
+        )
+
+    def explain(self, policy: str | None) -> str:
+        """The explanation of what is chosen."""
+        return choices.explanation_html(policy or "", self.drafters)
+
+    def follow(self, policy: str | None, max_new_tokens: float | None, output: str) -> Updates:
+        """What depends on the pool, for the present one: examples, policies, limits, conversation, legend and note.
+
+        What was chosen or said stays where the pool takes it; an output keeps its legend.
+        """
+        pool = self.workbench.pool
+        chosen = policy if self._wrong_policy(policy) is None else DEFAULT_POLICY
+        updates = {
+            **self.examples.updates(),
+            **self.follow_limits(max_new_tokens),
+            self.policy: gr.Dropdown(self.policies, value=chosen, allow_custom_value=True),
+            self.conversation: gr.HTML(visible=True) if pool.conversational else gr.HTML("", visible=False),
+            self.anew: gr.Button(visible=pool.conversational),
+            self.note: view.about_pool_html(pool),
+        }
+        if not pool.conversational:
+            updates[self.turns] = ()
+        if not output:
+            updates[self.legend] = tokens.legend_html(self.drafters, {})
+        return updates
+
+    def restore(self, request: gr.Request) -> Updates:
+        """Status, prompt, policy and settings as the page's address asks for them."""
+        try:
+            link = permalink.read_link(request.query_params, self.workbench.pool.draft_length)
+        except UserError as error:
+            return {self.status: message_html("error", f"The link cannot be restored: {error}. Nothing was changed.")}
+        if link is None:
+            return {self.status: gr.skip()}
+        kind, text = "idle", "Prompt and settings are those of the link. Press Run."
+        updates: Updates = {field: v for field, v in zip(self.settings, link.settings, strict=True) if v is not None}
+        if link.prompt is not None:
+            updates[self.prompt] = link.prompt
+        if link.policy is not None and (wrong := self._wrong_policy(link.policy)):
+            kind, text = "error", f"The link's policy cannot be used here: {wrong}. All else is as the link has it."
+        elif link.policy is not None:
+            # With its choices: the page may have been built with those of another pool.
+            updates[self.policy] = gr.Dropdown(self.policies, value=link.policy, allow_custom_value=True)
+        return {self.status: message_html(kind, text + self._other(link)), **updates}
+
+    def _wrong_policy(self, spec: str | None) -> str | None:
+        """Why the present pool cannot run a policy, if it cannot."""
+        try:
+            policy_for(self.workbench.pool, spec or "")
+        except UserError as error:
+            return str(error)
+        return None
+
+    def _other(self, link: permalink.Link) -> str:
+        """A warning if the link was made with another pool."""
+        loaded = self.workbench.pool.name
+        if link.pool in (None, loaded):
+            return ""
+        return (
+            f" It was made with pool {link.pool}, but {loaded} is loaded: speed will differ, and so will the text, "
+            "unless both have the same target and the run is greedy. The Pool tab lists what can be loaded."
+        )
+
+    def run(self, turns: Sequence[Turn], prompt: str, policy: str | None, *settings: Any) -> Iterator[Updates]:
+        """Run the prompt and yield what changes until it ends; leaving the page ends the run."""
+        try:
+            params, seed = controls.read_settings(settings)
+            task = self.examples.tasks.get(prompt)
+            request = Request(prompt, policy or "", params, seed, Origin("play", task), tuple(turns))
+            job = self.workbench.submit(request)
+        except UserError as error:
+            hint = " Begin a new conversation." if turns and isinstance(error, ContextWindowError) else ""
+            yield {
+                **self._blank(),
+                self.status: message_html("error", sentence(error) + hint),
+                self.tiles: view.tiles_html(),
+                self.output: "",
+                self.legend: tokens.legend_html(self.drafters, {}),
+                **self.buttons.live(running=False),
+            }
+            return
+        try:
+            yield from self._watch(job)
+        finally:
+            job.leave()
+
+    def stop(self, id: str) -> None:
+        """End a run after the round in progress."""
+        if job := self.workbench.jobs.find(id, RunJob):
+            job.cancel()
+
+    def _watch(self, job: RunJob) -> Iterator[Updates]:
+        """What changes while the job runs; it never waits for the page."""
+        output, shown, drawn_at = "", 0, time.monotonic()
+        often, seldom = UPDATE_SECONDS
+        wait = often
+        measurement = job.measurement
+        parts = self._parts(job, measurement.snapshot(), output)
+        yield {**parts, **self._blank(), **self.buttons.live(running=True), **self._asked(job), self.id: job.id}
+        while True:
+            done = job.wait(wait)
+            generation = measurement.snapshot()
+            rounds = generation.rounds
+            output += tokens.rounds_html(rounds[shown:], self._rejected(measurement, rounds, shown))
+            before, parts = parts, self._parts(job, generation, output)
+            updates = changes(before, parts)
+            pause = CHART_SECONDS * (1 + len(rounds) / CHART_ROUNDS)
+            if done or (len(rounds) > shown and time.monotonic() - drawn_at >= pause):
+                plot = plot_of(policy_chart(rounds, generation.drafters))
+                updates[self.chart], drawn_at = gr.Plot(plot, visible=bool(rounds)), time.monotonic()
+            shown = len(rounds)
+            if done:
+                break
+            handed_at = time.monotonic()
+            if updates:
+                yield updates
+            wait = min(seldom, max(often, (time.monotonic() - handed_at) / UPDATE_SHARE))
+        updates |= self.buttons.live(running=False)
+        updates |= self._exports(self._file(job) if rounds else None)
+        yield {**updates, self.details: tokens.rounds_table_html(rounds), **self._answered(job, generation)}
+
+    def _parts(self, job: RunJob, generation: Generation, output: str) -> Updates:
+        return {
+            self.status: view.status_html(job.measurement, job.ahead, self.workbench.store.problem is None),
+            self.tiles: view.tiles_html(replace(job.run, generation=generation), job.measurement.differences),
+            self.output: output,
+            self.legend: tokens.legend_html(generation.drafters, generation.drafter_shares),
+        }
+
+    def _blank(self) -> Updates:
+        """Without what there is only once a run has ended."""
+        return {self.chart: gr.Plot(visible=False), self.details: "", **self._exports(None)}
+
+    def _asked(self, job: RunJob) -> Updates:
+        """When a run begins, what was asked moves from its box into the conversation. Without conversations it stays,
+        to be run again."""
+        if not job.pool.conversational:
+            return {}
+        asked = view.conversation_html(job.request.turns, job.request.prompt)
+        return {self.prompt: "", self.conversation: asked, self.anew: gr.Button(interactive=False)}
+
+    def _answered(self, job: RunJob, generation: Generation) -> Updates:
+        """When it has ended, it is a turn. Without an answer it is none, and what was asked goes back."""
+        request, anew = job.request, {self.anew: gr.Button(interactive=True)}
+        if job.pool is not self.workbench.pool:  # with the pool the conversation has gone
+            return anew
+        if not job.pool.conversational:
+            return {}
+        if not generation.text:
+            return {self.prompt: request.prompt, self.conversation: view.conversation_html(request.turns), **anew}
+        return {self.turns: (*request.turns, (request.prompt, generation.text)), **anew}
+
+    def _rejected(self, job: Measurement, rounds: Sequence[Round], start: int) -> list[str]:
+        """The text of the guesses that were rejected in each round from ``start`` on."""
+        tokenizer, context = job.pool.tokenizer, job.decoding.context
+        at = job.generation.prompt_tokens + sum(r.emitted for r in rounds[:start])
+        texts = []
+        for r in rounds[start:]:
+            guess = r.drafted[r.accepted :]
+            known = at + r.accepted
+            texts.append(guess_text(tokenizer, context[max(0, known - CONTEXT) : known], guess) if guess else "")
+            at += r.emitted
+        return texts
+
+    def _exports(self, file: Path | None) -> Updates:
+        path, there = str(file) if file else None, file is not None
+        return {
+            self.copy: gr.Button(interactive=there),
+            self.download: gr.DownloadButton(value=path, interactive=there),
+        }
+
+    def _file(self, job: RunJob) -> Path | None:
+        """The run as a JSON file."""
+        text = json.dumps(job.run.to_json(), ensure_ascii=False, indent=1)
+        return offered_file("multidraft-run.json", lambda path: path.write_text(text, encoding="utf-8"))
+
+
+_COPY_RUN = """async (file) => {
+  try {
+    const answer = await fetch(file.url);
+    await navigator.clipboard.writeText(await answer.text());
+    return "Run copied";
+  } catch {
+    return "Not copied: download it";
+  }
+}"""
+"""The file of the download button goes to the clipboard as well."""
+
+
+def _later(text: str) -> str:
+    """Script that gives a button its text back after two seconds."""
+    return f"() => new Promise((done) => setTimeout(() => done({json.dumps(text)}), 2000))"

@@ -1,0 +1,162 @@
+"""What *Play* shows: how the run stands, the figures above the output, and the conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from drafters.pool import Pool
+from multidraft.bench.measure import Measurement
+from multidraft.engine.lossless import Difference
+from multidraft.policies.titles import policy_title
+from multidraft.ui.widgets import status
+from multidraft.ui.widgets.formats import count, number, percent
+from multidraft.ui.widgets.status import message_html
+from multidraft.ui.widgets.templates import macros
+from storage.figures import FEWEST_TOKENS
+from storage.records import Turn
+from storage.run import Run
+
+_macros = macros("tabs/play/view.html")
+
+IDLE = message_html("idle", "Ready. The output is exactly what the target would write alone; only the speed changes.")
+
+_ENDS = {
+    "completed": "Completed: max new tokens reached.",
+    "stopped": "Completed: the target ended its answer.",
+    "context_limit": "Ended: the target's context window is full.",
+    "cancelled": "Cancelled.",
+}
+
+
+def status_html(job: Measurement, ahead: int = 0, recorded: bool = True) -> Markup:
+    """How a run stands, or how it ended, and under which policy.
+
+    Args:
+        ahead: how many jobs stand before it in the queue.
+        recorded: whether the history can be written.
+    """
+    generation, policy = job.generation, policy_title(job.request.policy)
+    if job.phase == "waiting":
+        jobs = count(ahead, "job")
+        return message_html("busy", f"Waiting for the device: {jobs} ahead of yours. Stop leaves the queue.")
+    if job.phase == "measuring":
+        return message_html("busy", "Measuring autoregressive decoding of this prompt as the baseline …")
+    if job.phase == "decoding":
+        return message_html("busy", f"Decoding under {policy}", f", round {len(generation.rounds) + 1} …")
+    counts = f"{count(len(generation.token_ids), 'token')} in {count(len(generation.rounds), 'round')}"
+    if job.phase == "scoring" and generation.status != "error":
+        return message_html("busy", _scoring(job, counts))
+    if generation.status == "error":
+        return message_html("error", f"The run failed: {generation.error}. Please try again or report it.")
+    kind = "cancelled" if generation.status == "cancelled" else "done"
+    left_out = " Regret not computed: stopped." if job.unscored else ""
+    unsaved = "" if recorded else " Not in the history: the Dashboard tab says why."
+    return message_html(kind, f"{_ENDS[generation.status]} {counts} under {policy}.{left_out}{unsaved}")
+
+
+def _scoring(job: Measurement, counts: str) -> str:
+    """What is done between the last round and the end; as short as how it ends, or all below it would move."""
+    if job.generation.status == "cancelled":
+        return f"Stopped: {counts}. Checking them …"
+    if job.cancelled:
+        return f"Decoded: {counts}. Stopping after the current drafter …"
+    if not job.request.params.greedy:
+        return f"Decoded: {counts}."
+    return f"Decoded: {counts}. Checking them{' and finding the best drafter in hindsight' if job.compared else ''} …"
+
+
+def tiles_html(run: Run | None = None, differences: Sequence[Difference] | None = None) -> Markup:
+    """Speed, speed-ups, mean accepted tokens and acceptance rate (dashes before the first round), and their basis.
+
+    Args:
+        differences: where a greedy output differs from the target's own choice, if that was examined.
+    """
+    g = run.generation if run and run.generation.rounds else None
+    rate = g.tokens_per_second if g else None
+    faster, whole = (run.speedup, run.request_speedup) if run and g else (None, None)
+    request = f"whole request {number(whole, 2, '×')}" if whole else "over autoregressive"
+    short = g is not None and g.status != "running" and len(g.token_ids) < FEWEST_TOKENS
+    drafted = g is not None and any(r.drafted for r in g.rounds)
+    tiles = [
+        ("Speed", number(rate, 0 if rate and rate >= 100 else 1), "tokens/s", "Emitted tokens per second of decoding"),
+        (
+            "Speed-up",
+            number(faster, 2, "×"),
+            "too short to say" if short else request,
+            f"{_how(run)}: of decoding, and of the whole request, prefill and routing included. Answers of fewer than "
+            f"{FEWEST_TOKENS} tokens have none",
+        ),
+        (
+            "Tokens per round",
+            number(g.mean_accepted_tokens if g else None, 2),
+            "autoregressive: 1",
+            "MAT, mean accepted tokens: emitted tokens per round, the target's own token counted",
+        ),
+        (
+            "Acceptance rate",
+            percent(g.acceptance_rate if g and drafted else None),
+            "of drafted tokens",
+            "Accepted tokens ÷ drafted tokens",
+        ),
+    ]
+    return status.tiles_html(tiles) + _macros.note(_note(run, differences))
+
+
+def _note(run: Run | None, differences: Sequence[Difference] | None) -> str:
+    if run is None or run.baseline is None:
+        return f"{_how(None)}."
+    g, baseline, scores = run.generation, run.baseline, run.scores
+    sentences = [
+        f"Autoregressive decoding: {baseline.tokens_per_second:.1f} tokens/s ({count(baseline.tokens, 'token')} of the "
+        "same prompt just before the run, median)."
+    ]
+    if len(g.token_ids) >= FEWEST_TOKENS and all(r.arm is None for r in g.rounds):
+        sentences.append(
+            "This run drafts nothing: it is autoregressive decoding as well, so its speed-up only shows how far two "
+            "measurements of the same thing lie apart."
+        )
+    if g.rounds and differences is not None:
+        sentences.append(_checked(g.token_ids, differences))
+    if scores.best_drafter and scores.drafter_rounds and scores.regret_rounds is not None:
+        needed = scores.drafter_rounds[scores.best_drafter]
+        sentences.append(
+            f"In hindsight {scores.best_drafter} is the best single drafter and needs {count(needed, 'round')}; this "
+            f"run took {len(g.rounds)} (regret {scores.regret_rounds:+.0f})."
+        )
+    return " ".join(sentences)
+
+
+def _checked(token_ids: Sequence[int], differences: Sequence[Difference]) -> str:
+    tokens = count(len(token_ids), "token")
+    if not differences:
+        return f"Verified: {tokens}, each the target's own greedy choice."
+    faults = [d for d in differences if not d.rounding]
+    if not faults:
+        return (
+            f"Verified: {tokens}, each the target's own greedy choice, but {len(differences)} decided by rounding "
+            f"between near-ties (logits at most {max(d.gap for d in differences):.2g} apart)."
+        )
+    return (
+        f"Token {faults[0].position + 1} is not the target's greedy choice (its logit lies {faults[0].gap:.2g} below "
+        "the largest): that should never happen. Please report it with this prompt."
+    )
+
+
+def _how(run: Run | None) -> str:
+    how = "Speed-up compares with autoregressive decoding of the same prompt, parameters and seed just before the run"
+    return f"{how} ({count(run.baseline.tokens, 'token')}, median time per token)" if run and run.baseline else how
+
+
+def conversation_html(turns: Sequence[Turn], prompt: str = "") -> Markup:
+    """What was said so far: ``turns`` are prompts with their answers, ``prompt`` is one that is being answered."""
+    lines = [line for asked, answer in turns for line in (("You", asked), ("Answer", answer))]
+    if prompt:
+        lines.append(("You", prompt))
+    return _macros.conversation(lines) if lines else Markup()
+
+
+def about_pool_html(pool: Pool) -> Markup:
+    """The pool's title and description."""
+    return _macros.about_pool(pool)

@@ -1,0 +1,1 @@
+"""The tab *Pool*: what is loaded and what can be."""

@@ -1,0 +1,195 @@
+"""*Pool*: what is loaded, what it costs, which drafter suits which task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gradio as gr
+import torch
+from markupsafe import Markup
+
+from drafters.costs import Line
+from drafters.errors import UserError
+from drafters.hardware import format_bytes
+from drafters.kinds import KINDS
+from drafters.pool import Pool
+from multidraft.service.pool_loading import PoolLoader
+from multidraft.service.settings import on_zerogpu
+from multidraft.ui.pool_line import PoolLine
+from multidraft.ui.tabs.pool.list import known_pools, loading_html, pools_html
+from multidraft.ui.widgets.charts import drafter_task_figure, plot
+from multidraft.ui.widgets.events import HIDDEN, QUICK, Updates
+from multidraft.ui.widgets.formats import UNKNOWN, number, sentence
+from multidraft.ui.widgets.status import message_html
+from multidraft.ui.widgets.tables import table_html
+from multidraft.ui.widgets.templates import macros
+from multidraft.ui.widgets.tokens import arm_class
+from storage import aggregates
+from storage.filters import Filter
+from storage.problems import StorageError
+
+NO_MATRIX = message_html(
+    "idle",
+    "Once prompts have been answered (any run of Play, Race or Batch), a chart here shows how many tokens per round "
+    "each drafter alone would make on each task.",
+)
+
+UPDATE_SECONDS = 0.3
+
+_template = macros("tabs/pool/pool.html")
+
+_LOAD_POOL = """
+element.addEventListener('click', (event) => {
+  const button = event.target.closest('button[data-pool]');
+  if (button) trigger('click', { pool: button.dataset.pool });
+});
+"""
+
+
+class PoolTab:
+    """The tab; it is brought up to date whenever it is opened, and when the pool has changed."""
+
+    def __init__(self, loader: PoolLoader):
+        self.loader, self.workbench = loader, loader.workbench
+
+    def build(self, page: gr.Blocks, tab: gr.Tab, line: PoolLine) -> None:
+        """Lay out the inside of ``tab``; it follows the pool of ``line``."""
+        bench = self.workbench
+        self.pool = gr.HTML(pool_html(bench.pool, bench.hardware, bench.version), js_on_load=None, elem_id="pool")
+        self.hint = gr.HTML(NO_MATRIX, js_on_load=None, elem_id="pool-matrix-hint")
+        self.matrix = plot("pool-matrix", visible=False)
+        with gr.Column(elem_classes="md-keeps-focus"):
+            with gr.Column(elem_id="pool-progress"):
+                self.status = gr.HTML("", js_on_load=None, elem_id="pool-status")
+                self.stop_loading = gr.Button(
+                    "Stop loading", variant="stop", size="sm", visible=False, elem_id="pool-stop"
+                )
+            self.known = gr.HTML("", js_on_load=_LOAD_POOL, apply_default_css=False, elem_id="pools")
+        gr.HTML(_template.your_own(), js_on_load=None, elem_id="your-own")
+        shown, progress = [self.pool, self.hint, self.matrix], [self.status, self.stop_loading, self.known]
+        tab.select(self.show, None, shown, **HIDDEN)
+        line.changed(self.show, None, shown)
+        line.changed(self.state, None, progress)
+        watched = dict[str, Any](concurrency_limit=32, trigger_mode="once", **HIDDEN)
+        gr.on([self.known.click, tab.select], self.load, None, [*progress, *shown], **watched)
+        self.stop_loading.click(self.stop, None, None, **QUICK)
+
+    def show(self) -> Updates:
+        """The pool with the costs measured so far, and the drafters by task over all of its recorded runs."""
+        bench = self.workbench
+        shown = {self.pool: pool_html(bench.pool, bench.hardware, bench.version)}
+        try:
+            known = aggregates.drafter_by_task(bench.store.path, Filter(pool=bench.pool.name))
+        except StorageError as error:
+            return {**shown, self.hint: message_html("error", str(error))}
+        if known.empty:
+            return {**shown, self.hint: NO_MATRIX, self.matrix: gr.Plot(visible=False)}
+        return {**shown, self.hint: "", self.matrix: gr.Plot(drafter_task_figure(known), visible=True)}
+
+    def state(self) -> Updates:
+        """How far the loading of a pool is, the button that stops it, and the pools to choose from."""
+        loading, may = self.loader.under_way, self.loader.allowed
+        # What is wrong with a card, and where it lies, is for the operator of the server.
+        pools = [pool for pool in known_pools(self.loader.cards) if pool.card or may]
+        note = "" if may else _template.fixed_on_zerogpu() if on_zerogpu() else _template.switching_off()
+        return {
+            self.status: loading_html(self.loader.last),
+            self.stop_loading: gr.Button(visible=bool(loading) and may),
+            self.known: pools_html(pools, self.workbench.pool.card, may, bool(loading)) + note,
+        }
+
+    def load(self, event: gr.EventData) -> Iterator[Updates]:
+        """Load the pool that was clicked, if one was, and yield how far it is until it has ended; what :meth:`show`
+        gives comes with the end, not only when the page has noticed the switch."""
+        problem = ""
+        if source := getattr(event, "pool", None):
+            problem = self.ask_for(source)
+        loading = self.loader.under_way  # it may end before the first look
+        yield self.state()
+        if problem:
+            yield {self.status: problem}
+            return
+        # While it waits for the Hub, perhaps for hours, no page may hold a place in the queue.
+        while loading and loading.phase != "waiting":
+            if loading.wait(UPDATE_SECONDS):
+                yield {**self.state(), **(self.show() if loading.phase == "done" else {})}
+                return
+            yield {self.status: loading_html(loading)}
+
+    def stop(self) -> None:
+        """Give up what is being loaded, where visitors may ask for pools at all."""
+        if self.loader.allowed:
+            self.loader.cancel()
+
+    def ask_for(self, source: str) -> str:
+        """Start loading a known pool; returns what is wrong, as HTML, or nothing."""
+        try:
+            if not self.loader.allowed:
+                raise UserError("switching pools is off on this server")
+            if source not in {pool.source for pool in known_pools(self.loader.cards) if pool.card}:
+                raise UserError("this pool no longer exists; reopen this tab")
+            self.loader.start(source)
+        except UserError as error:
+            return message_html("error", sentence(error))
+        return ""
+
+
+def pool_html(pool: Pool, hardware: str, version: str) -> Markup:
+    """Target, drafters, device, dtype, memory, and what steps have cost so far."""
+    model, costs = pool.target.model, pool.costs
+    step, check = _milliseconds(costs.plain), _milliseconds(costs.verify)
+    facts = [
+        (
+            "Target",
+            f"{_count(model.num_parameters())} parameters ({format_bytes(model.get_memory_footprint())}), "
+            f"context window of {pool.target.window:,} tokens",
+        ),
+        ("Device", f"{hardware} ({pool.device}), {pool.dtype}"),
+        ("Autoregressive step", f"{step} ms per token" if step else "measured with the first run"),
+        ("Verification", f"{check} ms on average, for up to {pool.draft_length} drafted tokens" if check else UNKNOWN),
+        ("Card", f"{pool.name} ({pool.card_hash[:8]})"),
+        ("Version", version),
+    ]
+    if quantization := pool.card.target.quantization:
+        honest = f"to {quantization}: outputs are exactly this quantised target's; those of the full weights may differ"
+        facts.insert(1, ("Quantised", honest))
+    rows = (
+        [
+            _template.drafter(drafter.name, arm_class(arm)),
+            _kind(drafter.kind),
+            _count(drafter.parameter_count) if drafter.parameter_count else "none",
+            _memory(pool, arm) if drafter.parameter_count else UNKNOWN,
+            _milliseconds(costs.steps[arm]) or UNKNOWN,
+        ]
+        for arm, drafter in enumerate(pool.drafters)
+    )
+    columns = ("Drafter", "Kind", "Parameters", "Memory", "Draft latency, ms per token")
+    return _template.loaded(pool, facts, table_html(columns, rows, figures=3, label="Drafters"))
+
+
+def _milliseconds(line: Line) -> str:
+    """Mean of what was measured so far; empty if nothing was."""
+    return number(1000 * line.mean, 2) if line.weight else ""
+
+
+def _kind(name: str) -> str:
+    """A kind of drafters in a line; what a program adds to a pool may be of none."""
+    kind = KINDS.get(name)
+    return f"{kind.title}: {kind.description}" if kind else name
+
+
+def _memory(pool: Pool, arm: int) -> str:
+    """Bytes of a drafter's weights, or whose they are."""
+    drafter, entry = pool.drafters[arm], pool.card.drafters[arm]
+    if other := pool.card.shares_with(entry):
+        return f"shared with {other}"
+    if entry.source and entry.source.quantization:  # of a model of transformers, which knows best
+        return format_bytes(drafter.model.model.get_memory_footprint())  # type: ignore[attr-defined]
+    return format_bytes(drafter.parameter_count * getattr(torch, pool.card.dtype).itemsize)
+
+
+def _count(count: int) -> str:
+    if count >= 10**9:
+        return f"{count / 10**9:.1f} billion"
+    return f"{count / 10**6:.1f} million" if count >= 10**6 else f"{count:,}"

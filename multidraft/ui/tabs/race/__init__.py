@@ -1,0 +1,1 @@
+"""The tab *Race*: policies side by side on one prompt."""

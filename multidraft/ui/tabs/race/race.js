@@ -1,0 +1,184 @@
+// The replay of a race. Runs once, when the component is there; `element`, `props` and `watch` are Gradio's.
+// props.value is the data of race_data.py. All texts become text nodes, so nothing in them is ever markup.
+
+const ORDINALS = ["1st", "2nd", "3rd", "4th"];
+const STATES = {
+  waiting: "Waiting for its turn.",
+  measuring: "Being measured, alone on the device …",
+  measured: "Measured.",
+  "left out": "Not measured.",
+};
+const FIGURES = [
+  ["rate", "Tokens/s", "Emitted tokens per second of decoding, up to the last round shown"],
+  ["speedup", "Decode speed-up", "Tokens per second of the whole answer over those of autoregressive decoding; known at " +
+    "the finish. Answers of a few tokens are too short for one"],
+  ["request_speedup", "Whole request", "Speed-up of the whole request: prefill, routing and the first decision included"],
+  ["calls", "Target calls", "Forward passes of the target so far, one per round"],
+  ["saved", "Calls saved", "Autoregressive decoding needs one call per token"],
+  ["prefill", "Prefill", "Time before the first round; the replay begins after it"],
+];
+
+const find = (name) => element.querySelector(`.md-race-${name}`);
+const play = find("play"), again = find("again"), scrub = find("scrub"), clock = find("clock");
+const track = element.querySelector(".md-lanes");
+
+let lanes = []; // one object a lane: its data and its nodes
+let total = 0; // seconds of the slowest lane
+let now = 0; // seconds of the replay
+let ready = false, playing = false, before = 0;
+
+function make(tag, kind, text = "", parent = null) {
+  const node = document.createElement(tag);
+  node.className = kind;
+  node.textContent = text;
+  if (parent) parent.append(node);
+  return node;
+}
+
+function makeLane(data, index) {
+  const node = make("article", "md-lane");
+  const name = `Lane ${index + 1}: ${data.title}`;
+  node.setAttribute("aria-label", name);
+  const head = make("header", "", "", node);
+  const place = make("span", "md-lane-place", "", head);
+  const title = make("h3", "", `${index + 1}. ${data.title}`, head);
+  title.title = name;
+  const time = make("span", "md-lane-time", "", head);
+  const bar = make("span", "", "", make("div", "md-lane-track", "", node));
+  const box = make("div", "md-lane-text", "", node);
+  for (const [key, value] of [["tabindex", "0"], ["role", "region"], ["aria-label", `Output of lane ${index + 1}`]]) {
+    box.setAttribute(key, value);
+  }
+  const text = make("div", "md-lane-tokens", "", box);
+  text.dir = "auto";
+  const rounds = data.rounds.map((round) => makeRound(round, text));
+  if (!ready) make("p", "md-lane-state", STATES[data.state] ?? "", text);
+  const list = make("dl", "md-lane-figures", "", node);
+  const figures = {};
+  for (const [key, label, tip] of FIGURES) {
+    const cell = make("div", "", "", list);
+    cell.title = tip;
+    make("dt", "", label, cell);
+    figures[key] = make("dd", "", "–", cell);
+  }
+  const count = make("p", "md-lane-count", "", node);
+  track.append(node);
+  return { data, node, place, time, bar, box, rounds, figures, count, tokens: 0, shown: 0 };
+}
+
+function makeRound(round, parent) {
+  const node = make("span", "md-round", "", parent);
+  node.title = round.about;
+  node.hidden = true;
+  round.pieces.forEach((piece, i) => {
+    if (!piece) return;
+    const kind = i < round.accepted ? round.kind : "md-own";
+    make("span", `md-token ${kind}${piece.endsWith("\n") ? " md-line" : ""}`, piece, node);
+  });
+  return node;
+}
+
+// Bring a lane to the time `now`; only rounds between the old and the new time are touched.
+function showLane(lane, longest) {
+  const { data, rounds } = lane;
+  const from = lane.shown;
+  const atEnd = lane.box.scrollHeight - lane.box.scrollTop - lane.box.clientHeight < 40;
+  while (lane.shown < rounds.length && data.rounds[lane.shown].end <= now) {
+    rounds[lane.shown].hidden = false;
+    lane.tokens += data.rounds[lane.shown++].pieces.length;
+  }
+  while (lane.shown > 0 && data.rounds[lane.shown - 1].end > now) {
+    rounds[--lane.shown].hidden = true;
+    lane.tokens -= data.rounds[lane.shown].pieces.length;
+  }
+  const done = lane.shown === rounds.length;
+  lane.time.textContent = `${Math.min(now, data.seconds).toFixed(2)} s`;
+  if (lane.shown === from && lane.drawn) return false;
+  if (atEnd) lane.box.scrollTop = lane.box.scrollHeight; // unless the viewer scrolled up to read
+  const rate = lane.shown ? lane.tokens / data.rounds[lane.shown - 1].end : null;
+  lane.figures.rate.textContent = rate === null ? "–" : rate.toFixed(rate < 100 ? 1 : 0);
+  for (const key of ["speedup", "request_speedup"]) {
+    lane.figures[key].textContent = done && data[key] ? `${data[key].toFixed(2)}×` : "–";
+  }
+  lane.figures.prefill.textContent = `${(1000 * data.prefill).toFixed(0)} ms`;
+  lane.figures.calls.textContent = lane.shown;
+  lane.figures.saved.textContent = lane.tokens - lane.shown;
+  lane.bar.style.width = `${(100 * lane.tokens) / longest}%`;
+  lane.count.textContent = `${lane.tokens} of ${data.tokens} tokens`;
+  lane.place.textContent = done ? ORDINALS[data.place - 1] : "";
+  lane.node.classList.toggle("md-finished", done);
+  lane.node.classList.toggle("md-first", done && data.place === 1);
+  lane.drawn = true;
+  return done;
+}
+
+function show() {
+  const longest = Math.max(1, ...lanes.map((lane) => lane.data.tokens));
+  for (const lane of ready ? lanes : []) {
+    const finished = showLane(lane, longest);
+    if (finished && playing) {
+      find("news").textContent =
+        `${lane.node.getAttribute("aria-label")} is ${ORDINALS[lane.data.place - 1]}, ${lane.time.textContent}.`;
+    }
+  }
+  scrub.value = now;
+  scrub.setAttribute("aria-valuetext", `${now.toFixed(2)} of ${total.toFixed(2)} seconds`);
+  clock.textContent = `${now.toFixed(2)} s of ${total.toFixed(2)} s`;
+}
+
+function go(on) {
+  const running = playing; // then the next frame is asked for already
+  playing = on && ready;
+  play.textContent = playing ? "Pause" : "Play";
+  if (playing && !running) {
+    before = performance.now();
+    requestAnimationFrame(step);
+  }
+}
+
+function step(stamp) {
+  if (!playing || !element.isConnected) return;
+  const speed = Number(element.querySelector(".md-race-speed input:checked")?.value ?? 1);
+  now = Math.min(total, now + (Math.max(0, stamp - before) / 1000) * speed);
+  before = Math.max(before, stamp);
+  show();
+  if (now >= total) go(false);
+  else requestAnimationFrame(step);
+}
+
+function load(data) {
+  go(false);
+  ready = Boolean(data && data.ready);
+  total = ready ? data.seconds : 0;
+  now = 0;
+  track.replaceChildren();
+  track.dataset.lanes = data && data.lanes ? data.lanes.length : 0;
+  lanes = data && data.lanes ? data.lanes.map(makeLane) : [];
+  const verdict = find("verdict");
+  verdict.textContent = (ready && data.verdict.text) || "";
+  verdict.dataset.kind = ready ? data.verdict.kind : "";
+  find("news").textContent = "";
+  for (const control of [play, again, scrub]) control.disabled = !ready;
+  scrub.max = total || 1;
+  if (ready && matchMedia("(prefers-reduced-motion: reduce)").matches) now = total; // the end, nothing moves by itself
+  show();
+  if (ready && now < total) go(true);
+}
+
+play.addEventListener("click", () => {
+  if (!playing && now >= total) now = 0;
+  go(!playing);
+  show();
+});
+again.addEventListener("click", () => {
+  now = 0;
+  show();
+  go(true);
+});
+scrub.addEventListener("input", () => {
+  go(false); // who looks for a moment wants it to stand still
+  now = Math.min(total, Number(scrub.value));
+  show();
+});
+watch("value", () => load(props.value));
+load(props.value);

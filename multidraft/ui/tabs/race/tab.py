@@ -1,0 +1,271 @@
+"""*Race*: one prompt under several policies, each measured alone, then replayed side by side at true speed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from markupsafe import Markup
+
+from drafters.errors import UserError
+from multidraft.bench.measure import BASELINE
+from multidraft.policies.titles import DEFAULT_POLICY
+from multidraft.service.race import FEWEST, MOST, RaceJob, State
+from multidraft.ui.pool_line import PoolLine
+from multidraft.ui.tabs.race import data as race_data
+from multidraft.ui.widgets import controls, links, tables, tokens
+from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, RunButtons, Updates, show_on_phone
+from multidraft.ui.widgets.formats import count, number, percent, sentence
+from multidraft.ui.widgets.status import message_html, progress_html
+from multidraft.ui.widgets.templates import macros
+
+DEFAULT_LANES = (BASELINE, "ucb", DEFAULT_POLICY)
+NO_LANE = ("– no lane –", "")
+
+STAGE = Path(__file__).with_name("race.html").read_text(encoding="utf-8")
+"""What the script fills. It holds no placeholder: data reach the page as the component's value, never as markup."""
+
+SCRIPT = Path(__file__).with_name("race.js").read_text(encoding="utf-8")
+
+_template = macros("tabs/race/hint.html")
+
+_IDLE = message_html(
+    "idle",
+    "Ready. The lanes are measured one at a time, so that none slows another down, and then replayed together. You may "
+    "reload or leave meanwhile: the page's address finds the race again.",
+)
+
+_GONE = message_html(
+    "error",
+    "The race of this address is no longer on this server: it was restarted, or newer races took its place. Its "
+    "finished runs are in the history, on the Dashboard. Enter the prompt to race again.",
+)
+
+UPDATE_SECONDS = 0.5
+"""How often the page is brought up to date: seldom, since each time takes some of the speed that is being measured."""
+
+LOOK_SECONDS = 0.1
+"""How often it is seen whether another lane has begun, which is shown at once."""
+
+
+class Race(controls.PromptTab):
+    """The tab and what its controls do."""
+
+    def build(self, page: gr.Blocks, line: PoolLine) -> None:
+        """Lay out the tab inside the surrounding ``gr.Tab``; it follows the pool of ``line``, and ``?race=ID`` in the
+        address of ``page`` finds a race again."""
+        with gr.Row(elem_classes="md-columns"):
+            with gr.Column(min_width=320):
+                self.prompt = controls.prompt_box("race-")
+                self.examples.build(self.prompt, "race-")
+            with gr.Column(min_width=320):
+                self.lanes = self._build_lanes()
+                self.buttons = RunButtons("Race", "race-run", "race-stop")
+                with gr.Accordion("Settings, the same for all lanes", open=False, elem_id="race-settings"):
+                    self.settings = controls.settings(self.workbench.pool, "race-")
+        self.status = gr.HTML(_IDLE, js_on_load=None, elem_id="race-status")
+        self.stage = gr.HTML(
+            None, html_template=STAGE, js_on_load=SCRIPT, apply_default_css=False, elem_id="race-stage"
+        )
+        self.legend = gr.HTML(tokens.legend_html(self.drafters), js_on_load=None, elem_id="race-legend")
+        self.figures = gr.HTML("", js_on_load=None, elem_id="race-figures")
+        self.asked, self.id = gr.Textbox("", visible=False), gr.Textbox("", visible=False)
+        self.form = [self.prompt, *self.lanes, *self.settings]
+
+        begun, form = self.buttons.both, self.form
+        started = gr.on(
+            [self.buttons.run.click, self.prompt.submit],
+            self.start,
+            [self.id, *form],
+            [self.asked, self.status, *begun],
+            **HIDDEN,
+        )
+        started.then(None, [self.asked, self.id], self.id, js=links.name_what_is_shown("race"), **PRIVATE)
+        self.buttons.run.click(None, js=show_on_phone("#race-status"), **PRIVATE)
+        page.load(self.linked, None, [self.asked, self.id, *form, *begun], **HIDDEN)
+        shown = [self.status, self.stage, self.figures, self.legend, *begun]
+        self.asked.change(self.watch, self.asked, shown, trigger_mode="multiple", concurrency_limit=32, **HIDDEN)
+        self.buttons.stop.click(self.stop, self.id, None, **QUICK)
+        line.followed_by(
+            self.follow,
+            [self.settings[0], self.stage],
+            [*self.examples.components, *self.lanes, *self.settings, self.legend],
+        )
+
+    def follow(self, max_new_tokens: float | None, stage: Any) -> Updates:
+        """What depends on the pool, for the present one; what was chosen stays, and so does a race's legend."""
+        return {
+            **self.examples.updates(),
+            **self.follow_limits(max_new_tokens),
+            **{lane: gr.Dropdown([NO_LANE, *self.policies]) for lane in self.lanes},
+            **({} if stage else {self.legend: tokens.legend_html(self.drafters)}),
+        }
+
+    def _build_lanes(self) -> list[gr.Dropdown]:
+        policies = self.policies
+        gr.HTML(_template.hint(), js_on_load=None)
+        lanes: list[gr.Dropdown] = []
+        for first in range(0, MOST, 2):
+            with gr.Row():
+                for lane in range(first, first + 2):
+                    lanes.append(
+                        gr.Dropdown(
+                            [NO_LANE, *policies],
+                            value=DEFAULT_LANES[lane] if lane < len(DEFAULT_LANES) else "",
+                            allow_custom_value=True,
+                            label=f"Lane {lane + 1}",
+                            min_width=220,
+                            elem_id=f"race-lane-{lane + 1}",
+                        )
+                    )
+        return lanes
+
+    def start(self, shown: str, prompt: str, *fields: Any) -> Updates:
+        """Start a race: its id, or none and what is wrong; then the replay of the last one stays. Then the buttons.
+
+        While the race that is ``shown`` goes on nothing happens: the prompt's field has a key for it, too.
+
+        Args:
+            fields: the values of the lanes, then those of the settings.
+        """
+        if (last := self._find(shown)) and not last.done:
+            return {self.asked: gr.skip()}
+        lanes, settings = fields[:MOST], fields[MOST:]
+        try:
+            params, seed = controls.read_settings(settings)
+            specs = [spec.strip() for spec in lanes if spec and spec.strip()]
+            race = RaceJob(self.workbench, prompt, specs, params, seed, self.examples.tasks.get(prompt))
+            self.workbench.jobs.submit(race)
+        except UserError as error:
+            return {self.asked: "", self.status: message_html("error", sentence(error))}
+        return {self.asked: race.id, **self.buttons.live(running=True)}
+
+    def linked(self, request: gr.Request) -> Updates:
+        """The race that the page's address names, if any: to be watched, and to be shown; then the form as it was when
+        that was started, and the buttons."""
+        id = str(request.query_params.get("race", ""))
+        updates: Updates = {self.asked: id, self.id: id}
+        if race := self._find(id):
+            updates |= dict(zip(self.form, _form(race), strict=True))
+            if not race.done:
+                updates |= self.buttons.live(running=True)
+        return updates
+
+    def stop(self, id: str) -> None:
+        """End a race after the round in progress."""
+        if race := self._find(id):
+            race.cancel()
+
+    def watch(self, id: str) -> Iterator[Updates]:
+        """What changes until the lanes can be replayed; the race goes on whether anybody looks on or not."""
+        if not id:
+            yield {self.status: gr.skip()}
+            return
+        race = self._find(id)
+        if race is None:
+            yield {self.status: _GONE, self.stage: None, self.figures: "", **self.buttons.live(running=False)}
+            return
+        first: Updates = {
+            self.figures: "",
+            self.legend: tokens.legend_html(race.drafters),
+            **self.buttons.live(running=True),
+        }
+        shown: list[State] = []
+        drawn_at = 0.0
+        while not race.ended.wait(LOOK_SECONDS if shown else 0):
+            states, now = race.states, time.monotonic()
+            if states != shown or now - drawn_at >= UPDATE_SECONDS:
+                stage = {} if states == shown else {self.stage: race_data.pending(race.specs, states)}
+                yield {**first, self.status: _progress_html(race), **stage}
+                shown, drawn_at, first = states, now, {}
+        over = {**first, **self.buttons.live(running=False)}
+        if race.error:
+            problem = f"The race broke off: {race.error}. Please try again."
+            yield {**over, self.status: message_html("error", problem), self.stage: None}
+            return
+        ready = len(race.measured) >= FEWEST
+        end = race_data.replay_data(race.measured) if ready else race_data.pending(race.specs, race.states)
+        figures = figures_html(end["lanes"]) if ready else ""
+        yield {**over, self.status: end_html(race), self.stage: end, self.figures: figures}
+
+    def _find(self, id: str) -> RaceJob | None:
+        return self.workbench.jobs.find(id, RaceJob)
+
+
+def _form(race: RaceJob) -> tuple[Any, ...]:
+    """Prompt, lanes and settings, so that they start this race once more."""
+    params = race.params
+    settings = (params.max_new_tokens, params.temperature, params.top_p, params.top_k, params.draft_length, race.seed)
+    return (race.prompt, *race.specs, *[""] * (MOST - len(race.specs)), *settings)
+
+
+def figures_html(lanes: list[dict[str, Any]]) -> Markup:
+    """The result as a table in finish order, which also says where each lane's time went."""
+    columns = (
+        "Place",
+        "Policy",
+        "Tokens/s",
+        "Speed-up",
+        "Whole request",
+        "Tokens",
+        "Target calls",
+        "Calls saved",
+        "Decoding, s",
+        "Prefill, ms",
+        "Drafting",
+        "Verification",
+        "Policy",
+        "Evaluation",
+    )
+    rows = (
+        [
+            str(lane["place"]),
+            lane["title"],
+            number(lane["rate"], 1),
+            tables.times(lane["speedup"], lane["tokens"]),
+            number(lane["request_speedup"], 2, "×"),
+            str(lane["tokens"]),
+            str(lane["calls"]),
+            str(lane["saved"]),
+            number(lane["seconds"], 3),
+            number(1000 * lane["prefill"], 0),
+            *map(percent, lane["shares"]),
+        ]
+        for lane in sorted(lanes, key=lambda lane: int(lane["place"]))
+    )
+    table = tables.table_html(columns, rows, figures=len(columns) - 2, label="The result in figures")
+    return tables.folded("The result in figures", table)
+
+
+def _progress_html(race: RaceJob) -> Markup:
+    lane, measurement, done = race.lane, race.measurement, len(race.runs)
+    doing, now, share = "is next …", "", 0.0
+    if race.ahead and (measurement is None or measurement.phase == "done"):
+        doing = f"waiting for the device, {count(race.ahead, 'job')} ahead of it. Stop leaves the queue."
+    elif measurement and lane not in race.runs:
+        if measurement.phase == "measuring":
+            doing = "measured next; first the autoregressive baseline …"
+        elif measurement.phase == "decoding":
+            doing, now = "measured alone on the device", f", round {len(measurement.generation.rounds) + 1:,} …"
+        elif measurement.phase == "scoring":
+            doing = "measured, being checked …"
+        share = len(measurement.generation.token_ids) / race.params.max_new_tokens
+    text = f"Lane {lane + 1} of {len(race.specs)}, {race_data.lane_title(race.specs[lane])}: {doing}"
+    return progress_html(text, round(done + share, 2), len(race.specs), "Lanes measured", now)
+
+
+def end_html(race: RaceJob) -> Markup:
+    """How a race ended."""
+    measured, total = len(race.measured), len(race.specs)
+    runs = (race.runs[lane].generation for lane in sorted(race.runs))
+    if failed := next((g for g in runs if g.status == "error"), None):
+        title = race_data.lane_title(failed.policy)
+        shown = f" The other {measured} are replayed below." if measured >= FEWEST else ""
+        return message_html("error", f"Lane {title} failed: {failed.error}. Please try again.{shown}")
+    if measured == total:
+        return message_html("done", f"All {total} lanes are measured. Below they run at the speed they had.")
+    rest = "they are replayed below" if measured >= FEWEST else "too few for a replay"
+    return message_html("cancelled", f"Stopped: {measured} of {total} lanes were measured, {rest}.")

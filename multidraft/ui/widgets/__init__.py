@@ -1,0 +1,1 @@
+"""What several tabs share: tokens, charts, tables, controls, theme."""

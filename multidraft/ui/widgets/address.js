@@ -1,0 +1,63 @@
+// The page's address keeps what is shown, so that it can be reloaded, kept as a bookmark, or sent. Written into handlers
+// that need it; parameters that are not named in `changes` stay as they are.
+
+function address(changes) {
+  const query = changed(changes);
+  history.replaceState(history.state, "", query ? `?${query}` : location.pathname);
+  // A Space is a frame: the page around it shows the address, and takes it from here.
+  if (window.parent !== window) window.parent.postMessage({ queryString: query }, "https://huggingface.co");
+}
+
+// The same as a step that the browser's Back takes back.
+function visit(changes) {
+  history.pushState({ ...history.state, opened: true }, "", location.href);
+  address(changes);
+}
+
+// The address's query with `changes`.
+function changed(changes) {
+  const search = new URLSearchParams(location.search);
+  for (const [name, value] of Object.entries(changes)) {
+    search.delete(name);
+    if (Array.isArray(value)) value.forEach((one) => search.append(name, one));
+    else if (value !== null && value !== undefined) search.set(name, value);
+  }
+  return search.toString();
+}
+
+// Changes that take out of the address what only Play reads: on other tabs it says nothing, and may be a long prompt.
+function notPlays() {
+  const names = ["prompt", "with_policy", "with_pool", "max_new_tokens", "temperature", "top_p", "top_k", "draft_length",
+    "seed"];
+  return Object.fromEntries(names.map((name) => [name, null]));
+}
+
+// The tab that the address names, if any.
+function linkedTab() {
+  const query = new URLSearchParams(location.search);
+  return query.get("tab") ?? (query.has("batch") ? "batch" : null);
+}
+
+// Whatever tab is chosen now may be shown.
+function opened() {
+  document.documentElement.classList.remove("md-opening");
+}
+
+// Opens the tab that the address names, and from then on has the address name the tab that is open.
+function openTab() {
+  const tabs = () => [...document.querySelectorAll("button[role=tab]")];
+  const nameOf = (tab) => tab.textContent.trim().toLowerCase();
+  const open = tabs().find((tab) => tab.ariaSelected === "true");
+  if (open === tabs()[0]) tabs().find((tab) => nameOf(tab) === linkedTab())?.click();
+  else if (open) address({ tab: nameOf(open) }); // the visitor was faster and has gone elsewhere
+  opened();
+  document.addEventListener("click", (event) => {
+    const tab = event.target.closest?.("button[role=tab]");
+    if (tab) address(tab === tabs()[0] ? { tab: firstTab() } : { ...notPlays(), tab: nameOf(tab) });
+  });
+}
+
+// What the address has to say so that it opens Play, the first tab: nothing, unless it names a batch as well.
+function firstTab() {
+  return new URLSearchParams(location.search).has("batch") ? "play" : null;
+}

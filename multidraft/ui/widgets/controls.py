@@ -1,0 +1,174 @@
+"""What *Play* and *Race* have in common: examples of prompts, and the settings of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import gradio as gr
+
+from drafters.pool import Pool
+from drafters.sampling import SamplingParams
+from multidraft.policies.titles import policy_choices
+from multidraft.service.inputs import make_params, whole_number
+from multidraft.service.workbench import Workbench
+from multidraft.ui.widgets.choices import with_specs
+from multidraft.ui.widgets.events import QUICK, Updates
+
+PREVIEW = 160
+"""Characters of an example prompt that its button holds; the style sheet cuts them to its width."""
+
+MOST_EXAMPLES = 4
+"""Prompts of a task that have a button."""
+
+SEED = "The same seed gives the same run, unless the policy depends on measured time, as rate-hedge does"
+
+LONGEST_DRAFT = 16
+"""Tokens that a draft may have at most, where the pool's own length is not longer."""
+
+
+class Examples:
+    """The pool's example prompts by task; they follow the workbench's pool."""
+
+    def __init__(self, workbench: Workbench):
+        self.workbench = workbench
+
+    @property
+    def tasks(self) -> dict[str, str]:
+        """The task of each prompt."""
+        return {prompt: task for task, prompt in self.workbench.pool.examples}
+
+    @property
+    def prompts(self) -> dict[str, list[str]]:
+        """The prompts of each task."""
+        found: dict[str, list[str]] = {}
+        for task, prompt in self.workbench.pool.examples:
+            found.setdefault(task, []).append(prompt)
+        return found
+
+    def build(self, prompt: gr.Textbox, prefix: str = "") -> None:
+        """Buttons that fill ``prompt``; ``prefix`` keeps the ids of two tabs apart."""
+        task = self._task()
+        self.task = gr.Radio(**task, label="Examples", elem_id=f"{prefix}example-task", elem_classes="md-pills")
+        self.buttons = [
+            gr.Button(**button, size="sm", elem_classes="md-example", elem_id=f"{prefix}example-{i}")
+            for i, button in enumerate(self._buttons(task["value"]))
+        ]
+        self.task.change(self._show, self.task, self.buttons, **QUICK)
+        for i, button in enumerate(self.buttons):
+            button.click(partial(self._prompt, i), self.task, prompt, **QUICK)
+
+    @property
+    def components(self) -> list[Any]:
+        """The tasks, and a button for each prompt of one."""
+        return [self.task, *self.buttons]
+
+    def updates(self) -> Updates:
+        """:attr:`components` for the present pool, the first task's prompts shown."""
+        task = self._task()
+        return {self.task: gr.Radio(**task), **self._show(task["value"])}
+
+    def _show(self, task: str | None) -> Updates:
+        return {b: gr.Button(**button) for b, button in zip(self.buttons, self._buttons(task), strict=True)}
+
+    def _task(self) -> dict[str, Any]:
+        names = list(self.prompts)
+        return {"choices": names, "value": names[0] if names else None, "visible": bool(names)}
+
+    def _buttons(self, task: str | None) -> list[dict[str, Any]]:
+        texts = [" ".join(prompt.split())[:PREVIEW] for prompt in self.prompts.get(task or "", [])]
+        return [{"value": text, "visible": bool(text)} for text in (texts + [""] * MOST_EXAMPLES)[:MOST_EXAMPLES]]
+
+    def _prompt(self, index: int, task: str | None) -> Any:
+        """An example; nothing on a page that still shows those of a pool that was there before."""
+        prompts = self.prompts.get(task or "", [])
+        return prompts[index] if index < len(prompts) else gr.skip()
+
+
+class PromptTab:
+    """A tab that asks for a prompt, on what pool there is.
+
+    Attributes:
+        settings: the fields that :func:`settings` makes.
+    """
+
+    settings: list[gr.components.Component]
+
+    def __init__(self, workbench: Workbench):
+        self.workbench = workbench
+        self.examples = Examples(workbench)
+
+    @property
+    def drafters(self) -> list[str]:
+        """The names of the present pool's drafters."""
+        return [drafter.name for drafter in self.workbench.pool.drafters]
+
+    @property
+    def policies(self) -> list[tuple[str, str]]:
+        """Titles and specs of the policies that the present pool can run."""
+        return with_specs(policy_choices(self.drafters, self.workbench.pool.router is not None))
+
+    def follow_limits(self, max_new_tokens: float | None) -> Updates:
+        """The settings that depend on the pool, for the present one; what was chosen stays if it fits."""
+        length, draft = limits(self.workbench.pool, max_new_tokens)
+        return {self.settings[0]: gr.Slider(**length), self.settings[4]: gr.Slider(**draft)}
+
+
+def prompt_box(prefix: str = "") -> gr.Textbox:
+    """Where the prompt is typed."""
+    return gr.Textbox(
+        "",
+        label="Prompt",
+        lines=4,
+        max_lines=12,
+        placeholder="Type a task, or take an example below. Shift+Enter runs it.",
+        elem_id=f"{prefix}prompt",
+    )
+
+
+def settings(pool: Pool, prefix: str = "") -> list[gr.components.Component]:
+    """Max new tokens, temperature, top-p, top-k, draft length, seed: what :func:`read_settings` reads."""
+    length_limits, draft_limits = limits(pool)
+    length = gr.Slider(1, **length_limits, step=1, label="Max new tokens", elem_id=f"{prefix}max-new-tokens")
+    draft = gr.Slider(
+        1,
+        **draft_limits,
+        step=1,
+        label="Draft length",
+        info="Tokens that a drafter proposes per round, at most",
+    )
+    heat = gr.Slider(
+        0,
+        2,
+        0,
+        step=0.05,
+        label="Temperature",
+        info="0 is greedy: always the most probable token",
+        elem_id=f"{prefix}temperature",
+    )
+    with gr.Row():
+        top_p = gr.Slider(0.05, 1, 1, step=0.01, label="Top-p", info="1 keeps all tokens", min_width=140)
+        top_k = gr.Slider(0, 200, 0, step=1, label="Top-k", info="0 keeps all tokens", min_width=140)
+    seed = gr.Number(0, label="Seed", info=SEED)
+    return [length, heat, top_p, top_k, draft, seed]
+
+
+def limits(pool: Pool, max_new_tokens: float | None = 256) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Maximum and value of the fields for max new tokens, as many as were chosen if they fit, and for the draft length,
+    the pool's own."""
+    longest = min(1024, pool.target.window - 1)
+    return (
+        {"maximum": longest, "value": min(max_new_tokens or 256, longest)},
+        {"maximum": max(LONGEST_DRAFT, pool.draft_length), "value": pool.draft_length},
+    )
+
+
+def read_settings(values: Sequence[float | None]) -> tuple[SamplingParams, int]:
+    """Parameters and seed from the values of :func:`settings`.
+
+    Raises:
+        UserError: a field is empty or out of range; the message names it.
+    """
+    *params, seed = values
+    return make_params(*params), whole_number("seed", seed)

@@ -1,0 +1,57 @@
+"""What the events of the page's controls have in common. Handlers return the components that change with their updates:
+what is not named stays as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+Updates = dict[Any, Any]
+"""Components, each with its new value or update."""
+
+PRIVATE: dict[str, Any] = {"api_visibility": "private"}
+"""Settings of an event that is the page's own affair: no endpoint for programs."""
+
+HIDDEN: dict[str, Any] = {"show_progress": "hidden", "show_progress_on": [], **PRIVATE}
+"""Likewise, where what it changes shows its own progress: Gradio's sign of work would cover it.
+
+It is put on no output at all. With each message of any event the page would bring up to date the signs of all
+components that ever had one, hidden or not, and look for each in the whole page: nearly half of its work during a run.
+"""
+
+QUICK: dict[str, Any] = {"queue": False, **HIDDEN}
+"""Likewise, of what is done at once and need not wait in line."""
+
+LAST: dict[str, Any] = {**HIDDEN, "trigger_mode": "always_last"}
+"""For what shows the fields' present values: asked for while it is under way, it is done once more."""
+
+
+class RunButtons:
+    """The button that starts something and the one that stops it: one of them is live.
+
+    Args:
+        title: of the first.
+        id: of the first; that of the second is ``stop``, with the same prefix.
+    """
+
+    def __init__(self, title: str, id: str, stop: str):
+        with gr.Row(elem_classes="md-buttons"):
+            self.run = gr.Button(title, variant="primary", elem_id=id)
+            self.stop = gr.Button("Stop", variant="stop", interactive=False, elem_id=stop)
+        self.both = [self.run, self.stop]
+
+    def live(self, *, running: bool) -> Updates:
+        """Their updates."""
+        return {self.run: gr.Button(interactive=not running), self.stop: gr.Button(interactive=running)}
+
+
+def changes(before: Updates, after: Updates) -> Updates:
+    """``after`` without what components already show: that would cost network and page for nothing."""
+    return {component: value for component, value in after.items() if before.get(component) != value}
+
+
+def show_on_phone(selector: str) -> str:
+    """Script that scrolls to ``selector`` on a phone, where what a run shows is below its controls."""
+    scroll = f"document.querySelector('{selector}').scrollIntoView({{behavior: 'smooth'}})"
+    return f"() => {{ if (innerWidth < 760) {scroll}; }}"

@@ -1,0 +1,64 @@
+"""Files made for a download, kept for a day."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import gradio as gr
+from gradio.utils import get_upload_folder
+
+from drafters.errors import UserError
+from storage.problems import StorageError
+
+log = logging.getLogger(__name__)
+
+KEPT_SECONDS = 24 * 3600
+
+Write = Callable[[Path], object]
+"""Fills a file."""
+
+
+def export_file(name: str, write: Write) -> str:
+    """Path of a new file called ``name`` that ``write`` has filled; those older than ``KEPT_SECONDS`` go.
+
+    Raises:
+        gr.Error: it could not be written; the page shows why.
+    """
+    try:
+        return str(_new_file(name, write))
+    except (StorageError, UserError) as error:
+        raise gr.Error(str(error), print_exception=False) from None
+    except OSError as error:
+        raise gr.Error(f"The export could not be written to {_folder()}: {error}", print_exception=False) from None
+
+
+def offered_file(name: str, write: Write) -> Path | None:
+    """Likewise, of what is offered beside a result: ``None`` if it could not be written, for the result counts more."""
+    try:
+        return _new_file(name, write)
+    except OSError as error:
+        log.warning("%s could not be written to %s: %s", name, _folder(), error)
+        return None
+
+
+def _folder() -> Path:
+    # In Gradio's own folder, which it serves from without making a copy that would stay.
+    return Path(get_upload_folder(), "multidraft-exports")
+
+
+def _new_file(name: str, write: Write) -> Path:
+    folder = _folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        with suppress(FileNotFoundError):  # another export has just removed it
+            if old.stat().st_mtime < time.time() - KEPT_SECONDS:
+                shutil.rmtree(old, ignore_errors=True)
+    file = Path(tempfile.mkdtemp(dir=folder), name)
+    write(file)
+    return file

@@ -1,0 +1,134 @@
+// The output of a run and, below it, the timeline of its rounds; either shows what is pointed at in the other.
+// Runs once, when the component is there; `element`, `props` and `watch` are Gradio's. props.value is the HTML of
+// tokens.rounds_html, which only grows during a run: what is new is appended, what is there is never touched again.
+
+const HINT = "One bar per round: its height is the draft, the filled part is what the target accepted, a dot marks a " +
+  "correction by the target. Point at a bar or the text, or use the arrow keys.";
+const NEAR = 40; // pixels from the end at which the reader counts as following it
+
+const text = element.querySelector(".md-output");
+const timeline = element.querySelector(".md-timeline");
+const about = element.querySelector(".md-run-about span");
+
+const frame = element.querySelector(".md-run");
+let longest = Number(frame.style.getPropertyValue("--longest")); // draft that a bar of full height stands for
+
+let shown = ""; // the part of the value that is in the page
+let chosen = -1; // the round that was clicked or reached by keys
+let lit = -1; // the round that is highlighted: the one pointed at, else the chosen one
+
+let follows = true; // whether the reader is at the end of the text
+let scrolled = 0; // where the text was scrolled to last
+
+function makeBar(round) {
+  const { arm, drafted, accepted, corrected } = round.dataset;
+  const bar = document.createElement("span");
+  bar.className = `md-bar ${arm}`;
+  bar.style.setProperty("--drafted", drafted);
+  if (Number(drafted) > longest) frame.style.setProperty("--longest", (longest = Number(drafted)));
+  bar.style.setProperty("--accepted", accepted);
+  bar.toggleAttribute("data-corrected", corrected !== undefined);
+  return bar;
+}
+
+function show() {
+  const value = props.value ?? "";
+  if (!value.startsWith(shown)) {
+    light(-1);
+    chosen = -1;
+    shown = "";
+    follows = true;
+    text.replaceChildren();
+    timeline.replaceChildren();
+  }
+  text.insertAdjacentHTML("beforeend", value.slice(shown.length));
+  shown = value;
+  const bars = document.createDocumentFragment();
+  let round = text.children[timeline.childElementCount];
+  for (; round; round = round.nextElementSibling) bars.append(makeBar(round));
+  timeline.append(bars);
+  timeline.setAttribute("aria-valuemax", timeline.childElementCount);
+  requestAnimationFrame(follow); // not now: it would lay out the page once more
+  describe();
+}
+
+// Keep the end in sight, unless the reader chose a round or scrolled up to read.
+function follow() {
+  if (chosen >= 0 || !follows) return;
+  text.scrollTop = text.scrollHeight;
+  timeline.scrollLeft = timeline.scrollWidth;
+}
+
+function light(index) {
+  for (const list of [text, timeline]) {
+    list.children[lit]?.classList.remove("md-lit");
+    list.children[index]?.classList.add("md-lit");
+  }
+  lit = index;
+  describe();
+}
+
+function describe() {
+  const title = text.children[lit]?.title;
+  about.textContent = title ?? HINT;
+  about.parentElement.dataset.hint = HINT;
+  timeline.setAttribute("aria-valuenow", lit + 1);
+  timeline.setAttribute("aria-valuetext", title ?? `${timeline.childElementCount} rounds`);
+}
+
+// Choose a round and bring it into sight in both boxes, without moving the page.
+function choose(index) {
+  chosen = index;
+  light(index);
+  const round = text.children[index], bar = timeline.children[index];
+  if (!round) return;
+  const top = round.getBoundingClientRect().top - text.getBoundingClientRect().top;
+  if (top < 0 || top > text.clientHeight - NEAR) text.scrollTop += top - text.clientHeight / 2;
+  const left = bar.getBoundingClientRect().left - timeline.getBoundingClientRect().left;
+  if (left < 0 || left > timeline.clientWidth - NEAR) timeline.scrollLeft += left - timeline.clientWidth / 2;
+}
+
+function indexOf(node) {
+  const item = node.closest(".md-round, .md-bar");
+  return item ? [...item.parentElement.children].indexOf(item) : -1;
+}
+
+for (const list of [text, timeline]) {
+  list.addEventListener("pointerover", (event) => {
+    const index = indexOf(event.target);
+    light(index < 0 ? chosen : index);
+  });
+  list.addEventListener("pointerleave", () => light(chosen));
+  list.addEventListener("click", (event) => {
+    if (!getSelection().isCollapsed) return; // the reader marks text
+    const index = indexOf(event.target);
+    choose(index === chosen ? -1 : index);
+  });
+}
+
+// Only scrolling up leaves the end: new text moves it away as well, before the box is scrolled after it.
+text.addEventListener("scroll", () => {
+  const atEnd = text.scrollHeight - text.scrollTop - text.clientHeight < NEAR;
+  if (atEnd || text.scrollTop < scrolled) follows = atEnd;
+  scrolled = text.scrollTop;
+});
+
+timeline.addEventListener("keydown", (event) => {
+  const last = timeline.childElementCount - 1;
+  const steps = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10 };
+  let index;
+  if (event.key in steps) index = chosen + steps[event.key];
+  else if (event.key === "Home") index = 0;
+  else if (event.key === "End") index = last;
+  else if (event.key === "Escape") index = -1;
+  else return;
+  event.preventDefault();
+  choose(event.key === "Escape" ? -1 : Math.max(0, Math.min(last, index)));
+});
+
+element.querySelector(".md-run-rejected input").addEventListener("change", (event) => {
+  text.classList.toggle("md-with-rejected", event.target.checked);
+});
+
+watch("value", show);
+show();

@@ -1,0 +1,87 @@
+"""The output as it streams in: which drafter proposed each token, which are the target's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from markupsafe import Markup
+
+from multidraft.ui.widgets.formats import UNKNOWN, number
+from multidraft.ui.widgets.tables import folded, table_html
+from multidraft.ui.widgets.templates import macros
+from multidraft.ui.widgets.theme import DRAFTER_COLOURS
+from storage.records import OWN, Round
+
+OUTPUT_START = Markup('<div class="md-output" dir="auto" role="region" tabindex="0" aria-label="Output">')
+"""Opens the box of the rounds; whoever shows them closes it."""
+
+_macros = macros("widgets/tokens.html")
+
+
+def arm_class(arm: int | None) -> str:
+    """CSS class with an arm's colour; those beyond the number of hues have dashed edges too; ``None``: the target."""
+    if arm is None:
+        return "md-own"
+    again = " md-again" if arm >= len(DRAFTER_COLOURS) else ""
+    return f"md-arm{arm % len(DRAFTER_COLOURS)}{again}"
+
+
+def rounds_html(rounds: Sequence[Round], rejected: Sequence[str] | None = None) -> Markup:
+    """The tokens of ``rounds``, to be appended to :data:`OUTPUT_START`.
+
+    Args:
+        rejected: the text of each round's rejected guesses, in the same order; they are struck through, and shown only
+            where the reader asks for them.
+    """
+    texts = [""] * len(rounds) if rejected is None else rejected
+    return Markup().join(
+        _macros.round(r, arm_class(r.arm), describe_round(r), _visible(text))
+        for r, text in zip(rounds, texts, strict=True)
+    )
+
+
+def describe_round(r: Round) -> str:
+    """One line on a round, e.g. ``Round 3: math, accepted 4 of 6, then the target's own token``."""
+    own = "the target's own token" if r.own is not None else ""
+    if r.drafter is None:
+        return f"Round {r.index + 1}: no draft, {own or 'nothing'}"
+    accepted = f"{r.drafter}, accepted {r.accepted} of {len(r.drafted)}"
+    if r.accepted < len(r.drafted) and own:
+        own = "the target's correction"
+    return f"Round {r.index + 1}: {accepted}" + (f", then {own}" if own else "")
+
+
+def legend_html(drafters: Sequence[str], shares: Mapping[str, float] | None = None) -> Markup:
+    """A bar of who proposed how much of the output, and the legend that names the colours.
+
+    Args:
+        drafters: the pool's arms in order.
+        shares: ``Generation.drafter_shares``; empty before the first token. ``None`` names the colours only.
+    """
+    share = (shares or {}).get
+    entries = [(name, arm_class(arm), share(name, 0.0)) for arm, name in enumerate(drafters)]
+    return _macros.legend([*entries, ("target's own", arm_class(None), share(OWN, 0.0))], shares)
+
+
+def rounds_table_html(rounds: Sequence[Round]) -> Markup:
+    """All rounds as a table that opens on demand: the tooltips for keyboards, screen readers and touch."""
+    if not rounds:
+        return Markup()
+    rows = (
+        [
+            _visible(r.text),
+            r.drafter or "no draft",
+            r.index + 1,
+            f"{r.accepted} of {len(r.drafted)}" if r.drafter else UNKNOWN,
+            number(r.reward, 2),
+            number(1000 * r.seconds, 1),
+        ]
+        for r in rounds
+    )
+    columns = ("Text", "Drafter", "Round", "Accepted", "Reward", "ms")
+    table = table_html(columns, rows, figures=4, kind="md-texts", label="Rounds")
+    return folded("Every round in detail", table, _macros.reward_note())
+
+
+def _visible(text: str) -> str:
+    return text.replace("\n", "↵")

@@ -1,0 +1,279 @@
+"""What the filtered runs say together, for charts: every query reads the dashboard's index only, or the counts of runs
+beside them, never rounds or texts.
+
+As in ``queries``, each function opens its own read-only connection and an absent file gives empty results. Only runs
+that ended by themselves count (completed, stopped, or at the context limit). SQL adds up by policy and prompt; the
+figures and their intervals are those of ``storage.figures``: ratios of totals, bootstrapped over prompts.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from storage.connection import open_reader, read_frame
+from storage.figures import FEWEST_TOKENS, ratio_of_totals
+from storage.filters import ALL, COMPARED, FINISHED, Filter
+
+NO_TASK = "no task"
+"""Stands for the task of runs that have none, where tasks are a chart's axis."""
+
+CONDITIONS = ("pool", "card_hash", "hardware", "dtype", "version", "baseline_kind")
+"""What runs must have in common for their speeds and speed-ups to be comparable."""
+
+FILTERS = {
+    "pools": "pool",
+    "policies": "policy",
+    "tasks": "task",
+    "hardware": "hardware",
+    "versions": "version",
+    "dtypes": "dtype",
+    "cards": "card_hash",
+    "baselines": "baseline_kind",
+    "sources": "source",
+}
+"""What there is to filter by, and the columns."""
+
+_BASELINE = "output_tokens * baseline_seconds_per_token"
+
+RATIOS = {
+    "speedup": (_BASELINE, "decode_seconds", COMPARED),
+    "request_speedup": (f"baseline_prefill_seconds + {_BASELINE}", "prefill_seconds + decode_seconds", COMPARED),
+    "mean_accepted_tokens": ("output_tokens", "round_count", "round_count > 0"),
+    "acceptance_rate": ("accepted_tokens", "drafted_tokens", "drafted_tokens > 0"),
+    "regret_rounds": ("regret_rounds", "1", "regret_rounds IS NOT NULL"),
+    "best_arm_ratio": ("best_arm_ratio * chosen_rounds", "chosen_rounds", "best_arm_ratio IS NOT NULL"),
+}
+"""Figures of several runs as ratios of totals: numerator, denominator, and which runs count."""
+
+
+def filters(path: str | Path) -> dict[str, list[str]]:
+    """What there is to filter by: the distinct values, sorted, under the keys of ``FILTERS``."""
+    with open_reader(path) as connection:
+        found = read_frame(connection, f"SELECT {', '.join(FILTERS.values())} FROM run_counts")
+    return {key: sorted(found[column].dropna().unique()) for key, column in FILTERS.items()}
+
+
+def conditions(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
+    """How many finished runs were made under which conditions, the most frequent first: the columns ``CONDITIONS``,
+    and runs."""
+    where, values = filter.where(FINISHED)
+    columns = ", ".join(CONDITIONS)
+    counted = "count(*) AS runs FROM runs" if filter.dated else "sum(runs) AS runs FROM run_counts"
+    sql = f"SELECT {columns}, {counted} {where} GROUP BY {columns} ORDER BY runs DESC, {columns}"
+    with open_reader(path) as connection:
+        return read_frame(connection, sql, values)
+
+
+def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
+    """One row per policy over its finished runs, the fastest first; those whose decode speed-up has no interval follow,
+    likewise, and those without a speed-up by name.
+
+    Columns: policy, runs, short_runs (those too short for a speed-up); for each figure of ``RATIOS`` its value, its
+    95 % interval (``…_low``, ``…_high``) and over how many runs (``…_runs``) and distinct prompts (``…_prompts``) it
+    is; NaN where unknown.
+    """
+    where, values = filter.where(FINISHED)
+    sums = ", ".join(
+        f"total(CASE WHEN {counts} THEN {above} END) AS {name}_above, "
+        f"total(CASE WHEN {counts} THEN {below} END) AS {name}_below, total({counts}) AS {name}_runs"
+        for name, (above, below, counts) in RATIOS.items()
+    )
+    sql = f"""
+        SELECT policy, count(*) AS runs, total(output_tokens < {FEWEST_TOKENS}) AS short_runs, {sums}
+        FROM runs {where} GROUP BY policy, prompt_hash ORDER BY policy, prompt_hash
+    """
+    with open_reader(path) as connection:
+        by_prompt = read_frame(connection, sql, values)
+    rows = []
+    for policy, prompts in by_prompt.groupby("policy", sort=True):
+        row = {"policy": policy, "runs": int(prompts["runs"].sum()), "short_runs": int(prompts["short_runs"].sum())}
+        for name in RATIOS:
+            counted = prompts[prompts[f"{name}_runs"] > 0]
+            row |= _ratio(name, counted[f"{name}_above"], counted[f"{name}_below"])
+            row[f"{name}_runs"] = int(counted[f"{name}_runs"].sum())
+        rows.append(row)
+    figures = [f"{name}{part}" for name in RATIOS for part in ("", "_low", "_high", "_prompts", "_runs")]
+    frame = pd.DataFrame(rows, columns=["policy", "runs", "short_runs", *figures])
+    frame = frame.astype({column: float for column in figures if not column.endswith("_runs")})
+    frame["few"] = frame["speedup_low"].isna()
+    order = {"few": True, "speedup": False, "policy": True}
+    frame = frame.sort_values([*order], ascending=[*order.values()], na_position="last", ignore_index=True)
+    return frame.drop(columns="few")
+
+
+def speedup_by_run(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
+    """One row per finished run with a speed-up, oldest first: run_id, created_at (UTC), policy, task, speedup,
+    tokens_per_second."""
+    where, values = filter.where(FINISHED, COMPARED)
+    sql = f"""
+        SELECT id AS run_id, created_at, policy, task, speedup, tokens_per_second
+        FROM runs {where} ORDER BY created_at, id
+    """
+    with open_reader(path) as connection:
+        return read_frame(connection, sql, values, numbers=["speedup", "tokens_per_second"])
+
+
+def speedup_by_period(path: str | Path, filter: Filter = ALL, periods: int = 40) -> pd.DataFrame:
+    """One row per policy and period of time: policy, created_at (UTC, mean of its runs), speedup, speedup_low,
+    speedup_high (decoding), runs.
+
+    Args:
+        periods: into so many equal ones the time from first to last run is divided.
+    """
+    where, values = filter.where(FINISHED, COMPARED)
+    above, below, _ = RATIOS["speedup"]
+    with open_reader(path) as connection:
+        span = f"SELECT julianday(min(created_at)), julianday(max(created_at)) FROM runs {where}"
+        first, last = connection.execute(span, values).fetchone()
+        length = max(((last or 0) - (first or 0)) / periods, 1e-6)
+        sql = f"""
+            SELECT policy, min({periods - 1}, CAST((day - ?) / ? AS INTEGER)) AS period, sum(day) AS days,
+                   count(*) AS runs, sum(above) AS above, sum(below) AS below
+            FROM (SELECT policy, prompt_hash, julianday(created_at) AS day, {above} AS above, {below} AS below
+                  FROM runs {where})
+            GROUP BY policy, period, prompt_hash ORDER BY policy, period, prompt_hash
+        """
+        by_prompt = read_frame(connection, sql, [first or 0, length, *values])
+    rows = [
+        {
+            "policy": policy,
+            "created_at": prompts["days"].sum() / prompts["runs"].sum(),
+            "runs": int(prompts["runs"].sum()),
+            **_ratio("speedup", prompts["above"], prompts["below"]),
+        }
+        for (policy, _), prompts in by_prompt.groupby(["policy", "period"], sort=True)
+    ]
+    columns = ["policy", "created_at", "speedup", "speedup_low", "speedup_high", "runs"]
+    frame = pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(columns[1:5], float))
+    frame["created_at"] = pd.to_datetime(frame["created_at"], unit="D", origin="julian", utc=True).dt.floor("ms")
+    return frame
+
+
+def regret_over_time(path: str | Path, filter: Filter = ALL, points: int = 250) -> pd.DataFrame:
+    """Regret summed up per policy over its finished runs with a known regret, in time order.
+
+    Columns: policy, run_number (from 1, per policy), regret_rounds (this run's), cumulative_regret. Stopping-time
+    regret in rounds (MetaSD Def. 1, BanditSpec Eq. 1).
+
+    Args:
+        points: of a policy with more runs, about so many rows, evenly spaced, the last run's among them.
+    """
+    where, values = filter.where(FINISHED, "regret_rounds IS NOT NULL")
+    parts = [pd.DataFrame(columns=["policy", "run_number", "regret_rounds", "cumulative_regret"])]
+    with open_reader(path) as connection:
+        for policy in _kinds(connection, "policy", filter):  # one by one: the index has their runs in the order of time
+            sql = f"SELECT regret_rounds FROM runs {where} AND policy = ? ORDER BY created_at"
+            found = connection.execute(sql, [*values, policy])
+            parts.append(_thinned(policy, np.fromiter((regret for (regret,) in found), float), points))
+    return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
+
+
+def best_arm_by_round(path: str | Path, filter: Filter = ALL, rounds: int = 200) -> pd.DataFrame:
+    """In what share of the finished greedy runs that drafted in a round it was by the best single drafter in hindsight.
+
+    Columns: policy, round (from 1), ratio, runs (how many drafted in this round).
+
+    Args:
+        rounds: later ones are left out.
+    """
+    where, values = filter.where(FINISHED, "best_arm_rounds IS NOT NULL")
+    sql = f"SELECT substr(best_arm_rounds, 1, {int(rounds)}) FROM runs {where} AND policy = ?"
+    with open_reader(path) as connection:
+        parts = [
+            _best_arm_shares(policy, [played for (played,) in connection.execute(sql, [*values, policy])])
+            for policy in _kinds(connection, "policy", filter)
+        ]
+    return pd.concat(parts, ignore_index=True) if parts else _best_arm_shares("", [])
+
+
+def drafter_by_task(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
+    """How well each drafter alone would have done on each task, whoever was chosen: over finished greedy runs.
+
+    Columns: drafter, task (``NO_TASK`` for runs without one), runs, mean_accepted_tokens (tokens of these runs ÷
+    rounds the drafter would have needed for them).
+    """
+    where, values = filter.where(FINISHED, "drafter_rounds IS NOT NULL")
+    parts = [pd.DataFrame(columns=["drafter", "task", "runs", "tokens", "rounds"])]
+    with open_reader(path) as connection:
+        for card in _kinds(connection, "card_hash", filter):
+            of_card, asked = f"{where} AND card_hash IS ?", [*values, card]
+            row = connection.execute(f"SELECT drafter_rounds FROM runs {of_card} LIMIT 1", asked).fetchone()
+            names = list(json.loads(row[0])) if row else []  # runs of one card have the same drafters
+            sums = "".join(", total(json_extract(drafter_rounds, ?))" for _ in names)
+            sql = f"SELECT coalesce(task, ?), count(*), total(output_tokens){sums} FROM runs {of_card} GROUP BY 1"
+            paths = [f'$."{name}"' for name in names]
+            for task, runs, tokens, *needed in connection.execute(sql, [NO_TASK, *paths, *asked]):
+                of_task = {"drafter": names, "task": task, "runs": runs, "tokens": tokens, "rounds": needed}
+                parts.append(pd.DataFrame(of_task))
+    frame = pd.concat([part for part in parts if len(part)] or parts)
+    frame = frame.groupby(["drafter", "task"], as_index=False).sum()
+    frame["mean_accepted_tokens"] = (frame["tokens"] / frame["rounds"]).astype(float)
+    return frame[["drafter", "task", "runs", "mean_accepted_tokens"]]
+
+
+def time_by_phase(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
+    """Where the decoding time of each policy's finished runs went: policy, runs, output_tokens, and the sums
+    draft_seconds, verify_seconds, policy_seconds and evaluate_seconds."""
+    where, values = filter.where(FINISHED)
+    names = ("draft_seconds", "verify_seconds", "policy_seconds", "evaluate_seconds")
+    sums = ", ".join(f"total({name}) AS {name}" for name in ("output_tokens", *names))
+    with open_reader(path) as connection:
+        sql = f"SELECT policy, count(*) AS runs, {sums} FROM runs {where} GROUP BY policy ORDER BY policy"
+        return read_frame(connection, sql, values, numbers=names)
+
+
+def latency(path: str | Path, filter: Filter = ALL, percentiles: Sequence[int] = (50, 90, 99)) -> pd.DataFrame:
+    """Percentiles over the finished runs of each policy: policy, runs, and ``token_p50`` … (seconds per output token,
+    decoding only) and ``first_p50`` … (seconds of the prefill, which the first token waits for)."""
+    where, values = filter.where(FINISHED, "output_tokens > 0")
+    sql = f"SELECT decode_seconds / output_tokens, prefill_seconds FROM runs {where} AND policy = ?"
+    names = [f"{column}_p{p}" for column in ("token", "first") for p in percentiles]
+    rows: list[list[Any]] = []
+    with open_reader(path) as connection:
+        for policy in _kinds(connection, "policy", filter):
+            if found := connection.execute(sql, [*values, policy]).fetchall():
+                seconds = np.array(found, dtype=float)
+                rows.append([policy, len(found), *np.nanpercentile(seconds, percentiles, axis=0).T.ravel()])
+    return pd.DataFrame(rows, columns=["policy", "runs", *names])
+
+
+def _ratio(name: str, above: pd.Series, below: pd.Series) -> dict[str, float | None]:
+    """A figure with its interval as columns, of sums by prompt."""
+    ratio = ratio_of_totals(above, below)
+    if ratio is None:
+        return {name: None, f"{name}_low": None, f"{name}_high": None, f"{name}_prompts": 0}
+    return {name: ratio.value, f"{name}_low": ratio.low, f"{name}_high": ratio.high, f"{name}_prompts": ratio.prompts}
+
+
+def _kinds(connection: sqlite3.Connection, column: str, filter: Filter) -> list[Any]:
+    """The distinct values, sorted, of the finished runs that the filter lets through, whenever they were made."""
+    where, values = replace(filter, since=None, until=None).where(FINISHED)
+    sql = f"SELECT DISTINCT {column} FROM run_counts {where} ORDER BY 1"
+    return [value for (value,) in connection.execute(sql, values)]
+
+
+def _thinned(policy: str, regret: np.ndarray, points: int) -> pd.DataFrame:
+    """A policy's regret by run and summed up, as evenly spaced rows that end with the last run."""
+    numbers = np.arange(1, len(regret) + 1)
+    shown = (numbers % max(1, -(-len(regret) // points)) == 0) | (numbers == len(regret))
+    columns = {"run_number": numbers, "regret_rounds": regret, "cumulative_regret": np.cumsum(regret)}
+    return pd.DataFrame({"policy": policy, **{name: values[shown] for name, values in columns.items()}})
+
+
+def _best_arm_shares(policy: str, played: Sequence[str]) -> pd.DataFrame:
+    longest = max(map(len, played), default=0)
+    marks = np.frombuffer("".join(text.ljust(longest) for text in played).encode("ascii"), dtype=np.uint8)
+    marks = marks.reshape(-1, longest) if longest else marks.reshape(0, 0)
+    best, other = (marks == ord("1")).sum(axis=0), (marks == ord("0")).sum(axis=0)
+    runs = best + other
+    frame = pd.DataFrame({"policy": policy, "round": np.arange(1, longest + 1), "best": best, "runs": runs})
+    frame = frame[frame["runs"] > 0]
+    return frame.assign(ratio=frame["best"] / frame["runs"])[["policy", "round", "ratio", "runs"]]

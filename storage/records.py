@@ -1,0 +1,146 @@
+"""The records of a generation, which every floor shares: what streams to the page, the policy learns from, is stored
+and replayed. (``storage.run`` adds what is known of how it was made.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from drafters.chat import Turn
+from drafters.draft import OWN
+from storage.figures import divided
+
+PHASES = ("draft", "verify", "policy", "evaluate")
+"""The parts of a round that are timed: ``Round.draft_seconds`` and so on."""
+
+Status = Literal["running", "completed", "stopped", "context_limit", "cancelled", "error"]
+"""How a generation ended: at ``max_new_tokens`` (completed), at a stop token (stopped), at the end of the
+target's context window (context_limit), by the caller (cancelled), by an error."""
+
+FINISHED = ("completed", "stopped", "context_limit")
+"""Statuses of runs that came to an end of their own: only these have a regret."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round: a draft, its verification, the target's own token.
+
+    Attributes:
+        index: number of the round within the generation, from 0.
+        arm: index of the drafter in the pool; ``None`` where no drafter was asked.
+        drafter: its name; ``None`` likewise.
+        drafted: the proposed token ids; of a tree the accepted path continued by its first children.
+        accepted: how many leading tokens of ``drafted`` are in the output.
+        tokens: the tokens this round emitted: the accepted ones, then the target's own. Without an own
+            token (``own is None``) the accepted path already ended the output (stop token or length).
+        own: the target's own token: the correction after a rejection, the bonus after full acceptance.
+        text: the text these tokens add to the output.
+        pieces: the same text token by token (a character whose bytes span tokens is shown with its last one).
+        draft_length: the draft length asked for.
+        nodes: drafted tokens that the target scored, of a tree all its nodes; 0 for a round without a draft.
+        depth: tokens of the draft's longest path; that of a chain has all its nodes.
+        together: whether all drafters drafted; ``arm`` is then the first that proposed the accepted path.
+        reward: the reward in [0, 1] that the policy credited to the arm; ``None`` where it keeps none.
+        block_divergence: BD (MetaSD Eq. 4) in [0, 1]; ``None`` unless the policy asked for it.
+        probabilities: the policy's probabilities over the arms *before* this round; ``None`` where it has none.
+        draft_seconds: drafting, including the catch-up of a drafter that has not seen the latest tokens.
+        verify_seconds: the target's forward and the acceptance.
+        policy_seconds: choosing and learning.
+        evaluate_seconds: full-information evaluation of all drafters, where this round did it.
+        evaluated: tokens that all drafters read in that evaluation; 0 where none took place.
+    """
+
+    index: int
+    arm: int | None
+    drafter: str | None
+    drafted: tuple[int, ...]
+    accepted: int
+    tokens: tuple[int, ...]
+    own: int | None
+    text: str
+    pieces: tuple[str, ...]
+    draft_length: int
+    nodes: int
+    depth: int
+    together: bool
+    reward: float | None
+    block_divergence: float | None
+    probabilities: tuple[float, ...] | None
+    draft_seconds: float
+    verify_seconds: float
+    policy_seconds: float
+    evaluate_seconds: float
+    evaluated: int
+
+    @property
+    def emitted(self) -> int:
+        """Tokens added to the output."""
+        return len(self.tokens)
+
+    @property
+    def block_efficiency(self) -> float:
+        """BE = accepted ÷ draft length asked for (MetaSD Eq. 3)."""
+        return self.accepted / self.draft_length if self.draft_length else 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock seconds of the whole round."""
+        return self.draft_seconds + self.verify_seconds + self.policy_seconds + self.evaluate_seconds
+
+
+@dataclass
+class Generation:
+    """A finished (or interrupted) generation.
+
+    ``seconds`` and the rates derived from it cover decoding only; ``prefill_seconds`` stands apart. ``turns`` are
+    those of the conversation before ``prompt``.
+    """
+
+    prompt: str
+    policy: str
+    drafters: tuple[str, ...]
+    prompt_tokens: int
+    token_ids: list[int] = field(default_factory=list)
+    text: str = ""
+    rounds: list[Round] = field(default_factory=list)
+    status: Status = "running"
+    prefill_seconds: float = 0.0
+    error: str | None = None
+    turns: tuple[Turn, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """Decoding seconds: the sum over the rounds."""
+        return sum(r.seconds for r in self.rounds)
+
+    @property
+    def request_seconds(self) -> float:
+        """Seconds of the whole request: prefill of target and drafters, routing, and decoding."""
+        return self.prefill_seconds + self.seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Emitted tokens per decoding second; 0 before the first round."""
+        return divided(len(self.token_ids), self.seconds) or 0.0
+
+    @property
+    def mean_accepted_tokens(self) -> float:
+        """MAT: emitted tokens per round, the own token counted (1.00 for autoregressive decoding)."""
+        return divided(len(self.token_ids), len(self.rounds)) or 0.0
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted ÷ drafted tokens; 0 where nothing was drafted."""
+        return divided(sum(r.accepted for r in self.rounds), sum(len(r.drafted) for r in self.rounds)) or 0.0
+
+    @property
+    def drafter_shares(self) -> dict[str, float]:
+        """Share of the output proposed by each drafter; ``"target"`` stands for the own tokens."""
+        counts: dict[str, int] = {}
+        for r in self.rounds:
+            if r.drafter is not None and r.accepted:
+                counts[r.drafter] = counts.get(r.drafter, 0) + r.accepted
+            if r.own is not None:
+                counts[OWN] = counts.get(OWN, 0) + 1
+        return {name: count / sum(counts.values()) for name, count in counts.items()}

@@ -1,0 +1,257 @@
+"""A run: a generation with what is known of how it was made and what came of it.
+
+Engine, page, history, replay, API and exports share this record; :meth:`Run.to_json` is its one form as plain values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from statistics import median
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from drafters.base import Acceptances
+from drafters.sampling import SamplingParams
+from storage import figures
+from storage.plain import plain
+from storage.records import PHASES, Generation, Round
+
+Source = Literal["play", "race", "batch", "bench", "api", "command"]
+"""Where a run was started."""
+
+BaselineKind = Literal["answer", "prefix"]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Autoregressive decoding of the same prompt with the same parameters, which the run's speed is compared with.
+
+    Attributes:
+        kind: what was decoded: the whole ``"answer"``, or a ``"prefix"`` of it, its first tokens.
+        tokens: how many tokens it emitted.
+        seconds_per_token: decoding only; the mean over an answer, the median over a prefix, where a single slow
+            step would weigh too much.
+        prefill_seconds: the target's prefill.
+    """
+
+    kind: BaselineKind
+    tokens: int
+    seconds_per_token: float
+    prefill_seconds: float
+
+    @classmethod
+    def of(cls, generation: Generation, kind: BaselineKind) -> Baseline:
+        """The baseline that an autoregressive generation of at least one round makes."""
+        rounds, tokens = generation.rounds, len(generation.token_ids)
+        each = generation.seconds / tokens if kind == "answer" else median(r.seconds for r in rounds)
+        return cls(kind, tokens, each, generation.prefill_seconds)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Rate of decoding."""
+        return 1.0 / self.seconds_per_token
+
+    def decode_seconds(self, tokens: int) -> float:
+        """What decoding so many tokens takes."""
+        return tokens * self.seconds_per_token
+
+    def request_seconds(self, tokens: int) -> float:
+        """What a request for so many tokens takes: prefill and decoding."""
+        return self.prefill_seconds + self.decode_seconds(tokens)
+
+    def speedup(self, generation: Generation) -> float | None:
+        """Decode speed-up: how many times as fast as the baseline it was decoded (``figures.speedup``)."""
+        tokens = len(generation.token_ids)
+        return figures.speedup(tokens, self.decode_seconds(tokens), generation.seconds)
+
+    def request_speedup(self, generation: Generation) -> float | None:
+        """Speed-up of the whole request: prefill of target and drafters, routing and first decision included."""
+        tokens = len(generation.token_ids)
+        return figures.speedup(tokens, self.request_seconds(tokens), generation.request_seconds)
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What runs must have in common for their speeds to be comparable.
+
+    Attributes:
+        pool: name of the pool.
+        card_hash: hash of its card.
+        hardware: the device, in words.
+        dtype: of the target's weights.
+        version: of this code.
+        libraries: versions of Python and of the libraries that compute, by name.
+    """
+
+    pool: str
+    card_hash: str
+    hardware: str
+    dtype: str
+    version: str
+    libraries: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a run comes from.
+
+    Attributes:
+        source: what started it.
+        task: the prompt's task, where it is known.
+        suite: the suite that the prompt belongs to.
+        batch_id: common to the runs of one batch, race or benchmark.
+    """
+
+    source: Source
+    task: str | None = None
+    suite: str | None = None
+    batch_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.source not in get_args(Source):
+            raise ValueError(f"source must be one of {', '.join(get_args(Source))}, got {self.source!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What is found out about a run after it ended, off the clock; ``None`` is unknown.
+
+    Attributes:
+        lossless: whether the output is the target's own greedy one, near-ties decided by rounding apart.
+        near_tie_gap: the largest gap between the logits of two tokens where rounding decided otherwise.
+        regret_rounds: rounds played minus those that the best fixed drafter needs for the same text (greedy runs).
+        expected_regret: expected loss above that of the best fixed drafter (sampled runs; HedgeSpec §3.2).
+        best_drafter: that drafter's name.
+        best_arm_ratio: share of the rounds with a drafter that played it.
+        drafter_rounds: by drafter, the rounds that it alone would need for the same text.
+        acceptance: the drafts that were possible in a greedy run, ``(drafters, output positions)``, from which any
+            policy can be replayed.
+    """
+
+    lossless: bool | None = None
+    near_tie_gap: float | None = None
+    regret_rounds: float | None = None
+    expected_regret: float | None = None
+    best_drafter: str | None = None
+    best_arm_ratio: float | None = None
+    drafter_rounds: Mapping[str, int] | None = None
+    acceptance: Acceptances | None = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Scores):
+            return NotImplemented
+        return all(np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+
+
+@dataclass
+class Run:
+    """A generation and all that is known of it.
+
+    Attributes:
+        generation: prompt, policy, output and rounds.
+        params, seed: what was asked for.
+        conditions: on what it ran.
+        origin: who asked.
+        baseline: what its speed is compared with; ``None`` where that was not measured.
+        scores: what was found out afterwards.
+        created_at: when it ended (UTC).
+        id: its number in the history; ``None`` until it is stored.
+    """
+
+    generation: Generation
+    params: SamplingParams
+    seed: int
+    conditions: Conditions
+    origin: Origin
+    baseline: Baseline | None = None
+    scores: Scores = field(default_factory=Scores)
+    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    id: int | None = None
+
+    @property
+    def speedup(self) -> float | None:
+        """See :meth:`Baseline.speedup`; ``None`` without a baseline."""
+        return self.baseline.speedup(self.generation) if self.baseline else None
+
+    @property
+    def request_speedup(self) -> float | None:
+        """See :meth:`Baseline.request_speedup`; likewise."""
+        return self.baseline.request_speedup(self.generation) if self.baseline else None
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields as plain values in one flat object, and the figures that follow from them.
+
+        The keys are the names of the fields; those of the baseline begin with ``baseline_``. ``rounds`` is a list of
+        objects with the fields of :class:`Round`. It shares nothing with the run.
+        """
+        flat: dict[str, Any] = {"id": self.id, "created_at": self.created_at, "seed": self.seed}
+        for part in (self.origin, self.conditions, self.params, self.generation, self.scores):
+            flat |= {f.name: getattr(part, f.name) for f in fields(part)}
+        flat["rounds"] = [{f.name: getattr(r, f.name) for f in fields(r)} for r in self.generation.rounds]
+        flat |= {f"baseline_{f.name}": getattr(self.baseline, f.name, None) for f in fields(Baseline)}
+        values: dict[str, Any] = plain(flat | self._figures())
+        return values
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Run:
+        """The run that :meth:`to_json` made ``values`` of; what is not a field, such as figures, is passed over.
+
+        Raises:
+            KeyError: a field is missing.
+        """
+        values = {
+            **values,
+            "created_at": datetime.fromisoformat(values["created_at"]),
+            "drafters": tuple(values["drafters"]),
+            "turns": tuple(tuple(turn) for turn in values["turns"]),
+            "rounds": [_round(r) for r in values["rounds"]],
+            "acceptance": _acceptances(values["acceptance"]),
+        }
+
+        def part(kind: type[Any], prefix: str = "") -> Any:
+            return kind(**{f.name: values[prefix + f.name] for f in fields(kind)})
+
+        return cls(
+            part(Generation),
+            part(SamplingParams),
+            values["seed"],
+            part(Conditions),
+            part(Origin),
+            None if values["baseline_kind"] is None else part(Baseline, "baseline_"),
+            part(Scores),
+            values["created_at"],
+            values["id"],
+        )
+
+    def _figures(self) -> dict[str, Any]:
+        g = self.generation
+        phases = {f"{phase}_seconds": sum(getattr(r, f"{phase}_seconds") for r in g.rounds) for phase in PHASES}
+        return {
+            "output_tokens": len(g.token_ids),
+            "round_count": len(g.rounds),
+            "chosen_rounds": sum(r.arm is not None for r in g.rounds),
+            "drafted_tokens": sum(len(r.drafted) for r in g.rounds),
+            "accepted_tokens": sum(r.accepted for r in g.rounds),
+            "decode_seconds": g.seconds,
+            **phases,
+            "tokens_per_second": g.tokens_per_second,
+            "mean_accepted_tokens": g.mean_accepted_tokens,
+            "acceptance_rate": g.acceptance_rate if any(r.drafted for r in g.rounds) else None,
+            "drafter_shares": g.drafter_shares,
+            "speedup": self.speedup,
+            "request_speedup": self.request_speedup,
+        }
+
+
+def _round(values: Mapping[str, Any]) -> Round:
+    tuples = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
+    return Round(**{f.name: tuples.get(f.name, values[f.name]) for f in fields(Round)})
+
+
+def _acceptances(values: Mapping[str, Any] | None) -> Acceptances | None:
+    if values is None:
+        return None
+    return Acceptances(*(np.array(values[name], dtype=np.int64) for name in Acceptances._fields))

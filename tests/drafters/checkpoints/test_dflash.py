@@ -1,0 +1,137 @@
+"""DFlash networks in the layout of their public folders."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from drafters.checkpoints.dflash import dflash_config, is_published_dflash, read_dflash
+from drafters.errors import PoolError
+from drafters.kinds.dflash import DFlashDrafter
+from drafters.models.target import Target
+from drafters.pool import load_pool
+from tests import tiny, twins
+
+NAME = "z-lab/Qwen3-8B-DFlash-b16"
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("target")
+    return twins.write_model(folder, twins.shrunk(twins.CONFIGS["Qwen/Qwen3-8B"]), 1).eval()
+
+
+@pytest.fixture
+def folder(target, tmp_path):
+    return twins.write_dflash(tmp_path / "dflash", twins.CONFIGS[NAME], target)
+
+
+def change(folder, **settings):
+    file = folder / "config.json"
+    content = {**json.loads(file.read_text()), **settings}
+    file.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+
+
+def by_the_definition(tensors, config, embedded, states):
+    """The network in plain tensor operations: a block of embedded tokens after hidden states of the target."""
+
+    def norm(x, weight):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + config.rms_norm_eps) * weight
+
+    size, heads, kv_heads = config.head_dim, config.num_attention_heads, config.num_key_value_heads
+    places = torch.arange(len(states) + len(embedded)).float()
+    theta = config.rope_parameters["rope_theta"]
+    angles = places[:, None] / theta ** (torch.arange(0, size, 2).float() / size)
+    cos, sin = torch.cat([angles.cos()] * 2, -1), torch.cat([angles.sin()] * 2, -1)
+
+    def rotated(x, at):  # (T, heads, size)
+        low, high = x.chunk(2, -1)
+        return x * cos[at, None] + torch.cat([-high, low], -1) * sin[at, None]
+
+    context = norm(states @ tensors["fc.weight"].T, tensors["hidden_norm.weight"])
+    x = embedded
+    for index in range(config.num_hidden_layers):
+        part = {n.removeprefix(f"layers.{index}."): t for n, t in tensors.items() if n.startswith(f"layers.{index}.")}
+        read = norm(x, part["input_layernorm.weight"])
+        both = torch.cat([context, read])
+        query = norm((read @ part["self_attn.q_proj.weight"].T).view(-1, heads, size), part["self_attn.q_norm.weight"])
+        key = norm((both @ part["self_attn.k_proj.weight"].T).view(-1, kv_heads, size), part["self_attn.k_norm.weight"])
+        value = (both @ part["self_attn.v_proj.weight"].T).view(-1, kv_heads, size)
+        query, key = rotated(query, slice(len(states), None)), rotated(key, slice(None))
+        key, value = (t.repeat_interleave(heads // kv_heads, 1) for t in (key, value))
+        scores = torch.einsum("qhd,khd->hqk", query, key) / size**0.5
+        attended = torch.einsum("hqk,khd->qhd", scores.softmax(-1), value).flatten(1)
+        x = x + attended @ part["self_attn.o_proj.weight"].T
+        read = norm(x, part["post_attention_layernorm.weight"])
+        gate = torch.nn.functional.silu(read @ part["mlp.gate_proj.weight"].T)
+        x = x + (gate * (read @ part["mlp.up_proj.weight"].T)) @ part["mlp.down_proj.weight"].T
+    return norm(x, tensors["norm.weight"])
+
+
+@torch.inference_mode()
+def test_it_drafts_what_the_published_network_says(target, folder):
+    source = Target(target)
+    network = read_dflash(folder, torch.float32)
+    drafter = DFlashDrafter("dflash", network, target, source)
+    tensors, config = load_file(folder / "model.safetensors"), network.config
+    assert drafter.layers == (1, 3)  # named by what leaves them
+    for ids in tiny.prompts(3, shortest=4, longest=12, vocab=300):
+        hidden = target(torch.tensor([ids[:-1]]), output_hidden_states=True).hidden_states
+        states = torch.cat([hidden[layer][0] for layer in drafter.layers], -1)
+        block = torch.tensor([ids[-1]] + [config.mask_token_id] * (config.block_size - 1))
+        output = by_the_definition(tensors, config, target.get_input_embeddings()(block), states)
+        assert drafter.block(ids) == target.lm_head(output)[1:].argmax(-1).tolist()
+
+
+def test_a_pool_reads_it(tmp_path):
+    pool = load_pool(twins.write_pool(tmp_path, "qwen3-8b"))
+    drafter = next(d for d in pool.drafters if d.name == "dflash")
+    assert drafter.kind == "dflash" and drafter.size == 8
+    assert drafter.model.dtype == torch.bfloat16
+    assert drafter.model.rotary_emb.inv_freq.dtype == torch.float32  # as the library keeps them
+
+
+def test_what_is_no_published_folder():
+    assert is_published_dflash(twins.CONFIGS[NAME])
+    assert not is_published_dflash({"architectures": ["MuseGlimmerAssistantModel"]}) and not is_published_dflash({})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"attention_bias": True}, "attention biases, scaled rotations or another activation"),
+        ({"rope_scaling": {"type": "yarn"}}, "attention biases, scaled rotations"),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, "attention biases, scaled rotations"),
+        ({"dflash_config": None}, "target_layer_ids must list the target's layers that the network reads, got None"),
+        ({"dflash_config": {"target_layer_ids": [1]}}, "mask_token_id must be a whole number"),
+        ({"block_size": 0}, "block_size must be a whole number of at least 1, got 0"),
+        ({"head_dim": 8}, r"tensor layers\.0\.self_attn\.q_proj\.weight has the shape \[64, 64\], but \[32, 64\]"),
+    ],
+)
+def test_a_folder_that_cannot_be_read_says_why(folder, settings, message):
+    change(folder, **settings)
+    with pytest.raises(PoolError, match=message):
+        read_dflash(folder, torch.float32)
+
+
+def test_missing_and_unknown_tensors_are_named(folder):
+    tensors = load_file(folder / "model.safetensors")
+    save_file({**tensors, "embed_tokens.weight": torch.zeros(2, 2)}, folder / "model.safetensors")
+    with pytest.raises(PoolError, match=r"holds the tensor embed_tokens\.weight .* DFlash networks do not"):
+        read_dflash(folder, torch.float32)
+    del tensors["fc.weight"]
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(PoolError, match=r"lacks the tensor encoder\.fc\.weight"):
+        read_dflash(folder, torch.float32)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(PoolError, match=r"should have model\.safetensors"):
+        read_dflash(folder, torch.float32)
+
+
+def test_the_configuration_keeps_what_the_published_one_says():
+    config = dflash_config(twins.CONFIGS[NAME], twins.RECORDED)
+    assert (config.block_size, config.mask_token_id, config.target_layer_ids) == (16, 151669, [1, 9, 17, 25, 33])
+    assert config.layer_types == ["full_attention"] * 5 and config.rope_parameters["rope_theta"] == 10_000.0
+    for newer in ({"rope_theta": 1e6}, {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}):
+        assert dflash_config({**twins.CONFIGS[NAME], **newer}, twins.RECORDED).rope_parameters["rope_theta"] == 1e6

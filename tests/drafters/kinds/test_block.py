@@ -1,0 +1,338 @@
+"""Block drafters: what the library's own generators would draft, whatever was asked before."""
+
+import math
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from transformers import CONFIG_MAPPING, AutoModel, AutoModelForCausalLM
+from transformers.cache_utils import MtpCache
+from transformers.generation.candidate_generator import DFlashTokenCandidateGenerator, MTPCandidateGenerator
+from transformers.modeling_layers import MtpModel
+
+from drafters.base import Evidence
+from drafters.kinds.dflash import DFlashDrafter
+from drafters.kinds.mtp import MTPDrafter
+from drafters.models.target import Target
+from drafters.pool import Pool
+from drafters.sampling import SamplingParams, probabilities
+from drafters.tree import accepted_tokens
+from multidraft.engine.decoding import generate
+from multidraft.replay.regret import acceptance_table
+from multidraft.replay.walk import replay
+from tests import tiny
+from tests.distributions import ALPHA, p_value
+from tests.engine_cases import pool_of
+
+GREEDY = SamplingParams(draft_length=4)
+BLOCK, MASK = 5, tiny.VOCAB - 1
+MOE = {
+    "vocab_size": tiny.VOCAB,
+    "hidden_size": 24,
+    "intermediate_size": 48,
+    "moe_intermediate_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "n_routed_experts": 4,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 2,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "max_position_embeddings": tiny.WINDOW,
+    "bos_token_id": None,
+    "eos_token_id": tiny.END,
+    "pad_token_id": None,
+}
+MOE_KINDS = {
+    "glm4_moe": {"head_dim": 8},
+    "deepseek_v3": {
+        "num_key_value_heads": 4,
+        "q_lora_rank": 8,
+        "kv_lora_rank": 8,
+        "qk_rope_head_dim": 4,
+        "qk_nope_head_dim": 4,
+        "v_head_dim": 8,
+    },
+    "mellum": {
+        "head_dim": 8,
+        "num_experts": 4,
+        "sliding_window": 6,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
+}
+"""Plain attention; latent attention; a sliding window, in the one layer for multi-token prediction too."""
+
+
+def target_of(kind, layers=2):
+    """A target whose configuration names ``layers`` layers for multi-token prediction."""
+    if kind == "llama":
+        return tiny.llama(1, layers=3, num_mtp_layers=layers)
+    config = CONFIG_MAPPING[kind](**{**MOE, **MOE_KINDS[kind]}, num_mtp_layers=layers)
+    return tiny.spread(AutoModelForCausalLM.from_config(config), 1)
+
+
+def drawn(module, seed):
+    """Peaked random weights, as ``tiny.spread`` makes them, but only those of ``module``."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0.0, 2.0 / math.sqrt(parameter.shape[-1]), generator=generator)
+    return module
+
+
+def flash_model(seed=2, hidden=24, **settings):
+    values = {
+        "hidden_size": hidden,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "sliding_window": 6,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "max_position_embeddings": tiny.WINDOW,
+        "block_size": BLOCK,
+        "mask_token_id": MASK,
+        "target_layer_ids": [0, 2],
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": None,
+        **settings,
+    }
+    return drawn(AutoModel.from_config(CONFIG_MAPPING["muse_glimmer_assistant"](**values)), seed).eval()
+
+
+def mtp_model(target, seed=3):
+    model = MtpModel(target, target.config.num_mtp_layers)
+    drawn(model.layers, seed)
+    return model
+
+
+def flash(target, source):
+    return DFlashDrafter("flash", flash_model(), target, source)
+
+
+def mtp(target, source):
+    return MTPDrafter("mtp", mtp_model(target), target, source)
+
+
+def states_of(model, ids):
+    with torch.inference_mode():
+        return model(input_ids=torch.tensor([ids[:-1]]), output_hidden_states=True, use_cache=False)
+
+
+def by_the_library(drafter, model, ids):
+    """What the library's generator drafts when ``ids`` without the last token was the prompt."""
+    arguments = {
+        "input_ids": torch.tensor([ids]),
+        "model_kwargs": {"position_ids": torch.arange(len(ids))[None], "attention_mask": None},
+        "model_outputs": states_of(model, ids),
+        "is_first_iteration": False,
+        "n_last_matches": 0,
+    }
+    settings = SimpleNamespace(max_length=1000, do_sample=False)
+    if drafter.kind == "dflash":
+        own = drafter.model, model.get_input_embeddings(), model.get_output_embeddings()
+        generator = DFlashTokenCandidateGenerator(*own, settings)
+    else:
+        generator = object.__new__(MTPCandidateGenerator)  # its __init__ would load a checkpoint
+        generator.num_mtp_layers, generator.device = len(drafter.model.layers), drafter.model.device
+        generator.mtp_model, generator.mtp_cache = drafter.model, MtpCache(config=model.config.get_mtp_config())
+        generator.do_sample, generator.logits_processor, generator.is_main_model_prefill = False, None, True
+    with torch.inference_mode():
+        candidates, _ = generator.get_candidates(**arguments)
+    return tuple(candidates[0, len(ids) :].tolist())
+
+
+def draft_of(drafter, context, length=4):
+    return drafter.propose(context, length, GREEDY, torch.Generator())
+
+
+KINDS = {"flash": flash, "mtp": mtp}
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "layers"),
+    [
+        ("flash", "llama", 1),
+        ("flash", "glm4_moe", 1),
+        ("mtp", "llama", 1),
+        ("mtp", "llama", 3),
+        ("mtp", "glm4_moe", 2),
+        ("mtp", "deepseek_v3", 2),
+        ("mtp", "mellum", 1),
+    ],
+)
+def test_drafts_are_the_librarys_at_every_position(kind, target, layers):
+    """Going on, going back and turning aside, so that all that is cached has to be right."""
+    model = target_of(target, layers)
+    drafter = KINDS[kind](model, Target(model))
+    size = BLOCK - 1 if kind == "flash" else layers
+    one, two = tiny.prompts(2, seed=7, shortest=18)
+    drafter.prepare(one[:4])
+    found = set()
+    for ids in [*(one[:n] for n in range(2, len(one) + 1)), two, one[:9], one[:9] + two[9:], one[:9] + two[9:], one]:
+        draft = draft_of(drafter, ids, 10)
+        assert draft.is_chain and draft.q is None and len(draft) == size
+        assert draft.tokens == by_the_library(drafter, model, ids)
+        assert draft_of(drafter, ids, 1).tokens == draft.tokens[:1]
+        found.add(draft.tokens)
+    assert len(found) > 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_drafts_that_were_accepted_stay_in_the_cache(kind):
+    """The context goes on as drafted, in part or in whole."""
+    model = target_of("llama", 3)
+    drafter, ids = KINDS[kind](model, Target(model)), tiny.prompts(1, seed=8, shortest=8)[0]
+    for accepted in (3, 0, 1, 2, 3, 1):
+        draft = draft_of(drafter, ids)
+        assert draft.tokens == by_the_library(drafter, model, ids)[:4]
+        ids = [*ids, *draft.tokens[:accepted], 5]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gamma_and_acceptances_are_those_of_real_drafts(kind):
+    model = target_of("llama")
+    drafter, ids = KINDS[kind](model, Target(model)), tiny.prompts(1, seed=9, shortest=16)[0]
+    ids += draft_of(drafter, ids).tokens  # one draft at least is right
+    fresh = KINDS[kind](model, Target(model))
+    drafts = [draft_of(fresh, ids[:s]) for s in range(1, len(ids))]
+    assert drafts[0].tokens == ()  # a context of one token
+    hits = [float(draft.tokens[:1] == (token,)) for draft, token in zip(drafts, ids[1:], strict=True)]
+    assert drafter.gamma(Evidence(ids, 1, None, GREEDY))[:, 0].tolist() == hits and any(hits)
+    p = torch.softmax(torch.randn(len(drafts), tiny.VOCAB, generator=torch.Generator().manual_seed(0)), dim=-1)
+    soft = [float(p[i, draft.tokens[0]]) if draft.tokens else 0.0 for i, draft in enumerate(drafts)]
+    params = SamplingParams(temperature=1.0, draft_length=4)
+    assert drafter.gamma(Evidence(ids, 1, p, params))[:, 0] == pytest.approx(soft, abs=1e-6)
+    found = drafter.acceptances(ids, 1, 4).accepted
+    assert found.dtype == np.int64
+    assert found.tolist() == [accepted_tokens(draft, ids[s : s + 4]) for s, draft in enumerate(drafts, 1)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_recorded_text_is_read_by_the_target_once(kind, monkeypatch):
+    model = target_of("llama")
+    target = Target(model)
+    drafter, ids = KINDS[kind](model, target), tiny.prompts(1, seed=9, shortest=16)[0]
+    reads = []
+    read = target._features.read
+    monkeypatch.setattr(target._features, "read", lambda *told: reads.append(told) or read(*told))
+    drafter.gamma(Evidence(ids, 3, None, GREEDY))
+    drafter.acceptances(ids, 3, 4)
+    assert len(reads) == 1
+
+
+def test_a_network_of_another_precision():
+    model = target_of("llama")
+    single, half = flash(model, Target(model)), flash_model().bfloat16()
+    drafter = DFlashDrafter("half", half, model, Target(model))
+    drafts = [(draft_of(single, ids), draft_of(drafter, ids)) for ids in tiny.prompts(12, seed=2, shortest=4)]
+    assert sum(one.tokens[0] == other.tokens[0] for one, other in drafts) > 8
+
+
+def test_networks_that_do_not_fit():
+    model = target_of("llama")
+    for network, message in (
+        (tiny.llama(2), "LlamaForCausalLM is no DFlash drafter: its configuration lacks block_size"),
+        (flash_model(hidden=16), "the drafter's hidden size is 16, the target's 24"),
+        (flash_model(mask_token_id=99), "the target has no embedding of the drafter's mask token 99"),
+        (flash_model(target_layer_ids=[0, 9]), "the target has hidden states 0 to 3, not 10"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            DFlashDrafter("d", network, model, Target(model))
+
+
+def test_an_embedding_that_ends_in_a_norm_is_read_without_it():
+    """As the library does; the target reads it with the norm."""
+
+    class Normed(torch.nn.Embedding):
+        def __init__(self, count, size):
+            super().__init__(count, size)
+            self.embed_norm = torch.nn.LayerNorm(size)
+
+        def forward(self, ids):
+            return self.embed_norm(super().forward(ids))
+
+    model = target_of("llama")
+    normed = drawn(Normed(tiny.VOCAB, 24), 4)
+    model.set_input_embeddings(normed)
+    drafter = flash(model, Target(model, lean=False))
+    for ids in tiny.prompts(4, seed=3, shortest=4):
+        assert draft_of(drafter, ids).tokens == by_the_library(drafter, model, ids)
+
+
+@pytest.fixture(scope="module")
+def pools():
+    made = {}
+    for kind in ("llama", "glm4_moe"):
+        model = target_of(kind)
+        base = pool_of(model, lean=kind == "llama")
+        own = [flash(model, base.target), mtp(model, base.target)]
+        made[kind] = Pool(base.target, [*base.drafters, *own], base.tokenizer, base.card)
+    return made
+
+
+POLICIES = ["fixed:flash", "fixed:mtp", "round-robin", "draft-all", "ucb:reward=bd", "normal-hedge", "rate-hedge"]
+
+
+@pytest.mark.parametrize("kind", ["llama", "glm4_moe"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_greedy_output_is_that_of_transformers(pools, kind, policy):
+    pool, accepted = pools[kind], 0
+    for prompt in [*tiny.prompts(3, seed=1), [5]]:
+        expected = tiny.greedy(pool.target.model, prompt, 24)
+        for length in (1, 4):
+            out = generate(pool, prompt, policy, SamplingParams(24, draft_length=length))
+            assert out.token_ids == expected
+            accepted += sum(r.accepted for r in out.rounds)
+    assert accepted or not policy.startswith("fixed")
+
+
+@pytest.mark.parametrize("policy", ["fixed:flash", "fixed:mtp"])
+def test_the_end_of_the_context_window(pools, policy):
+    pool = pools["llama"]
+    prompt = tiny.prompts(1, seed=5, shortest=20)[0]
+    expected = tiny.greedy(pool.target.model, prompt, tiny.WINDOW - len(prompt))
+    out = generate(pool, prompt, policy, SamplingParams(tiny.WINDOW, draft_length=6))
+    assert out.status == "context_limit" and out.token_ids == expected
+
+
+@pytest.mark.parametrize("policy", ["fixed:flash", "fixed:mtp"])
+def test_replayed_rounds_are_the_live_ones(pools, policy):
+    pool = pools["llama"]
+    for prompt in tiny.prompts(3, seed=6):
+        live = generate(pool, prompt, policy, SamplingParams(24, draft_length=4))
+        table = acceptance_table(pool, prompt, live.token_ids, 4)
+        names = [drafter.name for drafter in pool.drafters]
+        played = replay(table, policy, 0, draft_length=4, drafters=names)
+        assert played.emitted == [r.emitted for r in live.rounds]
+
+
+@pytest.mark.parametrize(("policy", "name"), [("fixed:flash", "flash"), ("fixed:mtp", "mtp"), ("normal-hedge", "mtp")])
+def test_sampled_outputs_follow_the_target(pools, policy, name):
+    pool = pools["llama"]
+    params = SamplingParams(3, temperature=1.5, top_k=6, draft_length=2)
+    drafter = next(drafter for drafter in pool.drafters if drafter.name == name)
+
+    def chances(ids):
+        return probabilities(tiny.logits_of(pool.target.model, ids)[-1], params).double().tolist()
+
+    # A prompt after which the target often says what is drafted.
+    candidates = tiny.prompts(40, seed=4, shortest=3, longest=8)
+    prompt = max(candidates, key=lambda ids: chances(ids)[draft_of(drafter, ids).tokens[0]])
+    exact = {(): 1.0}
+    for _ in range(3):
+        longer = {}
+        for output, mass in exact.items():
+            row = chances([*prompt, *output])
+            longer.update({(*output, token): mass * p for token, p in enumerate(row) if p > 0.0})
+        exact = longer
+    runs = [generate(pool, prompt, policy, params, seed) for seed in range(250)]
+    assert sum(r.accepted for run in runs for r in run.rounds) > 50
+    assert p_value(Counter(tuple(run.token_ids) for run in runs), exact) > ALPHA

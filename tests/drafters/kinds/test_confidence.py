@@ -1,0 +1,107 @@
+"""A drafter that stops when it is unsure drafts a beginning of what it would have drafted, and the tables know it."""
+
+import numpy as np
+import pytest
+import torch
+
+from drafters.errors import PoolError
+from drafters.kinds.lm import make_lm_drafters
+from drafters.pool import Pool, load_pool
+from drafters.sampling import SamplingParams
+from drafters.tree import acceptances_of
+from multidraft import acceptance_table, generate, replay
+from tests import tiny
+from tests.engine_cases import GREEDY, SAMPLED, pool_of
+
+MODELS = {"one": tiny.llama(1), "two": tiny.llama(2), "hub": tiny.causal_lm("qwen2", 4)}
+CONFIDENCES = {"one": 0.3, "two": 0.02, "hub": 0.05}
+PROMPTS = tiny.prompts(12, seed=5, shortest=4, longest=12)
+
+
+def propose(drafter, context, length=8, **params):
+    return drafter.propose(context, length, SamplingParams(**params), torch.Generator().manual_seed(0), with_q=True)
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_a_draft_ends_with_the_token_that_is_doubted(name):
+    lengths = set()
+    (bold,) = make_lm_drafters({name: MODELS[name]}, tiny.VOCAB)
+    (cautious,) = make_lm_drafters({name: MODELS[name]}, tiny.VOCAB, confidences=CONFIDENCES)
+    for context in PROMPTS:
+        whole, cut = propose(bold, context), propose(cautious, context)
+        product = whole.q.max(dim=-1).values.cumprod(dim=0)
+        expected = min(8, int((product >= CONFIDENCES[name]).sum()) + 1)
+        assert cut.tokens == whole.tokens[:expected]
+        torch.testing.assert_close(cut.q, whole.q[:expected])
+        lengths.add(expected)
+    assert len(lengths) > 1
+
+
+def test_a_sampled_draft_has_its_full_length():
+    drafters = make_lm_drafters(MODELS, tiny.VOCAB, confidences=dict.fromkeys(MODELS, 0.99))
+    assert all(len(propose(drafter, PROMPTS[0], temperature=1.0)) == 8 for drafter in drafters)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["own text", "random text"])
+def test_tables_hold_what_the_drafts_would_have_been(own):
+    """For texts that each drafter itself wrote, where nothing but its doubts would end a draft, and for others, where
+    drafts go on beyond the first token that is refused."""
+    drafters = make_lm_drafters(MODELS, tiny.VOCAB, confidences=CONFIDENCES)
+    bold = make_lm_drafters(MODELS, tiny.VOCAB)
+    for drafter, writer in zip(drafters, bold, strict=True):
+        context = list(PROMPTS[1])
+        start = len(context)
+        context += propose(writer, context, 24).tokens if own else np.random.default_rng(0).integers(2, 12, 24).tolist()
+        found = drafter.acceptances(context, start, 6)
+        if drafter.group:
+            row = list(drafter.group.members).index(drafter)
+            for of_group, alone in zip(drafter.group.acceptances(context, start, 6), found, strict=True):
+                np.testing.assert_array_equal(of_group[row], alone)
+        drafts = [propose(drafter, context[:s], 6) for s in range(start, len(context))]
+        for table, real in zip(found, acceptances_of(drafts, context, start, 6), strict=True):
+            np.testing.assert_array_equal(table, real)
+        assert len(set(found.drafted.tolist())) > 1
+        assert own or (found.drafted > found.accepted + 1).any()
+
+
+@pytest.fixture(scope="module")
+def cautious():
+    pool = pool_of(tiny.llama(1))
+    near, far = pool.drafters[0].model.stack, pool.drafters[1]
+    assert near is far.model.stack  # the same drafters, now with doubts
+    for drafter, confidence in zip(pool.drafters[:2], (0.8, 0.5), strict=True):
+        drafter.log_confidence = float(np.log(confidence))
+    return pool
+
+
+@pytest.mark.parametrize("policy", ["fixed:near", "ucb", "rate-hedge", "draft-all", "normal-hedge:warmup=1,every=2"])
+def test_output_is_the_target_s(cautious: Pool, policy):
+    for prompt in tiny.prompts(4, seed=9):
+        plain = generate(cautious, prompt, "autoregressive", GREEDY)
+        out = generate(cautious, prompt, policy, GREEDY)
+        assert out.token_ids == plain.token_ids
+        assert generate(cautious, prompt, policy, SAMPLED).status == "completed"
+    if policy == "fixed:near":
+        assert len({len(r.drafted) for r in out.rounds}) > 1
+
+
+@pytest.mark.parametrize("policy", ["ucb:reward=be", "ucbspec", "normal-hedge:warmup=2,every=3", "exp3spec"])
+def test_replayed_rounds_are_the_live_ones(cautious: Pool, policy):
+    for prompt in tiny.prompts(4, seed=9):
+        out = generate(cautious, prompt, policy, GREEDY, seed=3)
+        table = acceptance_table(cautious, prompt, out.token_ids, draft_length=GREEDY.draft_length)
+        again = replay(table, policy, 3, draft_length=GREEDY.draft_length, max_new_tokens=GREEDY.max_new_tokens)
+        assert again.emitted == [r.emitted for r in out.rounds]
+        assert again.arms == [-1 if r.arm is None else r.arm for r in out.rounds]
+
+
+def test_the_card_says_how_confident(tmp_path):
+    drafters = [{"name": "near", "kind": "lm", "path": "near", "confidence": 0.25}, {"name": "copy", "kind": "pld"}]
+    pool = load_pool(tiny.write_pool(tmp_path, drafters=drafters))
+    assert pool.drafters[0].log_confidence == pytest.approx(np.log(0.25))
+    for wrong, said in (
+        ({"confidence": 1.0}, "less than 1"),
+        ({"kind": "pld", "path": None}, "confidence is for drafters of kind bpd, eagle, lm or medusa, not pld"),
+    ):
+        with pytest.raises(PoolError, match=said):
+            load_pool(tiny.write_pool(tmp_path, drafters=[drafters[0] | wrong]))

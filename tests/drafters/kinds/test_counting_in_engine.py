@@ -1,0 +1,236 @@
+"""Drafters that count what followed, as arms of a pool: the output stays the target's, and replays are exact."""
+
+import json
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from drafters.draft import Draft
+from drafters.errors import PoolError
+from drafters.kinds.rest import DatastoreDrafter
+from drafters.kinds.suffix import SuffixDrafter
+from drafters.pool import load_pool
+from drafters.retrieval.datastore import END, Datastore, suffix_array, tokenizer_fingerprint
+from drafters.sampling import SamplingParams
+from multidraft.__main__ import main
+from multidraft.engine.decoding import generate
+from multidraft.engine.verify import verify
+from multidraft.policies import NO_DRAFTER
+from multidraft.replay.regret import acceptance_table, gamma_table, regret_of
+from multidraft.replay.walk import replay
+from tests import tiny
+from tests.distributions import ALPHA, p_value
+from tests.engine_cases import with_drafter
+from tests.multidraft.engine.test_verify import LENGTH, PARAMS, World
+
+GREEDY = SamplingParams(40, draft_length=4)
+PROMPTS = tiny.texts(4, 11, 3)
+DRAFTERS = [
+    {"name": "near", "kind": "lm", "path": "near"},
+    {"name": "chain", "kind": "suffix"},
+    {"name": "tree", "kind": "suffix", "nodes": 7},
+    {"name": "past", "kind": "rest", "path": "stores/letters.store"},
+    {"name": "past-tree", "kind": "rest", "path": "stores/letters.store", "nodes": 6},
+]
+POLICIES = ["fixed:chain", "fixed:tree", "fixed:past", "fixed:past-tree", "draft-all", "normal-hedge"]
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory):
+    """A pool with a datastore of what its target has written before; some of the answers to ``PROMPTS`` among it."""
+    card = tiny.write_pool(tmp_path_factory.mktemp("counting"), drafters=DRAFTERS[:2])
+    plain = load_pool(card)
+    prompts = [*PROMPTS[:2], *tiny.texts(8, 3, 3)]
+    answers = [generate(plain, prompt, "autoregressive", GREEDY) for prompt in prompts]
+    (card.parent / "stores").mkdir()
+    lines = [json.dumps({"text": plain.decode([*plain.encode(a.prompt), *a.token_ids])}) for a in answers]
+    (card.parent / "answers.jsonl").write_text("\n".join(lines) + "\n\n")
+    (card.parent / "letters.txt").write_text("abc abd abc\n" * 40)
+    card.write_text(yaml.safe_dump({**yaml.safe_load(card.read_text()), "drafters": DRAFTERS}))
+    return card
+
+
+@pytest.fixture(scope="module")
+def pool(card):
+    out = card.parent / "stores/letters.store"
+    sources = [str(card.parent / "answers.jsonl"), str(card.parent / "letters.txt")]
+    assert main(["datastore", "build", "--pool", str(card), "--out", str(out), *sources]) == 0
+    pool = load_pool(card)
+    pool.stop_ids = frozenset()
+    return pool
+
+
+def test_what_a_card_makes_of_them(pool):
+    assert [(d.name, d.kind, getattr(d, "nodes", None)) for d in pool.drafters[1:]] == [
+        ("chain", "suffix", None),
+        ("tree", "suffix", 7),
+        ("past", "rest", None),
+        ("past-tree", "rest", 6),
+    ]
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, "round-robin", "ucb:reward=bd", "rate-hedge", "ucb-length"])
+def test_greedy_output_is_that_of_transformers(pool, policy):
+    for prompt in PROMPTS:
+        expected = tiny.greedy(pool.target.model, pool.encode(prompt), 40)
+        assert generate(pool, prompt, policy, GREEDY).token_ids == expected
+
+
+def test_a_tree_is_cut_where_the_context_window_ends(pool):
+    prompt = tiny.prompts(1, seed=5, shortest=20)[0]
+    params = SamplingParams(tiny.WINDOW, draft_length=6)
+    expected = tiny.greedy(pool.target.model, prompt, tiny.WINDOW - len(prompt))
+    for policy in ("fixed:tree", "fixed:past-tree", "draft-all"):
+        out = generate(pool, prompt, policy, params)
+        assert out.status == "context_limit" and out.token_ids == expected
+
+    bush = with_drafter(pool, lambda context, length: Draft(tuple(range(11)), (-1,) * 11))
+    assert generate(bush, prompt, "fixed:scripted", params).token_ids == expected
+
+
+@pytest.mark.parametrize("spec", [*POLICIES, "round-robin", "normal-hedge:game=chunk", "ucb:reward=be"])
+def test_replayed_rounds_are_the_live_ones(pool, spec):
+    names = [drafter.name for drafter in pool.drafters]
+    for prompt in PROMPTS:
+        live = generate(pool, prompt, spec, GREEDY)
+        table = acceptance_table(pool, pool.encode(prompt), live.token_ids, 4)
+        played = replay(table, spec, 0, draft_length=4, drafters=names, prompt=prompt)
+        assert played.arms == [NO_DRAFTER if r.arm is None else r.arm for r in live.rounds]
+        assert played.emitted == [r.emitted for r in live.rounds]
+        if spec.startswith("fixed:"):
+            assert regret_of(live, table).needed[names.index(spec.removeprefix("fixed:"))] == len(live.rounds)
+
+
+def test_each_of_them_has_drafts_accepted(pool):
+    """Otherwise the tests above would prove little; trees accept no less than their chains."""
+    accepted = {
+        policy: sum(r.accepted for prompt in PROMPTS for r in generate(pool, prompt, policy, GREEDY).rounds)
+        for policy in POLICIES[:4]
+    }
+    assert all(accepted.values())
+    table = np.concatenate(
+        [acceptance_table(pool, pool.encode(p), generate(pool, p, "fixed:near", GREEDY).token_ids, 4) for p in PROMPTS],
+        axis=1,
+    )
+    assert (table[2] > 0).sum() >= (table[1] > 0).sum() > 0
+    assert (table[4] > 0).sum() >= (table[3] > 0).sum() > 0
+
+
+def test_past_outputs_make_the_second_run_of_a_prompt_short(pool):
+    keeping = with_drafter(pool, None)
+    keeping.drafters = [SuffixDrafter("scripted", past=1000)]
+    first, second = (generate(keeping, PROMPTS[0], "fixed:scripted", GREEDY) for _ in range(2))
+    assert first.token_ids == second.token_ids
+    assert len(second.rounds) < len(first.rounds)
+
+
+def test_a_sampled_run_learns_from_them(pool):
+    params = SamplingParams(30, temperature=1.0, top_k=8, draft_length=4)
+    out = generate(pool, PROMPTS[0], "normal-hedge", params, seed=3)
+    assert len(out.token_ids) == 30
+    gamma = gamma_table(pool, pool.encode(PROMPTS[0]), out.token_ids, params)
+    assert gamma.shape == (30, 4, 5) and (gamma >= 0).all() and (gamma <= 1).all()
+    gamma = gamma[:, 0]
+    assert (gamma[:, 2] >= gamma[:, 1] - 1e-6).all() and (gamma[:, 4] >= gamma[:, 3] - 1e-6).all()
+    assert (gamma[:, 1:].sum(axis=0) > 0).all()
+
+
+HISTORY = [0, 1, 2, 0, 1, 3, 0, 2, 4, 1, 1, 0, 1, 2, 3, 3, 0, 4, 0, 1]
+
+
+def counting_drafters():
+    tokens = np.array([*HISTORY, END], dtype=np.uint32)
+    store = Datastore(None, tokens, suffix_array(tokens), {})
+    return {
+        "suffix chain": SuffixDrafter("s"),
+        "suffix tree": SuffixDrafter("s", 6),
+        "rest chain": DatastoreDrafter("r", store),
+        "rest tree": DatastoreDrafter("r", store, 6),
+    }
+
+
+@pytest.mark.parametrize("kind", counting_drafters())
+def test_sampled_outputs_follow_the_target(kind):
+    world, drafter, counts, drafted = World(PARAMS["both"]), counting_drafters()[kind], Counter(), 0
+    for seed in range(800):
+        generator, output = torch.Generator().manual_seed(seed), ()
+        while len(output) < LENGTH:
+            draft = drafter.propose([*HISTORY, *output], 3, world.params, generator)
+            assert draft.q is None and not draft.sampled
+            drafted += len(draft)
+            places = []
+            for token, parent in zip(draft.tokens, draft.parents, strict=True):
+                places.append((*(places[parent] if parent >= 0 else output), token))
+            logits = torch.stack([world.logits[world.after(place)] for place in (output, *places)])
+            verdict = verify(draft, logits, world.params, generator)
+            output = (*output, *(draft.tokens[node] for node in verdict.path), verdict.own)
+        counts[output[:LENGTH]] += 1
+    assert drafted > 800
+    assert p_value(counts, world.exact()) > ALPHA
+
+
+def test_a_datastore_belongs_to_the_pools_hash(pool, card, tmp_path):
+    text = tmp_path / "other.txt"
+    text.write_text("hij hij")
+    path = card.parent / "stores/letters.store"
+    before = path.read_bytes()
+    assert main(["datastore", "build", "--pool", str(card), "--out", str(path), str(text)]) == 0
+    try:
+        assert load_pool(card).card_hash != pool.card_hash
+    finally:
+        path.write_bytes(before)
+    assert load_pool(card).card_hash == pool.card_hash
+
+
+def test_the_command_says_what_it_built(pool, card, tmp_path, capsys):
+    out = tmp_path / "timed.store"
+    (tmp_path / "text.txt").write_text("abcdefg hi " * 300 + "\nabc")
+    assert main(["datastore", "build", "--pool", str(card), "--out", str(out), str(tmp_path / "text.txt")]) == 0
+    printed = capsys.readouterr().out
+    assert "1 texts, 3,305 tokens" in printed and "MB/s" in printed
+    store = Datastore.open(out, tokenizer_fingerprint(tiny.tokenizer()), tiny.VOCAB)
+    assert pool.decode(store.tokens[:-1].tolist()).startswith("abcdefg hi abc")
+    assert not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("gone.txt", None, "cannot read or write .*gone.txt"),
+        ("empty.txt", b"", "there is no text in .*empty.txt"),
+        ("binary.txt", b"\xff\xfe\x00", "binary.txt is not a text in UTF-8"),
+        ("broken.jsonl", b'"abc"\n{"text"', "broken.jsonl, line 2: not JSON"),
+        ("fields.jsonl", b'{"prompt": "a"}', "fields.jsonl, line 1: expected a string or an object with a text"),
+    ],
+)
+def test_texts_that_cannot_be_read(card, tmp_path, capsys, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    arguments = ["--pool", str(card), "--out", str(tmp_path / "o.store"), str(tmp_path / name)]
+    assert main(["datastore", "build", *arguments]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("multidraft: ") and re.search(message, error)
+    assert not list(tmp_path.glob("o.store*"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: path.unlink(), "the datastore .*letters.store does not exist; build it anew"),
+        (lambda path: path.write_bytes(b"text"), "letters.store cannot be used: it is no datastore"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-8]), "letters.store cannot be used: it is damaged"),
+    ],
+)
+def test_a_pool_names_a_datastore_that_cannot_be_used(pool, card, damage, message):
+    path = card.parent / "stores/letters.store"
+    before = path.read_bytes()
+    damage(path)
+    try:
+        with pytest.raises(PoolError, match=message):
+            load_pool(card)
+    finally:
+        path.write_bytes(before)

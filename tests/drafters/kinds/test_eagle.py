@@ -1,0 +1,263 @@
+"""EAGLE heads as arms of a pool: chains and trees, lossless, with exact replays and full information."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from drafters.base import Evidence
+from drafters.pool import load_pool
+from drafters.sampling import SamplingParams
+from multidraft.engine.decoding import generate
+from multidraft.policies import NO_DRAFTER
+from multidraft.replay.regret import acceptance_table, gamma_table
+from multidraft.replay.walk import replay
+from tests import heads, tiny
+from tests.distributions import ALPHA, p_value
+
+GREEDY = SamplingParams(30, draft_length=4)
+PROMPTS = tiny.texts(4, 11, 3)
+DRAFTERS = [
+    {"name": "near", "kind": "lm", "path": "near"},
+    {"name": "first", "kind": "eagle", "path": "eagle1", "nodes": 12, "branches": 4},
+    {"name": "chain", "kind": "eagle", "path": "eagle3"},
+    {"name": "tree", "kind": "eagle", "path": "eagle3", "nodes": 14, "branches": 5},
+    {"name": "sure", "kind": "eagle", "path": "specforge", "nodes": 14, "branches": 5, "confidence": 0.2},
+    {"name": "other", "kind": "eagle", "path": "speculators-qwen3", "confidence": 0.3},
+]
+EAGLES = [entry["name"] for entry in DRAFTERS[1:]]
+
+
+def card_in(folder):
+    card = tiny.write_pool(folder, drafters=DRAFTERS[:1])
+    target = load_pool(card).target.model
+    for seed, layout in enumerate(heads.LAYOUTS):
+        heads.write_head(folder / layout, layout, target, seed)
+        if layout != "eagle1":
+            heads.teach(folder / layout, target)
+    card.write_text(yaml.safe_dump({**yaml.safe_load(card.read_text()), "drafters": DRAFTERS}))
+    return card
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory):
+    return card_in(tmp_path_factory.mktemp("eagles"))
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["lean", "hub"])
+def pool(request, card):
+    """A pool whose target runs through the lean forward, or through the library's."""
+    pool = load_pool(card)
+    if not request.param:
+        pool = with_hub_target(card)
+    pool.stop_ids = frozenset()
+    return pool
+
+
+def with_hub_target(card):
+    import drafters.models.target as target_module
+
+    original = target_module.unsupported
+    target_module.unsupported = lambda model: "not in this test"
+    try:
+        return load_pool(card)
+    finally:
+        target_module.unsupported = original
+
+
+@pytest.mark.parametrize(
+    "policy", [*(f"fixed:{name}" for name in EAGLES), "round-robin", "ucb", "normal-hedge", "draft-all", "rate-hedge"]
+)
+def test_greedy_output_is_that_of_transformers(pool, policy):
+    for prompt in PROMPTS:
+        expected = tiny.greedy(pool.target.model, pool.encode(prompt), 30)
+        assert generate(pool, prompt, policy, GREEDY).token_ids == expected
+
+
+def test_each_of_them_has_drafts_accepted(pool):
+    """Otherwise the tests here would prove little; and a tree has more of them than a chain."""
+    table = np.concatenate(
+        [acceptance_table(pool, pool.encode(p), generate(pool, p, "fixed:near", GREEDY).token_ids, 4) for p in PROMPTS],
+        axis=1,
+    )
+    assert (table.sum(axis=1) > 0).all()
+    assert table[3].sum() > table[2].sum()
+
+
+@pytest.mark.parametrize("spec", [*(f"fixed:{name}" for name in EAGLES), "round-robin", "normal-hedge:every=1"])
+def test_replayed_rounds_are_the_live_ones(pool, spec):
+    names = [drafter.name for drafter in pool.drafters]
+    for prompt in PROMPTS:
+        live = generate(pool, prompt, spec, GREEDY)
+        table = acceptance_table(pool, pool.encode(prompt), live.token_ids, 4)
+        played = replay(table, spec, 0, draft_length=4, drafters=names, prompt=prompt)
+        assert played.arms == [NO_DRAFTER if r.arm is None else r.arm for r in live.rounds]
+        assert played.emitted == [r.emitted for r in live.rounds]
+
+
+def test_gamma_is_what_the_first_tokens_of_its_drafts_hold(pool):
+    """Greedy: whether the token is among the first proposed; sampled: the target's probability of them, or overlap."""
+    prompt = pool.encode(PROMPTS[0])
+    context = [*prompt, *generate(pool, PROMPTS[0], "autoregressive", GREEDY).token_ids]
+    start = len(prompt)
+    generator = torch.Generator()
+    greedy = pool.gamma(context, start, None, GREEDY)
+    sampled = SamplingParams(30, temperature=1.0, draft_length=4)
+    p = torch.softmax(tiny.logits_of(pool.target.model, context)[start - 1 : -1], dim=-1)
+    soft = pool.gamma(context, start, p, sampled)
+    for column, drafter in enumerate(pool.drafters[1:], 1):
+        for row, position in enumerate(range(start, len(context))):
+            draft = drafter.propose(context[:position], GREEDY.draft_length, GREEDY, generator)
+            first = [draft.tokens[node] for node in draft.children(-1)]
+            assert greedy[row, 0, column] == (context[position] in first)
+            if drafter.nodes is not None:
+                assert soft[row, 0, column] == pytest.approx(float(p[row, first].sum()), abs=1e-5)
+            else:
+                q = drafter.propose(context[:position], 1, sampled, generator).q
+                assert soft[row, 0, column] == pytest.approx(float(torch.minimum(p[row], q[0]).sum()), abs=1e-5)
+
+
+def test_trees_hold_the_most_probable_nodes_within_their_budget(pool):
+    """Against all paths of three tokens, each scored by itself along a chain of its own."""
+    context, generator = pool.encode("abcdefgh"), torch.Generator()
+    wide = pool.drafters[3]
+    draft = wide.propose(context, 3, GREEDY, generator, with_q=True)
+    assert len(draft) == 14 and draft.depth <= 3 and draft.q.shape == (14, tiny.VOCAB)
+    scores = []
+    for token, parent, q in zip(draft.tokens, draft.parents, draft.q, strict=True):
+        scores.append(math.log(float(q[token])) + (scores[parent] if parent >= 0 else 0.0))
+        assert float(q.sum()) == pytest.approx(1.0, abs=1e-5)
+        assert {index for index, chance in enumerate(q.tolist()) if chance > 0} == set(heads.DRAFT_IDS)
+    bigger = type(wide)("bigger", wide.head, pool.target, tiny.VOCAB, nodes=200, branches=5)
+    everything = bigger.propose(context, 3, GREEDY, generator, with_q=True)
+    all_scores = []
+    for token, parent, q in zip(everything.tokens, everything.parents, everything.q, strict=True):
+        all_scores.append(math.log(float(q[token])) + (all_scores[parent] if parent >= 0 else 0.0))
+    roots = [score for score, parent in zip(all_scores, everything.parents, strict=True) if parent < 0]
+    deeper = [score for score, parent in zip(all_scores, everything.parents, strict=True) if parent >= 0]
+    assert len(roots) == 5
+    wanted = sorted([*roots, *sorted(deeper, reverse=True)[:9]], reverse=True)
+    assert sorted(scores, reverse=True) == pytest.approx(wanted, abs=1e-4)
+
+
+def test_a_chain_is_the_first_branch_of_its_tree(pool):
+    context, generator = pool.encode("abcdefgh"), torch.Generator()
+    chain = pool.drafters[2].propose(context, 4, GREEDY, generator)
+    one = type(pool.drafters[2])("one", pool.drafters[2].head, pool.target, tiny.VOCAB, nodes=4, branches=1)
+    narrow = one.propose(context, 4, GREEDY, generator)
+    assert (narrow.tokens, narrow.parents) == (chain.tokens, chain.parents)
+
+
+def test_what_is_unlikely_is_not_proposed(pool):
+    context, generator = pool.encode("hgfedcba"), torch.Generator()
+    for index, least in ((4, 0.2), (5, 0.3)):
+        drafter = pool.drafters[index]
+        draft = drafter.propose(context, 4, GREEDY, generator, with_q=True)
+        scores = []
+        for token, parent, q in zip(draft.tokens, draft.parents, draft.q, strict=True):
+            scores.append(float(q[token]) * (scores[parent] if parent >= 0 else 1.0))
+        if drafter.nodes is not None:
+            assert all(score >= least for score in scores[1:])
+        assert all(score >= least for score in scores[:-1])
+
+
+def test_texts_too_short_for_a_hidden_state(pool):
+    generator = torch.Generator()
+    for drafter in pool.drafters[1:]:
+        assert len(drafter.propose([3], 4, GREEDY, generator)) == 0
+        assert drafter.gamma(Evidence([3, 4, 5], 1, None, GREEDY)).shape == (2, GREEDY.draft_length)
+        assert drafter.acceptances([3, 4, 5], 1, 4).accepted.shape == (2,)
+    expected = tiny.greedy(pool.target.model, [3], 10)
+    assert generate(pool, [3], "fixed:tree", SamplingParams(10, draft_length=4)).token_ids == expected
+
+
+def test_a_context_that_changes_under_the_drafter(pool):
+    """Rolled back, replaced, or grown: what was cached of another text is never used."""
+    generator = torch.Generator()
+    texts = [pool.encode(text) for text in ("abcdef", "abcdefghi", "abcd", "abdddd", "hh")]
+    for drafter in pool.drafters[1:]:
+        fresh = []
+        for text in texts:
+            drafter.prepare(text)
+            fresh.append(drafter.propose(text, 4, GREEDY, generator))
+        drafter.prepare(texts[0])
+        for text, expected in zip(texts, fresh, strict=True):
+            found = drafter.propose(text, 4, GREEDY, generator)
+            assert (found.tokens, found.parents) == (expected.tokens, expected.parents)
+
+
+def test_chain_and_tree_share_a_head_and_what_it_has_read(pool):
+    """In turn, each proposes what it would with a head of its own, and reads only what the other has not."""
+    chain, tree = (next(d for d in pool.drafters if d.name == name) for name in ("chain", "tree"))
+    assert chain.head is tree.head
+    text, generator, alone = pool.encode("abcdefghiabc"), torch.Generator(), {}
+    for drafter in (chain, tree):
+        drafter.prepare(text[:4])
+        alone[drafter.name] = [drafter.propose(text[:n], 4, GREEDY, generator) for n in range(4, len(text))]
+    fed, step = [], chain.head.step
+    chain.head.step = lambda ids, *args, **more: fed.append(len(ids)) or step(ids, *args, **more)
+    try:
+        pool.prepare(prompt := text[:4], [pool.drafters.index(chain), pool.drafters.index(tree)])
+        assert fed == [3, 1], "pairs of the prompt: all of them once, the last one again"
+        fed.clear()
+        pool.prepare(list(prompt), [pool.drafters.index(tree)])
+        assert fed == [3], "another query, whatever it holds"
+        for n in range(4, len(text)):
+            for drafter in (chain, tree):
+                fed.clear()
+                found, expected = drafter.propose(text[:n], 4, GREEDY, generator), alone[drafter.name][n - 4]
+                assert (found.tokens, found.parents) == (expected.tokens, expected.parents)
+                assert fed[0] == 1, "the pair of the last token; all others are cached"
+    finally:
+        del chain.head.step
+
+
+@pytest.mark.parametrize("policy", ["fixed:chain", "fixed:tree", "fixed:first", "normal-hedge", "ucb:reward=bd"])
+def test_sampled_outputs_follow_the_target(card, policy):
+    pool = load_pool(card)
+    pool.stop_ids = frozenset()
+    params = SamplingParams(3, draft_length=2, temperature=1.5, top_k=3)
+    outputs = {(): 1.0}
+    for _ in range(params.max_new_tokens):
+        longer = {}
+        for output, mass in outputs.items():
+            logits = tiny.logits_of(pool.target.model, [*pool.encode("abcabcab"), *output])[-1] / 1.5
+            kept = logits >= logits.topk(3).values[-1]
+            for token, chance in enumerate(torch.softmax(logits.masked_fill(~kept, -torch.inf), -1).double().tolist()):
+                if chance > 0.0:
+                    longer[(*output, token)] = mass * chance
+        outputs = longer
+    counts = Counter(tuple(generate(pool, "abcabcab", policy, params, seed).token_ids) for seed in range(200))
+    assert p_value(counts, outputs) > ALPHA
+
+
+def test_a_sampled_run_learns_from_them(pool):
+    params = SamplingParams(30, temperature=1.0, top_k=8, draft_length=4)
+    out = generate(pool, PROMPTS[0], "normal-hedge", params, seed=3)
+    assert len(out.token_ids) == 30
+    gamma = gamma_table(pool, pool.encode(PROMPTS[0]), out.token_ids, params)
+    assert gamma.shape == (30, 4, 6) and (gamma >= 0).all() and (gamma <= 1).all()
+
+
+def test_the_target_makes_no_forward_for_hidden_states_alone(card):
+    """Also where a stop token inside the accepted draft ends the output, and all are evaluated after it."""
+    pool, read, statuses = load_pool(card), [], []
+    pool.target._features.read = lambda ids, layers: read.append(len(ids))
+    pool.stop_ids = frozenset({9, 10})
+    for prompt in tiny.texts(12, 21, 3):
+        for spec in ("fixed:near", "normal-hedge:every=1"):
+            out = generate(pool, prompt, spec, SamplingParams(30, draft_length=4))
+            statuses += [(out.status, out.rounds[-1].own is None)]
+    assert ("stopped", True) in statuses and not read
+
+
+def test_the_hash_covers_heads(card, tmp_path):
+    import shutil
+
+    copy = shutil.copytree(card.parent, tmp_path / "copy")
+    before = load_pool(copy).card_hash
+    heads.write_head(copy / "eagle3", "eagle3", load_pool(copy).target.model, seed=99)
+    assert load_pool(copy).card_hash != before

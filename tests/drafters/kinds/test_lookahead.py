@@ -1,0 +1,271 @@
+"""Lookahead decoding: the window against its definition, and what the target makes of its drafts."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drafters.base import Evidence
+from drafters.draft import Draft
+from drafters.kinds.lookahead import LookaheadDrafter
+from drafters.pool import Pool
+from drafters.sampling import SamplingParams
+from multidraft.engine.decoding import generate
+from multidraft.engine.verify import verify
+from multidraft.policies import NO_DRAFTER
+from multidraft.replay.regret import acceptance_table
+from multidraft.replay.walk import replay
+from tests import tiny
+from tests.distributions import ALPHA, p_value
+from tests.engine_cases import GREEDY, pool_of
+from tests.multidraft.engine.test_verify import LENGTH, PARAMS, V, World
+
+TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=30)
+
+
+def draft_of(drafter, context, length=5):
+    return drafter.propose(context, length, GREEDY, torch.Generator())
+
+
+def paths_of(draft):
+    paths = []
+    for token, parent in zip(draft.tokens, draft.parents, strict=True):
+        paths.append((*(paths[parent] if parent >= 0 else ()), token))
+    return paths
+
+
+def logits_for(draft, choices, vocab=100):
+    """Logits whose argmax after node ``j`` is ``choices[j + 1]``."""
+    logits = torch.zeros(len(draft) + 1, vocab)
+    logits[torch.arange(len(draft) + 1), torch.tensor(choices)] = 1.0
+    return logits
+
+
+def pooled(text, ngram, guesses):
+    """First tokens to the n-grams of ``text``, the newest first, by definition."""
+    pool = {}
+    for end in range(ngram, len(text) + 1):
+        first, *rest = text[end - ngram : end]
+        tails = [tail for tail in pool.get(first, []) if tail != tuple(rest)]
+        pool[first] = [tuple(rest), *tails][:guesses]
+    return pool
+
+
+@given(text=TEXTS, ngram=st.integers(2, 4), guesses=st.integers(1, 3), length=st.integers(1, 5))
+def test_the_verification_branch_holds_the_texts_own_ngrams(text, ngram, guesses, length):
+    draft = draft_of(LookaheadDrafter("l", 0, ngram, guesses), text, length)
+    tails = pooled(text, ngram, guesses).get(text[-1], [])
+    prefixes = [tail[:n] for tail in tails for n in range(1, min(length, ngram - 1) + 1)]
+    assert paths_of(draft) == list(dict.fromkeys(prefixes))
+    assert draft.q is None and not draft.sampled and draft.depth <= length
+
+
+def test_the_window_grows_to_its_levels_and_moves_on():
+    drafter = LookaheadDrafter("l", window=3, ngram=3)
+    context = [1, 2, 3]
+    drafter.prepare(context)
+    drafter.columns = [[11], [12], [13]]
+
+    draft = draft_of(drafter, context)
+    assert paths_of(draft) == [(11,), (11, 12), (11, 12, 13)]
+    drafter.observe(draft, logits_for(draft, [4, 21, 22, 23]))
+
+    draft = draft_of(drafter, context := [*context, 4])
+    assert paths_of(draft) == [(11,), (11, 21), (11, 12), (11, 12, 22), (11, 12, 13), (11, 12, 13, 23)]
+    drafter.observe(draft, logits_for(draft, [11, 5, 31, 6, 32, 7, 33]))
+    assert drafter.columns == [[21, 31], [22, 32], [23, 33]]
+
+    draft = draft_of(drafter, context := [*context, 5, 11])  # 11 begins an n-gram now: it comes first
+    assert paths_of(draft)[:2] == [(21,), (21, 31)]
+    assert paths_of(draft)[2:] == [(21, 22), (21, 22, 32), (21, 22, 23), (21, 22, 23, 33)]
+    assert draft_of(drafter, [*context, 12]).tokens[:2] == (22, 32)
+
+
+def test_what_was_not_scored_stays_as_it_is():
+    drafter = LookaheadDrafter("l", window=3, ngram=3)
+    drafter.prepare([1])
+    drafter.columns = [[11, 21], [12, 22], [13, 23]]
+    draft = draft_of(drafter, [1]).first(4)
+    drafter.observe(draft, logits_for(draft, [1, 2, 31, 3, 32]))
+    assert drafter.columns == [[21, 31], [22, 32], [13, 23]]
+    drafter.observe(draft, logits_for(draft, [1, 2, 3, 4, 5]))  # seen before
+    drafter.observe(other := Draft.chain([9, 9]), logits_for(other, [1, 2, 3]))
+    drafter.observe(Draft.empty(), logits_for(Draft.empty(), [1]))
+    assert drafter.columns == [[21, 31], [22, 32], [13, 23]]
+
+
+@pytest.mark.parametrize(("length", "columns"), [(0, 0), (1, 0), (2, 0), (3, 1), (4, 2), (6, 4), (9, 5)])
+def test_no_column_reaches_deeper_than_the_length(length, columns):
+    drafter = LookaheadDrafter("l", window=5, ngram=4)
+    drafter.prepare([1])
+    drafter.columns = [[10 + i, 20 + i, 30 + i] for i in range(5)]
+    draft = draft_of(drafter, [1], length)
+    assert draft.depth <= length and len(draft) == 3 * columns
+
+
+def test_sizes_that_are_too_small():
+    for sizes in ((-1, 4, 4), (8, 1, 4), (8, 4, 0)):
+        with pytest.raises(ValueError, match="lookahead needs window >= 0"):
+            LookaheadDrafter("l", *sizes)
+
+
+def test_a_new_query_forgets_the_previous_one():
+    drafter, fresh = LookaheadDrafter("l"), LookaheadDrafter("l")
+    drafter.prepare([1, 2, 3])
+    for context in ([1, 2, 3], [1, 2, 3, 4]):
+        draft = draft_of(drafter, context, 6)
+        drafter.observe(draft, logits_for(draft, range(len(draft) + 1)))
+    fresh.prepare([5, 6])
+    assert draft_of(drafter, [5, 6]) == draft_of(fresh, [5, 6])
+    drafter.prepare([1, 2, 3])
+    fresh.prepare([1, 2, 3])
+    assert draft_of(drafter, [1, 2, 3]) == draft_of(fresh, [1, 2, 3])
+
+
+@given(text=TEXTS, data=st.data())
+def test_gamma_and_acceptances_are_those_of_real_drafts(text, data):
+    start = data.draw(st.integers(1, len(text)))
+    drafter = LookaheadDrafter("l", 0, 3, 2)
+    drafts = [draft_of(LookaheadDrafter("l", 0, 3, 2), text[:s], 4) for s in range(start, len(text))]
+    firsts = [[draft.tokens[child] for child in draft.children(-1)] for draft in drafts]
+    hits = [float(text[start + i] in tokens) for i, tokens in enumerate(firsts)]
+    for _ in range(2):  # from what is read first, and from what was noted then
+        assert drafter.gamma(Evidence(text, start, None, GREEDY))[:, 0].tolist() == hits
+    p = torch.softmax(torch.randn(len(firsts), 3, generator=torch.Generator().manual_seed(0)), dim=-1)
+    soft = [float(p[i, tokens].sum()) for i, tokens in enumerate(firsts)]
+    assert drafter.gamma(Evidence(text, start, p, SamplingParams(temperature=1.0)))[:, 0] == pytest.approx(
+        soft, abs=1e-6
+    )
+    accepted = []
+    for i, draft in enumerate(drafts):
+        rest = text[start + i :]
+        accepted.append(max((len(path) for path in paths_of(draft) if list(path) == rest[: len(path)]), default=0))
+    found = drafter.acceptances(text, start, 4).accepted
+    assert found.dtype == np.int64 and found.tolist() == accepted
+
+
+def test_gamma_never_knows_what_the_same_round_taught():
+    drafter = LookaheadDrafter("l", window=2, ngram=2)
+    drafter.prepare([1, 7])
+    drafter.columns = [[2], [5]]
+    draft = draft_of(drafter, [1, 7])
+    drafter.observe(draft, logits_for(draft, [2, 3, 8]))  # 2 accepted, then 3: the window has found the n-gram 2 3
+    assert drafter.gamma(Evidence([1, 7, 2, 3], 2, None, GREEDY))[:, 0].tolist() == [0.0, 0.0]
+    draft_of(drafter, [1, 7, 2, 3])
+    assert drafter.gamma(Evidence([1, 7, 2, 3, 2, 3], 4, None, GREEDY))[:, 0].tolist() == [0.0, 1.0]
+
+
+@pytest.fixture(scope="module")
+def pool():
+    pool = pool_of(tiny.llama(1))
+    own = [LookaheadDrafter("lookahead"), LookaheadDrafter("text", window=0, ngram=3)]
+    return Pool(pool.target, [*pool.drafters, *own], pool.tokenizer, pool.card)
+
+
+POLICIES = ["fixed:lookahead", "fixed:text", "round-robin", "draft-all", "ucb:reward=bd", "normal-hedge", "rate-hedge"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_greedy_output_is_that_of_transformers(pool, policy):
+    for prompt in [*tiny.prompts(3, seed=1), [5]]:
+        expected = tiny.greedy(pool.target.model, prompt, 30)
+        for length in (1, 4, 8):
+            out = generate(pool, prompt, policy, SamplingParams(30, draft_length=length))
+            assert out.token_ids == expected
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "gemma2"])
+def test_greedy_output_over_other_architectures(kind):
+    model = tiny.causal_lm(kind, 8)
+    pool = pool_of(model, lean=False)
+    pool = Pool(pool.target, [LookaheadDrafter("lookahead")], pool.tokenizer, pool.card)
+    for prompt in tiny.prompts(3, seed=2):
+        out = generate(pool, prompt, "fixed:lookahead", SamplingParams(24, draft_length=8))
+        assert out.token_ids == tiny.greedy(model, prompt, 24)
+
+
+def test_the_window_is_cut_where_the_context_window_ends(pool):
+    prompt = tiny.prompts(1, seed=5, shortest=20)[0]
+    expected = tiny.greedy(pool.target.model, prompt, tiny.WINDOW - len(prompt))
+    out = generate(pool, prompt, "fixed:lookahead", SamplingParams(tiny.WINDOW, draft_length=8))
+    assert out.status == "context_limit" and out.token_ids == expected
+
+
+def test_trajectories_of_the_target_are_accepted(pool):
+    """More than the text's own n-grams are, and otherwise the tests above would prove little."""
+    window = Pool(pool.target, [LookaheadDrafter("l", ngram=3)], pool.tokenizer, pool.card)
+    rounds = {}
+    for name, one in (("l", window), ("text", pool)):
+        outs = [generate(one, p, f"fixed:{name}", SamplingParams(40, draft_length=8)) for p in tiny.prompts(8, seed=3)]
+        rounds[name] = sum(len(out.rounds) for out in outs)
+        assert any(r.accepted > 1 for out in outs for r in out.rounds)
+    assert rounds["l"] < rounds["text"]
+
+
+def test_without_a_window_replayed_rounds_are_the_live_ones(pool):
+    names = [drafter.name for drafter in pool.drafters]
+    for prompt in tiny.prompts(3, seed=6):
+        live = generate(pool, prompt, "fixed:text", GREEDY)
+        table = acceptance_table(pool, prompt, live.token_ids, 4)
+        played = replay(table, "fixed:text", 0, draft_length=4, drafters=names)
+        assert played.arms == [NO_DRAFTER if r.arm is None else r.arm for r in live.rounds]
+        assert played.emitted == [r.emitted for r in live.rounds]
+
+
+@pytest.mark.parametrize("params", ["plain", "both"])
+def test_sampled_outputs_follow_the_target(params):
+    world, counts, drafted = World(PARAMS[params]), Counter(), 0
+    history = [0, 1, 2, 0, 1, 3, 0, 2, 4, 1, 1, 0, 1, 2, 3, 3, 0, 4, 0, 1]
+    drafter = LookaheadDrafter("l", window=3, ngram=3)
+    for seed in range(800):
+        generator, output = torch.Generator().manual_seed(seed), ()
+        drafter.prepare(history)
+        while len(output) < LENGTH:
+            draft = drafter.propose([*history, *output], 4, world.params, generator)
+            drafted += len(draft)
+            places = [(*output, *path) for path in paths_of(draft)]
+            logits = torch.stack([world.logits[world.after(place)] for place in (output, *places)])
+            verdict = verify(draft, logits, world.params, generator)
+            drafter.observe(draft, logits)
+            output = (*output, *(draft.tokens[node] for node in verdict.path), verdict.own)
+        counts[output[:LENGTH]] += 1
+    assert drafted > 800 * V
+    assert p_value(counts, world.exact()) > ALPHA
+
+
+def test_a_sampled_run_learns_from_it(pool):
+    params = SamplingParams(30, temperature=1.0, top_k=8, draft_length=6)
+    for policy in ("fixed:lookahead", "normal-hedge"):
+        out = generate(pool, tiny.prompts(1, seed=9)[0], policy, params, seed=3)
+        assert len(out.token_ids) == 30 or out.status == "stopped"
+
+
+def test_it_learns_under_draft_all_as_alone_as_far_as_the_budget_leaves_its_draft(pool):
+    """What the target made of its window reaches it through the union."""
+    seen = []
+
+    class Watched(LookaheadDrafter):
+        def observe(self, draft, logits):
+            seen.append((draft, logits.argmax(dim=-1).tolist()))
+            super().observe(draft, logits)
+
+    watched = Pool(pool.target, [*pool.drafters[:2], Watched("l", ngram=3)], pool.tokenizer, pool.card)
+    prompt = tiny.prompts(1, seed=4)[0]
+    out = generate(watched, prompt, "draft-all", SamplingParams(24, draft_length=6))
+    context = list(prompt)
+    assert len(seen) == sum(r.draft_length > 0 for r in out.rounds) > 3
+    for (draft, choices), r in zip(seen, out.rounds):
+        assert choices[0] == r.tokens[0]  # row 0 is what follows the context
+        for node, parent in enumerate(draft.parents):
+            path = [draft.tokens[node]]
+            while parent >= 0:
+                path.insert(0, draft.tokens[parent])
+                parent = draft.parents[parent]
+            assert choices[node + 1] == tiny.greedy(pool.target.model, [*context, *path], 1)[0]
+        context += r.tokens
+    seen.clear()
+    cut = generate(watched, prompt, "draft-all:nodes=1", SamplingParams(24, draft_length=6))
+    assert cut.token_ids == out.token_ids and all(len(draft) <= 1 for draft, _ in seen)

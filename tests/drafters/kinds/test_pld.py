@@ -1,0 +1,105 @@
+"""Prompt lookup against its definition, searched without an index."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drafters.base import Evidence
+from drafters.kinds.pld import PromptLookup
+from drafters.sampling import SamplingParams
+
+GREEDY = SamplingParams()
+CONTEXTS = st.lists(st.integers(0, 3), max_size=30)
+
+
+def propose(drafter, context, length):
+    return list(drafter.propose(context, length, GREEDY, torch.Generator()).tokens)
+
+
+def naive(context, length):
+    """The latest earlier occurrence of the longest suffix (3, 2, 1 tokens), found by comparing everywhere, and copied
+    token by token, so that the copy is read on where the context ends."""
+    for n in (3, 2, 1):
+        if len(context) < n:
+            continue
+        suffix = context[-n:]
+        for end in range(len(context) - 1, n - 1, -1):
+            if context[end - n : end] == suffix:
+                text = list(context)
+                for place in range(end, end + length):
+                    text.append(text[place])
+                return text[len(context) :]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("context", "length", "copied"),
+    [
+        ([], 3, []),
+        ([1], 3, []),
+        ([1, 2, 3], 3, []),
+        ([1, 2, 3, 1], 3, [2, 3, 1]),
+        ([1, 2, 3, 1], 1, [2]),
+        ([1, 1], 4, [1, 1, 1, 1]),  # what followed ends with the context, and goes on with the copy
+        ([7, 1, 2, 3, 1, 2], 5, [3, 1, 2, 3, 1]),
+        ([5, 1, 2, 7, 8, 9, 1, 2], 2, [7, 8]),
+        ([1, 2, 3, 7, 4, 2, 3, 8, 1, 2, 3], 2, [7, 4]),  # three tokens beat the later two
+        ([1, 7, 1, 8, 1], 1, [8]),  # of equals the latest
+    ],
+)
+def test_examples(context, length, copied):
+    assert propose(PromptLookup(), context, length) == copied == naive(context, length)
+
+
+@given(context=CONTEXTS, length=st.integers(1, 6))
+def test_any_context(context, length):
+    assert propose(PromptLookup(), context, length) == naive(context, length)
+
+
+@settings(max_examples=60)
+@given(contexts=st.lists(st.tuples(CONTEXTS, st.booleans(), st.integers(0, 30)), max_size=5), length=st.integers(1, 6))
+def test_the_index_follows_contexts_that_go_on_shrink_or_diverge(contexts, length):
+    drafter, so_far = PromptLookup(), []
+    for tokens, goes_on, cut in contexts:
+        so_far = so_far[:cut] + tokens if goes_on else tokens
+        assert propose(drafter, so_far, length) == naive(so_far, length)
+        assert drafter.indexed == so_far
+
+
+def test_a_new_query_forgets_the_previous_one():
+    drafter = PromptLookup()
+    drafter.prepare([1, 2, 3, 4])
+    drafter.prepare([9, 9, 1])
+    assert propose(drafter, [9, 9, 1], 3) == []
+
+
+def test_its_draft_is_a_point_mass():
+    draft = PromptLookup("copy").propose([1, 2, 1], 2, SamplingParams(temperature=1.0), torch.Generator(), with_q=True)
+    assert draft.tokens == (2, 1)
+    assert draft.q is None and not draft.sampled and draft.is_chain
+    assert PromptLookup("copy").name == "copy" and PromptLookup("copy").kind == "pld"
+
+
+@given(context=st.lists(st.integers(0, 3), min_size=1, max_size=25), data=st.data())
+def test_gamma_and_acceptances_look_only_at_what_stood_before(context, data):
+    start = data.draw(st.integers(1, len(context)))
+    drafter = PromptLookup()
+    proposals = [naive(context[:s], 1) for s in range(start, len(context))]
+    hits = [float(context[start + i : start + i + 1] == drafted) for i, drafted in enumerate(proposals)]
+    assert drafter.gamma(Evidence(context, start, None, GREEDY))[:, 0].tolist() == hits
+    p = torch.softmax(torch.randn(len(proposals), 4, generator=torch.Generator().manual_seed(0)), dim=-1)
+    soft = [float(p[i, drafted[0]]) if drafted else 0.0 for i, drafted in enumerate(proposals)]
+    assert drafter.gamma(Evidence(context, start, p, SamplingParams(temperature=1.0)))[:, 0].tolist() == soft
+    accepted = []
+    for s in range(start, len(context)):
+        run = 0
+        for drafted, actual in zip(naive(context[:s], 4), context[s:], strict=False):
+            if drafted != actual:
+                break
+            run += 1
+        accepted.append(run)
+    found = drafter.acceptances(context, start, 4).accepted
+    assert found.dtype == np.int64
+    assert found.tolist() == accepted

@@ -1,0 +1,216 @@
+"""The suffix drafter against its definition, searched without an automaton."""
+
+import time
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drafters.base import Evidence
+from drafters.kinds import suffix
+from drafters.kinds.suffix import SuffixDrafter
+from drafters.retrieval import automaton
+from drafters.sampling import SamplingParams
+
+GREEDY = SamplingParams()
+TOKENS = st.integers(0, 2)
+CONTEXTS = st.lists(TOKENS, max_size=40)
+
+
+@pytest.fixture(params=[2, 5, 32], autouse=True)
+def longest(request, monkeypatch):
+    """Short suffixes too, so that contexts reach beyond the longest."""
+    monkeypatch.setattr(automaton, "LONGEST", request.param)
+    return request.param
+
+
+def draft_of(drafter, context, length=5):
+    return drafter.propose(context, length, GREEDY, torch.Generator())
+
+
+def followers(texts, query):
+    """What followed the longest suffix of ``query`` in ``texts``: (token, share), the most frequent first, then the
+    latest."""
+    for n in range(min(automaton.LONGEST, len(query)), 0, -1):
+        seen, occurrences = {}, 0
+        for number, text in enumerate(texts):
+            for end in range(n, len(text) + 1):
+                if text[end - n : end] == query[-n:]:
+                    occurrences += 1
+                    if end < len(text):
+                        count, _ = seen.get(text[end], (0, None))
+                        seen[text[end]] = (count + 1, (number, end))
+        if seen:
+            best = sorted(seen, key=lambda token: seen[token], reverse=True)[: automaton.WIDTH]
+            return [(token, seen[token][0] / occurrences) for token in best]
+    return []
+
+
+def naive_chain(texts, context, length):
+    drafted = []
+    while len(drafted) < length and (best := followers(texts, context + drafted)):
+        drafted.append(best[0][0])
+    return drafted
+
+
+def naive_tree(texts, context, length, nodes):
+    """Paths of the tree, in the order in which they are added."""
+    paths = {(token,): share for token, share in followers(texts, context)}
+    tree = list(paths)[:nodes]
+    waiting = {}
+
+    def expand(path, share):
+        if len(path) < length:
+            for token, part in followers(texts, [*context, *path]):
+                waiting[(*path, token)] = share * part
+
+    for path in tree:
+        expand(path, paths[path])
+    while waiting and len(tree) < nodes:
+        path = max(waiting, key=waiting.get)  # ties: the first found
+        share = waiting.pop(path)
+        tree.append(path)
+        expand(path, share)
+    return tree
+
+
+def paths_of(draft):
+    paths = []
+    for token, parent in zip(draft.tokens, draft.parents, strict=True):
+        paths.append((*(paths[parent] if parent >= 0 else ()), token))
+    return paths
+
+
+@pytest.mark.parametrize(
+    ("context", "drafted"),
+    [
+        ([], []),
+        ([1], []),
+        ([1, 2, 3], []),
+        ([1, 2, 3, 1], [2, 3, 1, 2, 3]),  # on through the loop
+        ([7, 1, 8, 1, 8, 1, 9, 1], [8, 1, 9]),  # the more frequent, not the latest
+        ([7, 1, 8, 1, 9, 1], [9, 1, 9]),  # of equals the latest
+    ],
+)
+def test_examples(context, drafted):
+    if automaton.LONGEST > 2:
+        found = list(draft_of(SuffixDrafter("s"), context, 5).tokens)
+        assert found[: len(drafted)] == drafted and bool(found) == bool(drafted)
+
+
+@given(context=CONTEXTS, length=st.integers(0, 6))
+def test_a_chain_is_the_most_frequent_continuation(context, length):
+    draft = draft_of(SuffixDrafter("s"), context, length)
+    assert list(draft.tokens) == naive_chain([context], context, length)
+    assert draft.is_chain and draft.q is None and not draft.sampled
+
+
+@given(context=CONTEXTS, length=st.integers(1, 5), nodes=st.integers(1, 12))
+def test_a_tree_is_filled_by_frequency(context, length, nodes):
+    draft = draft_of(SuffixDrafter("s", nodes), context, length)
+    assert paths_of(draft) == naive_tree([context], context, length, nodes)
+    assert len(draft) <= nodes and draft.depth <= length
+
+
+@settings(max_examples=40)
+@given(
+    calls=st.lists(
+        st.tuples(st.lists(TOKENS, min_size=1, max_size=15), st.integers(0, 40), st.integers(0, 3)), max_size=6
+    ),
+    nodes=st.sampled_from([None, 6]),
+    in_place=st.booleans(),
+)
+def test_no_call_order_desynchronises_it(calls, nodes, in_place):
+    """Contexts that go on, shrink and diverge, handed to any of its methods: always what a fresh drafter says."""
+    drafter, so_far = SuffixDrafter("s", nodes), []
+    for tokens, cut, call in calls:
+        so_far = so_far if in_place else so_far[:]
+        so_far[cut:] = tokens
+        start = max(1, min(cut, len(so_far)))
+        fresh = SuffixDrafter("s", nodes)
+        if call == 0:
+            assert draft_of(drafter, so_far) == draft_of(fresh, so_far)
+        elif call == 1:
+            evidence = Evidence(so_far, start, None, GREEDY)
+            assert drafter.gamma(evidence).tolist() == fresh.gamma(evidence).tolist()
+        elif call == 2:
+            found, expected = (d.acceptances(so_far, start, 4).accepted for d in (drafter, fresh))
+            assert found.tolist() == expected.tolist()
+        else:
+            drafter.prepare(so_far)
+        assert draft_of(drafter, so_far) == draft_of(fresh, so_far)
+
+
+@pytest.mark.parametrize("nodes", [None, 5])
+@given(context=st.lists(TOKENS, min_size=1, max_size=30), data=st.data())
+def test_gamma_and_acceptances_are_those_of_real_drafts(nodes, context, data):
+    start = data.draw(st.integers(1, len(context)))
+    drafter = SuffixDrafter("s", nodes)
+    drafts = [draft_of(SuffixDrafter("s", nodes), context[:s], 4) for s in range(start, len(context))]
+    firsts = [[draft.tokens[child] for child in draft.children(-1)] for draft in drafts]
+    hits = [float(context[start + i] in tokens) for i, tokens in enumerate(firsts)]
+    assert drafter.gamma(Evidence(context, start, None, GREEDY))[:, 0].tolist() == hits
+    p = torch.softmax(torch.randn(len(firsts), 3, generator=torch.Generator().manual_seed(0)), dim=-1)
+    soft = [float(p[i, tokens].sum()) for i, tokens in enumerate(firsts)]
+    gamma = drafter.gamma(Evidence(context, start, p, SamplingParams(temperature=1.0)))
+    assert gamma[:, 0] == pytest.approx(soft, abs=1e-6)
+    accepted = []
+    for i, draft in enumerate(drafts):
+        text = context[start + i :]
+        accepted.append(max((len(path) for path in paths_of(draft) if list(path) == text[: len(path)]), default=0))
+    found = drafter.acceptances(context, start, 4).accepted
+    assert found.dtype == np.int64 and found.tolist() == accepted
+
+
+@given(
+    queries=st.lists(st.tuples(st.lists(TOKENS, min_size=1, max_size=8), CONTEXTS), min_size=1, max_size=4),
+    past=st.integers(1, 30),
+)
+def test_past_outputs_are_kept_within_their_bound(queries, past):
+    drafter, outputs = SuffixDrafter("s", past=past), []
+    for prompt, output in queries:
+        drafter.prepare(prompt)
+        kept = list(chain(*outputs))[-past:]
+        assert list(chain(*drafter.outputs)) == kept
+        texts = [*drafter.outputs, prompt + output]
+        assert list(draft_of(drafter, prompt + output).tokens) == naive_chain(texts, prompt + output, 5)
+        accepted = drafter.acceptances(prompt + output, len(prompt), 3).accepted
+        for i, number in enumerate(accepted):
+            seen = prompt + output[:i]
+            drafted = naive_chain([*drafter.outputs, seen], seen, 3)
+            agreeing = [drafted[:n] == output[i : i + n] for n in range(len(drafted) + 1)]
+            assert number == agreeing.index(False) - 1 if False in agreeing else number == len(drafted)
+        outputs.append(output)
+
+
+def test_by_default_a_new_query_forgets_the_previous_one():
+    drafter = SuffixDrafter("s")
+    drafter.prepare([1, 2])
+    draft_of(drafter, [1, 2, 3, 4])
+    drafter.prepare([9, 9, 3])
+    assert draft_of(drafter, [9, 9, 3]).tokens == ()
+    assert not drafter.outputs
+
+
+def test_a_growing_context_is_never_read_again(monkeypatch):
+    context = [1, 2, 3]
+    drafter = SuffixDrafter("s")
+    drafter.prepare(context)
+    drafter.gamma(Evidence(context, len(context) - 1, None, GREEDY))  # from the first evaluation on drafts are noted
+    monkeypatch.setattr(suffix, "SuffixAutomaton", None)
+    for token in range(50):
+        context.append(token % 7)
+        draft_of(drafter, context)
+        drafter.gamma(Evidence(context, len(context) - 1, None, GREEDY))
+
+
+def test_repetition_costs_no_more_than_any_other_text():
+    """Counting every suffix of a long run of one token would take time with the square of its length."""
+    drafter = SuffixDrafter("s")
+    started = time.process_time()
+    drafter.prepare([5] * 20_000)
+    assert time.process_time() - started < 10
+    assert draft_of(drafter, [5] * 20_000).tokens == (5,) * 5

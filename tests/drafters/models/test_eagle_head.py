@@ -1,0 +1,325 @@
+"""EAGLE heads compute what their papers say: compared with a plain recomputation, without cache or masks."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch.nn import functional
+
+from drafters.checkpoints.eagle import read_head
+from drafters.errors import PoolError
+from drafters.models.eagle_head import EagleHead
+from tests import heads, tiny
+
+TOKENS = [3, 7, 2, 9, 4, 1, 5, 8]
+
+
+@pytest.fixture(scope="module")
+def target():
+    return tiny.llama(1, layers=2)
+
+
+@pytest.fixture(params=heads.LAYOUTS)
+def layout(request):
+    return request.param
+
+
+def plain(config, tensors, target, path):
+    """Logits and state after the last of the pairs ``path``: (hidden state or None for the state before it, token).
+
+    ``path`` is the whole history of one node: real pairs first, then the drafted ones.
+    """
+    layer_config = config.get("transformer_layer_config", config)
+    third, eps = "norm.weight" in tensors, layer_config["rms_norm_eps"]
+    tensors = {name.replace("midlayer.", "layers.0."): tensor for name, tensor in tensors.items()}
+
+    def norm(x, name):
+        return x / (x.pow(2).mean(-1, keepdim=True) + eps).sqrt() * tensors[name]
+
+    def attended(part, read, position, keys, values):
+        parts = {}
+        for p in "qkv":
+            made = tensors[f"{part}self_attn.{p}_proj.weight"] @ read
+            parts[p] = (made + tensors.get(f"{part}self_attn.{p}_proj.bias", 0.0)).view(-1, 8)
+        if part + "self_attn.q_norm.weight" in tensors:
+            parts["q"] = norm(parts["q"], part + "self_attn.q_norm.weight")
+            parts["k"] = norm(parts["k"], part + "self_attn.k_norm.weight")
+        query, key = (turned(parts[p], position, layer_config.get("rope_scaling")) for p in "qk")
+        keys.append(key)
+        values.append(parts["v"])
+        of_heads = []
+        for head in range(4):
+            scores = torch.stack([query[head] @ k[head // 2] for k in keys]) / 8**0.5
+            of_heads.append(scores.softmax(0) @ torch.stack([v[head // 2] for v in values]))
+        return torch.cat(of_heads)
+
+    embedding = tensors.get("embed_tokens.weight", target.get_input_embeddings().weight.detach())
+    keys, values, state = {}, {}, None
+    for position, (feature, token) in enumerate(path):
+        embedded = embedding[token]
+        if not third:
+            x = tensors["fc.weight"] @ torch.cat([embedded, state if feature is None else feature]) + tensors["fc.bias"]
+            read = residual = x
+        else:
+            hidden = state
+            if feature is not None:
+                if "input_norm.weight" in tensors:
+                    feature = norm(feature, "input_norm.weight")
+                if "fc_norm.0.weight" in tensors:
+                    parts = feature.chunk(3)
+                    feature = torch.cat([norm(part, f"fc_norm.{i}.weight") for i, part in enumerate(parts)])
+                hidden = tensors["fc.weight"] @ feature
+            normed = norm(hidden, "layers.0.hidden_norm.weight")
+            residual = normed if config.get("norm_before_residual") else hidden
+            read = torch.cat([norm(embedded, "layers.0.input_layernorm.weight"), normed])
+        for layer in range(layer_config["num_hidden_layers"]):
+            part = f"layers.{layer}."
+            if layer:
+                residual, read = x, norm(x, part + "input_layernorm.weight")
+            x = attended(part, read, position, keys.setdefault(layer, []), values.setdefault(layer, []))
+            x = residual + tensors[part + "self_attn.o_proj.weight"] @ x
+            read = norm(x, part + "post_attention_layernorm.weight")
+            gate, up = (tensors[f"{part}mlp.{p}_proj.weight"] @ read for p in ("gate", "up"))
+            x = x + tensors[part + "mlp.down_proj.weight"] @ (functional.silu(gate) * up)
+        state = x
+        if config.get("norm_output"):
+            state = norm(state, "norm.weight")
+    if not third:
+        return target.lm_head.weight.detach() @ state
+    final = state if config.get("norm_output") else norm(state, "norm.weight")
+    return tensors["lm_head.weight"] @ final
+
+
+def turned(x, position, scaled):
+    """Rotary position embedding of ``x`` (heads, 8), by Llama 3.1's scaled frequencies if asked for."""
+    frequencies = 10000.0 ** (-torch.arange(0, 8, 2) / 8)
+    if scaled:
+        waves = scaled["original_max_position_embeddings"] * frequencies / (2 * torch.pi)  # in the original window
+        low, high = scaled["low_freq_factor"], scaled["high_freq_factor"]
+        kept = ((waves - low) / (high - low)).clamp(0, 1)
+        frequencies = kept * frequencies + (1 - kept) * frequencies / scaled["factor"]
+    angles = position * frequencies
+    low, high = x[:, :4], x[:, 4:]
+    return torch.cat([low * angles.cos() - high * angles.sin(), high * angles.cos() + low * angles.sin()], dim=1)
+
+
+def loaded(tmp_path, layout, target):
+    folder = heads.write_head(tmp_path / layout, layout, target, seed=4)
+    shape, tensors = read_head(folder, target)
+    file = folder / "model.safetensors"
+    raw = load_file(file) if file.exists() else torch.load(folder / "pytorch_model.bin", weights_only=True)
+    return EagleHead(shape, tensors, target), json.loads((folder / "config.json").read_text()), raw
+
+
+def features_of(target, layers):
+    with torch.no_grad():
+        states = target(input_ids=torch.tensor([TOKENS]), output_hidden_states=True).hidden_states
+    return torch.cat([states[layer][0] for layer in layers], dim=-1)
+
+
+def close(found, expected):
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_step_by_step_and_over_a_tree(tmp_path, layout, target):
+    """Real pairs in two parts, then a tree of two levels in two steps with masks, each node against its own path."""
+    head, config, raw = loaded(tmp_path, layout, target)
+    assert head.shape.layers == ((2,) if layout == "eagle1" else (0, 1, 1))
+    features = features_of(target, head.shape.layers)
+    pairs = list(zip(features[:-1], TOKENS[1:], strict=True))
+    ids = torch.tensor(TOKENS[1:])
+    first = head.step(ids[:4], head.fuse(features[:4]), 0)
+    second = head.step(ids[4:], head.fuse(features[4:7]), 4)
+    for index, state in enumerate([*first, *second]):
+        close(head.logits(state[None])[0], plain(config, raw, target, pairs[: index + 1]))
+    # Two children of the context, then a child of the second and two of the first.
+    mask = torch.ones(2, 9, dtype=torch.bool)
+    mask[0, 8] = mask[1, 7] = False
+    level = head.step(torch.tensor([2, 6]), second[-1:].expand(2, -1), 7, positions=torch.tensor([7, 7]), mask=mask)
+    for token, state in zip((2, 6), level, strict=True):
+        close(head.logits(state[None])[0], plain(config, raw, target, [*pairs, (None, token)]))
+    mask = torch.zeros(3, 12, dtype=torch.bool)
+    mask[:, :7] = True
+    for row, seen in enumerate([[8, 9], [7, 10], [7, 11]]):
+        mask[row, seen] = True
+    last = head.step(torch.tensor([5, 3, 9]), level[[1, 0, 0]], 9, positions=torch.tensor([8, 8, 8]), mask=mask)
+    for path, state in zip([(6, 5), (2, 3), (2, 9)], last, strict=True):
+        drafted = [(None, token) for token in path]
+        close(head.logits(state[None])[0], plain(config, raw, target, [*pairs, *drafted]))
+
+
+def test_forgotten_pairs_leave_no_trace(tmp_path, layout, target):
+    head, config, raw = loaded(tmp_path, layout, target)
+    features = features_of(target, head.shape.layers)
+    head.step(torch.tensor([1, 1, 1, 1, 1, 1, 1]), head.fuse(features[:7]), 0)
+    state = head.step(torch.tensor(TOKENS[1:]), head.fuse(features[:7]), 0)[-1:]
+    close(head.logits(state)[0], plain(config, raw, target, list(zip(features[:-1], TOKENS[1:], strict=True))))
+
+
+def test_the_room_grows_with_the_text(tmp_path, target):
+    head, _, _ = loaded(tmp_path, "eagle3", target)
+    ids = torch.arange(300) % 10 + 1
+    hidden = torch.randn(300, 24, generator=torch.Generator().manual_seed(0))
+    whole = head.step(ids, hidden, 0)
+    head, _, _ = loaded(tmp_path / "again", "eagle3", target)
+    parts = [head.step(ids[i : i + 50], hidden[i : i + 50], i) for i in range(0, 300, 50)]
+    close(torch.cat(parts), whole)
+
+
+def test_tokens_that_a_head_can_propose(tmp_path, layout, target):
+    head, _, _ = loaded(tmp_path, layout, target)
+    if layout in ("eagle1", "eagle3.1"):
+        assert head.to_target is None and head.vocab_size == tiny.VOCAB
+    else:
+        assert head.to_target.tolist() == heads.DRAFT_IDS
+
+
+def rewritten(folder, change, config=None):
+    """The head in ``folder`` with changed tensors and configuration, as safetensors."""
+    file = folder / "pytorch_model.bin"
+    tensors = torch.load(file, weights_only=True) if file.exists() else load_file(folder / "model.safetensors")
+    change(tensors)
+    file.unlink(missing_ok=True)
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **(config or {})}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("layout", "change", "config", "message"),
+    [
+        (
+            "eagle3",
+            lambda t: t.pop("d2t"),
+            {},
+            r"lacks the tensor d2t of shape \[9\]: it proposes 9 of the target's 12 tokens",
+        ),
+        ("eagle3", lambda t: t.pop("norm.weight"), {}, r"model\.safetensors lacks the tensor norm\.weight"),
+        (
+            "eagle3",
+            lambda t: t.update({"fc.weight": t["fc.weight"][:, :48]}),
+            {},
+            r"model\.safetensors: tensor fc\.weight has the shape \[24, 48\], but \[24, 72\] is expected",
+        ),
+        (
+            "eagle3",
+            lambda t: t.update({"lm_head.weight": t["lm_head.weight"][:8]}),
+            {},
+            r"tensor lm_head\.weight has the shape \[8, 24\], but \[9, 24\]",
+        ),
+        (
+            "speculators",
+            lambda t: t.update({"embed_tokens.weight": t["embed_tokens.weight"][:11]}),
+            {},
+            r"tensor embed_tokens\.weight has the shape \[11, 32\], but \[12, 32\]",
+        ),
+        (
+            "specforge",
+            lambda t: t.pop("embed_tokens.weight"),
+            {},
+            r"lacks the tensor embed_tokens\.weight of shape \[12, 32\]: its hidden size of 32 differs",
+        ),
+        ("eagle3", lambda t: t["d2t"].fill_(9), {}, r"d2t leads to token ids 9 to 17, but the target has 12 tokens"),
+        ("eagle3", lambda t: t["t2d"].fill_(True), {}, "t2d and d2t do not name the same tokens"),
+        (
+            "eagle3",
+            lambda t: t.update(extra=torch.zeros(1)),
+            {},
+            r"holds the tensor extra of shape \[1\], which EAGLE heads",
+        ),
+        (
+            "eagle3",
+            lambda t: None,
+            {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
+            r"config\.json: rotary positions of type 'dynamic' are none that eagle drafters compute",
+        ),
+        (
+            "eagle3",
+            lambda t: None,
+            {"rope_scaling": {"rope_type": "mrope", "mrope_section": [2, 1, 1]}},
+            r"config\.json: rotary positions of type 'mrope' are none",
+        ),
+        (
+            "eagle3",
+            lambda t: None,
+            {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
+            r"config\.json: rotary positions of 0\.5 of each head are none",
+        ),
+        (
+            "speculators",
+            lambda t: None,
+            {"transformer_layer_config": [1]},
+            "transformer_layer_config must be an object",
+        ),
+        ("eagle3", lambda t: None, {"eagle_config": "none"}, r"eagle_config must be an object, got 'none'"),
+        (
+            "eagle3",
+            lambda t: None,
+            {"draft_vocab_size": "many"},
+            "draft_vocab_size must be a whole number of at least 1",
+        ),
+        (
+            "eagle3",
+            lambda t: None,
+            {"eagle_config": {"eagle_aux_hidden_state_layer_ids": ["low"]}},
+            r"eagle_aux_hidden_state_layer_ids must be a list of whole numbers, got \['low'\]",
+        ),
+        (
+            "eagle3.1",
+            lambda t: t.pop("layers.1.self_attn.k_proj.bias"),
+            {},
+            r"lacks the tensor layers\.1\.self_attn\.k_proj\.bias of shape \[16\]",
+        ),
+        ("eagle3", lambda t: None, {"hidden_act": "gelu"}, r"config\.json: hidden_act is 'gelu'"),
+        ("speculators", lambda t: None, {"speculators_model_type": "eagle"}, "speculator of type 'eagle'"),
+        (
+            "eagle3",
+            lambda t: None,
+            {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}},
+            r"reads the target's hidden states 0, 1, 2, but this target has 2 layers",
+        ),
+        ("eagle1", lambda t: t.pop("fc.weight"), {}, "is in no known layout"),
+        (
+            "eagle1",
+            lambda t: t.update({"fc.bias": t["fc.bias"][:3]}),
+            {},
+            r"tensor fc\.bias has the shape \[3\], but \[24\]",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path, target, layout, change, config, message):
+    folder = rewritten(heads.write_head(tmp_path / "head", layout, target), change, config)
+    with pytest.raises(PoolError, match=message):
+        read_head(folder, target)
+
+
+@pytest.mark.parametrize(
+    ("config", "layers"),
+    [
+        ({"eagle_config": None}, (2, 3, 3)),
+        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, 3]}}, (2, 3, 4)),
+        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [2, 3, 3]}}, (2, 3, 3)),
+        ({"eagle_aux_hidden_state_layer_ids": [1, 2, 5]}, (1, 2, 5)),
+    ],
+)
+def test_layers_are_counted_by_either_convention(tmp_path, config, layers):
+    target = tiny.llama(1, layers=6)
+    folder = rewritten(heads.write_head(tmp_path / "head", "eagle3", target), lambda t: None, config)
+    assert read_head(folder, target)[0].layers == layers
+
+
+def test_files_that_are_none(tmp_path, target):
+    with pytest.raises(PoolError, match=r"cannot read .*config\.json"):
+        read_head(tmp_path, target)
+    folder = heads.write_head(tmp_path / "head", "eagle3", target)
+    (folder / "pytorch_model.bin").write_bytes(b"no tensors")
+    with pytest.raises(PoolError, match=r"cannot read .*pytorch_model\.bin"):
+        read_head(folder, target)
+    (folder / "pytorch_model.bin").unlink()
+    with pytest.raises(PoolError, match=r"holds no EAGLE head: it should have config\.json and one of"):
+        read_head(folder, target)
+    (folder / "model.safetensors").write_bytes(b"no tensors")
+    with pytest.raises(PoolError, match=r"cannot read .*model\.safetensors"):
+        read_head(folder, target)

@@ -1,0 +1,26 @@
+"""Hidden states of the target's context, gathered from its forwards."""
+
+import pytest
+import torch
+
+from drafters.draft import Draft
+from drafters.models.target import Target
+from tests import tiny
+
+
+@pytest.mark.parametrize("lean", [True, False])
+@pytest.mark.parametrize("prompt", [[5], [5, 3, 7, 2]])
+def test_states_of_a_new_target_are_those_of_one_forward(prompt, lean):
+    model = tiny.llama(1)
+    target = Target(model, lean=lean)
+    target.watch([0, 2])
+    target.prefill(prompt)
+    context = list(prompt)
+    for draft, path, own in ((Draft.chain([4, 6]), [0], 9), (Draft((3, 8, 2), (-1, -1, 1)), [1, 2], 4)):
+        target.score(draft)
+        target.accept(path, own)
+        context += [*(draft.tokens[node] for node in path), own]
+        states = model(torch.tensor([context]), output_hidden_states=True).hidden_states
+        expected = torch.cat([states[0][0], states[2][0]], dim=-1)[:-1]
+        torch.testing.assert_close(target.features(context, [0, 2]), expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(target.features(context, [2]), expected[:, 24:], rtol=1e-4, atol=1e-4)

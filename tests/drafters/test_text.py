@@ -1,0 +1,131 @@
+"""Streamed text equals the text of the whole output."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from drafters.text import TextStream, guess_text
+from tests import tiny
+
+POCKET = Path(__file__).parents[2] / "drafters" / "pocket" / "target"
+
+
+@pytest.fixture(scope="module")
+def pocket():
+    return AutoTokenizer.from_pretrained(POCKET)
+
+
+@pytest.fixture(scope="module")
+def one_byte():
+    """The worst case: a token for each byte and no merges."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({character: i for i, character in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+@pytest.fixture(scope="module")
+def metaspace():
+    """A SentencePiece-like tokenizer: the space belongs to the word, and is dropped at the very start."""
+    words = {"▁the": 0, "▁cat": 1, "s": 2, "▁": 3, "on": 4}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="▁"))
+    tokenizer.decoder = decoders.Metaspace()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+def stream(tokenizer, ids, sizes=(1,)):
+    """Feed ``ids`` in rounds of the given sizes; return the pieces."""
+    text, pieces, start, turn = TextStream(tokenizer), [], 0, 0
+    while start < len(ids):
+        size = sizes[turn % len(sizes)]
+        pieces += text.add(ids[start : start + size])
+        start, turn = start + size, turn + 1
+    assert len(pieces) == len(ids)
+    return pieces
+
+
+TEXTS = [
+    "Plain words, 1234 digits.",
+    "naïve café – «größer»",
+    "日本語のテキスト",
+    "🎉👩‍👩‍👧‍👦🏳️‍🌈 flags 🇩🇪",
+    "  leading and  double  spaces ",
+    "line\n\nbreak\ttab\r\n",
+    "\N{REPLACEMENT CHARACTER} as itself",
+    "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 a𐍈b",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_pocket_text_comes_out_whole(pocket, text):
+    ids = pocket(text)["input_ids"]
+    assert "".join(stream(pocket, ids)) == text
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_bytes_come_out_whole(one_byte, text):
+    ids = one_byte(text)["input_ids"]
+    assert len(ids) == len(text.encode())
+    assert "".join(stream(one_byte, ids)) == text
+
+
+@given(text=st.text(max_size=40), sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4))
+def test_any_text_in_rounds_of_any_size(pocket, one_byte, text, sizes):
+    for tokenizer in (pocket, one_byte):
+        ids = tokenizer(text)["input_ids"]
+        assert "".join(stream(tokenizer, ids, sizes)) == tokenizer.decode(ids, skip_special_tokens=True)
+
+
+@settings(max_examples=300)
+@given(ids=st.lists(st.one_of(st.integers(0, 255), st.integers(128, 255)), max_size=40))
+def test_complete_text_among_broken_bytes_is_never_lost(one_byte, ids):
+    """A model may emit bytes that are no text; followed by plain text, all comes out as in the whole decode."""
+    ids = [*ids, *one_byte("end.")["input_ids"]]
+    assert "".join(stream(one_byte, ids)) == one_byte.decode(ids)
+
+
+def test_a_character_that_the_output_breaks_off_is_left_out(one_byte):
+    assert stream(one_byte, one_byte("a🎉")["input_ids"][:-1]) == ["a", "", "", ""]
+
+
+def test_a_character_appears_with_its_last_token(one_byte):
+    pieces = stream(one_byte, one_byte("aé🎉b")["input_ids"])
+    assert pieces == ["a", "", "é", "", "", "", "🎉", "b"]
+
+
+def test_special_tokens_add_no_text(pocket):
+    a, b = pocket("ab cd")["input_ids"][0], pocket(" cd")["input_ids"][0]
+    end = pocket.convert_tokens_to_ids("<|end|>")
+    pieces = stream(pocket, [a, end, b, end])
+    assert pieces[1] == pieces[3] == ""
+    assert "".join(pieces) == pocket.decode([a, b])
+
+
+def test_the_space_of_a_word_is_kept_between_words_and_dropped_at_the_start(metaspace):
+    ids = [0, 1, 2, 0, 1, 0]
+    assert metaspace.decode(ids) == "the cats the cat the"
+    assert stream(metaspace, ids) == ["the", " cat", "s", " the", " cat", " the"]
+
+
+def test_a_guess_reads_as_it_would_in_the_text(metaspace, one_byte, pocket):
+    assert guess_text(metaspace, [0, 1, 2], [0, 1]) == " the cat"
+    assert guess_text(metaspace, [], [0, 1]) == "the cat"
+    ids = one_byte("aé🎉b")["input_ids"]
+    assert guess_text(one_byte, ids[:2], ids[2:]) == "é🎉b"  # begun by the context's last byte
+    end = pocket.convert_tokens_to_ids("<|end|>")
+    assert guess_text(pocket, pocket("ab cd")["input_ids"], [end]) == "<|end|>"
+
+
+def test_a_long_output_is_decoded_in_constant_steps(monkeypatch):
+    """The cost of a token must not grow with the output."""
+    tokenizer = tiny.tokenizer()
+    decoded = []
+    decode = tokenizer.decode
+    monkeypatch.setattr(tokenizer, "decode", lambda ids, **kw: (decoded.append(len(ids)), decode(ids, **kw))[1])
+    stream(tokenizer, [2, 3, 4] * 100)
+    assert max(decoded) <= 3

@@ -1,0 +1,14 @@
+"""What a history holds, for tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from storage import queries
+from storage.run import Run
+
+
+def recorded(path: Path) -> list[Run]:
+    """All runs, newest first; none may have been deleted."""
+    runs = [queries.run(path, id) for id in range(queries.count(path), 0, -1)]
+    return [run for run in runs if run is not None]

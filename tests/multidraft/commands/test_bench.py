@@ -1,0 +1,194 @@
+"""``bench``: its table, its report, its history; what is said of what went wrong."""
+
+import json
+import sqlite3
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import multidraft as md
+from drafters.pool import Pool
+from multidraft.__main__ import main
+from multidraft.bench import runner
+from multidraft.policies import POLICIES
+from storage import queries, store
+from tests import tiny
+from tests.runs import recorded
+
+PROMPT = tiny.texts(1, 7, 8)[0]
+
+
+def test_bench_writes_report_and_history(pool_card, suite, tmp_path, capsys):
+    report, db = tmp_path / "report.json", tmp_path / "runs.db"
+    arguments = ["bench", str(suite), "--pool", str(pool_card), "--policies", "ucb:beta=0.1,reward=be,normal-hedge"]
+    arguments += ["--max-new-tokens", "12", "--repeat", "2", "--limit", "2", "--out", str(report), "--db", str(db)]
+    assert main(arguments) == 0
+    written = json.loads(report.read_text())
+    assert written["settings"]["policies"] == ["ucb:reward=be,beta=0.1", "normal-hedge"]
+    assert written["settings"]["repeat"] == written["settings"]["limit"] == 2
+    assert written["settings"]["draft_length"] == md.load_pool(pool_card).draft_length
+    assert written["runs"] == {"planned": 12, "done": 12} and written["interrupted"] is False
+    assert abs(datetime.now(UTC) - datetime.fromisoformat(written["date"])) < timedelta(minutes=5)
+    policies = written["policies"]
+    assert set(policies) == {"autoregressive", "ucb:reward=be,beta=0.1", "normal-hedge"}
+    assert all(p["lossless"] is True and p["prompts"] == 2 and p["tokens"] > 0 for p in policies.values())
+    assert policies["autoregressive"]["speedup"] == 1.0
+    assert "normal-hedge" in capsys.readouterr().out
+    with sqlite3.connect(db) as connection:
+        rows = connection.execute("SELECT source, suite, task, status FROM runs").fetchall()
+    assert len(rows) == 12 and {row[:3] for row in rows} == {("bench", "suite", "letters")}
+
+
+def test_an_interrupted_benchmark_reports_what_it_has(pool_card, suite, tmp_path, capsys, monkeypatch):
+    from multidraft.commands import bench as cli
+
+    run_suite = cli.run_suite
+
+    def interrupted(*arguments, **settings):
+        for index, run in enumerate(run_suite(*arguments, **settings)):
+            if index == 4:
+                raise KeyboardInterrupt
+            yield run
+
+    monkeypatch.setattr(cli, "run_suite", interrupted)
+    report = tmp_path / "report.json"
+    arguments = ["bench", str(suite), "--pool", str(pool_card), "--policies", "ucb", "--max-new-tokens", "8"]
+    db = tmp_path / "runs.db"
+    assert main([*arguments, "--out", str(report), "--db", str(db)]) == 130
+    out, err = capsys.readouterr()
+    assert "| ucb |" in out
+    assert err.splitlines()[-1] == (
+        "multidraft: interrupted after 4 of 6 runs. The finished runs are in the table above, "
+        f"the report {report}, the history {db}. The same command starts again from the beginning."
+    )
+    written = json.loads(report.read_text())
+    assert written["policies"]["ucb"]["prompts"] == 2
+    assert written["runs"] == {"planned": 6, "done": 4} and written["interrupted"] is True
+    with sqlite3.connect(db) as connection:
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (4,)
+
+
+@pytest.fixture
+def misbehaving(monkeypatch):
+    """Of the policy ``round-robin``: it chooses a drafter that is not there."""
+    monkeypatch.setattr(POLICIES["round-robin"], "select", lambda policy: 99)
+    return "policy 'round-robin' chose drafter 99; there are 0 to 3"
+
+
+def test_a_policy_that_misbehaves_fails_alone(pool_card, suite, misbehaving, capsys):
+    arguments = [str(suite), "--pool", str(pool_card), "--policies", "round-robin,fixed:near", "--max-new-tokens", "8"]
+    assert main(["bench", *arguments]) == 1
+    out = capsys.readouterr().out
+    assert "| round-robin | – | failed | – | – | – | – | – | – |" in out and "| fixed:near | " in out
+    assert f"round-robin failed in 3 of 3 runs: {misbehaving}." in out
+    assert main(["generate", PROMPT, "--pool", str(pool_card), "--policy", "round-robin"]) == 2
+    assert capsys.readouterr().err == f"multidraft: {misbehaving}\n"
+
+
+def test_runs_that_are_lost_underway_are_told_by_the_status(pool_card, suite, tmp_path, capsys, monkeypatch):
+    def full(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(store, "_insert", full)
+    monkeypatch.setattr(store.Store.close, "__defaults__", (0.2,))
+    arguments = [str(suite), "--pool", str(pool_card), "--policies", "ucb", "--max-new-tokens", "8"]
+    assert main(["bench", *arguments, "--db", str(tmp_path / "runs.db")]) == 1
+    out, err = capsys.readouterr()
+    assert "| ucb | " in out and "the history is incomplete: The disk" in err and "not written: 6" in err
+
+
+def asked(suite, pool_card, *more, policies="ucb"):
+    return ["bench", str(suite), "--pool", str(pool_card), "--policies", policies, "--max-new-tokens", "8", *more]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A report and a history that are not there yet."""
+    return tmp_path / "report.json", tmp_path / "runs.db"
+
+
+def kept(files):
+    return ["--out", str(files[0]), "--db", str(files[1])]
+
+
+@pytest.mark.parametrize(("temperature", "judge"), [("0", "acceptances"), ("1", "gamma")])
+def test_a_drafter_that_cannot_be_judged_costs_no_table(
+    pool_card, suite, files, capsys, monkeypatch, temperature, judge
+):
+    def broken(*_):
+        raise RuntimeError("no such layer")
+
+    load = Pool.__init__
+
+    def loading(pool, *arguments, **settings):
+        load(pool, *arguments, **settings)
+        monkeypatch.setattr(pool.drafters[-1], judge, broken)
+
+    monkeypatch.setattr(Pool, "__init__", loading)
+    assert main(asked(suite, pool_card, *kept(files), "--temperature", temperature)) == 1
+    out = capsys.readouterr().out
+    said = "its output cannot be scored: RuntimeError: no such layer (drafter alone)"
+    assert f"ucb failed in 3 of 3 runs: {said}." in out and "| autoregressive | 1.00x |" in out
+    assert {failure["error"] for failure in json.loads(files[0].read_text())["failures"]} == {said}
+    runs = recorded(files[1])
+    assert len(runs) == 6 and set(runs[runs["policy"] == "ucb"]["error"]) == {said}
+
+
+def test_an_error_underway_leaves_what_is_measured(pool_card, suite, files, capsys, monkeypatch):
+    runs = iter(range(100))
+    seed_of = runner.seed_of
+
+    def broken(*arguments):
+        if next(runs) == 4:  # two prompts under two policies are done
+            raise RuntimeError("out of luck")
+        return seed_of(*arguments)
+
+    monkeypatch.setattr(runner, "seed_of", broken)
+    assert main(asked(suite, pool_card, *kept(files))) == 1
+    out, err = capsys.readouterr()
+    assert (
+        "| ucb | " in out and "stopped by RuntimeError: out of luck, after 4 of 6 runs. The finished runs are in" in err
+    )
+    assert json.loads(files[0].read_text())["interrupted"] is True and queries.count(files[1]) == 4
+
+
+def test_a_report_that_cannot_be_written_in_the_end_costs_no_run(pool_card, suite, files, capsys, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(type(files[0]), "write_text", full)
+    assert main(asked(suite, pool_card, *kept(files))) == 1
+    out, err = capsys.readouterr()
+    assert "| ucb | " in out and f"--out: {files[0]} could not be written (No space left on device)" in err
+    assert queries.count(files[1]) == 6
+
+
+def test_an_output_that_is_not_that_of_plain_decoding_is_told_by_the_status(pool_card, suite, capsys, lossy_ucb):
+    assert main(asked(suite, pool_card, policies="ucb,fixed:near")) == 1
+    out = capsys.readouterr().out
+    assert "ucb is not lossless: an output (letters) is not the target's own greedy one" in out
+    assert out.count("is not lossless") == 1
+
+
+def test_a_policy_in_two_spellings_is_one(pool_card, suite, files):
+    policies = "UCB,ucb,ucb:beta=0.010,AUTOREGRESSIVE,fixed:drafter=near"
+    assert main(asked(suite, pool_card, *kept(files), policies=policies)) == 0
+    report = json.loads(files[0].read_text())
+    assert set(report["policies"]) == {"autoregressive", "ucb", "fixed:near"}
+    assert report["settings"]["policies"] == ["ucb", "autoregressive", "fixed:near"]
+    assert report["runs"] == {"planned": 9, "done": 9}
+    assert set(recorded(files[1])["policy"]) == set(report["policies"])
+
+
+@pytest.mark.parametrize(("pool", "policy"), [("no-such-pool", "ucb"), (None, "fixed:nobody")])
+def test_a_refusal_leaves_no_files_behind(pool_card, suite, files, pool, policy):
+    folder = files[0].parent
+    before = set(folder.iterdir())
+    assert main(asked(suite, pool or pool_card, *kept(files), policies=policy)) == 2
+    assert set(folder.iterdir()) == before
+
+
+def test_a_refusal_leaves_files_that_were_there(pool_card, suite, files):
+    files[0].write_text("{}")
+    assert main(asked(suite, pool_card, *kept(files))) == 0 and main(asked(suite, "no-such-pool", *kept(files))) == 2
+    assert json.loads(files[0].read_text())["policies"] and queries.count(files[1]) == 6

@@ -1,0 +1,271 @@
+"""The command line: what it prints, what it writes, one clear line and status 2 on bad input."""
+
+import json
+import shutil
+import sqlite3
+
+import numpy as np
+import pytest
+import yaml
+
+from drafters import card as card_module
+from drafters.pool import Pool
+from drafters.router import FEATURES, Router
+from multidraft.__main__ import main
+from multidraft.commands.options import split_specs
+from multidraft.policies import POLICIES
+from tests import tiny
+
+PROMPT = tiny.texts(1, 7, 8)[0]
+
+
+def test_generate_prints_the_answer_and_its_figures(pool_card, capsys):
+    assert main(["generate", PROMPT, "--pool", str(pool_card), "--max-new-tokens", "20"]) == 0
+    out, err = capsys.readouterr()
+    assert out.strip() and "tokens/s" in err and "tokens per round" in err
+
+
+def test_generate_as_json(pool_card, capsys):
+    arguments = ["generate", PROMPT, "--pool", str(pool_card), "--max-new-tokens", "20", "--json"]
+    assert main([*arguments, "--policy", "ucb"]) == 0
+    ours = json.loads(capsys.readouterr().out)
+    assert main([*arguments, "--policy", "autoregressive"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert ours["token_ids"] == plain["token_ids"] and ours["policy"] == "ucb"
+    assert sum(len(r["tokens"]) for r in ours["rounds"]) == len(ours["token_ids"])
+    assert plain["mean_accepted_tokens"] == 1.0
+    assert plain["max_new_tokens"] == 20 and plain["hardware"] and plain["libraries"]["torch"]
+
+
+def test_pool_prints_costs_and_matrix(pool_card, suite, capsys):
+    arguments = ["pool", str(pool_card), "--matrix", "--suite", str(suite), "--max-new-tokens", "12"]
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "ms per drafted token" in out and "| drafter | letters |" in out
+    assert main([*arguments, "--json", "--plain"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert set(content["matrix"]["letters"]) == {"near", "lookup", "far", "alone"}
+    assert min(content["plain_tokens_per_second"].values()) > 0
+
+
+@pytest.fixture
+def history(pool_card, suite, tmp_path, capsys):
+    """A history of a benchmark: the file, and its report."""
+    db, out = tmp_path / "history.db", tmp_path / "out.json"
+    arguments = ["bench", str(suite), "--pool", str(pool_card), "--policies", "ucb:reward=be,normal-hedge,fixed:near"]
+    assert main([*arguments, "--max-new-tokens", "40", "--db", str(db), "--out", str(out)]) == 0
+    capsys.readouterr()
+    return db, json.loads(out.read_text())["policies"]
+
+
+def test_replay_tells_what_the_benchmark_measured(history, capsys):
+    """Deterministic policies by exact rounds; the seed of the record is not needed for them."""
+    db, report = history
+    assert main(["replay", "--db", str(db), "--policies", "ucb,fixed:near,rate-hedge", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = {row["policy"]: row for row in found["policies"]}
+    assert found["runs"] == 3 and set(rows) == {"ucb:reward=be", "fixed:near", "rate-hedge"}
+    for spec in ("ucb:reward=be", "fixed:near"):
+        assert rows[spec]["mean_accepted_tokens"] == pytest.approx(report[spec]["mean_accepted_tokens"])
+        assert rows[spec]["regret_rounds"] == pytest.approx(report[spec]["regret_rounds"])
+    assert all(row["tokens_per_second"] > 0 for row in rows.values())
+
+
+def test_replay_of_one_run_as_a_table(history, capsys):
+    db, _ = history
+    with sqlite3.connect(db) as connection:
+        (run,) = connection.execute("SELECT id FROM runs WHERE policy = 'normal-hedge' LIMIT 1").fetchone()
+    assert main(["replay", "--db", str(db), "--run", str(run)]) == 0
+    out = capsys.readouterr().out
+    assert (
+        "1 recorded texts, 40 tokens" in out
+        and "| rate-hedge ≈ |" in out
+        and "≈ This policy decides by time or by the previous query" in out
+    )
+    assert main(["replay", "--db", str(db), "--run", "999"]) == 2
+    assert "run 999 cannot be replayed" in capsys.readouterr().err
+
+
+def test_replay_without_a_history(tmp_path, capsys):
+    assert main(["replay", "--db", str(tmp_path / "none.db")]) == 2
+    assert "there is no database" in capsys.readouterr().err
+
+
+@pytest.fixture
+def mats(tmp_path):
+    path = tmp_path / "mats.csv"
+    path.write_text("drafter,Math,Code\nmath,6.5,2.5\ncode,2.0,7.0\n")
+    return path
+
+
+def test_simulate_reaches_the_mats_of_the_table(mats, capsys):
+    arguments = ["simulate", str(mats), "--policies", "fixed:math,fixed:code,ucb", "--tokens", "200-300"]
+    assert main([*arguments, "--seeds", "60", "--json"]) == 0
+    policies = json.loads(capsys.readouterr().out)["policies"]
+    assert policies["fixed:math"]["by_task"] == {
+        "Math": pytest.approx(6.5, rel=0.05),
+        "Code": pytest.approx(2.5, rel=0.05),
+    }
+    assert policies["fixed:code"]["by_task"] == {
+        "Math": pytest.approx(2.0, rel=0.05),
+        "Code": pytest.approx(7.0, rel=0.05),
+    }
+    assert 5.5 < policies["ucb:reward=be"]["mean_accepted_tokens"] < 6.75
+
+
+def test_simulate_as_a_table_and_mixed(mats, capsys):
+    assert main(["simulate", str(mats), "--seeds", "2", "--mixed"]) == 0
+    assert "| policy | mixed | mean MAT | tokens/s |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "said"),
+    [
+        ("drafter,Math\nmath,x\n", [], "row 2, column 'Math': 'x' is no mean accepted tokens"),
+        ("drafter,Math\nmath,0.5\n", [], "a number of at least 1"),
+        ("drafter,Math\nmath,2,3\n", [], "row 2: 3 cells where the header has 2"),
+        ("", [], "needs a header"),
+        (None, [], "cannot read"),
+        ("drafter,Math\nmath,2\n", ["--tokens", "300-200"], "--tokens must be"),
+        ("drafter,Math\nmath,2\n", ["--tokens", "many"], "--tokens must be"),
+        ("drafter,Math\nmath,2\n", ["--seeds", "0"], "--seeds"),
+        ("drafter,Math\nmath,2\n", ["--policies", "nonsense"], "unknown policy"),
+        ("drafter,Math\nmath,2\n", ["--policies", ""], "no policy is chosen"),
+        ("drafter,Math\nmath,2\n", ["--policies", "router"], "needs a router"),
+    ],
+)
+def test_simulate_with_bad_input(tmp_path, capsys, content, arguments, said):
+    path = tmp_path / "table.csv"
+    if content is not None:
+        path.write_text(content)
+    assert main(["simulate", str(path), *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["generate", ""], "empty"),
+        (["generate", "a" * 500], "context window"),
+        (["generate", "abc", "--policy", "nonsense"], "normal-hedge"),
+        (["generate", "abc", "--policy", "fixed:nobody"], "near"),
+        (["generate", "abc", "--policy", "router"], "needs a router"),
+        (["bench", "pocket", "--policies", "ucb,fixed:nobody"], "near"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(pool_card, capsys, arguments, said):
+    assert main([*arguments, "--pool", str(pool_card)]) == 2
+    out, err = capsys.readouterr()
+    lines = err.strip().splitlines()
+    assert said in lines[-1] and lines[-1].startswith("multidraft: ") and "Traceback" not in err and not out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["generate", "abc", "--temperature", "-1"], "temperature"),
+        (["generate", "abc", "--max-new-tokens", "0"], "max_new_tokens"),
+        (["generate", "abc", "--seed", "-1"], "the seed must be a whole number from 0 to 2^63 - 1, got -1"),
+        (["generate", "abc", "--policy", "nosuch"], "unknown policy 'nosuch'"),
+        (["generate", "abc", "--policy", "fixed:math,x=1"], "there is no setting 'x'"),
+        (["generate", "abc", "--policy", "oracle"], "cannot be played live"),
+        (["generate", "abc", "--top-k", "-1"], "top_k"),
+        (["generate", "abc", "--policy", "ucb:beta=-1"], "beta must be a number from 0 to 100"),
+        (["pool", "--matrix", "--draft-length", "0"], "draft_length"),
+        (["pool", "--matrix", "--limit", "0"], "--limit"),
+        (["bench", "no-such-suite"], "no-such-suite"),
+        (["bench", "pocket", "--limit", "0"], "--limit"),
+        (["bench", "pocket", "--repeat", "0"], "--repeat"),
+        (["bench", "pocket", "--top-p", "2"], "top_p"),
+        (["bench", "pocket", "--draft-length", "0"], "draft_length"),
+        (["bench", "pocket", "--seed", "-1"], "the seed must be a whole number from 0 to 2^63 - 1, got -1"),
+        (["bench", "pocket", "--policies", "ucb:beta=x"], "beta"),
+        (["bench", "pocket", "--policies", "ucb,nosuch"], "unknown policy 'nosuch'"),
+        (["bench", "pocket", "--policies", " , "], "no policy is chosen; choose at least one"),
+        (["bench", "pocket", "--out", "no/such/folder/report.json"], "--out: the folder"),
+        (["bench", "pocket", "--db", "no/such/folder/runs.db"], "The folder"),
+        (["bench", "pocket", "--db", __file__], "damaged or no SQLite database"),
+        (["replay", "--db", "none.db", "--policies", ""], "no policy is chosen"),
+    ],
+)
+def test_what_needs_no_pool_is_refused_before_one_is_loaded(monkeypatch, capsys, arguments, said):
+    def loaded(*_, **__):
+        pytest.fail("the pool was loaded")
+
+    monkeypatch.setattr("drafters.pool.load_pool", loaded)
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert said in err and err.startswith("multidraft: ") and len(err.splitlines()) == 1 and not out
+
+
+def test_a_suite_that_is_not_used_is_not_read(pool_card, capsys):
+    assert main(["pool", str(pool_card), "--suite", "no-such-suite", "--limit", "0"]) == 0
+    assert "| near |" in capsys.readouterr().out
+
+
+def test_an_unknown_pool_names_the_bundled_ones(capsys):
+    assert main(["pool", "nonsense"]) == 2
+    assert "pocket" in capsys.readouterr().err
+
+
+def test_bad_arguments_end_with_status_2(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["generate"])
+    assert stop.value.code == 2 and "prompt" in capsys.readouterr().err
+
+
+def test_settings_stay_with_their_spec():
+    assert split_specs("ucb:beta=0.1,reward=be, normal-hedge,,fixed:math") == [
+        "ucb:beta=0.1,reward=be",
+        "normal-hedge",
+        "fixed:math",
+    ]
+
+
+def test_policies_are_listed_with_settings_and_sources(capsys):
+    assert main(["policies"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" | ")[0].strip("| ") for line in lines[2:]] == sorted(POLICIES)
+    assert "| ucb | UCB | reward=bd, beta=0.01, start=cold | MetaSD Alg. 2 |" in lines
+    assert "| fixed | One drafter | drafter | Speculative decoding" in "\n".join(lines)
+    assert main(["policies", "--json"]) == 0
+    assert {row["policy"] for row in json.loads(capsys.readouterr().out)} == set(POLICIES)
+
+
+def test_a_damaged_history_and_a_report_that_cannot_be_written(pool_card, tmp_path, capsys):
+    damaged = tmp_path / "x.db"
+    damaged.write_bytes(bytes(range(256)) * 8)
+    assert main(["replay", "--db", str(damaged)]) == 2
+    assert "damaged or no SQLite database" in capsys.readouterr().err
+    assert main(["bench", "pocket", "--pool", str(pool_card), "--out", str(tmp_path)]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_replay_asks_the_router_of_the_pool_that_wrote_the_texts(pool_card, suite, tmp_path, capsys, monkeypatch):
+    """By its name if it is bundled, without its models; where there is none it says that policies begin cold."""
+    folder = shutil.copytree(pool_card.parent, tmp_path / "pools")
+    Router(["far"], np.zeros((1, FEATURES), np.float32), np.array([9.0], np.float32)).save(folder / "router")
+    card = folder / "routed.yaml"
+    card.write_text(yaml.safe_dump({**yaml.safe_load(pool_card.read_text()), "router": "router"}))
+    db, asked = str(tmp_path / "routed.db"), "router,normal-hedge"
+    arguments = ["bench", str(suite), "--pool", str(card), "--max-new-tokens", "40", "--db", db]
+    assert main([*arguments, "--policies", asked, "--out", str(tmp_path / "out.json")]) == 0
+    report = json.loads((tmp_path / "out.json").read_text())["policies"]
+    capsys.readouterr()
+    monkeypatch.setattr(Pool, "__init__", None)  # nothing is loaded
+    assert main(["replay", "--db", db, "--policies", asked]) == 2
+    assert "needs a router" in capsys.readouterr().err
+    assert main(["replay", "--db", db, "--policies", "normal-hedge,ucb"]) == 0
+    assert (
+        "3 of the 3 texts have no router, so policies that start from it (normal-hedge) start cold"
+        in capsys.readouterr().err
+    )
+    for more in (["--pool", str(card)], []):
+        assert main(["replay", "--db", db, "--policies", asked, "--json", *more]) == 0
+        out, err = capsys.readouterr()
+        rows = {row["policy"]: row for row in json.loads(out)["policies"]}
+        assert not err and rows["router"]["regret_rounds"] == pytest.approx(report["router"]["regret_rounds"])
+        hedge = report["normal-hedge"]["mean_accepted_tokens"]
+        assert rows["normal-hedge"]["mean_accepted_tokens"] == pytest.approx(hedge)
+        monkeypatch.setattr(card_module, "POOLS", folder)
+        shutil.copy(card, folder / "tiny.yaml")

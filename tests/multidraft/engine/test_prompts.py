@@ -1,0 +1,61 @@
+"""Prompts and seeds that are taken, and those that are refused."""
+
+import pytest
+
+from drafters.errors import ContextWindowError, PolicyError, PromptError, UserError
+from drafters.sampling import SamplingParams
+from multidraft.engine.decoding import generate, stream
+from tests import tiny
+
+
+@pytest.mark.parametrize("prompt", ["", "   ", "\n\t", []])
+def test_an_empty_prompt_is_refused(pool, prompt):
+    with pytest.raises(PromptError, match="empty"):
+        stream(pool, prompt, "ucb")
+
+
+@pytest.mark.parametrize("length", [tiny.WINDOW, tiny.WINDOW + 1, 5000])
+def test_a_prompt_that_fills_the_window_is_refused(pool, length):
+    with pytest.raises(ContextWindowError, match=rf"{length:,} (tokens|characters).*'tiny' holds 64.*shorten"):
+        stream(pool, "a" * length, "ucb")
+
+
+def test_an_unknown_policy_is_refused(pool):
+    with pytest.raises(PolicyError, match="unknown policy"):
+        stream(pool, "abc", "no-such")
+    with pytest.raises(PolicyError, match="no drafter 'nobody'"):
+        stream(pool, "abc", "fixed:nobody")
+
+
+@pytest.mark.parametrize("prompt", ["<|end|>", "abc<|end|>abc", "<b>&amp;", "\x00", "日本🎉", "a\r\nb"])
+def test_strange_prompts_run(pool, prompt):
+    out = generate(pool, prompt, "normal-hedge", SamplingParams(8))
+    assert out.status == "completed"
+    assert out.prompt == prompt
+    assert out.token_ids == tiny.greedy(pool.target.model, pool.encode(prompt), 8)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "said"),
+    [
+        ("half \ud83d", "character 6 of the prompt is half of one"),
+        ([], "at least one token id"),
+        ([2, tiny.VOCAB], f"token id {tiny.VOCAB} is not one of the target's: 0 to {tiny.VOCAB - 1}"),
+        ([2, -1], "token id -1"),
+        ([1.5], "a text or a list of token ids, got list"),
+        (None, "a text or a list of token ids, got NoneType"),
+    ],
+)
+def test_prompts_that_are_none(pool, prompt, said):
+    with pytest.raises(PromptError, match=said):
+        generate(pool, prompt)
+
+
+def test_any_token_ids_are_a_prompt(pool):
+    assert len(generate(pool, [tiny.END], "ucb", SamplingParams(4)).token_ids) == 4
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 1.5, "7", True])
+def test_seeds_that_are_none(pool, seed):
+    with pytest.raises(UserError, match="the seed must be a whole number from 0"):
+        generate(pool, "abc", seed=seed)

@@ -1,0 +1,309 @@
+"""Losslessness: whatever is drafted, the output is distributed exactly as the target alone would have it.
+
+Outputs are short enough to enumerate, so each test compares thousands of sampled outputs with their exact
+probabilities by Pearson's chi-square. The last section shows that these tests can fail.
+"""
+
+import inspect
+import itertools
+import math
+from collections import Counter
+
+import pytest
+import torch
+
+import multidraft.engine.verify as verify_module
+from drafters.draft import Draft
+from drafters.sampling import SamplingParams, draw, probabilities
+from multidraft.engine.decoding import Decoding, generate
+from multidraft.engine.verify import verify
+from tests.distributions import ALPHA, exact_outputs, p_value, p_value_of_tokens
+
+V = 5
+LENGTH = 3
+SAMPLES = 1500
+
+PARAMS = {
+    "plain": SamplingParams(temperature=1.0),
+    "hot": SamplingParams(temperature=1.7),
+    "top-k": SamplingParams(temperature=0.9, top_k=3),
+    "top-p": SamplingParams(temperature=1.2, top_p=0.8),
+    "both": SamplingParams(temperature=1.0, top_k=4, top_p=0.9),
+}
+
+
+def test_the_chi_square_test_itself():
+    exact = {"a": 0.5, "b": 0.3, "c": 0.2}
+    assert p_value(Counter(a=500, b=300, c=200), exact) == pytest.approx(1.0)
+    assert p_value(Counter(a=530, b=270, c=200), exact) == pytest.approx(0.0907, abs=1e-3)  # 4.8 at 2 degrees
+    assert p_value(Counter(a=600, b=200, c=200), exact) < 1e-8
+    assert p_value(Counter(a=500, b=300, d=200), exact) == 0.0
+
+
+class World:
+    """A target and a drafter over five tokens: random logits after each pair of last tokens."""
+
+    def __init__(self, params):
+        generator = torch.Generator().manual_seed(7)
+        shape = (V + 1, V + 1, V)
+        self.params = params
+        self.logits = 1.5 * torch.randn(shape, generator=generator)
+        self.p = probabilities(self.logits, params)
+        self.q = probabilities(0.6 * self.logits + 1.2 * torch.randn(shape, generator=generator), params)
+
+    @staticmethod
+    def after(prefix):
+        """Index of the state after ``prefix``; V stands for no token."""
+        last = (V, V, *prefix)
+        return last[-2], last[-1]
+
+    def exact(self):
+        """Probability of each output of ``LENGTH`` tokens."""
+        exact = {}
+        for output in itertools.product(range(V), repeat=LENGTH):
+            steps = [float(self.p[self.after(output[:i])][output[i]]) for i in range(LENGTH)]
+            exact[output] = math.prod(steps)
+        return exact
+
+    def grow(self, prefix, generator, widths, *, sampled):
+        """A draft in which each node of depth ``d`` has ``widths[d]`` children (fewer where q has no more).
+
+        Returns:
+            The draft, and for each node the output up to it.
+        """
+        tokens, parents, rows, places = [], [], [], []
+        level = [(-1, tuple(prefix))]
+        for width in widths:
+            deeper = []
+            for parent, place in level:
+                q = self.q[self.after(place)]
+                count = min(width, int((q > 0).sum()))
+                if sampled:
+                    chosen = torch.multinomial(q, count, generator=generator).tolist()  # without replacement
+                else:
+                    chosen = q.topk(count).indices.tolist()
+                for token in chosen:
+                    deeper.append((len(tokens), (*place, token)))
+                    tokens.append(token)
+                    parents.append(parent)
+                    rows.append(q)
+            places += [place for _, place in deeper]
+            level = deeper
+        return Draft(tuple(tokens), tuple(parents), torch.stack(rows) if rows else None, sampled), places
+
+    def sample(self, kind, seed, verify=verify):
+        generator = torch.Generator().manual_seed(seed)
+        widths, sampled = DRAFTS[kind]
+        output = ()
+        while len(output) < LENGTH:
+            draft, places = self.grow(output, generator, widths, sampled=sampled)
+            states = [self.after(output), *(self.after(place) for place in places)]
+            logits = torch.stack([self.logits[state] for state in states])
+            verdict = verify(draft, logits, self.params, generator)
+            output = (*output, *(draft.tokens[node] for node in verdict.path), verdict.own)
+        return output[:LENGTH]
+
+    def p_value(self, kind, samples=SAMPLES, verify=verify):
+        return p_value(Counter(self.sample(kind, seed, verify) for seed in range(samples)), self.exact())
+
+
+DRAFTS = {
+    "nothing": ((), False),
+    "sampled chain": ((1, 1, 1), True),
+    "point-mass chain": ((1, 1, 1), False),
+    "deterministic tree": ((3, 2), False),
+    "sampled tree": ((3, 2), True),
+}
+"""Children per node at each depth, and whether they are sampled."""
+
+
+@pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
+@pytest.mark.parametrize("kind", DRAFTS)
+def test_outputs_follow_the_target_whatever_is_drafted(kind, params):
+    assert World(params).p_value(kind) > ALPHA
+
+
+def test_truncated_tokens_never_come_out():
+    params = SamplingParams(temperature=1.0, top_k=1)
+    world = World(params)
+    best = max(world.exact().items(), key=lambda item: item[1])[0]
+    for kind in DRAFTS:
+        assert {world.sample(kind, seed) for seed in range(20)} == {best}
+
+
+def test_a_drafter_equal_to_the_target_is_always_accepted():
+    world = World(PARAMS["plain"])
+    generator = torch.Generator().manual_seed(0)
+    world.q = world.p
+    for _ in range(200):
+        draft, places = world.grow((), generator, (1, 1, 1), sampled=True)
+        logits = torch.stack([world.logits[V, V], *(world.logits[world.after(place)] for place in places)])
+        assert verify(draft, logits, world.params, generator).path == (0, 1, 2)
+
+
+def test_acceptance_probability_of_a_sampled_token_is_the_overlap():
+    """P(accept) = Σ min(p, q) = 1 − TV(p, q) (Leviathan et al. 2023, Thm 3.5)."""
+    world = World(PARAMS["plain"])
+    p, q = world.p[V, V], world.q[V, V]
+    overlap = float(torch.minimum(p, q).sum())
+    generator = torch.Generator().manual_seed(1)
+    accepted = 0
+    for _ in range(4000):
+        draft = Draft.chain([draw(q, generator)], q[None], sampled=True)
+        logits = torch.stack([world.logits[V, V], world.logits[V, 0]])
+        accepted += len(verify(draft, logits, world.params, generator).path)
+    deviation = (overlap * (1 - overlap) / 4000) ** 0.5
+    assert abs(accepted / 4000 - overlap) < 4 * deviation
+
+
+def test_target_probabilities_come_with_the_verdict():
+    params = SamplingParams(temperature=0.7, top_k=3)
+    logits = torch.randn(3, V, generator=torch.Generator().manual_seed(0))
+    verdict = verify(Draft.chain([1, 2]), logits, params, torch.Generator().manual_seed(0))
+    assert torch.equal(verdict.probs, probabilities(logits, params))
+    assert verify(Draft.chain([1, 2]), logits, SamplingParams(), torch.Generator()).probs is None
+
+
+def one_hot(*tokens):
+    return torch.nn.functional.one_hot(torch.tensor(tokens), V).float()
+
+
+@pytest.mark.parametrize(
+    ("draft", "choices", "path", "own"),
+    [
+        (Draft.empty(), [3], (), 3),
+        (Draft.chain([1, 2, 3]), [1, 2, 3, 4], (0, 1, 2), 4),
+        (Draft.chain([1, 2, 3]), [1, 4, 3, 0], (0,), 4),
+        (Draft.chain([1, 2, 3]), [0, 2, 3, 4], (), 0),
+        (Draft((1, 2, 3, 4), (-1, -1, 1, 1)), [2, 0, 4, 0, 1], (1, 3), 1),  # second child, then its second child
+        (Draft((1, 2, 3, 4), (-1, -1, 0, 1)), [2, 3, 0, 4, 4], (1,), 0),  # the other branch's 3 is not taken
+        (Draft((1, 1, 3), (-1, -1, 1)), [1, 2, 3, 4], (0,), 2),  # of equal siblings the first
+    ],
+)
+def test_greedy_walk(draft, choices, path, own):
+    verdict = verify(draft, one_hot(*choices), SamplingParams(), torch.Generator())
+    assert (verdict.path, verdict.own) == (path, own)
+
+
+def test_greedy_ties_go_to_the_lowest_id():
+    logits = torch.tensor([[0.0, 2.0, 2.0, 1.0], [5.0, 0.0, 5.0, 5.0]])
+    verdict = verify(Draft.chain([1]), logits, SamplingParams(), torch.Generator())
+    assert (verdict.path, verdict.own) == ((0,), 0)
+    assert verify(Draft.chain([2]), logits, SamplingParams(), torch.Generator()).path == ()
+
+
+def test_greedy_draws_nothing():
+    generator = torch.Generator().manual_seed(0)
+    before = generator.get_state()
+    verify(Draft.chain([1]), one_hot(1, 2), SamplingParams(), generator)
+    assert torch.equal(generator.get_state(), before)
+
+
+# Through the engine: real caches, real drafters, policies that switch.
+
+PROMPT = "abcabcab"
+RUNS = 250
+"""A sampler whose outputs are off by a total variation of 0.3 fails with probability 0.99, a correct one with ALPHA."""
+
+
+def exact(pool, params):
+    return exact_outputs(pool.target.model, pool.encode(PROMPT), params)
+
+
+def outputs_of(pool, policy, params, runs=RUNS):
+    return Counter(tuple(generate(pool, PROMPT, policy, params, seed).token_ids) for seed in range(runs))
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings"),
+    [
+        ("autoregressive", {"temperature": 1.0}),
+        ("fixed:far", {"temperature": 1.5, "top_k": 3}),
+        ("fixed:alone", {"temperature": 1.5, "top_k": 2}),
+        ("fixed:lookup", {"temperature": 1.3}),
+        ("round-robin", {"temperature": 2.5, "top_k": 3}),
+        ("exp3", {"temperature": 2.0, "top_p": 0.6}),
+        ("ucb", {"temperature": 1.5, "top_k": 4, "top_p": 0.8}),
+        ("normal-hedge", {"temperature": 1.5, "top_k": 3}),
+        ("normal-hedge:loss=acceptance", {"temperature": 1.5, "top_k": 2}),
+    ],
+)
+def test_generated_outputs_follow_the_target(pool, policy, settings):
+    params = SamplingParams(3, draft_length=2, **settings)
+    assert p_value(outputs_of(pool, policy, params), exact(pool, params)) > ALPHA
+
+
+@pytest.mark.parametrize("policy", ["round-robin", "exp3", "normal-hedge"])
+def test_long_outputs_follow_the_target(pool, policy):
+    """Deep into an output, after many rollbacks and switches, each token still follows the target's distribution."""
+    params = SamplingParams(40, temperature=1.0, top_k=6)
+    runs = [generate(pool, PROMPT, policy, params, seed) for seed in range(30)]
+    assert sum(r.accepted for run in runs for r in run.rounds) > 150  # speculation took place
+    outputs = [run.token_ids for run in runs]
+    assert p_value_of_tokens(pool.target.model, pool.encode(PROMPT), outputs, params) > ALPHA
+
+
+# These tests can fail.
+
+MUTANTS = {
+    "accept every token": ("if u * float(q[token]) < float(p[token]):", "if True:", "sampled chain"),
+    "accept likely tokens": ("if u * float(q[token]) < float(p[token]):", "if u < float(p[token]):", "sampled chain"),
+    "correct from p": ("(p - q).clamp_(min=0.0)", "p.clone()", "sampled chain"),
+    "correct from p in a tree": ("(p - q).clamp_(min=0.0)", "p.clone()", "sampled tree"),
+    "do not normalise the residual": ("residual / mass if", "residual if", "sampled tree"),
+    "leave tried tokens in q": ("if tried:", "if False:", "sampled tree"),
+    "draw again after a rejection": ("return -1, token", "return -1, draw(p, generator)", "point-mass chain"),
+}
+"""What is replaced by what in the source of ``verify``, and the kind of draft that shows it."""
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_wrong_verification_is_found_out(name):
+    old, new, kind = MUTANTS[name]
+    source = inspect.getsource(verify_module)
+    assert source.count(old) == 1
+    namespace = {"__name__": verify_module.__name__}
+    exec(compile(source.replace(old, new), name, "exec"), namespace)
+    assert World(PARAMS["plain"]).p_value(kind, verify=namespace["verify"]) < ALPHA
+
+
+def test_a_wrong_verification_is_found_out_through_the_engine(pool, monkeypatch):
+    source = inspect.getsource(verify_module).replace("(p - q).clamp_(min=0.0)", "p.clone()")
+    namespace = {"__name__": verify_module.__name__}
+    exec(compile(source, "mutant", "exec"), namespace)
+    monkeypatch.setattr("multidraft.engine.decoding.verify", namespace["verify"])
+    params = SamplingParams(3, temperature=1.5, top_k=3, draft_length=2)
+    assert p_value(outputs_of(pool, "fixed:far", params, 2 * RUNS), exact(pool, params)) < ALPHA
+
+
+def test_choosing_among_drafts_after_sampling_them_is_found_out(pool):
+    """Why a policy chooses before drafts are sampled: picking the draft that q finds likelier biases the output."""
+    params = SamplingParams(3, temperature=1.0, top_k=3, draft_length=1)
+
+    class Peeking(Decoding):
+        def _draft(self, drafter, length):
+            first, second = (super(Peeking, self)._draft(drafter, 1) for _ in range(2))
+            return min(first, second, key=lambda draft: draft.tokens)
+
+    counts = Counter(
+        tuple(Peeking(pool, PROMPT, "fixed:near", params, seed).run().token_ids) for seed in range(2 * RUNS)
+    )
+    assert p_value(counts, exact(pool, params)) < ALPHA
+
+
+def test_draws_do_not_depend_on_the_default_type():
+    """Which the library changes for the whole process while it loads a model in half precision."""
+    draft = Draft.chain([1, 2], torch.tensor([[0.1, 0.5, 0.4], [0.2, 0.2, 0.6]]), sampled=True)
+    logits = torch.tensor([[0.3, 0.6, 0.1], [0.5, 0.1, 0.4], [0.2, 0.4, 0.4]]).log()
+
+    def verdicts():
+        generator = torch.Generator().manual_seed(3)
+        found = [verify(draft, logits, SamplingParams(temperature=1.0), generator) for _ in range(300)]
+        return [(verdict.path, verdict.own) for verdict in found]
+
+    expected = verdicts()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert verdicts() == expected
+    finally:
+        torch.set_default_dtype(torch.float32)

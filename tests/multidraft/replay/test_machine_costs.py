@@ -1,0 +1,146 @@
+"""Costs that recorded rounds have had, on rounds whose costs are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from drafters.costs import Costs, Unread
+from multidraft.replay.machine_costs import MachineCosts, RecordedCosts, fit, priced
+from storage.records import Generation
+from storage.store import Store
+from tests.runs import make_run
+
+RUN = make_run()
+
+
+@pytest.fixture
+def costs_of(tmp_path):
+    """Stores rounds as a run and estimates the costs of its machine."""
+
+    def costs_of(rounds):
+        tokens = [token for r in rounds for token in r.tokens]
+        run = Generation("x", "rate-hedge", ("code", "math"), 1, tokens, "x", list(rounds), "completed")
+        with Store(tmp_path / "runs.db") as store:
+            store.add(make_run(run))
+        costs = MachineCosts(tmp_path / "runs.db")
+        for _ in costs.read(RUN):
+            pass
+        return costs.costs(RUN)
+
+    return costs_of
+
+
+def test_rounds_that_evaluated_nothing_do_not_count_as_evaluations(make_round, costs_of):
+    """A policy that only considers an evaluation spends microseconds on it."""
+    rounds = [make_round(i, evaluate_seconds=22e-6, evaluated=0) for i in range(198)]
+    rounds[10:10] = [make_round(198, evaluate_seconds=0.0115, evaluated=30)]
+    rounds[90:90] = [make_round(199, evaluate_seconds=0.0115, evaluated=30)]
+    assert costs_of(rounds).evaluation_seconds(30) == pytest.approx(0.0115)
+
+
+TRUE = Costs(
+    draft_step=np.array([0.0004, 0.0008]),
+    catch_up=np.array([0.00005, 0.0001]),
+    verify=np.array([0.0055, *(0.006 + 0.0003 * np.arange(1, 25))]),
+    evaluate=0.0015,
+    evaluate_token=0.00002,
+    draft_start=np.array([0.0002, 0.0]),
+    overhead=0.0001,
+)
+
+
+def timed(count, seed=0):
+    """Recorded rounds timed by ``TRUE``: chains of drafter 0, which stop early, and trees of drafter 1, some rounds
+    without a draft, some with an evaluation."""
+    rng = np.random.default_rng(seed)
+    unread, since, rounds = Unread(2), 0, []
+    for _ in range(count):
+        arm = (0, 1, None)[rng.choice(3, p=(0.5, 0.4, 0.1))]
+        depth = 0 if arm is None else int(rng.integers(1, 9))
+        nodes = depth if arm == 0 else 3 * depth
+        emitted = int(rng.integers(1, depth + 2))
+        since += emitted
+        evaluated = since if rng.random() < 0.05 else 0
+        rounds.append(
+            {
+                "arm": arm,
+                "together": 0,
+                "draft_length": 8 if arm is not None else 0,
+                "emitted": emitted,
+                "nodes": nodes,
+                "depth": depth,
+                "draft_seconds": 0.0 if arm is None else TRUE.drafting(arm, depth, unread.tokens[arm]),
+                "verify_seconds": TRUE.verification(nodes),
+                "policy_seconds": TRUE.overhead,
+                "evaluate_seconds": TRUE.evaluation_seconds(evaluated) if evaluated else 22e-6,
+                "evaluated": evaluated,
+            }
+        )
+        unread.emitted(emitted, () if arm is None else (arm,))
+        if evaluated:
+            unread.evaluated()
+            since = 0
+    return rounds
+
+
+def seconds_of(rounds):
+    parts = sum(r["draft_seconds"] + r["verify_seconds"] + r["policy_seconds"] for r in rounds)
+    return parts + sum(r["evaluate_seconds"] for r in rounds if r["evaluated"])
+
+
+def found_in(runs):
+    costs = RecordedCosts(2)
+    for rounds in runs:
+        costs.add(rounds)
+    return costs.costs(8)
+
+
+def test_costs_are_those_by_which_the_rounds_were_timed():
+    found = found_in([timed(300, 0), timed(300, 1)])
+    for part in ("draft_step", "catch_up", "verify", "draft_start"):
+        np.testing.assert_allclose(getattr(found, part), getattr(TRUE, part), rtol=1e-4, atol=1e-9, err_msg=part)
+    assert found.evaluation_seconds(40) == pytest.approx(TRUE.evaluation_seconds(40), rel=1e-4)
+    assert found.overhead == pytest.approx(TRUE.overhead)
+    assert found.width.tolist() == pytest.approx([1.0, 3.0])
+
+
+def test_recorded_rounds_are_priced_at_what_they_took():
+    """Tokens that were not drafted are not charged, trees by their nodes, and old rounds count as much as new ones."""
+    runs = [timed(300, seed) for seed in range(6)]
+    costs = found_in(runs)
+    for rounds in runs:
+        assert priced(rounds, costs, 2) == pytest.approx(seconds_of(rounds), rel=1e-3)
+
+
+def test_hiccups_of_the_machine_change_no_cost():
+    rounds = timed(600)
+    for index, r in enumerate(rounds):
+        if index % 50 == 7:
+            r["draft_seconds"] = r["draft_seconds"] and 2.0
+            r["verify_seconds"] = 1.0
+    found = found_in([rounds])
+    assert priced(timed(300, 9), found, 2) == pytest.approx(seconds_of(timed(300, 9)), rel=0.06)
+
+
+def test_rounds_in_which_all_draft_say_nothing_of_one_drafter():
+    rounds = timed(200)
+    together = [{**r, "together": 1, "arm": 0, "draft_seconds": 5.0} for r in timed(20, 3)]
+    np.testing.assert_allclose(found_in([rounds, together]).draft_step, TRUE.draft_step, rtol=1e-4)
+
+
+def test_nothing_recorded_costs_nothing():
+    costs = RecordedCosts(2).costs(3)
+    assert costs.round_seconds(0, 3, 3) == 0.0 and len(costs.verify) == 4
+
+
+def test_a_drafter_never_recorded_is_taken_for_an_average_one():
+    rounds = [r for r in timed(300) if r["arm"] != 1]
+    found = found_in([rounds])
+    assert found.draft_step[1] == found.draft_step[0] > 0.0 and found.draft_start[1] == found.draft_start[0]
+
+
+def test_outliers_count_as_three_times_the_expected():
+    rows = [(1.0, 1.0)] * 99 + [(1.0, 1000.0)]
+    assert fit(rows, 1)[0] == pytest.approx(99 / 97, rel=1e-2)
+    assert fit([], 2).tolist() == [0.0, 0.0]

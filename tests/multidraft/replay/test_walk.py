@@ -1,0 +1,209 @@
+"""Replay equals life: the same arms, lengths and tokens, round by round."""
+
+import math
+
+import numpy as np
+import pytest
+
+from drafters.base import Acceptances
+from drafters.costs import Costs
+from drafters.errors import PolicyError
+from drafters.kinds.suffix import SuffixDrafter
+from drafters.pool import Pool
+from drafters.sampling import SamplingParams
+from multidraft.engine.decoding import generate
+from multidraft.policies import NO_DRAFTER, make_policy
+from multidraft.policies import POLICIES as REGISTERED
+from multidraft.replay.machine_costs import priced
+from multidraft.replay.regret import acceptance_table, draft_table, regret_of
+from multidraft.replay.walk import best_fixed_rate, replay
+from tests import tiny
+from tests.engine_cases import pool_of
+
+POLICIES = [
+    "fixed:near",
+    "fixed:lookup",
+    "random",
+    "round-robin",
+    "autoregressive",
+    "ucb:reward=be",
+    "exp3:reward=be",
+    "ucbspec",
+    "exp3spec",
+    "sh:reward=be",
+    "petc:reward=be",
+    "d-ucb:reward=be",
+    "sw-ucb:reward=be",
+    "thompson:reward=be",
+    "kl-ucb:reward=be",
+    "draft-all",
+    "hedge",
+    "ada-normal-hedge",
+    "normal-hedge",
+    "normal-hedge:every=1",
+    "normal-hedge:loss=hybrid,warmup=2,every=3",
+    "normal-hedge:game=chunk",
+]
+GREEDY = SamplingParams(40, draft_length=4)
+PROMPTS = tiny.texts(4, 11, 3)
+
+
+def table_of(pool, out, draft_length=4):
+    return acceptance_table(pool, pool.encode(out.prompt), out.token_ids, draft_length)
+
+
+def names_of(pool):
+    return [drafter.name for drafter in pool.drafters]
+
+
+@pytest.mark.parametrize("spec", POLICIES)
+@pytest.mark.parametrize("seed", [0, 7])
+def test_replayed_rounds_are_the_live_ones(pool, spec, seed):
+    for prompt in PROMPTS:
+        live = generate(pool, prompt, spec, GREEDY, seed)
+        played = replay(table_of(pool, live), spec, seed, draft_length=4, drafters=names_of(pool), prompt=prompt)
+        assert played.arms == [NO_DRAFTER if r.arm is None else r.arm for r in live.rounds]
+        assert played.lengths == [r.draft_length for r in live.rounds]
+        assert played.emitted == [r.emitted for r in live.rounds]
+        regret = regret_of(live, table_of(pool, live))
+        assert (played.regret, played.best_arm, played.best_rounds) == (
+            regret.rounds,
+            regret.best_arm,
+            regret.best_rounds,
+        )
+        assert played.best_arm_ratio == regret.best_arm_ratio
+        assert played.mean_accepted_tokens == live.mean_accepted_tokens
+
+
+CLOCKS = (
+    None,
+    Costs.uniform(3, 6, step=0.05, verify=1.0),
+    Costs(np.array([0.9, 0.1, 0.5]), np.full(3, 0.4), np.linspace(0.1, 4.0, 7), evaluate=2.0, evaluate_token=0.3),
+)
+"""Where drafting is for nothing, and where it is dear."""
+
+
+@pytest.mark.parametrize("name", sorted(REGISTERED))
+def test_only_policies_that_say_so_choose_by_costs(name):
+    """The rounds of all others are known exactly, whatever the machine."""
+    spec = {"fixed": "fixed:arm1"}.get(name, name)
+    if make_policy(spec, 3).uses_block_divergence:
+        spec += ":reward=be"
+    rng = np.random.default_rng(5)
+    table = np.stack([np.minimum(rng.geometric(1 - p, 300) - 1, 6) for p in (0.3, 0.6, 0.8)])
+    route = (lambda prompt: [0.0, 1.0, 0.0]) if REGISTERED[name].needs_route else None
+    played = [replay(table, spec, 1, draft_length=6, costs=costs, route=route) for costs in CLOCKS]
+    same = all((p.arms, p.lengths, p.emitted) == (played[0].arms, played[0].lengths, played[0].emitted) for p in played)
+    assert same == (not REGISTERED[name].uses_costs)
+
+
+@pytest.mark.parametrize("spec", ["ucb:reward=be", "normal-hedge", "exp3spec"])
+def test_runs_that_end_at_a_stop_token(pool, spec):
+    """Their last drafts were cut by the limit, not by the end of the text."""
+    params, ended = SamplingParams(60, draft_length=4), 0
+    for prompt in tiny.texts(6, 5, 3):
+        pool.stop_ids = frozenset(generate(pool, prompt, "autoregressive", params).token_ids[20:21])
+        live = generate(pool, prompt, spec, params, 3)
+        table = table_of(pool, live)
+        room = min(60, tiny.WINDOW - live.prompt_tokens)
+        played = replay(table, spec, 3, draft_length=4, max_new_tokens=room, drafters=names_of(pool))
+        assert played.emitted == [r.emitted for r in live.rounds]
+        assert played.lengths == [r.draft_length for r in live.rounds]
+        ended += live.status == "stopped"
+    assert ended
+
+
+def test_time_by_hand():
+    # Two drafters in turn. Unread tokens before each round: 0, 2, 2, 2. The last draft is cut to one token.
+    table = np.array([[1, 0, 0, 0, 0, 0], [0, 0, 0, 2, 1, 0]])
+    costs = Costs(np.array([0.1, 0.2]), np.array([0.01, 0.02]), np.array([1.0, 1.1, 1.2]))
+    played = replay(table, "round-robin", draft_length=2, costs=costs)
+    assert (played.arms, played.lengths, played.emitted) == ([0, 1, 0, 1], [2, 2, 2, 1], [2, 1, 1, 2])
+    assert played.seconds == pytest.approx((0.2 + 1.2) + (0.4 + 0.04 + 1.2) + (0.2 + 0.02 + 1.2) + (0.2 + 0.04 + 1.1))
+    assert played.tokens_per_second == pytest.approx(6 / 5.8)
+
+
+def test_the_best_fixed_drafter_and_length():
+    costs = Costs.uniform(2, 4, step=0.1, verify=1.0)
+    good, bad = [4, 3, 2, 1, 0] * 4, [0] * 20
+    assert best_fixed_rate(np.array([bad, good]), costs, range(5)) == (pytest.approx(5 / 1.4), 1, 4)
+    assert best_fixed_rate(np.array([bad, bad]), costs, range(5)) == (pytest.approx(1.0), NO_DRAFTER, 0)
+
+
+def test_block_divergence_cannot_be_replayed():
+    with pytest.raises(PolicyError, match=r"'ucb' learns from block divergence.*reward=be"):
+        replay(np.ones((2, 5), dtype=int), "ucb")
+
+
+def test_soft_acceptance_cannot_be_replayed():
+    with pytest.raises(PolicyError, match=r"soft acceptance.*use gamma=hard"):
+        replay(np.ones((2, 5), dtype=int), "normal-hedge:gamma=soft")
+
+
+@pytest.mark.parametrize("table", [np.zeros(5), np.zeros((0, 5)), np.full((2, 3), -1)])
+def test_tables_that_are_none(table):
+    with pytest.raises(ValueError, match="table must be"):
+        replay(table, "random")
+
+
+def test_an_empty_output_has_no_rounds():
+    played = replay(np.zeros((2, 0), dtype=int), "ucbspec")
+    assert (played.rounds, played.regret, played.mean_accepted_tokens) == (0, 0, 0.0)
+
+
+def test_the_oracle_is_the_best_single_drafter_and_never_live(pool):
+    for prompt in PROMPTS:
+        live = generate(pool, prompt, "fixed:near", GREEDY)
+        played = replay(table_of(pool, live), "oracle", draft_length=4)
+        assert played.regret == 0 and played.rounds == played.best_rounds and played.best_arm_ratio == 1.0
+    with pytest.raises(PolicyError, match="'oracle' cannot be played live"):
+        generate(pool, PROMPTS[0], "oracle")
+
+
+def test_drafting_all_is_charged_for_all(pool):
+    table = np.array([[0, 1, 0, 0], [2, 0, 0, 0]])
+    costs = Costs(np.array([0.1, 0.2]), np.zeros(2), np.ones(4))
+    played = replay(table, "draft-all", draft_length=2, costs=costs)
+    assert (played.arms, played.emitted) == ([1, NO_DRAFTER], [3, 1])
+    assert played.seconds == pytest.approx(1.0 + 2 * 0.3 + 1.0)
+
+
+@pytest.fixture(scope="module")
+def cautious():
+    """A pool whose drafters stop where they doubt, and one of which drafts trees."""
+    pool = pool_of(tiny.llama(1))
+    near, far = pool.drafters[:2]
+    near.log_confidence, far.log_confidence = math.log(0.3), math.log(0.3)
+    pool.drafters.append(SuffixDrafter("tree", nodes=6))
+    return Pool(pool.target, pool.drafters, pool.tokenizer, pool.card)
+
+
+@pytest.mark.parametrize("spec", ["fixed:near", "fixed:alone", "fixed:tree", "round-robin", "normal-hedge:every=2"])
+def test_replays_charge_what_the_live_rounds_drafted_verified_and_evaluated(cautious, spec):
+    """Drafts that stop in doubt cost what they hold, also beyond the first refused token, and trees their nodes."""
+    costs = Costs(
+        np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.01, 0.02, 0.03, 0.04]), 1.0 + 0.05 * np.arange(9), 0.7, 0.001,
+        draft_start=np.full(4, 0.6), overhead=0.05,
+    )  # fmt: skip
+    names, stopped = names_of(cautious), 0
+    for prompt in PROMPTS:
+        live = generate(cautious, prompt, spec, GREEDY)
+        table = draft_table(cautious, cautious.encode(prompt), live.token_ids, GREEDY.draft_length)
+        played = replay(table, spec, draft_length=GREEDY.draft_length, drafters=names, prompt=prompt, costs=costs)
+        assert played.emitted == [r.emitted for r in live.rounds]
+        rows = [{**vars(r), "emitted": r.emitted} for r in live.rounds]
+        near_the_end = [r for r in live.rounds if r.arm == 3 and r.draft_length < GREEDY.draft_length]
+        if not near_the_end:  # a shorter tree is not the beginning of a longer one
+            assert played.seconds == pytest.approx(priced(rows, costs, 4))
+        assert played.seconds == pytest.approx(priced(rows, costs, 4), rel=0.03)
+        stopped += sum(r.draft_length > r.depth for r in live.rounds)
+    assert stopped
+
+
+def test_shorter_drafts_are_beginnings_of_the_recorded_ones():
+    accepted, drafted, nodes = np.array([[1, 0, 0, 0]]), np.array([[4, 2, 4, 4]]), np.array([[8, 2, 4, 4]])
+    costs = Costs(np.array([1.0]), np.zeros(1), 10.0 + 0.1 * np.arange(9))
+    played = replay(Acceptances(accepted, drafted, nodes), "fixed:arm0", draft_length=2, max_new_tokens=9, costs=costs)
+    # Two tokens in depth and four nodes of the tree's eight, then two tokens of a chain.
+    assert played.emitted == [2, 1, 1]
+    assert played.seconds == pytest.approx((2.0 + 10.4) + (2.0 + 10.2) + (2.0 + 10.2))

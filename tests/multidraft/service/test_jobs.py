@@ -1,0 +1,167 @@
+"""Jobs: their turns on the device, their ends, and how they are found."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator
+from concurrent.futures import CancelledError
+
+import pytest
+
+from drafters.errors import UserError
+from multidraft.service import jobs as service_jobs
+from multidraft.service.jobs import Job, Jobs
+
+SECONDS = 30
+
+
+class Steps(Job[str]):
+    """Notes its name at every step; ``gate`` holds it before the first."""
+
+    kind, plural = "walk", "walks"
+    limit, retained = 3, 2
+
+    def __init__(self, name: str, count: int, notes: list[str], gate: threading.Event | None = None):
+        super().__init__()
+        self.name, self.count, self.notes, self.gate = name, count, notes, gate
+        self.begun, self.finished = threading.Event(), 0
+
+    def steps(self) -> Generator[None, None, str]:
+        self.begun.set()
+        assert self.gate is None or self.gate.wait(SECONDS)
+        for _ in range(self.count):
+            self.notes.append(self.name)
+            yield
+        return self.name
+
+    def finish(self) -> None:
+        self.finished += 1
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
+    monkeypatch.setattr(service_jobs, "TURN_SECONDS", 0.0)  # every step is a turn
+    jobs = Jobs()
+    yield jobs
+    jobs.close()
+
+
+def test_jobs_take_turns_and_tell_what_is_ahead(jobs: Jobs) -> None:
+    notes, gate = list[str](), threading.Event()
+    first = jobs.submit(Steps("a", 2, notes, gate))
+    second = jobs.submit(Steps("b", 2, notes))
+    assert first.begun.wait(SECONDS) and (first.ahead, second.ahead) == (0, 1)
+    gate.set()
+    assert first.wait(SECONDS) and second.wait(SECONDS)
+    assert notes == ["a", "b", "a", "b"] and (first.result, second.result) == ("a", "b")
+    assert first.finished == 1 and first.error is None
+
+
+def test_short_steps_share_a_turn(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_jobs, "TURN_SECONDS", 1000.0)
+    notes, gate = list[str](), threading.Event()
+    both = [jobs.submit(Steps("a", 2, notes, gate)), jobs.submit(Steps("b", 2, notes))]
+    gate.set()
+    assert all(job.wait(SECONDS) for job in both) and notes == ["a", "a", "b", "b"]
+
+
+def test_a_job_that_waits_leaves_the_queue_at_once(jobs: Jobs) -> None:
+    notes, gate = list[str](), threading.Event()
+    jobs.submit(Steps("a", 1, notes, gate))
+    waiting = jobs.submit(Steps("b", 1, notes))
+    waiting.cancel()
+    assert waiting.done and waiting.finished == 1 and not waiting.begun.is_set()
+    gate.set()
+
+
+def test_a_cancelled_job_is_closed_where_it_yielded(jobs: Jobs) -> None:
+    notes, gate = list[str](), threading.Event()
+    job = jobs.submit(Steps("a", 100, notes, gate))
+    assert job.begun.wait(SECONDS)
+    job.cancel()
+    gate.set()
+    assert job.wait(SECONDS) and notes == ["a"] and job.result is None and job.error is None
+    job.cancel()
+    assert job.finished == 1
+
+
+def test_a_failure_is_the_jobs_own(jobs: Jobs) -> None:
+    class Failing(Job[None]):
+        def steps(self) -> Generator[None, None, None]:
+            yield
+            raise UserError("no such thing; choose another")
+
+    job = jobs.submit(Failing())
+    assert job.wait(SECONDS) and job.error == "no such thing; choose another"
+    assert jobs.do(lambda: 7).outcome(SECONDS) == 7
+    with pytest.raises(ZeroDivisionError):
+        jobs.do(lambda: 1 / 0).outcome(SECONDS)
+
+
+def test_what_is_prepared_holds_nobody_up(jobs: Jobs) -> None:
+    class Prepared(Steps):
+        prepares = True
+
+        def prepare(self) -> None:
+            assert self.gate and self.gate.wait(SECONDS)
+
+    gate = threading.Event()
+    job = jobs.submit(Prepared("a", 1, [], gate))
+    assert jobs.do(lambda: 1).outcome(SECONDS) == 1 and not job.begun.is_set()
+    gate.set()
+    assert job.wait(SECONDS) and job.result == "a"
+    gate.clear()
+    job = jobs.submit(Prepared("a", 1, [], gate))
+    job.cancel()
+    gate.set()
+    assert job.wait(SECONDS) and not job.begun.is_set() and job.finished == 1
+
+
+def test_a_failing_preparation_ends_the_job(jobs: Jobs) -> None:
+    class Broken(Steps):
+        prepares = True
+
+        def prepare(self) -> None:
+            raise UserError("not today")
+
+    job = jobs.submit(Broken("a", 1, []))
+    assert job.wait(SECONDS) and job.error == "not today" and not job.begun.is_set()
+
+
+def test_so_many_may_be_under_way_and_the_last_that_ended_are_found(jobs: Jobs) -> None:
+    gate = threading.Event()
+    running = [jobs.submit(Steps("a", 1, [], gate)) for _ in range(3)]
+    with pytest.raises(UserError, match="3 walks are under way on this server"):
+        jobs.submit(Steps("a", 1, []))
+    gate.set()
+    assert all(job.wait(SECONDS) for job in running)
+    last = jobs.submit(Steps("a", 1, []))
+    assert last.wait(SECONDS)
+    assert [jobs.find(job.id, Steps) is job for job in (*running, last)] == [False, False, True, True]
+    assert jobs.find(last.id, service_jobs.Task) is None and jobs.find("unknown", Steps) is None
+    jobs.forget(last)
+    assert jobs.find(last.id, Steps) is None
+
+
+def test_closing_ends_all_of_them(jobs: Jobs) -> None:
+    gate, notes = threading.Event(), list[str]()
+    running, waiting = jobs.submit(Steps("a", 100, notes, gate)), jobs.submit(Steps("b", 1, notes))
+    assert running.begun.wait(SECONDS)
+    closing = threading.Thread(target=jobs.close)
+    closing.start()
+    assert waiting.wait(SECONDS)
+    gate.set()
+    closing.join(SECONDS)
+    assert running.done and notes == ["a"]
+    with pytest.raises(UserError, match="shutting down"):
+        jobs.submit(Steps("a", 1, []))
+
+
+def test_a_task_that_is_cancelled_says_so(jobs: Jobs) -> None:
+    gate = threading.Event()
+    jobs.submit(Steps("a", 1, [], gate))
+    task = jobs.do(lambda: 1)
+    task.cancel()
+    with pytest.raises(CancelledError):
+        task.outcome(SECONDS)
+    gate.set()

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from drafters.errors import UserError
+from multidraft.service import settings
+from multidraft.service.settings import Settings, read_settings
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_without_variables_all_is_as_usual() -> None:
+    assert read_settings({"PATH": "/bin", "MULTIDRAFT_POOL": " "}) == Settings()
+
+
+def test_each_variable_has_its_setting(tmp_path: Path) -> None:
+    assert read_settings(
+        {
+            "MULTIDRAFT_POOL": "my.yaml",
+            "MULTIDRAFT_POOLS": str(tmp_path),
+            "MULTIDRAFT_DB": "/x/mine.db",
+            "MULTIDRAFT_BACKUP": "me/runs",
+            "MULTIDRAFT_BACKUP_FOLDER": "/y",
+            "MULTIDRAFT_BACKUP_MINUTES": "2.5",
+            "GRADIO_SERVER_NAME": "0.0.0.0",
+            "GRADIO_SERVER_PORT": "7861",
+        }
+    ) == Settings("my.yaml", tmp_path, False, Path("/x/mine.db"), "0.0.0.0", 7861, Path("/y"), "me/runs", 2.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("GRADIO_SERVER_PORT", "abc"),
+        ("GRADIO_SERVER_PORT", "0"),
+        ("GRADIO_SERVER_PORT", "-1"),
+        ("GRADIO_SERVER_PORT", "70000"),
+        ("MULTIDRAFT_SWITCH", "maybe"),
+        ("MULTIDRAFT_POOLS", "/no/such/folder"),
+        ("MULTIDRAFT_BACKUP", "runs"),
+        ("MULTIDRAFT_BACKUP", "https://huggingface.co/me/runs"),
+        ("MULTIDRAFT_BACKUP_MINUTES", "often"),
+        ("MULTIDRAFT_BACKUP_MINUTES", "0"),
+        ("MULTIDRAFT_BACKUP_MINUTES", "nan"),
+        ("MULTIDRAFT_BACKUP_MINUTES", "inf"),
+    ],
+)
+def test_a_bad_value_is_named(name: str, value: str) -> None:
+    with pytest.raises(UserError, match=f"{name} must be .*{value}"):
+        read_settings({name: value})
+
+
+@pytest.mark.parametrize(
+    ("variables", "may"),
+    [
+        ({}, True),
+        ({"GRADIO_SERVER_NAME": "localhost"}, True),
+        ({"GRADIO_SERVER_NAME": "0.0.0.0"}, False),
+        ({"SPACE_ID": "a/b"}, False),
+        ({"SPACE_ID": "a/b", "GRADIO_SERVER_NAME": "0.0.0.0", "MULTIDRAFT_SWITCH": "on"}, True),
+        ({"MULTIDRAFT_SWITCH": "OFF"}, False),
+        ({"SPACE_ID": "a/b", "MULTIDRAFT_SWITCH": "on", "SPACES_ZERO_GPU": "1"}, False),
+    ],
+)
+def test_who_may_switch(variables: dict[str, str], may: bool) -> None:
+    assert read_settings({"PATH": "/bin", **variables}).may_switch is may
+
+
+def test_on_a_space_the_history_leaves_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "VOLUME", tmp_path / "no volume")
+    space = {"SPACE_ID": "me/demo"}
+    assert read_settings(space).db.parent == Path.home() and read_settings(space).backup_folder is None
+    monkeypatch.setattr(settings, "VOLUME", tmp_path)
+    assert read_settings(space).backup_folder == tmp_path / "multidraft"
+    assert read_settings({**space, "MULTIDRAFT_BACKUP_FOLDER": "/y"}).backup_folder == Path("/y")
+    assert read_settings({}).backup_folder is None
+
+
+def test_the_readme_lists_every_variable() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for field in fields(Settings):
+        documented = str(Settings.__doc__).partition(f"{field.name}: ``")[2].partition("``")[0]
+        assert documented.isupper() and f"`{documented}`" in readme, field.name
+
+
+def test_a_bad_port_is_told_in_one_line_before_gradio_breaks_off() -> None:
+    run = subprocess.run(
+        [sys.executable, "app.py"],
+        cwd=ROOT,
+        env={**os.environ, "GRADIO_SERVER_PORT": "abc"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr == "multidraft: GRADIO_SERVER_PORT must be a number from 1 to 65535, got 'abc'\n"

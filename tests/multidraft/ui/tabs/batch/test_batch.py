@@ -1,0 +1,441 @@
+from __future__ import annotations
+
+import csv
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pandas as pd
+import pytest
+
+from drafters.errors import PolicyError, UserError
+from drafters.pool import Pool
+from drafters.sampling import SamplingParams
+from multidraft.bench.suites import LineProblem, Suite, SuiteItem, spread
+from multidraft.bench.summary import COLUMNS, NO_TASK, Row, records, summarise
+from multidraft.service.batch import BatchJob
+from multidraft.service.workbench import Workbench
+from multidraft.ui.tabs.batch import rows as batch_rows
+from multidraft.ui.tabs.batch import tab as batch_tab
+from multidraft.ui.tabs.batch import view as batch_view
+from multidraft.ui.tabs.batch.tab import Batch
+from multidraft.ui.widgets import exports
+from storage.store import Store
+from tests.history import recorded
+from tests.multidraft.ui.building import after, built
+
+PARAMS = SamplingParams(max_new_tokens=8, draft_length=4)
+ITEMS = [SuiteItem("1", "abc abd", "letters"), SuiteItem("2", "a" * 200, "long"), SuiteItem("3", "bcd bce", "")]
+
+SUITE = Suite("mine", ITEMS)
+
+
+def job(workbench: Workbench, policies: list[str], items: list[SuiteItem] = ITEMS, **changes: Any) -> BatchJob:
+    return BatchJob(workbench, items, policies, **{"params": PARAMS, "suite": SUITE, **changes})
+
+
+def run(workbench: Workbench, policies: list[str], items: list[SuiteItem] = ITEMS, **changes: Any) -> BatchJob:
+    batch = workbench.jobs.submit(job(workbench, policies, items, **changes))
+    assert batch.wait(60)
+    return batch
+
+
+def test_a_row_per_prompt_and_policy_in_order(workbench: Workbench, store: Store) -> None:
+    batch = run(workbench, ["ucb", "fixed:near"])
+    assert [(row.id, row.policy) for row in batch.rows] == [
+        (id, policy) for id in ("1", "2", "3") for policy in ("ucb", "fixed:near")
+    ]
+    assert [row.status for row in batch.rows] == ["completed"] * 2 + ["too long"] * 2 + ["completed"] * 2
+    assert all("context window" in (row.error or "") for row in batch.rows[2:4])
+    assert batch.rows[4].task == NO_TASK
+    assert batch.rows[0].speedup and batch.rows[0].mean_accepted_tokens and batch.rows[0].tokens == 8
+    assert store.flush()
+    runs = recorded(store.path)
+    assert {(run.origin.batch_id, run.origin.suite, run.origin.source) for run in runs} == {(batch.id, "mine", "batch")}
+    assert len(runs) == 4
+
+
+def test_policies_of_one_prompt_share_its_baseline(workbench: Workbench, store: Store) -> None:
+    run(workbench, ["ucb", "random"], ITEMS[:1])
+    assert store.flush()
+    assert len({run.baseline for run in recorded(store.path)}) == 1
+
+
+def test_policies_take_turns_to_be_first(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    measure = workbench.measure
+    monkeypatch.setattr(workbench, "measure", lambda m: (order.append(m.request.policy), measure(m))[1])
+    items = [SuiteItem(str(n), text) for n, text in enumerate(("abc", "bcd", "abd"))]
+    batch = run(workbench, ["ucb", "autoregressive", "random"], items)
+    assert order == [
+        "ucb",
+        "autoregressive",
+        "random",
+        "autoregressive",
+        "random",
+        "ucb",
+        "random",
+        "ucb",
+        "autoregressive",
+    ]
+    assert [row.policy for row in batch.rows] == ["ucb", "autoregressive", "random"] * 3
+
+
+def test_the_autoregressive_policy_is_the_baseline_of_its_prompt(workbench: Workbench, store: Store) -> None:
+    batch = run(workbench, ["ucb", "autoregressive"], ITEMS[:1])
+    assert batch.rows[1].speedup == pytest.approx(1.0) and batch.rows[1].request_speedup == pytest.approx(1.0)
+    assert store.flush()
+    assert {run.baseline.kind for run in recorded(store.path) if run.baseline} == {"answer"}
+
+
+def test_progress_counts_up_to_all(workbench: Workbench, gate) -> None:
+    batch = workbench.jobs.submit(job(workbench, ["ucb"]))
+    assert gate.reached.wait(30)
+    assert (batch.runs_done, batch.total) == (0, 3) and batch.now == (ITEMS[0], "ucb")
+    gate.open()
+    assert batch.wait(60) and batch.runs_done == 3 and batch.now is None
+
+
+def test_stop_ends_the_batch_and_keeps_its_rows(workbench: Workbench, gate, store: Store) -> None:
+    batch = workbench.jobs.submit(job(workbench, ["ucb"]))
+    assert gate.reached.wait(30)
+    batch.cancel()
+    gate.open()
+    assert batch.wait(60) and [row.status for row in batch.rows] == ["cancelled"]
+
+
+def test_bad_requests_are_refused_before_anything_runs(workbench: Workbench) -> None:
+    with pytest.raises(PolicyError, match="nonsense"):
+        job(workbench, ["ucb", "nonsense"])
+    with pytest.raises(UserError, match="no policy"):
+        job(workbench, [])
+
+
+def test_a_limit_is_spread_over_the_suite() -> None:
+    items = [SuiteItem(str(i), "x", "a" if i < 50 else "b") for i in range(100)]
+    assert [item.task for item in spread(items, 4)] == ["a", "a", "b", "b"]
+    assert spread(items, None) == items and spread(items, 1000) == items
+
+
+def row(id: str, task: str, policy: str, status: str, tokens: int = 16, seconds: float = 1.0, **more: Any) -> Row:
+    """One over a baseline that takes 2 s, or 3 s with the prefill, which takes the policy 2 s."""
+    speeds = {"speedup": 2.0 / seconds, "request_speedup": 3.0 / (seconds + 2.0)} if tokens >= 8 else {}
+    rate = tokens / seconds
+    return Row(
+        id, task, policy, status, tokens, 4, seconds, seconds + 2.0, 2.0, 3.0, rate, tokens / 4, **{**speeds, **more}
+    )
+
+
+ROWS = [
+    row("1", "math", "ucb", "completed", output="x"),
+    row("2", "math", "ucb", "stopped", seconds=0.25, output="y"),
+    row("3", "math", "ucb", "cancelled", 1, 0.001),
+    Row("4", "math", "ucb", "too long", error="too long by far"),
+    Row("4", "sql", "fixed:code", "too long", error="too long by far"),
+]
+
+
+def test_summary_counts_all_and_totals_the_finished() -> None:
+    math, sql = summarise(ROWS).to_dict(orient="records")
+    assert (math["prompts"], math["finished"], math["too_long"]) == (4, 2, 1)
+    assert (math["tokens_per_second"], math["mean_accepted_tokens"]) == (32 / 1.25, 4.0)
+    assert math["speedup"] == 4.0 / 1.25 and math["request_speedup"] == pytest.approx(6.0 / 5.25)
+    assert (sql["prompts"], sql["finished"], sql["too_long"]) == (1, 0, 1)
+    assert records(summarise(ROWS))[1]["speedup"] is None
+
+
+def test_rows_and_summary_escape_what_the_file_holds() -> None:
+    row = Row("<b>1</b>", "<i>t</i>", "ucb", "error", error="<script>x</script>")
+    html = batch_rows.rows_start() + batch_rows.row_html(row, 0) + batch_rows.summary_html(summarise([row]))
+    assert "<b>1" not in html and "<i>t" not in html and "<script" not in html
+    suite = Suite("s", [SuiteItem("1", "p", "<i>t</i>")], [LineProblem(4, "<b>bad</b>")])
+    assert "<i>" not in batch_rows.suite_html(suite) and "<b>" not in batch_rows.suite_html(suite)
+
+
+def test_a_suite_is_described_with_its_bad_lines() -> None:
+    suite = Suite("s", [SuiteItem("1", "p", "math"), SuiteItem("2", "p", "")], [LineProblem(4, "not valid JSON")])
+    html = batch_rows.suite_html(suite)
+    assert "2 prompts: math 1, no task 1" in html
+    assert "1 line left out" in html and "Line 4: not valid JSON" in html
+
+
+def test_downloads_hold_every_row_and_column(tmp_path: Path) -> None:
+    batch_rows.write_csv(tmp_path / "r.csv", ROWS)
+    with (tmp_path / "r.csv").open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == len(ROWS) and list(lines[0]) == COLUMNS
+    assert lines[0]["output"] == "x" and lines[3]["status"] == "too long"
+    batch_rows.write_json(tmp_path / "r.json", "mine", ROWS, summarise(ROWS), {"pool": "tiny"})
+    report = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+    assert (report["pool"], report["suite"], len(report["rows"]), len(report["summary"])) == ("tiny", "mine", 5, 2)
+
+
+def test_preview_tells_what_is_wrong_with_a_file(workbench: Workbench, tmp_path: Path) -> None:
+    batch = Batch(workbench)
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"prompt": "abc", "task": "letters"}\nnot json\n')
+    assert "Line 2" in batch.preview(None, str(path)) and "letters 1" in batch.preview("pocket", str(path))
+    path.write_bytes(b"\xff\xfe\x00")
+    assert 'role="alert"' in batch.preview(None, str(path))
+    assert "Choose a suite" in batch.preview(None, None)
+
+
+def test_notes_stand_in_lines_of_their_own_width() -> None:
+    row = Row("1", "math", "ucb", "too long", error="the prompt has 3,002 tokens, and <so> on")
+    html = batch_rows.row_html(row, 0)
+    assert '<div class="md-why">the prompt has 3,002 tokens, and &lt;so&gt; on</div>' in html
+    assert "md-why" not in batch_rows.row_html(Row("1", "math", "ucb", "completed"), 0)
+
+
+def test_a_batch_goes_on_by_itself_and_is_found_again(workbench: Workbench) -> None:
+    batch = job(workbench, ["ucb", "fixed:near"])
+    assert batch.seconds_left is None
+    assert workbench.jobs.submit(batch).wait(60)
+    assert workbench.jobs.find(batch.id, BatchJob) is batch and batch.suite == SUITE
+    assert len(batch.rows) == 6 and batch.runs_done == 6 and batch.error is None
+    assert batch.seconds_left == 0
+
+
+def test_time_left_is_that_of_the_runs_so_far(workbench: Workbench) -> None:
+    batch = job(workbench, ["ucb", "random"])
+    batch._seconds = {"ucb": [2.0, 4.0], "random": [1.0]}
+    assert batch.seconds_left == pytest.approx(1 * 3.0 + 2 * 1.0)
+    said = {None: "unknown", 2: "about 5 s left", 62: "about 60 s left", 300: "about 5 min", 7200: "about 2.0 h"}
+    for seconds, words in said.items():
+        assert words in batch_view.time_left(seconds)
+
+
+def test_closing_the_workbench_ends_batches(pool: Pool, store: Store, gate) -> None:
+    workbench = Workbench(pool, store)
+    batch = workbench.jobs.submit(job(workbench, ["ucb", "random"]))
+    assert gate.reached.wait(30)
+    closing = threading.Thread(target=workbench.close)
+    closing.start()
+    assert batch.cancelled.wait(30)
+    gate.open()
+    closing.join(30)
+    assert batch.done and batch.error is None and len(batch.rows) < batch.total
+
+
+def test_a_batch_that_breaks_off_says_so(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workbench, "measure", lambda measurement: 1 / 0)
+    html = batch_view.status_html(run(workbench, ["ucb"]))
+    assert "Broke off after 0 of 3 runs" in html and 'role="alert"' in html
+
+
+class Visit:
+    """Stands for ``gr.Request``, and for ``gr.EventData`` of a click on a prompt."""
+
+    def __init__(self, item: object = None, **query: str):
+        self.item, self.query_params = item, query
+
+
+def placed(workbench: Workbench) -> Batch:
+    return built(Batch(workbench), workbench)
+
+
+def started(tab: Batch, tmp_path: Path, text: str = "abc abd\nbcd\n") -> str:
+    """The id of a batch of two prompts under two policies."""
+    path = tmp_path / "mine.txt"
+    path.write_text(text)
+    return tab.start(None, str(path), ["ucb", "fixed:near"], 0, 8)[tab.asked]
+
+
+def test_a_page_that_leaves_and_another_that_comes_back(workbench: Workbench, gate, tmp_path: Path) -> None:
+    tab = placed(workbench)
+    run, stop = tab.buttons.both
+    id = started(tab, tmp_path)
+    leaving = tab.follow(id)
+    first = next(leaving)
+    assert "0 of 4 runs done, time left unknown" in first[tab.status]
+    assert first[stop].interactive and not first[run].interactive
+    leaving.close()
+    gate.open()
+    linked = tab.linked(Visit(batch=id))  # type: ignore[arg-type]
+    assert linked[tab.asked] == linked[tab.id] == id
+    last = after(tab.follow(id))
+    rows = last[tab.rows]
+    assert "Done: 4 of 4 runs" in last[tab.status] and rows.count("data-item") == 4 and 'data-item="1"' in rows
+    assert "UCB" in last[tab.summary] and all(last[chart].visible for chart in tab.charts)
+    assert last[run].interactive and not last[stop].interactive
+    as_csv, as_json, as_parquet = (last[button] for button in tab.downloads)
+    assert as_csv.interactive and json.loads(Path(as_json.value["path"]).read_text())["batch"] == id
+    assert len(pd.read_parquet(as_parquet.value["path"])) == 4
+    (again,) = tab.follow(id)  # a batch that has ended is there at once
+    assert again[tab.rows] == rows and again[tab.detail] == batch_view.HINT
+
+
+def test_a_batch_is_followed_while_it_runs(
+    workbench: Workbench, gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_tab, "LOOK_SECONDS", 0.01)
+    tab = placed(workbench)
+    watching = tab.follow(started(tab, tmp_path))
+    updates = [next(watching) for _ in range(3)]  # the gate is shut: the batch still runs
+    assert "Batch running" in updates[-1][tab.status] and updates[-1][tab.rows].startswith(batch_rows.rows_start())
+    gate.open()
+    assert "Done" in after(watching)[tab.status]
+    assert list(tab.follow("")) == [{tab.status: gr.skip()}]
+
+
+def test_only_what_the_batch_does_is_said_not_every_run(workbench: Workbench, gate, tmp_path: Path) -> None:
+    tab = placed(workbench)
+    id = started(tab, tmp_path)
+    held = workbench.jobs.find(id, BatchJob)
+    assert held and gate.reached.wait(30)
+    assert 'role="status">Batch running on pool tiny</span><span>: 0 of 4 runs done' in batch_view.status_html(held)
+    held.cancel()
+    assert 'role="status">Batch on pool tiny stopping after the round in progress</span>' in batch_view.status_html(
+        held
+    )
+    gate.open()
+
+
+def test_files_are_written_once_whoever_looks_on(
+    workbench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tab = placed(workbench)
+    id = started(tab, tmp_path)
+    *_, _ = tab.follow(id)
+    held = workbench.jobs.find(id, BatchJob)
+    assert held
+    written = tab.files(held)
+    with ThreadPoolExecutor(8) as watchers:
+        seen = list(watchers.map(lambda _: tab.files(held), range(8)))
+    assert all(files == written for files in seen)
+    assert written[0]
+    written[0].unlink()  # a day later
+    again = tab.files(held)
+    assert again[1] and all(file and file.exists() for file in again)
+
+    monkeypatch.setattr(exports, "_folder", lambda: tmp_path / "mine.txt" / "no folder")
+    again[1].unlink()
+    last = after(tab.follow(id))
+    assert "Done: 4 of 4 runs" in last[tab.status] and not last[tab.downloads[0]].interactive  # results, if no files
+
+
+def test_a_cancelled_batch_does_not_look_done(workbench: Workbench, gate, tmp_path: Path) -> None:
+    tab = placed(workbench)
+    id = started(tab, tmp_path)
+    assert gate.reached.wait(30)
+    tab.stop(id)
+    assert "stopping after the round" in next(tab.follow(id))[tab.status]
+    gate.open()
+    status = after(tab.follow(id))[tab.status]
+    assert "Cancelled: 1 of 4 runs" in status and "md-cancelled" in status and "md-done" not in status
+    tab.stop("unknown")  # nothing happens
+
+
+def test_a_batch_nobody_knows_is_explained(workbench: Workbench) -> None:
+    tab = placed(workbench)
+    (shown,) = tab.follow("0" * 32)
+    assert "no longer on this server" in shown[tab.status]
+
+
+def test_a_prompt_opens_with_every_policy(workbench: Workbench, tmp_path: Path) -> None:
+    tab = placed(workbench)
+    id = started(tab, tmp_path, "abc abd\n" + "a" * 200 + "\n")
+    *_, _ = tab.follow(id)
+    html = tab.open(id, Visit(0))  # type: ignore[arg-type]
+    assert html.count("<article>") == 2 and "md-token" in html and "abc abd" in html and "Prompt 1, no task" in html
+    assert "context window" in tab.open(id, Visit(1))  # type: ignore[arg-type]
+    assert tab.open(id, Visit(2)) == tab.open(id, Visit("x")) == batch_view.HINT  # type: ignore[arg-type]
+    assert tab.open("gone", Visit(0)) == batch_view.GONE  # type: ignore[arg-type]
+
+
+def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, tmp_path: Path) -> None:
+    # Held before its first prompt: this pool refuses the bundled suite's prompts as too long, without any round.
+    held = threading.Event()
+    workbench.jobs.do(lambda: held.wait(30))
+    tab = placed(workbench)
+    values = ["pocket", None, ["ucb:beta=0.5"], 3, 12]
+    begun = tab.start(*values)
+    id, (run, stop) = begun[tab.asked], tab.buttons.both
+    assert not begun[run].interactive and begun[stop].interactive, "a second start would be followed as well"
+
+    def linked(**query: str) -> dict:
+        return tab.linked(Visit(**query))  # type: ignore[arg-type]
+
+    there = linked(batch=id)
+    assert there[tab.asked] == there[tab.id] == id and [there[field] for field in tab.form] == values
+    assert there[stop].interactive and not there[run].interactive
+    id, path = started(tab, tmp_path), str(tmp_path / "mine.txt")
+    assert [linked(batch=id)[field] for field in tab.form] == [None, path, ["ucb", "fixed:near"], 2, 8]
+    Path(path).unlink()
+    assert linked(batch=id)[tab.form[1]] is None
+    assert linked() == {tab.asked: gr.skip()}, "a batch that was started meanwhile is still followed"
+    assert linked(batch="gone") == {tab.asked: "gone", tab.id: "gone"}
+    held.set()
+
+
+def test_a_batch_names_its_pool_whichever_is_loaded(workbench: Workbench, gate, tmp_path: Path) -> None:
+    tab = placed(workbench)
+    id = started(tab, tmp_path)
+    gate.open()
+    last = after(tab.follow(id))
+    assert "on pool tiny: 2 prompts" in last[tab.status] and "Pool tiny on " in last[tab.summary]
+
+
+@pytest.mark.parametrize(
+    ("suite", "policies", "limit", "length", "said"),
+    [
+        (None, ["ucb"], 0, 8, "Nothing to run"),
+        ("pocket", [], 0, 8, "No policy is chosen"),
+        ("pocket", ["nonsense"], 0, 8, "choose one of"),
+        ("pocket", ["ucb"], -1, 8, "0 (all) or a positive"),
+        ("pocket", ["ucb"], 0, None, "Max new tokens is empty"),
+        ("pocket", ["ucb"], 1.7, 8, "Max prompts must be a whole number, got 1.7"),
+        ("pocket", ["ucb"], 0, 2.5, "Max new tokens must be a whole number, got 2.5"),
+        ("pocket", ["ucb"], 0, 99_999, "Max new tokens must be at most 63, got 99,999"),
+    ],
+)
+def test_a_batch_that_cannot_start_says_why(
+    workbench: Workbench, suite: str | None, policies: list[str], limit: float, length: float | None, said: str
+) -> None:
+    tab = placed(workbench)
+    shown = tab.start(suite, None, policies, limit, length)
+    assert said in shown[tab.status] and 'role="alert"' in shown[tab.status]
+    assert set(shown) == {tab.asked, tab.status} and shown[tab.asked] == "", "what there was before stays"
+
+
+def test_tasks_by_policies_with_the_best_of_each_marked() -> None:
+    rows = [
+        row("1", "<b>m</b>", "ucb", "completed"),
+        row("1", "<b>m</b>", "random", "completed", seconds=2.0),
+        row("2", "sql", "ucb", "completed", seconds=2.0 / 1.5),
+        row("2", "sql", "random", "stopped", seconds=2.0 / 3.0),
+        Row("3", "sql", "random", "error", error="no"),
+    ]
+    html = batch_view.matrix_html(rows, ["ucb", "random"])
+    assert "<b>m" not in html and html.count("md-best") == 3
+    math, sql, total = html.split("<tbody>")[1].split("</tr>")[:3]
+    assert 'title="The best">2.00×' in math and 'title="The best">3.00×' in sql
+    assert batch_view.ALL_TASKS in total and 'title="The best">1.71×' in total  # 4 s by 2.33 s and by 2.67 s
+    bars, boxes = (draw(rows, ["ucb", "random"]).data for draw in batch_view.CHARTS.values())
+    assert [list(box.y) for box in boxes] == [[2.0, 1.5], [1.0, pytest.approx(3.0)]]
+    assert {bar.name: (list(bar.x), list(bar.y)) for bar in bars} == {
+        "Random drafter": (["&lt;b&gt;m&lt;/b&gt;", "sql"], [1.0, pytest.approx(3.0)]),
+        "UCB": (["&lt;b&gt;m&lt;/b&gt;", "sql"], [2.0, 1.5]),
+    }
+
+
+def test_bars_beyond_the_hues_have_a_second_mark() -> None:
+    rows = [row("1", "math", f"ucb:beta={i}", "completed") for i in range(9)]
+    bars = batch_view.speedup_by_task_figure(rows, [one.policy for one in rows]).data
+    assert len({(bar.marker.color, bar.marker.pattern.shape) for bar in bars}) == 9
+
+
+def test_a_policy_asked_for_twice_runs_once(workbench: Workbench) -> None:
+    batch = job(workbench, ["ucb", "UCB", "ucb:"])
+    assert batch.policies == ["ucb"] and batch.total == 3
+
+
+def test_answers_of_a_few_tokens_are_left_out_of_speedups(workbench: Workbench) -> None:
+    short = run(workbench, ["ucb", "random"], ITEMS[:1], params=SamplingParams(5, draft_length=4))
+    assert [(row.tokens, row.speedup) for row in short.rows] == [(5, None)] * 2
+    html = batch_view.summary_html(short) + batch_rows.row_html(short.rows[0], 0) + batch_view.detail_html(short, 0)
+    assert "2 runs of fewer than 8 tokens are left out" in html and "Too short to say" in html
+    assert "×" not in html and "md-best" not in html and "md-matrix" not in html

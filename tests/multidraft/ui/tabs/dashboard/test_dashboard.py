@@ -1,0 +1,353 @@
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gradio as gr
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+from starlette.datastructures import QueryParams
+
+from drafters.sampling import SamplingParams
+from multidraft.bench.measure import Request
+from multidraft.service.workbench import Workbench
+from multidraft.ui.tabs.dashboard import chart as dashboard_chart
+from multidraft.ui.tabs.dashboard import charts as dashboard_charts
+from multidraft.ui.tabs.dashboard import tab as dashboard_tab
+from multidraft.ui.tabs.dashboard import tables as dashboard_tables
+from multidraft.ui.tabs.dashboard import views as dashboard_views
+from multidraft.ui.tabs.dashboard.chart import CHARTS, chart
+from multidraft.ui.tabs.dashboard.filters import CHOICES, Chosen
+from multidraft.ui.tabs.dashboard.tab import Dashboard
+from storage import aggregates
+from storage.filters import Filter
+from storage.run import Baseline, Origin
+from storage.store import Store
+from tests.runs import make_run
+
+ALL = Chosen().values()
+SPEED = "note body mixture restrict summary legend usual".split()
+
+
+@pytest.fixture
+def filled(workbench: Workbench, store: Store) -> Dashboard:
+    params = SamplingParams(max_new_tokens=8, draft_length=4)
+    for policy, task in (("ucb", "letters"), ("fixed:near", "letters"), ("ucb", None)):
+        workbench.submit(Request("abc abd", policy, params, origin=Origin("play", task))).wait(60)
+    assert store.flush()
+    return build(store)
+
+
+def build(store: Store) -> Dashboard:
+    dashboard = Dashboard(store, lambda: {"pool": "tiny"})
+    with gr.Blocks() as page, gr.Tab("Dashboard") as tab:
+        dashboard.build(page, tab)
+    return dashboard
+
+
+def of_address(query: str) -> Any:
+    return SimpleNamespace(query_params=QueryParams(query))
+
+
+def overview(dashboard: Dashboard, values: list[Any] = ALL) -> dict[str, Any]:
+    return named(dashboard, dashboard.overview(*values))
+
+
+def named(dashboard: Dashboard, updates: dict[Any, Any]) -> dict[str, Any]:
+    """The overview by the names of its parts."""
+    return {name: updates[part] for name in SPEED if (part := getattr(dashboard, name)) in updates}
+
+
+def drawn(dashboard: Dashboard, name: str, values: list[Any] = ALL) -> list[Any]:
+    """What a chart's places show."""
+    (found,) = [chart for chart in dashboard.places if chart.name == name]
+    return list(dashboard.chart(found, *values).values())
+
+
+def controls_of(dashboard: Dashboard, updates: dict[Any, Any]) -> list[Any]:
+    return [updates.get(control, gr.skip()) for control in dashboard.filters[:CHOICES]]
+
+
+def test_an_empty_history_says_how_to_fill_it(store: Store) -> None:
+    shown = overview(build(store))
+    assert "No runs yet" in shown["note"] and "Play" in shown["note"]
+    assert shown["body"].visible is False
+    assert drawn(build(store), "speedup") == [gr.skip()]
+
+
+def test_figures_after_runs(filled: Dashboard) -> None:
+    shown = overview(filled)
+    assert shown["note"] == shown["mixture"] == "" and shown["body"].visible is True
+    assert shown["restrict"].visible is False
+    assert "UCB" in shown["summary"] and "One drafter (near)" in shown["legend"]
+    assert {trace.name for trace in drawn(filled, "speedup")[0].data} == {"UCB", "One drafter (near)"}
+    assert {trace.name for trace in drawn(filled, "ranking")[0].data} == {"UCB", "One drafter (near)"}
+    regret, table = drawn(filled, "regret")
+    assert {trace.name for trace in regret.data} == {"UCB", "One drafter (near)"}
+    assert table.count("<tr>") == 3 and "UCB" in table
+    assert drawn(filled, "best_arm")[0].data
+    (matrix,) = drawn(filled, "matrix")
+    assert set(matrix.data[0].x) == {"letters", "no task"}
+    assert set(matrix.data[0].y) == {"near", "far", "alone", "lookup"}  # those never chosen too
+    phases, phases_table = drawn(filled, "phases")
+    (token,), (first, latency_table) = drawn(filled, "token"), drawn(filled, "first")
+    for figure in (phases, token, first):
+        assert set(figure.data[1].y) - {None} == {"ucb", "fixed:near"}
+        assert set(figure.layout.yaxis.ticktext) == {"UCB", "One drafter (near)"}
+    assert phases_table.count("%</small>") == 2 * 4 and latency_table.count("<td") == 2 * 8
+
+
+def test_filters_restrict_the_figures(filled: Dashboard) -> None:
+    shown = overview(filled, Chosen("tiny", policy=["fixed:near"], task=["letters"]).values())
+    assert "UCB" not in shown["summary"]
+    assert len(drawn(filled, "speedup", Chosen("tiny", policy=["fixed:near"]).values())[0].data) == 1
+    for chosen in (Chosen("tiny", task=["no such task"]), Chosen(hardware="another machine")):
+        shown = overview(filled, chosen.values())
+        assert "No finished run matches" in shown["note"] and shown["body"].visible is False
+
+
+def test_a_day_that_cannot_be_is_told(filled: Dashboard) -> None:
+    values = Chosen(since="2026-13-01").values()
+    assert "needs a day such as" in overview(filled, values)["note"]
+    assert "needs a day such as" in filled.run_list(0, *values)[filled.runs]
+    assert drawn(filled, "matrix", values) == [gr.skip()]
+    with pytest.raises(gr.Error, match="needs a day"):
+        filled.export("csv", *values)
+
+
+def test_mixed_conditions_are_told_and_can_be_left(filled: Dashboard, context_of) -> None:
+    context_of(filled.store, hardware="another machine", version="0.0.1")
+    shown = overview(filled)
+    assert "another machine (1 run)" in shown["mixture"] and "Code versions" in shown["mixture"]
+    assert shown["restrict"].visible is True and "3 runs" in shown["restrict"].value
+    updates = filled.restricted(shown["usual"], 4, *ALL)
+    controls, times = controls_of(filled, updates), updates[filled.narrowed]
+    assert [control.value for control in controls[:2]] == ["tiny", shown["usual"]["hardware"]] and times == 5
+    shown = overview(filled, [control.value for control in controls] + [None, None])
+    assert shown["mixture"] == "" and shown["body"].visible is True
+
+
+def test_speedups_over_two_baselines_are_told_apart(filled: Dashboard, context_of) -> None:
+    """A race with an autoregressive lane compares with the whole answer, others with its first tokens."""
+    (row,) = aggregates.conditions(filled.store.path).to_dict("records")
+    row.pop("runs")
+    row.pop("baseline_kind")
+    for _ in range(4):
+        context_of(filled.store, **row, source="race", baseline=Baseline("answer", 6, 0.01, 0.01))
+    shown = overview(filled)
+    assert "whole answer (4 runs), " in shown["mixture"] and "first tokens, their median (3 runs)" in shown["mixture"]
+    assert "4 runs" in shown["restrict"].value and shown["usual"]["baseline"] == "answer"
+    controls = controls_of(filled, filled.restricted(shown["usual"], 0, *ALL))
+    shown = overview(filled, [control.value for control in controls] + [None, None])
+    assert shown["mixture"] == "" and shown["body"].visible is True
+    shown = overview(filled, Chosen(baseline="prefix").values())
+    assert shown["mixture"] == "" and "One drafter" in shown["summary"]
+
+
+def refreshed(dashboard: Dashboard, offered: dict[str, list[str]], values: list[Any]) -> tuple[list[Any], dict, dict]:
+    """The controls, what they offer from now on, and the overview with the title of what is folded away."""
+    updates = dashboard.refreshed(offered, *values)
+    shown = {"more": updates[dashboard.more], **named(dashboard, updates)}
+    return controls_of(dashboard, updates), updates[dashboard.found], shown
+
+
+def test_a_newer_choice_is_not_written_over(filled: Dashboard) -> None:
+    """What is chosen while an answer is under way must stand: values go back only where they are gone."""
+    controls, found, shown = refreshed(filled, {}, Chosen("tiny", task=["letters"], version="gone").values())
+    sent = dict(zip(Chosen.__dataclass_fields__, controls))
+    assert [field for field, control in sent.items() if "value" in control.constructor_args] == ["version"]
+    assert sent["version"].value == "" and "letters" in dict(sent["task"].choices)
+    assert shown["body"].visible is True
+    controls, _, _ = refreshed(filled, found, Chosen("tiny").values())
+    assert controls == [gr.skip()] * CHOICES  # nothing new to choose
+
+
+def test_filters_out_of_sight_are_told_when_the_most_frequent_kind_is_chosen(filled: Dashboard, context_of) -> None:
+    context_of(filled.store, hardware="another machine", version="0.0.1")
+    usual = overview(filled)["usual"]
+    controls = controls_of(filled, filled.restricted(usual, 0, *ALL))
+    values = [*(control.value for control in controls), None, None]
+    *_, shown = refreshed(filled, {}, values)
+    assert shown["more"].label == "More filters, 4 on: version, dtype, card, baseline"
+
+
+def test_filters_are_one_event_that_ends_with_the_last_choice(filled: Dashboard) -> None:
+    """Of two events the older may end last; and Gradio drops what comes while one is under way, but for this mode."""
+    with gr.Blocks() as page, gr.Tab("Dashboard") as tab:
+        filled.build(page, tab)
+    of_filters = {control._id for control in filled.filters}
+    events = [fn for fn in page.fns.values() if of_filters & {id for id, _ in fn.targets}]
+    (event,) = events
+    assert of_filters < {id for id, _ in event.targets} and event.trigger_mode == "always_last"
+    parts = {part._id for part in [*filled.list, *(part for place in filled.places.values() for part in place)]}
+    after = [fn for fn in page.fns.values() if fn.trigger_after is not None and parts & {o._id for o in fn.outputs}]
+    assert after and all(fn.trigger_mode == "always_last" for fn in after)
+
+
+@pytest.fixture
+def context_of(make_generation):
+    """Stores a made-up run under the given conditions."""
+
+    def add(store: Store, **changes: Any) -> None:
+        known: dict[str, Any] = {"source": "api", "pool": "tiny", "version": "1", "baseline": None}
+        store.add(make_run(make_generation(), **{**known, **changes}))
+        assert store.flush()
+
+    return add
+
+
+def test_an_address_restores_filters_and_opens_a_run(filled: Dashboard) -> None:
+    updates = filled.restore(of_address("policy=ucb&task=letters&run=2&from=2026-01-02&pool=gone"))
+    restored = [updates[control] for control in filled.filters]
+    pool, hardware, policies, tasks, *_, since, until = restored[:11]
+    assert (pool.value, hardware.value, policies.value, tasks.value) == ("", "", ["ucb"], ["letters"])
+    assert (since, until) == ("2026-01-02", gr.skip())
+    everything, one, head = (updates[part] for part in (filled.everything, filled.one, filled.run.head))
+    assert everything.visible is False and one.visible is True and "Run 2: One drafter (near) on letters" in head
+    assert set(filled.restore(of_address(""))) == set(filled.filters)
+
+
+@pytest.mark.parametrize("id", ["99", "7777777777", "99999999999999999999", "9" * 100])
+def test_a_run_that_is_not_there(filled: Dashboard, id: str) -> None:
+    updates = filled.restore(of_address(f"run={id}"))
+    one, head, number = (updates[part] for part in (filled.one, filled.run.head, filled.run.id))
+    assert one.visible is True and f"There is no run {id}" in head and number == 0
+
+
+def test_the_list_of_runs_turns_its_pages(filled: Dashboard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dashboard_views, "PAGE", 2)
+    table, line, newer, older, page = (filled.run_list(0, *ALL)[part] for part in filled.list)
+    assert 'data-run="3"' in table and 'data-run="1"' not in table and "Runs 1–2 of 3" in line
+    assert (newer.interactive, older.interactive, page) == (False, True, 0)
+    table, line, newer, older, page = (
+        filled.run_list(5, *ALL)[part] for part in filled.list
+    )  # beyond the end: the last page
+    assert 'data-run="1"' in table and "Runs 3–3 of 3" in line
+    assert (newer.interactive, older.interactive, page) == (True, False, 1)
+
+
+def test_exports(filled: Dashboard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    values = Chosen(policy=["ucb"]).values()
+    with open(filled.export("csv", *values), newline="") as file:
+        assert [row["policy"] for row in csv.DictReader(file)] == ["ucb", "ucb"]
+    assert len(json.loads(Path(filled.export("json", *values)).read_text())) == 2
+    assert len(pd.read_parquet(filled.export("parquet", *values))) == 2
+    path = Path(filled.run.export(2))
+    assert path.name == "run-2.json" and json.loads(path.read_text())["policy"] == "fixed:near"
+
+
+def test_a_history_that_is_off_says_so(tmp_path: Path) -> None:
+    with Store(tmp_path / "missing" / "runs.db", busy_seconds=0.01, retry_seconds=0.01) as store:
+        store.flush(1)
+        note = overview(build(store))["note"]
+    assert "history is not being written" in note and "does not exist" in note
+
+
+def test_a_damaged_history_is_told_without_a_traceback(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    path.write_bytes(b"this is no database" * 100)
+    with Store(path, busy_seconds=0.01, retry_seconds=0.01) as store:
+        store.flush(1)
+        dashboard = build(store)
+        shown = overview(dashboard)
+        pools, *_ = controls_of(dashboard, dashboard.refreshed({}, *Chosen("gone").values()))
+        assert "no SQLite database" in dashboard.restore(of_address("run=1"))[dashboard.run.head]
+        assert "no SQLite database" in dashboard.run_list(0, *ALL)[dashboard.runs]
+    assert "no SQLite database" in shown["note"] and shown["body"].visible is False
+    assert pools.value == ""
+
+
+def test_only_so_many_policies_are_drawn(tmp_path: Path, make_generation, context_of) -> None:
+    with Store(tmp_path / "many.db") as store:
+        for n in range(dashboard_views.MOST_DRAWN + 2):
+            for _ in range(2 if n else 1):
+                make = make_generation(policy=f"ucb:beta={n}")
+                store.add(make_run(make, pool="tiny"))
+        assert store.flush()
+        view = dashboard_views.overview(store.path, Filter())
+        drawn = dashboard_views.ranked(store.path, Filter()).drawn
+    assert view is not None
+    assert len(drawn) == dashboard_views.MOST_DRAWN and "ucb:beta=0" not in drawn
+    assert "and 2 with fewer runs" in view.legend
+    assert view.summary.count("<tr>") == dashboard_views.MOST_DRAWN + 3  # the table has them all
+
+
+def test_summary_shows_a_dash_for_what_is_unknown() -> None:
+    nan = float("nan")
+    line: dict[str, Any] = {"policy": "<b>x</b>", "runs": 2, "short_runs": 2}
+    for name, value in (
+        ("speedup", nan),
+        ("request_speedup", nan),
+        ("mean_accepted_tokens", 3.0),
+        ("acceptance_rate", 0.5),
+        ("regret_rounds", nan),
+        ("best_arm_ratio", 0.25),
+    ):
+        line |= {name: value, f"{name}_low": nan, f"{name}_high": nan, f"{name}_runs": 2, f"{name}_prompts": 2}
+    html = dashboard_tables.summary_html(pd.DataFrame([line]))
+    assert "<b>x" not in html and html.count("<small") == 1
+    assert "takes 3 prompts with a speed-up; this policy has 2" in html
+    assert "2 runs of fewer than 8 tokens are left out of speed-ups" in html
+    assert "left out" not in dashboard_tables.summary_html(pd.DataFrame([line | {"short_runs": 0}]))
+    assert html.count('<td class="md-figure">–</td>') == 3 and "50 %" in html and "25 %" in html
+
+
+def test_policies_of_few_runs_have_no_rank_and_say_why() -> None:
+    lines = []
+    for policy, runs, value in (("ucb", 41, 2.0), ("hedge", 1, 2.67)):
+        line: dict[str, Any] = {"policy": policy, "runs": runs, "short_runs": 0}
+        for name in aggregates.RATIOS:
+            line |= {name: value, f"{name}_low": value, f"{name}_high": value}
+            line |= {f"{name}_runs": runs, f"{name}_prompts": runs}
+        lines.append(line)
+    many, few = dashboard_tables.summary_html(pd.DataFrame(lines)).split("<tr>")[2:]
+    assert many.startswith("<td>1</td>") and "too few prompts" not in many
+    assert few.startswith("<td>–</td>") and "has 1" in few and "too few prompts to rank" in few
+    assert few.index("2.67×") < few.index('<td class="md-figure">1</td>'), "speed-up stands beside the policy"
+
+
+def test_spellings_of_one_policy_are_told_apart() -> None:
+    frame = pd.DataFrame({"policy": ["ucb", "UCB"], "run_number": 1, "cumulative_regret": 2.0})
+    _, _, rows = dashboard_tables.regret(frame, ["ucb", "UCB"])
+    for shown in (dashboard_tables.legend_html(["ucb", "UCB"]), str(list(rows))):
+        assert "UCB · ucb" in shown and "UCB · UCB" in shown
+    assert "·" not in dashboard_tables.legend_html(["ucb", "ucb:beta=0.2"])
+
+
+def test_prompts_in_lists_are_escaped() -> None:
+    columns = "id created_at policy task status output_tokens round_count tokens_per_second".split()
+    columns += "speedup request_speedup prompt".split()
+    evil = '"><img src=x onerror=alert(1)>'
+    html = dashboard_tables.list_html(
+        pd.DataFrame([[1, "2026-01-02T03:04:05", evil, evil, evil, 1, 1, 1.0, None, None, evil]], columns=columns)
+    )
+    assert "<img" not in html and "2026-01-02 03:04" in html
+
+
+def test_speedups_of_many_runs_are_averaged_by_period(filled: Dashboard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dashboard_charts, "MOST_POINTS", 1)
+    (figure,) = drawn(filled, "speedup")
+    assert "× over" in figure.data[0].hovertemplate
+    assert sum(row[0] for trace in figure.data for row in trace.customdata) == 3
+
+
+def test_a_chart_is_one_function(filled: Dashboard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To add one to the page, nothing else is needed."""
+    monkeypatch.setattr(dashboard_chart, "CHARTS", charts := [*CHARTS])
+    monkeypatch.setattr(dashboard_tab, "CHARTS", charts)
+
+    @chart("Runs of each policy", dashboard_charts.TIME, aggregates.policy_summary)
+    def how_many(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
+        return go.Figure(go.Bar(x=rows["policy"], y=rows["runs"]))
+
+    dashboard = build(filled.store)
+    (figure,) = drawn(dashboard, "how_many")
+    assert dict(zip(figure.data[0].x, figure.data[0].y)) == {"ucb": 2, "fixed:near": 1}
+    (place,) = dashboard.places[charts[-1]]
+    assert place.elem_id == "how-many-chart" and figure.layout.title.text == "Runs of each policy"

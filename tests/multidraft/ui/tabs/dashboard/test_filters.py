@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import gradio as gr
+import pytest
+
+from drafters.errors import UserError
+from multidraft.ui.tabs.dashboard.filters import (
+    CHOICES,
+    PARAMETERS,
+    Chosen,
+    days,
+    known,
+    more_title,
+    not_taken,
+    offered,
+)
+from storage.filters import Filter
+
+DEFAULTS = {"pool": "pocket", "hardware": "CPU"}
+FOUND = {
+    "pools": ["pocket"],
+    "hardware": ["CPU", "GPU"],
+    "policies": ["fixed:near", "ucb"],
+    "tasks": ["math"],
+    "versions": ["1.0"],
+    "dtypes": ["float32"],
+    "cards": ["c0ffee"],
+    "baselines": ["prefix"],
+    "sources": ["bench", "play"],
+}
+
+
+def test_an_address_without_filters_has_the_defaults() -> None:
+    assert Chosen.from_query("tab=dashboard", DEFAULTS).filter() == Filter(pool="pocket", hardware="CPU")
+
+
+def test_filters_of_an_address() -> None:
+    query = (
+        "?pool=&policy=ucb%3Abeta%3D0.1%2Creward%3Dbe&policy=exp3&task=a%26b&from=2026-01-02&to=2026-01-31&version=1"
+    )
+    assert Chosen.from_query(query, DEFAULTS).filter() == Filter(
+        hardware="CPU",
+        policies=("ucb:beta=0.1,reward=be", "exp3"),
+        tasks=("a&b",),
+        version="1",
+        since="2026-01-02",
+        until="2026-02-01",  # the last day is part of it
+    )
+
+
+def test_every_control_has_its_parameter() -> None:
+    query = "&".join(f"{name}={name}" for name in PARAMETERS)
+    chosen = Chosen.from_query(query, {})
+    assert [value if isinstance(value, str) else value[0] for value in chosen.values()] == list(PARAMETERS)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "said"),
+    [
+        ("yesterday", None, "'From' needs a day such as 2026-01-31, not 'yesterday'"),
+        (None, "2026-02-30", "'To' needs a day"),
+        ("2026-02-01", "2026-01-01", "2026-01-01, lies before its first, 2026-02-01"),
+    ],
+)
+def test_days_that_cannot_be(since: str | None, until: str | None, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        Chosen(since=since, until=until).filter()
+
+
+def test_choices_that_are_gone_are_dropped() -> None:
+    chosen = Chosen(
+        "gone", "GPU", ["ucb", "gone"], ["gone"], "1.0", "gone", "c0ffee", "", ["play"], "2026-01-01", "never"
+    )
+    pool, hardware, policies, tasks, version, dtype, card, baseline, source = controls = offered(
+        FOUND, known(FOUND, chosen)
+    )
+    assert (pool.value, hardware.value, version.value, dtype.value, card.value) == ("", "GPU", "1.0", "", "c0ffee")
+    assert policies.value == ["ucb"] and ("One drafter (near)", "fixed:near") in policies.choices
+    assert tasks.value == [] and known(FOUND, chosen).since == "2026-01-01" and len(controls) == CHOICES
+    assert pool.choices[0] == ("all pools", "") and baseline.value == "" and source.value == ["play"]
+
+
+def test_days_that_are_none_leave_the_controls_alone() -> None:
+    since, until = days(Chosen(since="2026-01-01", until="never"))
+    assert since == "2026-01-01" and until == days(Chosen())[0] == gr.skip()
+
+
+def test_filters_that_are_folded_away_are_named_when_they_are_on() -> None:
+    assert more_title(Chosen("pocket", "CPU", ["ucb"], ["math"])).startswith(
+        "More filters: first day, last day, version"
+    )
+    chosen = Chosen(version="1.0", card="c0ffee", source=["play"])
+    assert more_title(chosen) == "More filters, 3 on: version, card, source"
+    assert more_title(Chosen(since="2026-01-02")) == "More filters, 1 on: first day"
+
+
+def test_what_is_not_taken_of_an_address_is_named() -> None:
+    query = "tab=dashboard&pool=nope&hardware=CPU&policy=xyz&policy=ucb&from=nonsense&to=2026-01-02"
+    assert not_taken(FOUND, query) == ["pool=nope", "policy=xyz", "from=nonsense"]
+    assert not_taken(FOUND, "tab=dashboard&pool=&card=c0ffee") == []

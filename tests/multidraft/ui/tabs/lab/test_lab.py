@@ -1,0 +1,344 @@
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from drafters.sampling import SamplingParams
+from multidraft.bench.measure import Request
+from multidraft.replay.machine_costs import RecordedCosts
+from multidraft.replay.recorded import Recorded
+from multidraft.service import jobs as service_jobs
+from multidraft.service import lab as lab_work
+from multidraft.service.lab import BEST_FIXED, Experiment, ExperimentJob, LabWork
+from multidraft.service.workbench import Workbench
+from multidraft.ui.tabs.lab import view as lab_view
+from multidraft.ui.tabs.lab.sweep import default_range
+from multidraft.ui.tabs.lab.tab import Lab
+from multidraft.ui.tabs.lab.texts import ALL_SUITES
+from storage import queries, texts
+from storage.run import Origin
+from storage.store import Store
+from storage.texts import TextFilter
+from tests.multidraft.ui.building import after, built
+
+PARAMS = SamplingParams(max_new_tokens=16, draft_length=4)
+SPECS = ["ucb", "fixed:near", "rate-hedge"]
+
+
+@pytest.fixture
+def filled(workbench: Workbench, store: Store) -> Workbench:
+    """A workbench whose history holds two texts that can be replayed (runs 1 and 2) and a sampled run (3)."""
+    sampled = SamplingParams(max_new_tokens=6, temperature=1.0, draft_length=4)
+    runs = [("abc abd", "ucb", PARAMS), ("bcd", "fixed:near", PARAMS), ("abc", "ucb", sampled)]
+    for prompt, policy, params in runs:
+        assert workbench.submit(Request(prompt, policy, params, origin=Origin("play", "<i>letters</i>"))).wait(60)
+    assert store.flush()
+    return workbench
+
+
+def experiment(workbench: Workbench, specs: list[str], filter: TextFilter) -> Experiment:
+    job = LabWork(workbench).experiment(filter, specs)
+    assert job.wait(60) and job.result
+    return job.result
+
+
+def placed(workbench: Workbench) -> Lab:
+    return built(Lab(workbench), workbench)
+
+
+def bench_of(lab: Lab) -> str:
+    """The pool and machine that are chosen first."""
+    return lab.texts.refresh(None, ALL_SUITES, [], 50, None)[lab.texts.fields[0]].value
+
+
+def replay(lab: Lab, specs: list[str], run: float | None = None, newest: float | None = 50) -> dict[Any, Any]:
+    """What is shown in the end."""
+    return after(lab.replay(bench_of(lab), ALL_SUITES, [], newest, run, specs))
+
+
+def test_an_experiment_holds_every_policy_and_what_it_is_compared_with(filled: Workbench) -> None:
+    found = experiment(filled, SPECS, TextFilter())
+    assert sorted(found.policies) == ["fixed:near", "rate-hedge", "ucb:reward=be"]
+    rates = [found.outcome(spec).tokens_per_second or 0.0 for spec in found.policies]
+    assert rates == sorted(rates, reverse=True)
+    assert all(len(played) == 2 for played in found.played.values())
+    assert found.outcome("oracle").regret == 0 and found.outcome("autoregressive").mean_accepted_tokens == 1
+    assert found.outcome(BEST_FIXED).tokens == found.outcome("ucb:reward=be").tokens == 32
+
+
+def test_autoregressive_decoding_stands_in_the_table_once_though_it_is_chosen(filled: Workbench) -> None:
+    lab = placed(filled)
+    outcomes = replay(lab, ["ucb", "autoregressive"])[lab.outcomes]
+    assert outcomes.count("No drafter") == 1 and outcomes.count("<tr>") == 1 + 2 + 2
+
+
+def test_a_spec_without_settings_finds_the_policy_to_sweep(filled: Workbench) -> None:
+    lab = placed(filled)
+    _, swept = lab.offer(bench_of(lab))
+    found = [spec for label, spec in swept.choices if "ucb" in label.lower()]
+    assert found[0] == "ucb:reward=be"
+
+
+def test_the_replay_of_a_recorded_policy_is_its_run(filled: Workbench) -> None:
+    found = experiment(filled, ["fixed:near"], TextFilter(id=2))
+    (run,) = texts.replayable(filled.store.path, TextFilter(id=2))
+    assert found.played["fixed:near"][0].rounds == len(queries.run(filled.store.path, 2).generation.rounds)
+    assert found.played["fixed:near"][0].regret == run.scores.regret_rounds
+
+
+def test_replays_wait_for_a_run_under_way(filled: Workbench, gate) -> None:
+    job = filled.submit(Request("abd", "ucb", PARAMS))
+    assert gate.reached.wait(30)
+    replays = LabWork(filled).experiment(TextFilter(), SPECS)
+    assert not replays.wait(0.2) and replays.total == 0 and not job.done
+    gate.open()
+    assert replays.wait(60) and replays.result and job.done
+
+
+def test_the_page_shows_table_and_curves(filled: Workbench) -> None:
+    lab = placed(filled)
+    last = replay(lab, SPECS)
+    status, outcomes, chart, lanes, rounds = (
+        last[part] for part in (lab.status, lab.outcomes, lab.curves, lab.lanes, lab.rounds)
+    )
+    button, stop = (last[part] for part in lab.buttons.both)
+    assert "2 texts, 32 tokens" in status and "without running a model" in status
+    assert outcomes.count("<tr>") == 1 + 3 + 3 and "md-best" in outcomes and "Oracle" in outcomes
+    (plain,) = [line for line in outcomes.split("<tr>") if "No drafter" in line]
+    assert "Request speed-up" in outcomes and outcomes.count("×") == 2 * 6 and plain.count("1.00×") == 2
+    assert chart.visible and not lanes.visible and rounds == ""
+    assert button.interactive and not stop.interactive
+
+
+def test_rounds_of_policies_that_go_by_the_clock_are_called_estimates(filled: Workbench) -> None:
+    lab = placed(filled)
+    status, outcomes, chart = (replay(lab, SPECS)[part] for part in (lab.status, lab.outcomes, lab.curves))
+    assert "estimates (≈) for those that depend on measured time: Rate (ours)" in status
+    lines = {line.split("</span>")[0].split(">")[-1]: line for line in outcomes.split("<tr>")[2:]}
+    assert "rounds estimated" in lines["Rate (ours)"] and lines["Rate (ours)"].count("≈") == 4
+    assert sum("≈" in line or "estimated" in line for line in lines.values()) == 1
+    assert [trace["name"] for trace in json.loads(chart.value["plot"])["data"] if "est" in trace["name"]] == [
+        "Rate (ours) (estimated)"
+    ]
+    last = replay(lab, ["UCB", "ucb:reward=be"])
+    status, outcomes = last[lab.status], last[lab.outcomes]
+    assert "Rounds and regret are exact." in status and "≈" not in outcomes
+    assert outcomes.count("<tr>") == 1 + 1 + 3  # one policy, whichever way it is spelled
+
+
+def test_one_run_shows_its_rounds_side_by_side(filled: Workbench) -> None:
+    lab = placed(filled)
+    last = replay(lab, ["ucb", "random"], run=1)
+    lanes, rounds = last[lab.lanes], last[lab.rounds]
+    assert lanes.visible and "near" in rounds and "UCB (reward=be)" in rounds
+    found = experiment(filled, ["ucb", "random"], TextFilter(id=1))
+    assert (
+        sum(sum(bar.x) for bar in lab_view.rounds_figure(found).data) == 3 * 16
+    )  # every token of three lanes is some round's
+
+
+@pytest.mark.parametrize(
+    ("specs", "run", "newest", "said"),
+    [
+        ([], None, 50, "Choose 1 to 30 policies"),
+        (["nonsense"], None, 50, "choose one of"),
+        (["ucb:beta=x"], None, 50, "must be a number"),
+        (["normal-hedge:gamma=soft"], None, 50, "use gamma=hard"),
+        (["router"], None, 50, "needs a router"),
+        (["ucb"], 3, 50, "it was sampled"),
+        (["ucb"], 99, 50, "no run of this number"),
+        (["ucb"], 1e20, 50, "no run of this number"),
+        (["ucb"], 2.5, 50, "must be a whole number, got 2.5"),
+        (["ucb"], None, 1.5, "must be a whole number, got 1.5"),
+        (["ucb"], None, 0, "must be 1 to 200"),
+        (["ucb"], None, None, "Newest texts is empty"),
+    ],
+)
+def test_bad_choices_get_a_sentence(
+    filled: Workbench, specs: list[str], run: float | None, newest: float | None, said: str
+) -> None:
+    lab = placed(filled)
+    last = replay(lab, specs, run, newest)
+    assert 'role="alert"' in last[lab.status] and said in last[lab.status] and last[lab.buttons.run].interactive
+
+
+def test_fields_say_what_there_is_to_replay(filled: Workbench) -> None:
+    lab = placed(filled)
+    parts = (lab.texts.empty, lab.texts.inside, *lab.texts.fields[:3])
+    shown = lab.texts.refresh(None, ALL_SUITES, ["gone"], 50, None)
+    empty, inside, bench, suite, tasks = (shown[part] for part in parts)
+    assert empty == "" and inside.visible and suite.value == ALL_SUITES and tasks.value == []
+    assert "2 texts" in bench.choices[0][0]
+    assert "2 texts, 32 tokens" in lab.texts.describe(bench.value, ALL_SUITES, [], 50, None)
+    assert "Run 2: 16 tokens" in lab.texts.describe(bench.value, ALL_SUITES, [], 50, 2)
+    assert "No text matches" in lab.texts.describe(bench.value, "none", [], 50, None)
+    policies, _ = lab.offer(bench.value)
+    assert "value" not in policies.constructor_args
+    titles = {spec: title for title, spec in policies.choices}
+    assert "fixed:near" in titles and "router" not in titles
+    assert titles["ucb:reward=be"] == "UCB (reward=be)", "as the table of what was replayed has it"
+    assert "fixed:near" not in lab.all_policies(bench.value)
+
+
+def test_an_empty_history_says_how_to_get_runs(workbench: Workbench) -> None:
+    texts = placed(workbench).texts
+    shown = texts.refresh(None, ALL_SUITES, [], 50, None)
+    assert "No run to replay yet" in shown[texts.empty] and not shown[texts.inside].visible
+
+
+def sweep(lab: Lab, policy: str, setting: str, start: float, end: float, points: float) -> dict[Any, Any]:
+    """What is shown in the end."""
+    asked = (bench_of(lab), ALL_SUITES, [], 50, None)
+    return after(lab.sweeping.sweep(*asked, policy, setting, start, end, points, "linear"))
+
+
+def test_a_sweep_ends_in_three_charts_and_a_table(filled: Workbench) -> None:
+    lab = placed(filled)
+    last, section = sweep(lab, "ucb", "draft length", 1, 4, 9), lab.sweeping
+    status, table, charts = last[section.status], last[section.table], [last[chart] for chart in section.charts]
+    assert "at 4 values" in status and "2 texts" in status
+    assert [chart.visible for chart in charts] == [True] * 3
+    assert table.count("<tr>") == 5 and table.count("md-best") >= 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "setting", "range", "said"),
+    [
+        ("ucb", "beta", (-1, 1, 3), "beta must be a number from 0 to 100"),
+        ("ucb", "reward", (0, 1, 3), "cannot be swept; choose one of: beta, draft length"),
+        ("nonsense", "beta", (0, 1, 3), "choose one of"),
+        ("ucb", "beta", (0, 1, 99), "Points must be 2 to 25"),
+    ],
+)
+def test_a_sweep_that_cannot_be_gets_a_sentence(
+    filled: Workbench, policy: str, setting: str, range: tuple[float, float, float], said: str
+) -> None:
+    lab = placed(filled)
+    status = sweep(lab, policy, setting, *range)[lab.sweeping.status]
+    assert said in status and 'role="alert"' in status
+
+
+def test_default_ranges_hold_what_the_policy_takes() -> None:
+    assert default_range("ucb", "beta") == (0.01 / 16, 0.16, True)
+    assert default_range("rate-hedge", "memory")[1] == 1.0
+    assert default_range("sw-ucb:window=5", "window") == (5, 320, False)
+    assert default_range("ucb", "draft length", 12) == (1, 12, False)
+
+
+class Visit:
+    """Stands for ``gr.Request``."""
+
+    def __init__(self, **query: str):
+        self.query_params = query
+
+
+@pytest.mark.parametrize(
+    ("query", "run"), [({"tab": "lab", "run": "2"}, 2), ({"run": "2"}, None), ({"tab": "lab", "run": "x1"}, None)]
+)
+def test_a_link_names_a_run(filled: Workbench, query: dict[str, str], run: float | None) -> None:
+    lab, visit = Lab(filled), Visit(**query)
+    assert lab.linked(visit) == (run, run or gr.skip())  # type: ignore[arg-type]
+
+
+def test_the_tab_is_built_with_the_page(filled: Workbench) -> None:
+    """What is chosen while an answer is under way is answered too."""
+    lab = Lab(filled)
+    with gr.Blocks() as page, gr.Tab("Lab") as tab:
+        lab.build(tab, page)
+    fields = {field._id for field in lab.texts.fields}
+    (chosen,) = [fn for fn in page.fns.values() if fn.name == "refresh"]
+    assert fields < {id for id, _ in chosen.targets} and chosen.trigger_mode == "always_last"
+    assert [fn.name for fn in page.fns.values()].count("stop") == 2
+
+
+def test_a_newer_choice_is_not_written_over(filled: Workbench) -> None:
+    lab = placed(filled)
+    key, fields = bench_of(lab), lab.texts.fields[:3]
+    shown = lab.texts.refresh(key, ALL_SUITES, ["<i>letters</i>"], 50, None)
+    assert not any("value" in shown[field].constructor_args for field in fields)
+    shown = lab.texts.refresh("gone", "gone", ["gone", "<i>letters</i>"], 50, None)
+    bench, suite, tasks = (shown[field] for field in fields)
+    assert (bench.value, suite.value, tasks.value) == (key, ALL_SUITES, ["<i>letters</i>"])
+
+
+def test_all_that_computes_runs_on_the_devices_thread(filled: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a timed run it would slow this down."""
+    threads: list[str] = []
+
+    def watch(owner: Any, name: str) -> None:
+        made = getattr(owner, name)
+
+        def watched(*args: Any, **named: Any) -> Any:
+            threads.append(threading.current_thread().name)
+            return made(*args, **named)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    watch(Recorded, "replay")
+    watch(Recorded, "best_fixed")
+    watch(lab_work, "mean_regret")
+    watch(RecordedCosts, "add")
+    lab = placed(filled)
+    assert "without running a model" in replay(lab, SPECS)[lab.status]
+    assert "at 2 values" in sweep(lab, "ucb", "beta", 0.1, 1, 2)[lab.sweeping.status]
+    assert threads and all(name.startswith("device") for name in threads)
+
+
+def held_after_the_first(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Every replay is a turn of its own; all after the first wait for the event."""
+    monkeypatch.setattr(service_jobs, "TURN_SECONDS", 0.0)
+    go, replay, made = threading.Event(), Recorded.replay, list[int]()
+
+    def held(*args: Any, **named: Any) -> Any:
+        made.append(1)
+        assert len(made) == 1 or go.wait(30)
+        return replay(*args, **named)
+
+    monkeypatch.setattr(Recorded, "replay", held)
+    return go
+
+
+def test_who_no_longer_watches_ends_the_replays(filled: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = held_after_the_first(monkeypatch)
+    lab = placed(filled)
+    watching = lab.replay(bench_of(lab), ALL_SUITES, [], 50, None, SPECS)
+    id = next(watching)[lab.id]
+    job = filled.jobs.find(id, ExperimentJob)
+    assert job and not job.done
+    watching.close()  # type: ignore[attr-defined]
+    go.set()
+    assert job.wait(30) and job.result is None and job.error is None
+
+
+def test_stop_ends_the_replays(filled: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = held_after_the_first(monkeypatch)
+    lab = placed(filled)
+    watching = lab.replay(bench_of(lab), ALL_SUITES, [], 50, None, SPECS)
+    id = next(watching)[lab.id]
+    lab.stop(id)
+    go.set()
+    *_, last = watching
+    run, stop = (last[button] for button in lab.buttons.both)
+    assert "Stopped" in last[lab.status] and run.interactive and not stop.interactive
+
+
+def test_costs_are_read_once(filled: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every replay, sweep and draft length: the rounds of a run are read the first time only."""
+    read: list[int] = []
+    timed_rounds = queries.timed_rounds
+    monkeypatch.setattr(queries, "timed_rounds", lambda path, ids: (read.extend(ids), timed_rounds(path, ids))[1])
+    short = SamplingParams(max_new_tokens=8, draft_length=2)
+    assert filled.submit(Request("abd", "ucb", short)).wait(60) and filled.store.flush()
+    lab = placed(filled)
+    replay(lab, ["ucb"])
+    assert read == [1, 2, 3, 4]
+    replay(lab, ["ucb", "random"])
+    sweep(lab, "ucb", "draft length", 1, 4, 4)
+    assert read == [1, 2, 3, 4]
+    assert filled.submit(Request("abe", "ucb", short)).wait(60) and filled.store.flush()
+    replay(lab, ["ucb"])
+    assert read == [1, 2, 3, 4, 5]

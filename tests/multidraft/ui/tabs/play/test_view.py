@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from drafters.sampling import SamplingParams
+from multidraft.engine.lossless import Difference
+from multidraft.ui.tabs.play import view
+from multidraft.ui.widgets.status import message_html, progress_html
+from storage.run import Baseline
+from tests.runs import make_run
+
+BASELINE = Baseline("prefix", 32, 1 / 150, 0.0)
+
+
+def job(generation: Any, phase: str = "done", cancelled: bool = False, unscored: bool = False, **more: Any) -> Any:
+    """Stands for a ``Measurement``."""
+    params = SamplingParams(temperature=more.pop("temperature", 0.0))
+    request = SimpleNamespace(params=params, policy="ucb:beta=0.1")
+    known = {"compared": True, **more, "phase": phase, "cancelled": cancelled, "unscored": unscored}
+    return SimpleNamespace(generation=generation, request=request, **known)
+
+
+def tiles(generation: Any, differences: Any = None, **known: Any) -> str:
+    return view.tiles_html(make_run(generation, **{"baseline": BASELINE, **known}), differences)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ("completed", "max new tokens"),
+        ("stopped", "ended its answer"),
+        ("context_limit", "context window"),
+        ("cancelled", "Cancelled"),
+    ],
+)
+def test_every_end_is_told_with_its_counts(make_generation, status: str, words: str) -> None:
+    html = view.status_html(job(make_generation(status=status)))
+    assert words in html
+    assert "6 tokens in 2 rounds under UCB (beta=0.1)." in html
+    assert 'role="status"' in html
+
+
+def test_a_run_that_is_not_recorded_says_so(make_generation) -> None:
+    ended = job(make_generation(status="stopped"))
+    assert "Not in the history" in view.status_html(ended, recorded=False)
+    assert "Not in the history" not in view.status_html(ended)
+
+
+def test_an_error_is_an_alert_with_its_message(make_generation) -> None:
+    html = view.status_html(job(make_generation(status="error", error="RuntimeError: <b>out of memory</b>")))
+    assert 'role="alert"' in html
+    assert "&lt;b&gt;out of memory" in html
+
+
+def test_a_run_without_drafts_is_compared_with_itself(make_generation, make_round) -> None:
+    rounds = [make_round(i, arm=None, drafter=None, drafted=(), accepted=0) for i in range(3)]
+    assert "autoregressive decoding as well" in tiles(make_generation(rounds=rounds))
+    short = tiles(make_generation(rounds=rounds[:2]))
+    assert "too short to say" in short and "speed-up only shows" not in short
+    assert "autoregressive decoding as well" not in tiles(make_generation())
+
+
+def test_a_cancelled_run_does_not_look_completed(make_generation) -> None:
+    html = view.status_html(job(make_generation(status="cancelled")))
+    assert "md-cancelled" in html and "md-done" not in html
+
+
+@pytest.mark.parametrize(
+    ("phase", "words"),
+    [("measuring", "Measuring autoregressive decoding"), ("decoding", "round 3"), ("waiting", "2 jobs ahead")],
+)
+def test_phases_on_the_way(make_generation, phase: str, words: str) -> None:
+    assert words in view.status_html(job(make_generation(status="running"), phase), ahead=2)
+
+
+def test_a_run_is_not_completed_while_it_is_checked(make_generation) -> None:
+    def told(status: str, **changes: Any) -> str:
+        return view.status_html(job(make_generation(status=status), "scoring", **changes))
+
+    assert "Decoded: 6 tokens in 2 rounds. Checking them and finding the best drafter" in told("completed")
+    assert "Checking them …" in told("completed", compared=False)
+    assert "Checking" not in told("completed", temperature=1.0)
+    assert "Stopping" in told("completed", cancelled=True)
+    assert "Stopped: 6 tokens in 2 rounds. Checking them" in told("cancelled", cancelled=True)
+    assert all("md-busy" in told(status) for status in ("completed", "stopped", "context_limit", "cancelled"))
+    assert 'role="alert"' in told("error")
+
+
+def test_a_run_that_is_not_scored_says_so(make_generation) -> None:
+    html = view.status_html(job(make_generation(status="completed"), cancelled=True, unscored=True))
+    assert "Completed" in html and "Regret not computed" in html
+    assert "Regret" not in view.status_html(job(make_generation(status="completed"), cancelled=True))
+
+
+def test_only_a_new_phase_is_said_not_every_round(make_generation, make_round) -> None:
+    def said(html: str) -> str:
+        return re.findall(r'role="status">([^<]*)<', html)[0]
+
+    lines = [
+        view.status_html(job(make_generation(status="running", rounds=[make_round(i) for i in range(n)]), "decoding"))
+        for n in (1, 12)
+    ]
+    assert "round 2" in lines[0] and "round 13" in lines[1]
+    assert [said(line) for line in lines] == ["Decoding under UCB (beta=0.1)"] * 2
+    assert said(view.status_html(job(make_generation()))).startswith("Completed")
+
+
+def test_every_status_line_is_made_of_the_same_elements() -> None:
+    """So Gradio changes the text of the live region and never puts another in its place."""
+    lines = [message_html("busy", "a"), message_html("error", "b"), message_html("busy", "c", "1")]
+    lines.append(progress_html("d", 1, 2, "label", "3").replace('<progress max="2" value="1"', "<progress"))
+    shapes = [re.findall(r"<(/?\w+)", line) for line in lines]
+    assert shapes[0] == shapes[1] == shapes[2] == [part for part in shapes[3] if part not in ("progress", "/progress")]
+
+
+def test_tiles_show_dashes_before_the_first_round() -> None:
+    assert view.tiles_html().count("<dd>–</dd>") == 4
+
+
+def test_tiles_show_the_figures(make_generation, make_round) -> None:
+    html = tiles(make_generation(rounds=[make_round(i) for i in range(3)]))
+    assert "<dd>300</dd>" in html  # 9 tokens in 30 ms
+    assert "<dd>2.00×</dd>" in html
+    assert "<dd>3.00</dd>" in html
+    assert "<dd>67 %</dd>" in html
+    assert "150.0 tokens/s" in html and "32 tokens" in html
+
+
+def test_a_few_tokens_have_no_speedup(make_generation) -> None:
+    """One round in 5 ms would make any policy a winner."""
+    short, running = (tiles(make_generation(status=s)) for s in ("stopped", "running"))
+    assert '<dt>Speed-up</dt><dd>–</dd><dd class="md-unit">too short to say</dd>' in short
+    assert '<dt>Speed-up</dt><dd>–</dd><dd class="md-unit">over autoregressive</dd>' in running
+    assert "<dd>300</dd>" in short
+
+
+def test_note_tells_the_check_and_the_regret(make_generation) -> None:
+    def note(differences):
+        return tiles(
+            make_generation(), differences, regret_rounds=1, best_drafter="math", drafter_rounds={"code": 2, "math": 1}
+        )
+
+    assert "6 tokens, each the target&#39;s own greedy choice" in note([])
+    assert "math is the best single drafter and needs 1 round;" in note([]) and "regret +1" in note([])
+    assert "1 decided by rounding between near-ties" in note([Difference(1, 0.0312, True)])
+    assert "0.031 apart" in note([Difference(1, 0.0312, True)])
+    assert "Token 2 is not" in note([Difference(1, 2.5, False), Difference(3, 0.01, True)])
+
+
+def test_plain_decoding_has_no_acceptance(make_generation, make_round) -> None:
+    plain = make_round(0, arm=None, drafter=None, drafted=(), accepted=0)
+    assert "<dt>Acceptance rate</dt><dd>–</dd>" in tiles(make_generation(rounds=[plain]))
+    assert "<dt>Acceptance rate</dt><dd>67 %</dd>" in tiles(make_generation())

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from multidraft.ui.tabs.race import data as race_data
+from storage import figures
+from storage.run import Baseline
+from tests.runs import make_run
+
+BASELINE = Baseline("answer", 6, 0.01, 0.0)
+
+
+def replayed(generations, baselines=(None, None, None), *, temperature=0.0, lossless=True):
+    """The data of lanes that wrote ``generations``."""
+    runs = [make_run(g, baseline=b, temperature=temperature, lossless=lossless) for g, b in zip(generations, baselines)]
+    return race_data.replay_data(runs)
+
+
+@pytest.fixture
+def lanes(make_generation, make_round):
+    """A plain lane of six tokens in six rounds, and one under ucb in two."""
+    plain = [
+        make_round(i, arm=None, drafter=None, drafted=(), accepted=0, tokens=(token,), own=token, pieces=(piece,))
+        for i, (token, piece) in enumerate(zip((5, 6, 9) * 2, "abcabc"))
+    ]
+    return [make_generation(rounds=plain, policy="autoregressive"), make_generation(prefill_seconds=0.5)]
+
+
+def test_rounds_keep_their_recorded_times_without_prefill(lanes) -> None:
+    data = replayed(lanes)
+    assert [r["end"] for r in data["lanes"][1]["rounds"]] == [0.01, 0.02]
+    assert data["lanes"][1]["prefill"] == 0.5
+    assert data["seconds"] == data["lanes"][0]["seconds"] == data["lanes"][0]["rounds"][-1]["end"] == 0.06
+    assert data["lanes"][1]["shares"] == (0.1, 0.6, 0.2, 0.1)
+
+
+def test_tokens_have_the_kind_of_who_proposed_them(lanes) -> None:
+    plain, ucb = replayed(lanes)["lanes"]
+    assert (ucb["rounds"][0]["kind"], ucb["rounds"][0]["accepted"]) == ("md-arm1", 2)
+    assert ucb["rounds"][0]["pieces"] == ("a", "b", "c")
+    assert ucb["rounds"][0]["about"].startswith("Round 1: math, accepted 2 of 3")
+    assert (plain["rounds"][0]["kind"], plain["rounds"][0]["accepted"]) == ("md-own", 0)
+
+
+def test_places_speed_ups_and_calls_saved(lanes, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = replayed(lanes, [BASELINE, BASELINE])["lanes"]
+    assert all(lane["speedup"] is None for lane in short), "too short"
+    monkeypatch.setattr(figures, "FEWEST_TOKENS", 1)
+    plain, ucb = replayed(lanes, [BASELINE, BASELINE])["lanes"]
+    assert (plain["place"], ucb["place"]) == (2, 1)
+    assert plain["speedup"] == pytest.approx(1.0) and ucb["speedup"] == pytest.approx(3.0)
+    assert ucb["rate"] == pytest.approx(300.0)
+    assert (plain["calls"], plain["saved"], ucb["calls"], ucb["saved"]) == (6, 0, 2, 4)
+    assert plain["title"] == "No drafter (autoregressive)" and ucb["title"] == "UCB"
+
+
+def test_the_same_policy_twice_shares_a_place_where_times_are_equal(make_generation) -> None:
+    data = replayed([make_generation(), make_generation()])
+    assert [lane["place"] for lane in data["lanes"]] == [1, 1]
+
+
+def test_the_speed_up_is_against_what_was_measured_or_unknown(make_generation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "FEWEST_TOKENS", 1)
+    two = [make_generation(), make_generation()]
+    assert replayed(two, [BASELINE, None])["lanes"][0]["speedup"] == pytest.approx(3.0)
+    assert replayed(two)["lanes"][0]["speedup"] is None
+
+
+def test_identical_greedy_outputs_are_said_to_be(lanes) -> None:
+    verdict = race_data.verdict(lanes, greedy=True)
+    assert verdict.kind == "same" and "All 2 outputs are identical" in verdict.text and "6 tokens" in verdict.text
+
+
+def test_outputs_that_differ_are_said_to_differ_and_where(lanes) -> None:
+    lanes[1].token_ids = [5, 6, 9, 5, 7, 9]
+    sure = race_data.verdict(lanes, greedy=True, lossless=[True, True])
+    assert sure.kind == "differ" and "NOT identical: they diverge at token 5" in sure.text and "rounding" in sure.text
+    for lossless in ([True, False], [True, None], []):
+        doubtful = race_data.verdict(lanes, greedy=True, lossless=lossless)
+        assert doubtful.kind == "differ" and "Please report" in doubtful.text
+
+
+def test_an_output_that_is_shorter_differs_at_its_end(lanes) -> None:
+    lanes[1].token_ids = [5, 6]
+    assert "diverge at token 3" in race_data.verdict(lanes, greedy=True).text
+
+
+def test_sampled_outputs_are_never_called_identical(lanes) -> None:
+    verdict = race_data.verdict(lanes, greedy=False)
+    assert verdict.kind == "sampled" and "same distribution" in verdict.text and "identical" not in verdict.text
+
+
+def test_one_lane_is_not_compared(lanes) -> None:
+    assert race_data.verdict(lanes[:1], greedy=True).kind == "partial"
+
+
+def test_a_lane_without_rounds_does_no_harm(lanes, make_generation) -> None:
+    data = replayed([lanes[0], make_generation(rounds=[])])
+    assert data["lanes"][1]["rate"] is None and data["lanes"][1]["rounds"] == ()
+
+
+def test_all_of_it_is_json_and_texts_are_left_as_they_are(make_generation, make_round) -> None:
+    pieces = ("<script>alert(1)</script>", "שלום", "👩‍🔬")
+    lane = make_generation(rounds=[make_round(pieces=pieces, text="".join(pieces))])
+    data = json.loads(json.dumps(replayed([lane, lane])))
+    assert data["lanes"][0]["rounds"][0]["pieces"] == list(pieces)
+
+
+def test_lanes_still_to_be_measured() -> None:
+    data = race_data.pending(["autoregressive", "ucb:beta=0.1"], ["measuring", "waiting"])
+    assert not data["ready"] and json.dumps(data)
+    assert [lane["state"] for lane in data["lanes"]] == ["measuring", "waiting"]
+    assert data["lanes"][1]["title"] == "UCB (beta=0.1)"

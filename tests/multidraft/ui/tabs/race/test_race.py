@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import gradio as gr
+import pytest
+import torch
+
+from drafters.draft import Draft
+from drafters.errors import UserError
+from drafters.pool import Pool
+from drafters.sampling import SamplingParams
+from multidraft import generate
+from multidraft.service.race import RaceJob
+from multidraft.service.workbench import Workbench
+from multidraft.ui.tabs.race import data as race_data
+from multidraft.ui.tabs.race import tab as race_tab
+from multidraft.ui.tabs.race.tab import Race, figures_html
+from storage import queries
+from storage.store import Store
+from tests.history import recorded
+from tests.multidraft.ui.building import after, built
+
+PARAMS = SamplingParams(max_new_tokens=8, draft_length=4)
+PROMPT = "abc abd"
+
+
+class Address:
+    """Stands for ``gr.Request`` of a page whose address names a race."""
+
+    def __init__(self, race: str):
+        self.query_params = {"race": race}
+
+
+Updates = dict[Any, Any]
+
+
+def placed(workbench: Workbench) -> Race:
+    return built(Race(workbench), workbench)
+
+
+def race(
+    workbench: Workbench, *specs: str | None, prompt: str = PROMPT, tokens: float | None = 8, heat: float = 0
+) -> tuple[Race, list[Updates]]:
+    """The tab, and what it shows of the race step by step."""
+    tab = placed(workbench)
+    id = start(tab, *specs, prompt=prompt, tokens=tokens, heat=heat)[tab.asked]
+    return tab, list(tab.watch(id))
+
+
+def raced(workbench: Workbench, *specs: str, heat: float = 0, tokens: float = 8) -> dict[str, Any]:
+    """The stage of a race in the end."""
+    tab, updates = race(workbench, *specs, heat=heat, tokens=tokens)
+    return after(updates)[tab.stage]
+
+
+def start(
+    tab: Race, *specs: str | None, prompt: str = PROMPT, tokens: float | None = 8, heat: float = 0, shown: str = ""
+) -> Updates:
+    lanes = [*specs, *[""] * (4 - len(specs))]
+    return tab.start(shown, prompt, *lanes, tokens, heat, 1, 0, 4, 0)
+
+
+def started(tab: Race, *specs: str, heat: float = 0) -> str:
+    """The id of a race."""
+    return start(tab, *specs, heat=heat)[tab.asked]
+
+
+def test_lanes_are_measured_recorded_and_replayed(workbench: Workbench, store: Store) -> None:
+    tab, updates = race(workbench, "autoregressive", "ucb", "fixed:near")
+    first, last, (run, stop) = updates[0], after(updates), tab.buttons.both
+    assert first[tab.stage]["ready"] is False and len(first[tab.stage]["lanes"]) == 3
+    assert first[run].interactive is False and first[stop].interactive is True
+    assert last[run].interactive is True and last[stop].interactive is False
+    data = json.loads(json.dumps(last[tab.stage]))
+    assert data["ready"] and data["verdict"]["kind"] == "same"
+    assert sorted(lane["place"] for lane in data["lanes"]) == [1, 2, 3]
+    text = generate(workbench.pool, PROMPT, "autoregressive", PARAMS).text
+    assert {"".join(p for r in lane["rounds"] for p in r["pieces"]) for lane in data["lanes"]} == {text}
+    assert "All 3 lanes are measured" in last[tab.status] and "<table>" in last[tab.figures]
+    assert store.flush()
+    runs = recorded(store.path)
+    assert sorted(run.generation.policy for run in runs) == ["autoregressive", "fixed:near", "ucb"]
+    assert {run.origin.source for run in runs} == {"race"}
+    assert len({run.baseline for run in runs}) == 1 and runs[0].baseline.kind == "answer"
+
+
+def test_progress_names_the_lane_and_autoregressive_decoding_goes_first(workbench: Workbench, gate) -> None:
+    tab = placed(workbench)
+    id = started(tab, "ucb", "autoregressive")
+    assert gate.reached.wait(30)
+    watched = tab.watch(id)
+    first = next(watched)
+    assert "Lane 2 of 2, No drafter (autoregressive): measured alone" in first[tab.status]
+    assert [lane["state"] for lane in first[tab.stage]["lanes"]] == ["waiting", "measuring"]
+    gate.open()
+    assert [lane["title"] for lane in after(watched)[tab.stage]["lanes"]] == ["UCB", "No drafter (autoregressive)"]
+
+
+def test_a_lane_that_has_begun_is_shown_at_once(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race_tab, "UPDATE_SECONDS", 1000.0)
+    monkeypatch.setattr(race_tab, "LOOK_SECONDS", 0.001)
+    tab, updates = race(workbench, "autoregressive", "ucb", tokens=24)
+    assert any("Lane 2 of 2, UCB" in update[tab.status] for update in updates)
+
+
+@pytest.mark.parametrize(
+    ("specs", "changes", "words"),
+    [
+        (("ucb", "random"), {"prompt": ""}, "prompt is empty"),
+        (("ucb", "<b>x</b>"), {}, "choose one of"),
+        (("ucb", "random"), {"prompt": "a" * 99}, "context window"),
+        (("ucb",), {}, "2 to 4 lanes, and 1 has a policy"),
+        ((), {}, "none has a policy"),
+        (("ucb", "  "), {}, "2 to 4 lanes"),
+        (("ucb", None), {}, "2 to 4 lanes"),
+        (("ucb", "random"), {"tokens": None}, "Max new tokens"),
+    ],
+)
+def test_bad_input_gets_a_message_and_leaves_the_last_race_where_it_is(
+    workbench: Workbench, store: Store, specs: tuple[str, ...], changes: dict[str, Any], words: str
+) -> None:
+    tab = placed(workbench)
+    shown = start(tab, *specs, **changes)
+    status = shown[tab.status]
+    assert words in status and 'role="alert"' in status and "<b>" not in status
+    assert shown == {tab.asked: "", tab.status: status}
+    assert list(tab.watch("")) == [{tab.status: gr.skip()}]
+    assert store.flush() and queries.count(store.path) == 0
+
+
+def test_more_lanes_than_four_are_refused(workbench: Workbench) -> None:
+    with pytest.raises(UserError, match="2 to 4 lanes"):
+        RaceJob(workbench, PROMPT, ["ucb"] * 5, PARAMS)
+
+
+def test_the_same_policy_may_run_twice(workbench: Workbench) -> None:
+    data = raced(workbench, "ucb", "ucb")
+    assert [lane["title"] for lane in data["lanes"]] == ["UCB", "UCB"]
+    assert data["verdict"]["kind"] == "same"
+    assert data["lanes"][0]["speedup"]  # against the baseline measured before
+
+
+def test_sampled_lanes_are_not_called_identical(workbench: Workbench) -> None:
+    verdict = raced(workbench, "ucb", "ucb", heat=1.0)["verdict"]
+    assert verdict["kind"] == "sampled" and "identical" not in verdict["text"]
+
+
+def test_stop_ends_the_race_and_keeps_what_was_measured(workbench: Workbench, gate, store: Store) -> None:
+    tab = placed(workbench)
+    id = started(tab, "ucb", "random", "autoregressive")
+    watched = tab.watch(id)
+    next(watched)
+    assert gate.reached.wait(30)
+    tab.stop(id)
+    gate.open()
+    last = after(watched)
+    assert "Stopped: 0 of 3 lanes were measured" in last[tab.status]
+    assert [lane["state"] for lane in last[tab.stage]["lanes"]] == ["left out"] * 3
+    assert last[tab.buttons.run].interactive is True
+
+
+def test_stop_after_two_lanes_replays_them(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RaceJob(workbench, PROMPT, ["ucb", "random", "autoregressive"], PARAMS)
+    reached, stopped, score = threading.Event(), threading.Event(), workbench.pool.target.score
+
+    def third_lane_held(draft: Draft) -> torch.Tensor:
+        if len(run.measured) == 2:
+            reached.set()
+            assert stopped.wait(30)
+        return score(draft)
+
+    monkeypatch.setattr(workbench.pool.target, "score", third_lane_held)
+    workbench.jobs.submit(run)
+    assert reached.wait(30)
+    run.cancel()
+    stopped.set()
+    assert run.wait(60)
+    lanes = race_data.replay_data(run.measured)["lanes"]
+    assert [lane["title"] for lane in lanes] == ["UCB", "No drafter (autoregressive)"]
+    assert lanes[0]["speedup"], "the baseline was measured"
+    assert "Stopped: 2 of 3 lanes were measured, they are replayed below" in race_tab.end_html(run)
+
+
+def test_a_race_survives_a_reload_and_is_followed_on(workbench: Workbench, gate) -> None:
+    tab = placed(workbench)
+    id = started(tab, "ucb", "random", heat=0.5)
+    watched = tab.watch(id)
+    next(watched)
+    assert gate.reached.wait(30)
+    watched.close()  # what Gradio does when the connection is gone
+    linked = tab.linked(Address(id))  # type: ignore[arg-type]
+    assert linked[tab.asked] == linked[tab.id] == id
+    assert [linked[field] for field in tab.form] == [PROMPT, "ucb", "random", "", "", 8, 0.5, 1, 0, 4, 0]
+    run, stop = tab.buttons.both
+    assert linked[run].interactive is False and linked[stop].interactive is True
+    again = tab.watch(id)
+    assert next(again)[tab.stage]["ready"] is False
+    gate.open()
+    last = after(again)
+    assert "All 2 lanes" in last[tab.status] and last[tab.stage]["ready"]
+    assert not {run, stop} & set(tab.linked(Address(id)))  # type: ignore[arg-type]
+    (once_more,) = tab.watch(id)
+    assert [once_more[part] for part in (tab.status, tab.stage)] == [last[part] for part in (tab.status, tab.stage)]
+
+
+def test_visitors_of_two_races_each_have_their_own(workbench: Workbench) -> None:
+    tab = placed(workbench)
+    ids = [started(tab, "ucb", "random"), started(tab, "exp3", "random")]
+    titles = [[lane["title"] for lane in after(tab.watch(id))[tab.stage]["lanes"]] for id in ids]
+    assert titles[0][0] == "UCB" and titles[1][0] == "EXP3"
+
+
+def test_a_race_that_the_server_no_longer_holds_is_said_to_be_gone(workbench: Workbench) -> None:
+    tab = placed(workbench)
+    assert tab.linked(Address("f00")) == {tab.asked: "f00", tab.id: "f00"}  # type: ignore[arg-type]
+    (shown,) = tab.watch("f00")
+    assert "no longer on this server" in shown[tab.status] and shown[tab.stage] is None
+    assert shown[tab.buttons.run].interactive is True and shown[tab.buttons.stop].interactive is False
+    assert tab.linked(Address(""))[tab.asked] == ""  # type: ignore[arg-type]
+
+
+def test_nothing_is_started_while_the_race_that_is_shown_goes_on(workbench: Workbench, gate, store: Store) -> None:
+    tab = placed(workbench)
+    id = started(tab, "ucb", "random")
+    assert start(tab, "ucb", "random", shown=id) == {tab.asked: gr.skip()}
+    gate.open()
+    list(tab.watch(id))
+    assert start(tab, "ucb", "random", shown=id)[tab.asked] not in ("", id)
+
+
+def test_closing_the_workbench_ends_a_race(pool: Pool, store: Store, gate) -> None:
+    workbench = Workbench(pool, store)
+    tab = placed(workbench)
+    id = started(tab, "ucb", "random")
+    assert gate.reached.wait(30) and (run := workbench.jobs.find(id, RaceJob))
+    gate.open()
+    workbench.close()
+    assert run.wait(30) and run.error is None
+
+
+def test_a_run_has_one_speed_up_whoever_tells_it(workbench: Workbench, store: Store) -> None:
+    """The race, and the history; that of autoregressive decoding is one, wherever its lane is."""
+    lanes = raced(workbench, "ucb", "autoregressive", "fixed:near", tokens=12)["lanes"]
+    assert [lane["title"] for lane in lanes][1] == "No drafter (autoregressive)"
+    assert lanes[1]["speedup"] == 1.0
+    assert store.flush()
+    runs = {run.generation.policy: run for run in recorded(store.path)}
+    for policy, lane in zip(("ucb", "autoregressive", "fixed:near"), lanes, strict=True):
+        assert runs[policy].speedup == pytest.approx(lane["speedup"])
+        assert runs[policy].request_speedup == pytest.approx(lane["request_speedup"])
+        assert lane["speedup"] == pytest.approx(lane["rate"] / lanes[1]["rate"])
+
+
+def test_a_lane_that_fails_is_named_and_the_others_are_replayed(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near = workbench.pool.drafters[0]
+    monkeypatch.setattr(near, "propose", lambda *arguments, **settings: 1 / 0)
+    tab, updates = race(workbench, "fixed:near", "autoregressive", "fixed:lookup")
+    status, stage = (after(updates)[part] for part in (tab.status, tab.stage))
+    assert "Lane One drafter (near) failed: ZeroDivisionError" in status and "other 2" in status
+    assert stage["ready"] and len(stage["lanes"]) == 2
+
+
+def test_figures_come_in_finish_order_and_are_escaped(workbench: Workbench) -> None:
+    data = raced(workbench, "autoregressive", "ucb")
+    data["lanes"][0]["title"] = "<i>x</i>"
+    html = figures_html(data["lanes"])
+    assert "<i>" not in html and "&lt;i&gt;" in html
+    first, second = (html.index(f"<td>{place}</td>") for place in (1, 2))
+    assert first < second
+
+
+def test_nothing_of_the_data_is_ever_a_template() -> None:
+    """Gradio runs templates as code: the stage must hold no placeholder, the script no way to write markup."""
+    assert not any(mark in race_tab.STAGE for mark in ("{{", "${", "`", "@children"))
+    assert not any(way in race_tab.SCRIPT for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "eval("))

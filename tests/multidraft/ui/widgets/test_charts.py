@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import json
+
+import plotly.graph_objects as go
+
+from multidraft.ui.widgets import charts
+from multidraft.ui.widgets.round_charts import plot_of, policy_chart
+from multidraft.ui.widgets.theme import drafter_colour
+
+DRAFTERS = ["code", "math"]
+
+
+def test_probabilities_are_stacked_in_the_legends_colours(make_round) -> None:
+    rounds = [make_round(0), make_round(1, probabilities=(0.1, 0.9))]
+    figure = go.Figure(policy_chart(rounds, DRAFTERS))
+    assert [trace.name for trace in figure.data] == DRAFTERS
+    assert [trace.fillcolor for trace in figure.data] == [drafter_colour(0), drafter_colour(1)]
+    assert list(figure.data[1].x) == [1, 2]
+    assert list(figure.data[1].y) == [0.75, 0.9]
+
+
+def test_a_deterministic_policy_shows_the_arms_it_played(make_round) -> None:
+    none = make_round(1, arm=None, drafter=None, drafted=(), accepted=0, probabilities=None)
+    figure = go.Figure(policy_chart([make_round(0, probabilities=None), none], DRAFTERS))
+    points = {trace.name: list(zip(trace.x, trace.y, strict=True)) for trace in figure.data}
+    assert points == {"code": [], "math": [(1, 1)], "no draft": [(2, 2)]}
+    assert list(figure.layout.yaxis.ticktext) == ["code", "math", "no draft"]
+    assert figure.data[1].customdata[0] == [2, 3]
+
+
+def test_what_the_page_gets_is_the_figure(make_round) -> None:
+    for probabilities in ((0.5, 0.5), None):
+        chart = policy_chart([make_round(0, probabilities=probabilities)], DRAFTERS)
+        sent = json.loads(plot_of(chart).plot)
+        whole = json.loads(go.Figure(chart).update_layout(template="none").to_json())
+        whole["layout"].pop("template")  # "none", as without one
+        assert sent == whole
+
+
+def test_names_are_escaped_in_charts(make_round) -> None:
+    for probabilities in ((0.5, 0.5), None):
+        figure = go.Figure(policy_chart([make_round(probabilities=probabilities)], ["<b>x</b>", "math"]))
+        assert figure.data[0].name == "&lt;b&gt;x&lt;/b&gt;"
+
+
+def test_arms_beyond_the_hues_have_a_second_mark(make_round) -> None:
+    """Colour alone would leave the ninth drafter the same as the first."""
+    names = [f"d{arm}" for arm in range(10)]
+    first, ninth = weights_of([make_round(probabilities=(0.1,) * 10)], names, (0, 8))
+    assert first["fillcolor"] == ninth["fillcolor"] and first["fillpattern"]["shape"] != ninth["fillpattern"]["shape"]
+    played = [make_round(arm, arm=arm, drafter=names[arm], probabilities=None) for arm in (0, 8)]
+    first, ninth = weights_of(played, names, (0, 8))
+    assert first["marker"]["color"] == ninth["marker"]["color"]
+    assert first["marker"]["symbol"] != ninth["marker"]["symbol"]
+    go.Figure(policy_chart(played, names))  # Plotly checks the names
+    styles = [charts.policy_style(index, "ucb") for index in range(32)]
+    assert len({(style["line"]["color"], style["line"]["dash"]) for style in styles}) == 32
+
+
+def weights_of(rounds, names, arms):
+    """The traces of some arms."""
+    return [policy_chart(rounds, names)["data"][arm] for arm in arms]
+
+
+def test_a_message_has_no_axes() -> None:
+    figure = charts.message_figure("Nothing", "Speed-up")
+    assert not figure.layout.xaxis.visible and not figure.layout.yaxis.visible
+    assert figure.layout.annotations[0].text == "Nothing" and figure.layout.title.text == "Speed-up"

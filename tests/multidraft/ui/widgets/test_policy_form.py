@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import gradio as gr
+import pytest
+
+from drafters.errors import UserError
+from multidraft.policies import POLICIES, policy_names, settings_of
+from multidraft.ui.widgets import policy_form
+
+DRAFTERS = ["code", "math"]
+
+
+def form(policy: str, **changes: object) -> str:
+    """The spec of a form with some fields changed."""
+    settings = policy_form.settings(policy, DRAFTERS)
+    values = [changes.get(s.name, policy_form.build(s).value) for s in settings]
+    return policy_form.spec_of(policy, settings, values, DRAFTERS)
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_every_policy_has_a_form_of_all_its_settings(policy: str) -> None:
+    settings = policy_form.settings(policy, DRAFTERS)
+    assert [s.name for s in settings] == list(settings_of(POLICIES[policy]))
+    assert form(policy) == ("fixed:code" if policy == "fixed" else form(policy))  # it can be made as it is
+
+
+def test_fields_are_what_settings_are() -> None:
+    fields = [policy_form.build(s) for s in policy_form.settings("ucb", DRAFTERS)]
+    assert [type(field) for field in fields] == [gr.Dropdown, gr.Number, gr.Dropdown]
+    beta = policy_form.settings("ucb", DRAFTERS)[1]
+    assert (beta.default, beta.description, beta.minimum, beta.maximum) == (0.01, "weight of exploration", 0, 100)
+
+
+def test_only_what_was_changed_is_in_the_spec() -> None:
+    assert form("ucb") == "ucb"
+    assert form("ucb", beta=0.25) == "ucb:beta=0.25"
+    assert form("normal-hedge", every=3.0, loss="length") == "normal-hedge:loss=length,every=3"
+
+
+@pytest.mark.parametrize(
+    ("policy", "changes", "said"),
+    [
+        ("ucb", {"beta": None}, "beta is empty"),
+        ("normal-hedge", {"every": 2.5}, "every must be a whole number, got 2.5"),
+        ("ucb", {"beta": -1.0}, "beta must be a number from 0 to 100"),
+        ("fixed", {"drafter": "a,b"}, "cannot hold a comma"),
+        ("fixed", {"drafter": "sql"}, "choose one of: code, math"),
+    ],
+)
+def test_bad_values_are_refused_with_what_is_valid(policy: str, changes: dict[str, object], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        form(policy, **changes)

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+from multidraft.ui.widgets import tokens
+
+
+class Tree(HTMLParser):
+    """The tags of a piece of HTML, and the text and classes of each token."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.tags: list[str] = []
+        self.tokens: list[tuple[str, str]] = []
+        self.titles: list[str] = []
+        self._kind: str | None = None
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        values = dict(attrs)
+        self._kind = values.get("class") if "md-token" in (values.get("class") or "") else None
+        if values.get("title"):
+            self.titles.append(values["title"] or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._kind = None
+
+    def handle_data(self, data: str) -> None:
+        if self._kind:
+            self.tokens.append((self._kind, data))
+
+
+def test_accepted_tokens_take_the_arms_colour_and_the_own_token_its_own_mark(make_round) -> None:
+    tree = Tree(tokens.rounds_html([make_round()]))
+    assert tree.tokens == [("md-token md-arm1", "a"), ("md-token md-arm1", "b"), ("md-token md-own", "c")]
+    assert tree.titles == ["Round 1: math, accepted 2 of 3, then the target's correction"]
+
+
+def test_a_draft_accepted_whole_is_followed_by_a_bonus(make_round) -> None:
+    r = make_round(drafted=(5, 6))
+    assert tokens.describe_round(r) == "Round 1: math, accepted 2 of 2, then the target's own token"
+    assert "data-corrected" not in tokens.rounds_html([r])
+
+
+def test_rejected_guesses_stand_between_the_accepted_and_the_own_token(make_round) -> None:
+    html = tokens.rounds_html([make_round()], ["<b>\n"])
+    assert '<del class="md-rejected md-arm1" aria-hidden="true">&lt;b&gt;↵</del>' in html
+    assert html.index(">b<") < html.index("<del") < html.index(">c<")
+    assert "<del" not in tokens.rounds_html([make_round()], [""])
+
+
+def test_a_round_tells_its_bar(make_round) -> None:
+    html = tokens.rounds_html([make_round()])
+    assert 'data-arm="md-arm1" data-drafted="3" data-accepted="2" data-corrected' in html
+
+
+def test_a_draft_that_ends_the_output_has_no_own_token(make_round) -> None:
+    r = make_round(4, accepted=2, tokens=(5, 6), own=None, pieces=("a", "b"), text="ab")
+    tree = Tree(tokens.rounds_html([r]))
+    assert [kind for kind, _ in tree.tokens] == ["md-token md-arm1", "md-token md-arm1"]
+    assert tree.titles == ["Round 5: math, accepted 2 of 3"]
+
+
+def test_a_round_without_a_drafter(make_round) -> None:
+    r = make_round(arm=None, drafter=None, drafted=(), accepted=0, tokens=(9,), pieces=("x",), text="x")
+    tree = Tree(tokens.rounds_html([r]))
+    assert tree.tokens == [("md-token md-own", "x")]
+    assert tree.titles == ["Round 1: no draft, the target's own token"]
+
+
+def test_text_of_the_model_never_becomes_markup(make_round) -> None:
+    nasty = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "&lt;b&gt;'")
+    rounds = [make_round(drafter="<i>math</i>", pieces=nasty, text="".join(nasty))]
+    tree = Tree(tokens.rounds_html(rounds))
+    assert set(tree.tags) == {"span"}
+    assert "".join(text for _, text in tree.tokens) == "".join(nasty)
+    table = Tree(tokens.rounds_table_html(rounds))
+    assert not {"script", "img", "i", "b"} & set(table.tags)
+    legend = Tree(tokens.legend_html(["<b>x</b>"], {"<b>x</b>": 1.0}))
+    assert legend.tags.count("b") == 2  # the percentages of the drafter and of the target
+
+
+def test_right_to_left_text_emoji_and_line_breaks_survive(make_round) -> None:
+    pieces = ("שלום", "👩‍🔬", "\n")
+    tree = Tree(tokens.rounds_html([make_round(pieces=pieces, text="".join(pieces))]))
+    assert [text for _, text in tree.tokens] == list(pieces)
+    assert tree.tokens[2][0] == "md-token md-own md-line"
+
+
+def test_a_token_without_text_of_its_own_leaves_no_empty_mark(make_round) -> None:
+    tree = Tree(tokens.rounds_html([make_round(pieces=("", "", "é"))]))
+    assert tree.tokens == [("md-token md-own", "é")]
+
+
+def test_the_output_only_grows_at_its_end(make_round) -> None:
+    rounds = [make_round(i) for i in range(3)]
+    whole = tokens.OUTPUT_START + tokens.rounds_html(rounds)
+    assert whole.startswith(tokens.OUTPUT_START + tokens.rounds_html(rounds[:2]))
+    assert "</div>" not in whole
+
+
+def test_arms_beyond_the_colours_get_a_second_mark() -> None:
+    assert tokens.arm_class(0) == "md-arm0"
+    assert tokens.arm_class(8) == "md-arm0 md-again"
+
+
+def test_legend_names_every_drafter_and_the_target_with_shares() -> None:
+    html = tokens.legend_html(["code", "math"], {"math": 0.75, "target": 0.25})
+    assert "75 %" in html and "25 %" in html and "0 %" in html
+    assert html.index("code") < html.index("math") < html.index("target&#39;s own")
+    assert html.count("flex-grow") == 2  # code has no part in the bar
+    assert "–" in tokens.legend_html(["code"], {})
+
+
+def test_details_list_every_round(make_round) -> None:
+    rounds = [make_round(0), make_round(1, drafter=None, arm=None, accepted=0, drafted=(), reward=None)]
+    html = tokens.rounds_table_html(rounds)
+    assert "2 of 3" in html and "no draft" in html and "10.0" in html
+    assert Tree(html).tags.count("tr") == 3
+    assert tokens.rounds_table_html([]) == ""

@@ -1,0 +1,164 @@
+"""Mutation testing by hand: change one thing in a module at a time and see whether its tests notice.
+
+    python -m tests.mutation MODULE.py TEST.py… [--every N]
+
+Each mutant runs in a fork of a process that has imported the large libraries already. Prints the survivors as
+``file:line: what was changed`` and the share of mutants that were killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import importlib.abc
+import importlib.util
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+COMPARED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
+COMPARED |= {ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In}
+COMPUTED = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult}
+COMPUTED |= {ast.Mod: ast.Mult, ast.Pow: ast.Mult, ast.MatMult: ast.Add, ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr}
+CALLED = {"min": "max", "max": "min", "any": "all", "all": "any", "argmax": "argmin", "argmin": "argmax", "sum": "prod"}
+SKIPPED = ("returns", "annotation", "decorator_list", "exc", "msg")
+"""Parts of nodes that no mutant changes: types, decorators and messages."""
+
+
+def mutants(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Change ``tree`` in one place, yield the line and what was changed, and change it back."""
+    for node in ast.walk(tree):
+        for name, value in list(ast.iter_fields(node)):
+            for index, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
+                if name in SKIPPED or not isinstance(child, ast.AST):
+                    continue
+                for changed in changes(child):
+                    place(node, name, index, changed)
+                    before, after = (ast.unparse(each).splitlines()[0] for each in (child, changed))
+                    yield child.lineno if hasattr(child, "lineno") else 0, f"{before}  →  {after}"
+                    place(node, name, index, child)
+
+
+def place(node: ast.AST, name: str, index: int | None, child: ast.AST) -> None:
+    """Put ``child`` where another stood."""
+    if index is None:
+        setattr(node, name, child)
+    else:
+        getattr(node, name)[index] = child
+
+
+def changes(node: ast.AST) -> Iterator[ast.AST]:
+    """Changed copies of one node."""
+    new = copy.copy(node)
+    match node:
+        case ast.Compare(ops=[op]) if type(op) in COMPARED:
+            new.ops = [COMPARED[type(op)]()]
+        case ast.BinOp(op=op) if type(op) in COMPUTED:
+            new.op = COMPUTED[type(op)]()
+        case ast.AugAssign(op=op) if type(op) in COMPUTED:
+            new.op = COMPUTED[type(op)]()
+        case ast.BoolOp(op=op):
+            new.op = ast.Or() if isinstance(op, ast.And) else ast.And()
+        case ast.UnaryOp(op=ast.Not() | ast.USub(), operand=operand):
+            new = operand
+        case ast.IfExp(test=test):
+            new.test = ast.UnaryOp(ast.Not(), test)
+        case ast.If(test=test) | ast.While(test=test) if not isinstance(test, ast.Constant):
+            new.test = ast.UnaryOp(ast.Not(), test)
+        case ast.Constant(value=bool(value)):
+            new.value = not value
+        case ast.Constant(value=int(value) | float(value)):
+            new.value = value + 1
+        case ast.Call(func=ast.Name(id=name)) if name in CALLED and name != "sum":
+            new.func = ast.Name(CALLED[name], ast.Load())
+        case ast.Call(func=ast.Attribute(attr=name)) if name in CALLED:
+            new.func = copy.copy(node.func)
+            new.func.attr = CALLED[name]
+        case ast.Return(value=ast.AST()):
+            new.value = ast.Constant(None)
+        case ast.Expr(value=ast.Call()) | ast.AugAssign():
+            new = ast.Pass()
+        case ast.Continue():
+            new = ast.Break()
+        case ast.Break():
+            new = ast.Continue()
+        case _:
+            return
+    yield ast.fix_missing_locations(ast.copy_location(new, node))
+
+
+class Instead(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports a module from a changed tree."""
+
+    def __init__(self, name: str, path: Path, tree: ast.Module):
+        self.name, self.path, self.tree = name, path, tree
+
+    def find_spec(self, name, path, target=None):
+        return importlib.util.spec_from_file_location(name, self.path, loader=self) if name == self.name else None
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module) -> None:
+        exec(compile(self.tree, str(self.path), "exec"), module.__dict__)
+
+
+def run(name: str, path: Path, tree: ast.Module, tests: list[str], seconds: float) -> int:
+    """Exit status of the tests in a fork, 0 if they pass; 1 too where they take longer than ``seconds``."""
+    if not (pid := os.fork()):
+        import pytest
+
+        silent = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silent, 1)
+        os.dup2(silent, 2)
+        sys.meta_path.insert(0, Instead(name, path, tree))
+        os._exit(int(pytest.main([*tests, "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"])))
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return 1
+
+
+def main() -> None:
+    """See the module's text."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("module", type=Path)
+    parser.add_argument("tests", nargs="+")
+    parser.add_argument("--every", type=int, default=1, help="try every Nth mutant only")
+    options = parser.parse_args()
+    import numpy
+    import pandas
+    import torch
+    import transformers
+
+    torch.set_num_threads(1)
+    del numpy, pandas, transformers
+    name = ".".join(options.module.with_suffix("").parts)
+    tree = ast.parse(options.module.read_text(encoding="utf-8"))
+    begun = time.monotonic()
+    if run(name, options.module, tree, options.tests, 3600):
+        sys.exit("the tests fail on the module as it is")
+    limit = 60 + 3 * (time.monotonic() - begun)
+    tried = killed = 0
+    for number, (line, change) in enumerate(mutants(tree)):
+        if number % options.every:
+            continue
+        tried += 1
+        if run(name, options.module, tree, options.tests, limit):
+            killed += 1
+        else:
+            print(f"{options.module}:{line}: {change}", flush=True)
+    print(f"{options.module}: {killed} of {tried} mutants killed ({100 * killed / tried:.0f} %)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""The scripts that measure our own overhead still run; what they measure is not judged here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from drafters.card import load_card
+from drafters.checkpoints.loading import tokenizer_of
+from drafters.retrieval.collect import build_datastore
+from multidraft.policies import POLICIES
+from multidraft.ui.tabs.dashboard.chart import CHARTS
+from storage import aggregates, queries
+from tests.browser.find_chromium import HINT, find_chromium
+from tests.browser.test_endpoints import elsewhere
+from tests.perf import dashboard, lookups, policies, streaming
+from tests.runs import recorded
+
+
+def test_policies(capsys: pytest.CaptureFixture[str]) -> None:
+    policies.main(["--drafters", "3", "--draft-length", "2", "--rounds", "20", "--json"])
+    rows = json.loads(capsys.readouterr().out)
+    assert set(rows) == set(POLICIES)
+    assert all(row["microseconds"] > 0 and row["replay_milliseconds"] > 0 for row in rows.values())
+
+
+def test_lookups(pool_card: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, store = tmp_path / "text.txt", tmp_path / "text.store"
+    text.write_text("abcdefg hi " * 300)
+    build_datastore(store, [text], tokenizer_of(load_card(pool_card)[0].target, pool_card), quiet=True)
+    lookups.main([str(store), "--pool", str(pool_card)])
+    printed = capsys.readouterr().out
+    assert printed.count("| rest |") == 2 and printed.count("| suffix |") == 2
+
+
+def test_dashboard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "large.db"
+    dashboard.main(["--runs", "30", "--rounds", "6", "--keep", str(path), "--json"])
+    views = json.loads(capsys.readouterr().out)["milliseconds"]
+    assert {chart.title for chart in CHARTS} | {"filters and ranking", "one run"} < set(views)
+    assert all(times["first"] > 0 and times["again"] > 0 for times in views.values())
+    run = queries.run(path, 30)
+    assert queries.count(path) == 30 and len(aggregates.policy_summary(path)) > 2
+    (stored,) = recorded(path)[lambda frame: frame["id"] == 30].to_dict("records")
+    assert run is not None and len(run.generation.rounds) == stored["round_count"]
+    assert len(run.generation.token_ids) == stored["output_tokens"]
+    assert run.generation.seconds == pytest.approx(stored["decode_seconds"])
+
+
+@pytest.mark.long
+def test_streaming(pool_card: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chromium = find_chromium()
+    assert chromium, HINT
+    arguments = ["--pool", str(pool_card), "--prompt", "abc abd", "--max-new-tokens", "20", "--visits", "1"]
+    elsewhere(streaming.main, [*arguments, "--browser", str(chromium), "--json"])
+    measured = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert measured["tokens"] == 20 and len(measured["alone"]) == len(measured["watched"]) == 1
+    assert measured["cost"] == pytest.approx(1 - measured["watched"][0] / measured["alone"][0])
+    assert measured["paints"][0] > 0 and measured["cpu_alone"][0] > 0 and measured["cpu_watched"][0] > 0
+
+
+def test_cost_and_interval_come_from_the_pairs() -> None:
+    watched = [90.0, 95.0, 80.0, 100.0, 85.0, 99.0, 91.0]
+    cost = streaming.StreamingCost([100.0] * 7, watched, [1.0] * 7, [1.0] * 7, [2.0] * 7, 20)
+    assert cost.cost == pytest.approx(0.09)
+    low, high = cost.interval or (1.0, 0.0)
+    assert (low, high) == pytest.approx((0.0, 0.20)), "of seven pairs all are needed for 95 %"
+    assert streaming.StreamingCost([1.0], [1.0], [1.0], [1.0], [1.0], 1).interval is None
