@@ -115,6 +115,17 @@ def test_back_and_forward_lead_from_a_run_to_the_list_and_again(page: Page) -> N
     assert page.evaluate("history.length") == steps
 
 
+def test_quick_steps_back_and_forward_end_where_the_address_says(page: Page) -> None:
+    row, head = page.locator("#run-list tbody tr").first, page.locator("#run-head h2")
+    row.click()
+    expect(head).to_contain_text("Run ")
+    page.evaluate("history.back(); setTimeout(() => history.forward(), 30)")
+    expect(page).to_have_url(re.compile(r"run=\d+"))
+    page.wait_for_timeout(1000)  # for an answer that must not come
+    expect(head).to_be_visible()
+    expect(row).to_be_hidden()
+
+
 def test_the_runs_can_be_exported(page: Page) -> None:
     with page.expect_download() as download:
         page.locator("#export-csv").click()

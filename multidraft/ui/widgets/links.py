@@ -16,8 +16,12 @@ LONGEST_NUMBER = 100
 
 def linked_run(request: gr.Request) -> int | None:
     """The run that the page's address names, if any; whether there is such a run is for the history to say."""
-    run = request.query_params.get("run", "")
-    return int(run) if run.isascii() and run.isdigit() and len(run) <= LONGEST_NUMBER else None
+    return run_number(request.query_params.get("run", ""))
+
+
+def run_number(text: str) -> int | None:
+    """The number of a run as an address spells it, if it is one."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= LONGEST_NUMBER else None
 
 
 def name_what_is_shown(tab: str) -> str:

@@ -18,7 +18,7 @@ function openRuns(element, trigger) {
   });
 }
 
-// Back and Forward of the browser, between the list and runs that were opened from it; 0 is the list.
+// Back and Forward of the browser, between the list and runs that were opened from it.
 function travel(trigger) {
   window.mdTravel?.abort(); // of a component that was there before
   window.mdTravel = new AbortController();
@@ -27,7 +27,7 @@ function travel(trigger) {
     const tabs = [...document.querySelectorAll("button[role=tab]")];
     const named = tabs.find((tab) => tab.textContent.trim().toLowerCase() === (linkedTab() ?? "play"));
     if (named && named.ariaSelected !== "true") named.click();
-    if (linkedTab() === "dashboard") trigger("click", { run: Number(linkedRun() ?? 0) });
+    if (linkedTab() === "dashboard") trigger("click");
   };
   addEventListener("popstate", go, { signal: window.mdTravel.signal });
 }

@@ -37,6 +37,7 @@ _SCRIPT = ADDRESS + Path(__file__).with_name("dashboard.js").read_text(encoding=
 _KEEP_FILTERS = f"(...values) => {{ {_SCRIPT} keepFilters({json.dumps(PARAMETERS)}, values); }}"
 _FOCUS_RUN = f"() => {{ {_SCRIPT} focusRun(); }}"
 _FOCUS_TRAVELLED = f"() => {{ {_SCRIPT} focusTravelled(); }}"
+_NAMED_RUN = f"() => {{ {_SCRIPT} return [linkedRun() ?? '']; }}"
 _LEAVE_RUN = f"() => {{ {_SCRIPT} leaveRun(); }}"
 _DOWNLOAD = "() => setTimeout(() => document.querySelector('#export-file').click(), 150)"
 
@@ -77,6 +78,7 @@ class Dashboard:
             self.run.build()
         self.file = gr.DownloadButton("Download", visible="hidden", elem_id="export-file")
         self.travel = gr.HTML("", js_on_load=f"{_SCRIPT} travel(trigger); checkDays();", elem_id="travel")
+        self.named = gr.Textbox(visible="hidden")
         self.followers = [self.usual_place, *self.filters[:2]]
         self._wire(page, tab)
 
@@ -138,7 +140,9 @@ class Dashboard:
                 self.run_list, [self.page, *self.filters], self.list, **LAST
             )
         self.runs.click(self.open_run, None, opened, **HIDDEN).then(None, js=_FOCUS_RUN, **PRIVATE)
-        self.travel.click(self.go_to, None, opened, **LAST).then(None, js=_FOCUS_TRAVELLED, **PRIVATE)
+        # The address says where to, read when the event is sent: one that waited would bring its own data again.
+        travelled = self.travel.click(self.go_to, self.named, opened, js=_NAMED_RUN, **LAST)
+        travelled.then(None, js=_FOCUS_TRAVELLED, **PRIVATE)
         self.run.leave.click(self.leave_run, None, [self.everything, self.one], js=_LEAVE_RUN, **HIDDEN)
         for suffix, button in self.exports.items():
             self._export(button, partial(self.export, suffix), self.filters)
@@ -248,9 +252,10 @@ class Dashboard:
         """The page of the run that was clicked, in place of all of them."""
         return self._open(int(event.run))
 
-    def go_to(self, event: gr.EventData) -> Updates:
-        """Where the browser's Back or Forward leads: a run, or all of them."""
-        return self._open(int(event.run)) if event.run else self.leave_run()
+    def go_to(self, named: str) -> Updates:
+        """Where the browser's Back or Forward leads: the run that the address names, or all of them."""
+        run = links.run_number(named)
+        return self.leave_run() if run is None else self._open(run)
 
     def leave_run(self) -> Updates:
         """Back to all runs."""
