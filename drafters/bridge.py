@@ -17,7 +17,7 @@ from drafters.base import Drafter
 from drafters.draft import Draft
 from drafters.proposing import PointMassDrafter
 from drafters.sampling import SamplingParams
-from drafters.text import INCOMPLETE, LONGEST_START
+from drafters.text import INCOMPLETE, TextStream, complete
 
 CHUNK = 64
 CUT = re.compile(r"(?<=\S) (?=\S)")
@@ -68,8 +68,8 @@ class BridgedDrafter(PointMassDrafter):
         self.name, self.inner, self.own, self.target, self.vocab_size = name, inner, own, target, vocab_size
         self.parameter_count = inner.parameter_count
         self.own_special = frozenset(own.all_special_ids)
-        self._text = _GrowingText(target)
         self._ids = _GrowingIds(own)
+        self._forget()
 
     def prepare(self, context: Sequence[int]) -> None:
         if ids := self._translated(context):
@@ -89,7 +89,15 @@ class BridgedDrafter(PointMassDrafter):
 
     def _translated(self, context: Sequence[int]) -> list[int]:
         """The context's text in the inner drafter's ids. A character that is not complete yet is left out."""
-        return self._ids.of(self._text.of(context))
+        context, known = list(context), len(self._stream.ids)
+        if context[:known] != self._stream.ids:
+            self._forget()
+            known = 0
+        self._text += self._stream.extend(context[known:])
+        return self._ids.of(self._text)
+
+    def _forget(self) -> None:
+        self._stream, self._text = TextStream(self.target, clean_up_tokenization_spaces=False), ""
 
     def _spelt(self, ids: Sequence[int], tokens: list[int]) -> str:
         """The text that the inner ``tokens`` add to ``ids``, up to a special token or broken character."""
@@ -101,11 +109,11 @@ class BridgedDrafter(PointMassDrafter):
     def _continuation(self, context: list[int], text: str, length: int) -> list[int]:
         """Up to ``length`` tokens of the target that say ``text`` behind ``context``; none if that cannot be said."""
         lead = context[-LEAD:]
-        start = _complete(_decode(self.target, lead))
+        start = complete(_decode(self.target, lead))
         for spelling in self._spellings(context, text):
             tokens: list[int] = []
             for token in spelling[:length]:
-                said = _complete(_decode(self.target, [*lead, *tokens, token]))
+                said = complete(_decode(self.target, [*lead, *tokens, token]))
                 if token == self.target.unk_token_id or token >= self.vocab_size or not (start + text).startswith(said):
                     break
                 tokens.append(token)
@@ -123,7 +131,7 @@ class BridgedDrafter(PointMassDrafter):
         """
         for count in range(min(LEAD // 2, len(context)), 0, -1):
             tail = context[-count:]
-            before = _complete(_decode(self.target, tail))
+            before = complete(_decode(self.target, tail))
             spelt = _encode(self.target, before + text)
             if spelt[:count] == tail:
                 yield spelt[count:]
@@ -134,33 +142,6 @@ class BridgedDrafter(PointMassDrafter):
             spelt = _encode(self.target, anchor + text)
             if known and spelt[: len(known)] == known:
                 yield spelt[len(known) :]
-
-
-class _GrowingText:
-    """The text of a growing list of tokens; only the last ones are decoded again."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase):
-        self.tokenizer = tokenizer
-        self.ids: list[int] = []
-        self.text = ""
-        self.lead = self.settled = self.length = 0
-        """Tokens from ``lead`` on are decoded again; the first ``settled`` end a character, at ``length``."""
-
-    def of(self, ids: Sequence[int]) -> str:
-        """The text of ``ids`` without special tokens, up to the last complete character."""
-        ids = list(ids)
-        if ids[: len(self.ids)] != self.ids:
-            self.ids, self.text = [], ""
-            self.lead = self.settled = self.length = 0
-        if len(ids) > len(self.ids):
-            # Decoding from a little before the new tokens keeps the space that some tokenizers drop at the very start.
-            before = _decode(self.tokenizer, ids[self.lead : self.settled])
-            after = _decode(self.tokenizer, ids[self.lead :])[len(before) :]
-            self.ids, self.text = ids, self.text[: self.length] + _complete(after)
-            if after == _complete(after):
-                self.lead = self.settled if after else self.lead  # special tokens alone would keep no space
-                self.settled, self.length = len(ids), len(self.text)
-        return self.text
 
 
 class _GrowingIds:
@@ -210,8 +191,3 @@ def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
 def _decode(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
     return str(tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
-
-
-def _complete(text: str) -> str:
-    """``text`` without the beginnings of a character at its end."""
-    return text[: len(text) - min(LONGEST_START, len(text) - len(text.rstrip(INCOMPLETE)))]

@@ -1,8 +1,11 @@
-"""How much memory a pool needs, estimated before any of its weights are loaded or fetched."""
+"""How much memory a pool needs, estimated before any of its weights are fetched, and what would fit instead."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from drafters.checkpoints.model_sizes import (
     weight_bytes,
     window_of,
 )
+from drafters.errors import PoolMemoryError
 from drafters.hardware import GIB, format_bytes, free_memory
 from drafters.kinds.base import SizeContext
 from drafters.models.llama import stacked_copies, unsupported
@@ -25,6 +29,12 @@ from drafters.source import Quantization
 
 CUDA_RESERVE = GIB // 2
 """For CUDA's libraries, their workspaces and what the allocator cannot use of its blocks."""
+
+SKIP = "MULTIDRAFT_SKIP_MEMORY_CHECK"
+"""An environment variable: if it is set, pools are loaded whatever the estimate says."""
+
+SHORTEST_CONTEXT = 1024
+"""Contexts shorter than this are not advised."""
 
 
 @dataclass(frozen=True)
@@ -151,3 +161,79 @@ def render_estimate(content: dict[str, Any]) -> str:
     if "advice" in content:
         lines.append(f"That does not fit. {content['advice']}.")
     return "\n".join(lines)
+
+
+def check_memory(card: Card, path: Path, device: str) -> None:
+    """Refuse a pool that does not fit the device's free memory.
+
+    A pool whose size is unknown passes: loading it says what is wrong.
+
+    Raises:
+        PoolMemoryError: it needs more than is free; the message says what would fit.
+    """
+    if os.environ.get(SKIP, "") not in ("", "0"):
+        return
+    free = free_memory(device)
+    try:
+        needed = estimate(card, path, device).total
+    except Exception:  # whatever a configuration may lack
+        return
+    if free is None or needed <= free:
+        return
+    raise PoolMemoryError(
+        f"pool {card.name!r} needs about {format_bytes(needed)} of memory on {device}, "
+        f"where {format_bytes(free)} are free. {advice(card, path, device, free)}. "
+        f"Set {SKIP}=1 to load it all the same",
+        needed - free,
+    )
+
+
+def advice(card: Card, path: Path, device: str, free: int) -> str:
+    """What would make a pool fit ``free`` bytes, in a sentence."""
+    fitting = [f"{how} ({format_bytes(size)})" for how, size in remedies(card, path, device, free)]
+    if not fitting:
+        return "No quantisation, choice of drafters or shorter context of it would fit"
+    return f"What would fit, in a copy of the card {path}: {'; '.join(fitting)}"
+
+
+def remedies(card: Card, path: Path, device: str, free: int) -> list[tuple[str, int]]:
+    """Changes to a card that make it fit ``free`` bytes, each with the bytes that are needed then.
+
+    One way of each sort: a quantised target, fewer drafters, a shorter context; if none does, two of them together.
+    """
+    if single := _mildest(card, path, device, free):
+        return single
+    both = _mildest(_quantised(card, "nf4"), path, device, free)
+    return [(f"quantization: nf4 for the target and {how}", size) for how, size in both]
+
+
+def _mildest(card: Card, path: Path, device: str, free: int) -> list[tuple[str, int]]:
+    """Of each sort of change the mildest that fits."""
+    now, found = estimate(card, path, device), list[tuple[str, int]]()
+    for ways in (_quantisations(card), _fewer_drafters(card, now), _shorter_contexts(card, now.context)):
+        sizes = ((how, estimate(changed, path, device).total) for how, changed in ways)
+        found += islice(((how, size) for how, size in sizes if size <= free), 1)
+    return found
+
+
+def _quantised(card: Card, quantization: Quantization) -> Card:
+    return card.model_copy(update={"target": card.target.model_copy(update={"quantization": quantization})})
+
+
+def _quantisations(card: Card) -> Iterator[tuple[str, Card]]:
+    if card.target.quantization is None:
+        yield "quantization: int8 for the target", _quantised(card, "int8")
+        yield "quantization: nf4 for the target", _quantised(card, "nf4")
+
+
+def _fewer_drafters(card: Card, now: Estimate) -> Iterator[tuple[str, Card]]:
+    """Without the largest drafter, the two largest …; one has to stay."""
+    largest = [part.name for part in sorted(now.parts[1:], key=lambda part: -(part.weights + part.cache))]
+    for count in range(1, len(largest) + 1):
+        if left := [entry for entry in card.drafters if entry.name not in largest[:count]]:
+            yield f"without {' and '.join(largest[:count])}", card.model_copy(update={"drafters": left})
+
+
+def _shorter_contexts(card: Card, window: int) -> Iterator[tuple[str, Card]]:
+    while (window := window // 2) >= SHORTEST_CONTEXT:
+        yield f"context_window: {window}", card.model_copy(update={"context_window": window})

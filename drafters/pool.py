@@ -21,7 +21,7 @@ from drafters.costs import CostMeter
 from drafters.errors import ContextWindowError, PoolError, PoolMemoryError, PromptError, first_line
 from drafters.hardware import is_out_of_memory
 from drafters.kinds.base import BuildContext, build_drafters
-from drafters.memory_fit import check_memory
+from drafters.memory import check_memory
 from drafters.models.target import Target
 from drafters.progress import Report, Steps, silent
 from drafters.router import Router

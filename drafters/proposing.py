@@ -1,46 +1,60 @@
-"""γ and acceptances of drafters that can only be judged by letting them draft, at every position anew."""
+"""Drafters of deterministic drafts: γ and acceptances are found by letting them draft at every position anew."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from torch import Generator
 
 from drafters.base import Acceptances, Drafter, Evidence
 from drafters.draft import Draft
+from drafters.models.features import FeatureSource
 from drafters.sampling import SamplingParams
 from drafters.tree import acceptances_of, gamma_of_drafts
 
 
 def acceptances_by_proposing(drafter: Drafter, context: Sequence[int], start: int, length: int) -> Acceptances:
     """As :meth:`Drafter.acceptances`."""
-    drafts = (_greedy(drafter, context[:position], length) for position in range(start, len(context)))
-    return acceptances_of(drafts, context, start, length)
+    return acceptances_of(_proposed(drafter, context, range(start, len(context)), length), context, start, length)
+
+
+def _proposed(drafter: Drafter, context: Sequence[int], begins: range, length: int) -> Iterator[Draft]:
+    params, generator = SamplingParams(), Generator()  # deterministic drafts draw nothing
+    return (drafter.propose(context[:begin], length, params, generator) for begin in begins)
 
 
 class PointMassDrafter(Drafter):
-    """A drafter of deterministic drafts without a distribution: all it has to know is what to propose.
+    """A drafter of deterministic drafts without a distribution: it needs only :meth:`propose`."""
 
-    How it would have done elsewhere is found by letting it draft at each position anew. Override what is known at less
-    cost.
-    """
+    def drafts(self, context: Sequence[int], begins: range, length: int) -> Iterable[Draft]:
+        """The drafts of up to ``length`` tokens begun at the consecutive positions ``begins`` of ``context``.
+
+        By default the drafter proposes at each; override it where that can be had for less.
+        """
+        return _proposed(self, context, begins, length)
 
     def gamma(self, evidence: Evidence) -> np.ndarray:
-        length = evidence.params.draft_length
-        drafts = [_greedy(self, evidence.context[:begin], length) for begin in evidence.begins()]
-        return gamma_of_drafts(drafts, evidence)
+        drafts = self.drafts(evidence.context, evidence.begins(), evidence.params.draft_length)
+        return gamma_of_drafts(list(drafts), evidence)
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
-        return acceptances_by_proposing(self, context, start, length)
+        return acceptances_of(self.drafts(context, range(start, len(context)), length), context, start, length)
 
 
 class BlockDrafter(PointMassDrafter):
     """A drafter that writes a block of tokens at once: a chain of point masses, each token the likeliest to it.
 
     A block has the size that its network was trained with; of a longer one than asked for the first tokens are taken.
-    γ and acceptances are found by drafting at each position, one block each.
+
+    Attributes:
+        source: where the target's hidden states come from.
+        layers: those that it reads.
     """
+
+    source: FeatureSource
+    layers: tuple[int, ...]
 
     def prepare(self, context: Sequence[int]) -> None:
         self.forget()
@@ -54,13 +68,9 @@ class BlockDrafter(PointMassDrafter):
             return Draft.empty()
         return Draft.chain(self._block(context)[:length])
 
-    def gamma(self, evidence: Evidence) -> np.ndarray:
-        self.read(evidence.context)
-        return super().gamma(evidence)
-
-    def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
-        self.read(context)
-        return super().acceptances(context, start, length)
+    def drafts(self, context: Sequence[int], begins: range, length: int) -> Iterable[Draft]:
+        self.source.features(context, self.layers)  # read once what all prefixes need
+        return super().drafts(context, begins, length)
 
     def _block(self, context: Sequence[int]) -> list[int]:
         try:
@@ -69,19 +79,10 @@ class BlockDrafter(PointMassDrafter):
             self.forget()
             raise
 
-    def read(self, context: Sequence[int]) -> None:
-        """Let the target read once what all prefixes of ``context`` need."""
-        raise NotImplementedError
-
+    @abstractmethod
     def forget(self) -> None:
         """Empty the cache."""
-        raise NotImplementedError
 
+    @abstractmethod
     def block(self, context: list[int]) -> list[int]:
         """The tokens that the network puts after ``context``, which has two at least."""
-        raise NotImplementedError
-
-
-def _greedy(drafter: Drafter, context: Sequence[int], length: int) -> Draft:
-    # Drafters of deterministic drafts draw nothing, so any generator will do.
-    return drafter.propose(context, length, SamplingParams(), Generator())

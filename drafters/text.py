@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
@@ -14,40 +15,47 @@ CONTEXT = 4
 
 
 class TextStream:
-    """Decodes a growing output token by token.
+    """Decodes a growing output, without special tokens.
 
     A character whose bytes span several tokens appears with the last of them (one that the output breaks off
     never does), and spaces come out as they stand in the whole text. Only the tokens since the last complete
     character are decoded again, so the cost does not grow with the output.
+
+    Args:
+        decoding: further arguments of the tokenizer's ``decode``.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase):
-        self.tokenizer = tokenizer
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, **decoding: Any):
+        self.tokenizer, self.decoding = tokenizer, decoding
         self.ids: list[int] = []
         self.begin = self.read = 0
         self.known = ""
+        """The text given out since token ``begin``."""
 
     def add(self, tokens: Sequence[int]) -> list[str]:
         """The text that each of ``tokens`` adds; special tokens add none."""
-        return [self._add(token) for token in tokens]
+        return [self.extend([token]) for token in tokens]
 
-    def _add(self, token: int) -> str:
-        self.ids.append(token)
-        # `known` is the text given out since token `begin`: decoding from a little before the new token keeps
-        # the space that some tokenizers drop at the very start.
+    def extend(self, tokens: Sequence[int]) -> str:
+        """The text that ``tokens`` add together."""
+        self.ids.extend(tokens)
+        # Decoding from a little before the new tokens keeps the space that some tokenizers drop at the very start.
         text = self._decode()
-        held = min(LONGEST_START, len(text) - len(text.rstrip(INCOMPLETE)))
-        final = text[: len(text) - held]
+        final = complete(text)
         piece = final[len(self.known) :]
-        if held:
-            self.known = final
-        else:
+        self.known = final
+        if piece and final == text:  # special tokens alone would not keep the space
             self.begin, self.read = self.read, len(self.ids)
             self.known = self._decode()
         return piece
 
     def _decode(self) -> str:
-        return str(self.tokenizer.decode(self.ids[self.begin :], skip_special_tokens=True))
+        return str(self.tokenizer.decode(self.ids[self.begin :], skip_special_tokens=True, **self.decoding))
+
+
+def complete(text: str) -> str:
+    """``text`` without the beginnings of a character at its end."""
+    return text[: len(text) - min(LONGEST_START, len(text) - len(text.rstrip(INCOMPLETE)))]
 
 
 def guess_text(tokenizer: PreTrainedTokenizerBase, context: Sequence[int], guess: Sequence[int]) -> str:

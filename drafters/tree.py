@@ -67,23 +67,6 @@ def acceptances_of(drafts: Iterable[Draft], context: Sequence[int], start: int, 
     return Acceptances(*np.array(found, dtype=np.int64).reshape(-1, 3).T)
 
 
-def gamma_of_candidates(candidates: Sequence[Sequence[int]], evidence: Evidence) -> np.ndarray:
-    """γ ``(m,)`` of deterministic drafts: the target's probability of all first tokens together (HedgeSpec Thm 2).
-
-    Args:
-        candidates: for each verified position the tokens that were proposed first, all different.
-    """
-    gamma = np.zeros(len(evidence))
-    if evidence.p is None:
-        emitted = evidence.context[evidence.start :]
-        gamma[:] = [token in tokens for token, tokens in zip(emitted, candidates, strict=True)]
-    elif found := [(row, token) for row, tokens in enumerate(candidates) for token in tokens]:
-        rows, tokens = map(list, zip(*found, strict=True))
-        p = evidence.p[torch.tensor(rows), torch.tensor(tokens)].double().cpu().numpy()
-        np.add.at(gamma, rows, p)
-    return np.minimum(gamma, 1.0)
-
-
 def gamma_of_drafts(drafts: Sequence[Draft], evidence: Evidence) -> np.ndarray:
     """γ ``(m, K)`` of deterministic drafts by depth: the target's probability of all tokens together that a draft holds
     after the text that follows its beginning (HedgeSpec Thm 2); 0 where it does not hold that text.

@@ -69,9 +69,6 @@ class DFlashDrafter(BlockDrafter):
         source.watch(self.layers)
         self.forget()
 
-    def read(self, context: Sequence[int]) -> None:
-        self.source.features(context, self.layers)
-
     def forget(self) -> None:
         # Without a configuration every layer keeps all it sees, and any of it can be taken back; the window of
         # sliding layers is applied by the mask.

@@ -6,7 +6,6 @@ The library brings these layers and the generator that drives them (``generation
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -50,9 +49,6 @@ class MTPDrafter(BlockDrafter):
         self.parameter_count = sum(parameter.numel() for parameter in model.layers.parameters())
         source.watch(self.layers)
         self.forget()
-
-    def read(self, context: Sequence[int]) -> None:
-        self.source.features(context, self.layers)
 
     def forget(self) -> None:
         self.cache = MtpCache()  # without a configuration, for the same reason as in DFlashDrafter

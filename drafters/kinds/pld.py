@@ -9,19 +9,18 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Literal
 
-import numpy as np
 from torch import Generator
 
-from drafters.base import Acceptances, Drafter, Evidence, common_prefix
+from drafters.base import common_prefix
 from drafters.draft import Draft
 from drafters.kinds.base import BuildContext, DrafterEntry, register
+from drafters.proposing import PointMassDrafter
 from drafters.sampling import SamplingParams
-from drafters.tree import acceptances_of, gamma_of_drafts
 
 LONGEST_NGRAM = 3
 
 
-class PromptLookup(Drafter):
+class PromptLookup(PointMassDrafter):
     """Drafts by copying; a point mass on each copied token, no model and no distribution.
 
     The end positions of all n-grams (n = 3, 2, 1) are indexed as the context grows, so a lookup costs
@@ -46,17 +45,9 @@ class PromptLookup(Drafter):
         self._index(context)
         return Draft.chain(self._lookup(context, len(context), length))
 
-    def gamma(self, evidence: Evidence) -> np.ndarray:
-        self._index(evidence.context)
-        length = evidence.params.draft_length
-        drafts = [Draft.chain(self._lookup(evidence.context, begin, length)) for begin in evidence.begins()]
-        return gamma_of_drafts(drafts, evidence)
-
-    def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
+    def drafts(self, context: Sequence[int], begins: range, length: int) -> list[Draft]:
         self._index(context)
-        positions = range(start, len(context))
-        drafts = (Draft.chain(self._lookup(context, position, length)) for position in positions)
-        return acceptances_of(drafts, context, start, length)
+        return [Draft.chain(self._lookup(context, begin, length)) for begin in begins]
 
     def _index(self, context: Sequence[int]) -> None:
         """Add the n-grams of the new tokens; a context that does not continue the indexed one starts afresh."""

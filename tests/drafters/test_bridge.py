@@ -2,6 +2,7 @@
 
 from collections import Counter
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -206,12 +207,14 @@ def test_a_growing_text_is_read_as_the_whole(kind, monkeypatch):
     """By single tokens and by jumps, forwards and back."""
     monkeypatch.setattr(bridge, "CHUNK", 8)
     ids = encode(kind, TEXT)
-    text, own = bridge._GrowingText(tokenizer(kind)), bridge._GrowingIds(tokenizer(kind))
-    assert own.cuttable
+    drafter, read = BridgedDrafter("b", PromptLookup(), tokenizer(kind), tokenizer(kind), 500), []
+    drafter._ids, grown = SimpleNamespace(of=read.append), bridge._GrowingIds(tokenizer(kind))
+    assert grown.cuttable
     for end in [*range(0, len(ids), 3), 5, *range(5, len(ids) + 1)]:
         known = decode(kind, ids[:end], skip_special_tokens=True).rstrip("\N{REPLACEMENT CHARACTER}")
-        assert text.of(ids[:end]) == known
-        assert own.of(known) == encode(kind, known)
+        drafter._translated(ids[:end])
+        assert read[-1] == known
+        assert grown.of(known) == encode(kind, known)
 
 
 def test_a_tokenizer_that_joins_words_reads_the_whole_text_each_time():

@@ -9,7 +9,7 @@ import yaml
 from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
 from transformers import AutoModelForCausalLM
 
-from drafters import memory, memory_fit
+from drafters import memory
 from drafters.card import POOLS, Card, find_card, load_card
 from drafters.checkpoints import model_sizes
 from drafters.checkpoints.eagle import UNUSED, head_shapes, read_head
@@ -17,8 +17,7 @@ from drafters.checkpoints.model_sizes import RECORDED, config_of, skeleton, weig
 from drafters.checkpoints.tensor_files import tensor_sizes
 from drafters.errors import PoolError
 from drafters.hardware import GIB, _container_limit, _left_to_container, _meminfo, free_memory, total_memory
-from drafters.memory import describe_estimate, estimate, render_estimate
-from drafters.memory_fit import check_memory, remedies
+from drafters.memory import check_memory, describe_estimate, estimate, remedies, render_estimate
 from drafters.pool import load_pool
 from drafters.source import Source
 from multidraft.__main__ import main
@@ -32,7 +31,7 @@ def bundled(name):
 @pytest.fixture
 def little(monkeypatch):
     """Pretend that so many GiB are free on every device."""
-    return lambda gib: monkeypatch.setattr(memory_fit, "free_memory", lambda device: int(gib * GIB))
+    return lambda gib: monkeypatch.setattr(memory, "free_memory", lambda device: int(gib * GIB))
 
 
 # What is counted.
@@ -189,9 +188,9 @@ def test_the_check_can_be_switched_off(little, monkeypatch):
 
 
 def test_where_memory_or_size_are_unknown_loading_goes_on(monkeypatch, tmp_path):
-    monkeypatch.setattr(memory_fit, "free_memory", lambda device: None)
+    monkeypatch.setattr(memory, "free_memory", lambda device: None)
     check_memory(*bundled("qwen3-8b"), "cuda")
-    monkeypatch.setattr(memory_fit, "free_memory", lambda device: 0)
+    monkeypatch.setattr(memory, "free_memory", lambda device: 0)
     path = tiny.write_pool(tmp_path)
     (tmp_path / "target" / "config.json").write_text("{}")
     check_memory(load_card(path)[0], path, "cpu")

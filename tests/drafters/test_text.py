@@ -1,5 +1,6 @@
 """Streamed text equals the text of the whole output."""
 
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -129,3 +130,10 @@ def test_a_long_output_is_decoded_in_constant_steps(monkeypatch):
     monkeypatch.setattr(tokenizer, "decode", lambda ids, **kw: (decoded.append(len(ids)), decode(ids, **kw))[1])
     stream(tokenizer, [2, 3, 4] * 100)
     assert max(decoded) <= 3
+
+
+def test_a_special_token_does_not_take_the_space_of_the_next_word(metaspace):
+    metaspace = deepcopy(metaspace)
+    metaspace.add_special_tokens({"additional_special_tokens": ["<end>"]})
+    end = metaspace.convert_tokens_to_ids("<end>")
+    assert stream(metaspace, [0, end, end, 1]) == ["the", "", "", " cat"]
