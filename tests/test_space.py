@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import subprocess
@@ -19,7 +18,7 @@ import pytest
 from gradio_client import Client
 
 from drafters.card import find_card, load_card
-from multidraft.commands.deploy import Deployment
+from multidraft.commands.deploy import staged
 from storage import queries
 from storage.sync import FILE
 from tests.ports import free_port
@@ -61,8 +60,7 @@ Process = subprocess.Popen[bytes]
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The files of the Space, write-protected."""
     path = find_card("pocket").resolve()
-    options = argparse.Namespace(space="me/demo", hardware="cpu-basic", dataset=None, private=False, update=False)
-    with Deployment(options, load_card(path)[0], path).staged(None) as folder:
+    with staged(load_card(path)[0], path, "cpu-basic", None) as folder:
         for file in folder.rglob("*"):
             file.chmod(0o555 if file.is_dir() else 0o444)
         yield folder

@@ -14,7 +14,6 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from drafters.base import Acceptances
 from drafters.errors import UserError, told
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
@@ -112,8 +111,7 @@ class Measurement:
     @property
     def compared(self) -> bool:
         """Whether it has a regret: it ended of itself, under a policy that may draft, whether it did or not."""
-        finished = bool(self.generation.rounds) and self.generation.status in FINISHED
-        return finished and parse_spec(self.generation.policy)[0] != BASELINE
+        return _finished(self.generation) and parse_spec(self.generation.policy)[0] != BASELINE
 
     @property
     def unscored(self) -> bool:
@@ -194,7 +192,8 @@ class Measurement:
         )
         if not self.compared or not run.scores.lossless:
             return
-        table = self._known_table(ids)
+        known = (r.scores.acceptance for r in self.request.earlier if r.generation.token_ids == ids)
+        table = next((found for found in known if found is not None), None)
         if table is None:
             table = draft_table(self.pool, prompt_ids, ids, params.draft_length, self._check)
         regret, names = regret_of(self.generation, table.accepted), self.generation.drafters
@@ -207,24 +206,10 @@ class Measurement:
             acceptance=table,
         )
 
-    def _known_table(self, ids: Sequence[int]) -> Acceptances | None:
-        """The acceptance table of an earlier run with the same output."""
-        tables = (run.scores.acceptance for run in self.request.earlier if run.generation.token_ids == ids)
-        return next((table for table in tables if table is not None), None)
-
     def _check(self) -> None:
         """Raise ``CancelledError`` if it is to end."""
         if self.cancelled:
             raise CancelledError
-
-
-def measure(pool: Pool, request: Request) -> Run:
-    """Measure one prompt under one policy.
-
-    Raises:
-        UserError: the prompt, the policy or the seed cannot be run.
-    """
-    return Measurement(pool, request).compute()
 
 
 def settle_baseline(runs: Sequence[Run]) -> None:
@@ -232,7 +217,8 @@ def settle_baseline(runs: Sequence[Run]) -> None:
 
     A greedy output that differs from it without a near-tie, such as one that ends too early, is not lossless.
     """
-    answer = next((run for run in runs if _is_answer(run)), None)
+    plain = (run for run in runs if parse_spec(run.generation.policy)[0] == BASELINE)
+    answer = next((run for run in plain if _finished(run.generation)), None)
     if answer is None:
         return
     for run in runs:
@@ -250,7 +236,5 @@ def _agree(run: Run, answer: Run) -> bool:
     return any(r.scores.near_tie_gap is not None for r in (run, answer))
 
 
-def _is_answer(run: Run) -> bool:
-    """Whether it is autoregressive decoding that ended by itself."""
-    generation = run.generation
-    return parse_spec(generation.policy)[0] == BASELINE and bool(generation.rounds) and generation.status in FINISHED
+def _finished(generation: Generation) -> bool:
+    return bool(generation.rounds) and generation.status in FINISHED

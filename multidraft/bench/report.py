@@ -12,7 +12,7 @@ from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.measure import BASELINE
 from multidraft.bench.runner import Entry
-from multidraft.bench.summary import speedups
+from multidraft.bench.summary import Row, speedups
 from storage.figures import Ratio, divided
 from storage.records import PHASES
 
@@ -93,7 +93,9 @@ def _summary(runs: Sequence[Entry], *, by_task: bool = False) -> dict[str, Any]:
     tokens = sum(len(g.token_ids) for g in generations)
     drafted = sum(len(r.drafted) for r in rounds)
     seconds = {phase: sum(getattr(r, f"{phase}_seconds") for r in rounds) for phase in PHASES}
-    decode, request = speedups([run.run for run in done], [run.item for run in done])
+    decode, request = speedups(
+        [Row.of(run.item.id, run.item.task, run.run) for run in done], [run.item for run in done]
+    )
     chosen = [sum(r.arm is not None for r in g.rounds) if s.best_drafter else 0 for g, s in zip(generations, scores)]
     played = sum((s.best_arm_ratio or 0.0) * count for s, count in zip(scores, chosen))
     checked = [s.lossless for s in scores if s.lossless is not None]

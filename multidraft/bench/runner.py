@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -208,19 +209,17 @@ def seed_of(seed: int, item: SuiteItem, repeat: int = 0) -> int:
     return zlib.crc32(f"{seed} {item.id} {repeat}".encode())
 
 
-def _warm_up(pool: Pool, items: Sequence[SuiteItem], specs: Sequence[str], params: SamplingParams) -> None:
+def _warm_up(
+    pool: Pool, items: Sequence[SuiteItem], specs: Sequence[str], params: SamplingParams, rounds: int = 8
+) -> None:
     for item in items:
         try:
-            for spec in specs:
-                _first_rounds(Decoding(pool, item.prompt, spec, params))
-            return
+            decodings = [Decoding(pool, item.prompt, spec, params) for spec in specs]
         except PromptError:
             continue
-
-
-def _first_rounds(decoding: Decoding, rounds: int = 8) -> None:
-    try:
-        for _ in islice(decoding, rounds):
-            pass
-    except Exception as error:  # it will fail again, and be reported, when it counts
-        log.info("the warm-up failed: %s", error)
+        for decoding in decodings:
+            try:
+                deque(islice(decoding, rounds), maxlen=0)
+            except Exception as error:  # it will fail again, and be reported, when it counts
+                log.info("the warm-up failed: %s", error)
+        return

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from scipy.optimize import brentq
 
 from drafters.costs import Costs
 from drafters.errors import SuiteError
@@ -45,44 +47,31 @@ def read_table(path: Path) -> MatTable:
     if len(rows) < 2 or len(rows[0]) < 2:
         raise SuiteError(f"{path.name} needs a header 'drafter,TASK,…' and a row for each drafter")
     tasks = [name.strip() for name in rows[0][1:]]
-    values = np.empty((len(rows) - 1, len(tasks)))
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(tasks) + 1:
             raise SuiteError(f"{path.name}, row {number}: {len(row)} cells where the header has {len(tasks) + 1}")
-        for column, cell in enumerate(row[1:]):
-            try:
-                value = float(cell)
-            except ValueError:
-                value = np.nan
-            if not 1 <= value < np.inf:
-                raise SuiteError(
-                    f"{path.name}, row {number}, column {tasks[column]!r}: {cell!r} is no mean accepted tokens "
-                    "(a number of at least 1)"
-                )
-            values[number - 2, column] = value
+    values = pd.DataFrame([row[1:] for row in rows[1:]]).apply(pd.to_numeric, errors="coerce").to_numpy(float)
+    for drafter, column in np.argwhere(~((values >= 1) & np.isfinite(values))):
+        raise SuiteError(
+            f"{path.name}, row {drafter + 2}, column {tasks[column]!r}: {rows[drafter + 1][column + 1]!r} is not a "
+            "value of mean accepted tokens (a number of at least 1)"
+        )
     return MatTable([row[0].strip() for row in rows[1:]], tasks, values)
 
 
 def acceptance_probability(mat: float, draft_length: int) -> float:
-    """The γ with ``1 + γ + … + γ^K = mat``: HedgeSpec Thm 3 for a constant γ, solved by bisection."""
+    """The γ with ``1 + γ + … + γ^K = mat``: HedgeSpec Thm 3 for a constant γ."""
     if mat >= draft_length + 1:
         return 1.0
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        gamma = (low + high) / 2
-        low, high = (gamma, high) if sum(gamma**j for j in range(draft_length + 1)) < mat else (low, gamma)
-    return low
+    return float(brentq(lambda gamma: np.polyval(np.ones(draft_length + 1), gamma) - mat, 0.0, 1.0))
 
 
 def draw_table(gamma: np.ndarray, draft_length: int, rng: np.random.Generator) -> np.ndarray:
     """An acceptance table ``(drafters, positions)`` of independent hits with probabilities ``gamma`` of that shape."""
-    hits = rng.random(gamma.shape) < gamma
-    runs = np.zeros(gamma.shape, dtype=np.int64)
-    following = np.zeros(len(gamma), dtype=np.int64)
-    for position in reversed(range(gamma.shape[1])):
-        following = np.where(hits[:, position], following + 1, 0)
-        runs[:, position] = following
-    return np.minimum(runs, draft_length)
+    positions = np.arange(gamma.shape[1])
+    misses = np.where(rng.random(gamma.shape) < gamma, gamma.shape[1], positions)
+    next_miss = np.minimum.accumulate(misses[:, ::-1], axis=1)[:, ::-1]
+    return np.minimum(next_miss - positions, draft_length)
 
 
 def simulate(
@@ -114,7 +103,6 @@ def simulate(
     for spec in policies:
         make_policy(spec, table.drafters)
     streams = [MIXED] if mixed else table.tasks
-    results: dict[str, Any] = {}
     sums = {spec: {stream: np.zeros(3) for stream in streams} for spec in policies}
     for column, stream in enumerate(streams):
         for seed in range(seeds):
@@ -130,12 +118,14 @@ def simulate(
             for spec in policies:
                 played = replay(accepted, spec, seed, draft_length=draft_length, drafters=table.drafters, costs=costs)
                 sums[spec][stream] += (length, played.rounds, played.seconds or 0.0)
-    for spec in policies:
-        by_task = {stream: float(n / rounds) for stream, (n, rounds, _) in sums[spec].items()}
-        total = np.sum(list(sums[spec].values()), axis=0)
-        results[spec] = {
-            "mean_accepted_tokens": sum(by_task.values()) / len(by_task),
-            "by_task": by_task,
-            "tokens_per_second": float(total[0] / total[2]) if costs else None,
-        }
-    return {"policies": results}
+    return {"policies": {spec: _figures(by_stream, timed=costs is not None) for spec, by_stream in sums.items()}}
+
+
+def _figures(by_stream: dict[str, np.ndarray], *, timed: bool) -> dict[str, Any]:
+    by_task = {stream: float(n / rounds) for stream, (n, rounds, _) in by_stream.items()}
+    tokens, _, seconds = np.sum(list(by_stream.values()), axis=0)
+    return {
+        "mean_accepted_tokens": sum(by_task.values()) / len(by_task),
+        "by_task": by_task,
+        "tokens_per_second": float(tokens / seconds) if timed else None,
+    }

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +30,6 @@ LINES_PER_ITEM = 20
 """A file may have this many lines for each prompt that may be read."""
 
 _TOO_LONG = f"longer than {MAX_ENTRY >> 20} MB"
-_DECODER = json.JSONDecoder()
 _SEPARATORS = re.compile(r"[\s,]*")
 
 Row = dict[str, Any]
@@ -142,39 +139,36 @@ def load_prompts(
 
 
 class _File:
-    """A text file that is read a piece at a time: a line, or ``MAX_ENTRY`` bytes of a longer one."""
+    """A text file that is read line by line."""
 
     def __init__(self, path: Path, max_lines: int):
         self.path, self.max_lines = path, max_lines
 
-    def pieces(self) -> Iterator[tuple[str, bool]]:
-        """Each piece and whether its line goes on in the next.
-
-        Raises:
-            SuiteError: not UTF-8, or more than ``max_lines`` pieces.
-        """
-        decoder, begin = codecs.getincrementaldecoder("utf-8-sig")(), 0
-        with self.path.open("rb") as file:
-            for count, raw in enumerate(chain(iter(lambda: file.readline(MAX_ENTRY), b""), [b""])):
-                if count > self.max_lines:
-                    raise SuiteError(f"{self.path.name} has more than {self.max_lines:,} lines; split the file")
-                before = begin - len(decoder.getstate()[0])
-                begin += len(raw)
-                try:
-                    text = decoder.decode(raw, final=not raw)
-                except UnicodeDecodeError as error:
-                    raise SuiteError(
-                        f"{self.path.name} is not UTF-8 text (byte {before + error.start}); save it as UTF-8"
-                    ) from None
-                yield text, len(raw) == MAX_ENTRY and not raw.endswith(b"\n")
+    def decode(self, raw: bytes, begin: int = 0) -> str:
+        """The text of ``raw``, which begins at byte ``begin``; a :class:`SuiteError` if it is not UTF-8."""
+        try:
+            return raw.decode("utf-8" if begin else "utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise SuiteError(
+                f"{self.path.name} is not UTF-8 text (byte {begin + error.start}); save it as UTF-8"
+            ) from None
 
     def lines(self) -> Iterator[tuple[int, str | None]]:
-        """All lines with their numbers; ``None`` for one of more than ``MAX_ENTRY`` bytes."""
-        number, goes_on = 1, False
-        for text, cut in self.pieces():
-            if not goes_on:
-                yield number, None if cut else text
-            number, goes_on = number + (not cut), cut
+        """All lines with their numbers; ``None`` for one of more than ``MAX_ENTRY`` bytes.
+
+        Raises:
+            SuiteError: not UTF-8, or more than ``max_lines`` lines.
+        """
+        begin = 0
+        with self.path.open("rb") as file:
+            for number, line in enumerate(iter(lambda: file.readline(MAX_ENTRY), b""), start=1):
+                if number > self.max_lines:
+                    raise SuiteError(f"{self.path.name} has more than {self.max_lines:,} lines; split the file")
+                part, too_long = line, False
+                while len(part) == MAX_ENTRY and not part.endswith(b"\n"):
+                    part, too_long = file.readline(MAX_ENTRY), True
+                yield number, None if too_long else self.decode(line, begin)
+                begin = file.tell()
 
 
 def spread(items: Sequence[SuiteItem], limit: int | None) -> list[SuiteItem]:
@@ -202,57 +196,35 @@ def _object_of(row: Any, adapt: Adapt, number: int) -> SuiteItem | LineProblem:
     return item_of(adapt(row), number) if isinstance(row, dict) else LineProblem(number, "expected a JSON object {…}")
 
 
-class _Buffer:
-    """The next entries of a JSON list, as text."""
-
-    def __init__(self, file: _File):
-        self.text, self.at, self.ended = "", 0, False
-        self._pieces = file.pieces()
-
-    def peek(self) -> str:
-        """The next character but spaces and commas, ``""`` at the end; an entry that begins there is whole."""
-        self._fill()
-        while (begin := _SEPARATORS.match(self.text, self.at)) and begin.end() == len(self.text) and not self.ended:
-            self.at = begin.end()
-            self._fill()
-        self.at = begin.end() if begin else self.at
-        self._fill()
-        return self.text[self.at : self.at + 1]
-
-    def _fill(self) -> None:
-        size = len(self.text) - self.at
-        if size >= MAX_ENTRY or self.ended:
-            return
-        parts, self.at = [self.text[self.at :]], 0
-        while size < 2 * MAX_ENTRY and not self.ended:
-            piece, _ = next(self._pieces, ("", False))
-            parts.append(piece)
-            size, self.ended = size + len(piece), not piece
-        self.text = "".join(parts)
-
-
 def _json_values(file: _File, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
     """A list of objects, a single one, or JSON lines under the wrong name."""
-    buffer, number = _Buffer(file), 0
-    if buffer.peek() != "[":
-        single = _json_entry(buffer.text, adapt, 1) if buffer.ended else None
+    text = file.decode(file.path.read_bytes())
+    at, decoder = _after_separators(text, 0), json.JSONDecoder()
+    if text[at : at + 1] != "[":
+        single = _json_entry(text, adapt, 1) if len(text) <= MAX_ENTRY else None
         yield from [single] if isinstance(single, SuiteItem) else _json_lines(file, adapt)
         return
-    buffer.at += 1
-    while buffer.peek() not in ("", "]"):
+    number, at = 0, at + 1
+    # Entry by entry: the whole list as Python objects would take many times the memory of its text.
+    while text[(begin := _after_separators(text, at)) : begin + 1] not in ("", "]"):
         number += 1
         try:
-            row, buffer.at = _DECODER.raw_decode(buffer.text, buffer.at)
+            row, at = decoder.raw_decode(text, begin)
         except (ValueError, RecursionError) as error:
-            reason = _reason(error) if buffer.ended else f"{_reason(error)}, or {_TOO_LONG}"
-            yield LineProblem(number, f"not valid JSON ({reason}); the rest is not read", "entry")
+            yield LineProblem(number, f"not valid JSON ({_reason(error)}); the rest is not read", "entry")
             return
-        entry = _object_of(row, adapt, number)
+        entry = _object_of(row, adapt, number) if at - begin <= MAX_ENTRY else LineProblem(number, _TOO_LONG)
         yield replace(entry, unit="entry") if isinstance(entry, LineProblem) else entry
 
 
+def _after_separators(text: str, at: int) -> int:
+    """Where the next JSON value or bracket of ``text`` begins, from ``at`` on."""
+    found = _SEPARATORS.match(text, at)
+    return found.end() if found else at
+
+
 def _csv_rows(file: _File, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
-    number = 0
+    number = 1
 
     def text(line: tuple[int, str | None]) -> str:
         nonlocal number

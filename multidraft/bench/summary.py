@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import pandas as pd
@@ -91,30 +93,19 @@ COLUMNS = [field.name for field in fields(Row)]
 NUMBERS = [field.name for field in fields(Row) if "float" in str(field.type)]
 
 
-def speedups(runs: Iterable[Run | Row], prompts: Iterable[object]) -> tuple[Ratio | None, Ratio | None]:
-    """Decode and whole-request speed-up of runs: ratios of totals over those long enough to compare.
+def speedups(rows: Sequence[Row], prompts: Sequence[object]) -> tuple[Ratio | None, Ratio | None]:
+    """Decode and whole-request speed-up: ratios of totals over the rows long enough to compare.
 
     Args:
-        prompts: what tells the prompt of each run (see ``storage.figures.ratio_of_totals``).
+        prompts: what identifies the prompt of each row (see ``storage.figures.ratio_of_totals``).
     """
-    seconds: list[tuple[float, float, float, float]] = []
-    known: list[object] = []
-    for run, prompt in zip(runs, prompts, strict=True):
-        if run.speedup is not None:
-            seconds.append(_seconds(run))
-            known.append(prompt)
-    baseline, own, baseline_request, request = zip(*seconds) if seconds else ((), (), (), ())
-    return ratio_of_totals(baseline, own, known), ratio_of_totals(baseline_request, request, known)
+    compared = [(row, prompt) for row, prompt in zip(rows, prompts, strict=True) if row.speedup is not None]
 
+    def ratio(above: str, below: str) -> Ratio | None:
+        numerators, denominators = ([getattr(row, name) for row, _ in compared] for name in (above, below))
+        return ratio_of_totals(numerators, denominators, [prompt for _, prompt in compared])
 
-def _seconds(run: Run | Row) -> tuple[float, float, float, float]:
-    """Seconds of a run with a speed-up: decoding of baseline and run, whole request of both."""
-    if isinstance(run, Row):
-        of_row = (run.baseline_seconds, run.seconds, run.baseline_request_seconds, run.request_seconds)
-        return tuple(value or 0.0 for value in of_row)  # type: ignore[return-value]
-    assert run.baseline is not None
-    g, tokens = run.generation, len(run.generation.token_ids)
-    return run.baseline.decode_seconds(tokens), g.seconds, run.baseline.request_seconds(tokens), g.request_seconds
+    return ratio("baseline_seconds", "seconds"), ratio("baseline_request_seconds", "request_seconds")
 
 
 def summarise(rows: Sequence[Row]) -> pd.DataFrame:
@@ -124,10 +115,9 @@ def summarise(rows: Sequence[Row]) -> pd.DataFrame:
     tokens_per_second, mean_accepted_tokens, speedup, speedup_low, speedup_high, request_speedup,
     request_speedup_low, request_speedup_high: ratios of totals, with 95 % intervals over prompts.
     """
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row.task, row.policy), []).append(row)
-    lines = [{"task": task, "policy": policy, **_figures(groups[task, policy])} for task, policy in sorted(groups)]
+    key = attrgetter("task", "policy")
+    groups = groupby(sorted(rows, key=key), key)
+    lines = [{"task": task, "policy": policy, **_figures(list(of_both))} for (task, policy), of_both in groups]
     frame = pd.DataFrame(lines, columns=["task", "policy", *_figures([])])
     return frame.astype(dict.fromkeys(frame.columns[5:], float))
 

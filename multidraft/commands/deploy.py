@@ -7,8 +7,9 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +19,12 @@ from huggingface_hub.errors import HfHubHTTPError
 
 import multidraft as md
 from drafters.card import Card, find_card, load_card
+from drafters.errors import first_line
 from drafters.source import Source
 
 ROOT = Path(__file__).parents[2]
-
-PARTS = (
-    "app.py",
-    "README.md",
-    "LICENSE",
-    "requirements.txt",
-    "pyproject.toml",
-    "multidraft",
-    "drafters",
-    "storage",
-    "docs",
-)
+POOLS = ROOT / "drafters" / "pools"
+PARTS = "app.py README.md LICENSE requirements.txt pyproject.toml multidraft drafters storage docs".split()
 """What a Space needs of the repository; nothing else is uploaded."""
 
 SPACE_TOKEN = "MULTIDRAFT_SPACE_TOKEN"
@@ -65,164 +57,139 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Create or update the Space, or show how."""
+    """Create or update the Space, or show how.
+
+    Raises:
+        UserError: bad arguments, no token, the Space exists, or the Hub refuses a step; what was done before stays.
+    """
     for name in filter(None, (options.space, options.dataset)):
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
             raise md.UserError(f"name it as USER/NAME, with your user name or organisation on the Hub, not {name!r}")
     path = find_card(options.pool).resolve()
     card, _ = load_card(path)
-    if options.hardware not in (known := _hardware()):
+    if options.hardware not in (known := [hardware.value for hardware in huggingface_hub.SpaceHardware]):
         raise md.UserError(f"unknown hardware {options.hardware!r}; one of: {', '.join(known)}")
-    if path.parent != ROOT / "drafters" / "pools" and (folders := _folders(card)):
+    if path.parent != POOLS and (folders := _folders(card)):
         raise md.UserError(
             f"the card {path} names local folders ({', '.join(folders)}), which the Space does not have: "
             "upload these models to the Hub and name them by id"
         )
-    deployment = Deployment(options, card, path)
     if options.dry_run:
-        deployment.show()
-    else:
-        deployment.do()
+        _show(options, card, path)
+        return 0
+    if not huggingface_hub.get_token():
+        raise md.UserError("you are not logged in to the Hub: run `hf auth login`, or set HF_TOKEN")
+    api = huggingface_hub.HfApi()
+    doing = f"look for {options.space}"
+    try:
+        for doing, step in _steps(options, card, path, api, exists=api.repo_exists(options.space, repo_type="space")):
+            print(f"{doing} …", flush=True)
+            step()
+    except HfHubHTTPError as error:
+        status, said = error.response.status_code, error.server_message or first_line(error)
+        why = f"{_WHY[status]} ({said})" if status in _WHY else said
+        raise md.UserError(f"could not {doing}: {why}") from None
+    except OSError as error:
+        raise md.UserError(f"could not {doing}: the Hub cannot be reached ({first_line(error)})") from None
+    print(f"https://huggingface.co/spaces/{options.space} is being built.")
+    if options.dataset and not os.environ.get(SPACE_TOKEN):
+        print(
+            "It cannot write the history's dataset yet: under Settings, add the secret HF_TOKEN with a token that "
+            f"may write {options.dataset} (or set {SPACE_TOKEN} here and run this again with --update)."
+        )
     return 0
 
 
-class Deployment:
-    """A Space as it is to be."""
+def _steps(
+    options: argparse.Namespace, card: Card, path: Path, api: huggingface_hub.HfApi, *, exists: bool
+) -> Iterator[tuple[str, Callable[[], object]]]:
+    """What has to be done, in words and as a call."""
+    space, token = options.space, os.environ.get(SPACE_TOKEN)
+    if exists and not options.update:
+        raise md.UserError(f"the Space {space} exists: choose another name, or replace its files with --update")
+    if options.dataset:
+        create = partial(api.create_repo, options.dataset, repo_type="dataset", private=True, exist_ok=True)
+        yield f"create the dataset {options.dataset}", create
+    if exists:
+        yield f"ask for {options.hardware}", partial(api.request_space_hardware, space, options.hardware)
+    else:
+        where = {"repo_type": "space", "space_sdk": "gradio", "space_hardware": options.hardware}
+        yield f"create the Space {space}", partial(api.create_repo, space, **where, private=options.private)
+    for name, value in _variables(options, path).items():
+        yield f"set the variable {name}", partial(api.add_space_variable, space, name, value)
+    if token and _wants_token(options, card):
+        about = "reads models, writes the history"
+        yield "set the secret HF_TOKEN", partial(api.add_space_secret, space, "HF_TOKEN", token, description=about)
 
-    def __init__(self, options: argparse.Namespace, card: Card, path: Path):
-        self.options, self.card, self.path = options, card, path
-        self.variables = {"MULTIDRAFT_POOL": path.stem}
-        if options.dataset:
-            self.variables["MULTIDRAFT_BACKUP"] = options.dataset
-        self.token = os.environ.get(SPACE_TOKEN)
-
-    @property
-    def _wants_token(self) -> bool:
-        """Whether the Space can use a token: to write its history or to fetch gated models."""
-        return bool(self.options.dataset or _repositories(self.card))
-
-    def show(self) -> None:
-        """Print what :meth:`do` would do."""
-        options = self.options
-        visible = "private" if options.private else "public"
-        print(f"Space {options.space}: create it ({visible}, gradio, {options.hardware})", end="")
-        print(", or replace its files" if options.update else "; stop if it exists")
-        for name, value in self.variables.items():
-            print(f"variable {name} = {value}")
-        if options.dataset:
-            print(f"dataset {options.dataset}: create it (private) unless it exists")
-        if self._wants_token:
-            print(f"secret HF_TOKEN = the value of {SPACE_TOKEN}" + ("" if self.token else ", which is not set"))
-        with self.staged(None) as folder:
-            files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
-            largest = max(files, key=lambda file: file.stat().st_size)
-            size = sum(file.stat().st_size for file in files) / 2**20
-            print(
-                f"upload {len(files)} files, {size:.1f} MiB, the largest {largest.relative_to(folder)} "
-                f"({largest.stat().st_size / 2**20:.1f} MiB)"
-            )
-            front = (folder / "README.md").read_text(encoding="utf-8").split("---\n")[1]
-        print(f"README.md begins with\n---\n{front}---")
-
-    def do(self) -> None:
-        """Create or update the Space.
-
-        Raises:
-            UserError: no token, the Space exists, or the Hub refuses a step; what was done before stays.
-        """
-        if not huggingface_hub.get_token():
-            raise md.UserError("you are not logged in to the Hub: run `hf auth login`, or set HF_TOKEN")
-        self._step = f"look for {self.options.space}"
-        try:
-            self._do(huggingface_hub.HfApi())
-        except HfHubHTTPError as error:
-            status = error.response.status_code
-            said = error.server_message or str(error).strip().partition("\n")[0]
-            why = f"{_WHY[status]} ({said})" if status in _WHY else said
-            raise md.UserError(f"could not {self._step}: {why}") from None
-        except OSError as error:
-            first = str(error).strip().partition("\n")[0]
-            raise md.UserError(f"could not {self._step}: the Hub cannot be reached ({first})") from None
-
-    def _do(self, api: huggingface_hub.HfApi) -> None:
-        options, space = self.options, self.options.space
-        exists = api.repo_exists(space, repo_type="space")
-        if exists and not options.update:
-            raise md.UserError(f"the Space {space} exists: choose another name, or replace its files with --update")
-        if options.dataset:
-            self._say(f"create the dataset {options.dataset}")
-            api.create_repo(options.dataset, repo_type="dataset", private=True, exist_ok=True)
-        if exists:
-            self._say(f"ask for {options.hardware}")
-            api.request_space_hardware(space, options.hardware)
-        else:
-            self._say(f"create the Space {space}")
-            api.create_repo(
-                space,
-                repo_type="space",
-                space_sdk="gradio",
-                space_hardware=options.hardware,
-                private=options.private,
-            )
-        for name, value in self.variables.items():
-            self._say(f"set the variable {name}")
-            api.add_space_variable(space, name, value)
-        if self.token and self._wants_token:
-            self._say("set the secret HF_TOKEN")
-            api.add_space_secret(space, "HF_TOKEN", self.token, description="reads models, writes the history")
-        self._say("upload the files")
-        with self.staged(api) as folder:
+    def upload() -> None:
+        message = f"multidraft {md.version()}"
+        with staged(card, path, options.hardware, api) as folder:
             api.upload_folder(
-                repo_id=space,
-                repo_type="space",
-                folder_path=folder,
-                commit_message=f"multidraft {md.version()}",
-                delete_patterns="*",
-            )
-        print(f"https://huggingface.co/spaces/{space} is being built.")
-        if options.dataset and not self.token:
-            print(
-                "It cannot write the history's dataset yet: under Settings, add the secret HF_TOKEN with a token that "
-                f"may write {options.dataset} (or set {SPACE_TOKEN} here and run this again with --update)."
+                repo_id=space, repo_type="space", folder_path=folder, commit_message=message, delete_patterns="*"
             )
 
-    def _say(self, step: str) -> None:
-        self._step = step
-        print(f"{step} …", flush=True)
-
-    @contextmanager
-    def staged(self, api: huggingface_hub.HfApi | None) -> Iterator[Path]:
-        """A folder with what is uploaded; ``api``, if given, lists the files of pinned repositories."""
-        with tempfile.TemporaryDirectory(prefix="multidraft-deploy-") as name:
-            folder = Path(name)
-            for part in PARTS:
-                if (ROOT / part).is_dir():
-                    shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "*.db*"))
-                elif (ROOT / part).exists():
-                    shutil.copy(ROOT / part, folder / part)
-            pools = folder / "drafters" / "pools"
-            shutil.copy(self.path, pools / f"{self.path.stem}.yaml")
-            if self.card.router and self.path.parent != ROOT / "drafters" / "pools":
-                shutil.copytree(self.path.parent / self.card.router, pools / self.card.router, dirs_exist_ok=True)
-            other = yaml.safe_load(self.path.read_text("utf-8")).get("examples")
-            if isinstance(other, str) and (self.path.parent / other).exists() and not (pools / other).exists():
-                shutil.copy(self.path.parent / other, pools / other)
-            if any(source.quantization for source in self.card.sources):
-                with (folder / "requirements.txt").open("a") as requirements:
-                    requirements.write(_QUANTISERS)
-            readme = folder / "README.md"
-            front = {"suggested_hardware": self.options.hardware}
-            if preload := [_preloaded(source, api) for source in _repositories(self.card)]:
-                front = {**front, "preload_from_hub": preload, "startup_duration_timeout": "1h"}
-            readme.write_text(with_front_matter(readme.read_text(encoding="utf-8"), front), encoding="utf-8")
-            yield folder
+    yield "upload the files", upload
 
 
-def with_front_matter(text: str, changes: dict[str, Any]) -> str:
-    """A README whose front matter, the YAML between its first two lines of dashes, has ``changes``."""
-    _, front, rest = text.split("---\n", 2)
-    changed = yaml.safe_dump({**yaml.safe_load(front), **changes}, sort_keys=False, allow_unicode=True, width=10**6)
-    return f"---\n{changed}---\n{rest}"
+def _show(options: argparse.Namespace, card: Card, path: Path) -> None:
+    """Print what would be done."""
+    visible = "private" if options.private else "public"
+    otherwise = "or replace its files" if options.update else "stop if it exists"
+    print(f"Space {options.space}: create it ({visible}, gradio, {options.hardware}), {otherwise}")
+    for name, value in _variables(options, path).items():
+        print(f"variable {name} = {value}")
+    if options.dataset:
+        print(f"dataset {options.dataset}: create it (private) unless it exists")
+    if _wants_token(options, card):
+        print(
+            f"secret HF_TOKEN = the value of {SPACE_TOKEN}{'' if SPACE_TOKEN in os.environ else ', which is not set'}"
+        )
+    with staged(card, path, options.hardware, None) as folder:
+        sizes = {file.relative_to(folder): file.stat().st_size / 2**20 for file in folder.rglob("*") if file.is_file()}
+        largest = max(sizes, key=sizes.__getitem__)
+        total = f"{len(sizes)} files, {sum(sizes.values()):.1f} MiB"
+        print(f"upload {total}, the largest {largest} ({sizes[largest]:.1f} MiB)")
+        front = (folder / "README.md").read_text(encoding="utf-8").split("---\n")[1]
+    print(f"README.md begins with\n---\n{front}---")
+
+
+def _variables(options: argparse.Namespace, path: Path) -> dict[str, str]:
+    return {"MULTIDRAFT_POOL": path.stem} | ({"MULTIDRAFT_BACKUP": options.dataset} if options.dataset else {})
+
+
+def _wants_token(options: argparse.Namespace, card: Card) -> bool:
+    """Whether the Space can use a token: to write its history or to fetch gated models."""
+    return bool(options.dataset or _repositories(card))
+
+
+@contextmanager
+def staged(card: Card, path: Path, hardware: str, api: huggingface_hub.HfApi | None) -> Iterator[Path]:
+    """A folder with what is uploaded; ``api``, if given, lists the files of pinned repositories."""
+    with tempfile.TemporaryDirectory(prefix="multidraft-deploy-") as name:
+        folder = Path(name)
+        for part in PARTS:
+            if (ROOT / part).is_dir():
+                shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "*.db*"))
+            elif (ROOT / part).exists():
+                shutil.copy(ROOT / part, folder / part)
+        pools = folder / "drafters" / "pools"
+        shutil.copy(path, pools / f"{path.stem}.yaml")
+        if card.router and path.parent != POOLS:
+            shutil.copytree(path.parent / card.router, pools / card.router, dirs_exist_ok=True)
+        examples = yaml.safe_load(path.read_text("utf-8")).get("examples")
+        if isinstance(examples, str) and (path.parent / examples).exists() and not (pools / examples).exists():
+            shutil.copy(path.parent / examples, pools / examples)
+        if any(source.quantization for source in card.sources):
+            with (folder / "requirements.txt").open("a") as requirements:
+                requirements.write(_QUANTISERS)
+        changes: dict[str, Any] = {"suggested_hardware": hardware}
+        if preload := [_preloaded(source, api) for source in _repositories(card)]:
+            changes |= {"preload_from_hub": preload, "startup_duration_timeout": "1h"}
+        readme = folder / "README.md"
+        _, front, rest = readme.read_text(encoding="utf-8").split("---\n", 2)
+        front = yaml.safe_dump(yaml.safe_load(front) | changes, sort_keys=False, allow_unicode=True, width=10**6)
+        readme.write_text(f"---\n{front}---\n{rest}", encoding="utf-8")
+        yield folder
 
 
 def _preloaded(source: Source, api: huggingface_hub.HfApi | None) -> str:
@@ -248,7 +215,3 @@ def _folders(card: Card) -> list[str]:
     if card.router and (card.router.is_absolute() or ".." in card.router.parts):
         paths.append(str(card.router))
     return [path for path in paths if path]
-
-
-def _hardware() -> list[str]:
-    return [hardware.value for hardware in huggingface_hub.SpaceHardware]

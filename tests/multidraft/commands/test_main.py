@@ -121,7 +121,7 @@ def test_simulate_as_a_table_and_mixed(mats, capsys):
 @pytest.mark.parametrize(
     ("content", "arguments", "said"),
     [
-        ("drafter,Math\nmath,x\n", [], "row 2, column 'Math': 'x' is no mean accepted tokens"),
+        ("drafter,Math\nmath,x\n", [], "row 2, column 'Math': 'x' is not a value of mean accepted tokens"),
         ("drafter,Math\nmath,0.5\n", [], "a number of at least 1"),
         ("drafter,Math\nmath,2,3\n", [], "row 2: 3 cells where the header has 2"),
         ("", [], "needs a header"),
