@@ -11,10 +11,11 @@ from typing import Any
 import pandas as pd
 from sqlite_utils import Database
 
-from storage.problems import StorageError, explain
+from storage.problems import explained
 from storage.schema import upgrade
 
-READ_BUSY_SECONDS = 5.0
+BUSY_SECONDS = 5.0
+"""How long SQLite waits for another program's lock."""
 
 
 def open_writer(path: Path, busy_seconds: float) -> Database:
@@ -25,34 +26,29 @@ def open_writer(path: Path, busy_seconds: float) -> Database:
         busy_seconds: how long SQLite waits for another program's lock.
 
     Raises:
-        sqlite3.Error: the file cannot be opened or written, or is no database; it is unchanged then.
-        StorageError: it is another program's database.
+        StorageError: the file cannot be opened or written, or is no database of ours; it is unchanged then.
     """
-    connection = sqlite3.connect(path, timeout=busy_seconds)
-    try:
-        db = Database(connection, execute_plugins=False)
-        with writing(db):  # takes the write lock even if there is nothing to upgrade: a read-only file shows now
-            upgrade(db)
-        db.enable_wal()
-        db.execute("PRAGMA synchronous = NORMAL")  # with WAL a power cut may cost the last runs, never the file
-        db.execute("PRAGMA foreign_keys = ON")
-        return db
-    except BaseException:
-        connection.close()
-        raise
+    with explained(path):
+        db = Database(sqlite3.connect(path, timeout=busy_seconds), execute_plugins=False)
+        try:
+            with writing(db):  # takes the write lock even if there is nothing to upgrade: a read-only file shows now
+                upgrade(db)
+            db.enable_wal()
+            db.execute("PRAGMA synchronous = NORMAL")  # with WAL a power cut may cost the last runs, never the file
+            db.execute("PRAGMA foreign_keys = ON")
+            return db
+        except BaseException:
+            db.close()
+            raise
 
 
-def check_writable(path: str | Path, busy_seconds: float = 5.0) -> None:
+def check_writable(path: str | Path) -> None:
     """Open the database as one that is written to, creating it if it is missing, and close it again.
 
     Raises:
         StorageError: it could not be written; the message says why and what to do.
     """
-    path = Path(path).absolute()
-    try:
-        open_writer(path, busy_seconds).close()
-    except (sqlite3.Error, OSError) as error:
-        raise StorageError(explain(error, path)) from error
+    open_writer(Path(path).absolute(), BUSY_SECONDS).close()
 
 
 @contextmanager
@@ -79,27 +75,17 @@ def open_reader(path: str | Path) -> Iterator[sqlite3.Connection]:
         StorageError: the file cannot be read; the message says why and what to do.
     """
     path = Path(path).absolute()
-    try:
-        with closing(_connect_to_read(path)) as connection:
-            yield connection
-    except sqlite3.Error as error:
-        raise StorageError(explain(error, path)) from error
-
-
-def _connect_to_read(path: Path) -> sqlite3.Connection:
-    if path.exists():
-        connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=READ_BUSY_SECONDS)
-        try:
-            tables = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('runs', 'rounds')"
-            if connection.execute(tables).fetchone()[0] == 2:
-                return connection
-        except BaseException:
-            connection.close()
-            raise
-        connection.close()
-    empty = Database(memory=True, execute_plugins=False)
-    upgrade(empty)
-    return empty.conn
+    with explained(path):
+        if path.exists():
+            uri = f"{path.as_uri()}?mode=ro"
+            with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as connection:
+                tables = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('runs', 'rounds')"
+                if connection.execute(tables).fetchone()[0] == 2:
+                    yield connection
+                    return
+        with Database(memory=True, execute_plugins=False) as empty:
+            upgrade(empty)
+            yield empty.conn
 
 
 def read_dicts(connection: sqlite3.Connection, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ PACKED = ("acceptance", "prompt_hash", "best_arm_rounds")
 ROW_GROUP = 10_000
 """Rows that are written to Parquet at once."""
 
-TYPES = {"INTEGER": pa.int64(), "FLOAT": pa.float64(), "REAL": pa.float64(), "TEXT": pa.string()}
+TYPES = {"INTEGER": pa.int64(), "REAL": pa.float64(), "TEXT": pa.string()}
 """Of columns by their declared type."""
 
 

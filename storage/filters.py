@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-
-from storage.plain import utc_text
+from typing import Any
 
 FINISHED = "status IN ('completed', 'stopped', 'context_limit')"
 """SQL: runs that came to an end of their own. Figures about speed and regret count these only."""
@@ -25,8 +23,8 @@ class Filter:
         tasks: tasks, any of them (likewise).
         hardware: the device, in words.
         sources: where runs came from (``run.Source``), any of them (likewise).
-        since: earliest ``created_at``: a datetime (naive means UTC) or ISO 8601 text.
-        until: the moment before which a run must have been created.
+        since: earliest ``created_at``: a date or time in UTC as ISO 8601 text.
+        until: likewise the moment before which a run must have been created.
         card: hash of the pool's card.
         dtype: the target's dtype.
         baseline: what speed-ups compare with (``run.BaselineKind``).
@@ -38,8 +36,8 @@ class Filter:
     tasks: Sequence[str] = ()
     hardware: str | None = None
     sources: Sequence[str] = ()
-    since: datetime | str | None = None
-    until: datetime | str | None = None
+    since: str | None = None
+    until: str | None = None
     card: str | None = None
     dtype: str | None = None
     version: str | None = None
@@ -50,38 +48,49 @@ class Filter:
             value = getattr(self, name)
             object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
 
-    def where(self, *conditions: str) -> tuple[str, list[str]]:
-        """The WHERE clause, further ``conditions`` (SQL, not user text) included, and its parameters.
-
-        Raises:
-            ValueError: ``since`` or ``until`` is no ISO 8601 date or time.
-        """
-        parts, values = list(conditions), []
-        for column, value in (
-            ("pool", self.pool),
-            ("hardware", self.hardware),
-            ("card_hash", self.card),
-            ("dtype", self.dtype),
-            ("version", self.version),
-            ("baseline_kind", self.baseline),
-        ):
-            if value is not None:
-                parts.append(f"{column} = ?")
-                values.append(value)
-        for column, choices in (("policy", self.policies), ("task", self.tasks), ("source", self.sources)):
-            if choices:
-                parts.append(f"{column} IN ({', '.join('?' * len(choices))})")
-                values.extend(choices)
-        for comparison, moment in ((">=", self.since), ("<", self.until)):
-            if moment is not None:
-                parts.append(f"created_at {comparison} ?")
-                values.append(_moment(moment))
-        return (f"WHERE {' AND '.join(parts)}" if parts else "", values)
+    def where(self, *conditions: str) -> tuple[str, list[Any]]:
+        """The WHERE clause, further ``conditions`` (SQL, not user text) included, and its parameters."""
+        return clause(
+            conditions,
+            {
+                "pool =": self.pool,
+                "hardware =": self.hardware,
+                "card_hash =": self.card,
+                "dtype =": self.dtype,
+                "version =": self.version,
+                "baseline_kind =": self.baseline,
+                "created_at >=": self.since,
+                "created_at <": self.until,
+            },
+            {"policy": self.policies, "task": self.tasks, "source": self.sources},
+        )
 
     @property
     def dated(self) -> bool:
         """Whether it asks for the time of the runs."""
         return self.since is not None or self.until is not None
+
+
+def clause(
+    conditions: Iterable[str], compared: Mapping[str, object], among: Mapping[str, Sequence[str]]
+) -> tuple[str, list[Any]]:
+    """A WHERE clause and its parameters; what is ``None`` or empty restricts nothing.
+
+    Args:
+        conditions: SQL as it is.
+        compared: values by column and operator, such as ``"pool ="``.
+        among: by column, the values of which it must have one.
+    """
+    parts, values = list(conditions), list[Any]()
+    for comparison, value in compared.items():
+        if value is not None:
+            parts.append(f"{comparison} ?")
+            values.append(value)
+    for column, choices in among.items():
+        if choices:
+            parts.append(f"{column} IN ({', '.join('?' * len(choices))})")
+            values.extend(choices)
+    return (f"WHERE {' AND '.join(parts)}" if parts else "", values)
 
 
 def run_id(id: int) -> int:
@@ -91,12 +100,3 @@ def run_id(id: int) -> int:
 
 ALL = Filter()
 """Every run."""
-
-
-def _moment(moment: datetime | str) -> str:
-    if isinstance(moment, str):
-        try:
-            moment = datetime.fromisoformat(moment.replace("Z", "+00:00"))  # Python 3.10 does not read the Z
-        except ValueError:
-            raise ValueError(f"not an ISO 8601 date or time, such as 2026-01-31T12:00: {moment!r}") from None
-    return utc_text(moment)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from sqlite_utils import Database
 
-from storage.connection import open_writer, writing
-from storage.problems import StorageError, explain
+from storage.connection import open_reader, open_writer, writing
+from storage.problems import StorageError, explained
 
 BUSY_SECONDS = 10.0
 
@@ -28,16 +28,10 @@ def snapshot(path: Path, to: Path) -> None:
         StorageError: it cannot be read or is damaged, or ``to`` cannot be written.
     """
     to.unlink(missing_ok=True)
-    try:
-        with (
-            closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source,
-            closing(sqlite3.connect(to)) as copy,
-        ):
-            source.backup(copy)
-            copy.execute("PRAGMA journal_mode = DELETE")
-            found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
-    except sqlite3.Error as error:
-        raise StorageError(explain(error, path)) from error
+    with open_reader(path) as source, closing(sqlite3.connect(to)) as copy:
+        source.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE")
+        found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
     if found != "ok":
         raise StorageError(f"The database {path} is damaged ({found}); it was not copied.")
 
@@ -54,20 +48,16 @@ def take_in(path: Path, other: Path) -> int:
     Raises:
         StorageError: one of the two is damaged, another program's, or a newer version's; ``path`` is as it was then.
     """
-    with closing(_opened(other).conn) as connection:
-        connection.execute("PRAGMA journal_mode = DELETE")
-        count = int(connection.execute("SELECT count(*) FROM runs").fetchone()[0])
+    with open_writer(other, BUSY_SECONDS) as db:
+        db.execute("PRAGMA journal_mode = DELETE")
+        count = int(db.execute("SELECT count(*) FROM runs").fetchone()[0])
     if not path.exists():
         _put_in_place(other, path)
         return count
-    with closing(_opened(path).conn) as connection:
-        db = Database(connection, execute_plugins=False)
-        connection.execute("ATTACH DATABASE ? AS other", [str(other)])
-        try:
-            with writing(db):
-                return _add_missing(db)
-        except sqlite3.Error as error:
-            raise StorageError(explain(error, path)) from error
+    with open_writer(path, BUSY_SECONDS) as db, explained(path):
+        db.execute("ATTACH DATABASE ? AS other", [str(other)])
+        with writing(db):
+            return _add_missing(db)
 
 
 def _add_missing(db: Database) -> int:
@@ -82,13 +72,6 @@ def _add_missing(db: Database) -> int:
             f"INSERT INTO rounds (run_id, {rounds}) SELECT ?, {rounds} FROM other.rounds WHERE run_id = ?", [new, id]
         )
     return len(missing)
-
-
-def _opened(path: Path) -> Database:
-    try:
-        return open_writer(path, BUSY_SECONDS)
-    except sqlite3.Error as error:
-        raise StorageError(explain(error, path)) from error
 
 
 def _put_in_place(file: Path, path: Path) -> None:

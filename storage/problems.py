@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -33,3 +36,12 @@ def explain(error: Exception, path: Path) -> str:
     if "unable to open" in text:
         return f"The database {path} cannot be opened: check the permissions of the file and its folder, {elsewhere}."
     return f"The database {path} cannot be used ({error}): check the file and its disk, {elsewhere}."
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Errors of SQLite and of the file system, raised as :class:`StorageError` about the database ``path``."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise StorageError(explain(error, path)) from error

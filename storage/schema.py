@@ -8,94 +8,54 @@ need to stand outside of one.
 from __future__ import annotations
 
 from sqlite_utils import Database, Migrations
-from sqlite_utils.db import ForeignKey
 
 from storage.problems import StorageError
 
 migrations = Migrations("multidraft")
 
-RUN_COLUMNS: dict[str, type] = {
-    "id": int,
-    "created_at": str,  # UTC, ISO 8601 of fixed width: the order of texts is that of time
-    "source": str,
-    "task": str,
-    "suite": str,
-    "batch_id": str,
-    "prompt": str,
-    "turns": str,  # JSON list of [prompt, answer]
-    "prompt_hash": int,  # equal for equal prompts and turns
-    "policy": str,  # the full spec
-    "drafters": str,  # JSON list of names, by arm
-    "max_new_tokens": int,
-    "temperature": float,
-    "top_p": float,
-    "top_k": int,
-    "draft_length": int,
-    "seed": int,
-    "pool": str,
-    "card_hash": str,
-    "hardware": str,
-    "dtype": str,
-    "version": str,
-    "libraries": str,  # JSON object: versions by name
-    "text": str,
-    "status": str,
-    "error": str,
-    "prompt_tokens": int,
-    "output_tokens": int,
-    "round_count": int,
-    "chosen_rounds": int,  # rounds with a drafter
-    "drafted_tokens": int,
-    "accepted_tokens": int,
-    "prefill_seconds": float,
-    "decode_seconds": float,  # the sum of the four that follow
-    "draft_seconds": float,
-    "verify_seconds": float,
-    "policy_seconds": float,
-    "evaluate_seconds": float,
-    "tokens_per_second": float,
-    "mean_accepted_tokens": float,
-    "acceptance_rate": float,
-    "baseline_kind": str,
-    "baseline_tokens": int,
-    "baseline_seconds_per_token": float,
-    "baseline_prefill_seconds": float,
-    "speedup": float,
-    "request_speedup": float,
-    "lossless": int,
-    "near_tie_gap": float,  # between logits
-    "regret_rounds": float,
-    "expected_regret": float,
-    "best_drafter": str,
-    "best_arm_ratio": float,
-    "best_arm_rounds": str,  # a character per round: 1 played the best drafter, 0 another, - none
-    "drafter_rounds": str,  # JSON object: rounds that each drafter alone would have needed, by name
-    "acceptance": bytes,  # tables (drafters, output positions), see rows.pack_tables
-}
-
-ROUND_COLUMNS: dict[str, type] = {
-    "run_id": int,
-    "index": int,
-    "arm": int,
-    "drafter": str,
-    "drafted": str,  # JSON list of token ids
-    "accepted": int,
-    "tokens": str,  # JSON list of token ids
-    "own": int,
-    "pieces": str,  # JSON list: the text, token by token
-    "draft_length": int,
-    "nodes": int,
-    "depth": int,
-    "together": int,
-    "reward": float,
-    "block_divergence": float,
-    "probabilities": str,  # JSON list, one number per arm
-    "draft_seconds": float,
-    "verify_seconds": float,
-    "policy_seconds": float,
-    "evaluate_seconds": float,
-    "evaluated": int,
-}
+TABLES = """
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY,
+    created_at TEXT NOT NULL,     -- UTC, ISO 8601 of fixed width: the order of texts is that of time
+    source TEXT NOT NULL, task TEXT, suite TEXT, batch_id TEXT,
+    prompt TEXT NOT NULL,
+    turns TEXT,                   -- JSON list of [prompt, answer]
+    prompt_hash INTEGER NOT NULL, -- equal for equal prompts and turns
+    policy TEXT NOT NULL,         -- the full spec
+    drafters TEXT,                -- JSON list of names, by arm
+    max_new_tokens INTEGER, temperature REAL, top_p REAL, top_k INTEGER, draft_length INTEGER, seed INTEGER,
+    pool TEXT NOT NULL, card_hash TEXT, hardware TEXT, dtype TEXT, version TEXT,
+    libraries TEXT,               -- JSON object: versions by name
+    text TEXT NOT NULL, status TEXT NOT NULL, error TEXT,
+    prompt_tokens INTEGER, output_tokens INTEGER, round_count INTEGER NOT NULL,
+    chosen_rounds INTEGER,        -- rounds with a drafter
+    drafted_tokens INTEGER, accepted_tokens INTEGER, prefill_seconds REAL,
+    decode_seconds REAL,          -- the sum of the four that follow
+    draft_seconds REAL, verify_seconds REAL, policy_seconds REAL, evaluate_seconds REAL,
+    tokens_per_second REAL, mean_accepted_tokens REAL, acceptance_rate REAL,
+    baseline_kind TEXT, baseline_tokens INTEGER, baseline_seconds_per_token REAL, baseline_prefill_seconds REAL,
+    speedup REAL, request_speedup REAL,
+    lossless INTEGER,
+    near_tie_gap REAL,            -- between logits
+    regret_rounds REAL, expected_regret REAL, best_drafter TEXT, best_arm_ratio REAL,
+    best_arm_rounds TEXT,         -- a character per round: 1 played the best drafter, 0 another, - none
+    drafter_rounds TEXT,          -- JSON object: rounds that each drafter alone would have needed, by name
+    acceptance BLOB               -- tables (drafters, output positions), see rows.pack_tables
+);
+CREATE TABLE rounds (             -- its primary key begins with run_id, so it is the foreign key's index too
+    run_id INTEGER REFERENCES runs(id) ON DELETE CASCADE,
+    "index" INTEGER, arm INTEGER, drafter TEXT,
+    drafted TEXT NOT NULL,        -- JSON list of token ids
+    accepted INTEGER NOT NULL,
+    tokens TEXT NOT NULL,         -- JSON list of token ids
+    own INTEGER,
+    pieces TEXT NOT NULL,         -- JSON list: the text, token by token
+    draft_length INTEGER, nodes INTEGER, depth INTEGER, together INTEGER, reward REAL, block_divergence REAL,
+    probabilities TEXT,           -- JSON list, one number per arm
+    draft_seconds REAL, verify_seconds REAL, policy_seconds REAL, evaluate_seconds REAL, evaluated INTEGER,
+    PRIMARY KEY (run_id, "index")
+);
+"""
 
 DASHBOARD_COLUMNS = """
     policy created_at task pool card_hash hardware dtype version source baseline_kind status prompt_hash
@@ -114,15 +74,8 @@ COUNTED = "policy task pool card_hash hardware dtype version source baseline_kin
 @migrations()
 def m001_runs_and_rounds(db: Database) -> None:
     """One row per run and per round; what charts over many runs need in one index; counts of runs, by triggers."""
-    required = {"created_at", "source", "prompt", "prompt_hash", "pool", "policy", "text", "status", "round_count"}
-    db.create_table("runs", RUN_COLUMNS, pk="id", not_null=required)
-    db.create_table(
-        "rounds",
-        ROUND_COLUMNS,
-        pk=("run_id", "index"),  # its own index begins with run_id, so it is the foreign key's index too
-        foreign_keys=[ForeignKey("rounds", "run_id", "runs", "id", on_delete="CASCADE")],
-        not_null={"drafted", "accepted", "tokens", "pieces"},
-    )
+    for table in filter(str.strip, TABLES.split(";")):
+        db.execute(table)
     db.table("runs").create_index(DASHBOARD_COLUMNS, index_name="idx_runs_dashboard")
     _count_runs(db)
 

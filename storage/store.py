@@ -11,7 +11,6 @@ import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from sqlite_utils import Database
@@ -57,15 +56,13 @@ class Store:
         self._queue_limit = queue_limit
         self._busy_seconds = busy_seconds
         self._retry_seconds = retry_seconds
-        self._changed = threading.Condition()  # guards all that follows, but for what the writer alone touches
-        self._waiting: deque[dict[str, Any]] = deque()
-        self._writing: dict[str, Any] | None = None
+        self._changed = threading.Condition()  # guards all that follows
+        self._waiting: deque[dict[str, Any]] = deque()  # the first one may be being written
         self._dropped = 0
         self._cause: str | None = None
-        self._retry_at = 0.0
+        self._urged = False  # whether to try again without a pause
         self._give_up_at = math.inf  # finite once the store is closed
-        self._connected = False
-        self._db: Database | None = None  # the writer's alone
+        self._db: Database | None = None  # set by the writer alone
         self._file: tuple[int, int] | None = None  # likewise: which file the connection has open
         self._thread = threading.Thread(target=self._work, name="storage-writer", daemon=True)
         self._thread.start()
@@ -82,7 +79,9 @@ class Store:
             if self._closed:
                 raise RuntimeError(f"the store {self.path} is closed; open another to add runs")
             self._waiting.append(values)
-            self._drop_oldest()
+            if len(self._waiting) > self._queue_limit:
+                self._waiting.popleft()
+                self._dropped += 1
             self._changed.notify_all()
 
     @property
@@ -92,13 +91,12 @@ class Store:
             if self._cause is None and not self._dropped:
                 return None
             sentences = [self._cause or f"Runs come faster than {self.path} can take them: pause between them."]
-            if waiting := len(self._waiting) + (self._writing is not None):
+            if waiting := len(self._waiting):
                 fate = "were not written" if self._closed else "wait in memory to be written"
                 sentences.append(f"Runs that {fate}: {waiting}.")
             if self._dropped:
-                sentences.append(
-                    f"Older runs dropped because at most {self._queue_limit} wait in memory: {self._dropped}."
-                )
+                most = self._queue_limit
+                sentences.append(f"Older runs dropped because at most {most} wait in memory: {self._dropped}.")
             return " ".join(sentences)
 
     def flush(self, timeout: float = 10.0) -> bool:
@@ -107,9 +105,8 @@ class Store:
         While there is a problem this tries again at once.
         """
         with self._changed:
-            self._retry_at = 0.0
-            self._changed.notify_all()
-            return self._changed.wait_for(self._is_idle, timeout)
+            self._urge()
+            return self._changed.wait_for(lambda: (self._db or self._closed) and not self._waiting, timeout)
 
     def close(self, timeout: float = 10.0) -> bool:
         """Write what is queued, trying for at most ``timeout`` seconds, and end the thread.
@@ -119,112 +116,90 @@ class Store:
         atexit.unregister(self.close)
         with self._changed:
             self._give_up_at = min(self._give_up_at, time.monotonic() + timeout)
-            self._retry_at = 0.0
-            self._changed.notify_all()
+            self._urge()
         self._thread.join(timeout + self._busy_seconds)
-        with self._changed:
-            return not self._waiting and self._writing is None
+        return not self._waiting
 
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
-
-    def _is_idle(self) -> bool:
-        return (self._connected or self._closed) and not self._waiting and self._writing is None
 
     @property
     def _closed(self) -> bool:
         return self._give_up_at < math.inf
 
-    def _drop_oldest(self) -> None:
-        while len(self._waiting) > self._queue_limit:
-            self._waiting.popleft()
-            self._dropped += 1
+    def _urge(self) -> None:
+        """Have the writer try again without a pause."""
+        self._urged = True
+        self._changed.notify_all()
 
     # From here on: the writer thread.
 
     def _work(self) -> None:
-        while self._wait_for_work():
+        ended = False
+        while not ended:
             try:
                 self._connect()
-                while (values := self._take()) is not None:
-                    assert self._db is not None
-                    _insert(self._db, values)
-                    self._succeeded()
+                while self._waiting:
+                    self._write(self._waiting[0])
             except Exception as error:  # whatever it is, the thread must live on to write the next run
-                self._failed(error)
+                self._disconnect()  # a new connection may find the file repaired, writable or replaced
+                self._note(explain(error, self.path))
+            with self._changed:
+                pause = self._give_up_at - time.monotonic()
+                if self._db is None:
+                    pause = min(pause, self._retry_seconds)
+                ready = lambda: self._urged or (self._db and self._waiting)  # noqa: E731
+                self._changed.wait_for(ready, None if pause == math.inf else pause)
+                self._urged = False
+                ended = self._closed and (not self._waiting or time.monotonic() >= self._give_up_at)
         self._disconnect()
-
-    def _wait_for_work(self) -> bool:
-        """Sleep until there is something to do; ``False`` once the store is closed and done (or out of time)."""
-        with self._changed:
-            while True:
-                now = time.monotonic()
-                if now >= self._give_up_at or (self._closed and not self._waiting):
-                    return False
-                wake_at = math.inf if self._connected and not self._waiting else self._retry_at
-                if wake_at <= now:
-                    return True
-                until = min(wake_at, self._give_up_at)
-                self._changed.wait(None if until == math.inf else until - now)
 
     def _connect(self) -> None:
         """Open the database unless it is; anew if the file was moved or deleted meanwhile."""
-        if self._db is not None and _identity(self.path) != self._file:
-            self._disconnect()
         if self._db is not None:
-            return
+            if _identity(self.path) == self._file:
+                return
+            self._disconnect()
         self._db = open_writer(self.path, self._busy_seconds)
         self._file = _identity(self.path)
         with self._changed:
-            self._connected = True
             if not self._waiting:  # else the next write tells whether all is well again
-                self._cause = None
-            self._changed.notify_all()
+                self._note(None)
 
     def _disconnect(self) -> None:
-        with self._changed:
-            self._connected = False
-        if self._db is not None:
+        db, self._db = self._db, None
+        if db is not None:
             with suppress(sqlite3.Error):
-                self._db.close()
-            self._db = None
+                db.close()
 
-    def _take(self) -> dict[str, Any] | None:
+    def _write(self, values: dict[str, Any]) -> None:
+        """Write a run and take it out of the queue; one that is itself at fault is left out."""
+        assert self._db is not None
+        cause = None
+        try:
+            _insert(self._db, values)
+        except Exception as error:
+            if _concerns_database(error):
+                raise
+            cause = f"A run could not be stored in {self.path} and was left out ({error}): please report this."
         with self._changed:
-            self._writing = self._waiting.popleft() if self._waiting else None
-            return self._writing
+            if self._waiting and self._waiting[0] is values:
+                self._waiting.popleft()
+            else:  # it was dropped while it was being written
+                self._dropped -= 1
+            if self._dropped:
+                log.warning("runs are written to %s again; dropped meanwhile: %d", self.path, self._dropped)
+            self._dropped = 0
+            self._note(cause)
 
-    def _succeeded(self) -> None:
+    def _note(self, cause: str | None) -> None:
         with self._changed:
-            dropped, self._dropped = self._dropped, 0
-            self._writing = None
-            self._cause = None
-            self._changed.notify_all()
-        if dropped:
-            log.warning("runs are written to %s again; dropped meanwhile: %d", self.path, dropped)
-
-    def _failed(self, error: Exception) -> None:
-        of_database = self._writing is None or _concerns_database(error)
-        if of_database:
-            self._disconnect()  # a new connection may find the file repaired, writable or replaced
-        with self._changed:
-            values, self._writing = self._writing, None
-            if of_database:
-                cause = explain(error, self.path)
-                self._retry_at = time.monotonic() + self._retry_seconds
-                if values is not None:
-                    self._waiting.appendleft(values)
-                    self._drop_oldest()
-            else:
-                cause = f"A run could not be stored in {self.path} and was left out ({error}): please report this."
             new, self._cause = cause != self._cause, cause
             self._changed.notify_all()
-        if new:
+        if new and cause:
             log.warning(cause)
 
 

@@ -9,19 +9,17 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import sqlite3
 import tempfile
 import threading
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
 
+from huggingface_hub import HfApi
+from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RepositoryNotFoundError
+
+from drafters.errors import first_line
+from storage.connection import open_reader
 from storage.merge import snapshot, take_in
-
-if TYPE_CHECKING:
-    from huggingface_hub import HfApi
 
 log = logging.getLogger(__name__)
 
@@ -36,41 +34,19 @@ class Changed(Exception):
     """Another machine has written the copy in the meantime."""
 
 
-class Place(Protocol):
-    """Where a copy of the history lies."""
-
-    @property
-    def name(self) -> str:
-        """What users know it by."""
-        ...
-
-    def version(self) -> str | None:
-        """What changes with every change of the copy; ``None`` while there is no place for one yet."""
-        ...
-
-    def fetch(self, version: str, to: Path) -> bool:
-        """Copy that version to the file ``to``; returns whether there was one."""
-        ...
-
-    def put(self, file: Path, over: str | None) -> str | None:
-        """Make ``file`` the copy, in place of the version ``over``; returns the new version, ``None`` if it
-        is not known.
-
-        Raises:
-            Changed: the copy is no longer of the version ``over``.
-        """
-        ...
-
-
 class Folder:
-    """A folder on a disk that lasts, such as a mounted volume."""
+    """A folder on a disk that lasts, such as a mounted volume.
+
+    Attributes:
+        name: what users know the place by.
+    """
 
     def __init__(self, folder: Path):
         self.name = f"folder {folder}"
         self._file = folder / FILE
 
     def version(self) -> str | None:
-        """Time and size of the file."""
+        """What changes with every change of the copy, time and size of the file; ``None`` while there is none."""
         try:
             status = self._file.stat()
         except FileNotFoundError:
@@ -78,10 +54,16 @@ class Folder:
         return f"{status.st_mtime_ns} {status.st_size}"
 
     def fetch(self, version: str, to: Path) -> bool:
+        """Copy that version to the file ``to``; returns whether there was one."""
         shutil.copyfile(self._file, to)
         return True
 
     def put(self, file: Path, over: str | None) -> str | None:
+        """Make ``file`` the copy, in place of the version ``over``; returns the new version.
+
+        Raises:
+            Changed: the copy is no longer of the version ``over``.
+        """
         if self.version() != over:
             raise Changed
         self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -100,24 +82,18 @@ class Dataset:
     """
 
     def __init__(self, id: str, api: HfApi | None = None):
-        from huggingface_hub import HfApi
-
         self.name = f"dataset {id}"
         self._id, self._api = id, api or HfApi()
         self._uploads = 0
 
     def version(self) -> str | None:
-        """The commit."""
-        from huggingface_hub.errors import RepositoryNotFoundError
-
+        """The commit; ``None`` while there is no dataset."""
         try:
             return self._api.repo_info(self._id, repo_type="dataset").sha
         except RepositoryNotFoundError:
             return None
 
     def fetch(self, version: str, to: Path) -> bool:
-        from huggingface_hub.errors import EntryNotFoundError
-
         with tempfile.TemporaryDirectory(prefix="multidraft-") as folder:
             try:
                 found = self._api.hf_hub_download(
@@ -129,8 +105,7 @@ class Dataset:
         return True
 
     def put(self, file: Path, over: str | None) -> str | None:
-        from huggingface_hub.errors import HfHubHTTPError
-
+        """As for a folder; after a squash the new version is not known, and ``None``."""
         if over is None:
             self._api.create_repo(self._id, repo_type="dataset", private=True, exist_ok=True)
         try:
@@ -151,6 +126,10 @@ class Dataset:
             return commit.oid
         self._api.super_squash_history(self._id, repo_type="dataset")
         return None  # its commit is not known: another machine may have added one by the time it could be asked for
+
+
+Place = Folder | Dataset
+"""Where a copy of the history lies."""
 
 
 class Backup:
@@ -195,9 +174,7 @@ class Backup:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._closing.set()
         if self._places:
             self._thread.join(self._close_seconds)
@@ -209,18 +186,15 @@ class Backup:
             self.exchange()
         self.exchange()
 
-    def _try(self, place: Place, work) -> None:  # type: ignore[no-untyped-def]
+    def _try(self, place: Place, work: Callable[[Place], object]) -> None:
         try:
             try:
                 work(place)
             except Changed:
                 work(place)
         except Exception as error:  # of whatever library and network: the history goes on
-            if isinstance(error, Changed):
-                why = "another machine keeps changing it"
-            else:
-                why = str(error).strip().partition("\n")[0] or type(error).__name__
-            problem = f"The copy of the history in {place.name} is not up to date: {why.rstrip('.')}."
+            why = "another machine keeps changing it" if isinstance(error, Changed) else first_line(error)
+            problem = f"The copy of the history in {place.name} is not up to date: {why}."
             if self._problems.get(place) != problem:
                 log.warning(problem)
             self._problems[place] = problem
@@ -255,10 +229,6 @@ class Backup:
 
 def _state(path: Path) -> tuple[int, ...] | None:
     """What changes when runs are added; ``None`` while there are none."""
-    if not path.exists():
-        return None
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'runs'").fetchone():
-            return None
+    with open_reader(path) as connection:
         count, last = connection.execute("SELECT count(*), max(id) FROM runs").fetchone()
-        return (count, last) if count else None
+    return (count, last) if count else None

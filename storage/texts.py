@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from storage.connection import open_reader, read_dicts
-from storage.filters import FINISHED, run_id
+from storage.filters import FINISHED, clause, run_id
 from storage.rows import run_of
 from storage.run import Run
 
@@ -48,18 +48,10 @@ class TextFilter:
 
     def where(self) -> tuple[str, list[Any]]:
         """The WHERE clause and its parameters."""
-        parts, values = [REPLAYABLE], list[Any]()
-        for column in ("id", "card_hash", "hardware", "dtype", "suite"):
-            if (value := getattr(self, column)) is not None:
-                parts.append(f"{column} = ?")
-                values.append(run_id(value) if column == "id" else value)
-        if self.tasks:
-            parts.append(f"task IN ({', '.join('?' * len(self.tasks))})")
-            values.extend(self.tasks)
-        if self.among is not None:
-            parts.append("id > (SELECT max(id) FROM runs) - ?")
-            values.append(self.among)
-        return f"WHERE {' AND '.join(parts)}", values
+        compared = {f"{column} =": getattr(self, column) for column in ("card_hash", "hardware", "dtype", "suite")}
+        compared["id ="] = None if self.id is None else run_id(self.id)
+        compared["id > (SELECT max(id) FROM runs) -"] = self.among
+        return clause([REPLAYABLE], compared, {"task": self.tasks})
 
 
 ALL_TEXTS = TextFilter()
@@ -102,16 +94,12 @@ def benches(path: str | Path, filter: TextFilter = ALL_TEXTS) -> list[Bench]:
 def groups(path: str | Path, filter: TextFilter = ALL_TEXTS) -> dict[str, list[str]]:
     """The distinct ``suites`` and ``tasks`` of texts, sorted."""
     where, values = filter.where()
+    found: dict[str, list[str]] = {}
     with open_reader(path) as connection:
-        return {
-            f"{column}s": [
-                value
-                for (value,) in connection.execute(
-                    f"SELECT DISTINCT {column} FROM runs {where} AND {column} IS NOT NULL ORDER BY {column}", values
-                )
-            ]
-            for column in ("suite", "task")
-        }
+        for column in ("suite", "task"):
+            sql = f"SELECT DISTINCT {column} FROM runs {where} AND {column} IS NOT NULL ORDER BY {column}"
+            found[f"{column}s"] = [value for (value,) in connection.execute(sql, values)]
+    return found
 
 
 def replayable(path: str | Path, filter: TextFilter = ALL_TEXTS) -> list[Run]:

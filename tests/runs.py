@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from sqlite_utils import Database
 
 from drafters.sampling import SamplingParams
 from storage.connection import open_reader, read_frame
 from storage.records import Generation, Round
 from storage.run import Baseline, Conditions, Origin, Run, Scores
+from storage.schema import upgrade
 
 
 def make_round(index: int = 0, **changes: Any) -> Round:
@@ -90,3 +92,10 @@ def recorded(path: Path, limit: int = -1) -> pd.DataFrame:
     """The runs of a history, newest first, with all columns of the table."""
     with open_reader(path) as connection:
         return read_frame(connection, "SELECT * FROM runs ORDER BY created_at DESC, id DESC LIMIT ?", [limit])
+
+
+def columns_of(table: str) -> list[str]:
+    """The columns of a table of the history."""
+    db = Database(memory=True)
+    upgrade(db)
+    return list(db.table(table).columns_dict)

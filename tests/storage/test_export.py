@@ -10,9 +10,8 @@ from storage import export
 from storage.connection import open_reader, read_dicts
 from storage.export import EXPORTS, PACKED, export_csv, export_json, export_parquet
 from storage.filters import Filter
-from storage.schema import RUN_COLUMNS
 from storage.store import Store
-from tests.runs import make_run
+from tests.runs import columns_of, make_run
 
 HEDGE = Filter(policies=("hedge",))
 PROMPT = 'two\nlines, a "quote", 数学 and\r\na tab\t'
@@ -22,7 +21,7 @@ def test_csv(filled: Path, tmp_path: Path) -> None:
     file = tmp_path / "runs.csv"
     assert export_csv(filled, HEDGE, file) == 2
     frame = pd.read_csv(file)
-    assert list(frame.columns) == [column for column in RUN_COLUMNS if column not in PACKED]
+    assert list(frame.columns) == [column for column in columns_of("runs") if column not in PACKED]
     assert list(frame["id"]) == [2, 5]
     assert export_csv(filled, Filter(pool="unknown"), file) == 0
     assert file.read_text().startswith("id,created_at,source,task,")
@@ -42,7 +41,7 @@ def test_parquet_is_the_table_with_its_types(
 ) -> None:
     monkeypatch.setattr(export, "ROW_GROUP", group)
     file = tmp_path / "runs.parquet"
-    columns = ", ".join(column for column in RUN_COLUMNS if column not in PACKED)
+    columns = ", ".join(column for column in columns_of("runs") if column not in PACKED)
     with open_reader(filled) as connection:
         known = read_dicts(connection, f"SELECT {columns} FROM runs ORDER BY id")
     assert export_parquet(filled, Filter(), file) == len(known)

@@ -19,12 +19,11 @@ from drafters.sampling import SamplingParams
 from storage import queries
 from storage.figures import FEWEST_TOKENS
 from storage.plain import utc_text
-from storage.records import Generation, Round
+from storage.records import PHASES, Generation, Round
 from storage.rows import round_rows, run_row
 from storage.run import Baseline, Conditions, Origin, Run, Scores
-from storage.schema import ROUND_COLUMNS, RUN_COLUMNS
 from storage.store import Store
-from tests.runs import make_generation, make_round, make_run
+from tests.runs import columns_of, make_generation, make_round, make_run
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 SECONDS = st.floats(0, 1e6)
@@ -42,7 +41,7 @@ def rounds(draw: st.DrawFn) -> list[Round]:
     found = []
     for index in range(draw(st.integers(0, 3))):
         pieces = tuple(draw(st.lists(TEXTS, max_size=3)))
-        values = {name: draw(SECONDS) for name in ROUND_COLUMNS if name.endswith("_seconds")}
+        values = {f"{phase}_seconds": draw(SECONDS) for phase in PHASES}
         values |= {name: draw(TOKENS) for name in ("drafted", "tokens")}
         values |= {name: draw(NUMBERS) for name in ("accepted", "draft_length", "nodes", "depth", "evaluated")}
         values |= {name: draw(maybe(SHARES)) for name in ("reward", "block_divergence")}
@@ -129,9 +128,9 @@ def test_a_run_differs_from_one_with_another_table() -> None:
 
 def test_columns_are_called_as_the_keys_of_the_json() -> None:
     values = make_run().to_json()
-    assert set(run_row(values)) | {"id"} == set(RUN_COLUMNS)
-    assert set(round_rows(values)[0]) | {"run_id"} == set(ROUND_COLUMNS)
-    assert set(values) - set(RUN_COLUMNS) == {"rounds", "token_ids", "drafter_shares"}
+    assert set(run_row(values)) | {"id"} == set(columns_of("runs"))
+    assert set(round_rows(values)[0]) | {"run_id"} == set(columns_of("rounds"))
+    assert set(values) - set(columns_of("runs")) == {"rounds", "token_ids", "drafter_shares"}
 
 
 def test_figures_of_a_run() -> None:
