@@ -18,10 +18,9 @@ class Costs:
         catch_up: per token that a drafter has to read before it can draft, ``(N,)`` (MetaSD App. H.1).
         verify: of scoring ``k`` drafted tokens and the pending one, for ``k = 0 … K``, ``(K + 1,)`` or more.
         evaluate: of evaluating all drafters once, whatever the number of tokens.
-        evaluate_token: the same, for each token that drafters read in it: all since the last one, whatever the span.
-        persistence: probability that a drafter continues its draft after each token, ``(N,)``; 1, as by default, for
-            those that draft as many as they are asked for.
-        width: nodes to verify per token of a draft's depth, ``(N,)``: 1, as by default, for chains, more for trees.
+        evaluate_token: per token that drafters read in an evaluation: all since the last one, whatever the span.
+        persistence: probability that a drafter continues its draft after each token, ``(N,)``; 1 by default.
+        width: nodes to verify per token of a draft's depth, ``(N,)``: 1 by default, as of chains.
         draft_start: of beginning a draft, ``(N,)``; 0 by default.
         overhead: of choosing and learning, per round.
     """
@@ -76,11 +75,7 @@ class Costs:
 
 
 class Unread:
-    """How many tokens each drafter has to read before it can draft; when a query begins all have read its prompt.
-
-    Attributes:
-        tokens: by drafter.
-    """
+    """How many ``tokens`` each drafter has to read before it can draft; all have read the prompt of a query."""
 
     def __init__(self, drafters: int):
         self.tokens = [0] * drafters
@@ -102,7 +97,6 @@ class CostSource(Protocol):
 
     def costs(self, length: int) -> Costs:
         """The present estimates, for drafts of up to ``length`` tokens."""
-        ...
 
 
 @dataclass
@@ -113,24 +107,24 @@ class Line:
     property of the model.
 
     Attributes:
-        memory: weight of a measurement one later.
         weight: how many measurements it knows; the other fields are their sums.
     """
 
-    memory: float = 0.98
     weight: float = 0.0
     x: float = 0.0
     y: float = 0.0
     xx: float = 0.0
     xy: float = 0.0
+    MEMORY: ClassVar[float] = 0.98
+    """Weight of a measurement one later."""
     OUTLIER: ClassVar[float] = 3.0
     DISTURBED: ClassVar[float] = 0.5
 
     def clock(self, units: float, seconds: float) -> None:
-        """Count what the clock said of a piece of work of so many units.
+        """Count the measured time of a piece of work, which whatever else the machine does can only lengthen.
 
-        Whatever else the machine does can only add to that. So one of less than ``DISTURBED`` of the least that a line
-        through the mean allows tells that those before were measured at a bad time: they count as one of its own speed.
+        So one of less than ``DISTURBED`` of the least that a line through the mean allows shows that those before were
+        measured at a bad time: together they then count as one of its own speed.
         """
         share = min(units * self.weight / self.x, 1.0) if self.x else 1.0
         if self.weight and seconds < self.DISTURBED * share * self.mean:
@@ -143,11 +137,11 @@ class Line:
         """Count a measurement."""
         if self.weight > 3.0:
             seconds = min(seconds, self.OUTLIER * self.at(units))
-        self.weight = self.memory * self.weight + 1.0
-        self.x = self.memory * self.x + units
-        self.y = self.memory * self.y + seconds
-        self.xx = self.memory * self.xx + units * units
-        self.xy = self.memory * self.xy + units * seconds
+        self.weight = self.MEMORY * self.weight + 1.0
+        self.x = self.MEMORY * self.x + units
+        self.y = self.MEMORY * self.y + seconds
+        self.xx = self.MEMORY * self.xx + units * units
+        self.xy = self.MEMORY * self.xy + units * seconds
 
     @property
     def mean(self) -> float:
@@ -187,9 +181,7 @@ class CostMeter:
 
     def __init__(self, drafters: int):
         self.plain, self.verify, self.evaluation = Line(), Line(), Line()
-        self.steps = [Line() for _ in range(drafters)]
-        self.reads = [Line() for _ in range(drafters)]
-        self.widths = [Line() for _ in range(drafters)]
+        self.steps, self.reads, self.widths = ([Line() for _ in range(drafters)] for _ in range(3))
         self.chances, self.went_on = [0.0] * drafters, [0.0] * drafters
         self.begin()
 
@@ -221,14 +213,13 @@ class CostMeter:
             drafted = max(nodes if depth is None else depth, 1)  # to find nothing to say takes a look too
             if nodes:
                 self.widths[arm].add(1.0, nodes / drafted)
-            self.chances[arm] = Line.memory * self.chances[arm] + min(drafted, length - 1)
-            self.went_on[arm] = Line.memory * self.went_on[arm] + drafted - 1
-            unread = self.unread.tokens[arm]
-            if unread <= self.NEXT_TO_NOTHING or not self.steps[arm].weight:
-                self.steps[arm].clock(1.0, draft_seconds / drafted)
+            self.chances[arm] = Line.MEMORY * self.chances[arm] + min(drafted, length - 1)
+            self.went_on[arm] = Line.MEMORY * self.went_on[arm] + drafted - 1
+            unread, step = self.unread.tokens[arm], self.steps[arm]
+            if unread <= self.NEXT_TO_NOTHING or not step.weight:
+                step.clock(1.0, draft_seconds / drafted)
             else:
-                surplus = max(draft_seconds - drafted * self.steps[arm].mean, 0.0)
-                self.reads[arm].add(1.0, surplus / unread)
+                self.reads[arm].add(1.0, max(draft_seconds - drafted * step.mean, 0.0) / unread)
         self.unread.emitted(emitted, () if arm is None else (arm,))
 
     def evaluated(self, tokens: int, seconds: float) -> None:
@@ -238,26 +229,25 @@ class CostMeter:
 
     def costs(self, length: int) -> Costs:
         """The present estimates, for drafts of up to ``length`` tokens."""
-        steps = range(max(length, 2) + 1)  # the first is another thing: a slope takes two more
         line = self.verify if self.verify.weight else self.plain
-        fixed, each = line.fixed, line.per_unit
-        verify = [fixed + each * k for k in steps]
+        # The first may be measured apart, and a slope takes two more.
+        verify = line.fixed + line.per_unit * np.arange(max(length, 2) + 1)
         if self.plain.weight:
             verify[0] = self.plain.mean
+        persistence = [min(on / of, 1.0) if of else 1.0 for on, of in zip(self.went_on, self.chances, strict=True)]
         return Costs(
-            draft_step=np.array(_filled(self.steps)),
-            catch_up=np.array(_filled(self.reads)),
-            verify=np.array(verify),
+            draft_step=_means(self.steps),
+            catch_up=_means(self.reads),
+            verify=verify,
             evaluate=self.evaluation.fixed,
             evaluate_token=self.evaluation.per_unit,
-            persistence=np.array(
-                [min(on / of, 1.0) if of else 1.0 for on, of in zip(self.went_on, self.chances, strict=True)]
-            ),
+            persistence=np.array(persistence),
             width=np.array([line.mean if line.weight else 1.0 for line in self.widths]),
         )
 
 
-def _filled(lines: Sequence[Line]) -> list[float]:
+def _means(lines: Sequence[Line]) -> np.ndarray:
+    """The mean of each line; of those without measurements that of the others."""
     known = [line.mean for line in lines if line.weight]
-    mean = sum(known) / len(known) if known else 0.0
-    return [line.mean if line.weight else mean for line in lines]
+    others = sum(known) / len(known) if known else 0.0
+    return np.array([line.mean if line.weight else others for line in lines])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +26,6 @@ from drafters.models.target import Target
 from drafters.progress import Report, Steps, silent
 from drafters.router import Router
 from drafters.sampling import SamplingParams
-from drafters.source import Source
 
 __all__ = ["Pool", "load_pool", "pool_names"]
 
@@ -125,15 +124,8 @@ class Pool:
 
     def prepare(self, context: Sequence[int], arms: Sequence[int]) -> None:
         """Let the drafters ``arms`` read the prompt; a group reads it at once if all its members do."""
-        chosen = [self.drafters[arm] for arm in arms]
-        done: set[int] = set()
-        for group in {id(d.group): d.group for d in chosen if d.group}.values():
-            if all(member in chosen for member in group.members):
-                group.prepare(context)
-                done.update(id(member) for member in group.members)
-        for drafter in chosen:
-            if id(drafter) not in done:
-                drafter.prepare(context)
+        for judge, _ in self._judges(arms):
+            judge.prepare(context)
 
     def gamma(self, context: Sequence[int], start: int, p: torch.Tensor | None, params: SamplingParams) -> np.ndarray:
         """Acceptance probabilities ``(m, K, N)`` of all drafters at positions ``start … len(context) - 1``, by depth
@@ -144,10 +136,10 @@ class Pool:
         """
         evidence = Evidence(context, start, p, params)
 
-        def of(judged: Drafter | DrafterGroup) -> np.ndarray:  # positions last
-            return np.moveaxis(judged.gamma(evidence), 0, -1)
+        def positions_last(judge: Drafter | DrafterGroup) -> np.ndarray:
+            return np.moveaxis(judge.gamma(evidence), 0, -1)
 
-        rows = self._collect(of, of, (params.draft_length, len(self.drafters), len(evidence)))
+        rows = self._ask(positions_last, (params.draft_length, len(self.drafters), len(evidence)))
         return np.moveaxis(rows, -1, 0)
 
     def acceptances(
@@ -159,36 +151,36 @@ class Pool:
             check: called before each drafter, or group of them; what it raises ends it.
         """
 
-        def of(judged: Drafter | DrafterGroup) -> Acceptances:
+        def checked(judge: Drafter | DrafterGroup) -> Acceptances:
             check()
-            return judged.acceptances(context, start, length)
+            return judge.acceptances(context, start, length)
 
-        found = self._collect(of, of, (3, len(self.drafters), len(context) - start))
-        return Acceptances(*found.astype(np.int64))
+        return Acceptances(*self._ask(checked, (3, len(self.drafters), len(context) - start)).astype(np.int64))
 
-    def _collect(self, of_group, of_drafter, shape: tuple[int, ...]) -> np.ndarray:  # type: ignore[no-untyped-def]
-        """Rows of all drafters ``(…, N, columns)``, from those of groups ``(…, members, columns)`` and of drafters."""
+    def _judges(self, arms: Sequence[int]) -> list[tuple[Drafter | DrafterGroup, int | list[int]]]:
+        """Groups all of whose members are among ``arms``, and the other drafters; each with its arms."""
+        chosen = [self.drafters[arm] for arm in arms]
+        found: dict[int, tuple[Drafter | DrafterGroup, int | list[int]]] = {}
+        for drafter in chosen:
+            group = drafter.group
+            if group is not None and all(member in chosen for member in group.members):
+                found[id(group)] = group, [self.drafters.index(member) for member in group.members]
+            else:
+                found[id(drafter)] = drafter, self.drafters.index(drafter)
+        return list(found.values())
+
+    def _ask(self, what: Callable[[Drafter | DrafterGroup], Any], shape: tuple[int, ...]) -> np.ndarray:
+        """Rows of all drafters ``(…, N, columns)``, from those of groups ``(…, members, columns)`` and of drafters
+        ``(…, columns)``."""
         rows = np.zeros(shape)
-        index = {id(drafter): i for i, drafter in enumerate(self.drafters)}
-        groups: dict[int, DrafterGroup] = {id(d.group): d.group for d in self.drafters if d.group}
-        for group in groups.values():
-            with _naming(group.members):
-                rows[..., [index[id(member)] for member in group.members], :] = of_group(group)
-        for drafter in self.drafters:
-            if drafter.group is None:
-                with _naming([drafter]):
-                    rows[..., index[id(drafter)], :] = of_drafter(drafter)
+        for judge, arms in self._judges(range(len(self.drafters))):
+            try:
+                rows[..., arms, :] = what(judge)
+            except Exception as error:  # of a drafter of one's own the message alone does not say which it was
+                names = (self.drafters[arm].name for arm in np.atleast_1d(arms))
+                error.add_note(f"drafter {', '.join(names)}")
+                raise
         return rows
-
-
-@contextmanager
-def _naming(drafters: Sequence[Drafter]) -> Iterator[None]:
-    """Note on what is raised whose it is: of a drafter of one's own the message alone does not tell."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"drafter {', '.join(drafter.name for drafter in drafters)}")
-        raise
 
 
 def load_pool(name_or_path: str | Path, *, device: str | None = None, progress: Report = silent) -> Pool:
@@ -206,49 +198,36 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None, progress: 
     card, text = load_card(path)
     where = usable_device(device or card.device, card.name)
     check_memory(card, path, where)
-    repositories = _repositories(card)
+    models = [(f"drafter {entry.name!r}", entry.source, entry.source_files) for entry in card.drafters]
+    models = [("the target", card.target, MODEL_FILES), *models]
+    repositories = [(what, source, files) for what, source, files in models if source and source.id]
     steps = Steps(len(repositories) + 1 + len(card.drafters), progress)
     for what, source, files in repositories:  # all of them before the first model takes up memory
         steps.fetching(f"{what}, {source.id}")
         fetch(source, files, steps.fetched)
-    with _naming_what_ran_out(card.name, where, steps):
-        steps.loading("the target")
-        tokenizer = tokenizer_of(card.target, path)
-        if card.chat_template is not None:
-            tokenizer.chat_template = card.chat_template
+    steps.loading("the target")
+    tokenizer = tokenizer_of(card.target, path)
+    if card.chat_template is not None:
+        tokenizer.chat_template = card.chat_template
+    try:
         model = load_model(card.target, path, getattr(torch, card.dtype), where, "the target")
         target = Target(model, window=card.context_window)
         drafters = build_drafters(card.drafters, BuildContext(path, card.draft_length, model, target, tokenizer, steps))
-    digest = digest_of(text, model.state_dict(), *(drafter.digest for drafter in drafters))
-    pool = Pool(target, drafters, tokenizer, card, digest, _stop_ids(card, model, tokenizer), load_router(card, path))
-    _try_chat_form(pool)
-    return pool
-
-
-def _repositories(card: Card) -> list[tuple[str, Source, Sequence[str]]]:
-    """The Hub repositories of a pool, each with whose it is, and the files to fetch."""
-    sources: list[tuple[str, Source, Sequence[str]]] = [("the target", card.target, MODEL_FILES)]
-    sources += [(f"drafter {e.name!r}", source, e.source_files) for e in card.drafters if (source := e.source)]
-    return [(what, source, files) for what, source, files in sources if source.id]
-
-
-@contextmanager
-def _naming_what_ran_out(pool: str, device: str, steps: Steps) -> Iterator[None]:
-    """Where memory runs out, say for which model.
-
-    Raises:
-        PoolMemoryError: it did.
-    """
-    try:
-        yield
     except Exception as error:
         if not is_out_of_memory(error):
             raise
         raise PoolMemoryError(
-            f"pool {pool!r} does not fit into the memory that is free on {device}: it ran out at {steps.what}. "
+            f"pool {card.name!r} does not fit into the memory that is free on {where}: it ran out at {steps.what}. "
             "Quantise the target (quantization: nf4 or int8 in the card), leave drafters out, or stop what else uses "
             "memory there"
         ) from None
+    digest = digest_of(text, model.state_dict(), *(drafter.digest for drafter in drafters))
+    pool = Pool(target, drafters, tokenizer, card, digest, _stop_ids(card, model, tokenizer), load_router(card, path))
+    try:
+        pool.encode("Hello", [("Hello", "Hello")] if pool.conversational else [])
+    except Exception as error:  # a template may raise whatever it likes
+        raise PoolError(f"the chat template of pool {pool.name!r} cannot be used: {first_line(error)}") from error
+    return pool
 
 
 def load_router(card: Card, path: Path) -> Router | None:
@@ -273,14 +252,6 @@ def usable_device(device: str, pool: str) -> str:
     except Exception as error:  # torch raises three kinds: unknown name, no such number, not built in
         raise PoolError(f"device {device!r} of pool {pool!r} cannot be used: {first_line(error)}") from error
     return device
-
-
-def _try_chat_form(pool: Pool) -> None:
-    """Encode a prompt, so that a template that cannot be used says so at loading."""
-    try:
-        pool.encode("Hello", [("Hello", "Hello")] if pool.conversational else [])
-    except Exception as error:  # a template may raise whatever it likes
-        raise PoolError(f"the chat template of pool {pool.name!r} cannot be used: {first_line(error)}") from error
 
 
 def _stop_ids(card: Card, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, PreTrainedModel
 
-from drafters.checkpoints.tensor_files import check_tensors, read_config, read_tensors, whole_number
+from drafters.checkpoints.tensor_files import check_tensors, first_file, read_config, read_tensors, whole_number
 from drafters.errors import PoolError
 
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
@@ -68,15 +68,12 @@ def read_head(folder: Path, target: PreTrainedModel) -> tuple[HeadShape, dict[st
         PoolError: files missing or unreadable, a layout that is none of those known, or tensors that do not fit; the
             message names file, tensor and both shapes.
     """
-    config_file = folder / "config.json"
-    config = read_config(config_file)
-    file = next((folder / name for name in WEIGHT_FILES if (folder / name).is_file()), None)
-    if file is None:
+    config = read_config(config_file := folder / "config.json")
+    if (file := first_file(folder, WEIGHT_FILES)) is None:
         raise PoolError(
             f"{folder} holds no EAGLE head: it should have config.json and one of {', '.join(WEIGHT_FILES)}"
         )
-    tensors = read_tensors(file)
-    tensors = {name.replace("midlayer.", "layers.0.", 1): tensor for name, tensor in tensors.items()}
+    tensors = {name.replace("midlayer.", "layers.0.", 1): tensor for name, tensor in read_tensors(file).items()}
     shape = _shape(config, tensors, target, config_file)
     expected = _expected(shape, target)
     _check(file, shape, tensors, expected, int(target.config.get_text_config().vocab_size))
@@ -140,21 +137,15 @@ def _shape(
         )
     if llama.head_dim is None:  # the library would take it from the hidden size, of whatever number of heads
         llama.head_dim = llama.hidden_size // llama.num_attention_heads
+    target_size, biased = int(target_config.hidden_size), "layers.0.self_attn.q_proj.bias" in tensors
     if "layers.0.hidden_norm.weight" not in tensors:
         if "fc.weight" not in tensors or "layers.0.self_attn.q_proj.weight" not in tensors:
             raise PoolError(
                 f"{config_file.parent} is in no known layout: an EAGLE-1 or -2 head has tensors fc.weight, layers.0.…, "
                 f"an EAGLE-3 head midlayer.… or layers.0.hidden_norm.weight; found {', '.join(sorted(tensors)[:4])} …"
             )
-        return HeadShape(
-            generation=1,
-            config=llama,
-            vocab_size=int(target_config.vocab_size),
-            layers=(count,),
-            target_size=int(target_config.hidden_size),
-            qkv_bias="layers.0.self_attn.q_proj.bias" in tensors,
-            fc_bias="fc.bias" in tensors,
-        )
+        vocabulary, bias = int(target_config.vocab_size), "fc.bias" in tensors
+        return HeadShape(1, llama, vocabulary, (count,), target_size, qkv_bias=biased, fc_bias=bias)
     layers: tuple[int, ...] = (2, count // 2, count - 3)
     if named := _whole_numbers(config, "eagle_aux_hidden_state_layer_ids", config_file):
         layers = tuple(named)
@@ -168,19 +159,21 @@ def _shape(
             f"{config_file}: the head reads the target's hidden states {', '.join(map(str, layers))}, "
             f"but this target has {count} layers"
         )
+
+    def size(config: Mapping[str, Any], name: str) -> int | None:
+        return None if config.get(name) is None else whole_number(config, name, config_file)
+
     return HeadShape(
         generation=3,
         config=llama,
-        vocab_size=_size(config, "draft_vocab_size", config_file)
-        or _size(layer, "draft_vocab_size", config_file)
-        or int(llama.vocab_size),
+        vocab_size=size(config, "draft_vocab_size") or size(layer, "draft_vocab_size") or int(llama.vocab_size),
         layers=layers,
-        target_size=_size(config, "target_hidden_size", config_file) or int(target_config.hidden_size),
+        target_size=size(config, "target_hidden_size") or target_size,
         norm_before_residual=bool(config.get("norm_before_residual")),
         # (SpecForge once meant by the same word that logits are read from normalised states, which all heads do.)
         norm_output=bool(config.get("norm_output")),
         query_norm="layers.0.self_attn.q_norm.weight" in tensors,
-        qkv_bias="layers.0.self_attn.q_proj.bias" in tensors,
+        qkv_bias=biased,
         norm_before_fc=bool(eagle.get("norm_before_fc", config.get("norm_before_fc"))),
         fc_norm=bool(config.get("fc_norm")),
     )
@@ -194,13 +187,8 @@ def _part(config: Mapping[str, Any], name: str, file: Path) -> dict[str, Any]:
     return part
 
 
-def _size(config: Mapping[str, Any], name: str, file: Path) -> int | None:
-    """A whole number of a configuration, if it is there."""
-    return None if config.get(name) is None else whole_number(config, name, file)
-
-
 def _whole_numbers(config: Mapping[str, Any], name: str, file: Path) -> list[int] | None:
-    """Likewise, a list of them."""
+    """A list of whole numbers in a configuration, if it is there."""
     value = config.get(name)
     if value is None:
         return None
@@ -234,72 +222,57 @@ def _expected(shape: HeadShape, target: PreTrainedModel) -> dict[str, tuple[int,
     if shape.fc_norm:
         expected |= {f"fc_norm.{i}.weight": (shape.target_size,) for i in range(len(shape.layers))}
     queries, keys = config.num_attention_heads * shape.head_size, config.num_key_value_heads * shape.head_size
+    inner = config.intermediate_size
     for index in range(config.num_hidden_layers):
-        layer = f"layers.{index}."
-        read = 2 * size if third and index == 0 else size
-        expected[layer + "self_attn.q_proj.weight"] = (queries, read)
-        expected[layer + "self_attn.k_proj.weight"] = (keys, read)
-        expected[layer + "self_attn.v_proj.weight"] = (keys, read)
-        expected[layer + "self_attn.o_proj.weight"] = (size, queries)
+        first = index == 0
+        read = 2 * size if third and first else size
+        layer: dict[str, tuple[int, ...]] = {
+            "self_attn.q_proj.weight": (queries, read),
+            "self_attn.k_proj.weight": (keys, read),
+            "self_attn.v_proj.weight": (keys, read),
+            "self_attn.o_proj.weight": (size, queries),
+            "mlp.gate_proj.weight": (inner, size),
+            "mlp.up_proj.weight": (inner, size),
+            "mlp.down_proj.weight": (size, inner),
+            "post_attention_layernorm.weight": (size,),
+        }
         if shape.qkv_bias:
-            expected[layer + "self_attn.q_proj.bias"] = (queries,)
-            expected[layer + "self_attn.k_proj.bias"] = expected[layer + "self_attn.v_proj.bias"] = (keys,)
-        expected[layer + "mlp.gate_proj.weight"] = expected[layer + "mlp.up_proj.weight"] = (
-            config.intermediate_size,
-            size,
-        )
-        expected[layer + "mlp.down_proj.weight"] = (size, config.intermediate_size)
-        expected[layer + "post_attention_layernorm.weight"] = (size,)
-        if third or index > 0:  # EAGLE-1's first layer reads what fc makes, as it is
-            expected[layer + "input_layernorm.weight"] = (size,)
-        if third and index == 0:
-            expected[layer + "hidden_norm.weight"] = (size,)
+            layer |= {f"self_attn.{part}_proj.bias": (queries if part == "q" else keys,) for part in "qkv"}
+        if third or not first:  # EAGLE-1's first layer reads what fc makes, as it is
+            layer["input_layernorm.weight"] = (size,)
+        if third and first:
+            layer["hidden_norm.weight"] = (size,)
         if shape.query_norm:
-            expected[layer + "self_attn.q_norm.weight"] = expected[layer + "self_attn.k_norm.weight"] = (
-                shape.head_size,
-            )
-    target_vocab = int(target.config.get_text_config().vocab_size)
-    expected["embed_tokens.weight"] = (target_vocab, size)
+            layer |= {f"self_attn.{part}_norm.weight": (shape.head_size,) for part in "qk"}
+        expected |= {f"layers.{index}.{name}": sizes for name, sizes in layer.items()}
+    expected["embed_tokens.weight"] = (int(target.config.get_text_config().vocab_size), size)
     if third:
-        expected["norm.weight"] = (size,)
-        expected["lm_head.weight"] = (shape.vocab_size, size)
-        expected["d2t"] = (shape.vocab_size,)
+        vocabulary = shape.vocab_size
+        expected |= {"norm.weight": (size,), "lm_head.weight": (vocabulary, size), "d2t": (vocabulary,)}
     return expected
 
 
 def _check(
-    file: Path,
-    shape: HeadShape,
-    tensors: dict[str, torch.Tensor],
-    expected: dict[str, tuple[int, ...]],
-    target_vocab: int,
+    file: Path, shape: HeadShape, tensors: Mapping[str, torch.Tensor], expected: dict[str, tuple[int, ...]], tokens: int
 ) -> None:
-    """Raise :class:`PoolError` where tensors are missing, too many, or of other shapes."""
+    """Raise :class:`PoolError` where tensors are missing, too many, or do not fit a target of so many ``tokens``."""
     reasons: dict[str, str] = {}
-    if shape.vocab_size != target_vocab:
-        reasons["d2t"] = (
-            f"it proposes {shape.vocab_size:,} of the target's {target_vocab:,} tokens and has to say which"
-        )
-    if shape.config.hidden_size != shape.target_size:
-        reasons["embed_tokens.weight"] = (
-            f"its hidden size of {shape.config.hidden_size} differs from the target's {shape.target_size}"
-        )
+    if shape.vocab_size != tokens:
+        reasons["d2t"] = f"it proposes {shape.vocab_size:,} of the target's {tokens:,} tokens and has to say which"
+    if (size := shape.config.hidden_size) != shape.target_size:
+        reasons["embed_tokens.weight"] = f"its hidden size of {size} differs from the target's {shape.target_size}"
     used = {name: tensor for name, tensor in tensors.items() if name not in UNUSED}
     check_tensors(file, used, expected, "EAGLE heads", _OPTIONAL - set(reasons), reasons)
-    if "d2t" in expected and "d2t" in tensors:
-        ids = tensors["d2t"].long() + torch.arange(shape.vocab_size)
-        if len(ids.unique()) < len(ids):
-            raise PoolError(f"{file}: d2t leads from several tokens of the head to one of the target")
-        if shape.vocab_size and not 0 <= int(ids.min()) <= int(ids.max()) < target_vocab:
-            raise PoolError(
-                f"{file}: d2t leads to token ids {int(ids.min())} to {int(ids.max())}, but the target has "
-                f"{target_vocab:,} tokens"
-            )
-        known = tensors.get("t2d")
-        if known is not None and shape.vocab_size != target_vocab:
-            if tuple(known.shape) != (target_vocab,):
-                raise PoolError(
-                    f"{file}: tensor t2d has the shape {list(known.shape)}, but {[target_vocab]} is expected"
-                )
-            if int(known.sum()) != shape.vocab_size or not bool(known[ids].all()):
-                raise PoolError(f"{file}: t2d and d2t do not name the same tokens")
+    if "d2t" not in used:
+        return
+    ids = tensors["d2t"].long() + torch.arange(shape.vocab_size)
+    if len(ids.unique()) < len(ids):
+        raise PoolError(f"{file}: d2t leads from several tokens of the head to one of the target")
+    low, high = int(ids.min()), int(ids.max())
+    if not 0 <= low <= high < tokens:
+        raise PoolError(f"{file}: d2t leads to token ids {low} to {high}, but the target has {tokens:,} tokens")
+    known = tensors.get("t2d")
+    if known is not None and shape.vocab_size != tokens:
+        same = known.shape == (tokens,) and int(known.sum()) == shape.vocab_size and bool(known[ids].all())
+        if not same:
+            raise PoolError(f"{file}: t2d and d2t do not name the same tokens")

@@ -51,20 +51,11 @@ def folder_of(source: Source, card: Path, files: Sequence[str] = HEAD_FILES) -> 
     Raises:
         PoolError: a folder that does not exist, or a repository that cannot be fetched.
     """
-    if source.path is None:
-        return fetched_folder(source, files)
-    folder = (card.parent / source.path).resolve()
-    if not folder.is_dir():
-        raise PoolError(f"the pool card {card} names the folder {folder}, which does not exist")
-    return folder
-
-
-def fetched_folder(source: Source, files: Sequence[str]) -> Path:
-    """The local folder with a repository's ``files``; fetched unless it was before.
-
-    Raises:
-        PoolError: it cannot be fetched.
-    """
+    if source.path is not None:
+        folder = (card.parent / source.path).resolve()
+        if not folder.is_dir():
+            raise PoolError(f"the pool card {card} names the folder {folder}, which does not exist")
+        return folder
     for (id, revision, held), folder in _folders.items():
         if (id, revision) == (source.id, source.revision) and set(files) <= set(held) and folder.is_dir():
             return folder
@@ -107,13 +98,10 @@ def fetch(source: Source, files: Sequence[str], report: Fetched = lambda done, t
 def _nowhere() -> bool:
     """Whether the Hub's name is not to be resolved: the library would try for half a minute nevertheless."""
     host = urlsplit(constants.ENDPOINT).hostname
-    if not host or getproxies():  # a proxy may know it
-        return False
     try:
-        socket.getaddrinfo(host, None)
+        return bool(host and not getproxies() and not socket.getaddrinfo(host, None))  # a proxy may know it
     except OSError:
         return True
-    return False
 
 
 class HubDownError(PoolError):
@@ -122,14 +110,13 @@ class HubDownError(PoolError):
 
 def is_passing(error: Exception) -> bool:
     """Whether what the Hub's library raised may pass by itself."""
-    if _caused_by(error, OfflineModeIsEnabled):
+    causes = list(_causes(error))
+    if any(isinstance(cause, OfflineModeIsEnabled) for cause in causes):
         return False
-    for cause in _causes(error):
-        if isinstance(cause, HfHubHTTPError) and cause.response is not None:
-            return cause.response.status_code in (408, 429) or cause.response.status_code >= 500
-        if isinstance(cause, (ConnectionError, TimeoutError)):
-            return True
-        if "CAS Client Error" in str(cause):  # of hf_xet, as a RuntimeError
+    if status := _status(error):
+        return status in (408, 429) or status >= 500
+    for cause in causes:
+        if isinstance(cause, (ConnectionError, TimeoutError)) or "CAS Client Error" in str(cause):  # the last of hf_xet
             return True
         if _BROKEN_OFF & {kind.__name__ for kind in type(cause).__mro__}:
             return True
@@ -152,11 +139,10 @@ def explain(error: Exception, source: Source) -> str:
         return f"{place} has been disabled on the Hub: choose another"
     if isinstance(error, HFValidationError):
         return f"{source.id!r} is not the name of a Hub repository, such as Qwen/Qwen2.5-0.5B-Instruct"
-    if _caused_by(error, OfflineModeIsEnabled):
+    if any(isinstance(cause, OfflineModeIsEnabled) for cause in _causes(error)):
         return f"{place} is not in the local cache, and HF_HUB_OFFLINE forbids to fetch it: unset it, or fetch it first"
-    for cause in _causes(error):
-        if isinstance(cause, HfHubHTTPError) and cause.response is not None:
-            return f"{place} cannot be fetched: {page} answered {cause.response.status_code}; try again later"
+    if status := _status(error):
+        return f"{place} cannot be fetched: {page} answered {status}; try again later"
     if isinstance(error, LocalEntryNotFoundError):
         return (
             f"{place} is not in the local cache, and {constants.ENDPOINT} cannot be reached: check the network, or "
@@ -173,8 +159,10 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def _caused_by(error: Exception, kind: type[Exception]) -> bool:
-    return any(isinstance(cause, kind) for cause in _causes(error))
+def _status(error: Exception) -> int | None:
+    """The HTTP status that the Hub answered with, if that is what went wrong."""
+    answers = (getattr(cause, "response", None) for cause in _causes(error) if isinstance(cause, HfHubHTTPError))
+    return next((answer.status_code for answer in answers if answer is not None), None)
 
 
 def _bars(report: Fetched) -> type:
@@ -202,10 +190,8 @@ def _bars(report: Fetched) -> type:
                 total = min((bar.total for bar in bars if bar.total), default=0)
                 report(min(max(bar.n for bar in bars), total), total)
 
-        def set_description(self, *_: Any, **__: Any) -> None: ...
+        def close(self, *_: Any, **__: Any) -> None: ...
 
-        set_description_str = set_postfix_str = set_description
-
-        def close(self) -> None: ...
+        set_description = set_description_str = set_postfix_str = close
 
     return Bar

@@ -29,17 +29,21 @@ PACKED_ROWS = 32
 """Output features that ``bitsandbytes`` packs together where it rearranges 4-bit weights for AVX-512-BF16."""
 
 
-def load_model(source: Source, card: Path, dtype: torch.dtype, device: str, what: str) -> PreTrainedModel:
-    """A causal LM in evaluation mode, with all its weights and a cache that can be rolled back.
+def load_model(
+    source: Source, card: Path, dtype: torch.dtype, device: str, what: str, *, language_model: bool = True
+) -> PreTrainedModel:
+    """A model in evaluation mode with all its weights: a causal LM with a cache that can be rolled back, or a network
+    that drafts and is no language model by itself, of a class that ``transformers`` has.
 
     Raises:
         PoolError: it cannot be loaded or used; the message says ``what`` was to be loaded from where.
     """
     folder = folder_of(source, card, MODEL_FILES)
     location = source.id or folder
+    auto = AutoModelForCausalLM if language_model else AutoModel
     try:
         with _no_bars():
-            model, loading = AutoModelForCausalLM.from_pretrained(
+            model, loading = auto.from_pretrained(
                 folder,
                 dtype=dtype,
                 use_safetensors=True,
@@ -60,7 +64,8 @@ def load_model(source: Source, card: Path, dtype: torch.dtype, device: str, what
             "holds config.json and complete .safetensors weights"
         ) from error
     try:
-        _probe(model)
+        if language_model:
+            _probe(model)
     except Exception as error:
         if is_out_of_memory(error):
             raise
@@ -104,27 +109,6 @@ def _quantized(quantization: Quantization, dtype: torch.dtype, device: str) -> d
         # that a token's logits would depend on which others are verified with it.
         how = BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0)
     return {"quantization_config": how, "device_map": {"": device}}
-
-
-def load_network(source: Source, card: Path, dtype: torch.dtype, device: str, name: str) -> PreTrainedModel:
-    """A drafting network that is no language model by itself, of a class that ``transformers`` has.
-
-    Raises:
-        PoolError: it cannot be loaded, or weights are missing.
-    """
-    folder = folder_of(source, card, MODEL_FILES)
-    try:
-        model, loading = AutoModel.from_pretrained(
-            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True
-        )
-        if missing := loading["missing_keys"]:
-            raise ValueError(f"its weights lack {len(missing)} tensors, e.g. {min(missing)}")
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
-        location = source.id or folder
-        raise PoolError(f"cannot load drafter {name!r} from {location}: {first_line(error)}") from error
-    return model.to(device).eval()
 
 
 @contextmanager

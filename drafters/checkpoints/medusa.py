@@ -6,18 +6,18 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
-from drafters.checkpoints.tensor_files import check_tensors, read_config, read_tensors, whole_number
+from drafters.checkpoints.tensor_files import check_tensors, first_file, read_config, read_tensors, whole_number
 from drafters.errors import PoolError
 
 MEDUSA_FILES = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
 """In the order they are looked for."""
 BPD_FILE = "model.safetensors"
-LEGACY_PREFIX = "medusa_head."
 
 
 def read_medusa(folder: Path, target: PreTrainedModel) -> dict[str, torch.Tensor]:
@@ -34,20 +34,19 @@ def read_medusa(folder: Path, target: PreTrainedModel) -> dict[str, torch.Tensor
     """
     config_file = folder / "config.json"
     layers = whole_number(read_config(config_file), "medusa_num_layers", config_file, default=1)
-    file = next((folder / name for name in MEDUSA_FILES if (folder / name).is_file()), None)
-    if file is None:
+    if (file := first_file(folder, MEDUSA_FILES)) is None:
         raise PoolError(f"{folder} holds no Medusa heads: it should have one of {', '.join(MEDUSA_FILES)}")
-    tensors = {name.removeprefix(LEGACY_PREFIX): tensor for name, tensor in read_tensors(file).items()}
+    tensors = {name.removeprefix("medusa_head."): tensor for name, tensor in read_tensors(file).items()}
     heads = {match[1] for match in (re.match(r"(\d+)\.\d+\.", name) for name in tensors) if match}
     if not heads:
         raise PoolError(f"{file} holds no Medusa heads: none of its tensors is named like 0.0.linear.weight")
-    vocabulary, size = _sizes(target)
+    target_config = target.config.get_text_config()
+    size = target_config.hidden_size
     expected: dict[str, tuple[int, ...]] = {}
     for head in range(len(heads)):
         for layer in range(layers):
-            expected[f"{head}.{layer}.linear.weight"] = (size, size)
-            expected[f"{head}.{layer}.linear.bias"] = (size,)
-        expected[f"{head}.{layers}.weight"] = (vocabulary, size)
+            expected |= {f"{head}.{layer}.linear.weight": (size, size), f"{head}.{layer}.linear.bias": (size,)}
+        expected[f"{head}.{layers}.weight"] = (target_config.vocab_size, size)
     check_tensors(file, tensors, expected, f"Medusa heads of {layers} layers")
     return tensors
 
@@ -63,12 +62,9 @@ def read_bpd(folder: Path, target: PreTrainedModel) -> dict[str, torch.Tensor]:
         PoolError: as :func:`read_medusa`.
     """
     file, config_file = folder / BPD_FILE, folder / "config.json"
-    config = read_config(config_file)
-    count, size, inner = (
-        whole_number(config, name, config_file) for name in ("bpd_num_heads", "hidden_size", "intermediate_size")
-    )
-    if size != _sizes(target)[1]:
-        raise PoolError(f"{config_file}: hidden_size is {size}, but the target's is {_sizes(target)[1]}")
+    count, size, inner = bpd_sizes(read_config(config_file), config_file)
+    if size != (own := target.config.get_text_config().hidden_size):
+        raise PoolError(f"{config_file}: hidden_size is {size}, but the target's is {own}")
     if not file.is_file():
         raise PoolError(f"{folder} holds no BPD heads: it should have {BPD_FILE}")
     tensors = read_tensors(file)
@@ -80,6 +76,12 @@ def read_bpd(folder: Path, target: PreTrainedModel) -> dict[str, torch.Tensor]:
     return tensors
 
 
+def bpd_sizes(config: Mapping[str, Any], file: Path) -> tuple[int, int, int]:
+    """Number of BPD heads, hidden and intermediate size by the configuration in ``file``."""
+    count, size, inner = (whole_number(config, f, file) for f in ("bpd_num_heads", "hidden_size", "intermediate_size"))
+    return count, size, inner
+
+
 def save_medusa(folder: Path, tensors: Mapping[str, torch.Tensor], base_model: str = "") -> None:
     """Write Medusa heads in the layout of :func:`read_medusa`, as safetensors in the dtype they have.
 
@@ -88,11 +90,7 @@ def save_medusa(folder: Path, tensors: Mapping[str, torch.Tensor], base_model: s
     """
     heads = {name.split(".")[0] for name in tensors}
     layers = sum(name.startswith("0.") and name.endswith(".linear.weight") for name in tensors)
-    config = {
-        "base_model_name_or_path": base_model,
-        "medusa_num_heads": len(heads),
-        "medusa_num_layers": layers,
-    }
+    config = {"base_model_name_or_path": base_model, "medusa_num_heads": len(heads), "medusa_num_layers": layers}
     _save(folder, MEDUSA_FILES[0], tensors, config)
 
 
@@ -107,9 +105,3 @@ def _save(folder: Path, name: str, tensors: Mapping[str, torch.Tensor], config: 
     folder.mkdir(parents=True, exist_ok=True)
     save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, folder / name)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-
-
-def _sizes(target: PreTrainedModel) -> tuple[int, int]:
-    """Vocabulary and hidden size."""
-    config = target.config.get_text_config()
-    return int(config.vocab_size), int(config.hidden_size)

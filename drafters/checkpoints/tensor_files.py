@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
-from drafters.errors import PoolError
+from drafters.errors import PoolError, first_line
 
 
 def read_config(file: Path) -> dict[str, Any]:
@@ -55,19 +55,21 @@ def tensor_sizes(file: Path) -> dict[str, int]:
         with safe_open(file, framework="pt") as tensors:
             return {name: math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise PoolError(f"cannot read {file}: {str(error).splitlines()[0]}") from None
+        raise PoolError(f"cannot read {file}: {first_line(error)}") from None
+
+
+def first_file(folder: Path, names: Sequence[str]) -> Path | None:
+    """The first existing file of ``names`` in a folder."""
+    return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
 def stored_numbers(folder: Path, names: Sequence[str], unused: Collection[str] = ()) -> int | None:
-    """How many numbers the first existing file of ``names`` holds, those of ``unused`` tensors not counted.
-
-    Returns:
-        ``None`` where no such file exists.
+    """How many numbers the first existing file of ``names`` holds but for ``unused`` tensors; ``None`` without a file.
 
     Raises:
         PoolError: as :func:`read_tensors`.
     """
-    file = next((folder / name for name in names if (folder / name).is_file()), None)
+    file = first_file(folder, names)
     return None if file is None else sum(size for name, size in tensor_sizes(file).items() if name not in unused)
 
 
@@ -82,7 +84,7 @@ def read_tensors(file: Path, device: str = "cpu") -> dict[str, torch.Tensor]:
             return load_file(file, device=device)
         tensors = torch.load(file, map_location=device, weights_only=True)
     except (SafetensorError, OSError, RuntimeError, ValueError, EOFError) as error:
-        raise PoolError(f"cannot read {file}: {(str(error) or repr(error)).splitlines()[0]}") from None
+        raise PoolError(f"cannot read {file}: {first_line(error)}") from None
     except Exception as error:  # unpickling raises whatever it likes
         raise PoolError(f"cannot read {file}: it is not a file of tensors ({type(error).__name__})") from None
     if not isinstance(tensors, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):

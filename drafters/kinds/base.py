@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args
 
 import torch
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, SerializeAsAny, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, SerializeAsAny, ValidationError, model_validator
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -32,7 +32,6 @@ class BuildContext:
 
     Attributes:
         card: file of the pool's card; paths in it are relative to its folder.
-        draft_length: most tokens drafted per round.
         model: the target's model, which ``target`` drives.
         tokenizer: the target's.
         steps: reports each drafter that is loaded.
@@ -56,7 +55,6 @@ class SizeContext:
         card: file of the pool's card.
         target: the target's model without its weights (on the ``meta`` device).
         tokens: the longest context.
-        draft_length: most tokens drafted per round.
         dtype: of all models that are not quantised.
         device: where the pool is to be loaded.
     """
@@ -70,23 +68,20 @@ class SizeContext:
 
     def head(self, parameters: int, layers: Sequence[int], cached_numbers: int = 0) -> Footprint:
         """Memory of a head on the target's hidden states ``layers`` that caches so many numbers per token."""
-        itemsize = self.dtype.itemsize
-        return Footprint(
-            parameters, itemsize * parameters, itemsize * cached_numbers, self.tokens, hidden_states=frozenset(layers)
-        )
+        size, states = self.dtype.itemsize, frozenset(layers)
+        return Footprint(parameters, size * parameters, size * cached_numbers, self.tokens, hidden_states=states)
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """Memory of a drafter, estimated from shapes.
+    """Memory of a drafter in bytes, estimated from shapes.
 
     Attributes:
         parameters: numbers of its weights.
-        weights: bytes of the weights.
-        cache_per_token: bytes cached for each token, keys and values mostly.
+        cache_per_token: cached for each token, keys and values mostly.
         cached_tokens: most tokens cached.
-        working: bytes that its largest forward needs besides.
-        loading: bytes that loading it needs besides, for a moment.
+        working: what its largest forward needs besides.
+        loading: what loading it needs besides, for a moment.
         hidden_states: which hidden states of the target it reads, as ``transformers`` counts them.
     """
 
@@ -161,11 +156,7 @@ class DrafterEntry(Strict):
 
     @classmethod
     def build_all(cls, entries: Sequence[Self], context: BuildContext) -> list[Drafter]:
-        """All drafters of the kind in a pool; for kinds that build some of them together.
-
-        Raises:
-            PoolError: as :meth:`build`.
-        """
+        """All drafters of the kind in a pool, as :meth:`build`; for kinds that build some of them together."""
         drafters = []
         for entry in entries:
             context.steps.loading(f"drafter {entry.name!r}")
@@ -238,11 +229,7 @@ def register(kind: Kind) -> Kind:
 
 
 def build_drafters(entries: Sequence[DrafterEntry], context: BuildContext) -> list[Drafter]:
-    """The drafters of ``entries``, in their order; those of one kind are built together.
-
-    Raises:
-        PoolError: one cannot be loaded or does not fit the target.
-    """
+    """The drafters of ``entries``, in their order; those of one kind by :meth:`DrafterEntry.build_all`."""
     built: dict[str, Drafter] = {}
     for kind in dict.fromkeys(type(entry) for entry in entries):
         alike = [entry for entry in entries if type(entry) is kind]
@@ -261,22 +248,18 @@ def _validated(value: Any) -> DrafterEntry:
         near = difflib.get_close_matches(str(kind), KINDS, 1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(KINDS))}"
         problem = PydanticCustomError("kind", "no such kind of drafter; {hint}", {"hint": hint})
-        raise ValidationError.from_exception_data(
-            "drafter", [InitErrorDetails(type=problem, loc=("kind",), input=kind)]
-        )
+        details = InitErrorDetails(type=problem, loc=("kind",), input=kind)
+        raise ValidationError.from_exception_data("drafter", [details])
     return KINDS[kind].model_validate(value)
 
 
-class _ByKind:
-    """Validates an entry by the model of its kind, whenever that was registered; in JSON schemas the union of all."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_wrap_validator_function(lambda value, _: _validated(value), handler(source))
+class _UnionOfKinds:
+    """In JSON schemas an entry is the union of all kinds registered by then."""
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         kinds = {name: kind.__pydantic_core_schema__ for name, kind in sorted(KINDS.items())}
         return handler(core_schema.tagged_union_schema(kinds, discriminator="kind"))
 
 
-AnyEntry = Annotated[SerializeAsAny[DrafterEntry], _ByKind()]
+AnyEntry = Annotated[SerializeAsAny[DrafterEntry], BeforeValidator(_validated), _UnionOfKinds()]
 """An entry of any registered kind."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from drafters.checkpoints.medusa import BPD_FILE, read_bpd
+from drafters.checkpoints.medusa import BPD_FILE, bpd_sizes, read_bpd
 from drafters.checkpoints.model_sizes import config_of, last_hidden_state
-from drafters.checkpoints.tensor_files import stored_numbers, whole_number
+from drafters.checkpoints.tensor_files import stored_numbers
 from drafters.kinds.base import BuildContext, Footprint, SizeContext, register
 from drafters.kinds.medusa import HeadsEntry, MedusaDrafter
 from drafters.models.medusa_heads import BPDHeads
@@ -23,9 +23,7 @@ class BPDEntry(HeadsEntry):
 
     def footprint(self, context: SizeContext) -> Footprint:
         config, file = config_of(self.source, context.card)
-        heads, size, inner = (
-            whole_number(config, name, file) for name in ("bpd_num_heads", "hidden_size", "intermediate_size")
-        )
+        heads, size, inner = bpd_sizes(config, file)
         numbers = heads * (2 * size * inner + size + inner)
         if self.path is not None:
             numbers = stored_numbers(file.parent, (BPD_FILE,)) or numbers

@@ -20,7 +20,7 @@ from drafters.base import common_prefix
 from drafters.checkpoints.dflash import dflash_config, is_published_dflash, read_dflash
 from drafters.checkpoints.digest import digest_of
 from drafters.checkpoints.hub import MODEL_FILES
-from drafters.checkpoints.loading import load_network
+from drafters.checkpoints.loading import load_model
 from drafters.checkpoints.model_sizes import cache_numbers, config_of, skeleton
 from drafters.checkpoints.tensor_files import read_config
 from drafters.errors import PoolError
@@ -134,7 +134,8 @@ class DFlashEntry(ModelEntry):
         if is_published_dflash(read_config(folder / "config.json")):
             model: PreTrainedModel = read_dflash(folder, target.dtype).to(target.device)
         else:
-            model = load_network(self.source, context.card, target.dtype, str(target.device), self.name)
+            what, device = f"drafter {self.name!r}", str(target.device)
+            model = load_model(self.source, context.card, target.dtype, device, what, language_model=False)
         try:
             drafter = DFlashDrafter(self.name, model, target, context.target)
         except ValueError as error:
