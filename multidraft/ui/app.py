@@ -17,11 +17,9 @@ from multidraft.service.pool_loading import PoolLoader, hub_models
 from multidraft.service.settings import Settings, read_settings
 from multidraft.service.workbench import Workbench
 from multidraft.serving.api import Api
-from multidraft.ui.body_limit import BodyLimit
-from multidraft.ui.delivery import Delivery
-from multidraft.ui.ending import ended_by_sigterm, wait_for_the_end
+from multidraft.ui.middleware import BodyLimit, Delivery
 from multidraft.ui.pool_line import PoolLine
-from multidraft.ui.ports import asked_port, why_not_first
+from multidraft.ui.server import asked_port, ended_by_sigterm, wait_for_the_end, why_not_first
 from multidraft.ui.tabs.batch.tab import Batch
 from multidraft.ui.tabs.dashboard.tab import Dashboard
 from multidraft.ui.tabs.lab.tab import Lab
@@ -81,7 +79,9 @@ def launch(
     later = bool(hub_models(card)) and not zerogpu.on_zerogpu()  # there only what the start loads reaches the GPU
     loaded = load_pool(MEANWHILE if later else wanted)
     path = Path(db or settings.db)
-    with ended_by_sigterm(), Backup(path, _places(settings), settings.backup_minutes) as backup, Store(path) as store:
+    copies: list[Place] = [Folder(settings.backup_folder)] if settings.backup_folder else []
+    copies += [Dataset(settings.backup_dataset)] if settings.backup_dataset else []
+    with ended_by_sigterm(), Backup(path, copies, settings.backup_minutes) as backup, Store(path) as store:
         store.backup = backup
         workbench = Workbench(loaded, store)
         workbench.warm_up()
@@ -124,16 +124,6 @@ def serve(
         prevent_thread_lock=True,
     )
     return page
-
-
-def _places(settings: Settings) -> list[Place]:
-    """Where copies of the history go."""
-    places: list[Place] = []
-    if settings.backup_folder:
-        places.append(Folder(settings.backup_folder))
-    if settings.backup_dataset:
-        places.append(Dataset(settings.backup_dataset))
-    return places
 
 
 def _build(workbench: Workbench, loader: PoolLoader) -> gr.Blocks:

@@ -35,31 +35,34 @@ STYLES = (*_FIRST, *sorted(_WIDGETS.with_name("tabs").glob("*/*.css")), *_LAST)
 """Style sheets in the order in which later ones override earlier ones; a tab's own stand in its folder."""
 
 _BLUE = gr.themes.Color(
-    "#eef6fb",
-    "#d8eaf5",
-    "#b3d5ea",
-    "#85bbdc",
-    "#4f9dcb",
-    "#1d82bd",
-    "#0072b2",
-    "#005d92",
-    "#004b76",
-    "#003a5c",
-    "#002a44",
+    *"#eef6fb #d8eaf5 #b3d5ea #85bbdc #4f9dcb #1d82bd #0072b2 #005d92 #004b76 #003a5c #002a44".split(),
 )
 _GREY = gr.themes.Color(
-    "#f7f8fa",
-    "#eef0f3",
-    "#dfe3e8",
-    "#c6ccd4",
-    "#9aa2ad",
-    "#69717d",
-    "#4d545e",
-    "#363c45",
-    "#23282f",
-    "#16191d",
-    "#0e1013",
+    *"#f7f8fa #eef0f3 #dfe3e8 #c6ccd4 #9aa2ad #69717d #4d545e #363c45 #23282f #16191d #0e1013".split(),
 )
+
+_BOTH = {
+    "body_background_fill": ("*neutral_50", "*neutral_950"),
+    "body_text_color": (TEXT, TEXT_DARK),
+    "body_text_color_subdued": ("*neutral_600", "*neutral_300"),
+    "background_fill_primary": (SURFACE, SURFACE_DARK),
+    "block_background_fill": (SURFACE, SURFACE_DARK),
+    "block_label_text_color": ("*neutral_600", "*neutral_300"),
+    "block_title_text_color": ("*neutral_700", "*neutral_200"),
+    "input_background_fill": (SURFACE, "*neutral_800"),
+    "input_border_color": ("*neutral_300", "*neutral_600"),
+    "input_placeholder_color": ("*neutral_500", "*neutral_400"),
+    "button_primary_background_fill": ("*primary_600", "*primary_600"),
+    "button_primary_background_fill_hover": ("*primary_700", "*primary_700"),
+    "button_secondary_background_fill": ("*neutral_100", "*neutral_800"),
+    "button_secondary_background_fill_hover": ("*neutral_200", "*neutral_700"),
+    "button_cancel_background_fill": ("#b3261e", "#b3261e"),
+    "button_cancel_background_fill_hover": ("#8c1d18", "#c5392f"),
+    "button_cancel_text_color": ("white", "white"),
+    "link_text_color": ("*primary_700", "*primary_300"),
+    "slider_color": ("*primary_600", "*primary_400"),
+}
+"""Variables of Gradio's theme, in light and dark, where its base differs."""
 
 
 def blend(colour: str, ground: str, share: float) -> str:
@@ -110,60 +113,15 @@ def _variables(ground: str, tint: float) -> str:
 
 
 def theme() -> gr.themes.Base:
-    """Gradio's theme in this house's colours."""
-    return gr.themes.Base(
+    """Gradio's theme in our colours."""
+    style = gr.themes.Base(
         primary_hue=_BLUE,
         secondary_hue=_BLUE,
         neutral_hue=_GREY,
         radius_size=gr.themes.sizes.radius_md,
         font=SANS,
         font_mono=MONO,
-    ).set(
-        body_background_fill="*neutral_50",
-        body_background_fill_dark="*neutral_950",
-        body_text_color=TEXT,
-        body_text_color_dark=TEXT_DARK,
-        body_text_color_subdued="*neutral_600",
-        body_text_color_subdued_dark="*neutral_300",
-        background_fill_primary=SURFACE,
-        background_fill_primary_dark=SURFACE_DARK,
-        block_background_fill=SURFACE,
-        block_background_fill_dark=SURFACE_DARK,
-        block_border_width="1px",
-        block_border_color="*neutral_200",
-        block_border_color_dark="*neutral_700",
-        block_label_text_color="*neutral_600",
-        block_label_text_color_dark="*neutral_300",
-        block_title_text_color="*neutral_700",
-        block_title_text_color_dark="*neutral_200",
-        block_title_text_weight="600",
-        block_info_text_color="*neutral_600",
-        block_info_text_color_dark="*neutral_300",
-        input_background_fill=SURFACE,
-        input_background_fill_dark="*neutral_800",
-        input_border_color="*neutral_300",
-        input_border_color_dark="*neutral_600",
-        input_border_width="1px",
-        input_placeholder_color="*neutral_500",
-        input_placeholder_color_dark="*neutral_400",
-        button_primary_background_fill="*primary_600",
-        button_primary_background_fill_dark="*primary_600",
-        button_primary_background_fill_hover="*primary_700",
-        button_primary_background_fill_hover_dark="*primary_700",
-        button_primary_text_color="white",
-        button_primary_text_color_dark="white",
-        button_secondary_background_fill="*neutral_100",
-        button_secondary_background_fill_dark="*neutral_800",
-        button_secondary_background_fill_hover="*neutral_200",
-        button_secondary_background_fill_hover_dark="*neutral_700",
-        button_cancel_background_fill="#b3261e",
-        button_cancel_background_fill_dark="#b3261e",
-        button_cancel_background_fill_hover="#8c1d18",
-        button_cancel_background_fill_hover_dark="#c5392f",
-        button_cancel_text_color="white",
-        button_cancel_text_color_dark="white",
-        link_text_color="*primary_700",
-        link_text_color_dark="*primary_300",
-        slider_color="*primary_600",
-        slider_color_dark="*primary_400",
     )
+    light = {name: colours[0] for name, colours in _BOTH.items()}
+    dark = {f"{name}_dark": colours[1] for name, colours in _BOTH.items()}
+    return style.set(**light, **dark, block_title_text_weight="600", input_border_width="1px")

@@ -10,9 +10,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from multidraft.service.workbench import Workbench
-from multidraft.ui import app, body_limit
+from multidraft.ui import app, middleware
 from multidraft.ui.app import SESSIONS, serve
-from multidraft.ui.body_limit import BodyLimit
+from multidraft.ui.middleware import BodyLimit
 
 
 async def echo(scope, receive, send) -> None:
@@ -26,8 +26,8 @@ async def echo(scope, receive, send) -> None:
 
 @pytest.fixture
 def limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_limit, "MAX_BODY", 1000)
-    monkeypatch.setattr(body_limit, "FORM", 100)
+    monkeypatch.setattr(middleware, "MAX_BODY", 1000)
+    monkeypatch.setattr(middleware, "FORM", 100)
 
 
 @pytest.mark.parametrize(("path", "most"), [("/gradio_api/queue/join", 1000), ("/gradio_api/upload", 5100)])
@@ -59,7 +59,7 @@ def test_the_served_page_refuses_large_bodies(address: tuple[gr.Blocks, str]) ->
     _, url = address
     small = httpx.post(f"{url}/gradio_api/call/policies", json={"data": []})
     assert small.status_code == 200
-    refused = httpx.post(f"{url}/gradio_api/call/policies", content=parts(body_limit.MAX_BODY + 2**20))
+    refused = httpx.post(f"{url}/gradio_api/call/policies", content=parts(middleware.MAX_BODY + 2**20))
     assert refused.status_code == 413 and "send fewer or shorter prompts" in refused.text
     content = b"x" * (app.MAX_BYTES + 2**20)
     refused = httpx.post(f"{url}/gradio_api/upload", files={"files": ("a.txt", content)})

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
-from multidraft.ui.delivery import Delivery
+from multidraft.ui.middleware import Delivery
 
 PAGE = "<html><head><script>first()</script></head>" + "<p>text</p>" * 1000
 ASKED: list[str] = []
@@ -65,13 +65,13 @@ def test_half_a_file_is_not_kept() -> None:
 
     delivery = Delivery(cut)
     browser = TestClient(delivery)
-    assert "Cache-Control" not in browser.get("/assets/a.js").headers and not delivery._kept
+    assert "Cache-Control" not in browser.get("/assets/a.js").headers and not delivery._cached
 
 
 def test_other_spellings_of_a_path_are_not_kept() -> None:
     delivery = Delivery(APP)
     TestClient(delivery).get("/assets/x/..%2fa.js")
-    assert not delivery._kept
+    assert not delivery._cached
 
 
 def test_a_missing_file_is_asked_for_again(browser: TestClient) -> None:

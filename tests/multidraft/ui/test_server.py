@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from drafters.errors import UserError
-from multidraft.ui import ports
+from multidraft.ui import server
 
 
 @pytest.fixture
@@ -20,23 +20,23 @@ def taken() -> Iterator[int]:
 
 def test_a_port_that_was_asked_for_and_is_taken_is_refused(taken: int) -> None:
     with pytest.raises(UserError, match=rf"port {taken} is taken.*--port"):
-        ports.asked_port(taken)
+        server.asked_port(taken)
 
 
 def test_a_free_port_is_taken() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    assert ports.asked_port(port) == port
+    assert server.asked_port(port) == port
 
 
 @pytest.mark.parametrize("port", [0, -1, 65536])
 def test_what_is_no_port(port: int) -> None:
     with pytest.raises(UserError, match="from 1 to 65535"):
-        ports.asked_port(port)
+        server.asked_port(port)
 
 
 def test_without_a_wish_the_first_free_one_is_taken_and_explained() -> None:
-    assert ports.asked_port(None) is None
-    assert ports.why_not_first(ports.FIRST) == ""
-    assert "7860 is taken" in ports.why_not_first(7861)
+    assert server.asked_port(None) is None
+    assert server.why_not_first(server.FIRST_PORT) == ""
+    assert "7860 is taken" in server.why_not_first(7861)

@@ -1,0 +1,66 @@
+"""Which port the page is served on, and how its server ends: promptly, with everything written first."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import gradio as gr
+
+from drafters.errors import UserError
+
+FIRST_PORT = 7860
+"""Where Gradio's search for a free port begins if none is asked for."""
+
+
+def asked_port(port: int | None) -> int | None:
+    """The port that was asked for; ``None`` to take the first free one.
+
+    Raises:
+        UserError: it is no port, or taken. A port that was asked for is known to others, so another would not do.
+    """
+    if port is None:
+        return None
+    if not 0 < port < 2**16:
+        raise UserError(f"a port is a number from 1 to 65535, not {port}")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            raise UserError(
+                f"port {port} is taken by another program, or not allowed; name another one (--port or "
+                "GRADIO_SERVER_PORT)"
+            ) from None
+    return port
+
+
+def why_not_first(served: int) -> str:
+    """Why the page is on port ``served`` though nobody asked for it; empty if it is the first of the search."""
+    return "" if served == FIRST_PORT else f"; port {FIRST_PORT} is taken"
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM do what Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():  # as in a notebook: only the main thread may
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def wait_for_the_end(page: gr.Blocks) -> None:
+    """Serve until Ctrl-C; then close the page without waiting for the browsers that have it open."""
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        print("multidraft ends …", flush=True)
+    finally:
+        page.close(verbose=False)  # ends the streams of open pages first, for which Uvicorn would wait
