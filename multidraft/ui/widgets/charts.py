@@ -29,11 +29,12 @@ _HEAT = [[0, "rgba(0,114,178,0.06)"], [1, "rgba(0,114,178,0.72)"]]
 """Lets the page shine through, so that light and dark pages each keep their own text readable on it."""
 
 
-def plot(id: str, visible: bool = True) -> gr.Plot:
-    """A place for a chart, which says so until the chart is known."""
-    blank = message_figure("Reading the history …")
+def plot(id: str, visible: bool = True, kind: str = "") -> gr.Plot:
+    """A place for a chart, which says so until the chart is known; ``kind`` is a further CSS class."""
     # Not without a value: what Gradio shows in its place has a label that screen readers cannot use.
-    return gr.Plot(blank, show_label=False, visible=visible, min_width=320, elem_id=id, elem_classes="md-chart")
+    blank = message_figure("Reading the history …") if visible else None
+    classes = ["md-chart", kind] if kind else "md-chart"
+    return gr.Plot(blank, show_label=False, visible=visible, min_width=320, elem_id=id, elem_classes=classes)
 
 
 def base_figure(title: str, x: str, y: str, height: int = 330) -> go.Figure:

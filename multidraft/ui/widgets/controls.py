@@ -13,8 +13,8 @@ from drafters.sampling import SamplingParams
 from multidraft.policies.titles import policy_choices
 from multidraft.service.inputs import make_params, whole_number
 from multidraft.service.workbench import Workbench
-from multidraft.ui.widgets.choices import with_specs
 from multidraft.ui.widgets.events import QUICK, Updates
+from multidraft.ui.widgets.policy_fields import with_specs
 
 PREVIEW = 160
 """Characters of an example prompt that its button holds; the style sheet cuts them to its width."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import gradio as gr
-
 Updates = dict[Any, Any]
 """Components, each with its new value or update."""
 
@@ -25,25 +23,6 @@ QUICK: dict[str, Any] = {"queue": False, **HIDDEN}
 
 LAST: dict[str, Any] = {**HIDDEN, "trigger_mode": "always_last"}
 """For what shows the fields' present values: asked for while it is under way, it is done once more."""
-
-
-class RunButtons:
-    """The button that starts something and the one that stops it: one of them is live.
-
-    Args:
-        title: of the first.
-        id: of the first; that of the second is ``stop``, with the same prefix.
-    """
-
-    def __init__(self, title: str, id: str, stop: str):
-        with gr.Row(elem_classes="md-buttons"):
-            self.run = gr.Button(title, variant="primary", elem_id=id)
-            self.stop = gr.Button("Stop", variant="stop", interactive=False, elem_id=stop)
-        self.both = [self.run, self.stop]
-
-    def live(self, *, running: bool) -> Updates:
-        """Their updates."""
-        return {self.run: gr.Button(interactive=not running), self.stop: gr.Button(interactive=running)}
 
 
 def changes(before: Updates, after: Updates) -> Updates:

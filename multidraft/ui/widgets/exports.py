@@ -47,6 +47,11 @@ def offered_file(name: str, write: Write) -> Path | None:
         return None
 
 
+def download(file: Path | None) -> gr.DownloadButton:
+    """The update of a button for a file; out of use without one."""
+    return gr.DownloadButton(value=str(file) if file else None, interactive=file is not None)
+
+
 def _folder() -> Path:
     # In Gradio's own folder, which it serves from without making a copy that would stay.
     return Path(get_upload_folder(), "multidraft-exports")

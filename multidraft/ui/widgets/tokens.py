@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from markupsafe import Markup
 
 from multidraft.ui.widgets.formats import UNKNOWN, number
-from multidraft.ui.widgets.tables import folded, table_html
+from multidraft.ui.widgets.markup import folded, table_html
 from multidraft.ui.widgets.templates import macros
 from multidraft.ui.widgets.theme import DRAFTER_COLOURS
 from storage.records import OWN, Round

@@ -358,7 +358,7 @@ def test_a_run_stopped_in_line_is_no_turn_and_gives_the_prompt_back(
     parts = say(tab, "abc", (("ab", "de"),))
     next(parts)
     (job,) = (job for job in workbench.jobs._found.values() if isinstance(job, RunJob))
-    tab.stop(job.id)
+    tab.buttons.cancel(job.id)
     gate.open()
     end = after(parts)
     assert end[tab.prompt] == "abc" and tab.turns not in end and end[tab.anew].interactive is True

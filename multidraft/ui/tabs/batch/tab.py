@@ -14,20 +14,19 @@ from markupsafe import Markup
 
 from drafters.errors import SuiteError, UserError
 from multidraft.bench.suites import MAX_BYTES, load_suite, spread, suite_names
-from multidraft.bench.summary import summarise
 from multidraft.policies.titles import DEFAULT_POLICY, policy_choices
 from multidraft.service.batch import BatchJob
 from multidraft.service.inputs import make_params, whole_number
 from multidraft.service.workbench import Workbench
 from multidraft.ui.pool_line import PoolLine
-from multidraft.ui.tabs.batch import rows as batch_rows
-from multidraft.ui.tabs.batch import view as batch_view
-from multidraft.ui.widgets import links
+from multidraft.ui.tabs.batch import view
+from multidraft.ui.widgets.charts import plot
 from multidraft.ui.widgets.controls import limits
-from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, RunButtons, Updates
-from multidraft.ui.widgets.exports import Write, offered_file
+from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, Updates
+from multidraft.ui.widgets.exports import download, offered_file
 from multidraft.ui.widgets.formats import sentence
-from multidraft.ui.widgets.status import message_html
+from multidraft.ui.widgets.jobs import AddressedJobs
+from multidraft.ui.widgets.markup import message_html
 
 LOOK_SECONDS = 0.5
 """How often the page looks at its batch."""
@@ -103,18 +102,13 @@ class Batch:
                 with gr.Row():
                     limit = gr.Number(10, label="Max prompts", info="0 takes all", min_width=130, elem_id="limit")
                     length = gr.Number(64, label="Max new tokens", info="per answer", min_width=130, elem_id="length")
-                self.buttons = RunButtons("Run batch", "batch-run", "batch-stop")
-        self.form = [suite, file, policies, limit, length]
-        self.asked, self.id = gr.Textbox("", visible=False), gr.Textbox("", visible=False)
+                self.buttons = AddressedJobs("batch", "Run batch", self.workbench.jobs, BatchJob)
         self.status = gr.HTML(_IDLE, js_on_load=None, elem_id="batch-status")
-        self.rows = gr.HTML(batch_rows.rows_start(), js_on_load=_OPEN_PROMPT, apply_default_css=False, elem_id="rows")
+        self.rows = gr.HTML(view.rows_start(), js_on_load=_OPEN_PROMPT, apply_default_css=False, elem_id="rows")
         self.detail = gr.HTML("", js_on_load=None, apply_default_css=False, elem_id="prompt-detail")
         self.summary = gr.HTML("", js_on_load=None, elem_id="summary")
         with gr.Row(elem_classes="md-columns"):
-            self.charts = [
-                gr.Plot(None, show_label=False, visible=False, min_width=320, elem_id=id, elem_classes="md-chart")
-                for id in batch_view.CHARTS
-            ]
+            self.charts = [plot(id, visible=False) for id in view.CHARTS]
         with gr.Row(elem_classes="md-buttons"):
             self.downloads = [
                 gr.DownloadButton(f"Download {title}", size="md", interactive=False, elem_id=suffix)
@@ -122,25 +116,19 @@ class Batch:
             ]
         for control in (suite, file):
             control.change(self.preview, [suite, file], read, concurrency_limit=1, **HIDDEN)
-        self._wire(page)
+        form = [suite, file, policies, limit, length]
+        self.buttons.start([self.buttons.run.click], self.start, form, self.status)
+        shown = [self.status, self.rows, self.detail, self.summary, *self.charts, *self.downloads]
+        self.buttons.wire(page, form, _form, self.show, self._gone, shown)
+        self.rows.click(self.open, self.buttons.id, self.detail, **QUICK).then(None, js=_SHOW_PROMPT, **PRIVATE)
         line.followed_by(lambda: gr.Dropdown(self.offered), None, policies)
-
-    def _wire(self, page: gr.Blocks) -> None:
-        begun = self.buttons.both
-        started = self.buttons.run.click(self.start, self.form, [self.asked, self.status, *begun], **HIDDEN)
-        started.then(None, [self.asked, self.id], self.id, js=links.name_what_is_shown("batch"), **PRIVATE)
-        page.load(self.linked, None, [self.asked, self.id, *self.form, *begun], **HIDDEN)
-        shown = [self.status, self.rows, self.detail, self.summary, *self.charts, *self.downloads, *begun]
-        self.asked.change(self.follow, self.asked, shown, trigger_mode="multiple", concurrency_limit=32, **HIDDEN)
-        self.buttons.stop.click(self.stop, self.id, None, **QUICK)
-        self.rows.click(self.open, self.id, self.detail, **QUICK).then(None, js=_SHOW_PROMPT, **PRIVATE)
 
     def preview(self, suite: str | None, file: str | None) -> str:
         """What the chosen suite or file holds; the file goes before the suite."""
         if not (file or suite):
             return message_html("idle", "Choose a suite or a file.")
         try:
-            return batch_rows.suite_html(load_suite(file or suite or ""))
+            return view.suite_html(load_suite(file or suite or ""))
         except SuiteError as error:
             return message_html("error", f"{error}.")
 
@@ -162,111 +150,80 @@ class Batch:
             batch = BatchJob(self.workbench, items, policies, params, suite=loaded, file=file)
             self.workbench.jobs.submit(batch)
         except UserError as error:
-            return {self.asked: "", self.status: message_html("error", sentence(error))}
-        return {self.asked: batch.id, **self.buttons.live(running=True)}
-
-    def linked(self, request: gr.Request) -> Updates:
-        """The batch that the page's address names, if any: to be followed, and to be shown; then the form as it was
-        when that was started, and the buttons. If it names none, all stays: a quick visitor may have started one."""
-        id = str(request.query_params.get("batch", ""))
-        if not id:
-            return {self.asked: gr.skip()}
-        updates: Updates = {self.asked: id, self.id: id}
-        if held := self._find(id):
-            updates |= dict(zip(self.form, _form(held), strict=True))
-            if not held.done:
-                updates |= self.buttons.live(running=True)
-        return updates
-
-    def stop(self, id: str) -> None:
-        """End a batch after the round in progress."""
-        if held := self._find(id):
-            held.cancel()
+            return {self.buttons.asked: "", self.status: message_html("error", sentence(error))}
+        return {self.buttons.asked: batch.id, **self.buttons.live(running=True)}
 
     def open(self, id: str, event: gr.EventData) -> str:
         """The prompt that was clicked in the table of results, under all its policies."""
-        held, item = self._find(id), event.item
-        if held is None:
-            return batch_view.GONE
-        if not isinstance(item, int) or not 0 <= item * len(held.policies) < len(held.rows):
-            return batch_view.HINT
-        return batch_view.detail_html(held, item)
+        batch, item = self.buttons.find(id), event.item
+        if batch is None:
+            return view.GONE
+        if not isinstance(item, int) or not 0 <= item * len(batch.policies) < len(batch.rows):
+            return view.HINT
+        return view.detail_html(batch, item)
 
-    def _find(self, id: str) -> BatchJob | None:
-        return self.workbench.jobs.find(id, BatchJob)
-
-    def follow(self, id: str) -> Iterator[Updates]:
-        """What changes until the batch ends; it goes on whether anybody looks on or not."""
-        if not id:
-            yield {self.status: gr.skip()}
-            return
-        held = self._find(id)
-        if held is None:
-            yield {**self._blank(), self.status: batch_view.GONE, **self.buttons.live(running=False)}
-            return
-        table, shown = batch_rows.rows_start(), 0
-        first = {self.detail: batch_view.HINT}
-        if not held.done:
+    def show(self, batch: BatchJob) -> Iterator[Updates]:
+        """What changes until the batch ends."""
+        table, shown = view.rows_start(), 0
+        first = {self.detail: view.HINT}
+        if not batch.done:
             begun = {**self._blank(), **first, **self.buttons.live(running=True)}
-            yield {**begun, self.status: batch_view.status_html(held)}
+            yield {**begun, self.status: view.status_html(batch)}
             first = {}
         while True:
-            ended = held.ended.wait(LOOK_SECONDS)
-            policies, fresh = len(held.policies), held.rows[shown:]
-            table += Markup().join(batch_rows.row_html(row, (shown + i) // policies) for i, row in enumerate(fresh))
+            ended = batch.ended.wait(LOOK_SECONDS)
+            policies, fresh = len(batch.policies), batch.rows[shown:]
+            table += Markup().join(view.row_html(row, (shown + i) // policies) for i, row in enumerate(fresh))
             shown += len(fresh)
-            now = {self.status: batch_view.status_html(held), self.rows: table}
+            now = {self.status: view.status_html(batch), self.rows: table}
             if ended:
                 break
             yield now
-        yield {**first, **now, **self._results(held), **self.buttons.live(running=False)}
+        yield {**first, **now, **self._results(batch), **self.buttons.live(running=False)}
+
+    def _gone(self) -> Updates:
+        return {**self._blank(), self.status: view.GONE}
 
     def _blank(self) -> Updates:
         """Before there are results."""
         charts = {chart: gr.Plot(visible=False) for chart in self.charts}
-        empty = {self.rows: batch_rows.rows_start(), self.detail: "", self.summary: ""}
-        return {**empty, **charts, **{button: _download(None) for button in self.downloads}}
+        empty = {self.rows: view.rows_start(), self.detail: "", self.summary: ""}
+        return {**empty, **charts, **{button: download(None) for button in self.downloads}}
 
-    def _results(self, held: BatchJob) -> Updates:
+    def _results(self, batch: BatchJob) -> Updates:
         """Summary, figures and files of a batch that has ended."""
-        run = held
-        if not run.rows:
+        if not batch.rows:
             return {}
-        fast = any(row.speedup is not None for row in run.rows)
-        figures = [draw(run.rows, run.policies) for draw in batch_view.CHARTS.values()]
+        fast = any(row.speedup is not None for row in batch.rows)
+        figures = [draw(batch.rows, batch.policies) for draw in view.CHARTS.values()]
         return {
-            self.summary: batch_view.summary_html(run),
+            self.summary: view.summary_html(batch.rows, batch.policies, f"Pool {batch.pool} on {batch.hardware}"),
             **{chart: gr.Plot(figure, visible=fast) for chart, figure in zip(self.charts, figures, strict=True)},
-            **{button: _download(file) for button, file in zip(self.downloads, self.files(held), strict=True)},
+            **{button: download(file) for button, file in zip(self.downloads, self.files(batch), strict=True)},
         }
 
-    def files(self, held: BatchJob) -> list[Path | None]:
+    def files(self, batch: BatchJob) -> list[Path | None]:
         """Those of a batch that has ended, one for each of ``FILES``; written once, whoever looks on."""
         with self._writing:
-            files = self._files.get(held, [])
+            files = self._files.get(batch, [])
             if not files or not all(file and file.exists() for file in files):  # or they went after a day
-                files = self._files[held] = self._write(held)
+                files = self._files[batch] = self._write(batch)
             return files
 
-    def _write(self, held: BatchJob) -> list[Path | None]:
-        run = held
-        about: dict[str, object] = {
-            "pool": run.pool,
-            "hardware": run.hardware,
-            "dtype": run.dtype,
+    def _write(self, batch: BatchJob) -> list[Path | None]:
+        name = batch.suite.name if batch.suite else "batch"
+        about = {
+            "pool": batch.pool,
+            "hardware": batch.hardware,
+            "dtype": batch.dtype,
             "version": self.workbench.version,
-            "batch": run.id,
-            "parameters": asdict(run.params),
-            "seed": run.seed,
-            "problems": [asdict(problem) for problem in (held.suite.problems if held.suite else [])],
+            "batch": batch.id,
+            "parameters": asdict(batch.params),
+            "seed": batch.seed,
+            "problems": [asdict(problem) for problem in (batch.suite.problems if batch.suite else [])],
+            "suite": name,
         }
-        summary, name = summarise(run.rows), held.suite.name if held.suite else "batch"
-        writers: dict[str, Write] = {
-            "csv": lambda path: batch_rows.write_csv(path, run.rows),
-            "json": lambda path: batch_rows.write_json(path, name, run.rows, summary, about),
-            "parquet": lambda path: batch_rows.write_parquet(path, run.rows),
-        }
-        return [offered_file(f"{name}.{suffix}", writers[suffix]) for suffix in FILES]
+        return [offered_file(f"{name}.{suffix}", lambda path: view.write(path, batch.rows, about)) for suffix in FILES]
 
 
 def _form(held: BatchJob) -> tuple[Any, ...]:
@@ -275,7 +232,3 @@ def _form(held: BatchJob) -> tuple[Any, ...]:
     suite = name if held.file is None and name in suite_names() else None
     file = held.file if held.file and Path(held.file).exists() else None  # uploads are kept for a day
     return suite, file, held.policies, len(held.items), held.params.max_new_tokens
-
-
-def _download(file: Path | None) -> gr.DownloadButton:
-    return gr.DownloadButton(value=str(file) if file else None, interactive=file is not None)

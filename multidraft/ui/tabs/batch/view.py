@@ -1,37 +1,65 @@
-"""What the page shows of a batch: where it stands, tasks by policies, the spread of speed-ups, one prompt in detail."""
+"""What the page shows of a batch: its suite, where it stands, its results, one prompt in detail; and its files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from html import escape
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 from markupsafe import Markup
 
-from multidraft.bench.summary import NO_TASK, TOO_LONG, Row, overall, short_rows, summarise
+from multidraft.bench.suites import Suite
+from multidraft.bench.summary import (
+    COLUMNS,
+    NO_TASK,
+    NUMBERS,
+    TOO_LONG,
+    Row,
+    overall,
+    records,
+    row_records,
+    short_rows,
+    summarise,
+)
 from multidraft.policies.titles import policy_title
 from multidraft.service.batch import BatchJob
-from multidraft.ui.tabs.batch import rows as batch_rows
-from multidraft.ui.widgets import tables, tokens
+from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.charts import policy_style, speedup_figure
 from multidraft.ui.widgets.formats import count, number
-from multidraft.ui.widgets.status import message_html, progress_html
-from multidraft.ui.widgets.tables import left_out, times
+from multidraft.ui.widgets.markup import message_html, progress_html, times
 from multidraft.ui.widgets.templates import macros
 from multidraft.ui.widgets.theme import TARGET_COLOUR, drafter_pattern
 
 ALL_TASKS = "all tasks"
 
+SHOWN_TASKS = 20
+"""Tasks of a suite that are counted one by one where it is read."""
+
+FIGURES = 5
+"""Columns of figures at the right of the table of results."""
+
+_STATUS_TITLES = {"completed": "completed", "stopped": "completed", "context_limit": "window full"}
+
 _template = macros("tabs/batch/batch.html")
 
-HINT = _template.hint("Open a prompt above to compare its outputs, token by token.")
+HINT = markup.caption_html("Open a prompt above to compare its outputs, token by token.")
 
 GONE = message_html(
     "error",
     "This batch is no longer on this server: it was restarted, or newer batches took its place. Its runs are in the "
     "history, on the Dashboard.",
 )
+
+
+def suite_html(suite: Suite) -> Markup:
+    """What was read of a suite: prompts by task, and the lines that could not be read, by number."""
+    tasks = pd.Series([item.task or NO_TASK for item in suite.items]).value_counts(sort=False)
+    shown, more = list(tasks[:SHOWN_TASKS].items()), len(tasks) - SHOWN_TASKS
+    return _template.suite(count(len(suite.items), "prompt"), shown, more, suite.problems, suite.more_problems)
 
 
 def status_html(run: BatchJob) -> Markup:
@@ -81,13 +109,54 @@ def _end_html(run: BatchJob) -> Markup:
     return message_html(kind, f"{', '.join(parts)}. {suite} on pool {run.pool}: {about}")
 
 
-def summary_html(run: BatchJob) -> Markup:
+def rows_start() -> Markup:
+    """Head of the table of results, to which rows are appended."""
+    columns = ("Prompt", "Task", "Policy", "Status", "Note", "Tokens", "Tokens/s", "Speed-up", "Request", "MAT")
+    return markup.table_start(columns, FIGURES, "md-rows", "Runs of the batch")
+
+
+def row_html(row: Row, item: int) -> Markup:
+    """One line of the table of results; its button opens the prompt, ``item`` of the batch."""
+    figures = [
+        str(row.tokens),
+        number(row.tokens_per_second, 1),
+        times(row.speedup, row.tokens if row.finished else None),
+        number(row.request_speedup, 2, "×"),
+        number(row.mean_accepted_tokens, 2),
+    ]
+    note = _template.note(row.error) if row.error else ""
+    texts = [_template.opener(item, row.id), row.task, policy_title(row.policy), _ended(row), note]
+    return markup.row_html([*texts, *figures], FIGURES)
+
+
+def _ended(row: Row) -> Markup:
+    """How a run ended, in a word."""
+    return _template.status(_STATUS_TITLES.get(row.status, row.status), row.finished)
+
+
+def summary_html(rows: Sequence[Row], policies: Sequence[str], measured_on: str) -> Markup:
     """Tasks by policies, and all figures of each."""
-    whole = batch_rows.summary_html(summarise(run.rows))
-    matrix = matrix_html(run.rows, run.policies)
+    matrix = matrix_html(rows, policies)
     what = "Speed-up over autoregressive decoding (ratio of totals); ★ marks the best of each task." if matrix else ""
-    about = f"Pool {run.pool} on {run.hardware}. {what} {left_out(short_rows(run.rows))}"
-    return _template.hint(about) + matrix + tables.folded("All figures by task and policy", whole)
+    label = "All figures by task and policy"
+    whole = markup.table_of([_figures(line) for line in summarise(rows).itertuples()], figures=8, label=label)
+    about = f"{measured_on}. {what} {markup.left_out(short_rows(rows))}"
+    return markup.caption_html(about) + matrix + markup.folded(label, whole)
+
+
+def _figures(line: Any) -> dict[str, Any]:
+    return {
+        "Task": line.task,
+        "Policy": policy_title(line.policy),
+        "Prompts": line.prompts,
+        "Finished": line.finished,
+        "Too long": line.too_long,
+        "Tokens/s": number(line.tokens_per_second, 1),
+        "Speed-up of decoding": number(line.speedup, 2, "×"),
+        "95 %": f"{number(line.speedup_low, 2)}–{number(line.speedup_high, 2)}",
+        "Of the whole request": number(line.request_speedup, 2, "×"),
+        "MAT": number(line.mean_accepted_tokens, 2),
+    }
 
 
 def matrix_html(rows: Sequence[Row], policies: Sequence[str]) -> Markup:
@@ -102,7 +171,7 @@ def matrix_html(rows: Sequence[Row], policies: Sequence[str]) -> Markup:
     if len(lines) > 1:
         whole = overall(rows)
         lines.append((ALL_TASKS, [whole.get(policy, {}).get("speedup") for policy in policies]))
-    return tables.table_html(
+    return markup.table_html(
         ("Task", *map(policy_title, policies)),
         ([task, *_cells(line)] for task, line in lines),
         figures=len(policies),
@@ -114,13 +183,7 @@ def matrix_html(rows: Sequence[Row], policies: Sequence[str]) -> Markup:
 def _cells(values: Sequence[float | None]) -> list[str]:
     known = [value for value in values if value is not None and not pd.isna(value)]
     best = max(known) if len(values) > 1 and known else None
-    return [tables.best(number(v, 2, "×")) if v == best else number(v, 2, "×") for v in values]
-
-
-def _finished(rows: Sequence[Row]) -> pd.DataFrame:
-    """Prompt, task, policy and speed-up of every finished run that has one."""
-    records = [(row.id, row.task, row.policy, row.speedup) for row in rows if row.finished and row.speedup is not None]
-    return pd.DataFrame(records, columns=["id", "task", "policy", "speedup"]).astype({"speedup": float})
+    return [markup.best(number(v, 2, "×")) if v == best else number(v, 2, "×") for v in values]
 
 
 def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
@@ -144,12 +207,11 @@ def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.F
 def spread_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
     """How the speed-ups of the prompts are spread, a box and a point per prompt for every policy."""
     figure = speedup_figure("Speed-up of every prompt, by policy", "")
-    frame = _finished(rows)
     for policy in policies:
-        own = frame[frame["policy"] == policy]
+        own = [row for row in rows if row.policy == policy and row.finished and row.speedup is not None]
         style = policy_style(sorted(policies).index(policy), policy)
         figure.add_box(
-            y=own["speedup"].to_list(),
+            y=[row.speedup for row in own],
             name=style["name"].replace(" (", "<br>("),  # a phone would turn long names upright
             boxpoints="all",
             jitter=0.5,
@@ -157,7 +219,7 @@ def spread_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
             fillcolor="rgba(128,134,142,0.15)",
             line={"color": TARGET_COLOUR, "width": 1.5},
             marker={"color": style["marker"]["color"], "size": 6, "opacity": 0.8},
-            customdata=[[escape(id), escape(task)] for id, task in zip(own["id"], own["task"], strict=True)],
+            customdata=[[escape(row.id), escape(row.task)] for row in own],
             hovertemplate="%{customdata[1]}, prompt %{customdata[0]}: %{y:.2f}×<extra></extra>",
             hoveron="points",
         )
@@ -181,10 +243,24 @@ def detail_html(run: BatchJob, item: int) -> Markup:
 def _card_html(run: BatchJob, index: int, row: Row, best: float) -> Markup:
     speedup = times(row.speedup, row.tokens if row.finished else None)
     facts = (
-        (tables.best(speedup) if row.speedup == best and len(run.policies) > 1 else speedup, "speed-up"),
+        (markup.best(speedup) if row.speedup == best and len(run.policies) > 1 else speedup, "speed-up"),
         (number(row.tokens_per_second, 1), "tokens/s"),
         (number(row.mean_accepted_tokens, 2), "tokens per round"),
         (count(row.tokens, "token"), ""),
     )
     output = tokens.OUTPUT_START + tokens.rounds_html(run.rounds(index)) + Markup("</div>")
-    return _template.card(policy_title(row.policy), batch_rows.status_html(row), facts, row.error, output)
+    return _template.card(policy_title(row.policy), _ended(row), facts, row.error, output)
+
+
+def write(path: Path, rows: Sequence[Row], about: Mapping[str, object]) -> None:
+    """All rows with all columns, the output included, in the format of the file's suffix; in JSON also ``about`` and
+    the summary."""
+    frame = pd.DataFrame(row_records(rows), columns=COLUMNS)
+    if path.suffix == ".csv":
+        frame.to_csv(path, index=False, lineterminator="\r\n")
+    elif path.suffix == ".parquet":
+        types = {**dict.fromkeys(NUMBERS, float), "lossless": "boolean"}  # even if all are missing
+        frame.astype(types).to_parquet(path, index=False)
+    else:
+        report = {**about, "summary": records(summarise(rows)), "rows": row_records(rows)}
+        path.write_text(json.dumps(report, ensure_ascii=False, indent=1), encoding="utf-8")

@@ -12,7 +12,7 @@ from multidraft.ui.widgets import tokens
 from multidraft.ui.widgets.charts import plot
 from multidraft.ui.widgets.events import Updates
 from multidraft.ui.widgets.exports import export_file
-from multidraft.ui.widgets.status import message_html
+from multidraft.ui.widgets.markup import message_html
 from storage import queries
 from storage.problems import StorageError
 

@@ -17,9 +17,8 @@ from multidraft.ui.tabs.dashboard.tables import STATUS
 from multidraft.ui.widgets import tokens
 from multidraft.ui.widgets.charts import REFERENCE, base_figure
 from multidraft.ui.widgets.formats import number, percent
+from multidraft.ui.widgets.markup import facts_html, tiles_html, times
 from multidraft.ui.widgets.round_charts import POLICY_HEIGHT, arms_chart, plot_of, weights_chart
-from multidraft.ui.widgets.status import facts_html, tiles_html
-from multidraft.ui.widgets.tables import times
 from multidraft.ui.widgets.templates import macros
 from multidraft.ui.widgets.theme import DRAFTER_COLOURS
 from storage.records import Round

@@ -26,7 +26,7 @@ from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, Updates
 from multidraft.ui.widgets.exports import export_file
 from multidraft.ui.widgets.formats import count
 from multidraft.ui.widgets.links import ADDRESS
-from multidraft.ui.widgets.status import message_html
+from multidraft.ui.widgets.markup import message_html
 from storage import aggregates, queries
 from storage.export import EXPORTS
 from storage.kept import kept

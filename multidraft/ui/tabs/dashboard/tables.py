@@ -11,8 +11,7 @@ from markupsafe import Markup
 from multidraft.policies.titles import policy_title, policy_titles
 from multidraft.ui.widgets.charts import policy_style
 from multidraft.ui.widgets.formats import UNKNOWN, count, number, signed
-from multidraft.ui.widgets.status import empty_html
-from multidraft.ui.widgets.tables import left_out, table_html, times, tip
+from multidraft.ui.widgets.markup import empty_html, left_out, table_html, times, tip
 from multidraft.ui.widgets.templates import macros
 from storage.figures import FEWEST_PROMPTS
 

@@ -1,10 +1,10 @@
-"""The Lab's sweep: one numeric setting of a policy over a range, on the chosen texts."""
+"""The Lab's sweep: one numeric setting of a policy over a range, on the chosen texts; and how replays are watched."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import gradio as gr
 
@@ -14,14 +14,51 @@ from multidraft.replay.outcomes import DRAFT_LENGTH, numeric_settings
 from multidraft.service.inputs import real_number, whole_number
 from multidraft.service.lab import LabWork, Range, ReplayJob, Sweep, SweepJob
 from multidraft.ui.tabs.lab import view
-from multidraft.ui.tabs.lab.steps import watched
 from multidraft.ui.tabs.lab.texts import FIELDS, Asked, TextChoice
-from multidraft.ui.widgets.events import HIDDEN, RunButtons, Updates
-from multidraft.ui.widgets.status import message_html
-from multidraft.ui.widgets.templates import macros
+from multidraft.ui.widgets.charts import plot
+from multidraft.ui.widgets.events import HIDDEN, QUICK, Updates
+from multidraft.ui.widgets.formats import sentence
+from multidraft.ui.widgets.jobs import RunButtons
+from multidraft.ui.widgets.markup import heading_html, message_html
+from storage.problems import StorageError
 
 SCALES = ("linear", "logarithmic")
+UPDATE_SECONDS = 0.15
+
+T = TypeVar("T")
+
+STOPPED = message_html("cancelled", "Stopped. The previous results are still shown.")
 SWEEP_IDLE = message_html("idle", "Ready. Choose a policy and one of its numeric settings.")
+
+
+def watched(
+    start: Callable[[], ReplayJob[T]],
+    done: Callable[[T], Updates],
+    status: gr.HTML,
+    buttons: RunButtons[ReplayJob[Any]],
+) -> Iterator[Updates]:
+    """The status line, the buttons and the job's id until it ends, then the results. Whoever stops watching ends it.
+
+    Args:
+        start: starts the job; raises ``UserError`` or ``StorageError`` where the visitor is to read what is wrong.
+        done: what its result changes.
+    """
+    try:
+        job = start()
+    except (UserError, StorageError) as error:
+        yield {status: message_html("error", sentence(error)), **buttons.live(running=False)}
+        return
+    try:
+        yield {status: view.progress_html(job), **buttons.live(running=True), buttons.id: job.id}
+        while not job.wait(UPDATE_SECONDS):
+            yield {status: view.progress_html(job)}
+    finally:
+        job.cancel()
+    ended = buttons.live(running=False)
+    if job.error:
+        yield {status: message_html("error", sentence(job.error)), **ended}
+    else:
+        yield {**({status: STOPPED} if job.result is None else done(job.result)), **ended}
 
 
 class SweepSection:
@@ -36,7 +73,7 @@ class SweepSection:
 
     def build(self) -> None:
         """Lay the section out, below the fields of ``texts``."""
-        gr.HTML(macros("tabs/lab/view.html").title("Sweep a setting, on the same texts"), js_on_load=None)
+        gr.HTML(heading_html("Sweep a setting, on the same texts"), js_on_load=None)
         with gr.Row():
             policy = gr.Dropdown(
                 [],
@@ -53,33 +90,21 @@ class SweepSection:
             end = gr.Number(high, label="To", min_width=130, elem_id="lab-to")
             points = gr.Number(9, label="Points", min_width=90, elem_id="lab-points")
             scale = gr.Radio(list(SCALES), value=SCALES[log], label="Steps", min_width=240, elem_classes="md-pills")
-        self.buttons = RunButtons("Sweep", "lab-sweep", "lab-sweep-stop")
+        self.buttons = RunButtons("Sweep", ("lab-sweep", "lab-sweep-stop"), self.work.workbench.jobs, ReplayJob)
         self.status = gr.HTML(SWEEP_IDLE, js_on_load=None, elem_id="lab-sweep-status")
         with gr.Row(elem_classes="md-columns"):
-            self.charts = [
-                gr.Plot(
-                    None,
-                    show_label=False,
-                    visible=False,
-                    min_width=320,
-                    elem_id=f"lab-sweep-{i}",
-                    elem_classes="md-chart md-sweep",
-                )
-                for i in range(len(view.SWEPT))
-            ]
+            self.charts = [plot(f"lab-sweep-{i}", visible=False, kind="md-sweep") for i in range(len(view.SWEPT))]
         self.table = gr.HTML("", js_on_load=None, elem_id="lab-sweep-table")
         self.policy, self.setting, self.range_fields = policy, setting, [start, end, scale]
-        policy.change(self.settings, [policy, setting], setting, queue=False, **HIDDEN)
-        setting.change(self.range, [policy, setting], self.range_fields, queue=False, **HIDDEN)
-        self.id = gr.Textbox("", visible=False)
+        policy.change(self.settings, [policy, setting], setting, **QUICK)
+        setting.change(self.range, [policy, setting], self.range_fields, **QUICK)
         self.buttons.run.click(
             self.sweep,
             [*self.texts.fields, policy, setting, start, end, points, scale],
-            [self.status, *self.charts, self.table, *self.buttons.both, self.id],
+            [self.status, *self.charts, self.table, *self.buttons.both, self.buttons.id],
             concurrency_limit=4,
             **HIDDEN,
         )
-        self.buttons.stop.click(self.stop, self.id, None, queue=False, **HIDDEN)
 
     def settings(self, policy: str, setting: str) -> gr.Dropdown:
         """What can be swept of the policy."""
@@ -97,11 +122,6 @@ class SweepSection:
         except UserError:
             return {start: gr.skip()}
         return {start: low, end: high, scale: SCALES[log]}
-
-    def stop(self, id: str) -> None:
-        """End a sweep."""
-        if job := self.work.workbench.jobs.find(id, ReplayJob):
-            job.cancel()
 
     def sweep(self, *values: Any) -> Iterator[Updates]:
         """Sweep a setting and yield what changes; ``values`` are those of the fields, then those of the section."""
@@ -123,7 +143,7 @@ class SweepSection:
             charts = {place: gr.Plot(figure, visible=True) for place, figure in zip(self.charts, figures, strict=True)}
             return {self.status: view.swept_html(sweep), **charts, self.table: view.sweep_html(sweep)}
 
-        yield from watched(begin, done, self.status, self.buttons, self.id)
+        yield from watched(begin, done, self.status, self.buttons)
 
 
 def default_range(spec: str, setting: str, draft_length: int = 8) -> tuple[float, float, bool]:

@@ -13,13 +13,14 @@ from multidraft.policies.titles import DEFAULT_POLICY, policy_choices
 from multidraft.service.lab import Experiment, ExperimentJob, LabWork, ReplayJob
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.lab import view
-from multidraft.ui.tabs.lab.steps import watched
-from multidraft.ui.tabs.lab.sweep import SweepSection
+from multidraft.ui.tabs.lab.sweep import SweepSection, watched
 from multidraft.ui.tabs.lab.texts import FIELDS, Asked, TextChoice, linked_run
-from multidraft.ui.widgets import choices, policy_form
-from multidraft.ui.widgets.events import HIDDEN, LAST, RunButtons, Updates
+from multidraft.ui.widgets import policy_fields
+from multidraft.ui.widgets.charts import plot
+from multidraft.ui.widgets.events import HIDDEN, LAST, QUICK, Updates
 from multidraft.ui.widgets.formats import sentence
-from multidraft.ui.widgets.status import message_html
+from multidraft.ui.widgets.jobs import RunButtons
+from multidraft.ui.widgets.markup import message_html
 from multidraft.ui.widgets.templates import macros
 
 DEFAULT_POLICIES = ("rate-hedge", "normal-hedge", "ucb:reward=be", "ucbspec", "exp3spec")
@@ -51,10 +52,7 @@ class Lab:
                     everything = self._build_policies()
             self.status = gr.HTML(IDLE, js_on_load=None, elem_id="lab-status")
             self.outcomes = gr.HTML("", js_on_load=None, elem_id="lab-outcomes")
-            self.curves, self.lanes = (
-                gr.Plot(None, show_label=False, visible=False, elem_id=id, elem_classes="md-chart")
-                for id in ("lab-regret", "lab-lanes")
-            )
+            self.curves, self.lanes = (plot(id, visible=False) for id in ("lab-regret", "lab-lanes"))
             self.rounds = gr.HTML("", js_on_load=None, elem_id="lab-rounds")
             self.sweeping.build()
         fields = self.texts.fields
@@ -65,12 +63,11 @@ class Lab:
             self.texts.describe, fields, self.texts.note, **LAST
         )
         everything.click(self.all_policies, fields[0], self.policies, **HIDDEN)
-        linked, self.id = gr.State(None), gr.Textbox("", visible=False)
+        linked = gr.State(None)
         page.load(self.linked, None, [fields[-1], linked], **HIDDEN)
-        shown = [self.status, self.outcomes, self.curves, self.lanes, self.rounds, *self.buttons.both, self.id]
+        shown = [self.status, self.outcomes, self.curves, self.lanes, self.rounds, *self.buttons.both, self.buttons.id]
         begun = [self.buttons.run.click, linked.change]
         gr.on(begun, self.replay, [*fields, self.policies], shown, concurrency_limit=4, **HIDDEN)
-        self.buttons.stop.click(self.stop, self.id, None, queue=False, **HIDDEN)
 
     def _build_policies(self) -> gr.Button:
         """The policies to replay, and the buttons; returns the one that chooses all policies."""
@@ -93,22 +90,22 @@ class Lab:
             @gr.render([kind, bench], [kind.change, bench.change], show_progress="hidden")
             def form(kind: str, bench: str | None) -> None:
                 drafters = self.texts.bench(bench).drafters if bench else ()
-                settings = policy_form.settings(kind, drafters)
+                settings = policy_fields.settings(kind, drafters)
                 with gr.Row():
-                    fields = [policy_form.build(setting) for setting in settings]
+                    fields = [policy_fields.build(setting) for setting in settings]
                 add = gr.Button("Add to the policies", size="sm", elem_id="lab-add")
                 problem = gr.HTML("", js_on_load=None, elem_id="lab-form-problem")
 
                 def added(specs: list[str], *values: Any) -> tuple[list[str], str]:
                     try:
-                        spec = policy_form.spec_of(kind, settings, values, drafters)
+                        spec = policy_fields.spec_of(kind, settings, values, drafters)
                     except UserError as error:
                         return specs, message_html("error", sentence(error))
                     return [*specs, *([] if spec in specs else [spec])], ""
 
-                add.click(added, [self.policies, *fields], [self.policies, problem], queue=False, **HIDDEN)
+                add.click(added, [self.policies, *fields], [self.policies, problem], **QUICK)
 
-        self.buttons = RunButtons("Replay", "lab-replay", "lab-stop")
+        self.buttons = RunButtons("Replay", ("lab-replay", "lab-stop"), self.work.workbench.jobs, ReplayJob)
         return everything
 
     def offer(self, bench: str | None) -> tuple[gr.Dropdown, gr.Dropdown]:
@@ -118,7 +115,7 @@ class Lab:
         found = self.work.choices(self.texts.bench(bench))
         return (
             gr.Dropdown(found, multiselect=True, allow_custom_value=True),
-            gr.Dropdown(choices.with_specs(found), allow_custom_value=True),
+            gr.Dropdown(policy_fields.with_specs(found), allow_custom_value=True),
         )
 
     def all_policies(self, bench: str) -> list[str]:
@@ -130,11 +127,6 @@ class Lab:
         run = linked_run(request)
         return run, gr.skip() if run is None else run
 
-    def stop(self, id: str) -> None:
-        """End a replay."""
-        if job := self.work.workbench.jobs.find(id, ReplayJob):
-            job.cancel()
-
     def replay(self, *values: Any) -> Iterator[Updates]:
         """Replay the policies on the texts and yield what changes: progress, then the results.
 
@@ -145,7 +137,7 @@ class Lab:
         def start() -> ExperimentJob:
             return self.work.experiment(self.texts.filter(asked), list(dict.fromkeys(policies)))
 
-        yield from watched(start, self._found, self.status, self.buttons, self.id)
+        yield from watched(start, self._found, self.status, self.buttons)
 
     def _found(self, experiment: Experiment) -> Updates:
         single = len(experiment.recorded) == 1

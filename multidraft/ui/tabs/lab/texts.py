@@ -15,7 +15,7 @@ from multidraft.service.inputs import whole_number
 from multidraft.ui.widgets import links
 from multidraft.ui.widgets.events import Updates
 from multidraft.ui.widgets.formats import count, sentence
-from multidraft.ui.widgets.status import empty_html, message_html
+from multidraft.ui.widgets.markup import empty_html, message_html
 from multidraft.ui.widgets.templates import macros
 from storage import texts
 from storage.kept import kept

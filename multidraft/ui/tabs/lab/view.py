@@ -16,12 +16,11 @@ from multidraft.replay.outcomes import DRAFT_LENGTH, Outcome
 from multidraft.replay.recorded import is_estimate
 from multidraft.replay.walk import Replayed
 from multidraft.service.lab import BEST_FIXED, ORACLE, PLAIN, Experiment, ReplayJob, Sweep
-from multidraft.ui.widgets import status, tokens
+from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.charts import REFERENCE, base_figure, policy_style
 from multidraft.ui.widgets.formats import UNKNOWN, count, number, percent, signed
+from multidraft.ui.widgets.markup import best, folded, message_html, table_html, tip
 from multidraft.ui.widgets.round_charts import NO_DRAFT
-from multidraft.ui.widgets.status import message_html
-from multidraft.ui.widgets.tables import best, folded, table_html, tip
 from multidraft.ui.widgets.templates import macros
 from multidraft.ui.widgets.theme import TARGET_COLOUR, TEXT, drafter_colour, drafter_pattern
 
@@ -54,8 +53,8 @@ def _lane_title(spec: str) -> str:
 def progress_html(job: ReplayJob[Any]) -> Markup:
     """How far the replays are."""
     if not job.total:
-        return status.progress_html("Reading the texts, in turn with the runs under way …", 0, 1, "Replays")
-    return status.progress_html(f"{job.replays:,} of {job.total:,} replays …", job.replays, job.total, "Replays")
+        return markup.progress_html("Reading the texts, in turn with the runs under way …", 0, 1, "Replays")
+    return markup.progress_html(f"{job.replays:,} of {job.total:,} replays …", job.replays, job.total, "Replays")
 
 
 def outcomes_html(experiment: Experiment) -> Markup:

@@ -19,13 +19,14 @@ from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.service.workbench import RunJob
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.tabs.play import permalink, view
-from multidraft.ui.widgets import choices, controls, tokens
-from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, RunButtons, Updates, changes, show_on_phone
-from multidraft.ui.widgets.exports import offered_file
+from multidraft.ui.widgets import controls, policy_fields, tokens
+from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, Updates, changes, show_on_phone
+from multidraft.ui.widgets.exports import download, offered_file
 from multidraft.ui.widgets.formats import sentence
+from multidraft.ui.widgets.jobs import RunButtons
+from multidraft.ui.widgets.markup import message_html
 from multidraft.ui.widgets.output import output_box
 from multidraft.ui.widgets.round_charts import plot_of, policy_chart
-from multidraft.ui.widgets.status import message_html
 from storage.records import Generation, Round, Turn
 from storage.run import Origin
 
@@ -68,15 +69,15 @@ class Play(controls.PromptTab):
             elem_id="policy",
         )
         # Above the explanation: its length depends on the policy, and they are not to move.
-        self.buttons = RunButtons("Run", "run", "stop")
-        explanation = choices.explanation_html(DEFAULT_POLICY, self.drafters)
+        self.buttons = RunButtons("Run", ("run", "stop"), self.workbench.jobs, RunJob)
+        explanation = policy_fields.explanation_html(DEFAULT_POLICY, self.drafters)
         self.explanation = gr.HTML(explanation, js_on_load=None, elem_id="explanation")
         with gr.Accordion("Settings", open=False, elem_id="settings"):
             self.settings = controls.settings(self.workbench.pool)
 
     def _build_results(self) -> None:
         pool = self.workbench.pool
-        self.turns, self.id = gr.State(()), gr.Textbox("", visible=False)
+        self.turns = gr.State(())
         self.status = gr.HTML(view.IDLE, js_on_load=None, elem_id="status")
         self.conversation = gr.HTML("", js_on_load=None, visible=pool.conversational, elem_id="conversation")
         self.tiles = gr.HTML(view.tiles_html(), js_on_load=None, elem_id="tiles")
@@ -98,18 +99,22 @@ class Play(controls.PromptTab):
         talk = [self.prompt, self.conversation, self.turns, self.anew]
         shown = [self.status, self.tiles, self.output, self.legend, self.chart, self.details, self.copy, self.download]
         form = [self.prompt, self.policy, *self.settings]
-        self.policy.change(self.explain, self.policy, self.explanation, **QUICK)
+        self.policy.change(
+            lambda policy: policy_fields.explanation_html(policy or "", self.drafters),
+            self.policy,
+            self.explanation,
+            **QUICK,
+        )
         started = [self.buttons.run.click, self.prompt.submit]
         gr.on(
             started,
             self.run,
             [self.turns, *form],
-            [*shown, *self.buttons.both, *talk, self.id],
+            [*shown, *self.buttons.both, *talk, self.buttons.id],
             concurrency_limit=16,
             **HIDDEN,
         )
         self.buttons.run.click(None, js=show_on_phone("#status"), **PRIVATE)
-        self.buttons.stop.click(self.stop, self.id, None, **QUICK)
         self.anew.click(lambda: ((), ""), None, [self.turns, self.conversation], **QUICK)
         line.followed_by(
             self.follow,
@@ -123,10 +128,6 @@ class Play(controls.PromptTab):
         self.copy.click(None, self.download, self.copy, js=_COPY_RUN, **PRIVATE).then(
             None, None, self.copy, js=_later("Copy run as JSON"), **PRIVATE
         )
-
-    def explain(self, policy: str | None) -> str:
-        """The explanation of what is chosen."""
-        return choices.explanation_html(policy or "", self.drafters)
 
     def follow(self, policy: str | None, max_new_tokens: float | None, output: str) -> Updates:
         """What depends on the pool, for the present one: examples, policies, limits, conversation, legend and note.
@@ -209,11 +210,6 @@ class Play(controls.PromptTab):
         finally:
             job.leave()
 
-    def stop(self, id: str) -> None:
-        """End a run after the round in progress."""
-        if job := self.workbench.jobs.find(id, RunJob):
-            job.cancel()
-
     def _watch(self, job: RunJob) -> Iterator[Updates]:
         """What changes while the job runs; it never waits for the page."""
         output, shown, drawn_at = "", 0, time.monotonic()
@@ -221,7 +217,7 @@ class Play(controls.PromptTab):
         wait = often
         measurement = job.measurement
         parts = self._parts(job, measurement.snapshot(), output)
-        yield {**parts, **self._blank(), **self.buttons.live(running=True), **self._asked(job), self.id: job.id}
+        yield {**parts, **self._blank(), **self.buttons.live(running=True), **self._asked(job), self.buttons.id: job.id}
         while True:
             done = job.wait(wait)
             generation = measurement.snapshot()
@@ -288,11 +284,7 @@ class Play(controls.PromptTab):
         return texts
 
     def _exports(self, file: Path | None) -> Updates:
-        path, there = str(file) if file else None, file is not None
-        return {
-            self.copy: gr.Button(interactive=there),
-            self.download: gr.DownloadButton(value=path, interactive=there),
-        }
+        return {self.copy: gr.Button(interactive=file is not None), self.download: download(file)}
 
     def _file(self, job: RunJob) -> Path | None:
         """The run as a JSON file."""

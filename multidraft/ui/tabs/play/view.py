@@ -10,9 +10,9 @@ from drafters.pool import Pool
 from multidraft.bench.measure import Measurement
 from multidraft.engine.lossless import Difference
 from multidraft.policies.titles import policy_title
-from multidraft.ui.widgets import status
+from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.formats import count, number, percent
-from multidraft.ui.widgets.status import message_html
+from multidraft.ui.widgets.markup import message_html
 from multidraft.ui.widgets.templates import macros
 from storage.figures import FEWEST_TOKENS
 from storage.records import Turn
@@ -101,7 +101,7 @@ def tiles_html(run: Run | None = None, differences: Sequence[Difference] | None 
             "Accepted tokens ÷ drafted tokens",
         ),
     ]
-    return status.tiles_html(tiles) + _macros.note(_note(run, differences))
+    return markup.tiles_html(tiles) + markup.note_html(_note(run, differences))
 
 
 def _note(run: Run | None, differences: Sequence[Difference] | None) -> str:

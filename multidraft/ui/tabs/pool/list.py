@@ -16,7 +16,7 @@ from drafters.kinds import KINDS
 from drafters.source import Source
 from multidraft.service.pool_loading import Loading, hub_models
 from multidraft.ui.widgets.formats import count
-from multidraft.ui.widgets.status import message_html, progress_html
+from multidraft.ui.widgets.markup import message_html, progress_html
 from multidraft.ui.widgets.templates import macros
 
 SILENT_SECONDS = 5.0

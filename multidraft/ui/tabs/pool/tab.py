@@ -21,8 +21,7 @@ from multidraft.ui.tabs.pool.list import known_pools, loading_html, pools_html
 from multidraft.ui.widgets.charts import drafter_task_figure, plot
 from multidraft.ui.widgets.events import HIDDEN, QUICK, Updates
 from multidraft.ui.widgets.formats import UNKNOWN, number, sentence
-from multidraft.ui.widgets.status import message_html
-from multidraft.ui.widgets.tables import table_html
+from multidraft.ui.widgets.markup import message_html, table_html
 from multidraft.ui.widgets.templates import macros
 from multidraft.ui.widgets.tokens import arm_class
 from storage import aggregates

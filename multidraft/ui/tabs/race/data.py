@@ -1,14 +1,20 @@
-"""A race as data: finished generations in, what the browser needs to play them again out.
+"""A race as data: finished runs in, what the browser needs to play them again out.
 
-No HTML and no Gradio here. ``race.js`` reads exactly this; all texts in it are plain and become text nodes there.
+No HTML and no Gradio here. ``race.js`` reads exactly this; all texts in it are plain and become text nodes there:
+
+- ``ready``: whether there is something to play; ``seconds``: of the slowest lane;
+- ``verdict``: what can be said of the outputs: ``text`` and its ``kind``, see :func:`verdict`;
+- ``lanes``: each has a ``title``, a ``state`` and ``rounds``; once it is ready also ``place`` (lanes of equal time
+  share one), ``seconds`` of decoding, ``prefill`` seconds, emitted ``tokens``, ``speedup`` and ``request_speedup``;
+- ``rounds``: ``end``, decoding seconds of the lane until the round's tokens stand; ``pieces``, the text of each token,
+  of which the first ``accepted`` were proposed by a drafter, whose CSS class is ``kind``; ``about``, a line on it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any
 
 from multidraft.bench.measure import BASELINE
 from multidraft.policies import parse_spec
@@ -16,113 +22,34 @@ from multidraft.policies.titles import policy_title
 from multidraft.service.race import State
 from multidraft.ui.widgets.formats import count
 from multidraft.ui.widgets.tokens import arm_class, describe_round
-from storage.records import Generation, Round
+from storage.records import Generation
 from storage.run import Run
 
 DIGITS = 6
 """Times are sent to the microsecond: finer than any clock behind them, and half the size."""
 
 
-@dataclass(frozen=True)
-class RoundReplay:
-    """One round as the browser shows it.
-
-    Attributes:
-        end: decoding seconds of the lane until this round's tokens stand.
-        kind: CSS class of the accepted tokens, that of the drafter that proposed them.
-        accepted: how many of ``pieces`` were proposed by the drafter; the others are the target's own.
-        pieces: the text of each token.
-        about: one line on the round.
-    """
-
-    end: float
-    kind: str
-    accepted: int
-    pieces: tuple[str, ...]
-    about: str
-
-
-@dataclass(frozen=True)
-class LaneReplay:
-    """One lane. What is not known before the lane is measured has its default.
-
-    Attributes:
-        title: the policy's readable name.
-        state: how far it is; only measured lanes have rounds.
-        place: 1 for the lane that finished first; lanes of equal time share a place.
-        seconds: of decoding, the sum over the rounds; ``prefill`` seconds stand apart.
-        shares: part of ``seconds`` by phase: draft, verify, policy, evaluate.
-        tokens: emitted tokens.
-        rate: tokens per second.
-        speedup, request_speedup: of decoding, and of the whole request, as they are recorded.
-        calls: forwards of the target, one per round; ``saved``: how many fewer than one per token.
-        rounds: in order.
-    """
-
-    title: str
-    state: State = "measured"
-    place: int | None = None
-    seconds: float = 0.0
-    prefill: float = 0.0
-    shares: tuple[float, ...] = ()
-    tokens: int = 0
-    rate: float | None = None
-    speedup: float | None = None
-    request_speedup: float | None = None
-    calls: int = 0
-    saved: int = 0
-    rounds: tuple[RoundReplay, ...] = ()
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What can be said of the lanes' outputs, in words.
-
-    Attributes:
-        kind: ``same`` (token by token), ``differ``, ``sampled`` (not comparable: each is a draw of its own),
-            ``partial`` (fewer lanes than two can be compared).
-        text: a sentence or two.
-    """
-
-    kind: Literal["same", "differ", "sampled", "partial"]
-    text: str
-
-
 def pending(specs: Sequence[str], states: Sequence[State]) -> dict[str, Any]:
     """The data of a race whose lanes are still being measured."""
-    lanes = [LaneReplay(lane_title(spec), state) for spec, state in zip(specs, states, strict=True)]
-    return {"ready": False, "seconds": 0.0, "verdict": None, "lanes": [asdict(lane) for lane in lanes]}
+    lanes = [{"title": lane_title(s), "state": state, "rounds": []} for s, state in zip(specs, states, strict=True)]
+    return {"ready": False, "seconds": 0.0, "verdict": None, "lanes": lanes}
 
 
 def replay_data(runs: Sequence[Run]) -> dict[str, Any]:
-    """The data of a race that was run.
-
-    Args:
-        runs: one per lane, in the lanes' order.
-
-    Returns:
-        JSON-serialisable: ``ready`` (true), ``seconds`` (of the slowest lane), ``verdict`` (a :class:`Verdict`) and
-        ``lanes`` (:class:`LaneReplay`), as dicts.
-    """
+    """The data of a race that was run; ``runs`` are its lanes, of which there are at least two."""
     generations = [run.generation for run in runs]
-    lanes = [_lane(*lane) for lane in zip(runs, places(generations), strict=True)]
     greedy, lossless = all(run.params.greedy for run in runs), [run.scores.lossless for run in runs]
     return {
         "ready": True,
-        "seconds": max((lane.seconds for lane in lanes), default=0.0),
-        "verdict": asdict(verdict(generations, greedy=greedy, lossless=lossless)),
-        "lanes": [asdict(lane) for lane in lanes],
+        "seconds": round(max(g.seconds for g in generations), DIGITS),
+        "verdict": verdict(generations, greedy=greedy, lossless=lossless),
+        "lanes": [_lane(run, place) for run, place in zip(runs, places(generations), strict=True)],
     }
 
 
 def lane_title(spec: str) -> str:
     """The policy's readable name; autoregressive decoding is called so as well."""
-    return policy_title(spec) + (" (autoregressive)" if is_plain(spec) else "")
-
-
-def is_plain(spec: str) -> bool:
-    """Whether a lane of this spec decodes without drafters."""
-    return parse_spec(spec)[0] == BASELINE
+    return policy_title(spec) + (" (autoregressive)" if parse_spec(spec)[0] == BASELINE else "")
 
 
 def places(generations: Sequence[Generation]) -> list[int]:
@@ -131,65 +58,56 @@ def places(generations: Sequence[Generation]) -> list[int]:
     return [1 + sum(other < time for other in times) for time in times]
 
 
-def verdict(generations: Sequence[Generation], *, greedy: bool, lossless: Sequence[bool | None] = ()) -> Verdict:
-    """Are the outputs the same? For sampled ones that is not the question, and the verdict says so."""
+def verdict(generations: Sequence[Generation], *, greedy: bool, lossless: Sequence[bool | None] = ()) -> dict[str, str]:
+    """Whether the outputs are the ``same``, token by token, or ``differ``; ``sampled`` ones cannot be compared, since
+    each is a draw of its own."""
     if not greedy:
-        return Verdict(
-            "sampled",
+        text = (
             "Sampled: every lane draws from exactly the same distribution, the target's own, so the texts may differ "
-            "and so may their lengths. Compare tokens per second rather than who ends first.",
+            "and so may their lengths. Compare tokens per second rather than who ends first."
         )
-    if len(generations) < 2:
-        return Verdict("partial", "Only one lane was measured: there is nothing to compare it with.")
+        return {"kind": "sampled", "text": text}
     first, *others = (g.token_ids for g in generations)
     if all(ids == first for ids in others):
-        return Verdict(
-            "same", f"All {len(generations)} outputs are identical, token by token ({count(len(first), 'token')})."
-        )
+        text = f"All {len(generations)} outputs are identical, token by token ({count(len(first), 'token')})."
+        return {"kind": "same", "text": text}
     position = min(_first_difference(first, ids) for ids in others if ids != first)
-    where = f"The outputs are NOT identical: they diverge at token {position + 1}."
     if lossless and all(lossless):
-        return Verdict(
-            "differ",
-            f"{where} There two tokens are near-ties for the target and rounding decided; every lane was checked and "
-            "is the target's greedy choice within rounding.",
+        why = (
+            "There two tokens are near-ties for the target and rounding decided; every lane was checked and is the "
+            "target's greedy choice within rounding."
         )
-    return Verdict(
-        "differ",
-        f"{where} A near-tie decided by rounding can do that, but the check did not confirm it for every lane. "
-        "Please report it with this prompt.",
-    )
+    else:
+        why = (
+            "A near-tie decided by rounding can do that, but the check did not confirm it for every lane. Please "
+            "report it with this prompt."
+        )
+    return {"kind": "differ", "text": f"The outputs are NOT identical: they diverge at token {position + 1}. {why}"}
 
 
-def _lane(run: Run, place: int) -> LaneReplay:
+def _lane(run: Run, place: int) -> dict[str, Any]:
     g = run.generation
-    ends = accumulate(r.seconds for r in g.rounds)
-    phases = (
-        sum(r.draft_seconds for r in g.rounds),
-        sum(r.verify_seconds for r in g.rounds),
-        sum(r.policy_seconds for r in g.rounds),
-        sum(r.evaluate_seconds for r in g.rounds),
-    )
-    rate = g.tokens_per_second if g.rounds else None
-    return LaneReplay(
-        title=lane_title(g.policy),
-        place=place,
-        seconds=round(g.seconds, DIGITS),
-        prefill=round(g.prefill_seconds, DIGITS),
-        shares=tuple(round(seconds / g.seconds, 4) for seconds in phases) if g.seconds else (),
-        tokens=len(g.token_ids),
-        rate=rate,
-        speedup=run.speedup,
-        request_speedup=run.request_speedup,
-        calls=len(g.rounds),
-        saved=len(g.token_ids) - len(g.rounds),
-        rounds=tuple(_round(r, round(end, DIGITS)) for r, end in zip(g.rounds, ends, strict=True)),
-    )
-
-
-def _round(r: Round, end: float) -> RoundReplay:
-    kind = arm_class(r.arm) if r.arm is not None else "md-own"
-    return RoundReplay(end, kind, r.accepted, r.pieces, describe_round(r))
+    rounds = [
+        {
+            "end": round(end, DIGITS),
+            "kind": arm_class(r.arm),
+            "accepted": r.accepted,
+            "pieces": r.pieces,
+            "about": describe_round(r),
+        }
+        for r, end in zip(g.rounds, accumulate(r.seconds for r in g.rounds), strict=True)
+    ]
+    return {
+        "title": lane_title(g.policy),
+        "state": "measured",
+        "place": place,
+        "seconds": round(g.seconds, DIGITS),
+        "prefill": round(g.prefill_seconds, DIGITS),
+        "tokens": len(g.token_ids),
+        "speedup": run.speedup,
+        "request_speedup": run.request_speedup,
+        "rounds": rounds,
+    }
 
 
 def _first_difference(a: Sequence[int], b: Sequence[int]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,14 @@ from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.service.race import FEWEST, MOST, RaceJob, State
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.tabs.race import data as race_data
-from multidraft.ui.widgets import controls, links, tables, tokens
-from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, RunButtons, Updates, show_on_phone
+from multidraft.ui.widgets import controls, markup, tokens
+from multidraft.ui.widgets.events import PRIVATE, Updates, show_on_phone
 from multidraft.ui.widgets.formats import count, number, percent, sentence
-from multidraft.ui.widgets.status import message_html, progress_html
+from multidraft.ui.widgets.jobs import AddressedJobs
+from multidraft.ui.widgets.markup import message_html, progress_html
 from multidraft.ui.widgets.templates import macros
+from storage.run import Run
 
-DEFAULT_LANES = (BASELINE, "ucb", DEFAULT_POLICY)
 NO_LANE = ("– no lane –", "")
 
 STAGE = Path(__file__).with_name("race.html").read_text(encoding="utf-8")
@@ -63,7 +64,7 @@ class Race(controls.PromptTab):
                 self.examples.build(self.prompt, "race-")
             with gr.Column(min_width=320):
                 self.lanes = self._build_lanes()
-                self.buttons = RunButtons("Race", "race-run", "race-stop")
+                self.buttons = AddressedJobs("race", "Race", self.workbench.jobs, RaceJob)
                 with gr.Accordion("Settings, the same for all lanes", open=False, elem_id="race-settings"):
                     self.settings = controls.settings(self.workbench.pool, "race-")
         self.status = gr.HTML(_IDLE, js_on_load=None, elem_id="race-status")
@@ -72,23 +73,12 @@ class Race(controls.PromptTab):
         )
         self.legend = gr.HTML(tokens.legend_html(self.drafters), js_on_load=None, elem_id="race-legend")
         self.figures = gr.HTML("", js_on_load=None, elem_id="race-figures")
-        self.asked, self.id = gr.Textbox("", visible=False), gr.Textbox("", visible=False)
-        self.form = [self.prompt, *self.lanes, *self.settings]
-
-        begun, form = self.buttons.both, self.form
-        started = gr.on(
-            [self.buttons.run.click, self.prompt.submit],
-            self.start,
-            [self.id, *form],
-            [self.asked, self.status, *begun],
-            **HIDDEN,
-        )
-        started.then(None, [self.asked, self.id], self.id, js=links.name_what_is_shown("race"), **PRIVATE)
+        form = [self.prompt, *self.lanes, *self.settings]
+        begin = [self.buttons.run.click, self.prompt.submit]
+        self.buttons.start(begin, self.start, [self.buttons.id, *form], self.status)
         self.buttons.run.click(None, js=show_on_phone("#race-status"), **PRIVATE)
-        page.load(self.linked, None, [self.asked, self.id, *form, *begun], **HIDDEN)
-        shown = [self.status, self.stage, self.figures, self.legend, *begun]
-        self.asked.change(self.watch, self.asked, shown, trigger_mode="multiple", concurrency_limit=32, **HIDDEN)
-        self.buttons.stop.click(self.stop, self.id, None, **QUICK)
+        shown = [self.status, self.stage, self.figures, self.legend]
+        self.buttons.wire(page, form, _form, self.show, self._gone, shown)
         line.followed_by(
             self.follow,
             [self.settings[0], self.stage],
@@ -105,22 +95,21 @@ class Race(controls.PromptTab):
         }
 
     def _build_lanes(self) -> list[gr.Dropdown]:
-        policies = self.policies
         gr.HTML(_template.hint(), js_on_load=None)
         lanes: list[gr.Dropdown] = []
-        for first in range(0, MOST, 2):
+        for defaults in ((BASELINE, "ucb"), (DEFAULT_POLICY, "")):
             with gr.Row():
-                for lane in range(first, first + 2):
-                    lanes.append(
-                        gr.Dropdown(
-                            [NO_LANE, *policies],
-                            value=DEFAULT_LANES[lane] if lane < len(DEFAULT_LANES) else "",
-                            allow_custom_value=True,
-                            label=f"Lane {lane + 1}",
-                            min_width=220,
-                            elem_id=f"race-lane-{lane + 1}",
-                        )
+                for default in defaults:
+                    number = len(lanes) + 1
+                    lane = gr.Dropdown(
+                        [NO_LANE, *self.policies],
+                        value=default,
+                        allow_custom_value=True,
+                        label=f"Lane {number}",
+                        min_width=220,
+                        elem_id=f"race-lane-{number}",
                     )
+                    lanes.append(lane)
         return lanes
 
     def start(self, shown: str, prompt: str, *fields: Any) -> Updates:
@@ -131,8 +120,8 @@ class Race(controls.PromptTab):
         Args:
             fields: the values of the lanes, then those of the settings.
         """
-        if (last := self._find(shown)) and not last.done:
-            return {self.asked: gr.skip()}
+        if (last := self.buttons.find(shown)) and not last.done:
+            return {self.buttons.asked: gr.skip()}
         lanes, settings = fields[:MOST], fields[MOST:]
         try:
             params, seed = controls.read_settings(settings)
@@ -140,34 +129,11 @@ class Race(controls.PromptTab):
             race = RaceJob(self.workbench, prompt, specs, params, seed, self.examples.tasks.get(prompt))
             self.workbench.jobs.submit(race)
         except UserError as error:
-            return {self.asked: "", self.status: message_html("error", sentence(error))}
-        return {self.asked: race.id, **self.buttons.live(running=True)}
+            return {self.buttons.asked: "", self.status: message_html("error", sentence(error))}
+        return {self.buttons.asked: race.id, **self.buttons.live(running=True)}
 
-    def linked(self, request: gr.Request) -> Updates:
-        """The race that the page's address names, if any: to be watched, and to be shown; then the form as it was when
-        that was started, and the buttons."""
-        id = str(request.query_params.get("race", ""))
-        updates: Updates = {self.asked: id, self.id: id}
-        if race := self._find(id):
-            updates |= dict(zip(self.form, _form(race), strict=True))
-            if not race.done:
-                updates |= self.buttons.live(running=True)
-        return updates
-
-    def stop(self, id: str) -> None:
-        """End a race after the round in progress."""
-        if race := self._find(id):
-            race.cancel()
-
-    def watch(self, id: str) -> Iterator[Updates]:
-        """What changes until the lanes can be replayed; the race goes on whether anybody looks on or not."""
-        if not id:
-            yield {self.status: gr.skip()}
-            return
-        race = self._find(id)
-        if race is None:
-            yield {self.status: _GONE, self.stage: None, self.figures: "", **self.buttons.live(running=False)}
-            return
+    def show(self, race: RaceJob) -> Iterator[Updates]:
+        """What changes until the lanes can be replayed."""
         first: Updates = {
             self.figures: "",
             self.legend: tokens.legend_html(race.drafters),
@@ -188,11 +154,11 @@ class Race(controls.PromptTab):
             return
         ready = len(race.measured) >= FEWEST
         end = race_data.replay_data(race.measured) if ready else race_data.pending(race.specs, race.states)
-        figures = figures_html(end["lanes"]) if ready else ""
+        figures = figures_html(race.measured) if ready else ""
         yield {**over, self.status: end_html(race), self.stage: end, self.figures: figures}
 
-    def _find(self, id: str) -> RaceJob | None:
-        return self.workbench.jobs.find(id, RaceJob)
+    def _gone(self) -> Updates:
+        return {self.status: _GONE, self.stage: None, self.figures: ""}
 
 
 def _form(race: RaceJob) -> tuple[Any, ...]:
@@ -202,42 +168,36 @@ def _form(race: RaceJob) -> tuple[Any, ...]:
     return (race.prompt, *race.specs, *[""] * (MOST - len(race.specs)), *settings)
 
 
-def figures_html(lanes: list[dict[str, Any]]) -> Markup:
+def figures_html(runs: Sequence[Run]) -> Markup:
     """The result as a table in finish order, which also says where each lane's time went."""
-    columns = (
-        "Place",
-        "Policy",
-        "Tokens/s",
-        "Speed-up",
-        "Whole request",
-        "Tokens",
-        "Target calls",
-        "Calls saved",
-        "Decoding, s",
-        "Prefill, ms",
-        "Drafting",
-        "Verification",
-        "Policy",
-        "Evaluation",
-    )
-    rows = (
-        [
-            str(lane["place"]),
-            lane["title"],
-            number(lane["rate"], 1),
-            tables.times(lane["speedup"], lane["tokens"]),
-            number(lane["request_speedup"], 2, "×"),
-            str(lane["tokens"]),
-            str(lane["calls"]),
-            str(lane["saved"]),
-            number(lane["seconds"], 3),
-            number(1000 * lane["prefill"], 0),
-            *map(percent, lane["shares"]),
-        ]
-        for lane in sorted(lanes, key=lambda lane: int(lane["place"]))
-    )
-    table = tables.table_html(columns, rows, figures=len(columns) - 2, label="The result in figures")
-    return tables.folded("The result in figures", table)
+    ranked = zip(race_data.places([run.generation for run in runs]), runs, strict=True)
+    lines = [_figures(place, run) for place, run in sorted(ranked, key=lambda lane: lane[0])]
+    return markup.folded("The result in figures", markup.table_of(lines, figures=12, label="The result in figures"))
+
+
+def _figures(place: int, run: Run) -> dict[str, str]:
+    g = run.generation
+    tokens, calls = len(g.token_ids), len(g.rounds)
+
+    def share(phase: str) -> str:
+        return percent(sum(getattr(r, f"{phase}_seconds") for r in g.rounds) / g.seconds)
+
+    return {
+        "Place": str(place),
+        "Policy": race_data.lane_title(g.policy),
+        "Tokens/s": number(g.tokens_per_second, 1),
+        "Speed-up": markup.times(run.speedup, tokens),
+        "Whole request": number(run.request_speedup, 2, "×"),
+        "Tokens": str(tokens),
+        "Target calls": str(calls),
+        "Calls saved": str(tokens - calls),
+        "Decoding, s": number(g.seconds, 3),
+        "Prefill, ms": number(1000 * g.prefill_seconds, 0),
+        "Drafting": share("draft"),
+        "Verification": share("verify"),
+        "Policy overhead": share("policy"),
+        "Evaluation": share("evaluate"),
+    }
 
 
 def _progress_html(race: RaceJob) -> Markup:

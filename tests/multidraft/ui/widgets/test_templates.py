@@ -16,13 +16,13 @@ CLIENT = {"race.html", "output.html"}
 
 
 def test_text_is_escaped_wherever_it_comes_from() -> None:
-    line = macros("widgets/status.html").line("idle", "<b>", Markup("<i>kept</i>"))
+    line = macros("widgets/markup.html").message("idle", "<b>", Markup("<i>kept</i>"))
     assert "&lt;b&gt;" in line and "<i>kept</i>" in line and isinstance(line, Markup)
 
 
 def test_what_a_template_needs_must_be_given() -> None:
     with pytest.raises(UndefinedError):
-        str(macros("widgets/status.html").line("idle"))
+        str(macros("widgets/markup.html").message("idle"))
 
 
 def test_every_template_can_be_read() -> None:

@@ -18,7 +18,6 @@ from multidraft.bench.suites import LineProblem, Suite, SuiteItem, spread
 from multidraft.bench.summary import COLUMNS, NO_TASK, Row, records, summarise
 from multidraft.service.batch import BatchJob
 from multidraft.service.workbench import Workbench
-from multidraft.ui.tabs.batch import rows as batch_rows
 from multidraft.ui.tabs.batch import tab as batch_tab
 from multidraft.ui.tabs.batch import view as batch_view
 from multidraft.ui.tabs.batch.tab import Batch
@@ -149,26 +148,26 @@ def test_summary_counts_all_and_totals_the_finished() -> None:
 
 def test_rows_and_summary_escape_what_the_file_holds() -> None:
     row = Row("<b>1</b>", "<i>t</i>", "ucb", "error", error="<script>x</script>")
-    html = batch_rows.rows_start() + batch_rows.row_html(row, 0) + batch_rows.summary_html(summarise([row]))
+    html = batch_view.rows_start() + batch_view.row_html(row, 0) + batch_view.summary_html([row], ["ucb"], "")
     assert "<b>1" not in html and "<i>t" not in html and "<script" not in html
     suite = Suite("s", [SuiteItem("1", "p", "<i>t</i>")], [LineProblem(4, "<b>bad</b>")])
-    assert "<i>" not in batch_rows.suite_html(suite) and "<b>" not in batch_rows.suite_html(suite)
+    assert "<i>" not in batch_view.suite_html(suite) and "<b>" not in batch_view.suite_html(suite)
 
 
 def test_a_suite_is_described_with_its_bad_lines() -> None:
     suite = Suite("s", [SuiteItem("1", "p", "math"), SuiteItem("2", "p", "")], [LineProblem(4, "not valid JSON")])
-    html = batch_rows.suite_html(suite)
+    html = batch_view.suite_html(suite)
     assert "2 prompts: math 1, no task 1" in html
     assert "1 line left out" in html and "Line 4: not valid JSON" in html
 
 
 def test_downloads_hold_every_row_and_column(tmp_path: Path) -> None:
-    batch_rows.write_csv(tmp_path / "r.csv", ROWS)
+    batch_view.write(tmp_path / "r.csv", ROWS, {})
     with (tmp_path / "r.csv").open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
     assert len(lines) == len(ROWS) and list(lines[0]) == COLUMNS
     assert lines[0]["output"] == "x" and lines[3]["status"] == "too long"
-    batch_rows.write_json(tmp_path / "r.json", "mine", ROWS, summarise(ROWS), {"pool": "tiny"})
+    batch_view.write(tmp_path / "r.json", ROWS, {"pool": "tiny", "suite": "mine"})
     report = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
     assert (report["pool"], report["suite"], len(report["rows"]), len(report["summary"])) == ("tiny", "mine", 5, 2)
 
@@ -185,9 +184,9 @@ def test_preview_tells_what_is_wrong_with_a_file(workbench: Workbench, tmp_path:
 
 def test_notes_stand_in_lines_of_their_own_width() -> None:
     row = Row("1", "math", "ucb", "too long", error="the prompt has 3,002 tokens, and <so> on")
-    html = batch_rows.row_html(row, 0)
+    html = batch_view.row_html(row, 0)
     assert '<div class="md-why">the prompt has 3,002 tokens, and &lt;so&gt; on</div>' in html
-    assert "md-why" not in batch_rows.row_html(Row("1", "math", "ucb", "completed"), 0)
+    assert "md-why" not in batch_view.row_html(Row("1", "math", "ucb", "completed"), 0)
 
 
 def test_a_batch_goes_on_by_itself_and_is_found_again(workbench: Workbench) -> None:
@@ -241,22 +240,22 @@ def started(tab: Batch, tmp_path: Path, text: str = "abc abd\nbcd\n") -> str:
     """The id of a batch of two prompts under two policies."""
     path = tmp_path / "mine.txt"
     path.write_text(text)
-    return tab.start(None, str(path), ["ucb", "fixed:near"], 0, 8)[tab.asked]
+    return tab.start(None, str(path), ["ucb", "fixed:near"], 0, 8)[tab.buttons.asked]
 
 
 def test_a_page_that_leaves_and_another_that_comes_back(workbench: Workbench, gate, tmp_path: Path) -> None:
     tab = placed(workbench)
     run, stop = tab.buttons.both
     id = started(tab, tmp_path)
-    leaving = tab.follow(id)
+    leaving = tab.buttons.watch(id)
     first = next(leaving)
     assert "0 of 4 runs done, time left unknown" in first[tab.status]
     assert first[stop].interactive and not first[run].interactive
     leaving.close()
     gate.open()
-    linked = tab.linked(Visit(batch=id))  # type: ignore[arg-type]
-    assert linked[tab.asked] == linked[tab.id] == id
-    last = after(tab.follow(id))
+    linked = tab.buttons.linked(Visit(batch=id))  # type: ignore[arg-type]
+    assert linked[tab.buttons.asked] == linked[tab.buttons.id] == id
+    last = after(tab.buttons.watch(id))
     rows = last[tab.rows]
     assert "Done: 4 of 4 runs" in last[tab.status] and rows.count("data-item") == 4 and 'data-item="1"' in rows
     assert "UCB" in last[tab.summary] and all(last[chart].visible for chart in tab.charts)
@@ -264,7 +263,7 @@ def test_a_page_that_leaves_and_another_that_comes_back(workbench: Workbench, ga
     as_csv, as_json, as_parquet = (last[button] for button in tab.downloads)
     assert as_csv.interactive and json.loads(Path(as_json.value["path"]).read_text())["batch"] == id
     assert len(pd.read_parquet(as_parquet.value["path"])) == 4
-    (again,) = tab.follow(id)  # a batch that has ended is there at once
+    (again,) = tab.buttons.watch(id)  # a batch that has ended is there at once
     assert again[tab.rows] == rows and again[tab.detail] == batch_view.HINT
 
 
@@ -273,12 +272,12 @@ def test_a_batch_is_followed_while_it_runs(
 ) -> None:
     monkeypatch.setattr(batch_tab, "LOOK_SECONDS", 0.01)
     tab = placed(workbench)
-    watching = tab.follow(started(tab, tmp_path))
+    watching = tab.buttons.watch(started(tab, tmp_path))
     updates = [next(watching) for _ in range(3)]  # the gate is shut: the batch still runs
-    assert "Batch running" in updates[-1][tab.status] and updates[-1][tab.rows].startswith(batch_rows.rows_start())
+    assert "Batch running" in updates[-1][tab.status] and updates[-1][tab.rows].startswith(batch_view.rows_start())
     gate.open()
     assert "Done" in after(watching)[tab.status]
-    assert list(tab.follow("")) == [{tab.status: gr.skip()}]
+    assert list(tab.buttons.watch("")) == [{tab.buttons.run: gr.skip()}]
 
 
 def test_only_what_the_batch_does_is_said_not_every_run(workbench: Workbench, gate, tmp_path: Path) -> None:
@@ -299,7 +298,7 @@ def test_files_are_written_once_whoever_looks_on(
 ) -> None:
     tab = placed(workbench)
     id = started(tab, tmp_path)
-    *_, _ = tab.follow(id)
+    *_, _ = tab.buttons.watch(id)
     held = workbench.jobs.find(id, BatchJob)
     assert held
     written = tab.files(held)
@@ -313,7 +312,7 @@ def test_files_are_written_once_whoever_looks_on(
 
     monkeypatch.setattr(exports, "_folder", lambda: tmp_path / "mine.txt" / "no folder")
     again[1].unlink()
-    last = after(tab.follow(id))
+    last = after(tab.buttons.watch(id))
     assert "Done: 4 of 4 runs" in last[tab.status] and not last[tab.downloads[0]].interactive  # results, if no files
 
 
@@ -321,24 +320,24 @@ def test_a_cancelled_batch_does_not_look_done(workbench: Workbench, gate, tmp_pa
     tab = placed(workbench)
     id = started(tab, tmp_path)
     assert gate.reached.wait(30)
-    tab.stop(id)
-    assert "stopping after the round" in next(tab.follow(id))[tab.status]
+    tab.buttons.cancel(id)
+    assert "stopping after the round" in next(tab.buttons.watch(id))[tab.status]
     gate.open()
-    status = after(tab.follow(id))[tab.status]
+    status = after(tab.buttons.watch(id))[tab.status]
     assert "Cancelled: 1 of 4 runs" in status and "md-cancelled" in status and "md-done" not in status
-    tab.stop("unknown")  # nothing happens
+    tab.buttons.cancel("unknown")  # nothing happens
 
 
 def test_a_batch_nobody_knows_is_explained(workbench: Workbench) -> None:
     tab = placed(workbench)
-    (shown,) = tab.follow("0" * 32)
+    (shown,) = tab.buttons.watch("0" * 32)
     assert "no longer on this server" in shown[tab.status]
 
 
 def test_a_prompt_opens_with_every_policy(workbench: Workbench, tmp_path: Path) -> None:
     tab = placed(workbench)
     id = started(tab, tmp_path, "abc abd\n" + "a" * 200 + "\n")
-    *_, _ = tab.follow(id)
+    *_, _ = tab.buttons.watch(id)
     html = tab.open(id, Visit(0))  # type: ignore[arg-type]
     assert html.count("<article>") == 2 and "md-token" in html and "abc abd" in html and "Prompt 1, no task" in html
     assert "context window" in tab.open(id, Visit(1))  # type: ignore[arg-type]
@@ -353,21 +352,24 @@ def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, tmp_path: 
     tab = placed(workbench)
     values = ["pocket", None, ["ucb:beta=0.5"], 3, 12]
     begun = tab.start(*values)
-    id, (run, stop) = begun[tab.asked], tab.buttons.both
+    id, (run, stop) = begun[tab.buttons.asked], tab.buttons.both
     assert not begun[run].interactive and begun[stop].interactive, "a second start would be followed as well"
 
     def linked(**query: str) -> dict:
-        return tab.linked(Visit(**query))  # type: ignore[arg-type]
+        return tab.buttons.linked(Visit(**query))  # type: ignore[arg-type]
 
     there = linked(batch=id)
-    assert there[tab.asked] == there[tab.id] == id and [there[field] for field in tab.form] == values
+    assert (
+        there[tab.buttons.asked] == there[tab.buttons.id] == id
+        and [there[field] for field in tab.buttons.form] == values
+    )
     assert there[stop].interactive and not there[run].interactive
     id, path = started(tab, tmp_path), str(tmp_path / "mine.txt")
-    assert [linked(batch=id)[field] for field in tab.form] == [None, path, ["ucb", "fixed:near"], 2, 8]
+    assert [linked(batch=id)[field] for field in tab.buttons.form] == [None, path, ["ucb", "fixed:near"], 2, 8]
     Path(path).unlink()
-    assert linked(batch=id)[tab.form[1]] is None
-    assert linked() == {tab.asked: gr.skip()}, "a batch that was started meanwhile is still followed"
-    assert linked(batch="gone") == {tab.asked: "gone", tab.id: "gone"}
+    assert linked(batch=id)[tab.buttons.form[1]] is None
+    assert linked() == {tab.buttons.asked: gr.skip()}, "a batch that was started meanwhile is still followed"
+    assert linked(batch="gone") == {tab.buttons.asked: "gone", tab.buttons.id: "gone"}
     held.set()
 
 
@@ -375,7 +377,7 @@ def test_a_batch_names_its_pool_whichever_is_loaded(workbench: Workbench, gate, 
     tab = placed(workbench)
     id = started(tab, tmp_path)
     gate.open()
-    last = after(tab.follow(id))
+    last = after(tab.buttons.watch(id))
     assert "on pool tiny: 2 prompts" in last[tab.status] and "Pool tiny on " in last[tab.summary]
 
 
@@ -398,7 +400,9 @@ def test_a_batch_that_cannot_start_says_why(
     tab = placed(workbench)
     shown = tab.start(suite, None, policies, limit, length)
     assert said in shown[tab.status] and 'role="alert"' in shown[tab.status]
-    assert set(shown) == {tab.asked, tab.status} and shown[tab.asked] == "", "what there was before stays"
+    assert set(shown) == {tab.buttons.asked, tab.status} and shown[tab.buttons.asked] == "", (
+        "what there was before stays"
+    )
 
 
 def test_tasks_by_policies_with_the_best_of_each_marked() -> None:
@@ -436,6 +440,10 @@ def test_a_policy_asked_for_twice_runs_once(workbench: Workbench) -> None:
 def test_answers_of_a_few_tokens_are_left_out_of_speedups(workbench: Workbench) -> None:
     short = run(workbench, ["ucb", "random"], ITEMS[:1], params=SamplingParams(5, draft_length=4))
     assert [(row.tokens, row.speedup) for row in short.rows] == [(5, None)] * 2
-    html = batch_view.summary_html(short) + batch_rows.row_html(short.rows[0], 0) + batch_view.detail_html(short, 0)
+    html = (
+        batch_view.summary_html(short.rows, short.policies, "")
+        + batch_view.row_html(short.rows[0], 0)
+        + batch_view.detail_html(short, 0)
+    )
     assert "2 runs of fewer than 8 tokens are left out" in html and "Too short to say" in html
     assert "×" not in html and "md-best" not in html and "md-matrix" not in html

@@ -252,7 +252,7 @@ def test_the_tab_is_built_with_the_page(filled: Workbench) -> None:
     fields = {field._id for field in lab.texts.fields}
     (chosen,) = [fn for fn in page.fns.values() if fn.name == "refresh"]
     assert fields < {id for id, _ in chosen.targets} and chosen.trigger_mode == "always_last"
-    assert [fn.name for fn in page.fns.values()].count("stop") == 2
+    assert [fn.name for fn in page.fns.values()].count("cancel") == 2
 
 
 def test_a_newer_choice_is_not_written_over(filled: Workbench) -> None:
@@ -306,7 +306,7 @@ def test_who_no_longer_watches_ends_the_replays(filled: Workbench, monkeypatch: 
     go = held_after_the_first(monkeypatch)
     lab = placed(filled)
     watching = lab.replay(bench_of(lab), ALL_SUITES, [], 50, None, SPECS)
-    id = next(watching)[lab.id]
+    id = next(watching)[lab.buttons.id]
     job = filled.jobs.find(id, ExperimentJob)
     assert job and not job.done
     watching.close()  # type: ignore[attr-defined]
@@ -318,8 +318,8 @@ def test_stop_ends_the_replays(filled: Workbench, monkeypatch: pytest.MonkeyPatc
     go = held_after_the_first(monkeypatch)
     lab = placed(filled)
     watching = lab.replay(bench_of(lab), ALL_SUITES, [], 50, None, SPECS)
-    id = next(watching)[lab.id]
-    lab.stop(id)
+    id = next(watching)[lab.buttons.id]
+    lab.buttons.cancel(id)
     go.set()
     *_, last = watching
     run, stop = (last[button] for button in lab.buttons.both)

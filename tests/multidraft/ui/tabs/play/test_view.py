@@ -9,7 +9,7 @@ import pytest
 from drafters.sampling import SamplingParams
 from multidraft.engine.lossless import Difference
 from multidraft.ui.tabs.play import view
-from multidraft.ui.widgets.status import message_html, progress_html
+from multidraft.ui.widgets.markup import message_html, progress_html
 from storage.run import Baseline
 from tests.runs import make_run
 

@@ -33,7 +33,6 @@ def test_rounds_keep_their_recorded_times_without_prefill(lanes) -> None:
     assert [r["end"] for r in data["lanes"][1]["rounds"]] == [0.01, 0.02]
     assert data["lanes"][1]["prefill"] == 0.5
     assert data["seconds"] == data["lanes"][0]["seconds"] == data["lanes"][0]["rounds"][-1]["end"] == 0.06
-    assert data["lanes"][1]["shares"] == (0.1, 0.6, 0.2, 0.1)
 
 
 def test_tokens_have_the_kind_of_who_proposed_them(lanes) -> None:
@@ -51,8 +50,6 @@ def test_places_speed_ups_and_calls_saved(lanes, monkeypatch: pytest.MonkeyPatch
     plain, ucb = replayed(lanes, [BASELINE, BASELINE])["lanes"]
     assert (plain["place"], ucb["place"]) == (2, 1)
     assert plain["speedup"] == pytest.approx(1.0) and ucb["speedup"] == pytest.approx(3.0)
-    assert ucb["rate"] == pytest.approx(300.0)
-    assert (plain["calls"], plain["saved"], ucb["calls"], ucb["saved"]) == (6, 0, 2, 4)
     assert plain["title"] == "No drafter (autoregressive)" and ucb["title"] == "UCB"
 
 
@@ -70,35 +67,39 @@ def test_the_speed_up_is_against_what_was_measured_or_unknown(make_generation, m
 
 def test_identical_greedy_outputs_are_said_to_be(lanes) -> None:
     verdict = race_data.verdict(lanes, greedy=True)
-    assert verdict.kind == "same" and "All 2 outputs are identical" in verdict.text and "6 tokens" in verdict.text
+    assert (
+        verdict["kind"] == "same" and "All 2 outputs are identical" in verdict["text"] and "6 tokens" in verdict["text"]
+    )
 
 
 def test_outputs_that_differ_are_said_to_differ_and_where(lanes) -> None:
     lanes[1].token_ids = [5, 6, 9, 5, 7, 9]
     sure = race_data.verdict(lanes, greedy=True, lossless=[True, True])
-    assert sure.kind == "differ" and "NOT identical: they diverge at token 5" in sure.text and "rounding" in sure.text
+    assert (
+        sure["kind"] == "differ"
+        and "NOT identical: they diverge at token 5" in sure["text"]
+        and "rounding" in sure["text"]
+    )
     for lossless in ([True, False], [True, None], []):
         doubtful = race_data.verdict(lanes, greedy=True, lossless=lossless)
-        assert doubtful.kind == "differ" and "Please report" in doubtful.text
+        assert doubtful["kind"] == "differ" and "Please report" in doubtful["text"]
 
 
 def test_an_output_that_is_shorter_differs_at_its_end(lanes) -> None:
     lanes[1].token_ids = [5, 6]
-    assert "diverge at token 3" in race_data.verdict(lanes, greedy=True).text
+    assert "diverge at token 3" in race_data.verdict(lanes, greedy=True)["text"]
 
 
 def test_sampled_outputs_are_never_called_identical(lanes) -> None:
     verdict = race_data.verdict(lanes, greedy=False)
-    assert verdict.kind == "sampled" and "same distribution" in verdict.text and "identical" not in verdict.text
-
-
-def test_one_lane_is_not_compared(lanes) -> None:
-    assert race_data.verdict(lanes[:1], greedy=True).kind == "partial"
+    assert (
+        verdict["kind"] == "sampled" and "same distribution" in verdict["text"] and "identical" not in verdict["text"]
+    )
 
 
 def test_a_lane_without_rounds_does_no_harm(lanes, make_generation) -> None:
     data = replayed([lanes[0], make_generation(rounds=[])])
-    assert data["lanes"][1]["rate"] is None and data["lanes"][1]["rounds"] == ()
+    assert data["lanes"][1]["rounds"] == []
 
 
 def test_all_of_it_is_json_and_texts_are_left_as_they_are(make_generation, make_round) -> None:

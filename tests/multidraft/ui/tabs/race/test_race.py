@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from typing import Any
 
@@ -46,8 +47,8 @@ def race(
 ) -> tuple[Race, list[Updates]]:
     """The tab, and what it shows of the race step by step."""
     tab = placed(workbench)
-    id = start(tab, *specs, prompt=prompt, tokens=tokens, heat=heat)[tab.asked]
-    return tab, list(tab.watch(id))
+    id = start(tab, *specs, prompt=prompt, tokens=tokens, heat=heat)[tab.buttons.asked]
+    return tab, list(tab.buttons.watch(id))
 
 
 def raced(workbench: Workbench, *specs: str, heat: float = 0, tokens: float = 8) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def start(
 
 def started(tab: Race, *specs: str, heat: float = 0) -> str:
     """The id of a race."""
-    return start(tab, *specs, heat=heat)[tab.asked]
+    return start(tab, *specs, heat=heat)[tab.buttons.asked]
 
 
 def test_lanes_are_measured_recorded_and_replayed(workbench: Workbench, store: Store) -> None:
@@ -91,7 +92,7 @@ def test_progress_names_the_lane_and_autoregressive_decoding_goes_first(workbenc
     tab = placed(workbench)
     id = started(tab, "ucb", "autoregressive")
     assert gate.reached.wait(30)
-    watched = tab.watch(id)
+    watched = tab.buttons.watch(id)
     first = next(watched)
     assert "Lane 2 of 2, No drafter (autoregressive): measured alone" in first[tab.status]
     assert [lane["state"] for lane in first[tab.stage]["lanes"]] == ["waiting", "measuring"]
@@ -126,8 +127,8 @@ def test_bad_input_gets_a_message_and_leaves_the_last_race_where_it_is(
     shown = start(tab, *specs, **changes)
     status = shown[tab.status]
     assert words in status and 'role="alert"' in status and "<b>" not in status
-    assert shown == {tab.asked: "", tab.status: status}
-    assert list(tab.watch("")) == [{tab.status: gr.skip()}]
+    assert shown == {tab.buttons.asked: "", tab.status: status}
+    assert list(tab.buttons.watch("")) == [{tab.buttons.run: gr.skip()}]
     assert store.flush() and queries.count(store.path) == 0
 
 
@@ -151,10 +152,10 @@ def test_sampled_lanes_are_not_called_identical(workbench: Workbench) -> None:
 def test_stop_ends_the_race_and_keeps_what_was_measured(workbench: Workbench, gate, store: Store) -> None:
     tab = placed(workbench)
     id = started(tab, "ucb", "random", "autoregressive")
-    watched = tab.watch(id)
+    watched = tab.buttons.watch(id)
     next(watched)
     assert gate.reached.wait(30)
-    tab.stop(id)
+    tab.buttons.cancel(id)
     gate.open()
     last = after(watched)
     assert "Stopped: 0 of 3 lanes were measured" in last[tab.status]
@@ -187,48 +188,48 @@ def test_stop_after_two_lanes_replays_them(workbench: Workbench, monkeypatch: py
 def test_a_race_survives_a_reload_and_is_followed_on(workbench: Workbench, gate) -> None:
     tab = placed(workbench)
     id = started(tab, "ucb", "random", heat=0.5)
-    watched = tab.watch(id)
+    watched = tab.buttons.watch(id)
     next(watched)
     assert gate.reached.wait(30)
     watched.close()  # what Gradio does when the connection is gone
-    linked = tab.linked(Address(id))  # type: ignore[arg-type]
-    assert linked[tab.asked] == linked[tab.id] == id
-    assert [linked[field] for field in tab.form] == [PROMPT, "ucb", "random", "", "", 8, 0.5, 1, 0, 4, 0]
+    linked = tab.buttons.linked(Address(id))  # type: ignore[arg-type]
+    assert linked[tab.buttons.asked] == linked[tab.buttons.id] == id
+    assert [linked[field] for field in tab.buttons.form] == [PROMPT, "ucb", "random", "", "", 8, 0.5, 1, 0, 4, 0]
     run, stop = tab.buttons.both
     assert linked[run].interactive is False and linked[stop].interactive is True
-    again = tab.watch(id)
+    again = tab.buttons.watch(id)
     assert next(again)[tab.stage]["ready"] is False
     gate.open()
     last = after(again)
     assert "All 2 lanes" in last[tab.status] and last[tab.stage]["ready"]
-    assert not {run, stop} & set(tab.linked(Address(id)))  # type: ignore[arg-type]
-    (once_more,) = tab.watch(id)
+    assert not {run, stop} & set(tab.buttons.linked(Address(id)))  # type: ignore[arg-type]
+    (once_more,) = tab.buttons.watch(id)
     assert [once_more[part] for part in (tab.status, tab.stage)] == [last[part] for part in (tab.status, tab.stage)]
 
 
 def test_visitors_of_two_races_each_have_their_own(workbench: Workbench) -> None:
     tab = placed(workbench)
     ids = [started(tab, "ucb", "random"), started(tab, "exp3", "random")]
-    titles = [[lane["title"] for lane in after(tab.watch(id))[tab.stage]["lanes"]] for id in ids]
+    titles = [[lane["title"] for lane in after(tab.buttons.watch(id))[tab.stage]["lanes"]] for id in ids]
     assert titles[0][0] == "UCB" and titles[1][0] == "EXP3"
 
 
 def test_a_race_that_the_server_no_longer_holds_is_said_to_be_gone(workbench: Workbench) -> None:
     tab = placed(workbench)
-    assert tab.linked(Address("f00")) == {tab.asked: "f00", tab.id: "f00"}  # type: ignore[arg-type]
-    (shown,) = tab.watch("f00")
+    assert tab.buttons.linked(Address("f00")) == {tab.buttons.asked: "f00", tab.buttons.id: "f00"}  # type: ignore[arg-type]
+    (shown,) = tab.buttons.watch("f00")
     assert "no longer on this server" in shown[tab.status] and shown[tab.stage] is None
     assert shown[tab.buttons.run].interactive is True and shown[tab.buttons.stop].interactive is False
-    assert tab.linked(Address(""))[tab.asked] == ""  # type: ignore[arg-type]
+    assert tab.buttons.linked(Address("")) == {tab.buttons.asked: gr.skip()}  # type: ignore[arg-type]
 
 
 def test_nothing_is_started_while_the_race_that_is_shown_goes_on(workbench: Workbench, gate, store: Store) -> None:
     tab = placed(workbench)
     id = started(tab, "ucb", "random")
-    assert start(tab, "ucb", "random", shown=id) == {tab.asked: gr.skip()}
+    assert start(tab, "ucb", "random", shown=id) == {tab.buttons.asked: gr.skip()}
     gate.open()
-    list(tab.watch(id))
-    assert start(tab, "ucb", "random", shown=id)[tab.asked] not in ("", id)
+    list(tab.buttons.watch(id))
+    assert start(tab, "ucb", "random", shown=id)[tab.buttons.asked] not in ("", id)
 
 
 def test_closing_the_workbench_ends_a_race(pool: Pool, store: Store, gate) -> None:
@@ -248,10 +249,11 @@ def test_a_run_has_one_speed_up_whoever_tells_it(workbench: Workbench, store: St
     assert lanes[1]["speedup"] == 1.0
     assert store.flush()
     runs = {run.generation.policy: run for run in recorded(store.path)}
+    rates = {policy: run.generation.tokens_per_second for policy, run in runs.items()}
     for policy, lane in zip(("ucb", "autoregressive", "fixed:near"), lanes, strict=True):
         assert runs[policy].speedup == pytest.approx(lane["speedup"])
         assert runs[policy].request_speedup == pytest.approx(lane["request_speedup"])
-        assert lane["speedup"] == pytest.approx(lane["rate"] / lanes[1]["rate"])
+        assert lane["speedup"] == pytest.approx(rates[policy] / rates["autoregressive"])
 
 
 def test_a_lane_that_fails_is_named_and_the_others_are_replayed(
@@ -266,12 +268,16 @@ def test_a_lane_that_fails_is_named_and_the_others_are_replayed(
 
 
 def test_figures_come_in_finish_order_and_are_escaped(workbench: Workbench) -> None:
-    data = raced(workbench, "autoregressive", "ucb")
-    data["lanes"][0]["title"] = "<i>x</i>"
-    html = figures_html(data["lanes"])
+    race = workbench.jobs.submit(RaceJob(workbench, PROMPT, ["autoregressive", "ucb"], PARAMS))
+    assert race.wait(60)
+    runs = race.measured
+    runs[0].generation.policy = "<i>x</i>"
+    html = figures_html(runs)
     assert "<i>" not in html and "&lt;i&gt;" in html
     first, second = (html.index(f"<td>{place}</td>") for place in (1, 2))
     assert first < second
+    shares = re.findall(r">(\d+) %<", html)
+    assert len(shares) == 8 and all(98 <= sum(map(int, lane)) <= 102 for lane in (shares[:4], shares[4:]))
 
 
 def test_nothing_of_the_data_is_ever_a_template() -> None:

@@ -1,16 +1,47 @@
-"""A form for a policy's settings: numbers within their bounds, choices, texts."""
+"""Policies to choose from, what each does, and a form for the settings of one."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import gradio as gr
+from markupsafe import Markup
 
-from drafters.errors import UserError
+from drafters.errors import PolicyError, UserError
 from multidraft.policies import POLICIES, Setting, canonical_spec, make_policy, settings_of
 from multidraft.service.inputs import real_number, whole_number
+from multidraft.ui.widgets import markup
+
+
+def with_specs(offered: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The same choices, each title with its spec: ``UCB · ucb``; so it is found by either.
+
+    A field where one types takes the first choice that has the text anywhere in it, so whatever is named within another
+    choice comes before that: typing ``ucb`` does not end up at ``d-ucb``.
+    """
+    times = Counter(_name(spec) for _, spec in offered)
+    sorted_: list[tuple[str, str]] = []
+    for title, spec in offered:
+        keys = {title.lower(), spec.lower()} | ({_name(spec)} if times[_name(spec)] == 1 else set())
+        within = (i for i, (label, _) in enumerate(sorted_) if any(key in label.lower() for key in keys))
+        sorted_.insert(next(within, len(sorted_)), (f"{title} · {spec}", spec))
+    return sorted_
+
+
+def _name(spec: str) -> str:
+    return spec.partition(":")[0].lower()
+
+
+def explanation_html(spec: str, drafters: Sequence[str]) -> Markup:
+    """What the policy does and where it comes from; for a spec that cannot be used, what is wrong with it."""
+    try:
+        policy = make_policy(spec, drafters)
+    except PolicyError as error:
+        return markup.refusal_html(str(error))
+    return markup.explanation_html(policy.explanation, policy.source)
 
 
 def settings(policy: str, drafters: Sequence[str]) -> list[Setting]:

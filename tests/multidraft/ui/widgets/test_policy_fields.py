@@ -5,29 +5,29 @@ import pytest
 
 from drafters.errors import UserError
 from multidraft.policies import POLICIES, policy_names, settings_of
-from multidraft.ui.widgets import policy_form
+from multidraft.ui.widgets import policy_fields
 
 DRAFTERS = ["code", "math"]
 
 
 def form(policy: str, **changes: object) -> str:
     """The spec of a form with some fields changed."""
-    settings = policy_form.settings(policy, DRAFTERS)
-    values = [changes.get(s.name, policy_form.build(s).value) for s in settings]
-    return policy_form.spec_of(policy, settings, values, DRAFTERS)
+    settings = policy_fields.settings(policy, DRAFTERS)
+    values = [changes.get(s.name, policy_fields.build(s).value) for s in settings]
+    return policy_fields.spec_of(policy, settings, values, DRAFTERS)
 
 
 @pytest.mark.parametrize("policy", policy_names())
 def test_every_policy_has_a_form_of_all_its_settings(policy: str) -> None:
-    settings = policy_form.settings(policy, DRAFTERS)
+    settings = policy_fields.settings(policy, DRAFTERS)
     assert [s.name for s in settings] == list(settings_of(POLICIES[policy]))
     assert form(policy) == ("fixed:code" if policy == "fixed" else form(policy))  # it can be made as it is
 
 
 def test_fields_are_what_settings_are() -> None:
-    fields = [policy_form.build(s) for s in policy_form.settings("ucb", DRAFTERS)]
+    fields = [policy_fields.build(s) for s in policy_fields.settings("ucb", DRAFTERS)]
     assert [type(field) for field in fields] == [gr.Dropdown, gr.Number, gr.Dropdown]
-    beta = policy_form.settings("ucb", DRAFTERS)[1]
+    beta = policy_fields.settings("ucb", DRAFTERS)[1]
     assert (beta.default, beta.description, beta.minimum, beta.maximum) == (0.01, "weight of exploration", 0, 100)
 
 

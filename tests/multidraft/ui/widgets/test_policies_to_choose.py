@@ -4,13 +4,13 @@ import pytest
 
 from multidraft.policies import POLICIES, policy_names
 from multidraft.policies.titles import policy_choices
-from multidraft.ui.widgets import choices
+from multidraft.ui.widgets import policy_fields
 
 DRAFTERS = ["code", "math"]
 
 
 def test_a_policy_is_found_by_title_and_by_spec() -> None:
-    offered = dict(map(reversed, choices.with_specs(policy_choices(DRAFTERS))))
+    offered = dict(map(reversed, policy_fields.with_specs(policy_choices(DRAFTERS))))
     assert offered["ucb"] == f"{POLICIES['ucb'].title} · ucb"
     assert offered["fixed:math"].endswith("· fixed:math")
 
@@ -19,7 +19,7 @@ def test_a_policy_is_found_by_title_and_by_spec() -> None:
 def test_a_spec_or_title_that_is_typed_is_the_first_choice_with_it(drafters: list[str]) -> None:
     """Enter takes the first choice that has the text in it."""
     plain = policy_choices(drafters)
-    offered = choices.with_specs(plain)
+    offered = policy_fields.with_specs(plain)
     assert sorted(spec for _, spec in offered) == sorted(spec for _, spec in plain)
     for title, spec in plain:
         for typed in (spec, title):
@@ -28,18 +28,18 @@ def test_a_spec_or_title_that_is_typed_is_the_first_choice_with_it(drafters: lis
 
 
 def test_a_policy_with_settings_is_found_by_its_name() -> None:
-    offered = choices.with_specs([("Discounted UCB", "d-ucb"), ("UCB (reward=be)", "ucb:reward=be")])
+    offered = policy_fields.with_specs([("Discounted UCB", "d-ucb"), ("UCB (reward=be)", "ucb:reward=be")])
     assert [spec for _, spec in offered] == ["ucb:reward=be", "d-ucb"]
 
 
 def test_explanation_carries_the_source() -> None:
-    html = choices.explanation_html("ucb", DRAFTERS)
+    html = policy_fields.explanation_html("ucb", DRAFTERS)
     assert POLICIES["ucb"].source in html
     assert 'role="alert"' not in html
 
 
 def test_a_bad_spec_lists_the_valid_names_and_is_escaped() -> None:
-    html = choices.explanation_html("<img src=x>", DRAFTERS)
+    html = policy_fields.explanation_html("<img src=x>", DRAFTERS)
     assert "<img" not in html and "&lt;img" in html
     assert all((name in html) == POLICIES[name].live for name in policy_names())
     assert 'role="alert"' in html

@@ -1,0 +1,111 @@
+"""Buttons that start and stop jobs, and jobs that outlive the page that started them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+import gradio as gr
+
+from multidraft.service.jobs import Job, Jobs
+from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, Updates
+from multidraft.ui.widgets.links import name_what_is_shown
+
+J = TypeVar("J", bound=Job[Any])
+
+
+class RunButtons(Generic[J]):
+    """The button that starts a job of a kind and the one that stops it: one of them is live.
+
+    Args:
+        title: of the first.
+        ids: of both on the page.
+
+    Attributes:
+        id: holds that of the job to stop.
+    """
+
+    def __init__(self, title: str, ids: tuple[str, str], jobs: Jobs, kind: type[J]):
+        self.jobs, self.kind = jobs, kind
+        with gr.Row(elem_classes="md-buttons"):
+            self.run = gr.Button(title, variant="primary", elem_id=ids[0])
+            self.stop = gr.Button("Stop", variant="stop", interactive=False, elem_id=ids[1])
+        self.both = [self.run, self.stop]
+        self.id = gr.Textbox("", visible=False)
+        self.stop.click(self.cancel, self.id, None, **QUICK)
+
+    def find(self, id: str) -> J | None:
+        """The job, if it is still known."""
+        return self.jobs.find(id, self.kind)
+
+    def cancel(self, id: str) -> None:
+        """End a job after the step in progress."""
+        if job := self.find(id):
+            job.cancel()
+
+    def live(self, *, running: bool) -> Updates:
+        """Their updates."""
+        return {self.run: gr.Button(interactive=not running), self.stop: gr.Button(interactive=running)}
+
+
+class AddressedJobs(RunButtons[J]):
+    """Likewise for jobs that go on whether anybody looks on or not: the page's address finds them again.
+
+    Args:
+        name: of the kind, in the address and the ids.
+
+    Attributes:
+        asked: holds the id of the job to watch.
+    """
+
+    def __init__(self, name: str, title: str, jobs: Jobs, kind: type[J]):
+        super().__init__(title, (f"{name}-run", f"{name}-stop"), jobs, kind)
+        self.name, self.asked = name, gr.Textbox("", visible=False)
+
+    def wire(
+        self,
+        page: gr.Blocks,
+        form: list[Any],
+        form_of: Callable[[J], tuple[Any, ...]],
+        show: Callable[[J], Iterator[Updates]],
+        gone: Callable[[], Updates],
+        shown: list[Any],
+    ) -> None:
+        """Watch what is asked for, and what the address of ``page`` names.
+
+        Args:
+            form: the fields, with the values that ``form_of`` a job start it once more.
+            show: what changes in ``shown`` until a job has ended.
+            gone: the same for a job that is no longer known.
+        """
+        self.form, self.form_of, self.show, self.gone = form, form_of, show, gone
+        page.load(self.linked, None, [self.asked, self.id, *form, *self.both], **HIDDEN)
+        shown = [*shown, *self.both]
+        self.asked.change(self.watch, self.asked, shown, trigger_mode="multiple", concurrency_limit=32, **HIDDEN)
+
+    def start(self, events: list[Any], start: Callable[..., Updates], inputs: list[Any], status: gr.HTML) -> None:
+        """Call ``start`` on ``events``: it returns what to watch, or says in ``status`` what is wrong."""
+        started = gr.on(events, start, inputs, [self.asked, status, *self.both], **HIDDEN)
+        started.then(None, [self.asked, self.id], self.id, js=name_what_is_shown(self.name), **PRIVATE)
+
+    def linked(self, request: gr.Request) -> Updates:
+        """What the page's address names: to be watched, with the form as it was when that was started, and the buttons.
+        If it names nothing, all stays: a quick visitor may have started something."""
+        id = str(request.query_params.get(self.name, ""))
+        if not id:
+            return {self.asked: gr.skip()}
+        updates: Updates = {self.asked: id, self.id: id}
+        if job := self.find(id):
+            updates |= dict(zip(self.form, self.form_of(job), strict=True))
+            if not job.done:
+                updates |= self.live(running=True)
+        return updates
+
+    def watch(self, id: str) -> Iterator[Updates]:
+        """What changes until the job has ended."""
+        if job := self.find(id):
+            yield from self.show(job)
+        elif id:
+            yield {**self.gone(), **self.live(running=False)}
+        else:
+            yield {self.run: gr.skip()}
