@@ -5,20 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from drafters.draft import Draft
 from drafters.errors import PromptError
+from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.suites import SuiteItem
+from multidraft.bench.table import markdown
 from multidraft.engine.decoding import generate
 from multidraft.replay.regret import acceptance_table, fixed_rounds
-
-if TYPE_CHECKING:
-    from drafters.pool import Pool
 
 PROBE_CONTEXT = 200
 PROBE_WARMUP, PROBE_REPEATS = 5, 25
@@ -139,9 +138,6 @@ def render_matrix(matrix: dict[str, dict[str, float]]) -> str:
     """Markdown table, drafters down, tasks across; the best of each task is marked with ``*``."""
     tasks = list(matrix)
     names = list(matrix[tasks[0]]) if tasks else []
-    best = {task: max(row, key=lambda name: row[name]) for task, row in matrix.items()}
-    lines = ["| drafter | " + " | ".join(tasks) + " |", "|---|" + "---|" * len(tasks)]
-    for name in names:
-        cells = [f"{matrix[task][name]:.2f}{'*' if best[task] == name else ''}" for task in tasks]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    best = {task: max(row, key=row.__getitem__) for task, row in matrix.items()}
+    rows = [(name, *(f"{matrix[t][name]:.2f}{'*' * (best[t] == name)}" for t in tasks)) for name in names]
+    return markdown(["drafter", *tasks], rows)

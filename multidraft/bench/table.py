@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from multidraft.bench.measure import BASELINE
@@ -20,12 +21,16 @@ def render_table(report: dict[str, Any]) -> str:
     """
     policies: dict[str, Any] = report["policies"]
     tasks = list(dict.fromkeys(task for policy in policies.values() for task in policy["by_task"]))
-    head = ["policy", *(task.replace("|", "\\|") or "all" for task in tasks), *COLUMNS]
-    lines = [" | ".join(head), " | ".join("---" for _ in head)]
+    rows = []
     for spec, policy in policies.items():
-        by_task = [_shown(policy["by_task"].get(task, {}).get("speedup"), "{:.2f}x") for task in tasks]
-        lines.append(" | ".join([spec, *by_task, *_figures(policy)]))
-    return "\n".join(f"| {line} |" for line in lines)
+        by_task = [shown(policy["by_task"].get(task, {}).get("speedup"), "{:.2f}x") for task in tasks]
+        rows.append([spec, *by_task, *_figures(policy)])
+    return markdown(["policy", *(task.replace("|", "\\|") or "all" for task in tasks), *COLUMNS], rows)
+
+
+def markdown(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
 
 
 def _figures(policy: dict[str, Any]) -> list[str]:
@@ -35,11 +40,11 @@ def _figures(policy: dict[str, Any]) -> list[str]:
     return [
         _speedup(policy, "speedup"),
         _speedup(policy, "request_speedup"),
-        _shown(policy["mean_accepted_tokens"], "{:.2f}"),
-        _shown(policy["tokens_per_drafting_second"], "{:.0f}"),
-        _shown(policy["tokens_per_second"], "{:.0f}"),
-        _shown(policy["regret_rounds"], "{:.1f}") if expected is None else f"{expected:.2f}",
-        _shown(policy["best_arm_ratio"], "{:.0%}"),
+        shown(policy["mean_accepted_tokens"], "{:.2f}"),
+        shown(policy["tokens_per_drafting_second"], "{:.0f}"),
+        shown(policy["tokens_per_second"], "{:.0f}"),
+        shown(policy["regret_rounds"], "{:.1f}") if expected is None else f"{expected:.2f}",
+        shown(policy["best_arm_ratio"], "{:.0%}"),
         {True: "yes", False: "NO", None: NOTHING}[policy["lossless"]],
     ]
 
@@ -49,7 +54,8 @@ def _speedup(policy: dict[str, Any], name: str) -> str:
     return f"{policy[name]:.2f}x" + (f" ({interval[0]:.2f}–{interval[1]:.2f})" if interval else "")
 
 
-def _shown(value: float | None, form: str) -> str:
+def shown(value: float | None, form: str) -> str:
+    """The value in a format string, a dash where it is unknown."""
     return NOTHING if value is None else form.format(value)
 
 

@@ -69,10 +69,9 @@ def run(options: argparse.Namespace) -> int:
         raise md.UserError("--repeat must be at least 1")
     suites = [limited(load_suite(name), options.limit) for name in options.suites]
     for suite in suites:
-        for problem in suite.problems:
-            print(f"multidraft: {suite.name}: {problem} (left out)", file=sys.stderr)
-        if suite.more_problems:
-            print(f"multidraft: {suite.name}: {suite.more_problems:,} more left out", file=sys.stderr)
+        more = [f"{suite.more_problems:,} more left out"] if suite.more_problems else []
+        for line in [*(f"{problem} (left out)" for problem in suite.problems), *more]:
+            print(f"multidraft: {suite.name}: {line}", file=sys.stderr)
     items = [item for suite in suites for item in suite.items]
     with _files(options):
         pool = load_pool(options.pool)
@@ -91,10 +90,24 @@ def run(options: argparse.Namespace) -> int:
 
 def _benchmark(options: argparse.Namespace, pool: Pool, items: Sequence[SuiteItem], asked: Asked) -> int:
     """Measure, print, and write report and history: also what was measured before an error or an interruption."""
-    keep = _History(options.db) if options.db else None
+    store = Store(options.db) if options.db else None
+    origin = Origin("bench", suite=asked.suite, batch_id=uuid.uuid4().hex)
     runs: list[Entry] = []
+    stopped: BaseException | None = None
     try:
-        stopped = _measure(pool, items, asked, runs, keep)
+        try:
+            for entry in run_suite(
+                pool, items, asked.policies, asked.params, repeat=asked.repeat, seed=asked.seed, origin=origin
+            ):
+                runs.append(entry)
+                if store and entry.run.generation.rounds:
+                    store.add(entry.run)
+                if sys.stderr.isatty() or len(runs) % 50 == 0 or len(runs) == asked.runs:
+                    print(f"\r{len(runs)}/{asked.runs} runs", end="", file=sys.stderr, flush=True)
+        except (Exception, KeyboardInterrupt) as error:
+            if not runs and isinstance(error, Exception):
+                raise
+            stopped = error
         print(file=sys.stderr)
         report = make_report(
             pool, asked, runs, hardware=describe(pool.device), version=md.version(), interrupted=stopped is not None
@@ -102,7 +115,9 @@ def _benchmark(options: argparse.Namespace, pool: Pool, items: Sequence[SuiteIte
         print("\n\n".join([render_table(report), *notes(report)]))
         written = not options.out or _write(options.out, report)
     finally:
-        kept = not keep or keep.close()
+        recorded = not store or (store.close() and not store.problem)
+        if store and not recorded:
+            print(f"multidraft: the history is incomplete: {store.problem}", file=sys.stderr)
     if stopped is not None:
         by_hand = isinstance(stopped, KeyboardInterrupt)
         done = f"{'interrupted' if by_hand else f'stopped by {told(stopped)},'} after {len(runs)} of {asked.runs} runs"
@@ -110,31 +125,7 @@ def _benchmark(options: argparse.Namespace, pool: Pool, items: Sequence[SuiteIte
         return 130 if by_hand else 1
     policies = report["policies"].values()
     well = all(p["speedup"] and not p["failed"] and p["lossless"] is not False for p in policies)
-    return 0 if well and written and kept else 1
-
-
-def _measure(
-    pool: Pool, items: Sequence[SuiteItem], asked: Asked, runs: list[Entry], keep: _History | None
-) -> BaseException | None:
-    """Append the runs to ``runs`` as they finish; returns the error that ended them early, or raises it if none has."""
-    try:
-        origin = Origin("bench", suite=asked.suite, batch_id=uuid.uuid4().hex)
-        suite = run_suite(
-            pool, items, asked.policies, asked.params, repeat=asked.repeat, seed=asked.seed, origin=origin
-        )
-        for run in suite:
-            runs.append(run)
-            if keep:
-                keep.add(run)
-            if sys.stderr.isatty() or len(runs) % 50 == 0 or len(runs) == asked.runs:
-                print(f"\r{len(runs)}/{asked.runs} runs", end="", file=sys.stderr, flush=True)
-    except KeyboardInterrupt as interrupt:
-        return interrupt
-    except Exception as error:
-        if not runs:
-            raise
-        return error
-    return None
+    return 0 if well and written and recorded else 1
 
 
 def _write(path: Path, report: dict[str, Any]) -> bool:
@@ -152,7 +143,10 @@ def _files(options: argparse.Namespace) -> Iterator[None]:
     """Check that the output files can be written; on an error remove the empty ones that this created."""
     missing = [path for path in (options.out, options.db) if path and not os.path.lexists(path)]
     try:
-        _check_files(options)
+        if options.out:
+            _check_writable(options.out)
+        if options.db:
+            check_writable(options.db)
         yield
     except BaseException:
         for path in missing:
@@ -162,20 +156,13 @@ def _files(options: argparse.Namespace) -> Iterator[None]:
         raise
 
 
-def _check_files(options: argparse.Namespace) -> None:
-    """Refuse files that cannot be written before anything is measured."""
-    if options.out:
-        folder = options.out.absolute().parent
-        if not folder.is_dir():
-            raise md.UserError(f"--out: the folder {folder} does not exist; create it first")
-        try:
-            options.out.open("a", encoding="utf-8").close()
-        except OSError as error:
-            raise md.UserError(
-                f"--out: {options.out} cannot be written ({error.strerror}); name another file"
-            ) from None
-    if options.db:
-        check_writable(options.db)
+def _check_writable(path: Path) -> None:
+    if not (folder := path.absolute().parent).is_dir():
+        raise md.UserError(f"--out: the folder {folder} does not exist; create it first")
+    try:
+        path.open("a", encoding="utf-8").close()
+    except OSError as error:
+        raise md.UserError(f"--out: {path} cannot be written ({error.strerror}); name another file") from None
 
 
 def _left(options: argparse.Namespace, runs: Sequence[Entry], written: bool) -> str:
@@ -188,22 +175,3 @@ def _left(options: argparse.Namespace, runs: Sequence[Entry], written: bool) -> 
     if options.db:
         places.append(f"the history {options.db}")
     return f"The finished runs are in {', '.join(places)}. The same command starts again from the beginning."
-
-
-class _History:
-    """Records benchmark runs in the history database, off the timed path."""
-
-    def __init__(self, path: Path):
-        self.store = Store(path)
-
-    def add(self, entry: Entry) -> None:
-        """Record a run that emitted something."""
-        if entry.run.generation.rounds:
-            self.store.add(entry.run)
-
-    def close(self) -> bool:
-        """Write what is queued; returns whether every run is in the history."""
-        if self.store.close() and not self.store.problem:
-            return True
-        print(f"multidraft: the history is incomplete: {self.store.problem}", file=sys.stderr)
-        return False

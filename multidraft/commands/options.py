@@ -17,6 +17,7 @@ from drafters.progress import Step
 from multidraft.bench.suites import Suite, spread
 from multidraft.engine.arguments import check_seed
 from multidraft.policies import check_specs
+from multidraft.replay.recorded import without_divergence
 
 REPLAY_POLICIES = "ucb,exp3,ucbspec,exp3spec,normal-hedge,rate-hedge"
 
@@ -91,6 +92,18 @@ def split_specs(text: str) -> list[str]:
         else:
             specs.append(part)
     return specs
+
+
+def add_replay_policies(sub: argparse.ArgumentParser) -> None:
+    """The option ``--policies`` of commands that replay."""
+    sub.add_argument("--policies", default=REPLAY_POLICIES, help=f"comma-separated (default: {REPLAY_POLICIES})")
+
+
+def replay_policies(options: argparse.Namespace) -> list[str]:
+    """The policies that ``--policies`` names, in a form that can be replayed."""
+    if specs := [without_divergence(spec) for spec in split_specs(options.policies)]:
+        return specs
+    raise md.UserError("no policy is chosen; choose at least one")
 
 
 def limited(suite: Suite, limit: int | None) -> Suite:

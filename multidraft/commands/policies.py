@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import Any
 
+from multidraft.bench.table import markdown
 from multidraft.policies import POLICIES, settings_of
 
 
@@ -23,8 +24,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(rows, indent=2, ensure_ascii=False))
         return 0
-    print("| policy | what it is | settings | source |\n|---|---|---|---|")
     for row in rows:
-        shown = ", ".join(key if value is None else f"{key}={value}" for key, value in row["settings"].items())
-        print(f"| {row['policy']} | {row['title']} | {shown} | {row['source']} |")
+        pairs = row["settings"].items()
+        row["settings"] = ", ".join(key if value is None else f"{key}={value}" for key, value in pairs)
+    print(markdown(["policy", "what it is", "settings", "source"], [row.values() for row in rows]))
     return 0

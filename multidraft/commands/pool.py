@@ -10,6 +10,7 @@ from drafters.memory import advice, describe_estimate, render_estimate
 from drafters.pool import usable_device
 from multidraft.bench.inspect import accepted_by_task, compare_plain_decoding, describe_pool, render_matrix
 from multidraft.bench.suites import load_suite
+from multidraft.bench.table import markdown
 from multidraft.commands.options import limited, load_pool, sampling_params
 
 
@@ -53,10 +54,11 @@ def run(options: argparse.Namespace) -> int:
         f"target: {target['parameters'] / 1e6:.1f}M parameters, {target['step_ms']:.2f} ms per token, "
         f"{target['verify_ms']:.2f} ms to verify {target['draft_length']} drafted tokens\n"
     )
-    print("| drafter | kind | parameters | ms per drafted token |\n|---|---|---|---|")
-    for d in content["drafters"]:
-        size = f"{d['parameters'] / 1e6:.2f}M" if d["parameters"] else "–"
-        print(f"| {d['name']} | {d['kind']} | {size} | {d['draft_step_ms']:.3f} |")
+    cells = [
+        (d["name"], d["kind"], f"{d['parameters'] / 1e6:.2f}M" if d["parameters"] else "–", f"{d['draft_step_ms']:.3f}")
+        for d in content["drafters"]
+    ]
+    print(markdown(["drafter", "kind", "parameters", "ms per drafted token"], cells))
     if options.plain:
         ours, theirs = content["plain_tokens_per_second"].values()
         print(

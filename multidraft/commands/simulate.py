@@ -9,30 +9,22 @@ from pathlib import Path
 import multidraft as md
 from drafters.costs import Costs
 from multidraft.bench.simulate import read_table, simulate
-from multidraft.commands.options import REPLAY_POLICIES, split_specs
-from multidraft.replay.recorded import without_divergence
+from multidraft.bench.table import markdown
+from multidraft.commands.options import add_replay_policies, replay_policies
 
 
 def add(sub: argparse.ArgumentParser) -> None:
     """Its arguments."""
     sub.add_argument("table", type=Path, metavar="TABLE.csv", help="rows drafters, columns tasks")
-    sub.add_argument("--policies", default=REPLAY_POLICIES, help=f"comma-separated (default: {REPLAY_POLICIES})")
+    add_replay_policies(sub)
     sub.add_argument("--tokens", default="250", help="length of a response, e.g. 250 or 200-300")
     sub.add_argument("--draft-length", type=int, default=8, help="(default: %(default)s)")
     sub.add_argument("--seeds", type=int, default=20, help="responses per task (default: %(default)s)")
     sub.add_argument("--mixed", action="store_true", help="only responses whose task changes midway")
-    sub.add_argument(
-        "--target-ms",
-        type=float,
-        default=75.7,
-        help="time of a target forward (default: %(default)s, HedgeSpec's Llama)",
-    )
-    sub.add_argument(
-        "--drafter-ms",
-        type=float,
-        default=2.5,
-        help="time of a drafter step, and of an evaluation (default: %(default)s)",
-    )
+    target_help = "time of a target forward (default: %(default)s, HedgeSpec's Llama)"
+    sub.add_argument("--target-ms", type=float, default=75.7, help=target_help)
+    drafter_help = "time of a drafter step, and of an evaluation (default: %(default)s)"
+    sub.add_argument("--drafter-ms", type=float, default=2.5, help=drafter_help)
     sub.add_argument("--json", action="store_true")
 
 
@@ -45,9 +37,7 @@ def run(options: argparse.Namespace) -> int:
         )
     if options.seeds < 1 or options.draft_length < 1 or min(options.target_ms, options.drafter_ms) <= 0:
         raise md.UserError("--seeds and --draft-length must be at least 1, --target-ms and --drafter-ms positive")
-    specs = [without_divergence(spec) for spec in split_specs(options.policies)]
-    if not specs:
-        raise md.UserError("no policy is chosen; choose at least one")
+    specs = replay_policies(options)
     table = read_table(options.table)
     step, verify = options.drafter_ms / 1000, options.target_ms / 1000
     found = simulate(
@@ -63,9 +53,13 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(found, indent=2))
         return 0
     streams = list(next(iter(found["policies"].values()))["by_task"])
-    print(f"| policy | {' | '.join(streams)} | mean MAT | tokens/s |")
-    print("|---" * (len(streams) + 3) + "|")
-    for spec, row in found["policies"].items():
-        cells = " | ".join(f"{row['by_task'][stream]:.2f}" for stream in streams)
-        print(f"| {spec} | {cells} | {row['mean_accepted_tokens']:.2f} | {row['tokens_per_second']:.1f} |")
+    cells = [
+        (
+            spec,
+            *(f"{mat:.2f}" for mat in [*row["by_task"].values(), row["mean_accepted_tokens"]]),
+            f"{row['tokens_per_second']:.1f}",
+        )
+        for spec, row in found["policies"].items()
+    ]
+    print(markdown(["policy", *streams, "mean MAT", "tokens/s"], cells))
     return 0

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from drafters.base import Acceptances
+from drafters.pool import Pool
 from drafters.sampling import SamplingParams, probabilities
 from multidraft.engine.lossless import teacher_forced
 from multidraft.policies.delayed import expected_accept_lengths
 from storage.records import Generation
-
-if TYPE_CHECKING:
-    from drafters.pool import Pool
 
 
 @dataclass(frozen=True)
