@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -13,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 import multidraft as md
 from drafters.card import find_card, load_card
 from drafters.checkpoints.loading import tokenizer_of
+from drafters.source import Source
 from multidraft.bench.inspect import render_matrix
 from multidraft.training.answering import Asking
 from multidraft.training.plan import Plan, Shape, examine, source_of
@@ -20,7 +20,7 @@ from multidraft.training.processes import Processes
 from multidraft.training.prompts import read_tasks, read_templates
 from multidraft.training.publish import check_login, finish, learnt_nothing, push
 from multidraft.training.specialists import distil
-from multidraft.training.work import write_file
+from multidraft.training.work import write_text
 
 EPOCHS = {"drafter": 3.0, "new": 20.0, "eagle": 20.0}
 RATES = {"drafter": 5e-5, "new": 2e-3, "eagle": 5e-4}
@@ -30,80 +30,60 @@ POSITIVE = ("minutes", "epochs", "lr", "batch_tokens", "max_new_tokens", "batch"
 
 def add(sub: argparse.ArgumentParser) -> None:
     """Its arguments."""
-    sub.add_argument("--target", required=True, help="the target: a folder, or its name on the Hub")
-    sub.add_argument("--revision", help="commit of the target's Hub repository")
-    sub.add_argument(
-        "--data",
-        nargs="+",
-        required=True,
-        metavar="[TASK=]SOURCE",
-        help="prompts: .jsonl, .json, .csv, text or .parquet files, or data sets of the Hub (OWNER/NAME[:FILES])",
-    )
-    sub.add_argument("--tasks", nargs="+", default=[], metavar="TASK", help="tasks to train for (default: all)")
-    sub.add_argument("--column", help="the field of the data that holds the prompt")
-    sub.add_argument(
-        "--template",
-        action="append",
-        default=[],
-        metavar="TASK=TEXT",
-        help="text around a task's prompts, with {prompt} in it",
-    )
-    sub.add_argument("--limit", type=int, help="most prompts per task")
-    sub.add_argument(
-        "--heldout", type=float, default=0.1, help="share of prompts held out to measure on (default: 0.1)"
-    )
-    sub.add_argument("--out", type=Path, required=True, help="folder of the finished pool")
-    sub.add_argument("--work", type=Path, help="folder of answers and checkpoints, to resume from (default: OUT/work)")
-    sub.add_argument("--kind", choices=["lm", "eagle"], default="lm", help="small language models or EAGLE-3 heads")
-    sub.add_argument("--drafter", help="lm: start from this model, of the target's vocabulary (a folder or Hub name)")
-    sub.add_argument("--new", metavar="LAYERSxWIDTH", help="lm: start from new weights (default: 2x768)")
-    sub.add_argument("--minutes", type=float, default=60.0, help="longest training time per drafter (default: 60)")
-    sub.add_argument("--epochs", type=float, help="most epochs per drafter (default: 3 with --drafter, otherwise 20)")
-    sub.add_argument("--lr", type=float, help="peak learning rate (default: 5e-5 with --drafter, 2e-3, heads 5e-4)")
-    sub.add_argument("--batch-tokens", type=int, default=4096, help="tokens per step and process (default: 4096)")
-    sub.add_argument(
-        "--vocabulary", type=int, default=16_000, help="eagle: tokens that a head can propose (default: 16000)"
-    )
-    sub.add_argument(
-        "--feature-memory",
-        type=float,
-        default=4.0,
-        metavar="GB",
-        help="eagle: memory for cached hidden states (default: 4)",
-    )
-    sub.add_argument(
-        "--temperatures",
-        type=float,
-        nargs="+",
-        default=[0.0, 0.3, 0.7, 1.0],
-        help="of the target's answers (default: 0 0.3 0.7 1)",
-    )
-    sub.add_argument("--max-new-tokens", type=int, default=512, help="longest answer (default: 512)")
-    sub.add_argument("--batch", type=int, default=16, help="prompts answered at once (default: 16)")
-    sub.add_argument("--evaluate", type=int, default=5, help="held-out prompts per task to measure on (default: 5)")
-    sub.add_argument("--draft-length", type=int, default=6, help="of the finished pool (default: 6)")
-    sub.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="of the target (default: by device)")
-    sub.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    sub.add_argument("--seed", type=int, default=0)
-    sub.add_argument("--card", help="use the chat template of this card (a bundled card's name or a path)")
-    sub.add_argument(
-        "--plain", action="store_true", help="give prompts as they are to a target without a chat template"
-    )
-    sub.add_argument("--push", metavar="USER/NAME", help="upload the finished pool to the Hub")
-    sub.add_argument("--private", action="store_true", help="make the repositories of --push private")
-    sub.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
+    more = sub.add_argument
+    more("--target", required=True, help="the target: a folder, or its name on the Hub")
+    more("--revision", help="commit of the target's Hub repository")
+    data = "prompts: .jsonl, .json, .csv, text or .parquet files, or data sets of the Hub (OWNER/NAME[:FILES])"
+    more("--data", nargs="+", required=True, metavar="[TASK=]SOURCE", help=data)
+    more("--tasks", nargs="+", default=[], metavar="TASK", help="tasks to train for (default: all)")
+    more("--column", help="the field of the data that holds the prompt")
+    template = "text around a task's prompts, with {prompt} in it"
+    more("--template", action="append", default=[], metavar="TASK=TEXT", help=template)
+    more("--limit", type=int, help="most prompts per task")
+    more("--heldout", type=float, default=0.1, help="share of prompts held out to measure on (default: 0.1)")
+    more("--out", type=Path, required=True, help="folder of the finished pool")
+    more("--work", type=Path, help="folder of answers and checkpoints, to resume from (default: OUT/work)")
+    more("--kind", choices=["lm", "eagle"], default="lm", help="small language models or EAGLE-3 heads")
+    more("--drafter", help="lm: start from this model, of the target's vocabulary (a folder or Hub name)")
+    more("--new", metavar="LAYERSxWIDTH", help="lm: start from new weights (default: 2x768)")
+    more("--minutes", type=float, default=60.0, help="longest training time per drafter (default: 60)")
+    more("--epochs", type=float, help="most epochs per drafter (default: 3 with --drafter, otherwise 20)")
+    more("--lr", type=float, help="peak learning rate (default: 5e-5 with --drafter, 2e-3, heads 5e-4)")
+    more("--batch-tokens", type=int, default=4096, help="tokens per step and process (default: 4096)")
+    more("--vocabulary", type=int, default=16_000, help="eagle: tokens that a head can propose (default: 16000)")
+    memory = "eagle: memory for cached hidden states (default: 4)"
+    more("--feature-memory", type=float, default=4.0, metavar="GB", help=memory)
+    temperatures = "of the target's answers (default: 0 0.3 0.7 1)"
+    more("--temperatures", type=float, nargs="+", default=[0.0, 0.3, 0.7, 1.0], help=temperatures)
+    more("--max-new-tokens", type=int, default=512, help="longest answer (default: 512)")
+    more("--batch", type=int, default=16, help="prompts answered at once (default: 16)")
+    more("--evaluate", type=int, default=5, help="held-out prompts per task to measure on (default: 5)")
+    more("--draft-length", type=int, default=6, help="of the finished pool (default: 6)")
+    more("--dtype", choices=["float32", "bfloat16", "float16"], help="of the target (default: by device)")
+    more("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    more("--seed", type=int, default=0)
+    more("--card", help="use the chat template of this card (a bundled card's name or a path)")
+    more("--plain", action="store_true", help="give prompts as they are to a target without a chat template")
+    more("--push", metavar="USER/NAME", help="upload the finished pool to the Hub")
+    more("--private", action="store_true", help="make the repositories of --push private")
+    more("--dry-run", action="store_true", help="show what would be done, and do nothing")
 
 
 def run(options: argparse.Namespace) -> int:
     """Read prompts, let the target answer them, train drafters and write the pool."""
     _check_numbers(options)
     plan, tokenizer = _plan(options)
-    count = int(os.environ.get("WORLD_SIZE", "1"))
-    if not options.dry_run:
-        _check_folders(plan)
+    for folder in () if options.dry_run else (plan.out, plan.work):  # before hours of training
+        probe = folder / f".probe-{os.getpid()}"  # one per process
+        write_text(probe, "")
+        probe.unlink()
     processes = Processes.join(plan.device)
-    log = _speaker(processes)
-    log(examine(plan, count))
+
+    def log(line: str) -> None:
+        if processes.first:
+            print(line, flush=True)
+
+    log(examine(plan, processes.count))
     if options.dry_run:
         return 0
     if options.push and processes.first:
@@ -135,7 +115,9 @@ def _plan(options: argparse.Namespace) -> tuple[Plan, PreTrainedTokenizerBase]:
     if options.drafter and options.new:
         raise md.UserError("give either --drafter, to start from a model, or --new, to start from new weights")
     target = source_of(options.target, options.revision)
-    start = source_of(options.drafter) if options.drafter else Shape.parse(options.new or "2x768")
+    start: Source | Shape | None = None
+    if options.kind == "lm":
+        start = source_of(options.drafter) if options.drafter else Shape.parse(options.new or "2x768")
     what = "eagle" if options.kind == "eagle" else "drafter" if options.drafter else "new"
     tokenizer = tokenizer_of(target, options.out / "card.yaml")
     form = load_card(find_card(options.card))[0] if options.card else None
@@ -146,27 +128,21 @@ def _plan(options: argparse.Namespace) -> tuple[Plan, PreTrainedTokenizerBase]:
             f"the tokenizer of {options.target} has no chat template: it is a base model, or its files are incomplete. "
             "Give --plain to pass prompts as they are, or --card to use the template of a card"
         )
+    templates = read_templates(options.template)
     plan = Plan(
         target=target,
         kind=options.kind,
-        start=start if options.kind == "lm" else None,
-        tasks=read_tasks(
-            options.data,
-            only=options.tasks,
-            templates=read_templates(options.template),
-            column=options.column,
-            limit=options.limit,
-            heldout=options.heldout,
-        ),
+        start=start,
+        tasks=read_tasks(options.data, options.tasks, templates, options.column, options.limit, options.heldout),
         out=options.out,
         work=options.work or options.out / "work",
         asking=Asking(tuple(options.temperatures), options.max_new_tokens, options.batch, options.seed),
-        minutes=options.minutes,
         epochs=options.epochs or EPOCHS[what],
         lr=options.lr or RATES[what],
+        feature_memory=int(options.feature_memory * 2**30),
+        minutes=options.minutes,
         batch_tokens=options.batch_tokens,
         vocabulary=options.vocabulary,
-        feature_memory=int(options.feature_memory * 2**30),
         evaluate=options.evaluate,
         draft_length=options.draft_length,
         chat_template=form.chat_template if form else None,
@@ -189,16 +165,3 @@ def _check_numbers(options: argparse.Namespace) -> None:
         raise md.UserError("--heldout must be a share between 0 and 1")
     if min(options.temperatures) < 0:
         raise md.UserError("--temperatures must not be negative")
-
-
-def _check_folders(plan: Plan) -> None:
-    """Raise if the pool could not be written, before hours of training."""
-    for folder in (plan.out, plan.work):
-        probe = folder / f".probe-{os.getpid()}"  # one per process
-        write_file(probe, lambda part: part.write_text(""))
-        probe.unlink()
-
-
-def _speaker(processes: Processes) -> Callable[[str], None]:
-    """Prints in the first process only."""
-    return lambda line: print(line, flush=True) if processes.first else None

@@ -46,6 +46,11 @@ class Asking:
     batch: int = 16
     seed: int = 0
 
+    @property
+    def listed(self) -> str:
+        """The temperatures in a row."""
+        return ", ".join(f"{temperature:g}" for temperature in self.temperatures)
+
 
 class Portion(NamedTuple):
     """Prompts of a task, of similar length, to be answered at once and kept in one file."""

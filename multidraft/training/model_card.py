@@ -11,7 +11,7 @@ import yaml
 
 from multidraft.bench.inspect import render_matrix
 from multidraft.training.answers import Answer
-from multidraft.training.plan import Plan, Shape
+from multidraft.training.plan import Plan, Shape, place
 
 PAGE = """---
 {head}
@@ -31,16 +31,16 @@ print(md.generate(pool, "…", policy="normal-hedge").text)
 
 ## Accepted tokens
 
-Tokens per round (the target's own token counted) of each drafter on held-out prompts, {evaluate} of each task at most,
-greedy, drafts of {draft_length}; `*` marks the best of a task.
+Tokens per round (the target's own token counted) of each drafter on held-out prompts, {plan.evaluate} of each task at
+most, greedy, drafts of {plan.draft_length}; `*` marks the best of a task.
 
 {matrix}
 {routing}
 ## Training
 
 Self-distillation (MetaSD, arXiv 2604.05417, App. F.1): the target answered each training prompt at the temperatures
-{temperatures}, with {max_new_tokens} tokens at most; {tokens} tokens in all. At each of them the drafters learn
-its distribution. {start}
+{plan.asking.listed}, with {plan.asking.max_new_tokens} tokens at most; {tokens:,} tokens in all. At each of them the
+drafters learn its distribution. {start}
 
 | task | training prompts | held-out prompts | answers |
 |---|---|---|---|
@@ -48,11 +48,11 @@ its distribution. {start}
 
 | setting | value |
 |---|---|
-| budget of a drafter | {minutes} minutes, {epochs} epochs, whichever was over first |
-| peak learning rate | {lr}; of specialists that start from the generalist half |
-| tokens of a step | {batch_tokens} |
-| seed | {seed} |
-| dtype of the target | {dtype} |
+| budget of a drafter | {plan.minutes:g} minutes, {plan.epochs:g} epochs, whichever was over first |
+| peak learning rate | {plan.lr:g}; of specialists that start from the generalist half |
+| tokens of a step | {plan.batch_tokens:,} |
+| seed | {plan.asking.seed} |
+| dtype of the target | {plan.dtype} |
 
 Licence of the target: {licence}. It may bind what is made from its answers, too.
 """
@@ -82,24 +82,15 @@ def model_card(
     ]
     routing = "" if routed is None else f"\nThe router sends {routed:.0%} of the held-out prompts to their own task.\n"
     return PAGE.format(
+        plan=plan,
         head=yaml.safe_dump(head, sort_keys=False, allow_unicode=True).strip(),
-        target=plan.target.id or Path(str(plan.target.path)).name,
+        target=plan.target.id or Path(place(plan.target)).name,
         description=description,
-        evaluate=plan.evaluate,
-        draft_length=plan.draft_length,
         matrix=render_matrix(dict(matrix)),
         routing=routing,
-        temperatures=", ".join(f"{t:g}" for t in plan.asking.temperatures),
-        max_new_tokens=plan.asking.max_new_tokens,
-        tokens=f"{sum(len(answer.top_ids) for answer in answers):,}",
+        tokens=sum(len(answer.top_ids) for answer in answers),
         start=_start(plan),
         sizes="\n".join(sizes),
-        minutes=f"{plan.minutes:g}",
-        epochs=f"{plan.epochs:g}",
-        lr=f"{plan.lr:g}",
-        batch_tokens=f"{plan.batch_tokens:,}",
-        seed=plan.asking.seed,
-        dtype=plan.dtype,
         licence=licence or "not known here; see its own page",
     )
 
@@ -111,7 +102,7 @@ def _start(plan: Plan) -> str:
         return f"{who} from new weights ({plan.start.layers} layers, width {plan.start.width}){rest}."
     if plan.start is None:
         return f"{who} as a new EAGLE-3 head{rest}."
-    return f"{who} from `{plan.start.id or Path(str(plan.start.path)).name}`{rest}."
+    return f"{who} from `{plan.start.id or Path(place(plan.start)).name}`{rest}."
 
 
 def licence_of(target: str) -> str | None:

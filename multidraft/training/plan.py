@@ -113,7 +113,7 @@ class Plan:
 
     def made_by(self) -> dict[str, Any]:
         """What the answers depend on, besides prompts and how they are asked."""
-        made = {"target": self.target.path or self.target.id, "revision": self.target.revision, "dtype": self.dtype}
+        made = {"target": place(self.target), "revision": self.target.revision, "dtype": self.dtype}
         return made | self.chat_form()
 
     def chat_form(self) -> dict[str, Any]:
@@ -123,14 +123,15 @@ class Plan:
 
     def trained_by(self) -> dict[str, Any]:
         """What checkpoints of drafters depend on, besides the answers; budgets and batches may be changed."""
-        if isinstance(self.start, Shape):
-            start: Any = f"new, {self.start.layers}x{self.start.width}"
-        else:
-            start = self.start and (self.start.path or self.start.id)
-        return {
-            "kind": self.kind, "drafter": start, "drafters": self.drafters, "lr": self.lr,
-            "vocabulary": self.vocabulary, "seed": self.asking.seed,
-        }  # fmt: skip
+        start = self.start
+        named = f"new, {start.layers}x{start.width}" if isinstance(start, Shape) else start and place(start)
+        own = {"kind": self.kind, "drafter": named, "drafters": self.drafters, "lr": self.lr}
+        return own | {"vocabulary": self.vocabulary, "seed": self.asking.seed}
+
+
+def place(source: Source) -> str:
+    """The folder or the Hub repository of a model."""
+    return source.path or str(source.id)
 
 
 def source_of(text: str, revision: str | None = None) -> Source:
@@ -199,30 +200,27 @@ def examine(plan: Plan, processes: int = 1) -> str:
             f"{plan.device} has {has / 1e9:.1f} GB of memory; the target takes {target_bytes / 1e9:.1f} GB in "
             f"{plan.dtype}, the training of a drafter {training / 1e9:.1f} GB. Take a smaller drafter or another device"
         )
-    lines = [f"{'task':<20} {'train':>9} {'held out':>9}"]
-    lines += [f"{name:<20} {len(task.train):>9,} {len(task.heldout):>9,}" for name, task in plan.tasks.items()]
+    rows = [f"{name:<20} {len(task.train):>9,} {len(task.heldout):>9,}" for name, task in plan.tasks.items()]
     answers = sum(len(task.train) for task in plan.tasks.values()) * len(plan.asking.temperatures)
     tokens = answers * plan.asking.max_new_tokens
-    temperatures = ", ".join(f"{t:g}" for t in plan.asking.temperatures)
-    count = len(plan.drafters)
-    lines += [
-        f"target: {plan.target.path or plan.target.id}, {target.num_parameters() / 1e6:,.1f}M parameters, "
-        f"{target_bytes / 1e9:.2f} GB in {plan.dtype} on {plan.device}",
-        f"answers: {answers:,} at temperatures {temperatures}; at most {tokens:,} tokens, "
-        f"{tokens * BYTES_PER_TOKEN / 1e9:.2f} GB in {plan.work}",
-        f"drafters: {', '.join(plan.drafters)}; of kind {plan.kind}, {parameters / 1e6:,.1f}M parameters each; "
-        f"{training / 1e9:.2f} GB in training",
-        f"training: at most {plan.minutes:g} minutes or {plan.epochs:g} epochs each, "
-        f"{count * plan.minutes:g} minutes in all" + (f", by {processes} processes" if processes > 1 else ""),
-        "These minutes are of training alone. Answering the prompts comes before it and takes as long as the target "
-        "needs for its tokens; measuring the drafters on held-out prompts comes after it.",
-    ]
+    size_of_target, size_of_drafter = (f"{n / 1e6:,.1f}M" for n in (target.num_parameters(), parameters))
+    table = "\n".join([f"{'task':<20} {'train':>9} {'held out':>9}", *rows])
+    text = f"""{table}
+target: {place(plan.target)}, {size_of_target} parameters, {target_bytes / 1e9:.2f} GB \
+in {plan.dtype} on {plan.device}
+answers: {answers:,} at temperatures {plan.asking.listed}; at most {tokens:,} tokens, \
+{tokens * BYTES_PER_TOKEN / 1e9:.2f} GB in {plan.work}
+drafters: {", ".join(plan.drafters)}; of kind {plan.kind}, {size_of_drafter} parameters each; \
+{training / 1e9:.2f} GB in training
+training: at most {plan.minutes:g} minutes or {plan.epochs:g} epochs each, \
+{len(plan.drafters) * plan.minutes:g} minutes in all{f", by {processes} processes" if processes > 1 else ""}
+These minutes are of training alone. Answering the prompts comes before it and takes as long as the target needs for \
+its tokens; measuring the drafters on held-out prompts comes after it."""
     if parameters > target.num_parameters():
-        lines.append(
-            f"warning: a drafter has more parameters than the target ({parameters / 1e6:,.1f}M, "
-            f"{target.num_parameters() / 1e6:,.1f}M), so that its drafts cost more than they save: take a smaller one"
-        )
-    return "\n".join(lines)
+        text += f"""
+warning: a drafter has more parameters than the target ({size_of_drafter}, {size_of_target}), so that its drafts cost \
+more than they save: take a smaller one"""
+    return text
 
 
 def room_for(target: PreTrainedModel, asking: Asking) -> float:

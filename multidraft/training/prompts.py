@@ -35,12 +35,12 @@ class TaskPrompts:
 
 def read_tasks(
     sources: Sequence[str],
-    *,
     only: Sequence[str] = (),
     templates: Mapping[str, str] | None = None,
     column: str | None = None,
     limit: int | None = None,
     heldout: float = 0.1,
+    *,
     log: Callable[[str], None] = print,
 ) -> dict[str, TaskPrompts]:
     """Read prompts by task, in the order of ``only``, or of the sources.

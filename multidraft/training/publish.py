@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import huggingface_hub
@@ -21,9 +22,9 @@ from multidraft.bench.inspect import accepted_by_task
 from multidraft.bench.suites import SuiteItem
 from multidraft.training.answers import Answer
 from multidraft.training.model_card import licence_of, model_card
-from multidraft.training.plan import Plan, context_window
+from multidraft.training.plan import Plan, context_window, place
 from multidraft.training.prompts import UNTRAINED
-from multidraft.training.work import write_file, writing
+from multidraft.training.work import write_text, writing
 
 Matrix = dict[str, dict[str, float]]
 
@@ -37,24 +38,26 @@ def finish(plan: Plan, tokenizer: PreTrainedTokenizerBase, answers: list[Answer]
     hit = train_router(plan) if len(plan.tasks) > 1 else None
     content = card_of(plan, context_window(plan))
     Card.model_validate(content)
-    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
-    write_file(plan.card, lambda part: part.write_text(text, encoding="utf-8"))
+    write_text(plan.card, as_yaml(content))
     log("measuring the drafters on held-out prompts")
     matrix = measure(plan)
-    licence = licence_of(plan.target.path or str(plan.target.id))
-    page = model_card(plan, content["description"], answers, matrix, hit, licence)
-    write_file(plan.out / "README.md", lambda part: part.write_text(page, encoding="utf-8"))
+    licence = licence_of(place(plan.target))
+    write_text(plan.out / "README.md", model_card(plan, content["description"], answers, matrix, hit, licence))
     return matrix
+
+
+def as_yaml(content: dict[str, Any]) -> str:
+    """The text of a card."""
+    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120))
 
 
 def card_of(plan: Plan, context: int) -> dict[str, Any]:
     """The pool's card, with drafters beside it, for contexts of so many tokens."""
     name = re.sub(r"[^a-z0-9_.-]+", "-", plan.out.resolve().name.lower()).strip("-") or "drafters"
-    target = plan.target.path or str(plan.target.id)
     kind = "Small language models" if plan.kind == "lm" else "EAGLE-3 heads"
     return {
         "name": name,
-        "title": f"{kind} for {Path(target).name}",
+        "title": f"{kind} for {Path(place(plan.target)).name}",
         "description": f"{kind}, distilled from the target's own answers: {', '.join(plan.drafters)}.",
         "target": plan.target.model_dump(exclude_none=True),
         "dtype": plan.dtype,
@@ -73,12 +76,8 @@ def train_router(plan: Plan) -> float:
     router = Router.train([prompt for prompt, _ in asked], [{name} for _, name in asked])
     with writing(plan.out / "router"):
         router.save(plan.out / "router")
-    right = []
-    for name, task in plan.tasks.items():
-        for prompt in task.heldout:
-            likely = router.probabilities(prompt)
-            right.append(max(likely, key=likely.__getitem__) == name)
-    return sum(right) / len(right)
+    heldout = [(name, router.probabilities(prompt)) for name, task in plan.tasks.items() for prompt in task.heldout]
+    return mean(max(likely, key=likely.__getitem__) == name for name, likely in heldout)
 
 
 def measure(plan: Plan) -> Matrix:
@@ -94,7 +93,7 @@ def measure(plan: Plan) -> Matrix:
             entry["path"] = str(plan.out.resolve() / entry["path"])
         content["drafters"].append({"name": UNTRAINED, "kind": "lm", **plan.start.model_dump(exclude_none=True)})
         card = plan.work / "measured.yaml"
-        write_file(card, lambda part: part.write_text(yaml.safe_dump(content), encoding="utf-8"))
+        write_text(card, as_yaml(content))
     pool = load_pool(card, device=plan.device)
     room = pool.target.window - plan.asking.max_new_tokens
     items = [
@@ -146,8 +145,7 @@ def push(folder: Path, repository: str, private: bool = False) -> str:
             entry |= {"id": there, "revision": commit.oid}
         Card.model_validate(content)
         api.create_repo(repository, private=private, exist_ok=True)
-        card = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120).encode()
-        api.upload_file(path_or_fileobj=card, path_in_repo="card.yaml", repo_id=repository)
+        api.upload_file(path_or_fileobj=as_yaml(content).encode(), path_in_repo="card.yaml", repo_id=repository)
         for file in sorted([folder / "README.md", *folder.glob("router/*")]):
             api.upload_file(path_or_fileobj=file, path_in_repo=file.relative_to(folder).as_posix(), repo_id=repository)
     except Exception as error:

@@ -27,21 +27,21 @@ def claim(folder: Path, settings: Mapping[str, Any]) -> None:
     file = folder / SETTINGS
     wanted = json.loads(json.dumps(settings))
     if not file.is_file():
-        write_file(file, lambda part: part.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8"))
+        write_text(file, json.dumps(wanted, indent=2) + "\n")
         return
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise TrainingError(f"cannot read {file}: {error}. Remove {folder} to begin anew") from None
     if differing := [name for name in wanted if found.get(name) != wanted[name]]:
-        changes = "; ".join(f"{name}: {_shown(found.get(name))}, now {_shown(wanted[name])}" for name in differing)
+        changes = "; ".join(f"{name}: {_json(found.get(name))}, now {_json(wanted[name])}" for name in differing)
         raise TrainingError(
             f"{folder} holds work done with other settings ({changes}). Give the same settings to resume it, or "
             "another --work to begin anew"
         )
 
 
-def _shown(value: Any) -> str:
+def _json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}…"
 
@@ -60,6 +60,11 @@ def write_file(path: Path, write: Callable[[Path], object]) -> None:
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Likewise a text."""
+    write_file(path, lambda part: part.write_text(text, encoding="utf-8"))
 
 
 @contextmanager
