@@ -157,10 +157,10 @@ def _problem(error: ErrorDetails, content: dict[str, Any]) -> str:
     part = str(place[0]) if len(place) > 1 else ""
     entry = content["drafters"][int(place[1])] if part == "drafters" else None
     if error["type"] == "extra_forbidden":
-        field = str(place[-1])
-        message = _misplaced_in_drafter(field, entry["kind"]) if entry else _misplaced(field, *_PARTS[part])
+        message = _misplaced(str(place[-1]), part, entry["kind"] if entry else None)
     elif error["type"] == "missing" and entry:
-        message = _missing_in_drafter(str(place[-1]), entry["kind"])
+        needed = KINDS[entry["kind"]].model_fields[str(place[-1])].description
+        message = f"a drafter of kind {entry['kind']} needs {place[-1]}: {needed}"
     elif place[-1:] == ["revision"] and error["type"] == "string_type":
         message = f"{error['input']!r} is no commit; put it in quotes if YAML took it for a number"
     if isinstance(entry, dict) and isinstance(entry.get("name"), str):
@@ -168,33 +168,22 @@ def _problem(error: ErrorDetails, content: dict[str, Any]) -> str:
     return f"{where}: {message}"
 
 
-def _missing_in_drafter(field: str, kind: str) -> str:
-    """What to write where a drafter lacks a field."""
-    return f"a drafter of kind {kind} needs {field}: {KINDS[kind].model_fields[field].description}"
-
-
-def _misplaced(field: str, part: str, model: type[BaseModel]) -> str:
-    """What an unknown field of a card's part may have been meant to be."""
-    if near := difflib.get_close_matches(field, model.model_fields, 1):
-        return f"no such setting; did you mean {near[0]}?"
-    homes = [name for name, other in _PARTS.values() if name != part and field in other.model_fields]
-    if any(field in kind.model_fields for kind in KINDS.values()):
-        homes.append("a drafter")
-    if homes:
-        return f"no such setting; it belongs to {' or '.join(homes)}"
-    return f"no such setting; there are {', '.join(model.model_fields)}"
-
-
-def _misplaced_in_drafter(field: str, kind: str) -> str:
-    """Likewise of a field that drafters of ``kind`` do not have."""
-    fields = KINDS[kind].model_fields
-    if field in Source.model_fields and field != "quantization":
-        source = "is read from a local file (path)" if "path" in fields else "has no weights of its own"
+def _misplaced(field: str, part: str, kind: str | None) -> str:
+    """What an unknown field of a card's part, or of a drafter of ``kind``, may have been meant to be."""
+    home, model = ("a drafter", KINDS[kind]) if kind else _PARTS[part]
+    takers = [name for name, other in sorted(KINDS.items()) if field in other.model_fields]
+    if kind and field in Source.model_fields and field != "quantization":
+        source = "is read from a local file (path)" if "path" in model.model_fields else "has no weights of its own"
         return f"a drafter of kind {kind} {source}; it takes no {field}"
-    if takers := [name for name, other in sorted(KINDS.items()) if field in other.model_fields]:
+    if kind and takers:
         *others, last = takers
         return f"{field} is for drafters of kind {', '.join(others) + ' or ' if others else ''}{last}, not {kind}"
-    return _misplaced(field, "a drafter", KINDS[kind])
+    if near := difflib.get_close_matches(field, model.model_fields, 1):
+        return f"no such setting; did you mean {near[0]}?"
+    homes = [name for name, other in _PARTS.values() if name != home and field in other.model_fields]
+    if homes := homes + ["a drafter"] * bool(takers):
+        return f"no such setting; it belongs to {' or '.join(homes)}"
+    return f"no such setting; there are {', '.join(model.model_fields)}"
 
 
 def card_schema() -> dict[str, Any]:

@@ -10,31 +10,25 @@ import torch
 
 GIB = 1 << 30
 
+CONTROL_GROUP = Path("/sys/fs/cgroup")
+"""Of the container that this runs in, if it does."""
+
 
 def describe(device: torch.device | str) -> str:
     """Name of the device, e.g. ``"AMD EPYC, 2 cores"`` or ``"NVIDIA A10G"``."""
     device = torch.device(device)
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{_cpu_name()}, {_cores()} cores"
+    # A container often may use fewer cores than the machine has.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    name = _entry(Path("/proc/cpuinfo"), "model name") or platform.processor() or platform.machine() or "unknown CPU"
+    return f"{name}, {cores} cores"
 
 
-def _cores() -> int:
-    """Cores this process may use (a container often has fewer than the machine)."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-CONTROL_GROUP = Path("/sys/fs/cgroup")
-"""Of the container that this runs in, if it does."""
-
-
-def _cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine() or "unknown CPU"
+def _entry(file: Path, name: str) -> str | None:
+    """What a file of the kernel says after ``name``, the first time that a line begins with it."""
+    lines = file.read_text(errors="replace").splitlines() if file.exists() else []
+    return next((line.removeprefix(name).strip(" \t:") for line in lines if line.startswith(name)), None)
 
 
 def free_memory(device: torch.device | str) -> int | None:
@@ -69,16 +63,13 @@ def total_memory(device: torch.device | str) -> int | None:
 
 
 def _meminfo(name: str, file: Path = Path("/proc/meminfo")) -> int | None:
-    for line in file.read_text().splitlines() if file.exists() else []:
-        if line.startswith(f"{name}:"):
-            return 1024 * int(line.split()[1])
-    return None
+    found = _entry(file, f"{name}:")
+    return None if found is None else 1024 * int(found.split()[0])
 
 
 def _container_limit(folder: Path = CONTROL_GROUP) -> int | None:
-    file = folder / "memory.max"
-    limit = file.read_text().strip() if file.exists() else "max"
-    return None if limit == "max" else int(limit)
+    limit = _entry(folder / "memory.max", "")
+    return None if limit in (None, "max") else int(limit)
 
 
 def _left_to_container(folder: Path = CONTROL_GROUP) -> int | None:
@@ -86,8 +77,7 @@ def _left_to_container(folder: Path = CONTROL_GROUP) -> int | None:
     limit = _container_limit(folder)
     if limit is None:
         return None
-    lines = (folder / "memory.stat").read_text().splitlines()
-    cached = next((int(line.split()[1]) for line in lines if line.startswith("inactive_file ")), 0)
+    cached = int(_entry(folder / "memory.stat", "inactive_file ") or 0)
     return max(limit - int((folder / "memory.current").read_text()) + cached, 0)
 
 

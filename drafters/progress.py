@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 
@@ -38,8 +38,7 @@ class Steps:
     """Counts the steps of one loading, and reports each."""
 
     def __init__(self, of: int, report: Report = silent):
-        self._of, self._report = of, report
-        self._now = Step("loading", "", 0, of)
+        self._now, self._report = Step("loading", "", 0, of), report
 
     @property
     def what(self) -> str:
@@ -56,9 +55,8 @@ class Steps:
 
     def fetched(self, done: int, total: int) -> None:
         """So many bytes of the model have arrived."""
-        now = self._now
-        self._report(Step(now.doing, now.what, now.number, now.of, done, total))
+        self._report(replace(self._now, done_bytes=done, total_bytes=total))
 
     def _begin(self, doing: Literal["fetching", "loading"], what: str) -> None:
-        self._now = Step(doing, what, self._now.number + 1, self._of)
+        self._now = Step(doing, what, self._now.number + 1, self._now.of)
         self._report(self._now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -11,15 +11,16 @@ import torch
 from pydantic import Field
 from torch import Generator
 
-from drafters.base import Acceptances, Drafter, Evidence
+from drafters.base import Acceptances
 from drafters.draft import Draft
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, DrafterEntry, register
+from drafters.proposing import PointMassDrafter
 from drafters.sampling import SamplingParams
-from drafters.tree import acceptances_of, gamma_of_drafts
+from drafters.tree import acceptances_of
 
 
-class LookaheadDrafter(Drafter):
+class LookaheadDrafter(PointMassDrafter):
     """Drafts n-grams that the target itself has guessed before, or that stand in the text; no model of its own.
 
     Both branches of the paper ride in the target's one forward, as one tree of point masses:
@@ -60,7 +61,8 @@ class LookaheadDrafter(Drafter):
         self.prepare(())
 
     def prepare(self, context: Sequence[int]) -> None:
-        self.pool = NGramPool(self.guesses)
+        self.pool: dict[int, list[tuple[int, ...]]] = {}
+        """By the first token of n-grams their ends, the newest first."""
         self.read: list[int] = []
         self.guessed: list[list[tuple[int, ...]]] = []
         """At each position of the text the ends of the n-grams that were pooled before it was read."""
@@ -71,8 +73,7 @@ class LookaheadDrafter(Drafter):
         """The last draft, and for each column in it the node of its last token."""
         self._read(context)
         if context:
-            start = random.Random(0).choices(list(context), k=self.window)
-            self.columns = [[token] for token in start]
+            self.columns = [[token] for token in random.Random(0).choices(list(context), k=self.window)]
 
     def propose(
         self, context: Sequence[int], length: int, params: SamplingParams, generator: Generator, *, with_q: bool = False
@@ -80,14 +81,12 @@ class LookaheadDrafter(Drafter):
         self._catch_up(context)
         if not context or length < 1:
             return Draft.empty()
-        trie = _Trie()
-        for guess in self.pool.after(context[-1]):
-            trie.add(-1, guess[:length])
+        trie = _Trie(self.pool.get(context[-1], []), length)
         ends, base = [], -1
         for column in self.columns[: max(length - self.ngram + 2, 0)]:
             base = trie.add(base, column[:1])
             ends.append(trie.add(base, column[1:]))
-        self.proposed = Draft(tuple(trie.tokens), tuple(trie.parents)), ends
+        self.proposed = trie.draft, ends
         return self.proposed[0]
 
     def observe(self, draft: Draft, logits: torch.Tensor) -> None:
@@ -109,15 +108,14 @@ class LookaheadDrafter(Drafter):
             self.columns[i] = column
         self.proposed = Draft.empty(), []
 
-    def gamma(self, evidence: Evidence) -> np.ndarray:
-        """γ of the n-grams that were pooled before each position was read.
+    def drafts(self, context: Sequence[int], begins: range, length: int) -> list[Draft]:
+        """Those of the n-grams that were pooled before each position was read.
 
         The window's guess of the first token is not counted: it is there to be read, and seldom right.
         """
-        context, length = list(evidence.context), evidence.params.draft_length
-        if self.read[: len(context)] != context:
+        if self.read[: len(context)] != list(context):
             self._catch_up(context)
-        return gamma_of_drafts([_draft_of(self.guessed[begin], length) for begin in evidence.begins()], evidence)
+        return [_Trie(self.guessed[begin], length).draft for begin in begins]
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
         """What a pool of the text's own n-grams would have had accepted at each position.
@@ -127,16 +125,8 @@ class LookaheadDrafter(Drafter):
         shows the drafter without what its lookahead branch finds; with ``window=0`` it is exact. The nodes of that
         branch are counted, for full columns.
         """
-        pool = NGramPool(self.guesses)
-
-        def drafts() -> Iterator[Draft]:
-            for position in range(len(context)):
-                if position >= start:
-                    yield _draft_of(pool.after(context[position - 1]) if position else [], length)
-                if position + 1 >= self.ngram:
-                    pool.add(tuple(context[position + 1 - self.ngram : position + 1]))
-
-        found = acceptances_of(drafts(), context, start, length)
+        reader = LookaheadDrafter(self.name, 0, self.ngram, self.guesses)
+        found = acceptances_of(reader.drafts(context, range(start, len(context)), length), context, start, length)
         if columns := min(self.window, max(length - self.ngram + 2, 0)):
             depth, nodes = columns + self.ngram - 2, columns * (self.ngram - 1)
             return Acceptances(found.accepted, np.maximum(found.drafted, depth), found.nodes + nodes)
@@ -150,67 +140,44 @@ class LookaheadDrafter(Drafter):
             return
         self._read(context[known:])
         for ngram in self.found:
-            self.pool.add(ngram)
+            self._add(ngram)
         self.found = []
 
     def _read(self, tokens: Sequence[int]) -> None:
         for token in tokens:
-            self.guessed.append(list(self.pool.after(self.read[-1])) if self.read else [])
+            self.guessed.append(list(self.pool.get(self.read[-1], [])) if self.read else [])
             self.read.append(token)
             if len(self.read) >= self.ngram:
-                self.pool.add(tuple(self.read[-self.ngram :]))
+                self._add(tuple(self.read[-self.ngram :]))
 
-
-class NGramPool:
-    """N-grams by their first token, the newest first.
-
-    Args:
-        guesses: most n-grams per first token.
-    """
-
-    def __init__(self, guesses: int):
-        self.guesses = guesses
-        self._tails: dict[int, list[tuple[int, ...]]] = {}
-
-    def add(self, ngram: tuple[int, ...]) -> None:
-        """Add an n-gram, or make it the newest of its first token."""
-        tails = self._tails.setdefault(ngram[0], [])
-        if ngram[1:] in tails:
-            tails.remove(ngram[1:])
-        tails.insert(0, ngram[1:])
-        del tails[self.guesses :]
-
-    def after(self, token: int) -> list[tuple[int, ...]]:
-        """What follows ``token`` in its n-grams."""
-        return self._tails.get(token, [])
+    def _add(self, ngram: tuple[int, ...]) -> None:
+        """Pool an n-gram, or make it the newest of its first token."""
+        ends = self.pool.setdefault(ngram[0], [])
+        if ngram[1:] in ends:
+            ends.remove(ngram[1:])
+        ends.insert(0, ngram[1:])
+        del ends[self.guesses :]
 
 
 class _Trie:
-    """A draft under construction: paths share the nodes of their common beginning."""
+    """A draft under construction, from ``guesses`` of up to ``length`` tokens: paths share their common beginning."""
 
-    def __init__(self) -> None:
-        self.tokens: list[int] = []
-        self.parents: list[int] = []
+    def __init__(self, guesses: Sequence[Sequence[int]], length: int):
         self._nodes: dict[tuple[int, int], int] = {}
+        """By parent and token, in the order of their numbers."""
+        for guess in guesses:
+            self.add(-1, guess[:length])
 
     def add(self, node: int, tokens: Sequence[int]) -> int:
         """Let ``tokens`` follow ``node`` (-1: the context); the node of the last of them."""
         for token in tokens:
-            edge = (node, token)
-            if edge not in self._nodes:
-                self._nodes[edge] = len(self.tokens)
-                self.tokens.append(token)
-                self.parents.append(node)
-            node = self._nodes[edge]
+            node = self._nodes.setdefault((node, token), len(self._nodes))
         return node
 
-
-def _draft_of(guesses: Sequence[Sequence[int]], length: int) -> Draft:
-    """The ends of n-grams as one draft of up to ``length`` tokens."""
-    trie = _Trie()
-    for guess in guesses:
-        trie.add(-1, guess[:length])
-    return Draft(tuple(trie.tokens), tuple(trie.parents))
+    @property
+    def draft(self) -> Draft:
+        """The tree so far."""
+        return Draft(tuple(token for _, token in self._nodes), tuple(parent for parent, _ in self._nodes))
 
 
 @register

@@ -4,19 +4,19 @@ by a suffix automaton as in SAM Decoding, Hu et al. 2024)."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
-import numpy as np
 from pydantic import Field
 from torch import Generator
 
-from drafters.base import Acceptances, Drafter, Evidence
+from drafters.base import Acceptances
 from drafters.draft import Draft
 from drafters.kinds.base import BuildContext, TreeEntry, register
+from drafters.proposing import PointMassDrafter
 from drafters.retrieval.automaton import LONGEST, SuffixAutomaton
 from drafters.sampling import SamplingParams
-from drafters.tree import acceptances_of, gamma_of_drafts, grow
+from drafters.tree import acceptances_of, grow
 
 Place = tuple[int, int]
 """A state of the automaton and the length of the substring meant."""
@@ -25,7 +25,7 @@ Node = tuple[Place, int | None]
 """A node of a draft: its token, after what stands at a place; without a token the place itself."""
 
 
-class SuffixDrafter(Drafter):
+class SuffixDrafter(PointMassDrafter):
     """Drafts what has most often followed the last tokens, in the context and in past outputs.
 
     Unlike prompt lookup it counts: of several continuations the most frequent is taken (ties: the latest), and where
@@ -45,9 +45,9 @@ class SuffixDrafter(Drafter):
         self.name, self.nodes, self.past = name, nodes, past
         self.outputs: deque[list[int]] = deque()
         self.first: int | None = None
-        """Where the first of :attr:`drafts` begins; ``None`` before an evaluation asks for them."""
-        self.drafts: list[Draft] = []
-        """Those begun at each position since, as they were when it was read."""
+        """Where the first of :attr:`noted` begins; ``None`` before an evaluation asks for them."""
+        self.noted: list[Draft] = []
+        """The drafts begun at each position since, as they were when it was read."""
         self.length = 0
         """Longest draft asked for in this query."""
         self.indexed: list[int] = []
@@ -67,37 +67,32 @@ class SuffixDrafter(Drafter):
         self.length = max(self.length, length)
         if not self._catch_up(context):
             self._index_anew(context)
-        return self._draft(self.automaton, length)
+        return self._draft(length)
 
-    def gamma(self, evidence: Evidence) -> np.ndarray:
-        context, begins = evidence.context, evidence.begins()
-        self.length = max(self.length, evidence.params.draft_length)
+    def drafts(self, context: Sequence[int], begins: range, length: int) -> list[Draft]:
+        """Those that were noted while the text was read, from the first evaluation of it on."""
+        self.length = max(self.length, length)
         known = self.first is not None and self.first <= begins.start
         if known and len(self.indexed) > len(context):
             known = self.indexed[: len(context)] == list(context)
         elif known:
             known = self._catch_up(context)
-        if not known:  # drafts are noted while the text is read, from the first evaluation on
+        if not known:
             self._index_anew(context[: begins.start])
             self.first = begins.start
             self._catch_up(context)
-        noted = begins.start - (self.first or 0)
-        return gamma_of_drafts(self.drafts[noted : noted + len(begins)], evidence)
+        first = begins.start - (self.first or 0)
+        return self.noted[first : first + len(begins)]
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
         """Reads the text once more in an automaton of its own, which at each position knows what stood before only."""
-        automaton = self._automaton()
-        for token in context[:start]:
-            automaton.extend(token)
+        reader = SuffixDrafter(self.name, self.nodes)
+        reader.outputs = self.outputs
+        drafts = reader.drafts(context, range(start, len(context)), length)
+        return acceptances_of(drafts, context, start, length)
 
-        def drafts() -> Iterator[Draft]:
-            for token in context[start:]:
-                yield self._draft(automaton, length)
-                automaton.extend(token)
-
-        return acceptances_of(drafts(), context, start, length)
-
-    def _draft(self, automaton: SuffixAutomaton, length: int) -> Draft:
+    def _draft(self, length: int) -> Draft:
+        automaton = self.automaton
         counts, transitions = automaton.count, automaton.next
 
         def continuations(node: Node) -> list[tuple[int, float, Node]]:
@@ -126,25 +121,21 @@ class SuffixDrafter(Drafter):
         return True
 
     def _index_anew(self, context: Sequence[int]) -> None:
-        self.automaton = self._automaton()
-        self.first, self.drafts = None, []
+        """Read the past outputs and ``context``."""
+        self.automaton = SuffixAutomaton()
+        for output in self.outputs:
+            for token in output:
+                self.automaton.extend(token)
+            self.automaton.cut()
+        self.first, self.noted = None, []
         self.indexed, self.followed = list(context), context
         self._read(self.indexed)
 
     def _read(self, tokens: Sequence[int]) -> None:
         for token in tokens:
             if self.first is not None:
-                self.drafts.append(self._draft(self.automaton, self.length))
+                self.noted.append(self._draft(self.length))
             self.automaton.extend(token)
-
-    def _automaton(self) -> SuffixAutomaton:
-        """One that has read the past outputs."""
-        automaton = SuffixAutomaton()
-        for output in self.outputs:
-            for token in output:
-                automaton.extend(token)
-            automaton.cut()
-        return automaton
 
     def _keep_output(self) -> None:
         """Keep what followed the prompt of the query that ends, at most the last ``past`` tokens of it."""

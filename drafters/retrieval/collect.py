@@ -6,7 +6,9 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -57,7 +59,10 @@ def build_datastore(
         total = sum(path.stat().st_size for path in inputs)
         with tqdm(total=total, unit="B", unit_scale=True, desc="tokenising", disable=quiet or None) as bar:
             for batch in _batches(inputs):
-                chunks.append(_tokens_of([piece.text for piece in batch], [piece.ends for piece in batch], tokenizer))
+                contents = [piece.text for piece in batch]
+                rows = tokenizer(contents, add_special_tokens=False, return_attention_mask=False, verbose=False)
+                ids = [[*row, *[END] * piece.ends] for piece, row in zip(batch, rows["input_ids"], strict=True)]
+                chunks.append(np.array(list(chain.from_iterable(ids)), dtype=np.uint32))
                 texts += sum(piece.ends for piece in batch)
                 size += (read := sum(piece.size for piece in batch))
                 bar.update(read)
@@ -73,8 +78,7 @@ def build_datastore(
     return Built(texts, size, len(tokens), done - started, time.perf_counter() - done)
 
 
-@dataclass(frozen=True)
-class _Piece:
+class _Piece(NamedTuple):
     """Part of a text, whether the text ends with it, and how many bytes of the file it was."""
 
     text: str
@@ -85,12 +89,15 @@ class _Piece:
 def _batches(inputs: Sequence[Path]) -> Iterator[list[_Piece]]:
     batch, waiting = list[_Piece](), 0
     for path in inputs:
-        for piece in _records(path) if path.suffix == ".jsonl" else _pieces(path):
-            batch.append(piece)
-            waiting += piece.size
-            if waiting >= BATCH:
-                yield batch
-                batch, waiting = [], 0
+        try:
+            for piece in _records(path) if path.suffix == ".jsonl" else _pieces(path):
+                batch.append(piece)
+                waiting += piece.size
+                if waiting >= BATCH:
+                    yield batch
+                    batch, waiting = [], 0
+        except UnicodeDecodeError:
+            raise UserError(f"{path} is not a text in UTF-8") from None
     if batch:
         yield batch
 
@@ -100,7 +107,7 @@ def _pieces(path: Path) -> Iterator[_Piece]:
     with open(path, "rb") as file:
         while lines := file.readlines(PIECE):
             content = b"".join(lines)
-            yield _Piece(_decoded(content, path), False, len(content))
+            yield _Piece(content.decode(), False, len(content))
     yield _Piece("", True, 0)
 
 
@@ -110,27 +117,10 @@ def _records(path: Path) -> Iterator[_Piece]:
             if not line.strip():
                 continue
             try:
-                record = json.loads(_decoded(line, path))
+                record = json.loads(line.decode())
             except json.JSONDecodeError as error:
                 raise UserError(f"{path}, line {number}: not JSON ({error.msg})") from None
             text = record.get("text") if isinstance(record, dict) else record
             if not isinstance(text, str):
                 raise UserError(f"{path}, line {number}: expected a string or an object with a text")
             yield _Piece(text, True, len(line))
-
-
-def _decoded(content: bytes, path: Path) -> str:
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not a text in UTF-8") from None
-
-
-def _tokens_of(texts: Sequence[str], ends: Sequence[bool], tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
-    rows = tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
-    ids: list[int] = []
-    for row, end in zip(rows, ends, strict=True):
-        ids += row
-        if end:
-            ids.append(END)
-    return np.array(ids, dtype=np.uint32)
