@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from drafters.checkpoints import model_sizes
 from drafters.errors import PoolError, TrainingError
@@ -60,6 +60,23 @@ class Shape:
             "num_attention_heads": heads,
             "num_key_value_heads": heads,
         }
+
+
+def make_llama(
+    tokenizer: PreTrainedTokenizerBase, max_position_embeddings: int = 1024, **shape: int
+) -> LlamaForCausalLM:
+    """A Llama with tied embeddings and random weights, with the vocabulary of ``tokenizer``."""
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        tie_word_embeddings=True,
+        initializer_range=0.02,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+        max_position_embeddings=max_position_embeddings,
+        **shape,
+    )
+    return LlamaForCausalLM(config)
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,8 @@ from multidraft.training.answers import (
 )
 from multidraft.training.eagle import TrainableHead, common_tokens, fit_head
 from multidraft.training.features import kept_features
-from multidraft.training.llama import make_llama
 from multidraft.training.loop import Budget, train
-from multidraft.training.plan import Plan, Shape, room_for, skeleton
+from multidraft.training.plan import Plan, Shape, make_llama, place, room_for, skeleton
 from multidraft.training.processes import ALONE, Processes
 from multidraft.training.prompts import GENERALIST
 from multidraft.training.work import SETTINGS, claim, writing
@@ -75,7 +74,7 @@ class LanguageModels:
         vocabulary = int(model.config.get_text_config().vocab_size)
         if (theirs and not same_tokens(theirs, self.tokenizer)) or vocabulary < len(self.tokenizer):
             raise TrainingError(
-                f"the drafter {start.path or start.id} has another vocabulary than the target ({vocabulary:,} tokens, "
+                f"the drafter {place(start)} has another vocabulary than the target ({vocabulary:,} tokens, "
                 f"{len(self.tokenizer):,}), so it cannot learn from its distributions. Start from a model of the "
                 "target's own family, or from new weights (--new 2x768)"
             )

@@ -11,15 +11,18 @@ import argparse
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from drafters.retrieval.datastore import END, write_datastore
 from drafters.router import Router
-from multidraft.training.answers import load_answers, save_answers
+from multidraft.training.answers import Answer, load_answers, save_answers
+from multidraft.training.loop import Budget
 from multidraft.training.medusa import build_ngram
 from multidraft.training.pocket.corpus import FAMILIES, Example, Split
 from multidraft.training.pocket.corpus.two_tasks import tasks_of
@@ -32,8 +35,19 @@ from multidraft.training.pocket.tokenizer import train_tokenizer
 from multidraft.training.prompts import GENERALIST
 
 VOCAB_SIZE = 4096
-SHARES = {"target": 0.6, "answers": 0.1, "drafters": 0.18, "heads": 0.1, "medusa": 0.02}
-"""Shares of the whole budget under ``all``."""
+STAGES = {
+    "tokenizer": 0.0,
+    "target": 0.6,
+    "answers": 0.1,
+    "drafters": 0.18,
+    "heads": 0.1,
+    "medusa": 0.02,
+    "datastore": 0.0,
+    "router": 0.0,
+    "score": 0.0,
+    "suite": 0.0,
+}
+"""The stages with their shares of the whole budget under ``all``."""
 SPECIALISTS = tuple(name for name in FAMILIES if name != "mixed")
 GENERALIST_SHARE = 0.25
 HEAD_SPECIALISTS, GENERAL_HEAD_SHARE = ("json", "math"), 0.5
@@ -50,204 +64,169 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    stages: dict[str, Callable[[argparse.Namespace, float], None]] = {
-        "tokenizer": make_tokenizer,
-        "target": make_target,
-        "answers": make_answers,
-        "drafters": make_drafters,
-        "heads": make_heads,
-        "medusa": make_medusa,
-        "datastore": make_datastore,
-        "router": make_router,
-        "score": score,
-        "suite": make_suite,
-    }
-    parser.add_argument("stage", choices=["all", *stages])
-    parser.add_argument("--pool", type=Path, default=Path("drafters/pocket"), help="folder of the pool's weights")
-    parser.add_argument("--work", type=Path, default=Path("runs/pocket"), help="checkpoints and collected answers")
-    parser.add_argument("--minutes", type=float, default=60.0, help="time budget of the stage, or of all")
-    parser.add_argument("--tokens", type=float, default=float("inf"), help="token budget of the target")
-    parser.add_argument("--lr", type=float, default=2e-3, help="peak learning rate of the target")
-    parser.add_argument("--echo-share", type=float, default=0.05, help="share of copying exercises for the target")
-    parser.add_argument(
-        "--only", nargs="*", default=None, help="drafters to train, or families of --file (default: all)"
-    )
-    parser.add_argument("--refine", action="store_true", help="train the pool's drafters on, instead of new ones")
-    parser.add_argument("--gsm8k", type=Path, help="gsm8k_train.jsonl, a small share of real text")
-    parser.add_argument("--per-family", type=int, default=100, help="held-out prompts per family to score or to write")
-    parser.add_argument("--file", type=Path, help="write the suite there, of --per-family prompts, not the bundled one")
-    parser.add_argument("--seed", type=int, default=11, help="seed of the suite's prompts")
-    parser.add_argument("--show-wrong", type=int, default=0, help="print so many wrong answers per family")
-    parser.add_argument("--device", default="cpu")
+    more = parser.add_argument
+    more("stage", choices=["all", *STAGES])
+    more("--pool", type=Path, default=Path("drafters/pocket"), help="folder of the pool's weights")
+    more("--work", type=Path, default=Path("runs/pocket"), help="checkpoints and collected answers")
+    more("--minutes", type=float, default=60.0, help="time budget of the stage, or of all")
+    more("--tokens", type=float, default=float("inf"), help="token budget of the target")
+    more("--lr", type=float, default=2e-3, help="peak learning rate of the target")
+    more("--echo-share", type=float, default=0.05, help="share of copying exercises for the target")
+    more("--only", nargs="*", default=[], help="drafters to train, or families of --file (default: all)")
+    more("--refine", action="store_true", help="train the pool's drafters on, instead of new ones")
+    more("--gsm8k", type=Path, help="gsm8k_train.jsonl, a small share of real text")
+    more("--per-family", type=int, default=100, help="held-out prompts per family to score or to write")
+    more("--file", type=Path, help="write the suite there, of --per-family prompts, not the bundled one")
+    more("--seed", type=int, default=11, help="seed of the suite's prompts")
+    more("--show-wrong", type=int, default=0, help="print so many wrong answers per family")
+    more("--device", default="cpu")
     options = parser.parse_args()
     if options.gsm8k and not options.gsm8k.is_file():
         parser.error(f"--gsm8k: there is no file {options.gsm8k}")
-    if unknown := set(options.only or ()) - {*FAMILIES, GENERALIST}:
+    if unknown := set(options.only) - {*FAMILIES, GENERALIST}:
         parser.error(f"--only: unknown {', '.join(sorted(unknown))}; choose among {', '.join(FAMILIES)}, {GENERALIST}")
-    if options.file and GENERALIST in (options.only or ()):
+    if options.file and GENERALIST in options.only:
         parser.error(f"--only: {GENERALIST} is a drafter, not a family of prompts")
     if options.stage != "all":
-        stages[options.stage](options, options.minutes)
+        Stage(options, options.minutes).run(options.stage)
         return
-    for name, run in stages.items():
+    for name, share in STAGES.items():
         print(f"== {name}")
-        run(options, options.minutes * SHARES.get(name, 0.0))
+        Stage(options, options.minutes * share).run(name)
 
 
-def make_tokenizer(options: argparse.Namespace, minutes: float) -> None:
-    """Learn the vocabulary from 40,000 examples, unless a target is being trained on the present one."""
-    if (options.work / "target.pt").exists():
-        print(f"kept: {options.work / 'target.pt'} was trained with it; remove that file to begin anew")
-        return
-    mixture = Mixture(FAMILY_WEIGHTS, seed=1, gsm8k=options.gsm8k)
-    examples = (mixture.draw() for _ in range(40_000))
-    train_tokenizer((f"{e.prompt}\n{e.completion}" for e in examples), VOCAB_SIZE, options.pool / "target")
+class Stage:
+    """A stage in progress: its options, its minutes, and what it works with, loaded when it is asked for."""
 
+    def __init__(self, options: argparse.Namespace, minutes: float):
+        self.options, self.minutes = options, minutes
+        self.pool: Path = options.pool
+        self.work: Path = options.work
 
-def make_target(options: argparse.Namespace, minutes: float) -> None:
-    """Train the target and write it into the pool."""
-    train_target(
-        AutoTokenizer.from_pretrained(options.pool / "target"),
-        minutes,
-        options.pool / "target",
-        tokens=options.tokens,
-        checkpoint=options.work / "target.pt",
-        gsm8k=options.gsm8k,
-        device=options.device,
-        lr=options.lr,
-        echo_share=options.echo_share,
-    )
+    def run(self, name: str) -> None:
+        """Run the stage of this name."""
+        getattr(self, f"_{name}")()
 
+    @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """The pool's tokenizer."""
+        return AutoTokenizer.from_pretrained(self.pool / "target")
 
-def make_answers(options: argparse.Namespace, minutes: float) -> None:
-    """Collect the target's answers to training prompts."""
-    tokenizer, target = _load(options)
-    save_answers(collect_answers(target, tokenizer, minutes, seed=7), options.work / "answers.pt")
+    @cached_property
+    def target(self) -> LlamaForCausalLM:
+        """The target on the device."""
+        return self._model("target").to(self.options.device).eval()
 
+    @cached_property
+    def answers(self) -> list[Answer]:
+        """The target's answers. Checkpoints of drafters of an older target are removed: none may be resumed."""
+        path = self.work / "answers.pt"
+        for checkpoint in set(self.work.glob("*.pt")) - {self.work / "target.pt", path}:
+            if checkpoint.stat().st_mtime < path.stat().st_mtime:
+                checkpoint.unlink()
+        return load_answers(path)
 
-def drop_stale(work: Path) -> None:
-    """Remove checkpoints of drafters of an older target: older than the answers, they must not be resumed."""
-    written = (work / "answers.pt").stat().st_mtime
-    for path in work.glob("*.pt"):
-        if path.name not in ("target.pt", "answers.pt") and path.stat().st_mtime < written:
-            path.unlink()
+    def _model(self, name: str) -> LlamaForCausalLM:
+        return AutoModelForCausalLM.from_pretrained(self.pool / name, dtype="float32")
 
+    def _chosen(self, specialists: Sequence[str], share: float) -> Iterator[tuple[str, Budget]]:
+        """The drafters that ``--only`` chooses, the generalist first, with their parts of the time."""
+        for name in (GENERALIST, *specialists):
+            minutes = self.minutes * (share if name == GENERALIST else (1 - share) / len(specialists))
+            if not self.options.only or name in self.options.only:
+                print(f"-- {name}: {minutes:.1f} min")
+                yield name, Budget(minutes)
 
-def make_drafters(options: argparse.Namespace, minutes: float) -> None:
-    """Train the generalist, then the specialists from it, and write them into the pool."""
-    tokenizer = AutoTokenizer.from_pretrained(options.pool / "target")
-    answers = load_answers(options.work / "answers.pt")
-    drop_stale(options.work)
-    budgets = {GENERALIST: minutes * GENERALIST_SHARE}
-    budgets |= {name: minutes * (1 - GENERALIST_SHARE) / len(SPECIALISTS) for name in SPECIALISTS}
-    for name, budget in budgets.items():
-        if options.only and name not in options.only:
-            continue
-        print(f"-- {name}: {budget:.1f} min")
-        origin = options.pool / (name if options.refine else GENERALIST)
-        start = None
-        if options.refine or name != GENERALIST:
-            start = AutoModelForCausalLM.from_pretrained(origin, dtype="float32")
-        model = train_drafter(
-            tokenizer,
-            name,
-            answers,
-            budget,
-            start_from=start,
-            checkpoint=options.work / "drafter.pt",
-            device=options.device,
-        )
-        save_model(model, options.pool / name)
+    def _tokenizer(self) -> None:
+        """Learn the vocabulary from 40,000 examples, unless a target is being trained on the present one."""
+        if (self.work / "target.pt").exists():
+            print(f"not changed: {self.work / 'target.pt'} was trained with it; remove that file to begin anew")
+            return
+        mixture = Mixture(FAMILY_WEIGHTS, seed=1, gsm8k=self.options.gsm8k)
+        examples = (mixture.draw() for _ in range(40_000))
+        train_tokenizer((f"{e.prompt}\n{e.completion}" for e in examples), VOCAB_SIZE, self.pool / "target")
 
+    def _target(self) -> None:
+        budget = Budget(self.minutes, self.options.tokens, self.work / "target.pt")
+        settings = {name: getattr(self.options, name) for name in ("gsm8k", "device", "lr", "echo_share")}
+        train_target(self.tokenizer, budget, self.pool / "target", **settings)
 
-def make_heads(options: argparse.Namespace, minutes: float) -> None:
-    """Train EAGLE-3 heads: the generalist, then specialists from it; write them into the pool."""
-    tokenizer, target = _load(options)
-    answers = load_answers(options.work / "answers.pt")
-    drop_stale(options.work)
-    budgets = {GENERALIST: minutes * GENERAL_HEAD_SHARE}
-    budgets |= {name: minutes * (1 - GENERAL_HEAD_SHARE) / len(HEAD_SPECIALISTS) for name in HEAD_SPECIALISTS}
-    general = None
-    for name, budget in budgets.items():
-        if options.only and name not in options.only:
-            continue
-        print(f"-- head of {name}: {budget:.1f} min")
-        checkpoint = options.work / f"{name}-head.pt"
-        head = train_head(
-            target,
-            tokenizer,
-            name,
-            answers,
-            budget,
-            options.pool / f"eagle-{name}",
-            start_from=general,
-            checkpoint=checkpoint,
-        )
-        general = head if name == GENERALIST else general
+    def _answers(self) -> None:
+        """Collect the target's answers to training prompts."""
+        save_answers(collect_answers(self.target, self.tokenizer, self.minutes, seed=7), self.work / "answers.pt")
 
+    def _drafters(self) -> None:
+        """Train the generalist, then the specialists from it."""
+        for name, budget in self._chosen(SPECIALISTS, GENERALIST_SHARE):
+            budget = replace(budget, checkpoint=self.work / f"{name}.pt")
+            start = None
+            if self.options.refine or name != GENERALIST:
+                start = self._model(name if self.options.refine else GENERALIST)
+            device = self.options.device
+            model = train_drafter(self.tokenizer, name, self.answers, budget, start_from=start, device=device)
+            save_model(model, self.pool / name)
 
-def make_medusa(options: argparse.Namespace, minutes: float) -> None:
-    """Train Medusa heads, count the n-grams that rescore them, and write both into the pool."""
-    tokenizer, target = _load(options)
-    answers = load_answers(options.work / "answers.pt")
-    drop_stale(options.work)
-    checkpoint = options.work / "medusa.pt"
-    train_medusa_heads(target, tokenizer, answers, minutes, options.pool / "medusa", checkpoint=checkpoint)
-    build_ngram(answers, len(tokenizer), options.pool / "ngram.safetensors")
+    def _heads(self) -> None:
+        """Train EAGLE-3 heads: the generalist, then specialists from it."""
+        general = None
+        for name, budget in self._chosen(HEAD_SPECIALISTS, GENERAL_HEAD_SHARE):
+            budget = replace(budget, checkpoint=self.work / f"{name}-head.pt")
+            folder = self.pool / f"eagle-{name}"
+            head = train_head(self.target, self.tokenizer, name, self.answers, budget, folder, start_from=general)
+            general = head if name == GENERALIST else general
 
+    def _medusa(self) -> None:
+        """Train Medusa heads, and count the n-grams that rescore them."""
+        budget = Budget(self.minutes, checkpoint=self.work / "medusa.pt")
+        train_medusa_heads(self.target, self.tokenizer, self.answers, budget, self.pool / "medusa")
+        build_ngram(self.answers, len(self.tokenizer), self.pool / "ngram.safetensors")
 
-def make_datastore(options: argparse.Namespace, minutes: float) -> None:
-    """Write a datastore of the target's own answers, of all families alike, for ``rest``."""
-    tokenizer = AutoTokenizer.from_pretrained(options.pool / "target")
-    answers = load_answers(options.work / "answers.pt")
-    random.Random(0).shuffle(answers)
-    tokens = list[int]()
-    for answer in answers:
-        tokens += [*answer.encoded.ids[answer.encoded.prompt_length :], END]
-        if len(tokens) >= DATASTORE_TOKENS:
-            break
-    write_datastore(options.pool / "answers.store", np.array(tokens, np.uint32), tokenizer)
-    print(f"a datastore of {len(tokens):,} tokens")
+    def _datastore(self) -> None:
+        """Write a datastore of the target's own answers, of all families alike, for ``rest``."""
+        random.Random(0).shuffle(self.answers)
+        tokens = list[int]()
+        for answer in self.answers:
+            tokens += [*answer.encoded.ids[answer.encoded.prompt_length :], END]
+            if len(tokens) >= DATASTORE_TOKENS:
+                break
+        write_datastore(self.pool / "answers.store", np.array(tokens, np.uint32), self.tokenizer)
+        print(f"a datastore of {len(tokens):,} tokens")
 
+    def _router(self) -> None:
+        """Train the router on training prompts and print how often it finds the drafters of held-out ones."""
+        rng, asked = random.Random(5), self.options.per_family
 
-def make_router(options: argparse.Namespace, minutes: float) -> None:
-    """Train the router on training prompts and tell how often it finds the drafters of held-out ones."""
-    rng = random.Random(5)
+        def ask(split: Split, per_family: int) -> list[Example]:
+            return [family.example(rng, split) for family in FAMILIES.values() for _ in range(per_family)]
 
-    def ask(split: Split, per_family: int) -> list[Example]:
-        return [family.example(rng, split) for family in FAMILIES.values() for _ in range(per_family)]
+        examples = ask("train", ROUTER_PROMPTS_PER_FAMILY)
+        router = Router.train([e.prompt for e in examples], [tasks_of(e) for e in examples])
+        router.save(self.pool / "router")
+        right = dict.fromkeys(FAMILIES, 0)
+        for example in ask("heldout", asked):
+            wanted, likely = tasks_of(example), router.probabilities(example.prompt)
+            right[example.family] += wanted == set(sorted(likely, key=likely.__getitem__)[-len(wanted) :])
+        for name, count in right.items():
+            print(f"router: {count}/{asked} held-out prompts of {name} to the right drafters")
 
-    examples = ask("train", ROUTER_PROMPTS_PER_FAMILY)
-    router = Router.train([e.prompt for e in examples], [tasks_of(e) for e in examples])
-    router.save(options.pool / "router")
-    right = dict.fromkeys(FAMILIES, 0)
-    for example in ask("heldout", options.per_family):
-        wanted, likely = tasks_of(example), router.probabilities(example.prompt)
-        right[example.family] += wanted == set(sorted(likely, key=likely.__getitem__)[-len(wanted) :])
-    for name, count in right.items():
-        print(f"router: {count}/{options.per_family} held-out prompts of {name} to the right drafters")
+    def _score(self) -> None:
+        """Print the target's accuracy on held-out prompts by family."""
+        for result in score_target(self.target, self.tokenizer, self.options.per_family):
+            for example, answer in result.wrong[: self.options.show_wrong]:
+                print(f"\n[{result.family}] {example.prompt}\n--- expected\n{example.completion}")
+                print(f"--- answered\n{answer}\n")
 
-
-def score(options: argparse.Namespace, minutes: float) -> None:
-    """Print the target's accuracy on held-out prompts by family."""
-    tokenizer, target = _load(options)
-    for result in score_target(target, tokenizer, options.per_family):
-        for example, answer in result.wrong[: options.show_wrong]:
-            print(f"\n[{result.family}] {example.prompt}\n--- expected\n{example.completion}\n--- answered\n{answer}\n")
-
-
-def make_suite(options: argparse.Namespace, minutes: float) -> None:
-    """Write a suite of held-out prompts of every family to --file; or else the bundled ones, ``pocket`` and
-    ``copying``, whose answers stand in their prompts."""
-    rng = random.Random(options.seed)
-    count = options.per_family if options.file else SUITE_PROMPTS_PER_FAMILY
-    chosen = options.only if options.file and options.only else list(FAMILIES)
-    prompts = [(name, FAMILIES[name].example(rng, "heldout").prompt) for name in chosen for _ in range(count)]
-    if options.file:
-        _write_suite(options.file, prompts)
-        return
-    _write_suite(SUITES / "pocket.jsonl", prompts)
-    _write_suite(SUITES / "copying.jsonl", [(e.family, e.prompt) for e in (quoting(rng) for _ in range(COPYING))])
+    def _suite(self) -> None:
+        """Write a suite of held-out prompts of every family to --file; or else the bundled ones, ``pocket`` and
+        ``copying``, whose answers stand in their prompts."""
+        rng, file = random.Random(self.options.seed), self.options.file
+        count = self.options.per_family if file else SUITE_PROMPTS_PER_FAMILY
+        families = (file and self.options.only) or list(FAMILIES)
+        prompts = [(name, FAMILIES[name].example(rng, "heldout").prompt) for name in families for _ in range(count)]
+        _write_suite(file or SUITES / "pocket.jsonl", prompts)
+        if not file:
+            copying = [(e.family, e.prompt) for e in (quoting(rng) for _ in range(COPYING))]
+            _write_suite(SUITES / "copying.jsonl", copying)
 
 
 def _write_suite(path: Path, prompts: Sequence[tuple[str, str]]) -> None:
@@ -259,12 +238,6 @@ def _write_suite(path: Path, prompts: Sequence[tuple[str, str]]) -> None:
             row = {"id": f"{task}-{counts[task]}", "task": task, "prompt": prompt}
             counts[task] += 1
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
-
-
-def _load(options: argparse.Namespace) -> tuple[AutoTokenizer, LlamaForCausalLM]:
-    tokenizer = AutoTokenizer.from_pretrained(options.pool / "target")
-    target = AutoModelForCausalLM.from_pretrained(options.pool / "target", dtype="float32").to(options.device)
-    return tokenizer, target.eval()
 
 
 if __name__ == "__main__":

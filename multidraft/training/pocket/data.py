@@ -10,7 +10,7 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerFast
 
 from multidraft.training.data import Encoded
-from multidraft.training.pocket.corpus import FAMILIES, Example, Split
+from multidraft.training.pocket.corpus import FAMILIES, Example
 from multidraft.training.pocket.corpus.json_records import JsonRecords
 from multidraft.training.pocket.corpus.math_words import work_out
 from multidraft.training.pocket.corpus.two_tasks import tasks_of
@@ -19,15 +19,7 @@ from multidraft.training.prompts import GENERALIST
 
 JSON = JsonRecords()
 CONTEXT_WINDOW = 1024
-FAMILY_WEIGHTS = {
-    "math": 1.3,
-    "code": 2.0,
-    "sql": 1.2,
-    "translation": 1.5,
-    "summary": 0.5,
-    "json": 2.4,
-    "mixed": 0.8,
-}
+FAMILY_WEIGHTS = dict(math=1.3, code=2.0, sql=1.2, translation=1.5, summary=0.5, json=2.4, mixed=0.8)  # noqa: C408
 TWO_TASKS_SHARE = 0.6
 """Share of a specialist's draws that are prompts with two tasks. Every third of them contains the specialist's own
 task, and it learns that part of the answer: it must recognise where its task begins."""
@@ -36,11 +28,10 @@ task, and it learns that part of the answer: it must recognise where its task be
 class Mixture:
     """Draws examples from weighted families, plus a small share of real text if a GSM8K file is given."""
 
-    def __init__(self, weights: dict[str, float], seed: int, split: Split = "train", gsm8k: Path | None = None):
+    def __init__(self, weights: dict[str, float], seed: int, gsm8k: Path | None = None):
         self.names, self.weights = list(weights), list(weights.values())
-        self.split: Split = split
         self.rng = random.Random(seed)
-        self.real = [json.loads(line) for line in gsm8k.open(encoding="utf-8")] if gsm8k and gsm8k.exists() else []
+        self.real = [json.loads(line) for line in gsm8k.open(encoding="utf-8")] if gsm8k else []
 
     def draw(self, real_share: float = 0.03) -> Example:
         """One example; a share of ``real_share`` comes from GSM8K if it is loaded."""
@@ -48,7 +39,7 @@ class Mixture:
             row = self.rng.choice(self.real)
             return Example("gsm8k", row["question"], row["answer"].replace("<<", "(").replace(">>", ")"))
         name = self.rng.choices(self.names, self.weights)[0]
-        return FAMILIES[name].example(self.rng, self.split)
+        return FAMILIES[name].example(self.rng, "train")
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerFast, prompt: str) -> list[int]:

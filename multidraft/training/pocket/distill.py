@@ -7,11 +7,10 @@ and cost no forward of the target, and continues on reference answers and the ta
 
 from __future__ import annotations
 
-import math
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from itertools import cycle
 
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
@@ -23,14 +22,13 @@ from multidraft.training.answers import (
     language_model_loss,
     with_distributions,
 )
-from multidraft.training.data import Batch, bucket_batches
-from multidraft.training.llama import make_llama
+from multidraft.training.data import bucket_batches
 from multidraft.training.loop import Budget, train
+from multidraft.training.plan import make_llama
 from multidraft.training.pocket.corpus import FAMILIES
 from multidraft.training.pocket.data import (
     CONTEXT_WINDOW,
     FAMILY_WEIGHTS,
-    Mixture,
     encode_example,
     encode_prompt,
     reference_texts,
@@ -49,28 +47,24 @@ def collect_answers(
     tokenizer: PreTrainedTokenizerFast,
     minutes: float,
     seed: int,
-    *,
     batch: int = 96,
-    log: Callable[[str], None] = print,
 ) -> list[Answer]:
     """Let the target answer training prompts of all families, a batch of one family after the other."""
-    mixture = Mixture(FAMILY_WEIGHTS, seed)
-    answers: list[Answer] = []
-    families = [name for name in FAMILIES if name in FAMILY_WEIGHTS]
-    started, turn = time.perf_counter(), 0
-    while time.perf_counter() - started < 60 * minutes:
-        family = families[turn % len(families)]
-        temperature = TEMPERATURES[turn // len(families) % len(TEMPERATURES)]
-        examples = [FAMILIES[family].example(mixture.rng, "train") for _ in range(batch)]
-        prompts = [encode_prompt(tokenizer, example.prompt) for example in examples]
-        longest = max(len(encode_example(tokenizer, e).ids) - len(p) for e, p in zip(examples, prompts, strict=True))
-        encoded = answer_batch(target, tokenizer, prompts, temperature, max_new_tokens=longest + 16)
-        fitting = [e for e in encoded if len(e.ids) <= CONTEXT_WINDOW]
-        answers.extend(with_distributions(target, family, fitting, tokenizer.pad_token_id))
-        turn += 1
-        if turn % len(families) == 0:
-            tokens = sum(len(a.encoded.ids) - a.encoded.prompt_length for a in answers)
-            log(f"{(time.perf_counter() - started) / 60:6.1f} min  {len(answers):,} answers  {tokens:,} tokens")
+    rng, answers = random.Random(seed), list[Answer]()
+    started, families = time.perf_counter(), [name for name in FAMILIES if name in FAMILY_WEIGHTS]
+    for temperature in cycle(TEMPERATURES):
+        for family in families:
+            if time.perf_counter() - started >= 60 * minutes:
+                return answers
+            examples = [FAMILIES[family].example(rng, "train") for _ in range(batch)]
+            prompts = [encode_prompt(tokenizer, example.prompt) for example in examples]
+            longest = max(len(encode_example(tokenizer, e).ids) - len(p) for e, p in zip(examples, prompts))
+            encoded = answer_batch(target, tokenizer, prompts, temperature, max_new_tokens=longest + 16)
+            fitting = [e for e in encoded if len(e.ids) <= CONTEXT_WINDOW]
+            answers.extend(with_distributions(target, family, fitting, tokenizer.pad_token_id))
+        tokens = sum(len(a.top_ids) for a in answers)
+        spent = (time.perf_counter() - started) / 60
+        print(f"{spent:6.1f} min  {len(answers):,} answers  {tokens:,} tokens", flush=True)
     return answers
 
 
@@ -78,47 +72,32 @@ def train_drafter(
     tokenizer: PreTrainedTokenizerFast,
     family: str,
     answers: Sequence[Answer],
-    minutes: float,
+    budget: Budget,
     *,
     start_from: LlamaForCausalLM | None = None,
-    tokens: float = math.inf,
-    checkpoint: Path | None = None,
     device: str = "cpu",
     tokens_per_batch: int = 6144,
     lr: float = 3e-3,
-    log: Callable[[str], None] = print,
 ) -> LlamaForCausalLM:
-    """Train the specialist of ``family``, or the generalist, within ``minutes``.
+    """Train the specialist of ``family``, or the generalist, within ``budget``.
 
     Args:
         answers: the target's answers; a specialist learns from its own family's alone, and from its parts of reference
             answers to two tasks in a row.
         start_from: model to copy the first weights from (the generalist, for a specialist; itself, to be refined).
-        tokens: alternative budget in trained tokens.
     """
     torch.manual_seed(0)
     model = make_llama(tokenizer, num_key_value_heads=DRAFTER_SHAPE["num_attention_heads"], **DRAFTER_SHAPE).to(device)
     if start_from is not None:
         model.load_state_dict(start_from.state_dict())
-    general = family == GENERALIST
-    own = [a for a in answers if general or a.family == family]
+    own = [a for a in answers if family in (GENERALIST, a.family)]
     references = reference_texts(tokenizer, family, seed=time.time_ns() % 2**32)
-    rng = random.Random(0)
-
-    loss_of = language_model_loss(model, tokenizer.pad_token_id, device)
-
-    def stage(name: str, share: float) -> Budget:
-        file = checkpoint and checkpoint.with_name(f"{family}-{name}.pt")
-        return Budget(minutes * share, tokens * share, file)
-
-    batches = bucket_batches(references, tokens_per_batch, tokenizer.pad_token_id, rng, CONTEXT_WINDOW)
-    train(model, batches, loss_of, stage("reference", REFERENCE_SHARE), lr, log=log)
-    both = _alternate(batches, answer_batches(own, tokens_per_batch, rng))
-    train(model, both, loss_of, stage("answers", 1 - REFERENCE_SHARE), lr / 2, log=log)
+    rng, pad, file = random.Random(0), tokenizer.pad_token_id, budget.checkpoint
+    batches = bucket_batches(references, tokens_per_batch, pad, rng, CONTEXT_WINDOW)
+    both = (batch for pair in zip(batches, answer_batches(own, tokens_per_batch, rng)) for batch in pair)
+    stages = ("reference", REFERENCE_SHARE, batches, lr), ("answers", 1 - REFERENCE_SHARE, both, lr / 2)
+    for name, share, source, rate in stages:
+        checkpoint = file and file.with_stem(f"{file.stem}-{name}")
+        part = Budget(budget.minutes * share, budget.tokens * share, checkpoint)
+        train(model, source, language_model_loss(model, pad, device), part, rate)
     return model
-
-
-def _alternate(first: Iterator[Batch], second: Iterator[list[Answer]]) -> Iterator[Batch | list[Answer]]:
-    while True:
-        yield next(first)
-        yield next(second)

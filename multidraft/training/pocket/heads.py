@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -37,7 +37,6 @@ def feature_batches(
     layers: Sequence[int],
     minutes: float,
     tokens_per_batch: int,
-    log: Callable[[str], None] = print,
 ) -> Iterator[FeatureBatch]:
     """Endless batches: as many as the target reads in ``minutes`` and :data:`MEMORY` holds, at least one, in a new
     order each epoch.
@@ -58,17 +57,16 @@ def feature_batches(
     said = (collate([a.encoded for a in chosen], pad) for chosen in answer_batches(answers, tokens_per_batch, rng))
     references = reference_texts(tokenizer, family, seed=time.time_ns() % 2**32)
     others = bucket_batches(references, tokens_per_batch, pad, rng, CONTEXT_WINDOW)
-    batches = (next(others if turn % 4 else said) for turn in count())
-    started, size, tokens = time.perf_counter(), 0, 0
-    kept: list[FeatureBatch] = []
-    while not kept or (time.perf_counter() - started < 60 * minutes and size < MEMORY):
-        kept.append(read(target, next(batches), layers))
-        size += kept[-1].nbytes
-        tokens += kept[-1].ids.numel()
-    log(f"read {tokens:,} tokens in {(time.perf_counter() - started) / 60:.1f} min")
+    started, size = time.perf_counter(), 0
+    cached: list[FeatureBatch] = []
+    while not cached or (time.perf_counter() - started < 60 * minutes and size < MEMORY):
+        cached.append(read(target, next(others if len(cached) % 4 else said), layers))
+        size += cached[-1].nbytes
+    tokens = sum(batch.ids.numel() for batch in cached)
+    print(f"read {tokens:,} tokens in {(time.perf_counter() - started) / 60:.1f} min", flush=True)
     while True:
-        rng.shuffle(kept)
-        yield from kept
+        rng.shuffle(cached)
+        yield from cached
 
 
 def train_head(
@@ -76,37 +74,30 @@ def train_head(
     tokenizer: PreTrainedTokenizerFast,
     family: str,
     answers: Sequence[Answer],
-    minutes: float,
+    budget: Budget,
     folder: Path,
     *,
     start_from: TrainableHead | None = None,
-    tokens: float = math.inf,
-    checkpoint: Path | None = None,
     tokens_per_batch: int = 2048,
     lr: float = 2e-3,
-    log: Callable[[str], None] = print,
 ) -> TrainableHead:
-    """Train the head of ``family``, or the generalist, within ``minutes``, and write it to ``folder``.
+    """Train the head of ``family``, or the generalist, within the budget, and write it to ``folder``.
 
     Args:
         answers: the target's own, see :func:`feature_batches`.
-        tokens: alternative budget in trained tokens.
         start_from: head to copy the first weights from (the generalist, for a specialist).
     """
     torch.manual_seed(0)
-    device = str(target.device)
     own = [a for a in answers if family in (GENERALIST, a.family)]
     # The same vocabulary in every run: a resumed one must find its output layer as it was.
-    first_references = reference_texts(tokenizer, family, seed=0)
-    sample = [a.encoded for a in own] + [next(first_references) for _ in range(512)]
+    sample = [a.encoded for a in own] + list(islice(reference_texts(tokenizer, family, seed=0), 512))
     size = VOCABULARY.get(family, SPECIALIST_VOCABULARY)
-    head = TrainableHead(target, common_tokens(sample, size, [tokenizer.eos_token_id]), SHAPE)
-    head.to(device)
+    head = TrainableHead(target, common_tokens(sample, size, [tokenizer.eos_token_id]), SHAPE).to(target.device)
     if start_from is not None:
         head.copy(start_from)
-    reading = minutes * READING_SHARE
-    learnt = feature_batches(target, tokenizer, family, own, head.layers, reading, tokens_per_batch, log)
-    fit_head(head, target, learnt, Budget(minutes - reading, tokens, checkpoint), lr, log)
+    reading = budget.minutes * READING_SHARE
+    learnt = feature_batches(target, tokenizer, family, own, head.layers, reading, tokens_per_batch)
+    fit_head(head, target, learnt, replace(budget, minutes=budget.minutes - reading), lr)
     head.save(folder)
     return head
 
@@ -115,14 +106,11 @@ def train_medusa_heads(
     target: LlamaForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
     answers: Sequence[Answer],
-    minutes: float,
+    budget: Budget,
     folder: Path,
-    *,
-    checkpoint: Path | None = None,
     tokens_per_batch: int = 2048,
-    log: Callable[[str], None] = print,
 ) -> None:
-    """Train Medusa heads for all families within ``minutes``, and write them to ``folder``."""
-    reading, last = minutes * READING_SHARE, [int(target.config.num_hidden_layers)]
-    learnt = feature_batches(target, tokenizer, GENERALIST, answers, last, reading, tokens_per_batch, log)
-    train_medusa(target, learnt, Budget(minutes - reading, checkpoint=checkpoint), folder, log=log)
+    """Train Medusa heads for all families within the budget, and write them to ``folder``."""
+    reading, last = budget.minutes * READING_SHARE, [int(target.config.num_hidden_layers)]
+    learnt = feature_batches(target, tokenizer, GENERALIST, answers, last, reading, tokens_per_batch)
+    train_medusa(target, learnt, replace(budget, minutes=budget.minutes - reading), folder)

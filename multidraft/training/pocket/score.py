@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -13,19 +12,12 @@ from multidraft.training.pocket.corpus import FAMILIES, Example
 from multidraft.training.pocket.data import encode_prompt
 
 
-@dataclass(frozen=True)
-class Score:
-    """How a family fared, with its wrong answers to look at."""
+class Score(NamedTuple):
+    """How many answers of a family were asked for, and the wrong ones."""
 
     family: str
-    right: int
     asked: int
     wrong: list[tuple[Example, str]]
-
-    @property
-    def share(self) -> float:
-        """Share of right answers."""
-        return self.right / self.asked
 
 
 def score_target(
@@ -33,9 +25,7 @@ def score_target(
     tokenizer: PreTrainedTokenizerFast,
     per_family: int,
     seed: int = 20,
-    *,
     max_new_tokens: int = 480,
-    log: Callable[[str], None] = print,
 ) -> list[Score]:
     """Ask ``per_family`` held-out prompts of each family, greedily, and check every answer exactly."""
     rng = random.Random(seed)
@@ -47,9 +37,8 @@ def score_target(
             prompts = [encode_prompt(tokenizer, e.prompt) for e in examples]
             encoded = answer_batch(target, tokenizer, prompts, 0.0, max_new_tokens)
             texts = [tokenizer.decode(e.ids[e.prompt_length :], skip_special_tokens=True) for e in encoded]
-            wrong += [
-                (e, text) for e, text in zip(examples, texts, strict=True) if not family.is_correct(e, text.strip())
-            ]
-        scores.append(Score(name, per_family - len(wrong), per_family, wrong))
-        log(f"{family.title:28} {scores[-1].right:4}/{per_family}  {scores[-1].share:6.1%}")
+            wrong += [(e, t) for e, t in zip(examples, texts, strict=True) if not family.is_correct(e, t.strip())]
+        scores.append(Score(name, per_family, wrong))
+        right = per_family - len(wrong)
+        print(f"{family.title:28} {right:4}/{per_family}  {right / per_family:6.1%}", flush=True)
     return scores

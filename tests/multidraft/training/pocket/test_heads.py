@@ -10,6 +10,7 @@ from drafters.checkpoints.eagle import read_head
 from drafters.models.eagle_head import EagleHead
 from multidraft.training.answers import Answer
 from multidraft.training.data import Encoded
+from multidraft.training.loop import Budget
 from multidraft.training.pocket import heads
 from tests import tiny
 from tests.multidraft.training.test_eagle import states_of
@@ -36,8 +37,8 @@ def test_a_head_is_trained_resumed_and_read(target, tmp_path, monkeypatch):
 
     def run(tokens):
         return heads.train_head(
-            target, tokenizer, "letters", answers, 5.0, tmp_path / "head",
-            tokens=tokens, checkpoint=checkpoint, tokens_per_batch=256, lr=1e-2, log=lambda line: None,
+            target, tokenizer, "letters", answers, Budget(5.0, tokens, checkpoint), tmp_path / "head",
+            tokens_per_batch=256, lr=1e-2,
         )  # fmt: skip
 
     def loss(head):
@@ -62,18 +63,18 @@ def test_a_head_is_trained_resumed_and_read(target, tmp_path, monkeypatch):
     third = run(8000)  # nothing left to do: what is written again is what was learnt
     assert torch.equal(third.lm_head.weight, second.lm_head.weight)
     with pytest.raises(ValueError, match="no answers of 'poems'"):
-        heads.train_head(target, tokenizer, "poems", answers, 1.0, tmp_path / "none")
+        heads.train_head(target, tokenizer, "poems", answers, Budget(1.0), tmp_path / "none")
 
 
-def test_medusa_heads_are_trained_on_answers_and_reference_texts(target, tmp_path, monkeypatch):
+def test_medusa_heads_are_trained_on_answers_and_reference_texts(target, tmp_path, monkeypatch, capsys):
     texts = [[*prompt, *tiny.greedy(target, prompt, 12)] for prompt in tiny.prompts(6, seed=3, shortest=6, longest=8)]
     answers = [Answer("letters", Encoded(ids, 6), torch.zeros(len(ids) - 6, 1), torch.ones(1, 1)) for ids in texts]
     references = iter(lambda: answers[0].encoded, None)
     monkeypatch.setattr(heads, "reference_texts", lambda *_, **__: references)
     monkeypatch.setattr(heads, "MEMORY", 100_000)
-    tokenizer, lines = tiny.tokenizer(), []
+    tokenizer = tiny.tokenizer()
     tokenizer.pad_token = tokenizer.eos_token
-    heads.train_medusa_heads(target, tokenizer, answers, 0.01, tmp_path, tokens_per_batch=256, log=lines.append)
-    assert lines[0].startswith("read ") and (tmp_path / "medusa_lm_head.safetensors").is_file()
+    heads.train_medusa_heads(target, tokenizer, answers, Budget(0.01), tmp_path, tokens_per_batch=256)
+    assert capsys.readouterr().out.startswith("read ") and (tmp_path / "medusa_lm_head.safetensors").is_file()
     with pytest.raises(ValueError, match="no answers of 'general'"):
-        heads.train_medusa_heads(target, tokenizer, [], 0.01, tmp_path)
+        heads.train_medusa_heads(target, tokenizer, [], Budget(0.01), tmp_path)

@@ -7,7 +7,7 @@ import torch
 
 from multidraft.training.answers import answer_logits, next_answer_ids
 from multidraft.training.data import collate
-from multidraft.training.llama import make_llama
+from multidraft.training.plan import make_llama
 from multidraft.training.pocket.data import echo
 from multidraft.training.pocket.induction import plant_copying
 from multidraft.training.pocket.pretrain import TARGET_SHAPE
