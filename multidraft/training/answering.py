@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from drafters.chat import end_ids
 from drafters.errors import TrainingError
 from multidraft.training.answers import (
     TOP,
@@ -72,39 +73,6 @@ def portions(prompts: Mapping[str, Sequence[list[int]]], asking: Asking) -> list
     return found
 
 
-def file_of(folder: Path, portion: Portion) -> Path:
-    """Where the answers of a portion are kept."""
-    return folder / f"{portion.number:06d}-{portion.task}.pt"
-
-
-def answer_all(
-    target: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    left: Sequence[Portion],
-    folder: Path,
-    asking: Asking,
-    stop_ids: Collection[int],
-    log: Callable[[str], None] = print,
-) -> None:
-    """Answer the portions ``left``, one file each.
-
-    Raises:
-        TrainingError: the device has too little memory for a single answer, or it cannot be written.
-    """
-    check_read_out(target)
-    started, logged = time.perf_counter(), -math.inf  # the first batch is told, however fast it was
-    tokens = 0
-    for done, portion in enumerate(left, start=1):
-        torch.manual_seed(zlib.crc32(f"{asking.seed}/{portion.number}".encode()))
-        answers = _answer(target, tokenizer, portion, portion.prompts, asking, stop_ids)
-        save_answers(answers, file_of(folder, portion))
-        tokens += sum(len(a.top_ids) for a in answers)
-        if (now := time.perf_counter()) - logged > LOG_SECONDS or done == len(left):
-            seconds, logged = now - started, now
-            remaining = seconds / done * (len(left) - done) / 60
-            log(f"batch {done:,} of {len(left):,}, {tokens / seconds:,.0f} tokens/s, about {remaining:.0f} min left")
-
-
 def _answer(
     target: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -136,7 +104,6 @@ def collect(
     folder: Path,
     asking: Asking,
     made_by: Mapping[str, object],
-    stop_ids: Callable[[PreTrainedModel], Collection[int]],
     log: Callable[[str], None] = print,
     processes: Processes = ALONE,
 ) -> list[Answer]:
@@ -149,29 +116,42 @@ def collect(
         processes: each answers its share.
 
     Raises:
-        TrainingError: the folder holds answers of other settings, or cannot be written, or read.
+        TrainingError: the folder holds answers of other settings, or cannot be written, or read; or the device has too
+            little memory for a single answer.
     """
     digest = zlib.crc32(repr(sorted(prompts.items())).encode())
     settings = {**made_by, **asdict(asking), "checksum of the prompts": f"{digest:08x}"}
     if processes.first:
         claim(folder, settings)
     processes.wait()
-    every = portions(prompts, asking)
-    left = [portion for portion in every if not file_of(folder, portion).is_file()]
-    if done := len(every) - len(left):
-        log(f"{done:,} of {len(every):,} batches of answers are there already")
+    files = {folder / f"{portion.number:06d}-{portion.task}.pt": portion for portion in portions(prompts, asking)}
+    left = [file for file in files if not file.is_file()]
+    if done := len(files) - len(left):
+        log(f"{done:,} of {len(files):,} batches of answers are there already")
     processes.wait()  # all have seen the same files
     if left:
-        target = load_target()
-        answer_all(target, tokenizer, left[processes.rank :: processes.count], folder, asking, stop_ids(target), log)
+        target, own = load_target(), left[processes.rank :: processes.count]
+        check_read_out(target)
+        stop_ids = end_ids(target, tokenizer)
+        started, logged, tokens = time.perf_counter(), -math.inf, 0  # the first batch is logged at once
+        for done, file in enumerate(own, start=1):
+            portion = files[file]
+            torch.manual_seed(zlib.crc32(f"{asking.seed}/{portion.number}".encode()))
+            answers = _answer(target, tokenizer, portion, portion.prompts, asking, stop_ids)
+            save_answers(answers, file)
+            tokens += sum(len(a.top_ids) for a in answers)
+            if (now := time.perf_counter()) - logged > LOG_SECONDS or done == len(own):
+                seconds, logged = now - started, now
+                remaining = seconds / done * (len(own) - done) / 60
+                log(f"batch {done:,} of {len(own):,}, {tokens / seconds:,.0f} tokens/s, about {remaining:.0f} min left")
     processes.wait()
-    answers: list[Answer] = []
-    for portion in every:
+    every: list[Answer] = []
+    for file in files:
         try:
-            answers += load_answers(file_of(folder, portion))
+            every += load_answers(file)
         except Exception as error:
-            raise TrainingError(f"cannot read {file_of(folder, portion)}: {error}. Remove it and begin again") from None
-    return answers
+            raise TrainingError(f"cannot read {file}: {error}. Remove it and begin again") from None
+    return every
 
 
 @torch.inference_mode()

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from multidraft.training.data import Batch, Encoded, collate
+from multidraft.training.data import Batch, Encoded, by_length, collate
 from multidraft.training.loop import LossOf, autocast
 from multidraft.training.work import write_file
 
@@ -159,16 +159,13 @@ def load_answers(path: Path) -> list[Answer]:
 
 def similar_lengths(answers: Sequence[Answer], tokens_per_batch: int) -> list[list[Answer]]:
     """All answers in batches of similar length, each of at most ``tokens_per_batch`` padded tokens or one answer."""
-    batches: list[list[Answer]] = [[]]
-    for answer in sorted(answers, key=lambda a: len(a.encoded.ids)):
-        if (len(batches[-1]) + 1) * len(answer.encoded.ids) > tokens_per_batch and batches[-1]:
-            batches.append([])
-        batches[-1].append(answer)
-    return batches
+    return by_length(answers, lambda answer: len(answer.encoded.ids), tokens_per_batch)
 
 
 def answer_batches(answers: Sequence[Answer], tokens_per_batch: int, rng: random.Random) -> Iterator[list[Answer]]:
     """Endless batches of answers of similar length, in a new order each epoch."""
+    if not answers:
+        raise ValueError("there are no answers to learn from")
     batches = similar_lengths(answers, tokens_per_batch)
     while True:
         rng.shuffle(batches)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
 
 import torch
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,16 @@ def collate(sequences: Sequence[Encoded], pad: int) -> Batch:
     return Batch(ids, mask)
 
 
+def by_length(items: Iterable[T], length: Callable[[T], int], tokens_per_batch: int) -> list[list[T]]:
+    """All items in batches of similar length, each of at most ``tokens_per_batch`` padded tokens or one item."""
+    batches: list[list[T]] = []
+    for item in sorted(items, key=length):
+        if not batches or (len(batches[-1]) + 1) * length(item) > tokens_per_batch:
+            batches.append([])
+        batches[-1].append(item)
+    return batches
+
+
 def bucket_batches(
     sequences: Iterator[Encoded], tokens_per_batch: int, pad: int, rng: random.Random, max_length: int = 1024
 ) -> Iterator[Batch]:
@@ -49,12 +63,7 @@ def bucket_batches(
     padding without a curriculum from short to long.
     """
     while True:
-        window = [s for s in (next(sequences) for _ in range(512)) if len(s.ids) <= max_length]
-        window.sort(key=lambda s: len(s.ids))
-        batches: list[list[Encoded]] = [[]]
-        for s in window:
-            if (len(batches[-1]) + 1) * len(s.ids) > tokens_per_batch:
-                batches.append([])
-            batches[-1].append(s)
+        window = [s for s in islice(sequences, 512) if len(s.ids) <= max_length]
+        batches = by_length(window, lambda s: len(s.ids), tokens_per_batch)
         rng.shuffle(batches)
-        yield from (collate(b, pad) for b in batches if b)
+        yield from (collate(b, pad) for b in batches)

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
 from transformers import LlamaConfig, PreTrainedModel
-from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding, rotate_half
+from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding, rotate_half
 
 from multidraft.training.answers import read_out
 from multidraft.training.data import Encoded
@@ -101,27 +101,13 @@ def shifted(x: torch.Tensor, places: int) -> torch.Tensor:
     return functional.pad(x, (0, 0, places, 0))[..., : x.shape[-2], :] if places else x
 
 
-class Feedforward(nn.Module):
-    """A Llama's gated feed-forward block."""
-
-    def __init__(self, config: LlamaConfig):
-        super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """``x`` (..., hidden)."""
-        return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
-
-
 class Layer(nn.Module):
     """The one layer of an EAGLE-3 head."""
 
     def __init__(self, config: LlamaConfig):
         super().__init__()
         size, eps = config.hidden_size, config.rms_norm_eps
-        self.self_attn, self.mlp = Attention(config), Feedforward(config)
+        self.self_attn, self.mlp = Attention(config), LlamaMLP(config)
         self.input_layernorm, self.hidden_norm = LlamaRMSNorm(size, eps), LlamaRMSNorm(size, eps)
         self.post_attention_layernorm = LlamaRMSNorm(size, eps)
 

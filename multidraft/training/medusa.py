@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -23,12 +24,13 @@ HEAD_WEIGHT = 0.8
 class _Medusa(nn.Module):
     """Medusa heads that begin as copies of the target's output layer, with blocks that add nothing."""
 
+    blocks: Any
+
     def __init__(self, target: PreTrainedModel, heads: int, layers: int):
         super().__init__()
         output = target.get_output_embeddings().weight.detach().float()
         size = output.shape[1]
-        self.layers = layers
-        self.blocks = nn.ModuleList(nn.Linear(size, size) for _ in range(heads * layers))
+        self.blocks = nn.ModuleList(nn.ModuleList(nn.Linear(size, size) for _ in range(layers)) for _ in range(heads))
         # Named such that they are not optimised as hidden matrices are: they have a row per token.
         self.lm_heads = nn.ParameterList(nn.Parameter(output.clone()) for _ in range(heads))
         for parameter in self.blocks.parameters():
@@ -36,47 +38,45 @@ class _Medusa(nn.Module):
 
     def forward(self, hidden: torch.Tensor, head: int) -> torch.Tensor:
         """Logits ``(T, V)`` of a head for hidden states ``(T, hidden)``."""
-        for block in self.blocks[head * self.layers : (head + 1) * self.layers]:
+        for block in self.blocks[head]:
             hidden = hidden + functional.silu(block(hidden))
         return functional.linear(hidden, self.lm_heads[head])
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Under the names of the public layout."""
-        named = {f"{head}.{self.layers}.weight": output for head, output in enumerate(self.lm_heads)}
+        layers = len(self.blocks[0])
+        named = {f"{head}.{layers}.weight": output for head, output in enumerate(self.lm_heads)}
         for name, tensor in self.blocks.state_dict().items():
-            block, _, part = name.partition(".")
-            head, place = divmod(int(block), self.layers)
-            named[f"{head}.{place}.linear.{part}"] = tensor
+            place, _, part = name.rpartition(".")
+            named[f"{place}.linear.{part}"] = tensor
         return named
 
 
 class _BPD(nn.Module):
     """BPD heads that begin by passing the hidden state on."""
 
+    heads: Any
+
     def __init__(self, target: PreTrainedModel, heads: int, inner: int):
         super().__init__()
         output = target.get_output_embeddings()
         size = output.weight.shape[1]
-        self.up = nn.ModuleList(nn.Linear(size, inner) for _ in range(heads))
-        self.down = nn.ModuleList(nn.Linear(inner, size) for _ in range(heads))
-        for parameter in self.down.parameters():
-            nn.init.zeros_(parameter)
+        parts = ({"up": nn.Linear(size, inner), "down": nn.Linear(inner, size)} for _ in range(heads))
+        self.heads = nn.ModuleList(map(nn.ModuleDict, parts))
+        for head in self.heads:
+            for parameter in head["down"].parameters():
+                nn.init.zeros_(parameter)
         # A tuple hides them: they stay the target's, are neither trained nor saved.
         self._output = (output.weight.detach(), None if output.bias is None else output.bias.detach())
 
     def forward(self, hidden: torch.Tensor, head: int) -> torch.Tensor:
         """Logits ``(T, V)`` of a head for hidden states ``(T, hidden)``."""
-        hidden = hidden + self.down[head](functional.relu(self.up[head](hidden)))
-        return functional.linear(hidden, *self._output)
+        up, down = self.heads[head]["up"], self.heads[head]["down"]
+        return functional.linear(hidden + down(functional.relu(up(hidden))), *self._output)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Under the names that :func:`~drafters.checkpoints.medusa.read_bpd` reads."""
-        parts = {"up": self.up.state_dict(), "down": self.down.state_dict()}
-        return {
-            f"{head}.{part}.{name}": tensor
-            for part, layers in parts.items()
-            for head, name, tensor in ((*key.split("."), tensor) for key, tensor in layers.items())
-        }
+        return dict(self.heads.state_dict())
 
 
 def train_medusa(
@@ -86,7 +86,7 @@ def train_medusa(
     folder: Path,
     *,
     heads: int = 2,
-    kind: str = "medusa",
+    kind: Literal["medusa", "bpd"] = "medusa",
     layers: int = 1,
     intermediate_size: int | None = None,
     base_model: str = "",
@@ -101,26 +101,19 @@ def train_medusa(
     Args:
         batches: endless, with the target's last hidden states as their only features.
         heads: tokens guessed per draft.
-        kind: "medusa" or "bpd".
         layers: residual blocks of a Medusa head.
         intermediate_size: of a BPD head; by default the hidden size.
         base_model: the target's name in the configuration of Medusa heads.
-
-    Raises:
-        ValueError: another kind.
 
     Source: Medusa-1 (Cai et al. 2024, Sec. 2.2.1), with soft labels (self-distillation, Sec. 2.3.2); blockwise parallel
     decoding with a frozen base model (Stern et al. 2018, Sec. 6).
     """
     torch.manual_seed(0)
     device, output = target.device, target.get_output_embeddings()
-    model: _Medusa | _BPD
-    if kind == "medusa":
-        model = _Medusa(target, heads, layers).to(device)
-    elif kind == "bpd":
-        model = _BPD(target, heads, intermediate_size or int(target.config.hidden_size)).to(device)
-    else:
-        raise ValueError(f"no such kind of heads: {kind!r}")
+    model: _Medusa | _BPD = _Medusa(target, heads, layers)
+    if kind == "bpd":
+        model = _BPD(target, heads, intermediate_size or int(target.config.hidden_size))
+    model.to(device)
     target.eval()
 
     def loss_of(batch: FeatureBatch) -> tuple[torch.Tensor, int]:

@@ -6,13 +6,14 @@ import hashlib
 import math
 import os
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from drafters.errors import SuiteError, TrainingError
-from multidraft.bench.suites import LineProblem, Row, SuiteItem, item_of, load_prompts
+from multidraft.bench.suites import Row, SuiteItem, item_of, load_prompts
 from multidraft.training.hub_data import dataset_files
 from storage.records import OWN
 
@@ -60,12 +61,11 @@ def read_tasks(
     Raises:
         TrainingError: no prompts, an unknown task, or a source that cannot be read; the message says which.
     """
-    found: dict[str, list[str]] = {}
+    found = defaultdict[str, list[str]](list)
     for source in sources:
         named, file = _split(source)
         for item, path in _items(file, column, log):
-            task = task_name(named or item.task or Path(path).stem)
-            found.setdefault(task, []).append(item.prompt)
+            found[task_name(named or item.task or path.stem)].append(item.prompt)
     chosen = [task_name(task) for task in only] or list(found)
     templates = {task_name(task): text for task, text in (templates or {}).items()}
     if unknown := [task for task in [*chosen, *templates] if task not in found]:
@@ -74,14 +74,15 @@ def read_tasks(
     tasks = {}
     for task in dict.fromkeys(chosen):
         template = templates.get(task, "{prompt}")
-        prompts = [template.replace("{prompt}", prompt) for prompt in found[task]]
-        fresh = [prompt for prompt in dict.fromkeys(prompts) if prompt not in seen]
-        seen.update(fresh)
-        fresh = sorted(fresh, key=_order)[:limit]
-        if len(fresh) < 2:
-            raise TrainingError(f"task {task!r} has {len(fresh)} prompt; two are needed, one to train on, one held out")
-        count = min(max(1, math.ceil(heldout * len(fresh))), len(fresh) - 1)
-        tasks[task] = TaskPrompts(fresh[count:], fresh[:count])
+        fresh = {template.replace("{prompt}", prompt) for prompt in found[task]} - seen
+        seen |= fresh
+        prompts = sorted(fresh, key=_order)[:limit]
+        if len(prompts) < 2:
+            raise TrainingError(
+                f"task {task!r} has {len(prompts)} prompt; two are needed, one to train on, one held out"
+            )
+        count = min(max(1, math.ceil(heldout * len(prompts))), len(prompts) - 1)
+        tasks[task] = TaskPrompts(prompts[count:], prompts[:count])
     return tasks
 
 
@@ -100,7 +101,7 @@ def task_name(text: str) -> str:
         raise TrainingError(f"the task {text!r} has no letter of a-z; name it by --data NAME=FILE")
     if name in (GENERALIST, OWN, UNTRAINED, *FILES):
         raise TrainingError(
-            f"no task may be called {name!r}, which means something else in a pool; give --data NAME=FILE"
+            f"no task may be called {name!r}: it means something else in a pool; give --data NAME=FILE"
         )
     return name
 
@@ -155,17 +156,16 @@ def _parquet(path: Path, adapt: Callable[[Row], Row]) -> Iterator[SuiteItem]:
     import pandas
 
     try:
-        table = pandas.read_parquet(path)
+        table = pandas.read_parquet(path).rename(columns=str)
     except ImportError:
         raise TrainingError(f"{path.name} is a parquet file, which needs pyarrow: pip install pyarrow") from None
     except Exception as error:
         raise TrainingError(f"cannot read {path}: {' '.join(str(error).split())[:200]}") from None
-    rows = [item_of(adapt({str(k): v for k, v in row.items()}), i) for i, row in enumerate(table.to_dict("records"), 1)]
-    items = [row for row in rows if isinstance(row, SuiteItem)]
-    if not items:
-        problem = next((row for row in rows if isinstance(row, LineProblem)), "it is empty")
+    rows = [item_of(adapt(row), number) for number, row in enumerate(table.to_dict("records"), start=1)]
+    if not any(isinstance(row, SuiteItem) for row in rows):
+        problem = rows[0] if rows else "it is empty"
         raise TrainingError(f"{path.name} holds no prompt; {problem}; say by --column which holds it")
-    yield from items
+    yield from (row for row in rows if isinstance(row, SuiteItem))
 
 
 def adapter(column: str | None) -> Callable[[Row], Row]:

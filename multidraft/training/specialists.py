@@ -9,11 +9,11 @@ import copy
 import random
 import zlib
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any
 
 import torch
-from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from drafters.chat import chat_ids, end_ids
@@ -21,13 +21,7 @@ from drafters.checkpoints.loading import drafter_tokenizer, load_model, same_tok
 from drafters.checkpoints.model_sizes import window_of
 from drafters.errors import TrainingError
 from multidraft.training.answering import collect
-from multidraft.training.answers import (
-    Answer,
-    answer_batches,
-    language_model_loss,
-    pad_id,
-    similar_lengths,
-)
+from multidraft.training.answers import Answer, answer_batches, language_model_loss, pad_id, similar_lengths
 from multidraft.training.eagle import TrainableHead, common_tokens, fit_head
 from multidraft.training.features import kept_features
 from multidraft.training.loop import Budget, train
@@ -36,23 +30,9 @@ from multidraft.training.processes import ALONE, Processes
 from multidraft.training.prompts import GENERALIST
 from multidraft.training.work import SETTINGS, claim, writing
 
-Drafter = TypeVar("Drafter", bound=nn.Module)
 Log = Callable[[str], None]
 ANSWERS = "answers"
 """Folder of them in the working folder."""
-
-
-class Recipe(Protocol, Generic[Drafter]):
-    """How drafters of a kind are trained."""
-
-    def begin(self, own: Sequence[Answer], general: Drafter | None) -> Drafter:
-        """A drafter to be trained on the answers ``own``, a copy of the generalist if there is one."""
-
-    def fit(self, drafter: Drafter, own: Sequence[Answer], budget: Budget, lr: float, rng: random.Random) -> None:
-        """Train it until the budget is spent."""
-
-    def save(self, drafter: Drafter, folder: Path) -> None:
-        """Write it as safetensors."""
 
 
 class LanguageModels:
@@ -62,6 +42,7 @@ class LanguageModels:
         self.plan, self.tokenizer, self.processes, self.log = plan, tokenizer, processes, log
 
     def begin(self, own: Sequence[Answer], general: PreTrainedModel | None) -> PreTrainedModel:
+        """A model to be trained on the answers ``own``, a copy of the generalist if there is one."""
         if general is not None:
             return copy.deepcopy(general)
         start, card, device = self.plan.start, self.plan.card, self.processes.device
@@ -83,6 +64,7 @@ class LanguageModels:
     def fit(
         self, drafter: PreTrainedModel, own: Sequence[Answer], budget: Budget, lr: float, rng: random.Random
     ) -> None:
+        """Train it until the budget is spent."""
         config, device = drafter.config.get_text_config(), self.processes.device
         window = window_of(drafter) or 1 << 30
         known = [within(answer, int(config.vocab_size)) for answer in own if len(answer.encoded.ids) <= window]
@@ -94,24 +76,23 @@ class LanguageModels:
         train(drafter, batches, loss_of, budget, lr, log=self.log, processes=self.processes)
 
     def save(self, drafter: PreTrainedModel, folder: Path) -> None:
+        """Write it as safetensors."""
         with writing(folder):
-            half = copy.deepcopy(drafter).to("cpu", torch.bfloat16)
-            half.save_pretrained(folder)
+            copy.deepcopy(drafter).to("cpu", torch.bfloat16).save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
 
 
 class Heads:
-    """EAGLE-3 heads on a target."""
+    """EAGLE-3 heads on a target, with the methods of :class:`LanguageModels`."""
 
     def __init__(
         self, plan: Plan, target: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, processes: Processes, log: Log
     ):
-        self.plan, self.target, self.pad = plan, target, pad_id(tokenizer)
-        self.stops = sorted(end_ids(target, tokenizer))
-        self.processes, self.log = processes, log
+        self.plan, self.target, self.tokenizer, self.processes, self.log = plan, target, tokenizer, processes, log
 
     def begin(self, own: Sequence[Answer], general: TrainableHead | None) -> TrainableHead:
-        ids = common_tokens([answer.encoded for answer in own], self.plan.vocabulary, self.stops)
+        stops = sorted(end_ids(self.target, self.tokenizer))
+        ids = common_tokens([answer.encoded for answer in own], self.plan.vocabulary, stops)
         head = TrainableHead(self.target, ids).to(self.processes.device)
         if general is not None:
             head.copy(general)
@@ -120,7 +101,8 @@ class Heads:
     def fit(self, drafter: TrainableHead, own: Sequence[Answer], budget: Budget, lr: float, rng: random.Random) -> None:
         batches = similar_lengths(own, self.plan.batch_tokens)
         share = batches[self.processes.rank :: self.processes.count] or batches
-        learnt = kept_features(self.target, share, drafter.layers, self.pad, rng, self.plan.feature_memory)
+        pad = pad_id(self.tokenizer)
+        learnt = kept_features(self.target, share, drafter.layers, pad, rng, self.plan.feature_memory)
         fit_head(drafter, self.target, learnt, budget, lr, self.log, self.processes, self.processes.rank)
 
     def save(self, drafter: TrainableHead, folder: Path) -> None:
@@ -137,18 +119,19 @@ def within(answer: Answer, vocabulary: int) -> Answer | None:
     return Answer(answer.family, answer.encoded, answer.top_ids.clamp_max(vocabulary - 1), known / total)
 
 
-def train_all(recipe: Recipe, plan: Plan, answers: Sequence[Answer], processes: Processes, log: Log) -> None:
+def train_all(recipe: LanguageModels | Heads, answers: Sequence[Answer]) -> None:
     """Train the generalist, if there are several tasks, then the specialists; write them into ``plan.out``."""
+    plan, processes = recipe.plan, recipe.processes
     work = plan.work / plan.kind
     if processes.first:
         asked = (plan.work / ANSWERS / SETTINGS).read_bytes()
         claim(work, {**plan.trained_by(), "checksum of the answers' settings": f"{zlib.crc32(asked):08x}"})
     processes.wait()
-    general = None
+    general: Any = None
     for name in plan.drafters:
         own = [answer for answer in answers if name in (GENERALIST, answer.family)]
         tokens = sum(len(answer.encoded.ids) for answer in own)
-        log(f"-- {name}: {len(own):,} answers, {tokens:,} tokens")
+        recipe.log(f"-- {name}: {len(own):,} answers, {tokens:,} tokens")
         torch.manual_seed(plan.asking.seed)
         checkpoint = work / f"{name}.pt"
         budget = Budget(plan.minutes, plan.epochs * tokens, checkpoint)
@@ -180,15 +163,11 @@ def distil(
     Raises:
         TrainingError: see :func:`~multidraft.training.answering.collect` and :class:`~multidraft.training.loop.train`.
     """
-    loaded: list[PreTrainedModel] = []
 
+    @cache
     def target() -> PreTrainedModel:
-        if not loaded:
-            dtype = getattr(torch, plan.dtype)
-            loaded.append(
-                load_model(plan.target, plan.card, dtype, processes.device, "the target").requires_grad_(False)
-            )
-        return loaded[0]
+        dtype = getattr(torch, plan.dtype)
+        return load_model(plan.target, plan.card, dtype, processes.device, "the target").requires_grad_(False)
 
     room = room_for(skeleton(plan.target, plan.card), plan.asking)
     prompts = {}
@@ -199,13 +178,10 @@ def distil(
             log(f"{name}: {longer:,} prompts leave no room for {plan.asking.max_new_tokens} new tokens; left out")
         if not prompts[name]:
             raise TrainingError(f"no prompt of {name!r} leaves room for an answer; lower --max-new-tokens")
-    answers = collect(
-        target, tokenizer, prompts, plan.work / ANSWERS, plan.asking, plan.made_by(),
-        lambda model: end_ids(model, tokenizer), log, processes,
-    )  # fmt: skip
+    answers = collect(target, tokenizer, prompts, plan.work / ANSWERS, plan.asking, plan.made_by(), log, processes)
     if plan.kind == "eagle":
-        train_all(Heads(plan, target(), tokenizer, processes, log), plan, answers, processes, log)
+        train_all(Heads(plan, target(), tokenizer, processes, log), answers)
     else:
-        loaded.clear()
-        train_all(LanguageModels(plan, tokenizer, processes, log), plan, answers, processes, log)
+        target.cache_clear()  # the drafters need its memory
+        train_all(LanguageModels(plan, tokenizer, processes, log), answers)
     return answers

@@ -150,11 +150,6 @@ def test_a_run_continues_from_its_checkpoint(model, answers, tmp_path, kind):
     assert all(torch.equal(once[name], again[name]) for name in once)  # nothing was left to do
 
 
-def test_an_unknown_kind_of_heads(model, answers, tmp_path):
-    with pytest.raises(ValueError, match="no such kind of heads: 'hydra'"):
-        trained(model, answers, tmp_path, 1, kind="hydra")
-
-
 def test_ngrams_are_those_of_the_answers(answers, tmp_path):
     path = tmp_path / "work" / "ngrams.safetensors"
     model = build_ngram(answers, tiny.VOCAB, path)
