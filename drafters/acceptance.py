@@ -7,29 +7,22 @@ import torch
 
 
 def greedy_gamma(candidates: torch.Tensor, emitted: torch.Tensor) -> np.ndarray:
-    """γ at temperature 0: 1 where the drafter's choice is the emitted token, else 0.
+    """γ at temperature 0, float64 ``(m, N)``: 1 where the drafter's choice is the emitted token, else 0.
 
     Args:
         candidates: the drafters' argmax tokens ``(N, m)``.
         emitted: the verified tokens ``(m,)``.
-
-    Returns:
-        ``(m, N)`` float64.
     """
     return (candidates == emitted).T.cpu().numpy().astype(np.float64)
 
 
 def hits_by_depth(accepted: np.ndarray, length: int) -> np.ndarray:
-    """γ at temperature 0 by depth, from how far the draft begun at each position is accepted.
-
-    ``hits[t, k, i]`` is 1 where drafter ``i``'s draft begun at ``t - k`` has more than ``k`` tokens accepted, else 0.
+    """γ at temperature 0 by depth, float64 ``(positions, K, N)``: ``[t, k, i]`` is 1 where drafter ``i``'s draft begun
+    at ``t - k`` has more than ``k`` tokens accepted, else 0.
 
     Args:
-        accepted: accepted leading tokens, int ``(N, positions)``.
-        length: K, the number of depths.
-
-    Returns:
-        float64 ``(positions, K, N)``.
+        accepted: accepted leading tokens of the draft begun at each position, int ``(N, positions)``.
+        length: K.
     """
     drafters, positions = accepted.shape
     hits = np.zeros((positions, length, drafters))
@@ -41,17 +34,14 @@ def hits_by_depth(accepted: np.ndarray, length: int) -> np.ndarray:
 def accepted_prefixes(
     hits: np.ndarray, log_probabilities: np.ndarray, log_confidences: np.ndarray, length: int
 ) -> np.ndarray:
-    """How many tokens of the draft begun at each position are accepted, where it ends with the token at which the sum
-    of its log-probabilities falls below the drafter's confidence.
+    """How many tokens of the draft begun at each position are accepted, int64 ``(N, positions)``, where it ends with
+    the token at which the sum of its log-probabilities falls below the drafter's confidence.
 
     Args:
         hits: whether the drafter's choice at each position is the text's token, bool ``(N, positions)``.
         log_probabilities: of these choices where they are hits, ``(N, positions)``.
         log_confidences: ``(N,)``.
         length: longest draft.
-
-    Returns:
-        int64 ``(N, positions)``.
     """
     positions = hits.shape[1]
     accepted = np.zeros(hits.shape, dtype=np.int64)
@@ -65,13 +55,10 @@ def accepted_prefixes(
 
 
 def sampled_gamma(p: torch.Tensor, q: torch.Tensor) -> np.ndarray:
-    """γ of sampled chains: 1 − TV(p, q) = Σ_v min(p_v, q_v) (HedgeSpec Thm 1).
+    """γ of sampled chains, float64 ``(m, N)``: 1 − TV(p, q) = Σ_v min(p_v, q_v) (HedgeSpec Thm 1).
 
     Args:
         p: target probabilities ``(m, V)`` at the verified positions.
         q: drafter probabilities ``(N, m, V)`` there.
-
-    Returns:
-        ``(m, N)`` float64.
     """
     return torch.minimum(p, q).sum(dim=-1).T.clamp(0.0, 1.0).double().cpu().numpy()

@@ -61,15 +61,17 @@ class Drafter(ABC):
     A drafter is handed the whole verified context each time and finds out itself which part of it is
     new: it catches up on tokens it has not seen in one prefill and forgets drafted tokens that were not
     accepted. No call order can therefore desynchronise it.
+
+    Attributes:
+        group: evaluates this drafter together with others, if any.
+        digest: of the weights or files it was made from, where its entry in the card does not say all.
     """
 
     name: str
     kind: str
     parameter_count: int = 0
     group: DrafterGroup | None = None
-    """The group that evaluates this drafter together with others, if any."""
     digest: str = ""
-    """Digest of the weights or files it was made from, where its entry in the card does not say all."""
 
     def prepare(self, context: Sequence[int]) -> None:  # noqa: B027 (some cache nothing)
         """Begin a new query with the prompt ``context``; what was cached before is forgotten."""
@@ -109,28 +111,19 @@ class Drafter(ABC):
 
 
 class DrafterGroup(Protocol):
-    """Drafters that are evaluated in one forward; rows and columns as in :class:`Drafter`, members in order."""
+    """Drafters that are evaluated in one forward. Its methods are those of a :class:`Drafter`; the members, in order,
+    are a last axis of γ, and make ``(members, positions)`` of the arrays of acceptances."""
 
     @property
-    def members(self) -> Sequence[Drafter]:
-        """The drafters, in the order of the columns."""
-
-    def prepare(self, context: Sequence[int]) -> None:
-        """Begin a new query for all members."""
-
-    def gamma(self, evidence: Evidence) -> np.ndarray:
-        """As of one drafter, with a last axis for the members."""
-
-    def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
-        """As of one drafter, with arrays ``(members, positions)``."""
+    def members(self) -> Sequence[Drafter]: ...
+    def prepare(self, context: Sequence[int]) -> None: ...
+    def gamma(self, evidence: Evidence) -> np.ndarray: ...
+    def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances: ...
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """Length of the longest common prefix.
-
-    Contexts of thousands of tokens mostly differ in their last few: comparing slices and halving beats a Python loop.
-    """
-    low, high = 0, min(len(a), len(b))
+    """Length of the longest common prefix."""
+    low, high = 0, min(len(a), len(b))  # long contexts mostly differ in their last tokens: slices beat a Python loop
     if a[:high] == b[:high]:
         return high
     while high - low > 1:  # the first `low` tokens agree, the first `high` do not

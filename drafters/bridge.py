@@ -48,10 +48,7 @@ class BridgedDrafter(PointMassDrafter):
     made for is an approximation.
 
     Args:
-        name: the arm's name.
-        inner: drafts in the ids of ``own``.
-        own: the inner drafter's tokenizer.
-        target: the target's tokenizer.
+        own, target: the tokenizers of the inner drafter and of the target.
         vocab_size: the target's; tokens beyond it end a draft.
     """
 

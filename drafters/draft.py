@@ -34,14 +34,14 @@ class Draft:
     sampled: bool = False
 
     def __post_init__(self) -> None:
-        if len(self.tokens) != len(self.parents):
-            raise ValueError(f"a draft of {len(self.tokens)} tokens has {len(self.parents)} parents")
+        if len(self) != len(self.parents):
+            raise ValueError(f"a draft of {len(self)} tokens has {len(self.parents)} parents")
         if any(not -1 <= parent < node for node, parent in enumerate(self.parents)):
             raise ValueError("every parent must stand before its child (or be -1 for the context)")
         if self.sampled and self.q is None:
             raise ValueError("a sampled draft needs the probabilities q it was sampled from")
-        if self.q is not None and self.q.shape[0] != len(self.tokens):
-            raise ValueError(f"q has {self.q.shape[0]} rows for {len(self.tokens)} tokens")
+        if self.q is not None and len(self.q) != len(self):
+            raise ValueError(f"q has {len(self.q)} rows for {len(self)} tokens")
 
     @classmethod
     def chain(cls, tokens: Sequence[int], q: torch.Tensor | None = None, *, sampled: bool = False) -> Draft:
@@ -80,10 +80,8 @@ class Draft:
 
     def first(self, nodes: int) -> Draft:
         """The draft's first nodes, at most ``nodes``: parents stand before children, so they are a draft too."""
-        if len(self) <= nodes:
-            return self
         q = None if self.q is None else self.q[:nodes]
-        return Draft(self.tokens[:nodes], self.parents[:nodes], q, self.sampled)
+        return self if len(self) <= nodes else Draft(self.tokens[:nodes], self.parents[:nodes], q, self.sampled)
 
     def main_chain(self) -> Draft:
         """Its main path alone."""
@@ -127,21 +125,19 @@ def unite(drafts: Sequence[Draft], nodes: int) -> Union:
     accepted only after all above it, and among those of one depth to what more of the drafts propose.
     """
     edges = dict[tuple[int, int], int]()  # (parent, token) of each node in the order in which they were found
-    depths, votes, finders = list[int](), list[int](), list[int]()
-    found = []
+    depths, voters, found = list[int](), list[list[int]](), list[list[int]]()
     for index, draft in enumerate(drafts):
-        ids = list[int]()
+        ids: list[int] = []
+        found.append(ids)
         for token, parent in zip(draft.tokens, draft.parents, strict=True):
             above = ids[parent] if parent >= 0 else -1
             ids.append(node := edges.setdefault((above, token), len(edges)))
             if node == len(depths):
                 depths.append(depths[above] + 1 if above >= 0 else 0)
-                votes.append(0)
-                finders.append(index)
-            votes[node] += 1
-        found.append(ids)
-    kept = sorted(range(len(edges)), key=lambda node: (depths[node], -votes[node], node))[:nodes]
+                voters.append([])
+            voters[node].append(index)
+    kept = sorted(range(len(edges)), key=lambda node: (depths[node], -len(voters[node]), node))[:nodes]
     place = {node: index for index, node in enumerate(kept)}
     pairs = list(edges)
     tree = Draft(tuple(pairs[n][1] for n in kept), tuple(place.get(pairs[n][0], -1) for n in kept))
-    return Union(tree, [[place.get(node) for node in ids] for ids in found], [finders[node] for node in kept])
+    return Union(tree, [[place.get(node) for node in ids] for ids in found], [voters[node][0] for node in kept])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -62,14 +62,14 @@ class Estimate:
     """Memory of a pool, in bytes.
 
     Attributes:
-        parts: the target first, then the drafters with weights, in the card's order.
         context: the tokens of the longest context.
+        parts: the target first, then the drafters with weights, in the card's order.
         working: what the largest forward (the prefill of a full context) or the loading needs besides.
         reserve: what the device's libraries take.
     """
 
-    parts: tuple[Part, ...]
     context: int
+    parts: tuple[Part, ...]
     working: int
     reserve: int
 
@@ -80,10 +80,7 @@ class Estimate:
 
 
 def estimate(card: Card, path: Path, device: str) -> Estimate:
-    """What the pool of ``card`` needs on ``device``.
-
-    Args:
-        path: the card's file.
+    """What the pool of ``card``, from the file ``path``, needs on ``device``.
 
     Raises:
         PoolError: a configuration cannot be read or fetched.
@@ -93,8 +90,8 @@ def estimate(card: Card, path: Path, device: str) -> Estimate:
     own = window_of(model)
     tokens = min(own or card.context_window or 4096, card.context_window or own or 4096)
     context = SizeContext(path, model, tokens, card.draft_length, dtype, device)
-    footprints = {entry.name: size for entry in card.drafters if (size := entry.footprint(context))}
-    watched = len(frozenset().union(*(size.hidden_states for size in footprints.values())))
+    footprints = [(entry, size) for entry in card.drafters if (size := entry.footprint(context))]
+    watched = len(frozenset().union(*(size.hidden_states for _, size in footprints)))
     states = 2 * watched * text_config(model).hidden_size  # buffered with as much room again as they fill
     lean = quantization is None and unsupported(model) is None
     parts = [
@@ -107,35 +104,25 @@ def estimate(card: Card, path: Path, device: str) -> Estimate:
             quantization,
         )
     ]
-    for entry in card.drafters:
-        if size := footprints.get(entry.name):
-            other, source = card.shares_with(entry), entry.source
-            weights, cache = (0, 0) if other else (size.weights, size.cache)
-            stored = source.quantization if source else None
-            parts.append(Part(entry.name, entry.kind, size.parameters, weights, cache, stored, other))
+    for entry, size in footprints:
+        other, source = card.shares_with(entry), entry.source
+        weights, cache = (0, 0) if other else (size.weights, size.cache)
+        stored = source.quantization if source else None
+        parts.append(Part(entry.name, entry.kind, size.parameters, weights, cache, stored, other))
     forward = prefill_bytes(model, tokens, dtype.itemsize, all_states=bool(watched) and not lean)
-    forward = max(forward, *(size.working for size in footprints.values()), 0)
+    forward = max(forward, *(size.working for _, size in footprints), 0)
     # Verification: logits of the largest draft, as they come and as probabilities, and those of a drafter beside them.
     nodes = 1 + max(entry.most_nodes(card.draft_length) for entry in card.drafters)
     forward += 3 * 4 * nodes * text_config(model).vocab_size
-    working = max(forward, sum(size.loading for size in footprints.values()))
-    return Estimate(tuple(parts), tokens, working, CUDA_RESERVE if device.startswith("cuda") else 0)
+    working = max(forward, sum(size.loading for _, size in footprints))
+    return Estimate(tokens, tuple(parts), working, CUDA_RESERVE if device.startswith("cuda") else 0)
 
 
 def describe_estimate(card: Card, path: Path, device: str) -> dict[str, Any]:
     """An estimate for printing: bytes by part, and what is free (``None`` where that is unknown)."""
     found = estimate(card, path, device)
-    return {
-        "pool": card.name,
-        "device": device,
-        "dtype": card.dtype,
-        "context": found.context,
-        "parts": [vars(part) for part in found.parts],
-        "working": found.working,
-        "reserve": found.reserve,
-        "total": found.total,
-        "free": free_memory(device),
-    }
+    asked = {"pool": card.name, "device": device, "dtype": card.dtype}
+    return {**asked, **asdict(found), "total": found.total, "free": free_memory(device)}
 
 
 def render_estimate(content: dict[str, Any]) -> str:

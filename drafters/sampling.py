@@ -38,9 +38,14 @@ class SamplingParams:
     draft_length: int = 8
 
     def __post_init__(self) -> None:
-        _check_whole("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
-        _check_whole("draft_length", self.draft_length, 1, MAX_DRAFT_LENGTH)
-        _check_whole("top_k", self.top_k, 0, 2**31 - 1)
+        most = {"max_new_tokens": MAX_NEW_TOKENS, "draft_length": MAX_DRAFT_LENGTH, "top_k": 2**31 - 1}
+        for name, high in most.items():
+            value, low = getattr(self, name), 0 if name == "top_k" else 1
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise ValueError(f"{name} must be a whole number, got {quoted(value)}")
+            if not low <= value <= high:
+                bound = f"least {low}" if value < low else f"most {high:,}"
+                raise ValueError(f"{name} must be at {bound}, got {quoted(value)}")
         for name in ("temperature", "top_p"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -54,15 +59,6 @@ class SamplingParams:
     def greedy(self) -> bool:
         """Whether decoding takes the most probable token each time."""
         return self.temperature == 0.0
-
-
-def _check_whole(name: str, value: object, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{name} must be a whole number, got {quoted(value)}")
-    if value < low:
-        raise ValueError(f"{name} must be at least {low}, got {quoted(value)}")
-    if value > high:
-        raise ValueError(f"{name} must be at most {high:,}, got {quoted(value)}")
 
 
 def probabilities(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:

@@ -35,9 +35,6 @@ def dflash_config(config: Mapping[str, Any], file: Path) -> MuseGlimmerAssistant
 
     Args:
         file: where ``config`` was read from, for messages.
-
-    Raises:
-        PoolError: a setting is missing, or one that the library's network does not compute.
     """
     rotation = config.get("rope_parameters") or {"rope_theta": config.get("rope_theta", 10_000.0)}
     moved = config.get("rope_scaling") or rotation.get("rope_type", "default") != "default"
@@ -69,12 +66,7 @@ def dflash_config(config: Mapping[str, Any], file: Path) -> MuseGlimmerAssistant
 
 def read_dflash(folder: Path, dtype: torch.dtype) -> MuseGlimmerAssistantModel:
     """The network of a published folder: ``config.json`` and safetensors named ``layers.0…``, ``norm.weight``,
-    ``fc.weight`` and ``hidden_norm.weight``.
-
-    Raises:
-        PoolError: files missing or unreadable, or tensors missing, unknown or of another shape; the message names file,
-            tensor and both shapes.
-    """
+    ``fc.weight`` and ``hidden_norm.weight``."""
     file = folder / "config.json"
     with torch.device("meta"):
         model = MuseGlimmerAssistantModel(dflash_config(read_config(file), file))

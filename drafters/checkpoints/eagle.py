@@ -63,10 +63,6 @@ def read_head(folder: Path, target: PreTrainedModel) -> tuple[HeadShape, dict[st
 
     Tensors come named ``fc.weight``, ``layers.0.self_attn.q_proj.weight`` … ``norm.weight``, ``lm_head.weight``,
     ``embed_tokens.weight`` and ``d2t``, the latter three only where the folder has them.
-
-    Raises:
-        PoolError: files missing or unreadable, a layout that is none of those known, or tensors that do not fit; the
-            message names file, tensor and both shapes.
     """
     config = read_config(config_file := folder / "config.json")
     if (file := first_file(folder, WEIGHT_FILES)) is None:
@@ -90,9 +86,6 @@ def head_shapes(
 
     Args:
         target: needs no weights.
-
-    Raises:
-        PoolError: a layout that is none of those known.
     """
     third = "speculators_model_type" in config or "draft_vocab_size" in config
     third = third or "eagle3" in str(config.get("architectures")).lower()

@@ -43,14 +43,8 @@ Fetched = Callable[[int, int], None]
 
 
 def folder_of(source: Source, card: Path, files: Sequence[str] = HEAD_FILES) -> Path:
-    """The local folder of a model; the ``files`` of a Hub repository are fetched if they have not been.
-
-    Args:
-        card: the file that names the model.
-
-    Raises:
-        PoolError: a folder that does not exist, or a repository that cannot be fetched.
-    """
+    """The local folder of a model in the file ``card``; the ``files`` of a Hub repository are fetched if they have not
+    been."""
     if source.path is not None:
         folder = (card.parent / source.path).resolve()
         if not folder.is_dir():

@@ -25,9 +25,6 @@ from drafters.errors import PoolError, first_line
 from drafters.hardware import is_out_of_memory
 from drafters.source import Quantization, Source
 
-PACKED_ROWS = 32
-"""Output features that ``bitsandbytes`` packs together where it rearranges 4-bit weights for AVX-512-BF16."""
-
 
 def load_model(
     source: Source, card: Path, dtype: torch.dtype, device: str, what: str, *, language_model: bool = True
@@ -35,8 +32,8 @@ def load_model(
     """A model in evaluation mode with all its weights: a causal LM with a cache that can be rolled back, or a network
     that drafts and is no language model by itself, of a class that ``transformers`` has.
 
-    Raises:
-        PoolError: it cannot be loaded or used; the message says ``what`` was to be loaded from where.
+    Args:
+        what: is loaded, for messages.
     """
     folder = folder_of(source, card, MODEL_FILES)
     location = source.id or folder
@@ -83,9 +80,9 @@ def load_model(
 def _keep_storage_order(model: PreTrainedModel, dtype: torch.dtype) -> None:
     """Let ``bitsandbytes`` rearrange nf4 weights for its AVX-512-BF16 kernel only where that is correct.
 
-    On a CPU with these instructions a layer's first forward rearranges its weights, which fails unless ``PACKED_ROWS``
-    divide the output features and whole blocks the input features; the kernel then computes in bfloat16 whatever the
-    dtype of the model. All other layers keep the order of storage, which every CPU computes with in the model's dtype.
+    On a CPU with these instructions a layer's first forward rearranges its weights, which fails unless 32 divides the
+    output features and whole blocks the input features; the kernel then computes in bfloat16 whatever the dtype of the
+    model. All other layers keep the order of storage, which every CPU computes with in the model's dtype.
     """
     from bitsandbytes.nn import Linear4bit
 
@@ -93,8 +90,7 @@ def _keep_storage_order(model: PreTrainedModel, dtype: torch.dtype) -> None:
         if isinstance(layer, Linear4bit):
             stored = cast(Any, layer.weight).quant_state
             rows, columns = stored.shape
-            divides = rows % PACKED_ROWS == 0 and columns % stored.blocksize == 0
-            if not (divides and dtype == torch.bfloat16):
+            if rows % 32 or columns % stored.blocksize or dtype != torch.bfloat16:
                 layer.support_avx512bf16_for_cpu = False
 
 
@@ -155,11 +151,7 @@ def same_tokens(own: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -
 
 
 def tokenizer_of(source: Source, card: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model.
-
-    Raises:
-        PoolError: it cannot be loaded.
-    """
+    """The tokenizer of a model."""
     folder = folder_of(source, card, TOKENIZER_FILES)
     try:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)

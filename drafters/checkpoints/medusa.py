@@ -27,10 +27,6 @@ def read_medusa(folder: Path, target: PreTrainedModel) -> dict[str, torch.Tensor
     heads are counted by their tensors) and ``medusa_lm_head.safetensors`` or ``.pt``, in which head ``h`` has
     ``{h}.{layer}.linear.weight`` (hidden, hidden), ``{h}.{layer}.linear.bias`` (hidden) and
     ``{h}.{medusa_num_layers}.weight`` (vocabulary, hidden). Some names begin with ``medusa_head.``, which is dropped.
-
-    Raises:
-        PoolError: files missing or unreadable, tensors missing, unknown, or of a shape that does not fit this target;
-            the message names file, tensor and both shapes.
     """
     config_file = folder / "config.json"
     layers = whole_number(read_config(config_file), "medusa_num_layers", config_file, default=1)
@@ -57,9 +53,6 @@ def read_bpd(folder: Path, target: PreTrainedModel) -> dict[str, torch.Tensor]:
     No layout for them is in common use, so this one is ours: a folder with ``config.json`` (``bpd_num_heads``,
     ``hidden_size``, ``intermediate_size``) and ``model.safetensors``, in which head ``h`` has ``{h}.up.weight``
     (intermediate, hidden), ``{h}.up.bias``, ``{h}.down.weight`` (hidden, intermediate) and ``{h}.down.bias``.
-
-    Raises:
-        PoolError: as :func:`read_medusa`.
     """
     file, config_file = folder / BPD_FILE, folder / "config.json"
     count, size, inner = bpd_sizes(read_config(config_file), config_file)

@@ -21,12 +21,6 @@ from drafters.source import Quantization, Source
 RECORDED = Path(__file__).parents[1] / "pools" / "configs.json"
 """Configurations of the models that the bundled cards name, so that their sizes are known without a network."""
 
-NF4_BLOCK = 64
-"""Weights of 4 bits that share a scale of 32 bits."""
-
-NF4_VALUES = 16
-"""What 4 bits can stand for, written down with each matrix in 32 bits."""
-
 
 @cache
 def _recorded() -> dict[str, dict[str, Any]]:
@@ -35,11 +29,7 @@ def _recorded() -> dict[str, dict[str, Any]]:
 
 
 def config_of(source: Source, card: Path) -> tuple[dict[str, Any], Path]:
-    """A model's configuration, and the file that it stands in: beside the card, recorded, or fetched from the Hub.
-
-    Raises:
-        PoolError: it cannot be read or fetched.
-    """
+    """A model's configuration, and the file that it stands in: beside the card, recorded, or fetched from the Hub."""
     if source.path is not None:
         file = folder_of(source, card) / "config.json"
         return read_config(file), file
@@ -53,14 +43,10 @@ def config_of(source: Source, card: Path) -> tuple[dict[str, Any], Path]:
 
 
 def skeleton(config: Mapping[str, Any], file: Path, *, language_model: bool = True) -> PreTrainedModel:
-    """A model without its weights (on torch's ``meta`` device): all shapes, no memory. Made once a configuration.
+    """The model of a configuration without its weights (on torch's ``meta`` device): all shapes, no memory.
 
     Args:
-        config: as ``config.json`` has it.
-        file: where that was read from, for messages.
-
-    Raises:
-        PoolError: ``transformers`` has no class for it, or not with these settings.
+        file: where ``config`` was read from, for messages.
     """
     try:
         return _skeleton(json.dumps(config, sort_keys=True), language_model)
@@ -91,26 +77,23 @@ def weight_bytes(model: torch.nn.Module, itemsize: int, quantization: Quantizati
         if quantization and type(module) is torch.nn.Linear and module is not output
     }
     return sum(
-        quantised_bytes(weight.shape, quantization)
+        _quantised_bytes(weight.shape, quantization)
         if quantization and id(weight) in linear
         else weight.numel() * itemsize
         for weight in model.parameters()
     )
 
 
-def quantised_bytes(shape: torch.Size, quantization: Quantization) -> int:
-    """Bytes of a quantised matrix ``(out, in)`` with its scales, of nf4 one a block, of int8 one a row."""
-    if quantization == "nf4":
-        return math.ceil(shape.numel() / 2) + 4 * math.ceil(shape.numel() / NF4_BLOCK) + 4 * NF4_VALUES
-    return shape.numel() + 4 * shape[0]
+def _quantised_bytes(shape: torch.Size, quantization: Quantization) -> int:
+    """Bytes of a quantised matrix ``(out, in)``, with scales of 32 bits."""
+    numbers = shape.numel()
+    if quantization == "nf4":  # a scale per 64 numbers, and with each matrix what the 16 values of 4 bits stand for
+        return math.ceil(numbers / 2) + 4 * math.ceil(numbers / 64) + 4 * 16
+    return numbers + 4 * shape[0]
 
 
 def cache_numbers(config: Any) -> int:
-    """Numbers that a model of this configuration caches for each token: keys and values of all layers.
-
-    Raises:
-        PoolError: it has no attention.
-    """
+    """Numbers that a model of this configuration caches for each token: keys and values of all layers."""
     if not (heads := getattr(config, "num_attention_heads", None)):
         raise PoolError(f"a model of type {config.model_type} keeps no keys and values")
     kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)

@@ -1,4 +1,4 @@
-"""Files of a checkpoint: what cannot be read becomes a :class:`~drafters.errors.PoolError` that names the file."""
+"""Files of a checkpoint: configurations and tensors."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ from drafters.errors import PoolError, first_line
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """A configuration, a JSON object.
-
-    Raises:
-        PoolError: it cannot be read or is not a JSON object.
-    """
+    """A configuration, a JSON object."""
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -32,11 +28,7 @@ def read_config(file: Path) -> dict[str, Any]:
 
 
 def whole_number(config: Mapping[str, Any], name: str, file: Path, default: int | None = None) -> int:
-    """A number of 1 or more from the configuration of ``file``.
-
-    Raises:
-        PoolError: it is missing (and there is no default) or something else.
-    """
+    """A number of 1 or more from the configuration of ``file``."""
     value = config.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise PoolError(f"{file}: {name} must be a whole number of at least 1, got {value!r}")
@@ -44,11 +36,7 @@ def whole_number(config: Mapping[str, Any], name: str, file: Path, default: int 
 
 
 def tensor_sizes(file: Path) -> dict[str, int]:
-    """How many numbers each tensor of a file has, without reading them.
-
-    Raises:
-        PoolError: as :func:`read_tensors`.
-    """
+    """How many numbers each tensor of a file has, without reading them."""
     if file.suffix != ".safetensors":
         return {name: tensor.numel() for name, tensor in read_tensors(file, device="meta").items()}
     try:
@@ -64,21 +52,13 @@ def first_file(folder: Path, names: Sequence[str]) -> Path | None:
 
 
 def stored_numbers(folder: Path, names: Sequence[str], unused: Collection[str] = ()) -> int | None:
-    """How many numbers the first existing file of ``names`` holds but for ``unused`` tensors; ``None`` without a file.
-
-    Raises:
-        PoolError: as :func:`read_tensors`.
-    """
+    """How many numbers the first existing file of ``names`` holds, but for ``unused`` tensors; ``None`` without one."""
     file = first_file(folder, names)
     return None if file is None else sum(size for name, size in tensor_sizes(file).items() if name not in unused)
 
 
 def read_tensors(file: Path, device: str = "cpu") -> dict[str, torch.Tensor]:
-    """All tensors of a ``.safetensors`` file or one of torch's, of which no code it may hold is run.
-
-    Raises:
-        PoolError: it cannot be read or holds something else.
-    """
+    """All tensors of a ``.safetensors`` file or one of torch's, of which no code it may hold is run."""
     try:
         if file.suffix == ".safetensors":
             return load_file(file, device=device)
@@ -105,9 +85,6 @@ def check_tensors(
     Args:
         optional: tensors that may be missing.
         reasons: why some are needed, for messages.
-
-    Raises:
-        PoolError: tensors that are missing, have another shape, or are unknown.
     """
     for name, shape in expected.items():
         if name not in tensors:

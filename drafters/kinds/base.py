@@ -32,8 +32,7 @@ class BuildContext:
 
     Attributes:
         card: file of the pool's card; paths in it are relative to its folder.
-        model: the target's model, which ``target`` drives.
-        tokenizer: the target's.
+        model, tokenizer: the target's; ``target`` drives the model.
         steps: reports each drafter that is loaded.
         shared: what drafters with the same :attr:`DrafterEntry.shared_weights` share, by those.
     """
@@ -139,11 +138,7 @@ class DrafterEntry(Strict):
         return draft_length
 
     def footprint(self, context: SizeContext) -> Footprint | None:
-        """Its memory, from configurations and shapes alone; ``None`` for a drafter without weights.
-
-        Raises:
-            PoolError: its configuration cannot be read or is none of its kind.
-        """
+        """Its memory, from configurations and shapes alone; ``None`` for a drafter without weights."""
         return None
 
     @abstractmethod

@@ -19,10 +19,7 @@ from drafters.kinds.base import BuildContext, FileEntry, register
 
 @register
 class CustomEntry(FileEntry):
-    """A drafter of kind ``custom``.
-
-    The file's code is run: a card with such a drafter is to be trusted like a program.
-    """
+    """A drafter of kind ``custom``. The file's code is run: a card with one is to be trusted like a program."""
 
     title = "custom drafter"
     description = "your own, from a Python file beside the card"
@@ -39,12 +36,7 @@ class CustomEntry(FileEntry):
         return self
 
     def build(self, context: BuildContext) -> Drafter:
-        """Call ``factory(name, target, tokenizer, **options)`` of the file.
-
-        Raises:
-            PoolError: the file cannot be run, has no such factory, the call fails, or what it returns is no drafter;
-                the message says what is wrong, and in which line.
-        """
+        """Call ``factory(name, target, tokenizer, **options)`` of the file; errors name the line."""
         file = self.file(context)
         spec = spec_from_file_location(f"custom_drafter_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}", file)
         assert spec and spec.loader, "the card asks for a .py file"

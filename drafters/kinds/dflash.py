@@ -1,9 +1,7 @@
 """``dflash``: a network that denoises a block of masks, given hidden states of the target (DFlash, Chen et al. 2026).
 
 The library brings such networks and the generator that drives them (``generation/candidate_generator.py``:
-``DFlashTokenCandidateGenerator``). Here the same network is fed the same inputs through our interface: hidden states
-come from the :class:`~drafters.models.features.FeatureSource`, and what is cached follows the context whatever was
-asked before.
+``DFlashTokenCandidateGenerator``). Here the same network is fed the same inputs through our interface.
 """
 
 from __future__ import annotations
@@ -37,12 +35,9 @@ class DFlashDrafter(BlockDrafter):
     embedding reads the tokens off.
 
     Args:
-        name: the arm's name.
         model: a DFlash network of the library: ``MuseGlimmerAssistantModel`` is the one it has (5.23); any other with
             ``block_size``, ``mask_token_id`` and ``target_layer_ids`` in its configuration and the same ``forward``
             will do.
-        target: the target's model, for its embeddings.
-        source: where the target's hidden states come from.
 
     Raises:
         ValueError: a network that is none of DFlash, or does not fit the target.
@@ -95,15 +90,13 @@ class DFlashDrafter(BlockDrafter):
         self.cached = known
         head = self.target.get_output_embeddings()
         hidden = output.last_hidden_state[0, 1:].to(head.weight.device, head.weight.dtype)
-        tokens: list[int] = head(hidden).argmax(dim=-1).tolist()
-        return tokens
+        return list(head(hidden).argmax(dim=-1).tolist())
 
     def _embedded(self, ids: torch.Tensor) -> torch.Tensor:
         """Embeddings ``(1, n, hidden)``, without the norm that some targets' embedding ends in (as the library)."""
         embedding = self.target.get_input_embeddings()
         normed = getattr(embedding, "embed_norm", None) is not None
-        embedded: torch.Tensor = functional.embedding(ids, embedding.weight) if normed else embedding(ids)
-        return embedded
+        return functional.embedding(ids, embedding.weight) if normed else embedding(ids)
 
 
 @register

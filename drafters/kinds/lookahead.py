@@ -40,14 +40,10 @@ class LookaheadDrafter(PointMassDrafter):
     ``length - ngram + 2`` of them at most, below ``ngram - 1`` tokens none. What was not scored stays as it is.
 
     Args:
-        name: the arm's name.
         window: columns of the window (the paper's W); 0 leaves the lookahead branch out.
         ngram: tokens of an n-gram (N), at least 2; a draft gets at most ``ngram - 1`` of them accepted, a lucky path
             through the window aside.
         guesses: n-grams remembered and proposed per first token (G); beyond that the least recently added is dropped.
-
-    Raises:
-        ValueError: a size that is too small.
     """
 
     kind = "lookahead"

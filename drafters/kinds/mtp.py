@@ -29,11 +29,8 @@ class MTPDrafter(BlockDrafter):
     embedding of the token ``k + 1`` further on. Embedding and output head are the target's.
 
     Args:
-        name: the arm's name.
         model: the layers, as many as the target's configuration names in ``num_mtp_layers``;
             ``MtpModel.from_pretrained(target, device_map={"": device})`` reads them from the target's checkpoint.
-        target: the target's model.
-        source: where the target's hidden states come from.
 
     Source: DeepSeek-V3 (2024), Sec. 2.2, as in transformers' ``MTPCandidateGenerator``. Entries of deeper layers that
     were made with refused tokens are dropped from the cache like there, but never by a fixed number: all that saw
@@ -87,11 +84,9 @@ class MTPEntry(DrafterEntry):
     def footprint(self, context: SizeContext) -> Footprint:
         own = text_config(context.target)
         count = int(getattr(own, "num_mtp_layers", None) or 0)
-        numbers = 0
-        if count:
-            with torch.device("meta"):
-                layers = MtpModel(context.target, count).layers
-            numbers = sum(parameter.numel() for parameter in layers.parameters())
+        with torch.device("meta"):
+            layers = MtpModel(context.target, count).layers if count else torch.nn.ModuleList()
+        numbers = sum(parameter.numel() for parameter in layers.parameters())
         per_layer = cache_numbers(own) // int(own.num_hidden_layers)
         return context.head(numbers, [last_hidden_state(context.target)], count * per_layer)
 

@@ -38,12 +38,7 @@ on. Where they begin and end is looked up only if a draft goes on there. Without
 class DatastoreDrafter(PointMassDrafter):
     """Drafts what most often followed the longest suffix of the context that the datastore holds.
 
-    It caches nothing of the context. Drafts are point masses.
-
-    Args:
-        name: the arm's name.
-        store: the datastore, of the target's token ids.
-        nodes: draft a tree of at most so many nodes; a chain by default.
+    It caches nothing of the context. Drafts are point masses: trees of at most ``nodes`` nodes, chains by default.
     """
 
     kind = "rest"

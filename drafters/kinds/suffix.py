@@ -33,7 +33,6 @@ class SuffixDrafter(PointMassDrafter):
     Drafts are point masses.
 
     Args:
-        name: the arm's name.
         nodes: draft a tree of at most so many nodes; a chain by default.
         past: remember up to so many tokens of the outputs of earlier queries, as far as the drafter has read them; the
             oldest are forgotten first. By default none, so that a query does not depend on those before.
