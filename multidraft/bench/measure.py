@@ -8,22 +8,25 @@ otherwise it is measured just before the first of them, on the first :data:`PREF
 from __future__ import annotations
 
 import logging
+import platform
 import threading
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
+from importlib.metadata import version as version_of
 from typing import Literal
 
 from drafters.errors import UserError, told
+from drafters.hardware import describe
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
+from multidraft._version import version
 from multidraft.engine.decoding import Decoding
 from multidraft.engine.lossless import Difference, greedy_differences
 from multidraft.policies import parse_spec
-from multidraft.replay.history import conditions_of
 from multidraft.replay.regret import draft_table, expected_regret_of, gamma_table, regret_of
 from storage.records import FINISHED, Generation, Turn
-from storage.run import Baseline, Origin, Run, Scores
+from storage.run import Baseline, Conditions, Origin, Run, Scores
 
 log = logging.getLogger(__name__)
 
@@ -238,3 +241,13 @@ def _agree(run: Run, answer: Run) -> bool:
 
 def _finished(generation: Generation) -> bool:
     return bool(generation.rounds) and generation.status in FINISHED
+
+
+def conditions_of(pool: Pool) -> Conditions:
+    """Under what conditions a run on this pool is made."""
+    libraries = {
+        "python": platform.python_version(),
+        "torch": version_of("torch"),
+        "transformers": version_of("transformers"),
+    }
+    return Conditions(pool.name, pool.card_hash, describe(pool.device), pool.dtype, version(), libraries)

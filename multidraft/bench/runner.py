@@ -12,12 +12,11 @@ from itertools import islice
 from drafters.errors import ContextWindowError, PromptError
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
-from multidraft.bench.measure import BASELINE, Measurement, Request, settle_baseline
+from multidraft.bench.measure import BASELINE, Measurement, Request, conditions_of, settle_baseline
 from multidraft.bench.suites import SuiteItem
 from multidraft.engine.arguments import check_seed, policy_for
 from multidraft.engine.decoding import Decoding
 from multidraft.policies import canonical_spec, check_specs, parse_spec
-from multidraft.replay.history import conditions_of
 from storage.records import Generation
 from storage.run import Origin, Run
 

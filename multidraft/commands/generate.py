@@ -7,8 +7,8 @@ import json
 import sys
 
 import multidraft as md
+from multidraft.bench.measure import conditions_of
 from multidraft.commands.options import add_decoding, add_pool, check_decoding, load_pool, sampling_params
-from multidraft.replay.history import conditions_of
 from storage.run import Origin, Run
 
 

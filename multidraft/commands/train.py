@@ -14,7 +14,7 @@ from drafters.card import find_card, load_card
 from drafters.checkpoints.loading import tokenizer_of
 from drafters.source import Source
 from multidraft.bench.inspect import render_matrix
-from multidraft.training.answering import Asking
+from multidraft.training.answers import Asking
 from multidraft.training.plan import Plan, Shape, examine, source_of
 from multidraft.training.processes import Processes
 from multidraft.training.prompts import read_tasks, read_templates

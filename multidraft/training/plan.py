@@ -16,7 +16,7 @@ from drafters.checkpoints import model_sizes
 from drafters.errors import PoolError, TrainingError
 from drafters.hardware import total_memory
 from drafters.source import Source
-from multidraft.training.answering import BYTES_PER_TOKEN, Asking
+from multidraft.training.answers import BYTES_PER_TOKEN, Asking
 from multidraft.training.eagle import TrainableHead
 from multidraft.training.prompts import GENERALIST, TaskPrompts
 

@@ -9,12 +9,14 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from drafters.errors import SuiteError, TrainingError
+import huggingface_hub
+
+from drafters.errors import SuiteError, TrainingError, first_line
 from multidraft.bench.suites import Row, SuiteItem, item_of, load_prompts
-from multidraft.training.hub_data import dataset_files
 from storage.records import OWN
 
 GENERALIST = "general"
@@ -24,6 +26,11 @@ UNTRAINED = "before.training"
 """Name under which the model that the drafters started from is measured."""
 LONG_LISTS = ("messages", "conversations")
 """Columns of whole conversations, of which the first turn of the user is the prompt."""
+
+
+READABLE = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
+HUB_FORM = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+?))?(:(?P<files>.+))?")
+"""``OWNER/NAME``, and if need be ``@REVISION`` and which ``:FILES``: a path, or a pattern such as ``main/train*``."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +107,7 @@ def task_name(text: str) -> str:
     if not name:
         raise TrainingError(f"the task {text!r} has no letter of a-z; name it by --data NAME=FILE")
     if name in (GENERALIST, OWN, UNTRAINED, *FILES):
-        raise TrainingError(
-            f"no task may be called {name!r}: it means something else in a pool; give --data NAME=FILE"
-        )
+        raise TrainingError(f"no task may be called {name!r}: it means something else in a pool; give --data NAME=FILE")
     return name
 
 
@@ -201,3 +206,47 @@ def _first_turn(messages: Any) -> str | None:
 
 def _order(prompt: str) -> bytes:
     return hashlib.blake2b(prompt.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+
+def dataset_files(source: str) -> list[Path]:
+    """Fetch the files of prompts of a data set, or those that ``source`` (see :data:`HUB_FORM`) names.
+
+    Without a pattern they are those whose path says ``train``, or all, of the first kind of :data:`READABLE` there is.
+
+    Raises:
+        TrainingError: no such data set, no network, or no file that can be read.
+    """
+    form = HUB_FORM.fullmatch(source)
+    if form is None:
+        raise TrainingError(f"{source!r} is neither a file nor a data set of the Hub (OWNER/NAME)")
+    name, revision, pattern = form["id"], form["revision"], form["files"]
+    try:
+        every = huggingface_hub.list_repo_files(name, repo_type="dataset", revision=revision)
+        chosen = choose(every, pattern)
+        if not chosen:
+            shown = ", ".join(sorted(every)[:8]) or "nothing"
+            raise TrainingError(
+                f"the data set {name} has no file {f'like {pattern!r}' if pattern else 'of prompts'} that can be read "
+                f"({', '.join(READABLE)}); it holds {shown}. Say which by {name}:FILES, or download and convert it"
+            )
+        fetched = [huggingface_hub.hf_hub_download(name, f, repo_type="dataset", revision=revision) for f in chosen]
+    except TrainingError:
+        raise
+    except Exception as error:
+        raise TrainingError(
+            f"cannot fetch the data set {name} from the Hub: {first_line(error)}. If it is a file that you mean, there "
+            "is none of that name; else check name and network (and, for a gated one, that you are logged in)"
+        ) from error
+    return [Path(file) for file in fetched]
+
+
+def choose(files: list[str], pattern: str | None) -> list[str]:
+    """Which ``files`` of a data set hold its prompts; see :func:`dataset_files`."""
+    visible = [f for f in sorted(files) if not any(part.startswith(".") for part in PurePosixPath(f).parts)]
+    if pattern:
+        return [f for f in visible if fnmatch(f, pattern) and f.lower().endswith(READABLE)]
+    for kind in READABLE:
+        found = [f for f in visible if f.lower().endswith(kind) and PurePosixPath(f).name != "dataset_infos.json"]
+        if found:
+            return [f for f in found if "train" in f.lower()] or found
+    return []

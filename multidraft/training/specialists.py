@@ -20,8 +20,7 @@ from drafters.chat import chat_ids, end_ids
 from drafters.checkpoints.loading import drafter_tokenizer, load_model, same_tokens
 from drafters.checkpoints.model_sizes import window_of
 from drafters.errors import TrainingError
-from multidraft.training.answering import collect
-from multidraft.training.answers import Answer, answer_batches, language_model_loss, pad_id, similar_lengths
+from multidraft.training.answers import Answer, answer_batches, collect, language_model_loss, pad_id, similar_lengths
 from multidraft.training.eagle import TrainableHead, common_tokens, fit_head
 from multidraft.training.features import kept_features
 from multidraft.training.loop import Budget, train
@@ -161,7 +160,7 @@ def distil(
         The answers.
 
     Raises:
-        TrainingError: see :func:`~multidraft.training.answering.collect` and :class:`~multidraft.training.loop.train`.
+        TrainingError: see :func:`~multidraft.training.answers.collect` and :class:`~multidraft.training.loop.train`.
     """
 
     @cache

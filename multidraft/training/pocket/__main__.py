@@ -27,10 +27,15 @@ from multidraft.training.medusa import build_ngram
 from multidraft.training.pocket.corpus import FAMILIES, Example, Split
 from multidraft.training.pocket.corpus.two_tasks import tasks_of
 from multidraft.training.pocket.data import FAMILY_WEIGHTS, Mixture, quoting
-from multidraft.training.pocket.distill import collect_answers, train_drafter
-from multidraft.training.pocket.heads import train_head, train_medusa_heads
-from multidraft.training.pocket.pretrain import save_model, train_target
-from multidraft.training.pocket.score import score_target
+from multidraft.training.pocket.models import (
+    collect_answers,
+    save_model,
+    score_target,
+    train_drafter,
+    train_head,
+    train_medusa_heads,
+    train_target,
+)
 from multidraft.training.pocket.tokenizer import train_tokenizer
 from multidraft.training.prompts import GENERALIST
 

@@ -12,7 +12,6 @@ import yaml
 
 import multidraft as md
 import multidraft.commands.train as train_command
-import multidraft.training.answering as answering
 import multidraft.training.answers as answers
 import multidraft.training.plan as plan_module
 import multidraft.training.publish as publish
@@ -124,7 +123,7 @@ def test_interrupted_it_goes_on_where_it_was(made, data, tmp_path, monkeypatch, 
     def run(out):
         return train(made, data, tmp_path / out, *start_from(made), "--epochs", "2", "--batch", "5")
 
-    stop_after(3, answering, "save_answers")
+    stop_after(3, answers, "save_answers")
     assert run("out") == 130
     monkeypatch.undo()
     folder = tmp_path / "out" / "work" / "answers"
@@ -141,7 +140,7 @@ def test_interrupted_it_goes_on_where_it_was(made, data, tmp_path, monkeypatch, 
 
     assert run("whole") == 0  # never interrupted: the same answers
     for file in sorted(folder.glob("*.pt")):
-        left, right = (answering.load_answers(f) for f in (file, tmp_path / "whole" / "work" / "answers" / file.name))
+        left, right = (answers.load_answers(f) for f in (file, tmp_path / "whole" / "work" / "answers" / file.name))
         assert [a.encoded for a in left] == [a.encoded for a in right]
 
 
@@ -250,7 +249,7 @@ def test_folders_that_cannot_be_written(made, data, tmp_path, capsys, monkeypatc
 
 def test_too_little_memory_for_a_batch(made, data, tmp_path, capsys, monkeypatch):
     """Answers are made by halves, down to one; a step of training has to be made smaller by hand."""
-    original, most, asked = answering.answer_batch, [5], []
+    original, most, asked = answers.answer_batch, [5], []
 
     def limited(target, tokenizer, prompts, *more):
         asked.append(len(prompts))
@@ -261,7 +260,7 @@ def test_too_little_memory_for_a_batch(made, data, tmp_path, capsys, monkeypatch
     def exhausted(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(answering, "answer_batch", limited)
+    monkeypatch.setattr(answers, "answer_batch", limited)
     monkeypatch.setattr(answers, "distillation_loss", exhausted)
     assert train(made, data, tmp_path / "out", "--new", "1x16") == 2
     assert asked == [12, 6, 3, 3, 6, 3, 3] * 4

@@ -6,8 +6,7 @@ import huggingface_hub
 import pytest
 
 from drafters.errors import TrainingError
-from multidraft.training.hub_data import choose, dataset_files
-from multidraft.training.prompts import adapter, read_tasks, read_templates, task_name
+from multidraft.training.prompts import adapter, choose, dataset_files, read_tasks, read_templates, task_name
 
 
 @pytest.fixture

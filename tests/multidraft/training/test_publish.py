@@ -13,7 +13,7 @@ from drafters.card import Card
 from drafters.errors import TrainingError
 from drafters.router import Router
 from drafters.source import Source
-from multidraft.training.answering import Asking
+from multidraft.training.answers import Asking
 from multidraft.training.model_card import licence_of, model_card
 from multidraft.training.plan import Plan, Shape
 from multidraft.training.prompts import TaskPrompts

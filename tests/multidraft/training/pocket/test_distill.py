@@ -10,8 +10,7 @@ from multidraft.training.loop import Budget
 from multidraft.training.plan import make_llama
 from multidraft.training.pocket.corpus import FAMILIES
 from multidraft.training.pocket.data import encode_prompt
-from multidraft.training.pocket.distill import DRAFTER_SHAPE, collect_answers, train_drafter
-from multidraft.training.pocket.score import score_target
+from multidraft.training.pocket.models import DRAFTER_SHAPE, collect_answers, score_target, train_drafter
 
 
 @pytest.fixture(scope="module")

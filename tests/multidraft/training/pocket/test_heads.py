@@ -11,7 +11,7 @@ from drafters.models.eagle_head import EagleHead
 from multidraft.training.answers import Answer
 from multidraft.training.data import Encoded
 from multidraft.training.loop import Budget
-from multidraft.training.pocket import heads
+from multidraft.training.pocket import models
 from tests import tiny
 from tests.multidraft.training.test_eagle import states_of
 
@@ -28,15 +28,15 @@ def test_a_head_is_trained_resumed_and_read(target, tmp_path, monkeypatch):
     for prompt in tiny.prompts(12, seed=2, shortest=6, longest=8):
         ids = [*prompt, *tiny.greedy(target, prompt, 20)]
         answers.append(Answer("letters", Encoded(ids, len(prompt)), torch.zeros(20, 1).long(), torch.ones(20, 1)))
-    monkeypatch.setattr(heads, "MEMORY", 300_000)
-    monkeypatch.setattr(heads, "reference_texts", lambda *_, **__: iter(lambda: rng.choice(answers).encoded, None))
-    monkeypatch.setattr(heads, "SPECIALIST_VOCABULARY", 10)
+    monkeypatch.setattr(models, "MEMORY", 300_000)
+    monkeypatch.setattr(models, "reference_texts", lambda *_, **__: iter(lambda: rng.choice(answers).encoded, None))
+    monkeypatch.setattr(models, "SPECIALIST_VOCABULARY", 10)
     tokenizer = tiny.tokenizer()
     tokenizer.pad_token = "<|end|>"
     checkpoint = tmp_path / "letters-head.pt"
 
     def run(tokens):
-        return heads.train_head(
+        return models.train_head(
             target, tokenizer, "letters", answers, Budget(5.0, tokens, checkpoint), tmp_path / "head",
             tokens_per_batch=256, lr=1e-2,
         )  # fmt: skip
@@ -63,18 +63,18 @@ def test_a_head_is_trained_resumed_and_read(target, tmp_path, monkeypatch):
     third = run(8000)  # nothing left to do: what is written again is what was learnt
     assert torch.equal(third.lm_head.weight, second.lm_head.weight)
     with pytest.raises(ValueError, match="no answers of 'poems'"):
-        heads.train_head(target, tokenizer, "poems", answers, Budget(1.0), tmp_path / "none")
+        models.train_head(target, tokenizer, "poems", answers, Budget(1.0), tmp_path / "none")
 
 
 def test_medusa_heads_are_trained_on_answers_and_reference_texts(target, tmp_path, monkeypatch, capsys):
     texts = [[*prompt, *tiny.greedy(target, prompt, 12)] for prompt in tiny.prompts(6, seed=3, shortest=6, longest=8)]
     answers = [Answer("letters", Encoded(ids, 6), torch.zeros(len(ids) - 6, 1), torch.ones(1, 1)) for ids in texts]
     references = iter(lambda: answers[0].encoded, None)
-    monkeypatch.setattr(heads, "reference_texts", lambda *_, **__: references)
-    monkeypatch.setattr(heads, "MEMORY", 100_000)
+    monkeypatch.setattr(models, "reference_texts", lambda *_, **__: references)
+    monkeypatch.setattr(models, "MEMORY", 100_000)
     tokenizer = tiny.tokenizer()
     tokenizer.pad_token = tokenizer.eos_token
-    heads.train_medusa_heads(target, tokenizer, answers, Budget(0.01), tmp_path, tokens_per_batch=256)
+    models.train_medusa_heads(target, tokenizer, answers, Budget(0.01), tmp_path, tokens_per_batch=256)
     assert capsys.readouterr().out.startswith("read ") and (tmp_path / "medusa_lm_head.safetensors").is_file()
     with pytest.raises(ValueError, match="no answers of 'general'"):
-        heads.train_medusa_heads(target, tokenizer, [], Budget(0.01), tmp_path)
+        models.train_medusa_heads(target, tokenizer, [], Budget(0.01), tmp_path)

@@ -10,7 +10,7 @@ from multidraft.training.data import collate
 from multidraft.training.plan import make_llama
 from multidraft.training.pocket.data import echo
 from multidraft.training.pocket.induction import plant_copying
-from multidraft.training.pocket.pretrain import TARGET_SHAPE
+from multidraft.training.pocket.models import TARGET_SHAPE
 
 
 @pytest.fixture(scope="module")

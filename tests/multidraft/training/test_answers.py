@@ -9,8 +9,15 @@ from transformers import GenerationConfig
 from drafters.chat import end_ids
 from drafters.checkpoints.eagle import read_head
 from drafters.errors import TrainingError
-from multidraft.training.answering import Asking, check_read_out, portions
-from multidraft.training.answers import Answer, answer_batch, similar_lengths, with_distributions
+from multidraft.training.answers import (
+    Answer,
+    Asking,
+    answer_batch,
+    check_read_out,
+    portions,
+    similar_lengths,
+    with_distributions,
+)
 from multidraft.training.data import Encoded
 from multidraft.training.eagle import TrainableHead, common_tokens, fit_head, layers_to_read
 from multidraft.training.features import kept_features

@@ -1,0 +1,283 @@
+"""Train the pocket pool's models: the target on the corpus, drafters and heads on its answers; score the target.
+
+Drafters learn by self-distillation (MetaSD App. F.1): the target first answers prompts of every family, at several
+temperatures; its answers are stored with its most probable tokens at each position. Each drafter then starts on the
+reference answers of the corpus, which are unlimited and cost no forward of the target, and continues on reference
+answers and the target's own answers in turn.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import cycle, islice
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+from multidraft.training.answers import (
+    Answer,
+    answer_batch,
+    answer_batches,
+    language_model_loss,
+    with_distributions,
+)
+from multidraft.training.data import Encoded, bucket_batches, collate
+from multidraft.training.eagle import TrainableHead, common_tokens, fit_head
+from multidraft.training.features import MEMORY, FeatureBatch, read
+from multidraft.training.loop import Budget, train
+from multidraft.training.medusa import train_medusa
+from multidraft.training.plan import make_llama
+from multidraft.training.pocket import data
+from multidraft.training.pocket.corpus import FAMILIES, Example
+from multidraft.training.pocket.data import (
+    CONTEXT_WINDOW,
+    FAMILY_WEIGHTS,
+    encode_example,
+    encode_prompt,
+    reference_texts,
+)
+from multidraft.training.pocket.induction import plant_copying
+from multidraft.training.prompts import GENERALIST
+
+TARGET_SHAPE = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 10, "num_attention_heads": 4}
+DRILLS = {data.sums: 0.15, data.lookups: 0.2, data.quotes: 0.06}
+"""Exercises beside the corpus, with their shares of the examples. (Sums are short: a twentieth of the tokens.)"""
+DRAFTER_SHAPE = {"hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 1, "num_attention_heads": 6}
+TEMPERATURES = (0.0, 0.0, 0.7)
+REFERENCE_SHARE = 0.4
+"""Share of a drafter's budget spent on the corpus's reference answers alone. Thereafter every other batch is of the
+target's own answers; without references between them a few hundred answers would be memorised."""
+HEAD_SHAPE = {"intermediate_size": 384, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64}
+VOCABULARY = {GENERALIST: 1536}
+SPECIALIST_VOCABULARY = 768
+"""Tokens that a head can propose: nearly all that the answers of a family consist of."""
+READING_SHARE = 0.15
+"""Share of the training time in which the target computes hidden states."""
+
+
+def train_target(
+    tokenizer: PreTrainedTokenizerFast,
+    budget: Budget,
+    folder: Path,
+    *,
+    gsm8k: Path | None = None,
+    device: str = "cpu",
+    lr: float = 2e-3,
+    echo_share: float = 0.05,
+) -> None:
+    """Train the target within the budget and write it to ``folder`` (safetensors, bf16).
+
+    Args:
+        gsm8k: a file of real text to mix in.
+        echo_share: share of the examples that only ask to repeat random tokens.
+    """
+    torch.manual_seed(0)
+    model = make_llama(tokenizer, num_key_value_heads=2, **TARGET_SHAPE)
+    plant_copying(model)
+    model.to(device)
+    # A resumed run draws new examples: the corpus has no end, so nothing is lost by not replaying it.
+    mixture = data.Mixture(FAMILY_WEIGHTS, seed=time.time_ns() % 2**32, gsm8k=gsm8k)
+
+    def sequences() -> Iterator[Encoded]:
+        drills = {data.echo: echo_share, **DRILLS}
+        whole = 1.0 - sum(drills.values())
+        while True:
+            drill = mixture.rng.choices([None, *drills], [whole, *drills.values()])[0]
+            yield drill(tokenizer, mixture.rng) if drill else encode_example(tokenizer, mixture.draw())
+
+    pad = tokenizer.pad_token_id
+    batches = bucket_batches(sequences(), 2048, pad, random.Random(0), CONTEXT_WINDOW)
+    train(model, batches, language_model_loss(model, pad, device), budget, lr, accumulate=2)
+    save_model(model, folder)
+    tokenizer.save_pretrained(folder)
+
+
+def save_model(model: LlamaForCausalLM, folder: Path) -> None:
+    """Write a model in the Hugging Face layout, in half precision, shards under 10 MB."""
+    model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="9MB")
+    model.to(torch.float32)
+
+
+def collect_answers(
+    target: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    minutes: float,
+    seed: int,
+    batch: int = 96,
+) -> list[Answer]:
+    """Let the target answer training prompts of all families, a batch of one family after the other."""
+    rng, answers = random.Random(seed), list[Answer]()
+    started, families = time.perf_counter(), [name for name in FAMILIES if name in FAMILY_WEIGHTS]
+    for temperature in cycle(TEMPERATURES):
+        for family in families:
+            if time.perf_counter() - started >= 60 * minutes:
+                return answers
+            examples = [FAMILIES[family].example(rng, "train") for _ in range(batch)]
+            prompts = [encode_prompt(tokenizer, example.prompt) for example in examples]
+            longest = max(len(encode_example(tokenizer, e).ids) - len(p) for e, p in zip(examples, prompts))
+            encoded = answer_batch(target, tokenizer, prompts, temperature, max_new_tokens=longest + 16)
+            fitting = [e for e in encoded if len(e.ids) <= CONTEXT_WINDOW]
+            answers.extend(with_distributions(target, family, fitting, tokenizer.pad_token_id))
+        tokens = sum(len(a.top_ids) for a in answers)
+        spent = (time.perf_counter() - started) / 60
+        print(f"{spent:6.1f} min  {len(answers):,} answers  {tokens:,} tokens", flush=True)
+    return answers
+
+
+def train_drafter(
+    tokenizer: PreTrainedTokenizerFast,
+    family: str,
+    answers: Sequence[Answer],
+    budget: Budget,
+    *,
+    start_from: LlamaForCausalLM | None = None,
+    device: str = "cpu",
+    tokens_per_batch: int = 6144,
+    lr: float = 3e-3,
+) -> LlamaForCausalLM:
+    """Train the specialist of ``family``, or the generalist, within ``budget``.
+
+    Args:
+        answers: the target's answers; a specialist learns from its own family's alone, and from its parts of reference
+            answers to two tasks in a row.
+        start_from: model to copy the first weights from (the generalist, for a specialist; itself, to be refined).
+    """
+    torch.manual_seed(0)
+    model = make_llama(tokenizer, num_key_value_heads=DRAFTER_SHAPE["num_attention_heads"], **DRAFTER_SHAPE).to(device)
+    if start_from is not None:
+        model.load_state_dict(start_from.state_dict())
+    own = [a for a in answers if family in (GENERALIST, a.family)]
+    references = reference_texts(tokenizer, family, seed=time.time_ns() % 2**32)
+    rng, pad, file = random.Random(0), tokenizer.pad_token_id, budget.checkpoint
+    batches = bucket_batches(references, tokens_per_batch, pad, rng, CONTEXT_WINDOW)
+    both = (batch for pair in zip(batches, answer_batches(own, tokens_per_batch, rng)) for batch in pair)
+    stages = ("reference", REFERENCE_SHARE, batches, lr), ("answers", 1 - REFERENCE_SHARE, both, lr / 2)
+    for name, share, source, rate in stages:
+        checkpoint = file and file.with_stem(f"{file.stem}-{name}")
+        part = Budget(budget.minutes * share, budget.tokens * share, checkpoint)
+        train(model, source, language_model_loss(model, pad, device), part, rate)
+    return model
+
+
+def feature_batches(
+    target: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    family: str,
+    answers: Sequence[Answer],
+    layers: Sequence[int],
+    minutes: float,
+    tokens_per_batch: int,
+) -> Iterator[FeatureBatch]:
+    """Endless batches: as many as the target reads in ``minutes`` and :data:`MEMORY` holds, at least one, in a new
+    order each epoch.
+
+    They are computed once: a head is a fraction of the target, whose forward would be most of the work of every step.
+
+    Args:
+        family: of the texts, or ``GENERALIST`` for all.
+        answers: the target's own; three of four batches are reference answers of the corpus. From both the target's
+            distribution is learnt, not the text.
+
+    Raises:
+        ValueError: there are no answers.
+    """
+    if not answers:
+        raise ValueError(f"there are no answers of {family!r} to learn from")
+    pad, rng = tokenizer.pad_token_id, random.Random(0)
+    said = (collate([a.encoded for a in chosen], pad) for chosen in answer_batches(answers, tokens_per_batch, rng))
+    references = reference_texts(tokenizer, family, seed=time.time_ns() % 2**32)
+    others = bucket_batches(references, tokens_per_batch, pad, rng, CONTEXT_WINDOW)
+    started, size = time.perf_counter(), 0
+    cached: list[FeatureBatch] = []
+    while not cached or (time.perf_counter() - started < 60 * minutes and size < MEMORY):
+        cached.append(read(target, next(others if len(cached) % 4 else said), layers))
+        size += cached[-1].nbytes
+    tokens = sum(batch.ids.numel() for batch in cached)
+    print(f"read {tokens:,} tokens in {(time.perf_counter() - started) / 60:.1f} min", flush=True)
+    while True:
+        rng.shuffle(cached)
+        yield from cached
+
+
+def train_head(
+    target: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    family: str,
+    answers: Sequence[Answer],
+    budget: Budget,
+    folder: Path,
+    *,
+    start_from: TrainableHead | None = None,
+    tokens_per_batch: int = 2048,
+    lr: float = 2e-3,
+) -> TrainableHead:
+    """Train the head of ``family``, or the generalist, within the budget, and write it to ``folder``.
+
+    Args:
+        answers: the target's own, see :func:`feature_batches`.
+        start_from: head to copy the first weights from (the generalist, for a specialist).
+    """
+    torch.manual_seed(0)
+    own = [a for a in answers if family in (GENERALIST, a.family)]
+    # The same vocabulary in every run: a resumed one must find its output layer as it was.
+    sample = [a.encoded for a in own] + list(islice(reference_texts(tokenizer, family, seed=0), 512))
+    size = VOCABULARY.get(family, SPECIALIST_VOCABULARY)
+    head = TrainableHead(target, common_tokens(sample, size, [tokenizer.eos_token_id]), HEAD_SHAPE).to(target.device)
+    if start_from is not None:
+        head.copy(start_from)
+    reading = budget.minutes * READING_SHARE
+    learnt = feature_batches(target, tokenizer, family, own, head.layers, reading, tokens_per_batch)
+    fit_head(head, target, learnt, replace(budget, minutes=budget.minutes - reading), lr)
+    head.save(folder)
+    return head
+
+
+def train_medusa_heads(
+    target: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    answers: Sequence[Answer],
+    budget: Budget,
+    folder: Path,
+    tokens_per_batch: int = 2048,
+) -> None:
+    """Train Medusa heads for all families within the budget, and write them to ``folder``."""
+    reading, last = budget.minutes * READING_SHARE, [int(target.config.num_hidden_layers)]
+    learnt = feature_batches(target, tokenizer, GENERALIST, answers, last, reading, tokens_per_batch)
+    train_medusa(target, learnt, replace(budget, minutes=budget.minutes - reading), folder)
+
+
+class Score(NamedTuple):
+    """How many answers of a family were asked for, and the wrong ones."""
+
+    family: str
+    asked: int
+    wrong: list[tuple[Example, str]]
+
+
+def score_target(
+    target: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    per_family: int,
+    seed: int = 20,
+    max_new_tokens: int = 480,
+) -> list[Score]:
+    """Ask ``per_family`` held-out prompts of each family, greedily, and check every answer exactly."""
+    rng = random.Random(seed)
+    scores = []
+    for name, family in FAMILIES.items():
+        wrong = []
+        for first in range(0, per_family, 50):
+            examples = [family.example(rng, "heldout") for _ in range(min(50, per_family - first))]
+            prompts = [encode_prompt(tokenizer, e.prompt) for e in examples]
+            encoded = answer_batch(target, tokenizer, prompts, 0.0, max_new_tokens)
+            texts = [tokenizer.decode(e.ids[e.prompt_length :], skip_special_tokens=True) for e in encoded]
+            wrong += [(e, t) for e, t in zip(examples, texts, strict=True) if not family.is_correct(e, t.strip())]
+        scores.append(Score(name, per_family, wrong))
+        right = per_family - len(wrong)
+        print(f"{family.title:28} {right:4}/{per_family}  {right / per_family:6.1%}", flush=True)
+    return scores
