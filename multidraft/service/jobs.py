@@ -8,7 +8,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Generator
-from concurrent.futures import CancelledError
+from concurrent.futures import Future
 from contextvars import copy_context
 from typing import ClassVar, Generic, TypeVar
 
@@ -40,8 +40,6 @@ class Job(Generic[T]):
     """How many of its kind may be under way at once; ``None`` sets no limit."""
     retained: ClassVar[int] = 0
     """How many of its kind that have ended can still be found."""
-    prepares: ClassVar[bool] = False
-    """Whether :meth:`prepare` has something to do."""
 
     def __init__(self) -> None:
         self.id = uuid.uuid4().hex
@@ -75,7 +73,11 @@ class Job(Generic[T]):
     @property
     def ahead(self) -> int:
         """How many jobs stand before it in the queue."""
-        return self._jobs.ahead_of(self) if self._jobs else 0
+        if not self._jobs:
+            return 0
+        with self._jobs._changed:
+            queue = self._jobs._queue
+            return queue.index(self) if self in queue else 0
 
     @property
     def done(self) -> bool:
@@ -103,68 +105,51 @@ class Job(Generic[T]):
                 self.context.run(next, self._steps)
                 if time.monotonic() >= until:
                     return False
-            self._close()
         except StopIteration as end:
             self.result = end.value
         except BaseException as error:  # whatever it is: a job that never ended would hold up whoever waits for it
-            if not self.cancelled.is_set():
-                self.fail(error)
+            self.fail(error)
         return True
 
     def fail(self, error: BaseException) -> None:
         """Note what it failed with; the error itself is not kept, since its frames hold the pool."""
+        if self.cancelled.is_set():
+            return
         self.error = self.explain(error)
         if not isinstance(error, UserError):
             log.error("a %s failed", self.kind, exc_info=error)
 
     def end(self) -> None:
         """Note that it has ended."""
+        steps, self._steps = self._steps, None
         try:
+            if steps:
+                steps.close()
             self.finish()
         except Exception:
             log.exception("the end of a %s failed", self.kind)
-        self._steps = None
         self.ended.set()
 
-    def _close(self) -> None:
-        if self._steps:
-            self._steps.close()
-            self._steps = None
 
-
-class Task(Job[T]):
-    """One function on the device's thread, between the turns of other jobs."""
+class Task(Job[None], Generic[T]):
+    """One function on the device's thread, between the turns of other jobs; ``future`` has its result."""
 
     kind, plural = "task", "tasks"
 
     def __init__(self, work: Callable[[], T]):
         super().__init__()
         self.work = work
-        self._failure: BaseException = CancelledError()
-        self._succeeded = False
+        self.future: Future[T] = Future()
 
-    def steps(self) -> Generator[None, None, T]:
+    def steps(self) -> Generator[None, None, None]:
         yield from ()
-        result = self.work()
-        self._succeeded = True
-        return result
+        try:
+            self.future.set_result(self.work())
+        except BaseException as error:
+            self.future.set_exception(error)
 
-    def fail(self, error: BaseException) -> None:
-        self._failure = error
-
-    def outcome(self, seconds: float | None = None) -> T:
-        """Wait for the result.
-
-        Raises:
-            CancelledError: it was cancelled, since the server is shutting down.
-            TimeoutError: it has not ended within ``seconds``.
-            Exception: what the function raised.
-        """
-        if not self.wait(seconds):
-            raise TimeoutError(f"the task has not ended after {seconds} s")
-        if not self._succeeded:
-            raise self._failure
-        return self.result  # type: ignore[return-value]
+    def finish(self) -> None:
+        self.future.cancel()
 
 
 J = TypeVar("J", bound=Job)
@@ -190,17 +175,17 @@ class Jobs:
         with self._changed:
             self._check(job)
             self._found[job.id], job._jobs = job, self
-            if not job.prepares:
-                self._queue.append(job)
-                self._changed.notify_all()
-        if job.prepares:
+            if not (prepares := type(job).prepare is not Job.prepare):
+                self._enqueue(job)
+        if prepares:
             name = f"{job.kind}-{job.id[:8]}"
             threading.Thread(target=job.context.run, args=(self._prepare, job), name=name, daemon=True).start()
         return job
 
-    def do(self, work: Callable[[], T]) -> Task[T]:
-        """Do something short on the device's thread: beside a run it would slow that down."""
-        return self.submit(Task(work))
+    def do(self, work: Callable[[], T]) -> Future[T]:
+        """Do something short on the device's thread: beside a run it would slow that down. It is cancelled where the
+        server is shutting down."""
+        return self.submit(Task(work)).future
 
     def find(self, id: str, kind: type[J]) -> J | None:
         """The job of an id, if it is of this kind and still known."""
@@ -211,11 +196,6 @@ class Jobs:
         """Let a job go: whoever asked for it has its result, or has left."""
         with self._changed:
             self._found.pop(job.id, None)
-
-    def ahead_of(self, job: Job) -> int:
-        """How many jobs stand before ``job``."""
-        with self._changed:
-            return self._queue.index(job) if job in self._queue else 0
 
     def close(self) -> None:
         """Cancel all jobs and wait for the step in progress; nothing can be submitted from then on."""
@@ -237,19 +217,20 @@ class Jobs:
         for other in ended[: max(0, len(ended) - job.retained + (not job.done))]:
             del self._found[other.id]
 
+    def _enqueue(self, job: Job) -> None:
+        self._queue.append(job)
+        self._changed.notify_all()
+
     def _prepare(self, job: Job) -> None:
-        failed = False
+        ready = False
         try:
             job.prepare()
+            ready = True
         except BaseException as error:  # see Job.take_turn
-            failed = True
-            if not job.cancelled.is_set():
-                job.fail(error)
+            job.fail(error)
         with self._changed:
-            ready = not failed and not job.cancelled.is_set() and not self._closed
-            if ready:
-                self._queue.append(job)
-                self._changed.notify_all()
+            if ready := ready and not job.cancelled.is_set() and not self._closed:
+                self._enqueue(job)
         if not ready:
             self._end(job)
 
@@ -258,18 +239,14 @@ class Jobs:
             ended = job.take_turn()
             with self._changed:
                 self._queue.popleft()
-                if not ended and not self._closed:
+                if not (ended := ended or self._closed):
                     self._queue.append(job)
             if ended:
-                self._end(job)
-            elif self._closed:
-                job._close()
                 self._end(job)
 
     def _first(self) -> Job | None:
         with self._changed:
-            while not self._queue and not self._closed:
-                self._changed.wait()
+            self._changed.wait_for(lambda: self._queue or self._closed)
             return self._queue[0] if self._queue else None
 
     def _withdraw(self, job: Job) -> None:
@@ -279,7 +256,6 @@ class Jobs:
             if waiting:
                 self._queue.remove(job)
         if waiting:
-            job._close()
             self._end(job)
 
     def _end(self, job: Job) -> None:

@@ -127,7 +127,6 @@ class ReplayJob(Job[T]):
     """
 
     kind, plural = "replay", "replays"
-    prepares = True
     limit = 16
 
     def __init__(self, lab: LabWork, filter: TextFilter):

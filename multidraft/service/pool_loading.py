@@ -57,7 +57,6 @@ class Loading(Job[None]):
     """
 
     kind, plural = "pool loading", "pool loadings"
-    prepares = True
 
     def __init__(self, workbench: Workbench, source: str, card: Card, load: Callable[..., Pool], patient: bool = False):
         super().__init__()
@@ -199,7 +198,7 @@ def _free(workbench: Workbench, old: weakref.ref[Pool] | None) -> None:
     pause = FREE_SECONDS
     while True:
         try:
-            workbench.jobs.do(free_memory).outcome()
+            workbench.jobs.do(free_memory).result()
         except (CancelledError, UserError):  # the server is shutting down
             return
         if old is None or old() is None:

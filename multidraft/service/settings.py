@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from drafters.errors import UserError
 
 VOLUME = Path("/data")
 """Where a Space mounts storage that outlasts it."""
 
-_LONGEST_MINUTES = 24 * 60
+MINUTES = 24 * 60
+"""Longest time between copies."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -52,22 +56,38 @@ def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
     Raises:
         UserError: a value that cannot be used; the message names variable and value.
     """
-    set_ = {name: value.strip() for name, value in (variables or os.environ).items() if value.strip()}
-    on_space, host = "SPACE_ID" in set_, set_.get("GRADIO_SERVER_NAME")
-    switch = _on_or_off(set_.get("MULTIDRAFT_SWITCH"))
+    given = {name: value.strip() for name, value in (variables or os.environ).items() if value.strip()}
+
+    def read(name: str, kind: type[T], valid: Callable[[T], bool], must_be: str) -> T | None:
+        if (text := given.get(name)) is None:
+            return None
+        try:
+            if valid(value := kind(text)):  # type: ignore[call-arg]
+                return value
+        except ValueError:
+            pass
+        raise UserError(f"{name} must be {must_be}, got {text!r}")
+
+    on_space, host = "SPACE_ID" in given, given.get("GRADIO_SERVER_NAME")
     alone = host in (None, "127.0.0.1", "localhost", "::1") and not on_space
-    folder = set_.get("MULTIDRAFT_BACKUP_FOLDER")
+    switch = read("MULTIDRAFT_SWITCH", str, lambda text: text.lower() in ("on", "off"), "on or off")
+    may_switch = alone if switch is None else switch.lower() == "on"
     volume = VOLUME / "multidraft" if on_space and os.access(VOLUME, os.W_OK) else None
+    dataset = re.compile(r"[\w.-]+/[\w.-]+").fullmatch
+    minutes = f"a number of minutes up to {MINUTES}"
     return Settings(
-        pool=set_.get("MULTIDRAFT_POOL", Settings.pool),
-        pools=_cards(set_.get("MULTIDRAFT_POOLS")),
-        may_switch=(alone if switch is None else switch) and not on_zerogpu(set_),
-        db=Path(set_.get("MULTIDRAFT_DB") or (Path.home() / "multidraft-runs.db" if on_space else Settings.db)),
+        pool=given.get("MULTIDRAFT_POOL", Settings.pool),
+        pools=read("MULTIDRAFT_POOLS", Path, Path.is_dir, "a folder with cards"),
+        may_switch=may_switch and not on_zerogpu(given),
+        db=Path(given.get("MULTIDRAFT_DB") or (Path.home() / "multidraft-runs.db" if on_space else Settings.db)),
         host=host,
-        port=_port(set_.get("GRADIO_SERVER_PORT")),
-        backup_folder=Path(folder) if folder else volume,
-        backup_dataset=_dataset(set_.get("MULTIDRAFT_BACKUP")),
-        backup_minutes=_minutes(set_.get("MULTIDRAFT_BACKUP_MINUTES")),
+        port=read("GRADIO_SERVER_PORT", int, lambda port: 0 < port < 2**16, "a number from 1 to 65535"),
+        backup_folder=read("MULTIDRAFT_BACKUP_FOLDER", Path, lambda _: True, "a folder") or volume,
+        backup_dataset=read(
+            "MULTIDRAFT_BACKUP", str, lambda id: bool(dataset(id)), "a dataset on the Hub, as USER/NAME"
+        ),
+        backup_minutes=read("MULTIDRAFT_BACKUP_MINUTES", float, lambda value: 0 < value <= MINUTES, minutes)
+        or Settings.backup_minutes,
     )
 
 
@@ -75,43 +95,3 @@ def on_zerogpu(variables: Mapping[str, str] | None = None) -> bool:
     """Whether this is a Space on ZeroGPU."""
     variables = os.environ if variables is None else variables
     return variables.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
-
-
-def _on_or_off(value: str | None) -> bool | None:
-    if value is not None and value.lower() not in ("on", "off"):
-        raise UserError(f"MULTIDRAFT_SWITCH must be on or off, got {value!r}")
-    return None if value is None else value.lower() == "on"
-
-
-def _cards(value: str | None) -> Path | None:
-    if value is not None and not Path(value).is_dir():
-        raise UserError(f"MULTIDRAFT_POOLS must be a folder with cards, and {value!r} is none")
-    return Path(value) if value else None
-
-
-def _port(value: str | None) -> int | None:
-    if value is None:
-        return None
-    if not value.isdecimal() or not 0 < int(value) < 2**16:
-        raise UserError(f"GRADIO_SERVER_PORT must be a number from 1 to 65535, got {value!r}")
-    return int(value)
-
-
-def _dataset(value: str | None) -> str | None:
-    if value is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+", value):
-        raise UserError(f"MULTIDRAFT_BACKUP must be a dataset on the Hub, as USER/NAME, got {value!r}")
-    return value
-
-
-def _minutes(value: str | None) -> float:
-    if value is None:
-        return Settings.backup_minutes
-    try:
-        minutes = float(value)
-    except ValueError:
-        minutes = 0.0
-    if not 0 < minutes <= _LONGEST_MINUTES:
-        raise UserError(
-            f"MULTIDRAFT_BACKUP_MINUTES must be a number of minutes up to {_LONGEST_MINUTES}, got {value!r}"
-        )
-    return minutes

@@ -71,7 +71,7 @@ class Workbench:
         On ZeroGPU each worker process does so for itself.
         """
         if self.gpu is None:
-            self.jobs.do(lambda: warm_up(self.pool)).outcome()
+            self.jobs.do(lambda: warm_up(self.pool)).result()
 
     def close(self) -> None:
         """Cancel what is under way or in the queue and end the device's thread."""

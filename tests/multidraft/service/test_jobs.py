@@ -93,21 +93,19 @@ def test_a_failure_is_the_jobs_own(jobs: Jobs) -> None:
 
     job = jobs.submit(Failing())
     assert job.wait(SECONDS) and job.error == "no such thing; choose another"
-    assert jobs.do(lambda: 7).outcome(SECONDS) == 7
+    assert jobs.do(lambda: 7).result(SECONDS) == 7
     with pytest.raises(ZeroDivisionError):
-        jobs.do(lambda: 1 / 0).outcome(SECONDS)
+        jobs.do(lambda: 1 / 0).result(SECONDS)
 
 
 def test_what_is_prepared_holds_nobody_up(jobs: Jobs) -> None:
     class Prepared(Steps):
-        prepares = True
-
         def prepare(self) -> None:
             assert self.gate and self.gate.wait(SECONDS)
 
     gate = threading.Event()
     job = jobs.submit(Prepared("a", 1, [], gate))
-    assert jobs.do(lambda: 1).outcome(SECONDS) == 1 and not job.begun.is_set()
+    assert jobs.do(lambda: 1).result(SECONDS) == 1 and not job.begun.is_set()
     gate.set()
     assert job.wait(SECONDS) and job.result == "a"
     gate.clear()
@@ -119,8 +117,6 @@ def test_what_is_prepared_holds_nobody_up(jobs: Jobs) -> None:
 
 def test_a_failing_preparation_ends_the_job(jobs: Jobs) -> None:
     class Broken(Steps):
-        prepares = True
-
         def prepare(self) -> None:
             raise UserError("not today")
 
@@ -160,8 +156,8 @@ def test_closing_ends_all_of_them(jobs: Jobs) -> None:
 def test_a_task_that_is_cancelled_says_so(jobs: Jobs) -> None:
     gate = threading.Event()
     jobs.submit(Steps("a", 1, [], gate))
-    task = jobs.do(lambda: 1)
+    task = jobs.submit(service_jobs.Task(lambda: 1))
     task.cancel()
     with pytest.raises(CancelledError):
-        task.outcome(SECONDS)
+        task.future.result(SECONDS)
     gate.set()
