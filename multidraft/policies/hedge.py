@@ -12,9 +12,8 @@ from pydantic import Field, model_validator
 
 from drafters.errors import PolicyError
 from multidraft.policies.base import Feedback, Policy, register
-from multidraft.policies.choice import sample_arm
 from multidraft.policies.delayed import LengthLossQueue, acceptance_losses, expected_accept_lengths
-from multidraft.policies.exp3 import softmax
+from multidraft.policies.exp3 import sample_arm, softmax
 from multidraft.policies.settings import Start, WarmStart
 
 

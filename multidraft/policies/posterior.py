@@ -65,7 +65,7 @@ def kl_upper_bound(mean: float, divergence: float) -> float:
 
 
 @register
-class KLUCB(AlignmentBandit, UpperConfidence):
+class KLUCB(UpperConfidence, AlignmentBandit):
     """KL-UCB: ``argmax_i max{q : n_i kl(mean_i, q) <= ln t + c ln ln t}``.
 
     Source: Garivier & Cappé 2011, Alg. 1.
@@ -85,13 +85,6 @@ class KLUCB(AlignmentBandit, UpperConfidence):
 
     settings: Settings
 
-    def select(self) -> int:
-        if 0 in self.counts:
-            return self.counts.index(0)
+    def index(self, mean: float, pulls: int) -> float:
         log_t = math.log(self.t + 1)
-        allowed = log_t + self.settings.c * math.log(max(log_t, 1.0))
-        indices = [kl_upper_bound(total / n, allowed / n) for total, n in zip(self.totals, self.counts, strict=True)]
-        return indices.index(max(indices))
-
-    def learn(self, arm: int, reward: float) -> None:
-        self.credit(arm, reward)
+        return kl_upper_bound(mean, (log_t + self.settings.c * math.log(max(log_t, 1.0))) / pulls)

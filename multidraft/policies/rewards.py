@@ -10,21 +10,6 @@ from multidraft.policies.base import NO_DRAFTER, Feedback, Policy
 from multidraft.policies.settings import Reward, WarmStart
 
 
-def alignment_reward(feedback: Feedback, kind: str) -> float:
-    """BD or BE of the round; 0 where the drafter had nothing to propose.
-
-    Raises:
-        PolicyError: BD is wanted and the round was not measured for it.
-    """
-    if feedback.drafted == 0:
-        return 0.0
-    if kind == "be":
-        return feedback.block_efficiency
-    if feedback.block_divergence is None:
-        raise PolicyError("these rounds carry no block divergence to learn from; use the setting reward=be")
-    return feedback.block_divergence
-
-
 def emitted_reward(feedback: Feedback) -> float:
     """``(y - 1) / K`` for ``y`` emitted tokens: BanditSpec's reward ``y in 1..K+1`` brought to [0, 1].
 
@@ -34,7 +19,8 @@ def emitted_reward(feedback: Feedback) -> float:
 
 
 class AlignmentBandit(Policy):
-    """A bandit on the alignment reward of the drafter it played: subclasses override :meth:`learn`."""
+    """A bandit on BD or BE of the drafter it played, 0 where that had nothing to propose; subclasses override
+    :meth:`learn`."""
 
     class Settings(WarmStart):
         reward: Reward = "bd"
@@ -53,5 +39,12 @@ class AlignmentBandit(Policy):
         if feedback.arm == NO_DRAFTER:  # a round without a drafter says nothing about any
             return
         self.t += 1
-        self.last_reward = alignment_reward(feedback, self.settings.reward)
+        if feedback.drafted == 0:
+            self.last_reward = 0.0
+        elif self.settings.reward == "be":
+            self.last_reward = feedback.block_efficiency
+        elif feedback.block_divergence is None:
+            raise PolicyError("these rounds carry no block divergence to learn from; use the setting reward=be")
+        else:
+            self.last_reward = feedback.block_divergence
         self.learn(feedback.arm, self.last_reward)

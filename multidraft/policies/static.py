@@ -120,3 +120,52 @@ class DraftAll(Policy):
 
     def select(self) -> int:
         return ALL_DRAFTERS
+
+
+@register
+class Router(Policy):
+    """The drafter that the pool's router finds most suited to the prompt, for the whole query."""
+
+    name = "router"
+    title = "Router"
+    explanation = (
+        "A classifier reads the prompt and picks the drafter made for that kind of task, before anything is written. "
+        "It costs next to nothing and is right at once where prompts look like those it was trained on; it never "
+        "changes its mind, even when the answer turns to another subject."
+    )
+    source = "Static routing, the baseline of MetaSD §4 and HedgeSpec §4"
+    needs_route = True
+
+    def reset(self) -> None:
+        suited = self.context.suited()
+        self.arm = max(range(self.arm_count), key=suited.__getitem__) if suited else 0
+
+    def select(self) -> int:
+        return self.arm
+
+    def candidates(self) -> Sequence[int]:
+        return (self.arm,)
+
+
+@register
+class Oracle(Policy):
+    """The single drafter that needs the fewest rounds for the text, known by exact replay (ties: the first).
+
+    The replay hands it the rounds that each drafter alone needs (:attr:`Context.hindsight`).
+    """
+
+    name = "oracle"
+    title = "Oracle"
+    explanation = (
+        "The best single drafter for exactly this text, chosen after the fact. It cannot be played live, since nobody "
+        "knows the text beforehand; in replays it is the mark that policies which stay with one drafter cannot pass."
+    )
+    source = "MetaSD Def. 1 and BanditSpec Eq. 1: the comparator of the regret"
+    live = False
+
+    def reset(self) -> None:
+        needed = self.context.hindsight or [0]
+        self.arm = needed.index(min(needed))
+
+    def select(self) -> int:
+        return self.arm

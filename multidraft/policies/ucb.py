@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
 
 from multidraft.policies.base import NO_DRAFTER, Feedback, Policy, register
 from multidraft.policies.rewards import AlignmentBandit, emitted_reward
-from multidraft.policies.settings import Reward, WarmStart
+from multidraft.policies.settings import DrafterName, PolicySettings, Reward, WarmStart
 
 Beta = Annotated[float, Field(ge=0, le=100, description="weight of exploration")]
 
 
 class UpperConfidence(Policy):
-    """Each arm once in the pool's order, then ``argmax_i mean_i + bonus(n_i)``; ties go to the lowest arm.
+    """Each arm once in the pool's order, then the one with the largest :meth:`index`; ties go to the lowest arm.
 
-    Subclasses give :meth:`bonus` and pass what they learn to :meth:`credit`. ``n_i`` counts the pulls of
-    arm ``i`` alone: dividing by all pulls would give every arm the same bonus, and so no exploration.
+    The pulls of an arm are those of it alone: dividing by all pulls would give every arm the same bonus, and so no
+    exploration.
     """
 
     def reset(self) -> None:
@@ -26,28 +28,28 @@ class UpperConfidence(Policy):
         self.counts = [0] * self.arm_count
         self.totals = [0.0] * self.arm_count
 
-    def bonus(self, pulls: int) -> float:
-        """Width of the confidence interval of an arm after ``pulls`` >= 1 pulls, in units of its reward."""
+    def index(self, mean: float, pulls: int) -> float:
+        """How good an arm could be, in units of its reward, after ``pulls`` >= 1 pulls."""
         raise NotImplementedError
 
     def spread(self, pulls: int) -> float:
         """``sqrt(2 ln t / n)``, ``t`` being the number of the round chosen for."""
         return math.sqrt(2.0 * math.log(self.t + 1) / pulls)
 
-    def credit(self, arm: int, value: float) -> None:
-        """Count a pull of ``arm`` that was worth ``value``; :attr:`t` is the caller's to count."""
+    def learn(self, arm: int, reward: float) -> None:
+        """Count a pull of ``arm`` that was worth ``reward``; :attr:`t` is the caller's to count."""
         self.counts[arm] += 1
-        self.totals[arm] += value
+        self.totals[arm] += reward
 
     def select(self) -> int:
         if 0 in self.counts:
             return self.counts.index(0)
-        indices = [total / n + self.bonus(n) for total, n in zip(self.totals, self.counts, strict=True)]
+        indices = [self.index(total / n, n) for total, n in zip(self.totals, self.counts, strict=True)]
         return indices.index(max(indices))
 
 
 @register
-class UCB(AlignmentBandit, UpperConfidence):
+class UCB(UpperConfidence, AlignmentBandit):
     """MetaSD-UCB: ``argmax_i mean_i + beta * sqrt(2 ln t / n_i)``, ``t`` the number of the round chosen for.
 
     Source: MetaSD Alg. 2; beta = 0.01 from its experiments.
@@ -68,11 +70,8 @@ class UCB(AlignmentBandit, UpperConfidence):
 
     settings: Settings
 
-    def bonus(self, pulls: int) -> float:
-        return self.settings.beta * self.spread(pulls)
-
-    def learn(self, arm: int, reward: float) -> None:
-        self.credit(arm, reward)
+    def index(self, mean: float, pulls: int) -> float:
+        return mean + self.settings.beta * self.spread(pulls)
 
 
 @register
@@ -104,9 +103,9 @@ class UCBSpec(UpperConfidence):
         super().reset()
         self.widest = 0
 
-    def bonus(self, pulls: int) -> float:
+    def index(self, mean: float, pulls: int) -> float:
         log_term = math.log(self.arm_count * math.sqrt(1 + pulls) / self.settings.delta)
-        return self.widest / 2 * math.sqrt((1 + pulls) / pulls**2 * (1 + 2 * log_term))
+        return mean + self.widest / 2 * math.sqrt((1 + pulls) / pulls**2 * (1 + 2 * log_term))
 
     def update(self, feedback: Feedback) -> None:
         if feedback.arm == NO_DRAFTER:
@@ -115,4 +114,152 @@ class UCBSpec(UpperConfidence):
         # The radius is stated for rewards in 1..K+1; the record keeps them in [0, 1] like every policy's.
         self.last_reward = emitted_reward(feedback)
         self.t += 1
-        self.credit(feedback.arm, float(feedback.emitted))
+        self.learn(feedback.arm, float(feedback.emitted))
+
+
+@register
+class DiscountedUCB(UCB):
+    """UCB on discounted means and counts: a round ``s`` rounds ago weighs ``gamma^s``.
+
+    ``mean_i = sum_s gamma^(t-s) r_s 1{a_s = i} / n_i``, ``n_i = sum_s gamma^(t-s) 1{a_s = i}``. MetaSD Alg. 6 divides
+    the discounted sum by the plain count, which drives the mean of a drafter that is played all the time to 0; like
+    Kocsis and Szepesvári, whom it cites, we discount both.
+
+    The logarithm is that of one plus the discounted number of rounds, so that ``gamma = 1`` is exactly ``ucb``.
+
+    Source: MetaSD Alg. 6 (Kocsis & Szepesvári 2006).
+    """
+
+    name = "d-ucb"
+    title = "Discounted UCB"
+    explanation = (
+        "Like UCB, but old rounds fade: what a drafter did twenty rounds ago counts for little. It notices when "
+        "another drafter becomes the better one in the middle of a text, and pays for it by asking all now and then."
+    )
+    source = "MetaSD Alg. 6"
+
+    class Settings(UCB.Settings):
+        gamma: float = Field(0.95, gt=0, le=1, description="discount per round; 1 is ucb")
+
+    settings: Settings
+
+    def reset(self) -> None:
+        super().reset()
+        self.weights = [0.0] * self.arm_count
+
+    def learn(self, arm: int, reward: float) -> None:
+        super().learn(arm, 0.0)
+        gamma = self.settings.gamma
+        self.weights = [gamma * weight for weight in self.weights]
+        self.totals = [gamma * total for total in self.totals]
+        self.weights[arm] += 1.0
+        self.totals[arm] += reward
+
+    def select(self) -> int:
+        if 0 in self.counts:
+            return self.counts.index(0)
+        # A weight that has faded to nothing would divide by zero: that drafter is due.
+        log_term = 2.0 * math.log(sum(self.weights) + 1.0)
+        indices = [
+            total / n + self.settings.beta * math.sqrt(log_term / n) if n > 1e-12 else math.inf
+            for total, n in zip(self.totals, self.weights, strict=True)
+        ]
+        return indices.index(max(indices))
+
+
+@register
+class SlidingWindowUCB(UCB):
+    """UCB on the last ``window`` rounds; a drafter that does not occur in them is played.
+
+    ``mean_i`` and ``n_i`` are those of the window, the bonus is ``beta * sqrt(2 ln t / n_i)`` with ``t`` the number of
+    the round chosen for, not limited to the window as in Garivier and Moulines (2011).
+
+    Source: MetaSD Alg. 8.
+    """
+
+    name = "sw-ucb"
+    title = "Sliding-window UCB"
+    explanation = (
+        "Like UCB, but only the last twenty rounds count. A drafter that was not asked for that long is asked again, "
+        "so a change of topic is noticed; on a text that stays the same, those rounds are wasted."
+    )
+    source = "MetaSD Alg. 8"
+
+    class Settings(UCB.Settings):
+        window: int = Field(
+            20, ge=1, le=1_000_000, description="rounds remembered; fewer than there are drafters compare nothing"
+        )
+
+    settings: Settings
+
+    def reset(self) -> None:
+        super().reset()
+        self.recent: deque[tuple[int, float]] = deque()
+
+    def learn(self, arm: int, reward: float) -> None:
+        super().learn(arm, reward)
+        self.recent.append((arm, reward))
+        if len(self.recent) > self.settings.window:
+            old, lost = self.recent.popleft()
+            self.counts[old] -= 1
+            self.totals[old] = self.totals[old] - lost if self.counts[old] else 0.0
+
+
+@register
+class UCBLength(UpperConfidence):
+    """UCB over draft lengths ``0 … K`` of one drafter by the throughput of their rounds; 0 is autoregressive decoding.
+
+    Index of a length: its mean tokens per second ÷ the largest rate seen, plus ``beta * sqrt(2 ln t / n)``. The paper
+    runs UCBSpec on rewards scaled likewise; its confidence radius is wider than the whole range of the reward for
+    the few dozen rounds of an answer, so we take MetaSD's form, whose width is a setting.
+
+    Source: BanditSpec §6.2.
+    """
+
+    name = "ucb-length"
+    title = "Draft length by speed"
+    explanation = (
+        "Stays with one drafter and learns how many tokens it should guess ahead, by the clock: each length is tried, "
+        "and the fastest is preferred. No guessing at all is one of the choices."
+    )
+    source = "BanditSpec §6.2"
+    uses_costs = True
+
+    class Settings(PolicySettings):
+        drafter: DrafterName = Field("", description="name of the drafter; by default the first of the pool")
+        beta: Beta = 0.05
+
+    settings: Settings
+
+    def reset(self) -> None:
+        self.arm = self.arm_of(self.settings.drafter) if self.settings.drafter else 0
+        longest = self.context.draft_length
+        self.counts = [0] * (longest + 1)
+        self.totals = [0.0] * (longest + 1)
+        self.fastest, self.length = 1e-9, 0
+
+    def candidates(self) -> Sequence[int]:
+        return (self.arm,)
+
+    def select(self) -> int:
+        if 0 in self.counts:
+            # Long drafts first: they earn their trial best.
+            self.length = self.context.draft_length - self.counts[::-1].index(0)
+        else:
+            self.length = super().select()
+        return self.arm if self.length else NO_DRAFTER
+
+    def draft_length(self, limit: int) -> int:
+        return min(self.length, limit)
+
+    def index(self, mean: float, pulls: int) -> float:
+        return mean / self.fastest + self.settings.beta * self.spread(pulls)
+
+    def update(self, feedback: Feedback) -> None:
+        self.last_reward = feedback.block_efficiency
+        # Near the end of the output a draft is cut short: that round tells about the length it had.
+        length = min(feedback.draft_length, self.context.draft_length)
+        rate = feedback.emitted / (feedback.seconds or 1.0)
+        self.fastest = max(self.fastest, rate)
+        self.t += 1
+        self.learn(length, rate)

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from multidraft.policies.choice import sample_arm
+from multidraft.policies.exp3 import sample_arm
 
 
 class Always:

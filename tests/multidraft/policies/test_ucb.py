@@ -87,16 +87,16 @@ def test_ucbspec_radius_by_hand():
     # K=4, N=2, delta=0.1, n=3: 2 * sqrt(4/9 * (1 + 2 ln(2*2/0.1))) = 2 * sqrt(4/9 * 8.377759) = 3.859248
     policy = make_policy("ucbspec", 2)
     policy.update(seen(0, 1))
-    assert policy.bonus(3) == pytest.approx(3.859248, abs=1e-6)
+    assert policy.index(0.0, 3) == pytest.approx(3.859248, abs=1e-6)
     assert policy.totals == [2.0, 0.0]  # the own token counts: y = A + 1
 
 
 def test_ucbspec_keeps_its_radius_when_the_last_draft_is_cut_short():
     policy = make_policy("ucbspec", 2)
     policy.update(seen(0, 1))
-    before = policy.bonus(3)
+    before = policy.index(0.0, 3)
     policy.update(seen(1, 1, drafted=1, draft_length=1))
-    assert policy.bonus(3) == before
+    assert policy.index(0.0, 3) == before
     assert policy.last_reward == 1.0
 
 
