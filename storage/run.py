@@ -5,6 +5,7 @@ Engine, page, history, replay, API and exports share this record; :meth:`Run.to_
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
@@ -12,12 +13,12 @@ from statistics import median
 from typing import Any, Literal, get_args
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from drafters.base import Acceptances
 from drafters.sampling import SamplingParams
 from storage import figures
-from storage.plain import plain
-from storage.records import PHASES, Generation, Round
+from storage.records import PHASES, Generation
 
 Source = Literal["play", "race", "batch", "bench", "api", "command"]
 """Where a run was started."""
@@ -78,8 +79,6 @@ class Conditions:
     """What runs must have in common for their speeds to be comparable.
 
     Attributes:
-        pool: name of the pool.
-        card_hash: hash of its card.
         hardware: the device, in words.
         dtype: of the target's weights.
         version: of this code.
@@ -99,9 +98,7 @@ class Origin:
     """Where a run comes from.
 
     Attributes:
-        source: what started it.
-        task: the prompt's task, where it is known.
-        suite: the suite that the prompt belongs to.
+        task, suite: of the prompt, where they are known.
         batch_id: common to the runs of one batch, race or benchmark.
     """
 
@@ -151,13 +148,8 @@ class Run:
     """A generation and all that is known of it.
 
     Attributes:
-        generation: prompt, policy, output and rounds.
-        params, seed: what was asked for.
-        conditions: on what it ran.
-        origin: who asked.
-        baseline: what its speed is compared with; ``None`` where that was not measured.
-        scores: what was found out afterwards.
-        created_at: when it ended (UTC).
+        baseline: ``None`` where it was not measured.
+        created_at: when the run ended (UTC).
         id: its number in the history; ``None`` until it is stored.
     """
 
@@ -185,7 +177,7 @@ class Run:
         """All fields as plain values in one flat object, and the figures that follow from them.
 
         The keys are the names of the fields; those of the baseline begin with ``baseline_``. ``rounds`` is a list of
-        objects with the fields of :class:`Round`. It shares nothing with the run.
+        objects with the fields of :class:`~storage.records.Round`. It shares nothing with the run.
         """
         flat: dict[str, Any] = {"id": self.id, "created_at": self.created_at, "seed": self.seed}
         for part in (self.origin, self.conditions, self.params, self.generation, self.scores):
@@ -202,27 +194,23 @@ class Run:
         Raises:
             KeyError: a field is missing.
         """
-        values = {
-            **values,
-            "created_at": datetime.fromisoformat(values["created_at"]),
-            "drafters": tuple(values["drafters"]),
-            "turns": tuple(tuple(turn) for turn in values["turns"]),
-            "rounds": [_round(r) for r in values["rounds"]],
-            "acceptance": _acceptances(values["acceptance"]),
-        }
+        tables = values["acceptance"]
+        if tables is not None:
+            tables = Acceptances(*(np.array(tables[name], dtype=np.int64) for name in Acceptances._fields))
+        values = {**values, "acceptance": tables}
 
         def part(kind: type[Any], prefix: str = "") -> Any:
             return kind(**{f.name: values[prefix + f.name] for f in fields(kind)})
 
         return cls(
-            part(Generation),
+            _GENERATION.validate_python({f.name: values[f.name] for f in fields(Generation)}),
             part(SamplingParams),
             values["seed"],
             part(Conditions),
             part(Origin),
             None if values["baseline_kind"] is None else part(Baseline, "baseline_"),
             part(Scores),
-            values["created_at"],
+            datetime.fromisoformat(values["created_at"]),
             values["id"],
         )
 
@@ -246,12 +234,34 @@ class Run:
         }
 
 
-def _round(values: Mapping[str, Any]) -> Round:
-    tuples = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
-    return Round(**{f.name: tuples.get(f.name, values[f.name]) for f in fields(Round)})
+_GENERATION = TypeAdapter(Generation)
+"""Makes tuples of lists, and rounds of objects."""
 
 
-def _acceptances(values: Mapping[str, Any] | None) -> Acceptances | None:
-    if values is None:
+def plain(value: Any) -> Any:
+    """``value`` as plain Python, copied: numbers of numpy and torch as Python's own, arrays and tuples as lists.
+
+    Infinities and NaN become ``None``, and lone surrogates in texts U+FFFD: neither JSON nor UTF-8 has them.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if hasattr(value, "_asdict"):  # a named tuple
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {plain(str(key)): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, datetime):
+        return utc_text(value)
+    if hasattr(value, "tolist"):  # an array or number of numpy or torch
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
         return None
-    return Acceptances(*(np.array(values[name], dtype=np.int64) for name in Acceptances._fields))
+    return value
+
+
+def utc_text(moment: datetime) -> str:
+    """ISO 8601 in UTC, always with microseconds, so that the order of texts is that of time; naive means UTC."""
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")

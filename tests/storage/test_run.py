@@ -18,10 +18,9 @@ from drafters.base import Acceptances
 from drafters.sampling import SamplingParams
 from storage import queries
 from storage.figures import FEWEST_TOKENS
-from storage.plain import utc_text
 from storage.records import PHASES, Generation, Round
 from storage.rows import round_rows, run_row
-from storage.run import Baseline, Conditions, Origin, Run, Scores
+from storage.run import Baseline, Conditions, Origin, Run, Scores, utc_text
 from storage.store import Store
 from tests.runs import columns_of, make_generation, make_round, make_run
 
