@@ -18,7 +18,7 @@ from pyarrow.parquet import ParquetWriter
 
 from storage.connection import open_reader
 from storage.filters import Filter
-from storage.rows import JSON_COLUMNS
+from storage.rows import JSON_COLUMNS, converted
 
 PACKED = ("acceptance", "prompt_hash", "best_arm_rounds")
 """Columns for the program's own use."""
@@ -51,9 +51,7 @@ def export_json(path: str | Path, filter: Filter, file: str | Path) -> int:
         columns, rows = _runs(path, filter)
         out.write("[")
         for written, row in enumerate(rows, start=1):
-            record = dict(zip(columns, row, strict=True))
-            for column in JSON_COLUMNS:
-                record[column] = json.loads(record[column] or "null")
+            record = converted(dict(zip(columns, row, strict=True)), JSON_COLUMNS, json.loads)
             out.write((",\n" if written > 1 else "\n") + json.dumps(record, ensure_ascii=False))
         out.write("\n]\n")
     return written
@@ -83,8 +81,8 @@ EXPORTS: dict[str, Callable[[str | Path, Filter, str | Path], int]] = {
 def _runs(path: str | Path, filter: Filter) -> tuple[dict[str, str], Iterator[tuple[Any, ...]]]:
     """The columns with their declared types, and the rows."""
     with open_reader(path) as connection:
-        columns = {name: kind for _, name, kind, *_ in connection.execute("PRAGMA table_info(runs)")}
-    columns = {name: kind for name, kind in columns.items() if name not in PACKED}
+        table = connection.execute("SELECT name, type FROM pragma_table_info('runs')").fetchall()
+    columns = {name: kind for name, kind in table if name not in PACKED}
 
     def rows() -> Iterator[tuple[Any, ...]]:
         where, values = filter.where()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -30,9 +30,8 @@ def run_row(values: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         values: what :meth:`~storage.run.Run.to_json` returns.
     """
-    row = {key: value for key, value in values.items() if key not in NOT_STORED}
-    row |= {key: None if row[key] is None else _json(row[key]) for key in JSON_COLUMNS}
-    row["acceptance"] = None if row["acceptance"] is None else pack_tables(row["acceptance"])
+    row = converted({key: value for key, value in values.items() if key not in NOT_STORED}, JSON_COLUMNS, _json)
+    row = converted(row, ["acceptance"], pack_tables)
     row["prompt_hash"] = prompt_hash(row["prompt"], row["turns"])
     row["best_arm_rounds"] = _best_arm_rounds(values["rounds"], values["best_drafter"])
     return row
@@ -40,21 +39,18 @@ def run_row(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def round_rows(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The rows of ``rounds``, without ``run_id``, which the insert assigns; ``text`` follows from ``pieces``."""
-    rows = [{key: value for key, value in r.items() if key != "text"} for r in values["rounds"]]
-    for row in rows:
-        row |= {key: None if row[key] is None else _json(row[key]) for key in JSON_ROUND_COLUMNS}
-    return rows
+    rounds = ({key: value for key, value in r.items() if key != "text"} for r in values["rounds"])
+    return [converted(r, JSON_ROUND_COLUMNS, _json) for r in rounds]
 
 
 def run_of(row: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]]) -> Run:
     """The run that was stored as these rows."""
-    values = {**row, "rounds": [_with_json(r, JSON_ROUND_COLUMNS) for r in rounds]}
+    values = converted(converted(row, JSON_COLUMNS, json.loads), ["acceptance"], unpack_tables)
+    values = converted(values, ["lossless"], bool)
+    values["rounds"] = [converted(r, JSON_ROUND_COLUMNS, json.loads) for r in rounds]
     for r in values["rounds"]:
-        r |= {"text": "".join(r["pieces"]), "together": bool(r["together"])}
-    values = _with_json(values, JSON_COLUMNS)
+        r["text"] = "".join(r["pieces"])
     values["token_ids"] = [token for r in values["rounds"] for token in r["tokens"]]
-    values["lossless"] = None if values["lossless"] is None else bool(values["lossless"])
-    values["acceptance"] = None if values["acceptance"] is None else unpack_tables(values["acceptance"])
     return Run.from_json(values)
 
 
@@ -84,8 +80,9 @@ def _best_arm_rounds(rounds: Sequence[Mapping[str, Any]], best: str | None) -> s
     return "".join("-" if r["drafter"] is None else "1" if r["drafter"] == best else "0" for r in rounds)
 
 
-def _with_json(row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
-    return {**row, **{key: None if row[key] is None else json.loads(row[key]) for key in columns}}
+def converted(row: Mapping[str, Any], columns: Iterable[str], by: Callable[[Any], Any]) -> dict[str, Any]:
+    """The row with these columns converted, but for ``None``."""
+    return {**row, **{key: None if row[key] is None else by(row[key]) for key in columns}}
 
 
 def _json(value: Any) -> str:
