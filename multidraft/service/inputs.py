@@ -5,12 +5,7 @@ from __future__ import annotations
 from drafters.errors import UserError, quoted
 from drafters.sampling import SamplingParams
 
-_TITLES = {
-    "max_new_tokens": "max new tokens",
-    "top_p": "top-p",
-    "top_k": "top-k",
-    "draft_length": "draft length",
-}
+_TITLES = {"max_new_tokens": "max new tokens", "top_p": "top-p", "top_k": "top-k", "draft_length": "draft length"}
 """What the page calls parameters."""
 
 
@@ -37,8 +32,8 @@ def make_params(
     except UserError:
         raise
     except ValueError as error:
-        name, *rest = str(error).split(" ", 1)
-        raise UserError(" ".join((_TITLES.get(name, name), *rest))) from None
+        name, space, rest = str(error).partition(" ")
+        raise UserError(f"{_TITLES.get(name, name)}{space}{rest}") from None
 
 
 def whole_number(name: str, value: float | None) -> int:

@@ -35,9 +35,7 @@ class Experiment:
     """Policies replayed on texts.
 
     Attributes:
-        recorded: the texts.
-        played: replays in the order of the texts by the policy's spec, as it was replayed; ``ORACLE``, ``PLAIN`` and
-            ``BEST_FIXED`` among them.
+        played: replays in the order of the texts, by spec; ``ORACLE``, ``PLAIN`` and ``BEST_FIXED`` among them.
         regret: after each round, mean over the texts (``outcomes.mean_regret``), of the policies that were asked for.
     """
 
@@ -57,13 +55,8 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Sweep:
-    """One setting of a policy swept over the texts.
-
-    Attributes:
-        policy, setting: what was swept.
-        outcomes: by value.
-        oracle, best_fixed: what they are compared with, at the recorded draft length.
-    """
+    """One setting of a policy swept over the texts: the outcomes by value, and what they are compared with, at the
+    recorded draft length."""
 
     policy: str
     setting: str
@@ -99,32 +92,23 @@ class LabWork:
     def choices(self, bench: Bench) -> list[tuple[str, str]]:
         """Titles and specs of all policies that can be replayed on the texts of a bench."""
         choices = policy_choices(bench.drafters, self.route(bench.pool, bench.card_hash, bench.drafters) is not None)
-        replayed = ((title, spec, without_divergence(spec)) for title, spec in choices)
-        return [(title if other == spec else policy_title(other), other) for title, spec, other in replayed]
+        return [
+            (title if (replayed := without_divergence(spec)) == spec else policy_title(replayed), replayed)
+            for title, spec in choices
+        ]
 
     def experiment(self, filter: TextFilter, specs: Sequence[str]) -> ExperimentJob:
-        """Start replaying policies on texts.
-
-        Raises:
-            UserError: no policy, too many, or the server cannot take another replay.
-        """
+        """Start replaying policies on texts; raises :class:`UserError` where that cannot be done."""
         return self.workbench.jobs.submit(ExperimentJob(self, filter, specs))
 
     def sweep(self, filter: TextFilter, spec: str, setting: str, values: Range) -> SweepJob:
-        """Start sweeping a setting.
-
-        Raises:
-            UserError: a policy, setting or range that cannot be used, or the server cannot take another replay.
-        """
+        """Start sweeping a setting; likewise."""
         return self.workbench.jobs.submit(SweepJob(self, filter, spec, setting, values))
 
 
 class ReplayJob(Job[T]):
-    """Replays on texts; it fails where there is no text, or a policy that cannot be replayed.
-
-    Attributes:
-        replays: how many are done; ``total``: of how many, 0 while the texts are being read.
-    """
+    """Replays on texts, of which ``replays`` of ``total`` are done (0 while the texts are being read); it fails where
+    there is no text, or a policy that cannot be replayed."""
 
     kind, plural = "replay", "replays"
     limit = 16
@@ -147,9 +131,10 @@ class ReplayJob(Job[T]):
 
     def _recorded(self) -> Generator[None, None, tuple[list[Recorded], Route | None]]:
         """The texts with their costs, and their pool's router."""
-        recorded = list[Recorded]()
+        recorded: list[Recorded] = []
         for text in with_costs(self._texts, self.lab.costs):
-            recorded += [text] if text is not None else []
+            if text is not None:
+                recorded.append(text)
             yield
         first = recorded[0].run
         return recorded, self.lab.route(first.conditions.pool, first.conditions.card_hash, first.generation.drafters)
@@ -176,7 +161,7 @@ class ExperimentJob(ReplayJob[Experiment]):
                 played.append(text.replay(spec, route) if spec != BEST_FIXED else text.best_fixed())
                 self.replays += 1
                 yield
-        curves: dict[str, np.ndarray] = {}
+        curves = {}
         for spec in self._asked:
             curves[spec] = mean_regret(recorded, found[spec])
             yield
@@ -202,10 +187,10 @@ class SweepJob(ReplayJob[Sweep]):
             found[value].append(played)
             self.replays += 1
             yield
-        references: list[tuple[Replayed, Replayed]] = []
+        oracle, best = list[Replayed](), list[Replayed]()
         for text in recorded:
-            references.append((text.replay(ORACLE), text.best_fixed()))
+            oracle.append(text.replay(ORACLE))
+            best.append(text.best_fixed())
             yield
-        oracle, best = map(Outcome.of, zip(*references))
         outcomes = {value: Outcome.of(played) for value, played in found.items()}
-        return Sweep(self._spec, self._setting, outcomes, oracle, best)
+        return Sweep(self._spec, self._setting, outcomes, Outcome.of(oracle), Outcome.of(best))

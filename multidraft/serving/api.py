@@ -75,8 +75,8 @@ class Api:
         try:
             length = self.workbench.pool.draft_length if draft_length is None else draft_length
             params = make_params(max_new_tokens, temperature, top_p, top_k, length)
-            request = Request(_text("prompt", prompt), _text("policy", policy), params, _seed(seed), Origin("api"))
-            return self.workbench.submit(request)
+            prompt, policy, seed = _text("prompt", prompt), _text("policy", policy), whole_number("seed", seed)
+            return self.workbench.submit(Request(prompt, policy, params, seed, Origin("api")))
         except UserError as error:
             raise gr.Error(str(error), print_exception=False) from None
 
@@ -161,7 +161,8 @@ class Api:
             items, specs = _items(prompts, policies)
             length = self.workbench.pool.draft_length if draft_length is None else draft_length
             params = make_params(max_new_tokens, 0.0, 1.0, 0, length)
-            batch = self.workbench.jobs.submit(BatchJob(self.workbench, items, specs, params, _seed(seed), "api"))
+            job = BatchJob(self.workbench, items, specs, params, whole_number("seed", seed), "api")
+            batch = self.workbench.jobs.submit(job)
         except UserError as error:
             raise gr.Error(str(error), print_exception=False) from None
         try:
@@ -203,16 +204,6 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
-def _seed(value: Any) -> int:
-    return whole_number("seed", value)
-
-
 def _round(r: Round) -> RoundReport:
-    return {
-        "index": r.index,
-        "drafter": r.drafter,
-        "drafted": len(r.drafted),
-        "accepted": r.accepted,
-        "text": r.text,
-        "seconds": r.seconds,
-    }
+    values = {key: getattr(r, key) for key in RoundReport.__annotations__}
+    return {**values, "drafted": len(r.drafted)}  # type: ignore[typeddict-item]
