@@ -83,22 +83,19 @@ class Feedback:
 
 
 class Policy:
-    """Chooses an arm before each round, from past rounds only.
-
-    Choosing before anything is drafted is what keeps sampling lossless: an arm picked after a look at
-    its random draft would bias the output.
+    """Chooses an arm before each round, from past rounds only: an arm picked after a look at its random draft would
+    bias the output.
 
     Subclasses set the class attributes and override :meth:`select`, :meth:`update`, and :meth:`reset` for their state.
 
     Attributes:
         context: the query under way.
-        rng: seeded generator of every random choice.
+        rng: generator of every random choice, seeded anew for each query.
         t: rounds counted so far in the query.
         last_reward: reward of the round just played, for the record; ``None`` where there is none.
 
     Args:
         arms: names of the drafters, in the pool's order.
-        seed: seeds every random choice.
         settings: values of :attr:`Settings`.
 
     Raises:
@@ -125,6 +122,8 @@ class Policy:
     live: bool = True
     """Whether it can be played live, and not only on recorded texts."""
 
+    last_reward: float | None = None
+
     Settings: ClassVar[type[PolicySettings]] = PolicySettings
     """What specs may set; a policy that takes settings overrides it by a nested class."""
 
@@ -139,17 +138,13 @@ class Policy:
         self.context = context or Context()
         self.rng = np.random.default_rng(self.seed)
         self.t = 0
-        self.last_reward: float | None = None
         self.reset()
-        guess: Sequence[float] | None = None
         start = getattr(self.settings, "start", "cold")
         if start == "router" and (suited := self.context.suited()) is not None:
-            guess = [UNSUITED + (SUITED - UNSUITED) * value for value in suited]
-        elif start == "previous":
-            guess = self.context.previous
-        if guess is not None:
-            self.warm_up(guess)
-            self.last_reward = None
+            self.warm_up([UNSUITED + (SUITED - UNSUITED) * value for value in suited])
+        elif start == "previous" and self.context.previous is not None:
+            self.warm_up(self.context.previous)
+        self.last_reward = None
 
     def reset(self) -> None:
         """Set what is learnt to what a query begins with; :attr:`context`, :attr:`rng` and :attr:`t` are set."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Literal, Self
@@ -101,23 +101,19 @@ def settings_of_model(model: type[PolicySettings]) -> dict[str, Setting]:
 def _setting(name: str, schema: Mapping[str, Any]) -> Setting:
     low = schema.get("minimum", schema.get("exclusiveMinimum"))
     high = schema.get("maximum", schema.get("exclusiveMaximum"))
-    types: dict[str, type[Value]] = {"integer": int, "number": float}
-    kind = types.get(schema.get("type", "string"), str)
     choices = tuple(map(str, schema.get("enum", ())))
-    description = schema.get("description", "")
-    valid = _valid(kind, schema, low, high) if kind is not str else f"one of: {', '.join(choices)}" if choices else ""
-    return Setting(
-        name, description, kind, schema.get("default"), valid, low, high, choices, bool(schema.get("drafter"))
-    )
-
-
-def _valid(kind: type[Value], schema: Mapping[str, Any], low: float | None, high: float | None) -> str:
-    number = "a whole number" if kind is int else "a number"
-    if "minimum" in schema and "maximum" in schema:
-        return f"{number} from {low:,} to {high:,}"
-    bounds = [] if low is None else [f"{'at least' if 'minimum' in schema else 'above'} {low:,}"]
-    bounds += [] if high is None else [f"{'at most' if 'maximum' in schema else 'below'} {high:,}"]
-    return " ".join([number, " and ".join(bounds)]).strip()
+    valid = f"one of: {', '.join(choices)}" if choices else "a text"
+    kind: type[Value] = {"integer": int, "number": float}.get(schema.get("type", ""), str)
+    if kind is not str:
+        valid = "a whole number" if kind is int else "a number"
+        if "minimum" in schema and "maximum" in schema:
+            valid += f" from {low:,} to {high:,}"
+        else:
+            bounds = [] if low is None else [f" {'at least' if 'minimum' in schema else 'above'} {low:,}"]
+            bounds += [] if high is None else [f" {'at most' if 'maximum' in schema else 'below'} {high:,}"]
+            valid += " and".join(bounds)
+    described = schema.get("description", ""), kind, schema.get("default")
+    return Setting(name, *described, valid, low, high, choices, bool(schema.get("drafter")))
 
 
 def explained(model: type[PolicySettings], error: ValidationError) -> str:
@@ -129,12 +125,8 @@ def explained(model: type[PolicySettings], error: ValidationError) -> str:
     if fault["type"] == "missing":
         return f"the setting {name!r} must be given"
     if fault["type"] == "extra_forbidden":
-        return unknown_setting(name, list(known))
+        takes = f"it takes: {', '.join(known)}" if known else "it takes none"
+        return f"there is no setting {name!r:.60}; {takes}"
     if name in known:
-        return f"{name} must be {known[name].valid or 'a text'}; got {fault['input']!r:.60}"
+        return f"{name} must be {known[name].valid}; got {fault['input']!r:.60}"
     return str(fault.get("ctx", {}).get("error", fault["msg"]))
-
-
-def unknown_setting(name: str, known: Sequence[str]) -> str:
-    """What to say of a setting that a policy does not have."""
-    return f"there is no setting {name!r:.60}; " + (f"it takes: {', '.join(known)}" if known else "it takes none")

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from drafters.errors import PolicyError
 from multidraft.policies.base import POLICIES, Policy, policy_names
-from multidraft.policies.faults import raised_at_its_making
-from multidraft.policies.settings import Setting, explained, settings_of_model, unknown_setting
+from multidraft.policies.faults import raised_by
+from multidraft.policies.settings import Setting, explained, settings_of_model
 
 
 def settings_of(kind: type[Policy]) -> dict[str, Setting]:
@@ -42,10 +42,7 @@ def read_spec(spec: str) -> tuple[type[Policy], dict[str, Any]]:
     known = settings_of(kind)
     values: dict[str, Any] = {}
     for key, text in texts.items():
-        setting = key or next(iter(known), "")  # the lone value of `fixed:math` is the first setting
-        if setting not in known:
-            raise PolicyError(f"policy {name!r}: {unknown_setting(key or text, list(known))}")
-        values[setting] = text
+        values[key or next(iter(known), text)] = text  # the lone value of `fixed:math` is the first setting
     try:
         settings = kind.Settings(**values)
     except ValidationError as error:
@@ -64,7 +61,7 @@ def make_policy(spec: str, arms: int | Sequence[str], seed: int = 0) -> Policy:
         seed: seed of the policy's own generator.
 
     Raises:
-        PolicyError: unknown name, unknown setting or a value out of range; the message lists what is valid.
+        PolicyError: as :func:`read_spec`; a setting is missing; the policy's own code failed.
     """
     kind, values = read_spec(spec)
     name = kind.name
@@ -75,10 +72,8 @@ def make_policy(spec: str, arms: int | Sequence[str], seed: int = 0) -> Policy:
         raise PolicyError(f"policy {name!r} needs {missing[0]}, e.g. {name}:{names[0]}; drafters: {', '.join(names)}")
     try:
         return kind(names, seed, **values)
-    except PolicyError as error:
-        raise PolicyError(f"policy {spec!r}: {error}") from None
     except Exception as error:
-        raise raised_at_its_making(spec, error) from error
+        raise raised_by(None, spec, error) or PolicyError(f"policy {spec!r}: {error}") from error
 
 
 def check_specs(specs: Sequence[str], *, live: bool = True) -> None:
@@ -132,26 +127,17 @@ def canonical_spec(spec: str) -> str:
 
 
 def start_of(spec: str) -> str:
-    """What a query begins with under a spec; ``cold`` for policies that take no start.
-
-    Raises:
-        PolicyError: as :func:`read_spec`.
-    """
+    """What a query begins with under a spec; ``cold`` for policies that take no start."""
     kind, values = read_spec(spec)
     start = settings_of(kind).get("start")
     return str(values.get("start", start.default)) if start else "cold"
 
 
 def with_start(spec: str, start: str) -> str:
-    """``spec`` with another start, in its canonical spelling; as it is if the policy takes none.
-
-    Raises:
-        PolicyError: as :func:`read_spec`.
-    """
-    kind, _ = read_spec(spec)
-    if "start" not in settings_of(kind):
-        return canonical_spec(spec)
-    return canonical_spec(f"{spec}{',' if ':' in spec else ':'}start={start}")
+    """``spec`` in its canonical spelling, with another start if the policy takes one."""
+    if "start" in settings_of(read_spec(spec)[0]):
+        spec = f"{spec}{',' if ':' in spec else ':'}start={start}"
+    return canonical_spec(spec)
 
 
 def _text(value: str | int | float) -> str:
