@@ -24,13 +24,12 @@ class BatchJob(Job[None]):
     All run on the pool that the batch began with, whichever is loaded meanwhile.
 
     Args:
-        items: the prompts.
-        suite: what they are taken from; ``None`` leaves their origin unnamed in the records.
+        suite: what the prompts are taken from; ``None`` leaves their origin unnamed in the records.
         file: where the suite was uploaded, unless it is a bundled one.
 
     Attributes:
         policies: their specs in the canonical spelling, each once.
-        pool: that pool's name; ``dtype`` is its dtype, ``drafters`` are its drafters' names.
+        pool, dtype, drafters: that pool's name, dtype and drafters' names.
         hardware: what its last run was computed on.
         rows: those of the prompts that are done, ``len(policies)`` each, in order; it only grows.
 

@@ -41,16 +41,11 @@ class Loading(Job[None]):
     """One pool that is loaded beside the present one, then exchanged for it between two turns of other jobs.
 
     Args:
-        workbench: has its pool exchanged.
-        source: the card's bundled name or path.
-        card: what it holds.
-        load: what loads it.
+        source: the bundled name or path of ``card``.
         patient: whether it tries again when the Hub is down.
 
     Attributes:
-        title: the pool's.
         step: what is being done; ``None`` before the first.
-        from_hub: whether any of its models is the Hub's.
         phase: ``waiting`` before it tries again, ``switching`` while it waits for its turn, ``warming`` while it
             decodes its first tokens, just before it is in use.
         error: what is wrong, where, and what to do, if it failed or has to wait.
@@ -61,7 +56,7 @@ class Loading(Job[None]):
     def __init__(self, workbench: Workbench, source: str, card: Card, load: Callable[..., Pool], patient: bool = False):
         super().__init__()
         self.workbench, self.source, self.title, self.patient = workbench, source, card.title, patient
-        self.from_hub = bool(hub_models(card))
+        self._from_hub = bool(hub_models(card))
         self.step: Step | None = None
         self.phase: Phase = "loading"
         self._load = load
@@ -108,12 +103,12 @@ class Loading(Job[None]):
     @property
     def seconds(self) -> float:
         """How long it has taken so far, or took."""
-        return (self._ended if self.ended.is_set() else time.monotonic()) - self._began
+        return (self._ended if self.done else time.monotonic()) - self._began
 
     @property
     def asks_hub(self) -> bool:
         """Whether what is done now is up to the Hub: before the first step its files tell the pool's size."""
-        return self.from_hub and self.phase == "loading" and (self.step is None or self.step.doing == "fetching")
+        return self._from_hub and self.phase == "loading" and (self.step is None or self.step.doing == "fetching")
 
     @property
     def silence(self) -> float:
@@ -123,14 +118,10 @@ class Loading(Job[None]):
     @property
     def since_end(self) -> float:
         """Seconds since it ended; 0 before."""
-        return time.monotonic() - self._ended if self.ended.is_set() else 0.0
+        return time.monotonic() - self._ended if self.done else 0.0
 
     def note(self, step: Step) -> None:
-        """Note what is being done.
-
-        Raises:
-            PoolError: it was cancelled.
-        """
+        """Note what is being done; raises :class:`PoolError` if it was cancelled."""
         self._check()
         self.step, self.phase, self._noted = step, "loading", time.monotonic()
 
@@ -148,10 +139,8 @@ class PoolLoader:
     """Loads pools for a workbench, one at a time.
 
     Args:
-        workbench: has its pool exchanged.
         allowed: whether visitors of the page may ask for another pool.
         cards: folder of further cards beside the bundled ones.
-        load: what loads them.
     """
 
     def __init__(
@@ -168,8 +157,7 @@ class PoolLoader:
     @property
     def under_way(self) -> Loading | None:
         """What is being loaded, if anything."""
-        last = self.last
-        return last if last and not last.done else None
+        return last if (last := self.last) and not last.done else None
 
     def start(self, source: str | Path, patient: bool = False) -> Loading:
         """Load a pool by a bundled card's name or a path, and switch to it; this returns at once.

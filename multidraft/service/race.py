@@ -31,7 +31,6 @@ class RaceJob(Job[None]):
         specs: the policy of each lane.
         runs: the lanes measured so far, by their index.
         lane: the index of the last one begun; ``measurement`` is what measures it, until the race has ended.
-        drafters: the names of the pool's drafters.
 
     Raises:
         UserError: too few or too many lanes, or a prompt, policy or seed that cannot be run; nothing runs then.
@@ -70,19 +69,12 @@ class RaceJob(Job[None]):
     def steps(self) -> Generator[None, None, None]:
         pool = self._pool
         assert pool is not None
-        settled_later = any(map(_is_baseline, self.specs))
+        measures = not any(map(_is_baseline, self.specs))
         origin = Origin("race", self.task, batch_id=self.id)
         try:
             for lane in self._order:
-                request = Request(
-                    self.prompt,
-                    self.specs[lane],
-                    self.params,
-                    self.seed,
-                    origin,
-                    measures_baseline=not settled_later,
-                    earlier=tuple(self.runs.values()),
-                )
+                asked = self.prompt, self.specs[lane], self.params, self.seed, origin
+                request = Request(*asked, measures_baseline=measures, earlier=tuple(self.runs.values()))
                 self.lane, self.measurement = lane, Measurement(pool, request)
                 if self.cancelled.is_set():
                     return
@@ -109,14 +101,13 @@ class RaceJob(Job[None]):
     @property
     def states(self) -> list[State]:
         """How far each lane is."""
-        return [self._state(lane) for lane in range(len(self.specs))]
-
-    def _state(self, lane: int) -> State:
-        if run := self.runs.get(lane):
-            return "measured" if run.generation.status in FINISHED else "left out"
-        if self.done or self.cancelled.is_set():
-            return "left out"
-        return "measuring" if self.measurement and lane == self.lane else "waiting"
+        over = self.done or self.cancelled.is_set()
+        states: list[State] = ["left out" if over else "waiting"] * len(self.specs)
+        if self.measurement and not over:
+            states[self.lane] = "measuring"
+        for lane, run in list(self.runs.items()):
+            states[lane] = "measured" if run.generation.status in FINISHED else "left out"
+        return states
 
 
 def _is_baseline(spec: str) -> bool:

@@ -31,16 +31,9 @@ log = logging.getLogger(__name__)
 UPDATE_SECONDS = 0.05
 """How often the worker says how far it is, and hears whether it is to stop."""
 
-START_SECONDS = 8.0
-"""Of a call: the fork, CUDA's start and the warm-up, all taken generously."""
-
-BYTES_PER_SECOND = 2e9
-"""Weights reach the GPU at least as fast."""
-
-TOKEN_SECONDS = 0.05
-"""Of autoregressive decoding, before anything is measured."""
-
-MARGIN = 1.5
+# What a call is assumed to take: the fork, CUDA's start and the warm-up, taken generously; weights to the GPU at the
+# slowest; a token of autoregressive decoding, before anything is measured.
+START_SECONDS, BYTES_PER_SECOND, TOKEN_SECONDS, MARGIN = 8.0, 2e9, 0.05, 1.5
 
 MOST_SECONDS = 120
 """Most that is asked for: the platform refuses requests that are too long, and visitors have a daily quota."""
@@ -149,17 +142,15 @@ class ZeroGpu:
         measurement = Measurement(pool, request)
         work = threading.Thread(target=measurement.compute)
         work.start()
-        sent = 0
+        sent, ended = 0, False
         generation = measurement.generation
         try:
-            while True:
+            while not ended:
                 work.join(UPDATE_SECONDS)
                 ended = not work.is_alive()
                 rounds = tuple(generation.rounds[sent:])
                 sent += len(rounds)
                 yield Update(measurement.phase, measurement.run.baseline, generation.prefill_seconds, rounds)
-                if ended:
-                    break
                 if self._stopped.value == number:
                     measurement.cancel()
         finally:  # also where the other process has dropped the call

@@ -60,9 +60,8 @@ class BatchReport(TypedDict):
 
 
 def endpoint(result: Any, takes: Callable[..., Any] | None = None) -> Callable[[Endpoint], Endpoint]:
-    """Decorates an endpoint with the type that its callers get; of a stream, that of its items.
-
-    Gradio takes it from the signature, where it has to be the type itself, not its name.
+    """Decorates an endpoint with the type that its callers get; of a stream, that of its items. Gradio takes it from
+    the signature, where it has to be the type itself, not its name.
 
     Args:
         takes: whose parameters it has, and whose docstring explains them (its ``Args:``, which come last there).
