@@ -37,7 +37,6 @@ class Pool:
     """A target, its tokenizer, and the drafters that propose tokens for it.
 
     Attributes:
-        target: the :class:`~drafters.models.target.Target`.
         drafters: the arms, in the card's order.
         tokenizer: shared by target and drafters.
         stop_ids: token ids that end an output.
@@ -78,8 +77,7 @@ class Pool:
     @property
     def conversational(self) -> bool:
         """Whether a prompt may follow up on earlier answers."""
-        has_template = bool(self.tokenizer.chat_template)
-        return has_template if self.card.conversation is None else has_template and self.card.conversation
+        return bool(self.tokenizer.chat_template) and self.card.conversation is not False
 
     def encode(self, prompt: str, turns: Sequence[Turn] = ()) -> list[int]:
         """Token ids of a user's prompt, in the target's chat form where its tokenizer has one.
@@ -231,11 +229,7 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None, progress: 
 
 
 def load_router(card: Card, path: Path) -> Router | None:
-    """The router of a card in the file ``path``, ``None`` if it names none.
-
-    Raises:
-        PoolError: missing or damaged files.
-    """
+    """The router of a card in the file ``path``, ``None`` if it names none (:meth:`~drafters.router.Router.load`)."""
     return Router.load((path.parent / card.router).resolve()) if card.router else None
 
 

@@ -21,13 +21,7 @@ WEIGHTS, LABELS = "router.safetensors", "router.json"
 
 
 class Router:
-    """Probabilities of drafters, given a prompt.
-
-    Args:
-        drafters: names, one per row of ``weights``.
-        weights: ``(drafters, FEATURES)`` float32.
-        bias: ``(drafters,)`` float32.
-    """
+    """Probabilities of ``drafters``, given a prompt: weights float32 ``(drafters, FEATURES)``, bias ``(drafters,)``."""
 
     def __init__(self, drafters: Sequence[str], weights: np.ndarray, bias: np.ndarray):
         if weights.shape != (len(drafters), FEATURES) or bias.shape != (len(drafters),):

@@ -120,19 +120,18 @@ def is_passing(error: Exception) -> bool:
 def explain(error: Exception, source: Source) -> str:
     """What is wrong with a repository, and what to do, by the error that the Hub's library raised."""
     place, page = f"the Hub repository {source.id}", f"{constants.ENDPOINT}/{source.id}"
-    if isinstance(error, GatedRepoError):
-        return (
-            f"{place} is gated: ask for access on {page}, then log in with 'hf auth login' or set HF_TOKEN to a token "
-            "of that account"
-        )
-    if isinstance(error, RepositoryNotFoundError):
-        return f"{place} does not exist or is private: check the name; for a private one set HF_TOKEN"
-    if isinstance(error, RevisionNotFoundError):
-        return f"{place} has no revision {source.revision!r}: look it up on {page}, or leave it out of the card"
-    if isinstance(error, DisabledRepoError):
-        return f"{place} has been disabled on the Hub: choose another"
-    if isinstance(error, HFValidationError):
-        return f"{source.id!r} is not the name of a Hub repository, such as Qwen/Qwen2.5-0.5B-Instruct"
+    plain = {
+        GatedRepoError: f"{place} is gated: ask for access on {page}, then log in with 'hf auth login' or set HF_TOKEN "
+        "to a token of that account",
+        RepositoryNotFoundError: f"{place} does not exist or is private: check the name, or set HF_TOKEN if private",
+        RevisionNotFoundError: f"{place} has no revision {source.revision!r}: look it up on {page}, or leave it out of "
+        "the card",
+        DisabledRepoError: f"{place} has been disabled on the Hub: choose another",
+        HFValidationError: f"{source.id!r} is not the name of a Hub repository, such as Qwen/Qwen2.5-0.5B-Instruct",
+    }
+    for kind, message in plain.items():  # the first is also of the second kind
+        if isinstance(error, kind):
+            return message
     if any(isinstance(cause, OfflineModeIsEnabled) for cause in _causes(error)):
         return f"{place} is not in the local cache, and HF_HUB_OFFLINE forbids to fetch it: unset it, or fetch it first"
     if status := _status(error):

@@ -36,45 +36,43 @@ def load_model(
         what: is loaded, for messages.
     """
     folder = folder_of(source, card, MODEL_FILES)
-    location = source.id or folder
+    location, quantization = source.id or folder, source.quantization
     auto = AutoModelForCausalLM if language_model else AutoModel
-    try:
-        with _no_bars():
-            model, loading = auto.from_pretrained(
-                folder,
-                dtype=dtype,
-                use_safetensors=True,
-                trust_remote_code=False,
-                output_loading_info=True,
-                **(_quantized(source.quantization, dtype, device) if source.quantization else {}),
-            )
+    files = ". Check that the folder or Hub repository holds config.json and complete .safetensors weights"
+    with explained(f"cannot load {what} from {location}", files), _no_bars():
+        model, loading = auto.from_pretrained(
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **(_quantized(quantization, dtype, device) if quantization else {}),
+        )
         if missing := loading["missing_keys"]:  # the library would go on with random weights in their place
             raise ValueError(f"its weights lack {len(missing)} tensors, e.g. {min(missing)}")
-        model = (model if source.quantization else model.to(device)).eval()  # a quantised one is on its device
-        if source.quantization == "nf4":
+        model = (model if quantization else model.to(device)).eval()  # a quantised one is on its device
+        if quantization == "nf4":
             _keep_storage_order(model, dtype)
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
-        raise PoolError(
-            f"cannot load {what} from {location}: {first_line(error)}. Check that the folder or Hub repository "
-            "holds config.json and complete .safetensors weights"
-        ) from error
-    try:
+    kernels = quantization and (
+        f". Its files are complete, but bitsandbytes {version('bitsandbytes')} may lack a kernel for {quantization} "
+        f"weights of these shapes on {device}: remove quantization from the card, or take the other of nf4 and int8"
+    )
+    with explained(f"cannot run {what} from {location}", kernels or ""):
         if language_model:
             _probe(model)
+    return model
+
+
+@contextmanager
+def explained(problem: str, remedy: str = "") -> Iterator[None]:
+    """Raise what goes wrong as a :class:`PoolError` of ``problem``; but for memory that runs out, which is the pool's
+    to explain."""
+    try:
+        yield
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        remedy = (
-            f". Its files are complete, but bitsandbytes {version('bitsandbytes')} may lack a kernel for "
-            f"{source.quantization} weights of these shapes on {device}: remove quantization from the card, or choose "
-            "the other one of nf4 and int8"
-            if source.quantization
-            else ""
-        )
-        raise PoolError(f"cannot run {what} from {location}: {first_line(error)}{remedy}") from error
-    return model
+        raise PoolError(f"{problem}: {first_line(error)}{remedy}") from error
 
 
 def _keep_storage_order(model: PreTrainedModel, dtype: torch.dtype) -> None:
@@ -153,7 +151,5 @@ def same_tokens(own: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -
 def tokenizer_of(source: Source, card: Path) -> PreTrainedTokenizerBase:
     """The tokenizer of a model."""
     folder = folder_of(source, card, TOKENIZER_FILES)
-    try:
+    with explained(f"cannot load the tokenizer from {source.id or folder}"):
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except Exception as error:
-        raise PoolError(f"cannot load the tokenizer from {source.id or folder}: {first_line(error)}") from error

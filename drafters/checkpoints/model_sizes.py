@@ -14,8 +14,9 @@ from huggingface_hub import hf_hub_download
 from transformers import CONFIG_MAPPING, AutoModel, AutoModelForCausalLM, PreTrainedModel
 
 from drafters.checkpoints.hub import explain, folder_of
+from drafters.checkpoints.loading import explained
 from drafters.checkpoints.tensor_files import read_config
-from drafters.errors import PoolError, first_line
+from drafters.errors import PoolError
 from drafters.source import Quantization, Source
 
 RECORDED = Path(__file__).parents[1] / "pools" / "configs.json"
@@ -24,8 +25,7 @@ RECORDED = Path(__file__).parents[1] / "pools" / "configs.json"
 
 @cache
 def _recorded() -> dict[str, dict[str, Any]]:
-    configs: dict[str, dict[str, Any]] = json.loads(RECORDED.read_text(encoding="utf-8"))
-    return configs
+    return dict(json.loads(RECORDED.read_text(encoding="utf-8")))
 
 
 def config_of(source: Source, card: Path) -> tuple[dict[str, Any], Path]:
@@ -48,10 +48,8 @@ def skeleton(config: Mapping[str, Any], file: Path, *, language_model: bool = Tr
     Args:
         file: where ``config`` was read from, for messages.
     """
-    try:
+    with explained(f"cannot determine the size of the model in {file}"):
         return _skeleton(json.dumps(config, sort_keys=True), language_model)
-    except Exception as error:
-        raise PoolError(f"cannot determine the size of the model in {file}: {first_line(error)}") from error
 
 
 @lru_cache(maxsize=64)
@@ -70,18 +68,12 @@ def weight_bytes(model: torch.nn.Module, itemsize: int, quantization: Quantizati
         itemsize: bytes of a number.
         quantization: as ``bitsandbytes`` stores the matrices of linear layers; embeddings and output layer stay.
     """
+    plain = sum(weight.numel() * itemsize for weight in model.parameters())
+    if quantization is None:
+        return plain
     output = getattr(model, "get_output_embeddings", lambda: None)()
-    linear = {
-        id(module.weight)
-        for module in model.modules()
-        if quantization and type(module) is torch.nn.Linear and module is not output
-    }
-    return sum(
-        _quantised_bytes(weight.shape, quantization)
-        if quantization and id(weight) in linear
-        else weight.numel() * itemsize
-        for weight in model.parameters()
-    )
+    linear = {id(m.weight): m.weight.shape for m in model.modules() if type(m) is torch.nn.Linear and m is not output}
+    return plain + sum(_quantised_bytes(shape, quantization) - shape.numel() * itemsize for shape in linear.values())
 
 
 def _quantised_bytes(shape: torch.Size, quantization: Quantization) -> int:

@@ -68,7 +68,7 @@ class SizeContext:
     def head(self, parameters: int, layers: Sequence[int], cached_numbers: int = 0) -> Footprint:
         """Memory of a head on the target's hidden states ``layers`` that caches so many numbers per token."""
         size, states = self.dtype.itemsize, frozenset(layers)
-        return Footprint(parameters, size * parameters, size * cached_numbers, self.tokens, hidden_states=states)
+        return Footprint(parameters, size * parameters, size * cached_numbers * self.tokens, hidden_states=states)
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,7 @@ class Footprint:
 
     Attributes:
         parameters: numbers of its weights.
-        cache_per_token: cached for each token, keys and values mostly.
-        cached_tokens: most tokens cached.
+        cache: in a full context, keys and values mostly.
         working: what its largest forward needs besides.
         loading: what loading it needs besides, for a moment.
         hidden_states: which hidden states of the target it reads, as ``transformers`` counts them.
@@ -86,16 +85,10 @@ class Footprint:
 
     parameters: int
     weights: int
-    cache_per_token: int = 0
-    cached_tokens: int = 0
+    cache: int = 0
     working: int = 0
     loading: int = 0
     hidden_states: frozenset[int] = frozenset()
-
-    @property
-    def cache(self) -> int:
-        """Bytes of the cache in a full context."""
-        return self.cache_per_token * self.cached_tokens
 
 
 class DrafterEntry(Strict):

@@ -282,8 +282,7 @@ class LMEntry(ModelEntry):
         return Footprint(
             model.num_parameters(),
             weights,
-            itemsize * cache_numbers(text_config(model)),
-            cached,
+            itemsize * cache_numbers(text_config(model)) * cached,
             prefill_bytes(model, read, itemsize),
             loading,
         )

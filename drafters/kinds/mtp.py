@@ -15,8 +15,8 @@ from transformers.modeling_layers import MtpModel
 
 from drafters.base import common_prefix
 from drafters.checkpoints.digest import digest_of
+from drafters.checkpoints.loading import explained
 from drafters.checkpoints.model_sizes import cache_numbers, last_hidden_state, text_config
-from drafters.errors import PoolError, first_line
 from drafters.kinds.base import BuildContext, DrafterEntry, Footprint, SizeContext, register
 from drafters.models.features import FeatureSource
 from drafters.proposing import BlockDrafter
@@ -91,13 +91,8 @@ class MTPEntry(DrafterEntry):
         return context.head(numbers, [last_hidden_state(context.target)], count * per_layer)
 
     def build(self, context: BuildContext) -> MTPDrafter:
-        try:
+        with explained(f"drafter {self.name!r}: the target brings no multi-token-prediction layers that can be loaded"):
             model = MtpModel.from_pretrained(context.model, device_map={"": context.model.device})
-        except Exception as error:
-            raise PoolError(
-                f"drafter {self.name!r}: the target brings no multi-token-prediction layers that can be loaded: "
-                f"{first_line(error)}"
-            ) from error
         drafter = MTPDrafter(self.name, model, context.model, context.target)
         drafter.digest = digest_of(model.layers.state_dict())
         return drafter

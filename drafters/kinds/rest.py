@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Literal
 
@@ -30,9 +31,8 @@ WIDTH = 4
 Found = tuple[int, int, int]
 """Occurrences of a text: from and to which place of the suffix array, and tokens of the text."""
 
-Place = tuple[Found, int, int, int, int]
-"""Of the occurrences of a text those that a token follows: in an even sample with this stride so many, from such a one
-on. Where they begin and end is looked up only if a draft goes on there. Without a number: all occurrences."""
+Place = Callable[[], Found]
+"""Occurrences that are looked up only if a draft goes on there."""
 
 
 class DatastoreDrafter(PointMassDrafter):
@@ -47,74 +47,62 @@ class DatastoreDrafter(PointMassDrafter):
         self.name, self.store, self.nodes = name, store, nodes
         # Single elements are read several times faster from these than from the arrays.
         self._tokens, self._suffixes = store.tokens.data, store.suffixes.data
-        self._bounds = store.bounds().tolist()
+        bounds = store.bounds().tolist()
+        self._bounds = [*bounds, bounds[-1]]  # of what is greater than every token of the datastore, too
 
     def propose(
         self, context: Sequence[int], length: int, params: SamplingParams, generator: Generator, *, with_q: bool = False
     ) -> Draft:
-        return grow(self._find(context[-LONGEST:]), self._continuations, length, self.nodes)
+        found = self._find(context[-LONGEST:])
+        return grow(lambda: found, self._continuations, length, self.nodes)
 
-    def _find(self, context: Sequence[int]) -> Place:
+    def _find(self, context: Sequence[int]) -> Found:
         """All occurrences of the longest suffix of ``context`` that has any."""
-        low = known = 0
+        low = high = known = 0
         shortest, longest = 1, len(context)
         while shortest <= longest:  # what occurs, does so with all its suffixes: halve
             length = (shortest + longest) // 2
-            place = self._first(list(context[-length:]))
-            if place is None:
-                longest = length - 1
+            text, reading = list(context[-length:]), self._reading(length)
+            first = min(text[0], len(self._bounds) - 2)
+            begin, end = self._bounds[first], self._bounds[first + 1]
+            place = bisect_left(self._suffixes, text, begin, end, key=reading)
+            if place < end and reading(self._suffixes[place]) == text:
+                low, high, known, shortest = place, end, length, length + 1
             else:
-                low, known, shortest = place, length, length + 1
-        if not known:
-            return _all((0, 0, 0))
-        tokens, text = self._tokens, list(context[-known:])
-        high = bisect_right(
-            self._suffixes,
-            text,
-            lo=low,
-            hi=self._bounds[text[0] + 1],
-            key=lambda position: tokens[position : position + known].tolist(),
-        )
-        return _all((low, high, known))
+                longest = length - 1
+        if known:
+            high = bisect_right(self._suffixes, list(context[-known:]), low, high, key=self._reading(known))
+        return low, high, known
 
-    def _first(self, text: list[int]) -> int | None:
-        """The first place of the suffix array where ``text`` stands."""
-        tokens, length = self._tokens, len(text)
-        if text[0] + 1 >= len(self._bounds):  # greater than every token of the datastore
-            return None
-        begin, end = self._bounds[text[0]], self._bounds[text[0] + 1]
-        low = bisect_left(
-            self._suffixes, text, begin, end, key=lambda position: tokens[position : position + length].tolist()
-        )
-        if low == end:
-            return None
-        position = self._suffixes[low]
-        return low if tokens[position : position + length].tolist() == text else None
+    def _reading(self, length: int) -> Callable[[int], list[int]]:
+        """What stands at a position of the datastore, ``length`` tokens of it."""
+        tokens = self._tokens
+        return lambda position: tokens[position : position + length].tolist()
 
     def _continuations(self, place: Place) -> list[tuple[int, float, Place]]:
         """The up to ``WIDTH`` tokens that most often follow, and where they do; of equals the lowest token first."""
-        low, high, length = found = self._occurrences(*place)
+        low, high, length = found = place()
         if not length:
             return []
         tokens = self._tokens
         if high - low == 1:  # the rest of the draft is one copy: most are
             token = tokens[self._suffixes[low] + length]
-            return [] if token == END else [(token, 1.0, _all((low, high, length + 1)))]
+            return [] if token == END else [(token, 1.0, lambda: (low, high, length + 1))]
         stride = -(-(high - low) // SAMPLE)
         # So few are counted faster in plain Python than by array operations. Ascending: the array is sorted.
         following = [tokens[position + length] for position in self._suffixes[low:high:stride]]
         counts = sorted(Counter(following).items(), key=itemgetter(1), reverse=True)[: WIDTH + 1]
-        return [
-            (token, count / len(following), (found, token, following.index(token), count, stride))
-            for token, count in counts
-            if token != END
-        ][:WIDTH]
+        places = list[tuple[int, float, Place]]()
+        for token, count in counts:
+            if token != END:
+                place = partial(self._narrowed, found, token, following.index(token), count, stride)
+                places.append((token, count / len(following), place))
+        return places[:WIDTH]
 
-    def _occurrences(self, found: Found, token: int, begin: int, count: int, stride: int) -> Found:
-        """What a place stands for."""
+    def _narrowed(self, found: Found, token: int, begin: int, count: int, stride: int) -> Found:
+        """Of the occurrences ``found`` those that ``token`` follows: in an even sample with this ``stride`` those are
+        ``count``, from the one numbered ``begin`` on."""
         low, high, length = found
-        if not count:
-            return found
         if stride == 1:
             return low + begin, low + begin + count, length + 1
         tokens = self._tokens
@@ -127,10 +115,6 @@ class DatastoreDrafter(PointMassDrafter):
         start = bisect_left(self._suffixes, token, max(first - stride, low), first + 1, key=follows)
         stop = bisect_right(self._suffixes, token, last, min(last + stride, high), key=follows)
         return start, stop, length + 1
-
-
-def _all(found: Found) -> Place:
-    return found, END, 0, 0, 1
 
 
 @register

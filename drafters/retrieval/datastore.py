@@ -10,15 +10,19 @@ import hashlib
 import json
 import os
 import struct
+import time
 import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from drafters.errors import PoolError
+from drafters.errors import PoolError, UserError
 
 MAGIC = b"mdstore1"
 END = 2**32 - 1
@@ -30,12 +34,18 @@ DEPTH = 128
 """Suffixes are sorted by so many tokens at least: more than are ever looked up and drafted together."""
 
 
+PIECE = 1 << 16
+"""Bytes of a plain text that are tokenised at once; pieces end with a line."""
+
+BATCH = 1 << 20
+"""Bytes handed to the tokenizer at once: it works in parallel on the texts of a batch."""
+
+
 @dataclass(frozen=True)
 class Datastore:
     """An open datastore.
 
     Attributes:
-        path: its file.
         tokens: uint32 ``(n,)``, texts one after the other.
         suffixes: uint32 ``(n,)``, positions in ``tokens`` in the order of what stands there.
         header: ``tokens`` (n), ``tokenizer`` (fingerprint), ``vocabulary`` (ids are smaller), ``checksum``.
@@ -58,11 +68,7 @@ class Datastore:
 
     @classmethod
     def open(cls, path: Path, fingerprint: str, vocabulary: int) -> Datastore:
-        """Map the file ``path``.
-
-        Args:
-            fingerprint: of the target's tokenizer, see :func:`tokenizer_fingerprint`.
-            vocabulary: the target's number of token ids.
+        """Map the file ``path`` for a target with this tokenizer and number of token ids.
 
         Raises:
             PoolError: no such file, no datastore, a damaged one, or one made with another tokenizer.
@@ -100,11 +106,7 @@ def _map(path: Path) -> tuple[dict[str, Any], np.memmap]:
 
 
 def write_datastore(path: Path, tokens: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Write the datastore of ``tokens`` (uint32, texts that end with ``END`` each); the file appears when it is whole.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write the datastore of ``tokens`` (uint32, texts that end with ``END`` each) in one step."""
     suffixes = suffix_array(tokens)
     ids = tokens[tokens != END]
     header = {
@@ -151,23 +153,112 @@ def suffix_array(tokens: np.ndarray, depth: int = DEPTH) -> np.ndarray:
     for offset in range(span):
         keys <<= bits
         keys[: max(count - offset, 0)] |= ids[offset:]
-    suffixes = np.argsort(keys)
-    keys = keys[suffixes]
+    suffixes, tied = np.arange(count), np.arange(count)
     first = np.ones(count, bool)  # whether a new group of equals begins at a place of the array
-    first[1:] = keys[1:] != keys[:-1]
     rank = np.zeros(count + 1, np.int64)  # 1 + the place where its group begins; 0 beyond the end
-    rank[suffixes] = np.maximum.accumulate(np.where(first, np.arange(count), 0)) + 1
-    while span < depth:
-        tied = np.flatnonzero(~(first & np.append(first[1:], True)))
-        if not len(tied):
-            break
-        positions = suffixes[tied]
-        keys = (rank[positions] << 32) | rank[np.minimum(positions + span, count)]
+    while True:
         order = np.argsort(keys)
-        suffixes[tied], keys = positions[order], keys[order]
-        begins = np.ones(len(tied), bool)
-        begins[1:] = keys[1:] != keys[:-1]
-        first[tied] = begins
-        rank[suffixes[tied]] = np.maximum.accumulate(np.where(begins, tied, 0)) + 1
+        positions, keys = suffixes[tied][order], keys[order]
+        suffixes[tied] = positions
+        first[tied] = begins = np.append(True, keys[1:] != keys[:-1])
+        rank[positions] = np.maximum.accumulate(np.where(begins, tied, 0)) + 1
+        tied = np.flatnonzero(~(first & np.append(first[1:], True)))
+        if span >= depth or not len(tied):
+            return suffixes.astype(np.uint32)
+        keys = (rank[suffixes[tied]] << 32) | rank[np.minimum(suffixes[tied] + span, count)]
         span *= 2
-    return suffixes.astype(np.uint32)
+
+
+@dataclass(frozen=True)
+class Built:
+    """What went into a datastore: texts, bytes read, tokens stored (with one at the end of each text), and seconds of
+    reading and tokenising, and of sorting and writing."""
+
+    texts: int
+    size: int
+    tokens: int
+    seconds: float
+    sort_seconds: float
+
+
+def build_datastore(out: Path, inputs: Sequence[Path], tokenizer: PreTrainedTokenizerBase) -> Built:
+    """Write the datastore ``out`` of the texts in ``inputs``, with a progress bar on standard error.
+
+    Args:
+        inputs: plain text, one text a file; or ``.jsonl``, one text a line: a string or an object with a ``text``.
+
+    Raises:
+        UserError: a file that cannot be read or written, or no text.
+    """
+    started = time.perf_counter()
+    chunks: list[np.ndarray] = []
+    texts = size = 0
+    try:
+        total = sum(path.stat().st_size for path in inputs)
+        with tqdm(total=total, unit="B", unit_scale=True, desc="tokenising", disable=None) as bar:
+            for batch in _batches(inputs):
+                contents = [piece.text for piece in batch]
+                rows = tokenizer(contents, add_special_tokens=False, return_attention_mask=False, verbose=False)
+                ids = [[*row, *[END] * piece.ends] for piece, row in zip(batch, rows["input_ids"], strict=True)]
+                chunks.append(np.array(list(chain.from_iterable(ids)), dtype=np.uint32))
+                texts += sum(piece.ends for piece in batch)
+                size += (read := sum(piece.size for piece in batch))
+                bar.update(read)
+        tokens = np.concatenate([*chunks, np.empty(0, np.uint32)])
+        if len(tokens) == texts:  # the ends of empty texts only
+            raise UserError(f"there is no text in {', '.join(map(str, inputs))}")
+        if len(tokens) >= 2**31:
+            raise UserError(f"{len(tokens):,} tokens are too many for one datastore: split the text in several")
+        done = time.perf_counter()
+        write_datastore(out, tokens, tokenizer)
+    except OSError as error:
+        raise UserError(f"cannot read or write {error.filename or out}: {error.strerror or error}") from None
+    return Built(texts, size, len(tokens), done - started, time.perf_counter() - done)
+
+
+class _Piece(NamedTuple):
+    """Part of a text, whether the text ends with it, and how many bytes of the file it was."""
+
+    text: str
+    ends: bool
+    size: int
+
+
+def _batches(inputs: Sequence[Path]) -> Iterator[list[_Piece]]:
+    batch, waiting = list[_Piece](), 0
+    for path in inputs:
+        try:
+            for piece in _records(path) if path.suffix == ".jsonl" else _pieces(path):
+                batch.append(piece)
+                waiting += piece.size
+                if waiting >= BATCH:
+                    yield batch
+                    batch, waiting = [], 0
+        except UnicodeDecodeError:
+            raise UserError(f"{path} is not a text in UTF-8") from None
+    if batch:
+        yield batch
+
+
+def _pieces(path: Path) -> Iterator[_Piece]:
+    """A plain text, a few lines at a time; its last piece is empty and ends it."""
+    with open(path, "rb") as file:
+        while lines := file.readlines(PIECE):
+            content = b"".join(lines)
+            yield _Piece(content.decode(), False, len(content))
+    yield _Piece("", True, 0)
+
+
+def _records(path: Path) -> Iterator[_Piece]:
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line.decode())
+            except json.JSONDecodeError as error:
+                raise UserError(f"{path}, line {number}: not JSON ({error.msg})") from None
+            text = record.get("text") if isinstance(record, dict) else record
+            if not isinstance(text, str):
+                raise UserError(f"{path}, line {number}: expected a string or an object with a text")
+            yield _Piece(text, True, len(line))

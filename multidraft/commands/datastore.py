@@ -7,7 +7,7 @@ from pathlib import Path
 
 from drafters.card import find_card, load_card
 from drafters.checkpoints.loading import tokenizer_of
-from drafters.retrieval.collect import build_datastore
+from drafters.retrieval.datastore import build_datastore
 from multidraft.commands.options import add_pool
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from drafters.card import load_card
 from drafters.checkpoints.loading import tokenizer_of
-from drafters.retrieval.collect import build_datastore
+from drafters.retrieval.datastore import build_datastore
 from multidraft.policies import POLICIES
 from multidraft.ui.tabs.dashboard.chart import CHARTS
 from storage import aggregates, queries
@@ -29,7 +29,7 @@ def test_policies(capsys: pytest.CaptureFixture[str]) -> None:
 def test_lookups(pool_card: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, store = tmp_path / "text.txt", tmp_path / "text.store"
     text.write_text("abcdefg hi " * 300)
-    build_datastore(store, [text], tokenizer_of(load_card(pool_card)[0].target, pool_card), quiet=True)
+    build_datastore(store, [text], tokenizer_of(load_card(pool_card)[0].target, pool_card))
     lookups.main([str(store), "--pool", str(pool_card)])
     printed = capsys.readouterr().out
     assert printed.count("| rest |") == 2 and printed.count("| suffix |") == 2
