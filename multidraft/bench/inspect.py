@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +21,7 @@ from multidraft.bench.table import markdown
 from multidraft.engine.decoding import generate
 from multidraft.replay.regret import acceptance_table, fixed_rounds
 
+T = TypeVar("T")
 PROBE_CONTEXT = 200
 PROBE_WARMUP, PROBE_REPEATS = 5, 25
 
@@ -49,14 +52,9 @@ def describe_pool(pool: Pool) -> dict[str, Any]:
         drafter.prepare(context)
         drafted = len(drafter.propose(context, length, params, generator))
         cost = _milliseconds(pool, lambda d=drafter: d.propose(context, length, params, generator))  # type: ignore[misc]
-        drafters.append(
-            {
-                "name": drafter.name,
-                "kind": drafter.kind,
-                "parameters": drafter.parameter_count,
-                "draft_step_ms": cost / max(drafted, 1),
-            }
-        )
+        about = {"name": drafter.name, "kind": drafter.kind, "parameters": drafter.parameter_count}
+        drafters.append({**about, "draft_step_ms": cost / max(drafted, 1)})
+    parameters = pool.target.model.num_parameters()
     return {
         "pool": pool.name,
         "title": pool.title,
@@ -64,26 +62,23 @@ def describe_pool(pool: Pool) -> dict[str, Any]:
         "device": str(pool.device),
         "dtype": pool.dtype,
         "context_window": pool.target.window,
-        "target": {
-            "parameters": pool.target.model.num_parameters(),
-            "step_ms": step,
-            "verify_ms": full,
-            "draft_length": length,
-        },
+        "target": {"parameters": parameters, "step_ms": step, "verify_ms": full, "draft_length": length},
         "drafters": drafters,
     }
 
 
 def _milliseconds(pool: Pool, action: Callable[[], object]) -> float:
-    seconds = []
-    for repeat in range(PROBE_WARMUP + PROBE_REPEATS):
-        started = time.perf_counter()
-        action()
-        if pool.device.type == "cuda":
-            torch.cuda.synchronize(pool.device)
-        if repeat >= PROBE_WARMUP:
-            seconds.append(time.perf_counter() - started)
-    return 1000 * median(seconds)
+    seconds = [_seconds(pool, action)[0] for _ in range(PROBE_WARMUP + PROBE_REPEATS)]
+    return 1000 * median(seconds[PROBE_WARMUP:])
+
+
+def _seconds(pool: Pool, action: Callable[[], T]) -> tuple[float, T]:
+    """Seconds that ``action`` takes on the device, and what it returns."""
+    started = time.perf_counter()
+    result = action()
+    if pool.device.type == "cuda":
+        torch.cuda.synchronize(pool.device)
+    return time.perf_counter() - started, result
 
 
 def compare_plain_decoding(pool: Pool, prompt: str, tokens: int = 64, repeats: int = 7) -> dict[str, float]:
@@ -93,22 +88,15 @@ def compare_plain_decoding(pool: Pool, prompt: str, tokens: int = 64, repeats: i
     has to be the faster one, or speed-ups over it would be worth nothing.
     """
     ids = torch.tensor([pool.encode(prompt)], device=pool.device)
-    params = SamplingParams(max_new_tokens=tokens)
+    params, pad = SamplingParams(max_new_tokens=tokens), min(pool.stop_ids, default=0)
+    plain = partial(pool.target.model.generate, ids, attention_mask=torch.ones_like(ids), do_sample=False)
     ours, theirs = [], []
     for _ in range(repeats + 1):
         out = generate(pool, prompt, "autoregressive", params)
         ours.append(len(out.token_ids) / (out.prefill_seconds + out.seconds))
-        started = time.perf_counter()
-        output = pool.target.model.generate(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=len(out.token_ids),
-            do_sample=False,
-            pad_token_id=min(pool.stop_ids, default=0),
-        )
-        if pool.device.type == "cuda":
-            torch.cuda.synchronize(pool.device)
-        theirs.append((output.shape[1] - ids.shape[1]) / (time.perf_counter() - started))
+        action = partial(plain, max_new_tokens=len(out.token_ids), pad_token_id=pad)
+        seconds, output = _seconds(pool, action)
+        theirs.append((output.shape[1] - ids.shape[1]) / seconds)
     return {"ours": median(ours[1:]), "transformers": median(theirs[1:])}
 
 
@@ -118,7 +106,7 @@ def accepted_by_task(pool: Pool, items: Sequence[SuiteItem], params: SamplingPar
     Each prompt is answered once; the drafters' rounds follow exactly from the acceptance table.
     Prompts that do not fit the context window are left out.
     """
-    tokens: dict[str, int] = {}
+    tokens: Counter[str] = Counter()
     rounds: dict[str, np.ndarray] = {}
     for item in items:
         try:
@@ -126,12 +114,10 @@ def accepted_by_task(pool: Pool, items: Sequence[SuiteItem], params: SamplingPar
         except PromptError:
             continue
         table = acceptance_table(pool, pool.encode(item.prompt), out.token_ids, params.draft_length)
-        tokens[item.task] = tokens.get(item.task, 0) + len(out.token_ids)
-        needed = np.array([fixed_rounds(row) for row in table])
-        rounds[item.task] = rounds.get(item.task, np.zeros(len(pool.drafters))) + needed
-    return {
-        task: {d.name: tokens[task] / n for d, n in zip(pool.drafters, rounds[task], strict=True)} for task in tokens
-    }
+        tokens[item.task] += len(out.token_ids)
+        rounds[item.task] = rounds.get(item.task, 0) + np.array([fixed_rounds(row) for row in table])
+    names = [drafter.name for drafter in pool.drafters]
+    return {task: dict(zip(names, (tokens[task] / of_task).tolist())) for task, of_task in rounds.items()}
 
 
 def render_matrix(matrix: dict[str, dict[str, float]]) -> str:

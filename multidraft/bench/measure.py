@@ -77,10 +77,8 @@ class Measurement:
         self.pool, self.request = pool, request
         self.decoding = self._decoding(request.policy, request.params)
         baseline = next((run.baseline for run in request.earlier if run.baseline), None)
-        conditions = conditions_of(pool)
-        self.run = Run(
-            self.decoding.generation, request.params, request.seed, conditions, request.origin, baseline=baseline
-        )
+        known = (request.params, request.seed, conditions_of(pool), request.origin, baseline)
+        self.run = Run(self.decoding.generation, *known)
         self.differences: list[Difference] | None = None
         self.phase: Phase = "waiting"
         self._prefix: Decoding | None = None
@@ -154,8 +152,7 @@ class Measurement:
         self.generation.status, self.phase = "cancelled", "done"
 
     def _decoding(self, policy: str, params: SamplingParams) -> Decoding:
-        request = self.request
-        return Decoding(self.pool, request.prompt, policy, params, request.seed, request.turns)
+        return Decoding(self.pool, self.request.prompt, policy, params, self.request.seed, self.request.turns)
 
     def _measure_baseline(self) -> Baseline | None:
         """Decode the first tokens of the answer without drafters; ``None`` if cancelled meanwhile."""
@@ -210,7 +207,6 @@ class Measurement:
         )
 
     def _check(self) -> None:
-        """Raise ``CancelledError`` if it is to end."""
         if self.cancelled:
             raise CancelledError
 
@@ -245,9 +241,5 @@ def _finished(generation: Generation) -> bool:
 
 def conditions_of(pool: Pool) -> Conditions:
     """Under what conditions a run on this pool is made."""
-    libraries = {
-        "python": platform.python_version(),
-        "torch": version_of("torch"),
-        "transformers": version_of("transformers"),
-    }
+    libraries = {"python": platform.python_version(), **{name: version_of(name) for name in ("torch", "transformers")}}
     return Conditions(pool.name, pool.card_hash, describe(pool.device), pool.dtype, version(), libraries)

@@ -13,7 +13,7 @@ from drafters.sampling import SamplingParams
 from multidraft.bench.measure import BASELINE
 from multidraft.bench.runner import Entry
 from multidraft.bench.summary import Row, speedups
-from storage.figures import Ratio, divided
+from storage.figures import divided
 from storage.records import PHASES
 
 
@@ -53,19 +53,11 @@ class Asked:
 def make_report(
     pool: Pool, asked: Asked, runs: Sequence[Entry], *, hardware: str, version: str, interrupted: bool = False
 ) -> dict[str, Any]:
-    """The report, which ``bench --out`` writes (``docs/results.md`` describes it).
+    """The report, which ``bench --out`` writes; ``docs/results.md`` describes its figures.
 
-    Figures are ratios of totals over all prompts, so that every second and every token counts the same
-    (:mod:`storage.figures`): ``speedup`` is that of decoding, ``request_speedup`` that of the whole request, prefill of
-    target and drafters, routing and the first decision included; both divide by the autoregressive baseline of the
-    same prompts and leave out answers of fewer than 8 tokens. Their ``…_interval`` is the 95 % interval of a paired
-    bootstrap over prompts, ``None`` below 3 of them. ``regret_rounds`` is the mean per prompt, ``expected_regret`` that
-    of the losses of sampled runs; ``best_arm_ratio`` is over rounds with a drafter; ``tokens_per_drafting_second`` is
-    the mean accepted tokens of a round by the time spent on drafting it. ``lossless`` is ``None`` where nothing could
-    be compared (sampling); ``near_ties`` counts outputs in which rounding decided between tokens that are all but
-    equally probable, and ``near_tie_gap`` is the largest difference of two such logits. Prompts that could not be run
-    are counted in ``statuses`` and ``failures``, not in the rates, which are ``None`` where nothing was measured;
-    ``failed`` counts the runs that failed on a prompt that the baseline could answer, and ``error`` is the first one's.
+    Figures are ratios of totals over all prompts (:mod:`storage.figures`), with 95 % intervals over prompts. Prompts
+    that could not be run are counted in ``statuses`` and ``failures``, not in the rates, which are ``None`` where
+    nothing was measured; ``failed`` counts the runs that failed on a prompt that the baseline could answer.
     """
     specs = list(dict.fromkeys(run.policy for run in runs))
     failures = {(run.item, run.policy): run.error for run in runs if run.error}
@@ -92,36 +84,33 @@ def _summary(runs: Sequence[Entry], *, by_task: bool = False) -> dict[str, Any]:
     rounds = [r for g in generations for r in g.rounds]
     tokens = sum(len(g.token_ids) for g in generations)
     drafted = sum(len(r.drafted) for r in rounds)
-    seconds = {phase: sum(getattr(r, f"{phase}_seconds") for r in rounds) for phase in PHASES}
-    decode, request = speedups(
-        [Row.of(run.item.id, run.item.task, run.run) for run in done], [run.item for run in done]
-    )
+    seconds = {f"{phase}_seconds": sum(getattr(r, f"{phase}_seconds") for r in rounds) for phase in PHASES}
+    rows = [Row.of(run.item.id, run.item.task, run.run) for run in done]
+    decode, request = speedups(rows, [run.item for run in done])
     chosen = [sum(r.arm is not None for r in g.rounds) if s.best_drafter else 0 for g, s in zip(generations, scores)]
     played = sum((s.best_arm_ratio or 0.0) * count for s, count in zip(scores, chosen))
-    checked = [s.lossless for s in scores if s.lossless is not None]
-    gaps = [s.near_tie_gap for s in scores if s.near_tie_gap is not None]
+    known = {name: [v for s in scores if (v := getattr(s, name)) is not None] for name in ("lossless", "near_tie_gap")}
     summary: dict[str, Any] = {
         "tokens_per_second": divided(tokens, sum(seconds.values())),
         "speedup": decode and decode.value,
-        "speedup_interval": _interval(decode),
+        "speedup_interval": decode and decode.interval and list(decode.interval),
         "request_speedup": request and request.value,
-        "request_speedup_interval": _interval(request),
+        "request_speedup_interval": request and request.interval and list(request.interval),
         "mean_accepted_tokens": divided(tokens, len(rounds)),
         "acceptance_rate": None if not rounds else sum(r.accepted for r in rounds) / drafted if drafted else 0.0,
-        "regret_rounds": _mean([s.regret_rounds for s in scores]),
-        "expected_regret": _mean([s.expected_regret for s in scores]),
+        **{name: _mean([getattr(s, name) for s in scores]) for name in ("regret_rounds", "expected_regret")},
         "best_arm_ratio": divided(played, sum(chosen)),
-        "lossless": all(checked) if checked else None,
-        "near_ties": len(gaps),
-        "near_tie_gap": max(gaps, default=None),
+        "lossless": all(known["lossless"]) if known["lossless"] else None,
+        "near_ties": len(known["near_tie_gap"]),
+        "near_tie_gap": max(known["near_tie_gap"], default=None),
         "failed": sum(run.failed for run in runs),
         "error": next((run.error for run in runs if run.failed), None),
         "prompts": len({run.item for run in done}),
         "tokens": tokens,
         "prefill_seconds": sum(g.prefill_seconds for g in generations),
         "seconds": sum(seconds.values()),
-        **{f"{phase}_seconds": spent for phase, spent in seconds.items()},
-        "tokens_per_drafting_second": divided(tokens, seconds["draft"]) if drafted else None,
+        **seconds,
+        "tokens_per_drafting_second": divided(tokens, seconds["draft_seconds"]) if drafted else None,
         "statuses": dict(Counter(run.run.generation.status for run in runs)),
     }
     if by_task:
@@ -130,17 +119,13 @@ def _summary(runs: Sequence[Entry], *, by_task: bool = False) -> dict[str, Any]:
     return summary
 
 
-def _interval(ratio: Ratio | None) -> list[float] | None:
-    return list(ratio.interval) if ratio and ratio.interval else None
-
-
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    return divided(sum(known), len(known))
 
 
 def best_drafters(report: dict[str, Any]) -> dict[str, Any] | None:
-    """What the best single drafter of each task makes, the task being known: what every policy is to be held against.
+    """The speed of the best single drafter of each task, where the task is known: what policies are compared with.
 
     Returns:
         ``drafters`` by task, and ``tokens_per_second`` and ``speedup`` over all tasks; ``None`` where fewer than two

@@ -6,7 +6,7 @@ import logging
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from drafters.errors import ContextWindowError, PromptError
@@ -28,8 +28,8 @@ class Entry:
     """One prompt of a suite under one policy.
 
     Attributes:
-        repeat: the how manieth time, from 0.
-        run: what was measured; of a prompt that could not be run an empty generation with status ``"error"``.
+        repeat: counted from 0.
+        run: what was measured; for a prompt that could not be run an empty generation with status ``"error"``.
         too_long: whether that is because it does not fit the target's context window.
     """
 
@@ -119,46 +119,35 @@ class SuiteRun:
         for turn in range(self.repeat * len(self.items)):
             repeat, index = divmod(turn, len(self.items))
             first = turn % len(self.specs)
-            yield from self._prompt(self.items[index], repeat, self.specs[first:] + self.specs[:first], measure, done)
-            if self._cancelled:
-                return
+            found: dict[str, Entry] = {}
+            try:
+                for spec in self.specs[first:] + self.specs[:first]:
+                    if turn or found:
+                        yield
+                    if self._cancelled:
+                        return
+                    self.now = self.items[index], spec
+                    found[spec] = self._entry(*self.now, repeat, [entry.run for entry in found.values()], measure)
+                    self.done += 1
+            finally:
+                entries = [found[spec] for spec in self.specs if spec in found]
+                settle_baseline([entry.run for entry in entries])
+                for entry in entries:
+                    self.entries.append(entry)
+                    done(entry)
+        if self.total:
             yield
         self.now = None
 
-    def _prompt(
-        self,
-        item: SuiteItem,
-        repeat: int,
-        order: Sequence[str],
-        measure: Callable[[Measurement], Run],
-        done: Callable[[Entry], None],
-    ) -> Iterator[None]:
-        found: dict[str, Entry] = {}
-        try:
-            for number, spec in enumerate(order):
-                if number:
-                    yield
-                if self._cancelled:
-                    return
-                self.now = item, spec
-                found[spec] = self._entry(item, repeat, spec, [entry.run for entry in found.values()], measure)
-                self.done += 1
-        finally:
-            entries = [found[spec] for spec in self.specs if spec in found]
-            settle_baseline([entry.run for entry in entries])
-            for entry in entries:
-                self.entries.append(entry)
-                done(entry)
-
     def _entry(
-        self, item: SuiteItem, repeat: int, spec: str, earlier: Sequence[Run], measure: Callable[[Measurement], Run]
+        self, item: SuiteItem, spec: str, repeat: int, earlier: Sequence[Run], measure: Callable[[Measurement], Run]
     ) -> Entry:
         request = Request(
             item.prompt,
             spec,
             self.params,
             seed_of(self.seed, item, repeat),
-            Origin(self.origin.source, item.task or None, self.origin.suite, self.origin.batch_id),
+            replace(self.origin, task=item.task or None),
             measures_baseline=all(parse_spec(other)[0] != BASELINE for other in self.specs),
             earlier=tuple(earlier),
         )

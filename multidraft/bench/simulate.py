@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +24,10 @@ MIXED = "mixed"
 """Name of the stream whose task changes between and inside responses."""
 
 
-@dataclass(frozen=True)
-class MatTable:
-    """Mean accepted tokens ``values[drafter, task]`` at some draft length."""
+def read_table(path: Path) -> pd.DataFrame:
+    """Mean accepted tokens of drafters (rows) on tasks (columns), from a CSV file.
 
-    drafters: list[str]
-    tasks: list[str]
-    values: np.ndarray
-
-
-def read_table(path: Path) -> MatTable:
-    """Read a CSV file: a header ``drafter,task,…``, then a row for each drafter.
+    It has a header ``drafter,task,…``, then a row for each drafter.
 
     Raises:
         SuiteError: no such file, or a cell that is no number of at least 1; the message says where.
@@ -56,7 +48,7 @@ def read_table(path: Path) -> MatTable:
             f"{path.name}, row {drafter + 2}, column {tasks[column]!r}: {rows[drafter + 1][column + 1]!r} is not a "
             "value of mean accepted tokens (a number of at least 1)"
         )
-    return MatTable([row[0].strip() for row in rows[1:]], tasks, values)
+    return pd.DataFrame(values, [row[0].strip() for row in rows[1:]], tasks)
 
 
 def acceptance_probability(mat: float, draft_length: int) -> float:
@@ -75,7 +67,7 @@ def draw_table(gamma: np.ndarray, draft_length: int, rng: np.random.Generator) -
 
 
 def simulate(
-    table: MatTable,
+    table: pd.DataFrame,
     policies: Sequence[str],
     *,
     tokens: tuple[int, int] = (250, 250),
@@ -87,6 +79,7 @@ def simulate(
     """Every policy on the same ``seeds`` responses of every task, beginning afresh with each response.
 
     Args:
+        table: see :func:`read_table`.
         tokens: shortest and longest response; lengths are drawn uniformly.
         costs: to tell tokens per second.
         mixed: in place of the tasks one stream of responses, each of which changes from one task to another at a
@@ -99,24 +92,25 @@ def simulate(
     Raises:
         PolicyError: a bad spec, or a policy that cannot be replayed.
     """
-    gamma = np.vectorize(lambda mat: acceptance_probability(mat, draft_length))(table.values)
+    gamma = table.map(lambda mat: acceptance_probability(mat, draft_length)).to_numpy()
+    drafters, tasks = list(table.index), list(table.columns)
     for spec in policies:
-        make_policy(spec, table.drafters)
-    streams = [MIXED] if mixed else table.tasks
+        make_policy(spec, drafters)
+    streams = [MIXED] if mixed else tasks
     sums = {spec: {stream: np.zeros(3) for stream in streams} for spec in policies}
     for column, stream in enumerate(streams):
         for seed in range(seeds):
             rng = np.random.default_rng((seed, column))
             length = int(rng.integers(tokens[0], tokens[1] + 1))
             if mixed:
-                first, second = rng.choice(len(table.tasks), 2, replace=False)
+                first, second = rng.choice(len(tasks), 2, replace=False)
                 turn = int(rng.integers(1, length))
                 chances = np.repeat(gamma[:, [first, second]], [turn, length - turn], axis=1)
             else:
                 chances = np.repeat(gamma[:, [column]], length, axis=1)
             accepted = draw_table(chances, draft_length, rng)
             for spec in policies:
-                played = replay(accepted, spec, seed, draft_length=draft_length, drafters=table.drafters, costs=costs)
+                played = replay(accepted, spec, seed, draft_length=draft_length, drafters=drafters, costs=costs)
                 sums[spec][stream] += (length, played.rounds, played.seconds or 0.0)
     return {"policies": {spec: _figures(by_stream, timed=costs is not None) for spec, by_stream in sums.items()}}
 

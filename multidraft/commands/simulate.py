@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
         tokens=(int(low), int(high or low)),
         draft_length=options.draft_length,
         seeds=options.seeds,
-        costs=Costs.uniform(len(table.drafters), options.draft_length, step=step, verify=verify, evaluate=step),
+        costs=Costs.uniform(len(table), options.draft_length, step=step, verify=verify, evaluate=step),
         mixed=options.mixed,
     )
     if options.json:

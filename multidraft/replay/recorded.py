@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from drafters.base import Acceptances
+from drafters.card import find_card, load_card
 from drafters.costs import Costs
 from drafters.errors import UserError
+from drafters.pool import load_router
 from multidraft.policies import check_specs, make_policy, parse_spec, start_of
 from multidraft.policies.specs import read_spec, stand_ins
 from multidraft.replay.machine_costs import MachineCosts
@@ -100,13 +102,9 @@ def route_of(source: str | Path, drafters: Sequence[str]) -> Route | None:
     Raises:
         PoolError: there is no such card, or its router cannot be read.
     """
-    from drafters.card import find_card, load_card
-    from drafters.pool import load_router
-
     card, _ = load_card(path := find_card(source))
     called = card.routed_names()
-    router = load_router(card, path) if list(called) == list(drafters) else None
-    if router is None:
+    if list(called) != list(drafters) or (router := load_router(card, path)) is None:
         return None
     return lru_cache(maxsize=1024)(lambda prompt: router.suited(prompt, list(called.values())))
 

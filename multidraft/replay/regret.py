@@ -18,15 +18,15 @@ from storage.records import Generation
 
 @dataclass(frozen=True)
 class Regret:
-    """Stopping-time regret (MetaSD Def. 1, BanditSpec Eq. 1).
+    """Stopping-time regret of a greedy generation (MetaSD Def. 1, BanditSpec Eq. 1).
 
     Attributes:
         rounds: rounds played minus the fewest that one fixed drafter would have needed; negative where
             switching beat every single drafter.
         best_arm: that drafter (ties: the first).
         best_rounds: its rounds.
-        needed: rounds that each drafter alone would have needed.
         best_arm_ratio: in what share of the rounds with a drafter it was the one.
+        needed: rounds that each drafter alone would have needed.
     """
 
     rounds: int
@@ -83,11 +83,7 @@ def draft_table(
     draft_length: int,
     check: Callable[[], None] = lambda: None,
 ) -> Acceptances:
-    """The same with the size of each draft, for replays that tell the time; arguments as of :func:`acceptance_table`.
-
-    Returns:
-        int64 arrays ``(drafters, output positions)``.
-    """
+    """As :func:`acceptance_table`, with the size of each draft, so that replays can compute the time."""
     return pool.acceptances([*prompt_ids, *output_ids], len(prompt_ids), draft_length, check)
 
 
@@ -102,18 +98,17 @@ class FixedRound(NamedTuple):
 def fixed_walk(
     accepted: Sequence[int] | np.ndarray, length: int | None = None, max_new_tokens: int | None = None
 ) -> list[FixedRound]:
-    """The rounds of one drafter, given how much of its draft begun at each position is accepted:
-    ``s ← s + min(accepted[s], length) + 1``.
+    """The rounds of one drafter by its row of the acceptance table: ``s ← s + min(accepted[s], length) + 1``.
 
     Args:
         length: draft length asked for; ``None`` for as much as is accepted.
         max_new_tokens: most tokens that the output could have had, which cuts the last drafts; its length by default.
     """
-    rounds, position = list[FixedRound](), 0
-    row = [int(count) for count in accepted]
+    rounds, position, row = list[FixedRound](), 0, [int(count) for count in accepted]
     limit = len(row) if max_new_tokens is None else max_new_tokens
     while position < len(row):
-        asked = limit - position - 1 if length is None else min(length, limit - position - 1)
+        room = limit - position - 1
+        asked = room if length is None else min(length, room)
         rounds.append(FixedRound(position, asked, min(row[position], asked)))
         position += rounds[-1].accepted + 1
     return rounds
@@ -183,16 +178,12 @@ def expected_regret_of(generation: Generation, gamma: np.ndarray, draft_length: 
     Source: HedgeSpec §3.2; the losses of its Theorem 3.
     """
     losses = 1.0 - expected_accept_lengths(gamma, draft_length) / (draft_length + 1)
-    starts, position = list[tuple[int, int]](), 0
-    for r in generation.rounds:
-        if r.arm is not None and position < len(losses):
-            starts.append((r.arm, position))
-        position += r.emitted
-    if not starts:
+    begins = np.cumsum([0, *(r.emitted for r in generation.rounds)])
+    played = [(r.arm, at) for r, at in zip(generation.rounds, begins) if r.arm is not None and at < len(losses)]
+    if not played:
         return None
-    arms = [arm for arm, _ in starts]
-    at = losses[[place for _, place in starts]]
-    totals = at.sum(axis=0)
+    arms, places = np.array(played).T
+    totals = losses[places].sum(axis=0)
     best = int(totals.argmin())
-    played = float(at[np.arange(len(arms)), arms].sum())
-    return ExpectedRegret(played - float(totals[best]), best, arms.count(best) / len(arms), len(arms))
+    loss = float(losses[places, arms].sum() - totals[best])
+    return ExpectedRegret(loss, best, float(np.mean(arms == best)), len(arms))

@@ -98,7 +98,7 @@ def replay(
     Args:
         table: how much of each drafter's draft begun at each position is accepted, int ``(drafters, positions)``, from
             :func:`~multidraft.replay.regret.acceptance_table`; or with the drafts' sizes, from
-            :func:`~multidraft.replay.regret.draft_table`, so that time is told of what was really drafted.
+            :func:`~multidraft.replay.regret.draft_table`, which make the times exact.
         policy: a spec, or a policy made for as many arms as the table has rows.
         seed: the policy's seed.
         draft_length: K; by default the longest acceptance in the table.
@@ -120,15 +120,11 @@ def replay(
     player = make_policy(policy, names, seed) if isinstance(policy, str) else policy
     if player.needs_route and route is None:
         raise PolicyError(f"policy {player.name!r} needs a router")
+    unknown = "policy {!r} learns from {}, which a recorded text does not hold; use the setting {}"
     if player.uses_block_divergence:
-        raise PolicyError(
-            f"policy {player.name!r} learns from block divergence, which a recorded text does not hold; "
-            "use the setting reward=be"
-        )
+        raise PolicyError(unknown.format(player.name, "block divergence", "reward=be"))
     if player.uses_soft_gamma:
-        raise PolicyError(
-            f"policy {player.name!r} learns from soft acceptance, which a recorded text does not hold; use gamma=hard"
-        )
+        raise PolicyError(unknown.format(player.name, "soft acceptance", "gamma=hard"))
     needed = [fixed_rounds(row, longest) for row in text.accepted]
     limit = end if max_new_tokens is None else max_new_tokens
     spec = policy if isinstance(policy, str) else policy.name

@@ -1,11 +1,12 @@
 """``rate-hedge``: expected tokens per second, by hand, in simulation and live."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from drafters.costs import CostMeter, Costs
 from drafters.sampling import SamplingParams
-from multidraft.bench.simulate import MatTable, draw_table, simulate
+from multidraft.bench.simulate import draw_table, simulate
 from multidraft.engine.decoding import generate
 from multidraft.policies import NO_DRAFTER, Context, Feedback, make_policy
 from multidraft.replay.walk import best_fixed_rate, replay
@@ -199,7 +200,7 @@ def test_nothing_is_lost_where_no_drafter_helps():
 def test_it_is_faster_than_hedge_on_the_published_table_and_far_faster_where_the_task_changes():
     """Seven specialists of HedgeSpec's table, its costs; the same responses for all."""
     values = np.full((7, 7), 3.5) + 4.0 * np.eye(7)
-    table = MatTable([f"d{i}" for i in range(7)], [f"t{i}" for i in range(7)], values)
+    table = pd.DataFrame(values, [f"d{i}" for i in range(7)], [f"t{i}" for i in range(7)])
     costs = Costs.uniform(7, 8, step=0.0025, verify=0.0757, evaluate=0.0029)
     specs = ["rate-hedge", "normal-hedge", "ucbspec"]
     rates = []
