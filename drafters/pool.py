@@ -13,7 +13,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from drafters.base import Acceptances, Drafter, DrafterGroup, Evidence
 from drafters.card import Card, find_card, load_card, pool_names
-from drafters.chat import Turn, chat_ids, end_ids
 from drafters.checkpoints.digest import digest_of
 from drafters.checkpoints.hub import MODEL_FILES, fetch
 from drafters.checkpoints.loading import load_model, tokenizer_of
@@ -26,6 +25,7 @@ from drafters.models.target import Target
 from drafters.progress import Report, Steps, silent
 from drafters.router import Router
 from drafters.sampling import SamplingParams
+from drafters.text import Turn, chat_ids, end_ids
 
 __all__ = ["Pool", "load_pool", "pool_names"]
 

@@ -1,17 +1,48 @@
-"""Token ids to text as they stream in."""
+"""Prompts to token ids, and token ids to text as they stream in."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Turn = tuple[str, str]
+"""An earlier turn of a conversation: the prompt and its answer."""
 
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
 LONGEST_START = 3
 """UTF-8 characters have up to four bytes, so a broken-off one has at most three."""
 CONTEXT = 4
 """Tokens decoded along with a guess, so that its spaces and broken-off characters come out as in the whole text."""
+
+
+def chat_ids(
+    tokenizer: PreTrainedTokenizerBase,
+    prompt: str,
+    turns: Sequence[Turn] = (),
+    settings: Mapping[str, Any] = MappingProxyType({}),
+) -> list[int]:
+    """Token ids of a prompt in the tokenizer's chat form; as it stands where there is no chat template.
+
+    Args:
+        turns: the earlier prompts of the conversation with their answers.
+        settings: what the template is given besides, e.g. ``enable_thinking``.
+    """
+    quiet = {"verbose": False}  # a prompt beyond the window is refused later on, not warned of
+    if not tokenizer.chat_template:
+        return list(tokenizer(prompt, **quiet)["input_ids"])
+    texts = [*(text for turn in turns for text in turn), prompt]
+    messages = [{"role": "assistant" if i % 2 else "user", "content": text} for i, text in enumerate(texts)]
+    ours = {"add_generation_prompt": True, "return_dict": False, "tokenizer_kwargs": quiet}
+    return list(tokenizer.apply_chat_template(messages, **ours, **settings))
+
+
+def end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> set[int]:
+    """Tokens that end an answer, by the tokenizer and by the model's ``generation_config``."""
+    found = (tokenizer.eos_token_id, model.generation_config.eos_token_id)
+    return {id for value in found for id in (value if isinstance(value, list) else [value]) if id is not None}
 
 
 class TextStream:

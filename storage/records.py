@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from drafters.chat import Turn
 from drafters.draft import OWN
+from drafters.text import Turn
 from storage.figures import divided
 
 PHASES = ("draft", "verify", "policy", "evaluate")

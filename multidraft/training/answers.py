@@ -18,8 +18,8 @@ import torch
 from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from drafters.chat import end_ids
 from drafters.errors import TrainingError
+from drafters.text import end_ids
 from multidraft.training.data import Batch, Encoded, by_length, collate
 from multidraft.training.loop import LossOf, autocast
 from multidraft.training.processes import ALONE, Processes

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from drafters.chat import chat_ids, end_ids
 from drafters.checkpoints.loading import drafter_tokenizer, load_model, same_tokens
 from drafters.checkpoints.model_sizes import window_of
 from drafters.errors import TrainingError
+from drafters.text import chat_ids, end_ids
 from multidraft.training.answers import Answer, answer_batches, collect, language_model_loss, pad_id, similar_lengths
 from multidraft.training.eagle import TrainableHead, common_tokens, fit_head
 from multidraft.training.features import kept_features

@@ -8,10 +8,10 @@ from transformers import tokenization_utils_base
 
 import multidraft as md
 from drafters.card import Card, find_card, load_card
-from drafters.chat import chat_ids
 from drafters.errors import PoolError, PromptError
 from drafters.pool import load_pool
 from drafters.sampling import SamplingParams
+from drafters.text import chat_ids
 from tests import tiny
 
 TEMPLATE = """{% for m in messages %}{{ 'a' if m['role'] == 'user' else 'b' }}{{ m['content'] }}{% endfor %}

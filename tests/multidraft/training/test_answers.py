@@ -6,9 +6,9 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from drafters.chat import end_ids
 from drafters.checkpoints.eagle import read_head
 from drafters.errors import TrainingError
+from drafters.text import end_ids
 from multidraft.training.answers import (
     Answer,
     Asking,
