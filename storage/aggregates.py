@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from storage.connection import open_reader, read_frame
-from storage.figures import FEWEST_TOKENS, ratio_of_totals
+from storage.figures import FEWEST_TOKENS, Ratio, ratio_of_totals
 from storage.filters import ALL, COMPARED, FINISHED, Filter
 
 NO_TASK = "no task"
@@ -103,20 +103,17 @@ def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
     figures = [f"{name}{part}" for name in RATIOS for part in ("", "_low", "_high", "_prompts", "_runs")]
     frame = pd.DataFrame(rows, columns=["policy", "runs", "short_runs", *figures])
     frame = frame.astype({column: float for column in figures if not column.endswith("_runs")})
-    frame["few"] = frame["speedup_low"].isna()
-    order = {"few": True, "speedup": False, "policy": True}
-    frame = frame.sort_values([*order], ascending=[*order.values()], na_position="last", ignore_index=True)
-    return frame.drop(columns="few")
+    frame = frame.assign(few=frame["speedup_low"].isna())
+    order = ["few", "speedup", "policy"]
+    return frame.sort_values(order, ascending=[True, False, True], ignore_index=True).drop(columns="few")
 
 
 def speedup_by_run(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
     """One row per finished run with a speed-up, oldest first: run_id, created_at (UTC), policy, task, speedup,
     tokens_per_second."""
     where, values = filter.where(FINISHED, COMPARED)
-    sql = f"""
-        SELECT id AS run_id, created_at, policy, task, speedup, tokens_per_second
-        FROM runs {where} ORDER BY created_at, id
-    """
+    columns = "id AS run_id, created_at, policy, task, speedup, tokens_per_second"
+    sql = f"SELECT {columns} FROM runs {where} ORDER BY created_at, id"
     with open_reader(path) as connection:
         return read_frame(connection, sql, values, numbers=["speedup", "tokens_per_second"])
 
@@ -201,7 +198,7 @@ def drafter_by_task(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
     rounds the drafter would have needed for them).
     """
     where, values = filter.where(FINISHED, "drafter_rounds IS NOT NULL")
-    parts = [pd.DataFrame(columns=["drafter", "task", "runs", "tokens", "rounds"])]
+    found: list[tuple[Any, ...]] = []
     with open_reader(path) as connection:
         for card in _kinds(connection, "card_hash", filter):
             of_card, asked = f"{where} AND card_hash IS ?", [*values, card]
@@ -211,9 +208,8 @@ def drafter_by_task(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
             sql = f"SELECT coalesce(task, ?), count(*), total(output_tokens){sums} FROM runs {of_card} GROUP BY 1"
             paths = [f'$."{name}"' for name in names]
             for task, runs, tokens, *needed in connection.execute(sql, [NO_TASK, *paths, *asked]):
-                of_task = {"drafter": names, "task": task, "runs": runs, "tokens": tokens, "rounds": needed}
-                parts.append(pd.DataFrame(of_task))
-    frame = pd.concat([part for part in parts if len(part)] or parts)
+                found += [(name, task, runs, tokens, rounds) for name, rounds in zip(names, needed, strict=True)]
+    frame = pd.DataFrame(found, columns=["drafter", "task", "runs", "tokens", "rounds"])
     frame = frame.groupby(["drafter", "task"], as_index=False).sum()
     frame["mean_accepted_tokens"] = (frame["tokens"] / frame["rounds"]).astype(float)
     return frame[["drafter", "task", "runs", "mean_accepted_tokens"]]
@@ -247,9 +243,7 @@ def latency(path: str | Path, filter: Filter = ALL, percentiles: Sequence[int] =
 
 def _ratio(name: str, above: pd.Series, below: pd.Series) -> dict[str, float | None]:
     """A figure with its interval as columns, of sums by prompt."""
-    ratio = ratio_of_totals(above, below)
-    if ratio is None:
-        return {name: None, f"{name}_low": None, f"{name}_high": None, f"{name}_prompts": 0}
+    ratio = ratio_of_totals(above, below) or Ratio(float("nan"), None, None, 0)
     return {name: ratio.value, f"{name}_low": ratio.low, f"{name}_high": ratio.high, f"{name}_prompts": ratio.prompts}
 
 

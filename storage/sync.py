@@ -33,6 +33,9 @@ SQUASH_EVERY = 50
 class Changed(Exception):
     """Another machine has written the copy in the meantime."""
 
+    def __str__(self) -> str:
+        return "another machine keeps changing it"
+
 
 class Folder:
     """A folder on a disk that lasts, such as a mounted volume.
@@ -135,11 +138,10 @@ Place = Folder | Dataset
 class Backup:
     """Restores the history when it is entered, copies it every few minutes, and once more when it is left.
 
-    Nothing that goes wrong is raised: :attr:`problem` tells it, and the next round tries again.
+    Nothing that goes wrong is raised: :attr:`problem` says what, and the next round tries again.
 
     Args:
         path: the live file.
-        places: where copies go; with none there is nothing to do.
         minutes: between two rounds.
         close_seconds: how long leaving waits for the last round.
     """
@@ -160,13 +162,11 @@ class Backup:
 
     def restore(self) -> None:
         """Take in what the copies have and the live file lacks."""
-        for place in self._places:
-            self._try(place, self._take)
+        self._try(self._take)
 
     def exchange(self) -> None:
         """Take in what is new in the copies and bring them up to date."""
-        for place in self._places:
-            self._try(place, self._take_and_put)
+        self._try(self._take_and_put)
 
     def __enter__(self) -> Backup:
         self.restore()
@@ -186,21 +186,22 @@ class Backup:
             self.exchange()
         self.exchange()
 
-    def _try(self, place: Place, work: Callable[[Place], object]) -> None:
-        try:
+    def _try(self, work: Callable[[Place], object]) -> None:
+        """Do it for each place, once more where another machine came in between."""
+        for place in self._places:
             try:
-                work(place)
-            except Changed:
-                work(place)
-        except Exception as error:  # of whatever library and network: the history goes on
-            why = "another machine keeps changing it" if isinstance(error, Changed) else first_line(error)
-            problem = f"The copy of the history in {place.name} is not up to date: {why}."
-            if self._problems.get(place) != problem:
-                log.warning(problem)
-            self._problems[place] = problem
-        else:
-            if self._problems.pop(place, None):
-                log.warning("the copy of the history in %s is up to date again", place.name)
+                try:
+                    work(place)
+                except Changed:
+                    work(place)
+            except Exception as error:  # of whatever library and network: the history goes on
+                problem = f"The copy of the history in {place.name} is not up to date: {first_line(error)}."
+                if self._problems.get(place) != problem:
+                    log.warning(problem)
+                self._problems[place] = problem
+            else:
+                if self._problems.pop(place, None):
+                    log.warning("the copy of the history in %s is up to date again", place.name)
 
     def _take(self, place: Place) -> str | None:
         version = place.version()

@@ -48,10 +48,7 @@ class Halving(AlignmentBandit):
 
 @register
 class SequentialHalving(Halving):
-    """MetaSD-SH: ``period`` turns for every drafter in every phase.
-
-    Source: MetaSD Alg. 5; period = 1 from its experiments.
-    """
+    """MetaSD-SH: ``period`` turns for every drafter in every phase."""
 
     name = "sh"
     title = "Sequential halving"
@@ -60,7 +57,7 @@ class SequentialHalving(Halving):
         "on until one is left. It stops paying for bad drafters early and seldom switches, but a drafter that had a "
         "bad start never comes back."
     )
-    source = "MetaSD Alg. 5"
+    source = "MetaSD Alg. 5, period = 1 from its experiments"
 
     class Settings(AlignmentBandit.Settings):
         period: int = Field(1, ge=1, le=10_000, description="turns of each drafter per phase")
@@ -77,8 +74,6 @@ class PureExplorationThenCommit(Halving):
 
     Every phase has the same number of rounds, shared by the drafters still standing; each is played at least once,
     so that a small ``c`` makes it ``sh`` with period 1.
-
-    Source: MetaSD Alg. 4, Theorem 8 (which leaves ``c`` open).
     """
 
     name = "petc"
@@ -88,7 +83,7 @@ class PureExplorationThenCommit(Halving):
         "spent on finding the best drafter, which then writes the rest alone. Fewer switches than a bandit that never "
         "stops exploring, at the risk of having settled on the wrong one."
     )
-    source = "MetaSD Alg. 4"
+    source = "MetaSD Alg. 4, Theorem 8 (which leaves c open)"
 
     class Settings(AlignmentBandit.Settings):
         c: float = Field(6.0, gt=0, le=1000, description="rounds of exploration per unit of ln B")

@@ -61,8 +61,6 @@ class Exp3(AlignmentBandit, ExponentialWeights):
     """MetaSD-EXP3: ``P_i = (1 - gamma) w_i / sum(w) + gamma/N``, then ``w_i *= exp(gamma * (r/P_i) / N)``.
 
     ``scores`` are the logarithms of the weights: the weights themselves overflow after some 700 rounds.
-
-    Source: MetaSD Alg. 7 (Auer et al. 2002); gamma = 0.4 from its experiments.
     """
 
     name = "exp3"
@@ -72,7 +70,7 @@ class Exp3(AlignmentBandit, ExponentialWeights):
         "share of the draws (40 % unless set otherwise) is spread over all of them, so that it notices when another "
         "one becomes better. That watchfulness costs speed on texts where one drafter is best throughout."
     )
-    source = "MetaSD Alg. 7"
+    source = "MetaSD Alg. 7, gamma = 0.4 from its experiments; Auer et al. 2002"
 
     class Settings(AlignmentBandit.Settings):
         gamma: float = Field(0.4, gt=0, le=1, description="share of uniform exploration")
@@ -92,8 +90,6 @@ class Exp3Spec(ExponentialWeights):
 
     The loss of a round is ``(K + 1 - y) / K`` for ``y`` emitted tokens, its estimate that loss over ``P_i``
     for the arm played and 0 for the others. ``scores`` are the negated sums of the estimates.
-
-    Source: BanditSpec Alg. 5, Eqs. 13-14.
     """
 
     name = "exp3spec"
@@ -103,7 +99,7 @@ class Exp3Spec(ExponentialWeights):
         "first and more carefully later. It needs no setting and no idea of how long the text will be, but it "
         "learns only from the drafter it asked, which takes many rounds when there are many drafters."
     )
-    source = "BanditSpec Alg. 5"
+    source = "BanditSpec Alg. 5, Eqs. 13-14"
     Settings = WarmStart
 
     def update(self, feedback: Feedback) -> None:

@@ -20,24 +20,23 @@ from multidraft.policies.settings import Start, WarmStart
 class FullInformation(Policy):
     """Losses of all arms in, one arm drawn from ``p`` per round.
 
-    Subclasses override :meth:`learn`, and :meth:`reset` for what they keep.
+    Subclasses override :meth:`learn`, and :meth:`reset` for their state.
 
     In the token-level game every verified position is judged by full drafts of K tokens, with delayed feedback. In the
     chunk-level game every round is judged once and at once, by the tokens it happened to emit; what a drafter
     would have got beyond them stays unseen, which can favour the wrong one (HedgeSpec B.4).
 
-    Evaluating all drafters costs time, so it is skipped (HedgeSpec B.5): it follows each of the first
-    ``warmup`` rounds after a cold start, then every ``every`` rounds, when all positions since the last one, or the
-    last ``span`` of them, come in one batch; and never before the positions waiting complete a loss, since nothing
-    could be learnt then. Positions between two spans teach nothing; every loss that is learnt is complete.
+    Evaluating all drafters costs time, so it is skipped (HedgeSpec B.5): it follows each of the first ``warmup`` rounds
+    after a cold start, then every ``every`` rounds, but never before the positions waiting complete a loss. All since
+    the last one, or the last ``span`` of them, come in one batch; positions between two spans teach nothing.
 
     The loss ``length`` is ``1 - EAL_K/(K+1)``, known K tokens later; ``acceptance`` is ``1 - gamma``, known at once;
     ``hybrid``, as in the paper's experiments, learns from acceptance until the first length losses arrive, and from all
     length losses then on. The fewer than K first positions of a hybrid query thus count in both ways where every round
     is evaluated.
 
-    By default it begins with the router's guess where the pool has one: a text of some dozen rounds is short for a
-    learner that has to be cold first. ``start=cold`` is the papers' own.
+    The router's guess is the default start, as a text of some dozen rounds is short for a learner that has to be cold
+    first; ``start=cold`` is the papers' own.
 
     Source: HedgeSpec Alg. 1 / Fig. 4 (token game), §3.4 (QFI-D), B.3 (chunk game), B.5 (hybrid losses, skipping).
     """
@@ -125,11 +124,10 @@ class FullInformation(Policy):
                 self.learn(row)
 
     def _check(self, gamma: np.ndarray) -> None:
-        """Raise :class:`ValueError` where ``gamma`` is no ``(m, depths, N)`` array of numbers."""
+        """Raise :class:`ValueError` unless ``gamma`` is an ``(m, depths, N)`` array of numbers."""
         if gamma.ndim != 3 or gamma.shape[2] != self.arm_count:
-            raise ValueError(
-                f"gamma must have the shape (positions, depths, {self.arm_count} drafters), got {gamma.shape}"
-            )
+            wanted = f"(positions, depths, {self.arm_count} drafters)"
+            raise ValueError(f"gamma must have the shape {wanted}, got {gamma.shape}")
         finite = np.isfinite(gamma)
         if not finite.all():  # one NaN would spread to the probabilities of all arms and stay there
             broken = [name for name, good in zip(self.arms, finite.all(axis=(0, 1)), strict=True) if not good]
@@ -159,8 +157,6 @@ class Hedge(FullInformation):
 
     The horizon T is unknown: it starts at 16 positions and doubles whenever it is reached. The sums are kept then,
     since a restart would forget which drafter is good; decreasing rates have the same regret up to a constant.
-
-    Source: HedgeSpec Fig. 4 with the learner of Freund & Schapire (1997); doubling: Cesa-Bianchi & Lugosi (2006, 2.3).
     """
 
     name = "hedge"
@@ -169,7 +165,7 @@ class Hedge(FullInformation):
         "Asks every drafter how well it would have guessed what the large model wrote, and shifts weight from those "
         "with larger losses to those with smaller ones, by a rate that has to be guessed from the length of the text."
     )
-    source = "HedgeSpec Fig. 4; Freund & Schapire 1997"
+    source = "HedgeSpec Fig. 4; Freund & Schapire 1997; doubling: Cesa-Bianchi & Lugosi 2006, 2.3"
 
     def reset(self) -> None:
         super().reset()
@@ -190,8 +186,6 @@ class AdaNormalHedge(FullInformation):
     """AdaNormalHedge: ``p_i ∝ (Phi(R_i + 1, C_i + 1) - Phi(R_i - 1, C_i + 1)) / 2``, ``Phi(R, C) = exp([R]_+^2 / 3C)``.
 
     ``R_i += f_A - f_i``, ``C_i += |f_A - f_i|`` with ``f_A = sum_i p_i f_i``; uniform while no weight is positive.
-
-    Source: HedgeSpec §3.4 / App. B.2 (Luo & Schapire 2015, Alg. 1 with Eq. 2).
     """
 
     name = "ada-normal-hedge"
@@ -200,7 +194,7 @@ class AdaNormalHedge(FullInformation):
         "A relative of NormalHedge that also counts how much each drafter's losses have differed from the mixture's. "
         "It settles faster where one drafter is clearly the best throughout."
     )
-    source = "HedgeSpec §3.4; Luo & Schapire 2015"
+    source = "HedgeSpec §3.4 and B.2; Luo & Schapire 2015, Alg. 1 with Eq. 2"
 
     def reset(self) -> None:
         super().reset()
@@ -233,8 +227,6 @@ class NormalHedge(FullInformation):
     ``R_i += f_A - f_i`` with ``f_A = sum_i p_i f_i``; with ``c > 0`` such that
     ``(1/N) sum_i exp([R_i]_+^2 / 2c) = e``, ``p_i ∝ ([R_i]_+ / c) exp([R_i]_+^2 / 2c)``;
     uniform while no ``R_i > 0``.
-
-    Source: HedgeSpec Fig. 7 (Chaudhuri et al. 2009).
     """
 
     name = "normal-hedge"
@@ -244,7 +236,7 @@ class NormalHedge(FullInformation):
         "not only the one that was used. So it learns about all drafters at once, without trying the bad ones out, "
         "and soon draws nearly always the one that would have got furthest."
     )
-    source = "HedgeSpec Fig. 7"
+    source = "HedgeSpec Fig. 7; Chaudhuri et al. 2009"
 
     def reset(self) -> None:
         super().reset()

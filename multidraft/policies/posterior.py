@@ -18,8 +18,7 @@ class Thompson(AlignmentBandit):
 
     Each round draws a mean from every drafter's posterior ``Beta(1 + sum r, 1 + sum (1 - r))`` and plays the largest.
 
-    Source: Thompson (1933); fractional rewards as in Agrawal & Goyal (2012, Alg. 2), without their coin toss, which
-    would only add noise.
+    Fractional rewards as in Agrawal & Goyal (2012, Alg. 2), without their coin toss, which would only add noise.
     """
 
     name = "thompson"
@@ -66,10 +65,7 @@ def kl_upper_bound(mean: float, divergence: float) -> float:
 
 @register
 class KLUCB(UpperConfidence, AlignmentBandit):
-    """KL-UCB: ``argmax_i max{q : n_i kl(mean_i, q) <= ln t + c ln ln t}``.
-
-    Source: Garivier & Cappé 2011, Alg. 1.
-    """
+    """KL-UCB: ``argmax_i max{q : n_i kl(mean_i, q) <= ln t + c ln ln t}``."""
 
     name = "kl-ucb"
     title = "KL-UCB"
@@ -77,7 +73,7 @@ class KLUCB(UpperConfidence, AlignmentBandit):
         "Like UCB, with a margin of error that fits rewards between 0 and 1 exactly: narrow where a drafter is nearly "
         "always right or nearly always wrong. It wastes fewer rounds than plain error bars of the same safety."
     )
-    source = "Garivier & Cappé 2011"
+    source = "Garivier & Cappé 2011, Alg. 1"
 
     class Settings(AlignmentBandit.Settings):
         reward: Reward = "bd"

@@ -66,7 +66,8 @@ class RateHedge(Policy):
 
     *Time.* With measured costs the pair yields ``EAL_k[i]`` tokens in ``D_k[i] d_i + v(D_k[i]) + s_i * unread_i``
     seconds, the catch-up of a cold drafter charged. ``D_k`` is how many of ``k`` tokens are drafted, geometric for
-    drafters that end their drafts when unsure. Of renewals with rewards the best has the largest ratio of the means.
+    drafters that end their drafts when unsure. Of renewals with rewards the best has the largest ratio of the means
+    (Ross 1996, 3.6).
 
     *Evidence.* Each round tells about the drafter that was played, for nothing. When a test says that the drafter in
     charge has become worse, others that the start trusted get a round each; where that does not help, all are evaluated
@@ -75,8 +76,6 @@ class RateHedge(Policy):
     would save in as much text as there has been so far. The first drafter is the router's, where the pool has one.
     Where no draft seems to pay one is made all the same in the first round and, less and less often, in later ones:
     without drafts there is no evidence of them, nor of what they cost by now.
-
-    Source: ours; renewal reward as in Ross (1996, 3.6), hazards as in Kaplan & Meier (1958).
     """
 
     name = "rate-hedge"

@@ -29,9 +29,21 @@ class Autoregressive(Policy):
         return ()
 
 
+class OneDrafter(Policy):
+    """The same drafter in every round: ``arm``, which subclasses set in :meth:`reset`."""
+
+    arm: int
+
+    def select(self) -> int:
+        return self.arm
+
+    def candidates(self) -> Sequence[int]:
+        return (self.arm,)
+
+
 @register
-class Fixed(Policy):
-    """The same drafter in every round."""
+class Fixed(OneDrafter):
+    """The drafter that a setting names."""
 
     name = "fixed"
     title = "One drafter"
@@ -48,12 +60,6 @@ class Fixed(Policy):
 
     def reset(self) -> None:
         self.arm = self.arm_of(self.settings.drafter)
-
-    def select(self) -> int:
-        return self.arm
-
-    def candidates(self) -> Sequence[int]:
-        return (self.arm,)
 
 
 @register
@@ -123,7 +129,7 @@ class DraftAll(Policy):
 
 
 @register
-class Router(Policy):
+class Router(OneDrafter):
     """The drafter that the pool's router finds most suited to the prompt, for the whole query."""
 
     name = "router"
@@ -140,15 +146,9 @@ class Router(Policy):
         suited = self.context.suited()
         self.arm = max(range(self.arm_count), key=suited.__getitem__) if suited else 0
 
-    def select(self) -> int:
-        return self.arm
-
-    def candidates(self) -> Sequence[int]:
-        return (self.arm,)
-
 
 @register
-class Oracle(Policy):
+class Oracle(OneDrafter):
     """The single drafter that needs the fewest rounds for the text, known by exact replay (ties: the first).
 
     The replay hands it the rounds that each drafter alone needs (:attr:`Context.hindsight`).
@@ -166,6 +166,3 @@ class Oracle(Policy):
     def reset(self) -> None:
         needed = self.context.hindsight or [0]
         self.arm = needed.index(min(needed))
-
-    def select(self) -> int:
-        return self.arm

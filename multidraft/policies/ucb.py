@@ -50,10 +50,7 @@ class UpperConfidence(Policy):
 
 @register
 class UCB(UpperConfidence, AlignmentBandit):
-    """MetaSD-UCB: ``argmax_i mean_i + beta * sqrt(2 ln t / n_i)``, ``t`` the number of the round chosen for.
-
-    Source: MetaSD Alg. 2; beta = 0.01 from its experiments.
-    """
+    """MetaSD-UCB: ``argmax_i mean_i + beta * sqrt(2 ln t / n_i)``, ``t`` the number of the round chosen for."""
 
     name = "ucb"
     title = "UCB"
@@ -62,7 +59,7 @@ class UCB(UpperConfidence, AlignmentBandit):
         "with a small bonus for drafters it has seldom asked. It learns only from the drafter it asked, so each "
         "drafter it wants to know about costs it a round."
     )
-    source = "MetaSD Alg. 2"
+    source = "MetaSD Alg. 2, beta = 0.01 from its experiments"
 
     class Settings(AlignmentBandit.Settings):
         reward: Reward = "bd"
@@ -81,8 +78,6 @@ class UCBSpec(UpperConfidence):
     ``cr_i = (K/2) * sqrt( (1 + n_i)/n_i^2 * (1 + 2 ln( N * sqrt(1 + n_i) / delta )) )`` for rewards
     ``y in 1..K+1``, ``K`` being the longest draft length seen in the query: the last drafts of a query
     may be cut short, which does not narrow the range of the earlier ones.
-
-    Source: BanditSpec Alg. 4, Eqs. 5-7.
     """
 
     name = "ucbspec"
@@ -92,7 +87,7 @@ class UCBSpec(UpperConfidence):
         "error of that average, be the best. Its margin of error is a cautious one that holds even though the "
         "rounds of a text depend on each other, so on short texts it explores a lot."
     )
-    source = "BanditSpec Alg. 4"
+    source = "BanditSpec Alg. 4, Eqs. 5-7"
 
     class Settings(WarmStart):
         delta: float = Field(0.1, gt=0, le=1, description="confidence parameter; smaller explores more")
@@ -126,8 +121,6 @@ class DiscountedUCB(UCB):
     Kocsis and Szepesvári, whom it cites, we discount both.
 
     The logarithm is that of one plus the discounted number of rounds, so that ``gamma = 1`` is exactly ``ucb``.
-
-    Source: MetaSD Alg. 6 (Kocsis & Szepesvári 2006).
     """
 
     name = "d-ucb"
@@ -136,7 +129,7 @@ class DiscountedUCB(UCB):
         "Like UCB, but old rounds fade: what a drafter did twenty rounds ago counts for little. It notices when "
         "another drafter becomes the better one in the middle of a text, and pays for it by asking all now and then."
     )
-    source = "MetaSD Alg. 6"
+    source = "MetaSD Alg. 6; Kocsis & Szepesvári 2006"
 
     class Settings(UCB.Settings):
         gamma: float = Field(0.95, gt=0, le=1, description="discount per round; 1 is ucb")
@@ -173,8 +166,6 @@ class SlidingWindowUCB(UCB):
 
     ``mean_i`` and ``n_i`` are those of the window, the bonus is ``beta * sqrt(2 ln t / n_i)`` with ``t`` the number of
     the round chosen for, not limited to the window as in Garivier and Moulines (2011).
-
-    Source: MetaSD Alg. 8.
     """
 
     name = "sw-ucb"
@@ -212,8 +203,6 @@ class UCBLength(UpperConfidence):
     Index of a length: its mean tokens per second ÷ the largest rate seen, plus ``beta * sqrt(2 ln t / n)``. The paper
     runs UCBSpec on rewards scaled likewise; its confidence radius is wider than the whole range of the reward for
     the few dozen rounds of an answer, so we take MetaSD's form, whose width is a setting.
-
-    Source: BanditSpec §6.2.
     """
 
     name = "ucb-length"
