@@ -130,7 +130,7 @@ class Policy:
     def __init__(self, arms: Sequence[str], seed: int = 0, **settings: Any):
         self.arms = tuple(arms)
         self.seed = seed
-        self.settings = self.Settings.of(settings)
+        self.settings: Any = self.Settings.of(settings)
         self.begin()
 
     def begin(self, context: Context | None = None) -> None:

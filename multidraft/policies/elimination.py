@@ -62,8 +62,6 @@ class SequentialHalving(Halving):
     class Settings(AlignmentBandit.Settings):
         period: int = Field(1, ge=1, le=10_000, description="turns of each drafter per phase")
 
-    settings: Settings
-
     def turns(self) -> int:
         return self.settings.period
 
@@ -88,8 +86,6 @@ class PureExplorationThenCommit(Halving):
     class Settings(AlignmentBandit.Settings):
         c: float = Field(6.0, gt=0, le=1000, description="rounds of exploration per unit of ln B")
         budget: int = Field(200, ge=2, le=1_000_000, description="number of tokens expected, B")
-
-    settings: Settings
 
     def turns(self) -> int:
         phases = math.ceil(math.log2(self.arm_count))

@@ -75,8 +75,6 @@ class Exp3(AlignmentBandit, ExponentialWeights):
     class Settings(AlignmentBandit.Settings):
         gamma: float = Field(0.4, gt=0, le=1, description="share of uniform exploration")
 
-    settings: Settings
-
     def learn(self, arm: int, reward: float) -> None:
         gamma = self.settings.gamma
         self.scores[arm] += gamma * reward / self.p[arm] / self.arm_count

@@ -64,8 +64,6 @@ class FullInformation(Policy):
                 raise PolicyError("span is for game=token: a chunk is judged whole")
             return self
 
-    settings: Settings
-
     def __init__(self, arms: Sequence[str], seed: int = 0, **settings: Any):
         super().__init__(arms, seed, **settings)
         self.uses_soft_gamma = self.settings.gamma == "soft"

@@ -101,8 +101,6 @@ class RateHedge(Policy):
         memory: float = Field(0.985, gt=0, le=1, description="weight of evidence one token later")
         start: Start = "router"
 
-    settings: Settings
-
     def reset(self) -> None:
         super().reset()
         self.longest = longest = self.context.draft_length

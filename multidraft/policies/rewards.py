@@ -25,8 +25,6 @@ class AlignmentBandit(Policy):
     class Settings(WarmStart):
         reward: Reward = "bd"
 
-    settings: Settings
-
     def __init__(self, arms: Sequence[str], seed: int = 0, **settings: Any):
         super().__init__(arms, seed, **settings)
         self.uses_block_divergence = self.settings.reward == "bd"

@@ -56,8 +56,6 @@ class Fixed(OneDrafter):
     class Settings(PolicySettings):
         drafter: DrafterName
 
-    settings: Settings
-
     def reset(self) -> None:
         self.arm = self.arm_of(self.settings.drafter)
 
@@ -118,8 +116,6 @@ class DraftAll(Policy):
 
     class Settings(PolicySettings):
         nodes: int = Field(128, ge=1, le=1024, description="most nodes of the tree")
-
-    settings: Settings
 
     def reset(self) -> None:
         self.tree_nodes = self.settings.nodes

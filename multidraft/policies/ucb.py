@@ -65,8 +65,6 @@ class UCB(UpperConfidence, AlignmentBandit):
         reward: Reward = "bd"
         beta: Beta = 0.01
 
-    settings: Settings
-
     def index(self, mean: float, pulls: int) -> float:
         return mean + self.settings.beta * self.spread(pulls)
 
@@ -91,8 +89,6 @@ class UCBSpec(UpperConfidence):
 
     class Settings(WarmStart):
         delta: float = Field(0.1, gt=0, le=1, description="confidence parameter; smaller explores more")
-
-    settings: Settings
 
     def reset(self) -> None:
         super().reset()
@@ -133,8 +129,6 @@ class DiscountedUCB(UCB):
 
     class Settings(UCB.Settings):
         gamma: float = Field(0.95, gt=0, le=1, description="discount per round; 1 is ucb")
-
-    settings: Settings
 
     def reset(self) -> None:
         super().reset()
@@ -181,8 +175,6 @@ class SlidingWindowUCB(UCB):
             20, ge=1, le=1_000_000, description="rounds remembered; fewer than there are drafters compare nothing"
         )
 
-    settings: Settings
-
     def reset(self) -> None:
         super().reset()
         self.recent: deque[tuple[int, float]] = deque()
@@ -217,8 +209,6 @@ class UCBLength(UpperConfidence):
     class Settings(PolicySettings):
         drafter: DrafterName = Field("", description="name of the drafter; by default the first of the pool")
         beta: Beta = 0.05
-
-    settings: Settings
 
     def reset(self) -> None:
         self.arm = self.arm_of(self.settings.drafter) if self.settings.drafter else 0

@@ -122,12 +122,11 @@ class Job(Generic[T]):
     def end(self) -> None:
         """Note that it has ended."""
         steps, self._steps = self._steps, None
-        try:
-            if steps:
-                steps.close()
-            self.finish()
-        except Exception:
-            log.exception("the end of a %s failed", self.kind)
+        for release in (steps.close, self.finish) if steps else (self.finish,):
+            try:
+                release()
+            except Exception:
+                log.exception("the end of a %s failed", self.kind)
         self.ended.set()
 
 
