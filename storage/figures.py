@@ -39,13 +39,7 @@ the same sampling variance as those of the prompts."""
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of totals.
-
-    Attributes:
-        value: the ratio.
-        low, high: its 95 % interval; ``None`` below ``FEWEST_PROMPTS`` distinct prompts.
-        prompts: distinct prompts it is over.
-    """
+    """A ratio of totals over so many distinct prompts, with its 95 % interval; ``None`` below ``FEWEST_PROMPTS``."""
 
     value: float
     low: float | None
@@ -67,9 +61,7 @@ def speedup(tokens: int, baseline_seconds: float, seconds: float) -> float | Non
     """How many times as fast as the baseline one answer was.
 
     Args:
-        tokens: length of the answer.
         baseline_seconds: what the baseline needs for as many tokens.
-        seconds: what the run needed.
 
     Returns:
         ``None`` for answers of fewer than ``FEWEST_TOKENS``, and where nothing was measured.
@@ -112,7 +104,9 @@ def ratio_of_totals(
     drawn = _weights(len(sums)) @ sums
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = drawn[:, 0] / drawn[:, 1]
-    low, high = np.quantile(ratios[np.isfinite(ratios)], _levels(count))
+    t = stdtrit(count - 1, (1 + CONFIDENCE) / 2)
+    tail = ndtr(-t * (count / (count - 1)) ** 0.5)
+    low, high = np.quantile(ratios[np.isfinite(ratios)], (tail, 1 - tail))
     return Ratio(above / below, float(low), float(high), count)
 
 
@@ -133,10 +127,3 @@ def _weights(count: int) -> np.ndarray:
     chosen = np.random.default_rng(0).integers(count, size=(DRAWS, count))
     rows = np.arange(DRAWS)[:, None]
     return np.bincount((rows * count + chosen).ravel(), minlength=DRAWS * count).reshape(DRAWS, count).astype(float)
-
-
-def _levels(count: int) -> tuple[float, float]:
-    """The quantiles between which the interval lies, of ``count`` prompts."""
-    t = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2))
-    tail = float(ndtr(-t * (count / (count - 1)) ** 0.5))
-    return tail, 1 - tail

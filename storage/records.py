@@ -4,6 +4,7 @@ and replayed. (``storage.run`` adds what is known of how it was made.)
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -137,10 +138,10 @@ class Generation:
     @property
     def drafter_shares(self) -> dict[str, float]:
         """Share of the output proposed by each drafter; ``"target"`` stands for the own tokens."""
-        counts: dict[str, int] = {}
+        counts = Counter[str]()
         for r in self.rounds:
             if r.drafter is not None and r.accepted:
-                counts[r.drafter] = counts.get(r.drafter, 0) + r.accepted
+                counts[r.drafter] += r.accepted
             if r.own is not None:
-                counts[OWN] = counts.get(OWN, 0) + 1
-        return {name: count / sum(counts.values()) for name, count in counts.items()}
+                counts[OWN] += 1
+        return {name: count / counts.total() for name, count in counts.items()}

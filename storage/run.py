@@ -32,10 +32,9 @@ class Baseline:
 
     Attributes:
         kind: what was decoded: the whole ``"answer"``, or a ``"prefix"`` of it, its first tokens.
-        tokens: how many tokens it emitted.
+        tokens: how many it emitted.
         seconds_per_token: decoding only; the mean over an answer, the median over a prefix, where a single slow
             step would weigh too much.
-        prefill_seconds: the target's prefill.
     """
 
     kind: BaselineKind
@@ -62,16 +61,6 @@ class Baseline:
     def request_seconds(self, tokens: int) -> float:
         """What a request for so many tokens takes: prefill and decoding."""
         return self.prefill_seconds + self.decode_seconds(tokens)
-
-    def speedup(self, generation: Generation) -> float | None:
-        """Decode speed-up: how many times as fast as the baseline it was decoded (``figures.speedup``)."""
-        tokens = len(generation.token_ids)
-        return figures.speedup(tokens, self.decode_seconds(tokens), generation.seconds)
-
-    def request_speedup(self, generation: Generation) -> float | None:
-        """Speed-up of the whole request: prefill of target and drafters, routing and first decision included."""
-        tokens = len(generation.token_ids)
-        return figures.speedup(tokens, self.request_seconds(tokens), generation.request_seconds)
 
 
 @dataclass(frozen=True)
@@ -165,13 +154,19 @@ class Run:
 
     @property
     def speedup(self) -> float | None:
-        """See :meth:`Baseline.speedup`; ``None`` without a baseline."""
-        return self.baseline.speedup(self.generation) if self.baseline else None
+        """Decode speed-up: how many times as fast as the baseline it was decoded (``figures.speedup``)."""
+        if self.baseline is None:
+            return None
+        tokens = len(self.generation.token_ids)
+        return figures.speedup(tokens, self.baseline.decode_seconds(tokens), self.generation.seconds)
 
     @property
     def request_speedup(self) -> float | None:
-        """See :meth:`Baseline.request_speedup`; likewise."""
-        return self.baseline.request_speedup(self.generation) if self.baseline else None
+        """Speed-up of the whole request: prefill of target and drafters, routing and first decision included."""
+        if self.baseline is None:
+            return None
+        tokens = len(self.generation.token_ids)
+        return figures.speedup(tokens, self.baseline.request_seconds(tokens), self.generation.request_seconds)
 
     def to_json(self) -> dict[str, Any]:
         """All fields as plain values in one flat object, and the figures that follow from them.

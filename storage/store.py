@@ -31,7 +31,6 @@ class Store:
     At exit of the interpreter an open store is closed.
 
     Attributes:
-        path: the database file.
         backup: what copies it elsewhere, if anything does; users see its problems.
 
     Args:
@@ -42,20 +41,13 @@ class Store:
     """
 
     def __init__(
-        self,
-        path: str | Path,
-        *,
-        queue_limit: int = 1000,
-        busy_seconds: float = 5.0,
-        retry_seconds: float = 5.0,
+        self, path: str | Path, *, queue_limit: int = 1000, busy_seconds: float = 5.0, retry_seconds: float = 5.0
     ):
         if queue_limit < 1:
             raise ValueError(f"queue_limit must be at least 1, got {queue_limit}")
         self.path = Path(path).absolute()
         self.backup: Backup | None = None
-        self._queue_limit = queue_limit
-        self._busy_seconds = busy_seconds
-        self._retry_seconds = retry_seconds
+        self._queue_limit, self._busy_seconds, self._retry_seconds = queue_limit, busy_seconds, retry_seconds
         self._changed = threading.Condition()  # guards all that follows
         self._waiting: deque[dict[str, Any]] = deque()  # the first one may be being written
         self._dropped = 0
@@ -218,8 +210,7 @@ def _concerns_database(error: Exception) -> bool:
 
 def _identity(path: Path) -> tuple[int, int] | None:
     """Device and inode of the file: SQLite itself goes on writing into a deleted file."""
-    try:
+    with suppress(OSError):
         status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+        return status.st_dev, status.st_ino
+    return None

@@ -60,13 +60,7 @@ ALL_TEXTS = TextFilter()
 
 @dataclass(frozen=True)
 class Bench:
-    """A pool on a machine: its texts have the same drafters, and the same costs.
-
-    Attributes:
-        pool, card_hash, hardware, dtype: as the runs have them.
-        drafters: their names, in the pool's order.
-        texts: how many can be replayed.
-    """
+    """A pool on a machine: its ``texts`` replayable texts have the same drafters, and the same costs."""
 
     pool: str
     card_hash: str
