@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
     processes.leave()
     if not processes.first:
         return 0
-    matrix = finish(plan, tokenizer, answers, log)
+    matrix = finish(plan, answers, log)
     log(f"\nTokens per round on held-out prompts, own token counted:\n\n{render_matrix(matrix)}\n")
     if learnt_nothing(matrix):
         log(

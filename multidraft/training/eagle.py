@@ -12,7 +12,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -26,7 +25,7 @@ from multidraft.training.data import Encoded
 from multidraft.training.features import FeatureBatch
 from multidraft.training.loop import Budget, autocast, train
 from multidraft.training.processes import ALONE, Processes
-from multidraft.training.work import write_file
+from multidraft.training.work import write_file, write_text
 
 STEPS = 5
 """Depth of the training-time test."""
@@ -140,7 +139,13 @@ class TrainableHead(nn.Module):
     def __init__(self, target: PreTrainedModel, ids: torch.Tensor, shape: Mapping[str, int] | None = None):
         super().__init__()
         its = target.config.get_text_config()
-        size = int(its.hidden_size)
+        size, heads = int(its.hidden_size), int(its.num_attention_heads)
+        as_target = {
+            "intermediate_size": int(getattr(its, "intermediate_size", None) or 4 * size),
+            "num_attention_heads": heads,
+            "num_key_value_heads": int(getattr(its, "num_key_value_heads", None) or heads),
+            "head_dim": int(getattr(its, "head_dim", None) or size // heads),
+        }
         self.config = LlamaConfig(
             hidden_size=size,
             vocab_size=its.vocab_size,
@@ -148,7 +153,7 @@ class TrainableHead(nn.Module):
             max_position_embeddings=its.max_position_embeddings,
             rms_norm_eps=getattr(its, "rms_norm_eps", 1e-5),
             rope_theta=(getattr(its, "rope_parameters", None) or {}).get("rope_theta", 10_000.0),
-            **(layer_shape(target) if shape is None else shape),
+            **(shape or as_target),
         )
         self.layers = layers_to_read(int(its.num_hidden_layers))
         self.fc = nn.Linear(3 * size, size, bias=False)
@@ -188,49 +193,37 @@ class TrainableHead(nn.Module):
 
     def copy(self, other: TrainableHead) -> None:
         """Take the weights of a head of the same shape that may know other tokens."""
-        own_words = ("ids", "lm_head.weight")
-        weights = {name: tensor for name, tensor in other.state_dict().items() if name not in own_words}
+        weights = other.state_dict()
+        output, ids = weights.pop("lm_head.weight"), weights.pop("ids")
         self.load_state_dict(weights, strict=False)
-        places = {token: place for place, token in enumerate(other.ids.tolist())}
+        shared = torch.isin(self.ids, ids)
         with torch.no_grad():
-            for row, token in enumerate(self.ids.tolist()):
-                if token in places:
-                    self.lm_head.weight[row] = other.lm_head.weight[places[token]]
+            self.lm_head.weight[shared] = output[torch.searchsorted(ids, self.ids[shared])]
 
     def save(self, folder: Path) -> None:
         """Write the head in EAGLE-3's layout (half precision; the embedding is the target's)."""
-        weights = {name: tensor.detach() for name, tensor in self.state_dict().items() if name != "ids"}
+        weights, ids = self.state_dict(), self.ids.cpu()
+        del weights["ids"]
         tensors = {name: tensor.to("cpu", torch.bfloat16).contiguous() for name, tensor in weights.items()}
-        known = torch.zeros(self.config.vocab_size, dtype=torch.bool)
-        known[self.ids.cpu()] = True
-        tensors |= {"d2t": self.ids.cpu() - torch.arange(len(self.ids)), "t2d": known}
+        tensors |= {"d2t": ids - torch.arange(len(ids)), "t2d": torch.isin(torch.arange(self.config.vocab_size), ids)}
         write_file(folder / "model.safetensors", lambda part: save_file(tensors, part, metadata={"format": "pt"}))
         rope = (self.config.rope_parameters or {}).get("rope_theta", 10_000.0)
         names = "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim"
         names += " vocab_size max_position_embeddings rms_norm_eps hidden_act"
-        config: dict[str, Any] = {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama"}
-        config["torch_dtype"] = "bfloat16"
-        config |= {name: getattr(self.config, name) for name in names.split()}
-        config |= {"rope_theta": rope, "draft_vocab_size": len(self.ids), "tie_word_embeddings": False}
-        config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": list(self.layers)}
-        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        config = {
+            "architectures": ["LlamaForCausalLMEagle3"],
+            "model_type": "llama",
+            "torch_dtype": "bfloat16",
+            **{name: getattr(self.config, name) for name in names.split()},
+            **{"rope_theta": rope, "draft_vocab_size": len(ids), "tie_word_embeddings": False},
+            "eagle_config": {"eagle_aux_hidden_state_layer_ids": list(self.layers)},
+        }
+        write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
 
 
 def layers_to_read(count: int) -> tuple[int, int, int]:
     """A low, a middle and a high one of ``count`` layers; the last ones' states exist only normalised."""
     return (2 if count > 2 else 0, count // 2, max(count - 3, 0))
-
-
-def layer_shape(target: PreTrainedModel) -> dict[str, int]:
-    """Attention heads and feed-forward width of the target's layers."""
-    its = target.config.get_text_config()
-    heads = int(its.num_attention_heads)
-    return {
-        "intermediate_size": int(getattr(its, "intermediate_size", None) or 4 * its.hidden_size),
-        "num_attention_heads": heads,
-        "num_key_value_heads": int(getattr(its, "num_key_value_heads", None) or heads),
-        "head_dim": int(getattr(its, "head_dim", None) or its.hidden_size // heads),
-    }
 
 
 def common_tokens(texts: Sequence[Encoded], count: int, always: Sequence[int]) -> torch.Tensor:

@@ -37,7 +37,7 @@ class FeatureBatch:
 
     def to(self, device: str) -> FeatureBatch:
         """The same on ``device``."""
-        return FeatureBatch(*(part.to(device) for part in (self.ids, self.wanted, self.features, self.last)))
+        return FeatureBatch(*(part.to(device) for part in vars(self).values()))
 
     @property
     def nbytes(self) -> int:
@@ -56,7 +56,7 @@ def read(target: PreTrainedModel, batch: Batch, layers: Sequence[int]) -> Featur
     return FeatureBatch(batch.ids, wanted, features.bfloat16(), states.last_hidden_state[:, 1:][wanted].bfloat16())
 
 
-def kept_features(
+def cached_features(
     target: PreTrainedModel,
     batches: Sequence[Sequence[Answer]],
     layers: Sequence[int],
@@ -69,16 +69,14 @@ def kept_features(
     Hidden states are cached in main memory, up to ``memory`` bytes; those of the other batches are computed again in
     each epoch.
     """
-    kept: dict[int, FeatureBatch] = {}
-    size, order = 0, list(range(len(batches)))
+    cached: dict[int, FeatureBatch] = {}
+    order = list(range(len(batches)))
     while True:
         rng.shuffle(order)
         for place in order:
-            if place in kept:
-                yield kept[place]
-                continue
-            features = read(target, collate([a.encoded for a in batches[place]], pad), layers)
-            if size + features.nbytes <= memory:
-                kept[place] = features.to("cpu")
-                size += features.nbytes
+            if (features := cached.get(place)) is None:
+                features = read(target, collate([a.encoded for a in batches[place]], pad), layers)
+                if features.nbytes <= memory:
+                    cached[place] = features.to("cpu")
+                    memory -= features.nbytes
             yield features

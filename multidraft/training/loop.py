@@ -67,16 +67,13 @@ def make_optimizers(model: nn.Module, lr: float) -> list[torch.optim.Optimizer]:
     Muon orthogonalises in half precision; where that is emulated it takes several times as long as the step itself, and
     AdamW does all, as it does with a torch before 2.9, which has no Muon.
     """
-    embeddings = {id(p) for module in model.modules() if isinstance(module, nn.Embedding) for p in module.parameters()}
-
-    def inner(name: str, parameter: nn.Parameter) -> bool:
-        named_inner = "embed" not in name and "lm_head" not in name
-        return parameter.ndim == 2 and named_inner and id(parameter) not in embeddings
-
     if not half_precision_pays(next(model.parameters()).device.type) or not hasattr(torch.optim, "Muon"):
         return [torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.0)]
-    hidden = [p for name, p in model.named_parameters() if inner(name, p)]
-    rest = [p for name, p in model.named_parameters() if not inner(name, p)]
+    embeddings = {id(p) for module in model.modules() if isinstance(module, nn.Embedding) for p in module.parameters()}
+    hidden, rest = list[nn.Parameter](), list[nn.Parameter]()
+    for name, p in model.named_parameters():
+        outer = p.ndim != 2 or "embed" in name or "lm_head" in name or id(p) in embeddings
+        (rest if outer else hidden).append(p)
     return [
         torch.optim.Muon(hidden, lr=lr, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(rest, lr=lr, betas=(0.9, 0.95), weight_decay=0.0),
@@ -138,31 +135,25 @@ def train(
             state |= {"model": model.state_dict(), "optimizers": [o.state_dict() for o in optimizers]}
             write_file(budget.checkpoint, lambda part: torch.save(state, part))
 
-    def one_step() -> int:
-        trained_in_all = 0
-        for _ in range(accumulate):
-            loss, trained = shared_loss(next(batches))
-            (loss / accumulate).backward()
-            losses.append(loss.item())
-            trained_in_all += trained
-        if not math.isfinite(losses[-1]):
-            raise TrainingError(f"the loss is {losses[-1]} at step {step}: lower the learning rate")
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-        return trained_in_all
-
     model.train()
     saved_at, logged_at = seconds, -math.inf  # the first step is logged
     losses: list[float] = []
     try:
         while (progress := budget.progress(seconds, tokens)) < 1.0:
-            started = time.perf_counter()
+            started, trained = time.perf_counter(), 0
+            for _ in range(accumulate):
+                loss, count = shared_loss(next(batches))
+                (loss / accumulate).backward()
+                losses.append(loss.item())
+                trained += count
+            if not math.isfinite(losses[-1]):
+                raise TrainingError(f"the loss is {losses[-1]} at step {step}: lower the learning rate")
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             for optimizer in optimizers:
                 for group in optimizer.param_groups:
                     group["lr"] = lr * learning_rate_factor(progress)
-            trained = one_step()
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
             step += 1
             spent, trained = processes.agree(time.perf_counter() - started, trained)
             seconds, tokens = seconds + spent, tokens + trained

@@ -46,7 +46,7 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether this process writes files and prints."""
+        """Whether this is rank 0."""
         return self.rank == 0
 
     def leave(self) -> None:

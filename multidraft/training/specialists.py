@@ -22,7 +22,7 @@ from drafters.errors import TrainingError
 from drafters.text import chat_ids, end_ids
 from multidraft.training.answers import Answer, answer_batches, collect, language_model_loss, pad_id, similar_lengths
 from multidraft.training.eagle import TrainableHead, common_tokens, fit_head
-from multidraft.training.features import kept_features
+from multidraft.training.features import cached_features
 from multidraft.training.loop import Budget, train
 from multidraft.training.plan import Plan, Shape, make_llama, place, room_for, skeleton
 from multidraft.training.processes import ALONE, Processes
@@ -101,7 +101,7 @@ class Heads:
         batches = similar_lengths(own, self.plan.batch_tokens)
         share = batches[self.processes.rank :: self.processes.count] or batches
         pad = pad_id(self.tokenizer)
-        learnt = kept_features(self.target, share, drafter.layers, pad, rng, self.plan.feature_memory)
+        learnt = cached_features(self.target, share, drafter.layers, pad, rng, self.plan.feature_memory)
         fit_head(drafter, self.target, learnt, budget, lr, self.log, self.processes, self.processes.rank)
 
     def save(self, drafter: TrainableHead, folder: Path) -> None:

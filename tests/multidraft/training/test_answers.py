@@ -20,7 +20,7 @@ from multidraft.training.answers import (
 )
 from multidraft.training.data import Encoded
 from multidraft.training.eagle import TrainableHead, common_tokens, fit_head, layers_to_read
-from multidraft.training.features import kept_features
+from multidraft.training.features import cached_features
 from multidraft.training.loop import Budget
 from multidraft.training.specialists import within
 from tests import tiny
@@ -64,7 +64,7 @@ def test_heads_are_trained_for_any_target(kind, tmp_path):
     answers = answers_of(target)
     torch.manual_seed(0)
     head = TrainableHead(target, common_tokens([a.encoded for a in answers], 11, [0]))
-    learnt = kept_features(target, similar_lengths(answers, 64), head.layers, 0, random.Random(0), memory=0)
+    learnt = cached_features(target, similar_lengths(answers, 64), head.layers, 0, random.Random(0), memory=0)
     fit_head(head, target, learnt, Budget(1, tokens=200), 0.001, log=lambda line: None)
     head.save(tmp_path)
     shape, tensors = read_head(tmp_path, target)
@@ -130,10 +130,10 @@ def test_hidden_states_are_kept_as_far_as_memory_goes(monkeypatch):
     reads = []
     forward = target.model.forward
     target.model.forward = lambda *a, **k: reads.append(1) or forward(*a, **k)
-    one = next(iter(kept_features(target, batches, (0, 1, 2), 0, random.Random(0)))).nbytes
+    one = next(iter(cached_features(target, batches, (0, 1, 2), 0, random.Random(0)))).nbytes
     for memory, expected in [(10**9, len(batches)), (0, 3 * len(batches)), (int(1.5 * one), None)]:
         reads.clear()
-        source = kept_features(target, batches, (0, 1, 2), 0, random.Random(0), memory)
+        source = cached_features(target, batches, (0, 1, 2), 0, random.Random(0), memory)
         seen = [next(source).ids.shape[1] for _ in range(3 * len(batches))]
         assert sorted(seen[: len(batches)]) == sorted(seen[len(batches) : 2 * len(batches)])
         assert len(reads) == expected or (expected is None and len(batches) < len(reads) < 3 * len(batches))

@@ -14,7 +14,7 @@ from drafters.models.target import Target
 from multidraft.training import loop
 from multidraft.training.answers import Answer, similar_lengths
 from multidraft.training.data import Encoded, collate
-from multidraft.training.features import kept_features, read
+from multidraft.training.features import cached_features, read
 from multidraft.training.loop import Budget
 from multidraft.training.medusa import build_ngram, heads_loss, train_medusa
 from tests import tiny
@@ -45,7 +45,7 @@ def answers(model):
 def trained(model, answers, folder, tokens, checkpoint=None, **settings):
     lines = []
     batches, last = similar_lengths(answers, 200), [model.config.num_hidden_layers]
-    learnt = kept_features(model, batches, last, 0, random.Random(0))
+    learnt = cached_features(model, batches, last, 0, random.Random(0))
     settings = {"heads": 3, "lr": 1e-2, "log": lines.append, **settings}
     train_medusa(model, learnt, Budget(5.0, tokens, checkpoint), folder, **settings)
     return lines

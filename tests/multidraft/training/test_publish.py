@@ -14,10 +14,9 @@ from drafters.errors import TrainingError
 from drafters.router import Router
 from drafters.source import Source
 from multidraft.training.answers import Asking
-from multidraft.training.model_card import licence_of, model_card
 from multidraft.training.plan import Plan, Shape
 from multidraft.training.prompts import TaskPrompts
-from multidraft.training.publish import card_of, check_login, push, train_router
+from multidraft.training.publish import card_of, check_login, licence_of, model_card, push, train_router
 
 
 @pytest.fixture
