@@ -24,7 +24,6 @@ POOLS = Path(__file__).parent / "pools"
 SCHEMA = POOLS / "schema.json"
 """The cards' JSON schema, for editors; ``python -m drafters.card`` writes it."""
 
-
 MAX_CARD_BYTES = 1_000_000
 
 
@@ -119,19 +118,14 @@ def find_card(name_or_path: str | Path) -> Path:
     for file in (path / "card.yaml", path):
         if os.path.isfile(file):  # unlike Path.is_file, False for names that no file can have
             return file
+    bundled = f"bundled pools: {', '.join(pool_names())}"
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
-        raise PoolError(f"there is no pool card {path}; bundled pools: {', '.join(pool_names())}")
-    raise PoolError(
-        f"unknown pool {str(name_or_path)!r}; bundled pools: {', '.join(pool_names())}; "
-        "or give the path of a card (a .yaml file)"
-    )
+        raise PoolError(f"there is no pool card {path}; {bundled}")
+    raise PoolError(f"unknown pool {str(name_or_path)!r}; {bundled}; or give the path of a card (a .yaml file)")
 
 
 def load_card(path: Path) -> tuple[Card, str]:
-    """Read and validate a card.
-
-    Returns:
-        The card and its text.
+    """Read and validate a card; with its text.
 
     Raises:
         PoolError: not YAML, or not a valid card; the message names file, field and what is expected.

@@ -78,16 +78,20 @@ class Draft:
         """Children of ``node`` (-1: of the context), in the order they are to be tried."""
         return [child for child, parent in enumerate(self.parents) if parent == node]
 
+    def only(self, nodes: Sequence[int]) -> Draft:
+        """The draft of these nodes, ascending and with all their parents."""
+        place = {node: index for index, node in enumerate(nodes)} | {-1: -1}
+        parents = tuple(place[self.parents[node]] for node in nodes)
+        q = None if self.q is None else self.q[list(nodes)]
+        return Draft(tuple(self.tokens[node] for node in nodes), parents, q, self.sampled)
+
     def first(self, nodes: int) -> Draft:
         """The draft's first nodes, at most ``nodes``: parents stand before children, so they are a draft too."""
-        q = None if self.q is None else self.q[:nodes]
-        return self if len(self) <= nodes else Draft(self.tokens[:nodes], self.parents[:nodes], q, self.sampled)
+        return self if len(self) <= nodes else self.only(range(nodes))
 
     def main_chain(self) -> Draft:
         """Its main path alone."""
-        path = self.main_path(())
-        q = None if self.q is None else self.q[path]
-        return Draft.chain([self.tokens[node] for node in path], q, sampled=self.sampled)
+        return self.only(self.main_path(()))
 
     def main_path(self, accepted: Sequence[int]) -> list[int]:
         """The accepted path continued by the first child of each further node: the chain that BD compares."""

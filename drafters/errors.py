@@ -52,11 +52,7 @@ class PoolError(UserError):
 
 
 class PoolMemoryError(PoolError):
-    """A pool that does not fit into the memory that is free.
-
-    Attributes:
-        missing: bytes that are needed beyond those that are free; ``None`` where that is not known.
-    """
+    """A pool that does not fit into the free memory; ``missing`` bytes are needed beyond it (``None``: unknown)."""
 
     def __init__(self, message: str, missing: int | None = None):
         super().__init__(message)

@@ -201,9 +201,9 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None, progress: 
     repositories = [(what, source, files) for what, source, files in models if source and source.id]
     steps = Steps(len(repositories) + 1 + len(card.drafters), progress)
     for what, source, files in repositories:  # all of them before the first model takes up memory
-        steps.fetching(f"{what}, {source.id}")
+        steps.begin("fetching", f"{what}, {source.id}")
         fetch(source, files, steps.fetched)
-    steps.loading("the target")
+    steps.begin("loading", "the target")
     tokenizer = tokenizer_of(card.target, path)
     if card.chat_template is not None:
         tokenizer.chat_template = card.chat_template

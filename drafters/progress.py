@@ -12,7 +12,6 @@ class Step:
     """One step of many: a model is fetched from the Hub, or loaded into memory.
 
     Attributes:
-        doing: which of both.
         what: the model, in words.
         number, of: the step's number, from 1, and how many there are.
         done_bytes, total_bytes: of what is fetched; 0 of 0 until the Hub reports a size.
@@ -45,18 +44,11 @@ class Steps:
         """The model at work."""
         return self._now.what
 
-    def fetching(self, what: str) -> None:
-        """A model is about to be fetched."""
-        self._begin("fetching", what)
-
-    def loading(self, what: str) -> None:
-        """A model is about to be loaded."""
-        self._begin("loading", what)
+    def begin(self, doing: Literal["fetching", "loading"], what: str) -> None:
+        """The next step begins."""
+        self._now = Step(doing, what, self._now.number + 1, self._now.of)
+        self._report(self._now)
 
     def fetched(self, done: int, total: int) -> None:
         """So many bytes of the model have arrived."""
         self._report(replace(self._now, done_bytes=done, total_bytes=total))
-
-    def _begin(self, doing: Literal["fetching", "loading"], what: str) -> None:
-        self._now = Step(doing, what, self._now.number + 1, self._now.of)
-        self._report(self._now)

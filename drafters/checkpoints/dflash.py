@@ -17,25 +17,20 @@ from transformers import MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel
 from drafters.checkpoints.tensor_files import check_tensors, read_config, read_tensors, whole_number
 from drafters.errors import PoolError
 
-ARCHITECTURE = "DFlashDraftModel"
 _RENAMED = {"fc.weight": "encoder.fc.weight", "hidden_norm.weight": "encoder.output_norm_enc.weight"}
 _SIZES = (
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
-    "max_position_embeddings", "block_size",
+    "max_position_embeddings", "block_size", "mask_token_id",
 )  # fmt: skip
 
 
 def is_published_dflash(config: Mapping[str, Any]) -> bool:
     """Whether a configuration is of a published folder rather than one of the library's."""
-    return ARCHITECTURE in (config.get("architectures") or [])
+    return "DFlashDraftModel" in (config.get("architectures") or [])
 
 
 def dflash_config(config: Mapping[str, Any], file: Path) -> MuseGlimmerAssistantConfig:
-    """The library's configuration that says what a published one does.
-
-    Args:
-        file: where ``config`` was read from, for messages.
-    """
+    """The library's configuration that says what a published one, from ``file``, does."""
     rotation = config.get("rope_parameters") or {"rope_theta": config.get("rope_theta", 10_000.0)}
     moved = config.get("rope_scaling") or rotation.get("rope_type", "default") != "default"
     if moved or config.get("attention_bias") or config.get("hidden_act", "silu") != "silu":
@@ -49,12 +44,10 @@ def dflash_config(config: Mapping[str, Any], file: Path) -> MuseGlimmerAssistant
         raise PoolError(
             f"{file}: target_layer_ids must list the target's layers that the network reads, got {layers!r}"
         )
-    count = whole_number(config, "num_hidden_layers", file)
     return MuseGlimmerAssistantConfig(
         **{name: whole_number(own, name, file) for name in _SIZES},
-        mask_token_id=whole_number(own, "mask_token_id", file),
         target_layer_ids=layers,
-        layer_types=config.get("layer_types") or ["full_attention"] * count,
+        layer_types=config.get("layer_types") or ["full_attention"] * whole_number(own, "num_hidden_layers", file),
         sliding_window=config.get("sliding_window") or 2048,  # of layers that slide; published ones do not
         rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
         rope_parameters={"rope_type": "default", "rope_theta": float(rotation["rope_theta"])},

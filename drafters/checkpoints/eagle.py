@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, PreTrainedModel
 
+from drafters.checkpoints.loading import explained
 from drafters.checkpoints.tensor_files import check_tensors, first_file, read_config, read_tensors, whole_number
 from drafters.errors import PoolError
 
@@ -116,10 +117,8 @@ def _shape(
     if layer.get("rope_theta") is None and not layer.get("rope_parameters") and not layer.get("rope_scaling"):
         layer["rope_theta"] = 10_000.0  # what the published code falls back to
     plain = {name: value for name, value in layer.items() if name in _LLAMA_FIELDS and value is not None}
-    try:
+    with explained(f"{config_file} is no configuration of a Llama layer"):
         llama = LlamaConfig(**plain)
-    except Exception as error:
-        raise PoolError(f"{config_file} is no configuration of a Llama layer: {error}") from None
     rotary = llama.rope_parameters or {}
     kind = rotary.get("rope_type", "default")
     if kind not in _ROTATIONS or rotary.get("partial_rotary_factor", 1.0) != 1.0:
@@ -208,10 +207,8 @@ def _expected(shape: HeadShape, target: PreTrainedModel) -> dict[str, tuple[int,
     third = shape.generation == 3
     fused = len(shape.layers) * shape.target_size
     expected: dict[str, tuple[int, ...]] = {"fc.weight": (size, fused) if third else (size, 2 * size)}
-    if shape.fc_bias:
-        expected["fc.bias"] = (size,)
-    if shape.norm_before_fc:
-        expected["input_norm.weight"] = (fused,)
+    expected |= {"fc.bias": (size,)} if shape.fc_bias else {}
+    expected |= {"input_norm.weight": (fused,)} if shape.norm_before_fc else {}
     if shape.fc_norm:
         expected |= {f"fc_norm.{i}.weight": (shape.target_size,) for i in range(len(shape.layers))}
     queries, keys = config.num_attention_heads * shape.head_size, config.num_key_value_heads * shape.head_size

@@ -38,9 +38,6 @@ _BROKEN_OFF = {"NetworkError", "TimeoutException", "RemoteProtocolError", "Proxy
 _folders: dict[tuple[str | None, str | None, Sequence[str]], Path] = {}
 """What has been fetched in this process: a pool asks for the same folder several times while it loads."""
 
-Fetched = Callable[[int, int], None]
-"""Called with the bytes that have arrived and the total; both 0 while the Hub does not say."""
-
 
 def folder_of(source: Source, card: Path, files: Sequence[str] = HEAD_FILES) -> Path:
     """The local folder of a model in the file ``card``; the ``files`` of a Hub repository are fetched if they have not
@@ -56,9 +53,12 @@ def folder_of(source: Source, card: Path, files: Sequence[str] = HEAD_FILES) -> 
     return fetch(source, files)
 
 
-def fetch(source: Source, files: Sequence[str], report: Fetched = lambda done, total: None) -> Path:
+def fetch(source: Source, files: Sequence[str], report: Callable[[int, int], None] = lambda done, total: None) -> Path:
     """Bring a repository's ``files`` (patterns) into the local cache, or up to date there; without a network what the
     cache holds will do.
+
+    Args:
+        report: called with the bytes that have arrived and the total; both 0 while the Hub does not say.
 
     Raises:
         HubDownError: the Hub does not answer, or not as it should; it may later.
@@ -158,7 +158,7 @@ def _status(error: Exception) -> int | None:
     return next((answer.status_code for answer in answers if answer is not None), None)
 
 
-def _bars(report: Fetched) -> type:
+def _bars(report: Callable[[int, int], None]) -> type:
     """A class for the library's progress bars, which sums up the bytes of one fetching and shows nothing itself."""
     bars: list[Any] = []
 

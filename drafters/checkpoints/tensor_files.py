@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from drafters.errors import PoolError, first_line
@@ -36,14 +35,9 @@ def whole_number(config: Mapping[str, Any], name: str, file: Path, default: int 
 
 
 def tensor_sizes(file: Path) -> dict[str, int]:
-    """How many numbers each tensor of a file has, without reading them."""
-    if file.suffix != ".safetensors":
-        return {name: tensor.numel() for name, tensor in read_tensors(file, device="meta").items()}
-    try:
-        with safe_open(file, framework="pt") as tensors:
-            return {name: math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise PoolError(f"cannot read {file}: {first_line(error)}") from None
+    """How many numbers each tensor of a file has, without reading them: safetensors are only mapped into memory."""
+    tensors = read_tensors(file, "cpu" if file.suffix == ".safetensors" else "meta")
+    return {name: tensor.numel() for name, tensor in tensors.items()}
 
 
 def first_file(folder: Path, names: Sequence[str]) -> Path | None:

@@ -147,7 +147,7 @@ class DrafterEntry(Strict):
         """All drafters of the kind in a pool, as :meth:`build`; for kinds that build some of them together."""
         drafters = []
         for entry in entries:
-            context.steps.loading(f"drafter {entry.name!r}")
+            context.steps.begin("loading", f"drafter {entry.name!r}")
             drafters.append(entry.build(context))
         return drafters
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 import traceback
 from importlib.util import module_from_spec, spec_from_file_location
@@ -12,7 +11,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from drafters.base import Drafter
-from drafters.checkpoints.digest import file_digest
+from drafters.checkpoints.digest import digest_of, file_digest
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, FileEntry, register
 
@@ -38,7 +37,7 @@ class CustomEntry(FileEntry):
     def build(self, context: BuildContext) -> Drafter:
         """Call ``factory(name, target, tokenizer, **options)`` of the file; errors name the line."""
         file = self.file(context)
-        spec = spec_from_file_location(f"custom_drafter_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}", file)
+        spec = spec_from_file_location(f"custom_drafter_{digest_of(str(file))}", file)
         assert spec and spec.loader, "the card asks for a .py file"
         module = module_from_spec(spec)
         sys.modules[module.__name__] = module  # dataclasses and pickle look it up there

@@ -296,7 +296,7 @@ class LMEntry(ModelEntry):
         models: dict[str, PreTrainedModel] = {}
         drafters: dict[str, Drafter] = {}
         for entry in entries:
-            context.steps.loading(f"drafter {entry.name!r}")
+            context.steps.begin("loading", f"drafter {entry.name!r}")
             model, bridge = entry._load(context)
             if bridge is None:
                 models[entry.name] = model

@@ -6,7 +6,6 @@ Layout, little-endian: 8 bytes magic; uint32 length of the header; the header, J
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import struct
@@ -22,6 +21,7 @@ import numpy as np
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
+from drafters.checkpoints.digest import digest_of
 from drafters.errors import PoolError, UserError
 
 MAGIC = b"mdstore1"
@@ -131,7 +131,7 @@ def write_datastore(path: Path, tokens: np.ndarray, tokenizer: PreTrainedTokeniz
 def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
     """16 hex digits of what each token id stands for."""
     entries = sorted((index, token) for token, index in tokenizer.get_vocab().items())
-    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()[:16]
+    return digest_of(json.dumps(entries))
 
 
 def suffix_array(tokens: np.ndarray, depth: int = DEPTH) -> np.ndarray:
