@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from statistics import mean
 
 import numpy as np
 import plotly.graph_objects as go
@@ -28,17 +29,16 @@ def regret_by_drafters() -> go.Figure:
     """Regret as the pool grows: one drafter with an acceptance of 0.85, all others 0.5, in simulation."""
     counts = (2, 4, 8, 16, 32, 64)
     figure = blank("Regret grows with the pool, or hardly", "drafters in the pool", "rounds above the best drafter")
+
+    def regret(spec: str, count: int, seed: int) -> int:
+        rng = np.random.default_rng((seed, count))
+        chances = np.full((count, TOKENS), 0.5)
+        chances[rng.integers(count)] = 0.85
+        return replay(draw_table(chances, K, rng), spec, seed, draft_length=K).regret
+
     for spec, colour in zip(LEARNERS, COLOURS):
-        means = []
-        for count in counts:
-            regrets = []
-            for seed in range(SEEDS):
-                rng = np.random.default_rng((seed, count))
-                chances = np.full((count, TOKENS), 0.5)
-                chances[rng.integers(count)] = 0.85
-                regrets.append(replay(draw_table(chances, K, rng), spec, seed, draft_length=K).regret)
-            means.append(float(np.mean(regrets)))
-        print(spec, [round(mean, 1) for mean in means])
+        means = [mean(regret(spec, count, seed) for seed in range(SEEDS)) for count in counts]
+        print(spec, [round(value, 1) for value in means])
         figure.add_scatter(x=counts, y=means, name=spec, mode="lines+markers", line={"color": colour})
     figure.update_xaxes(type="log", tickvals=counts)
     return figure
@@ -47,19 +47,15 @@ def regret_by_drafters() -> go.Figure:
 def speed_by_policy(report: Path) -> go.Figure:
     """Speed-up of every policy of a benchmark, by task in dots and over all prompts in bars."""
     policies = json.loads(report.read_text(encoding="utf-8"))["policies"]
-    measured = [spec for spec, policy in policies.items() if policy["speedup"] is not None]
-    order = sorted(measured, key=lambda spec: policies[spec]["speedup"])
+    speed = {spec: policy["speedup"] for spec, policy in policies.items() if policy["speedup"] is not None}
+    order = sorted(speed, key=speed.__getitem__)
     figure = blank("Decode speed-up, bar: all prompts, dots: by task", "times autoregressive decoding", "")
     own = ["#d55e00" if spec.startswith("rate-hedge") else "#56b4e9" for spec in order]
-    figure.add_bar(
-        y=order, x=[policies[spec]["speedup"] for spec in order], orientation="h", marker_color=own, showlegend=False
-    )
-    for spec in order:
-        speeds = [part["speedup"] for part in policies[spec]["by_task"].values()]
-        figure.add_scatter(
-            x=speeds, y=[spec] * len(speeds), mode="markers", marker={"color": "#333", "size": 5}, showlegend=False
-        )
-    figure.update_layout(height=60 + 30 * len(order), margin={"l": 190})
+    figure.add_bar(y=order, x=[speed[spec] for spec in order], orientation="h", marker_color=own)
+    dots = [(part["speedup"], spec) for spec in order for part in policies[spec]["by_task"].values()]
+    x, y = zip(*dots)
+    figure.add_scatter(x=x, y=y, mode="markers", marker={"color": "#333", "size": 5})
+    figure.update_layout(height=60 + 30 * len(order), margin={"l": 190}, showlegend=False)
     return figure
 
 
@@ -91,8 +87,7 @@ def take_picture(figure: go.Figure, path: Path) -> None:
     print(f"wrote {path.relative_to(ROOT)}")
 
 
-def main() -> None:
-    """Draw what is asked for."""
+if __name__ == "__main__":
     images = ROOT / "docs" / "images"
     match sys.argv[1:]:
         case ["drafters"]:
@@ -101,7 +96,3 @@ def main() -> None:
             take_picture(speed_by_policy(Path(report)), images / "policies.png")
         case _:
             raise SystemExit(__doc__)
-
-
-if __name__ == "__main__":
-    main()

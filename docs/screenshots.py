@@ -1,8 +1,7 @@
 """The screenshots of the documents: ``python docs/screenshots.py runs.db``, from a history that ``bench --db`` wrote.
 
-Works on a copy of it. It
-starts the app, goes through every tab as a visitor would, and photographs it, light and dark, at desktop and phone
-width. Needs requirements-dev.txt.
+It starts the app on a copy of it, uses every tab as a visitor would, and takes screenshots, light and dark, at desktop
+and phone width. Needs requirements-dev.txt.
 """
 
 from __future__ import annotations
@@ -27,22 +26,18 @@ WIDTHS = {"": (1400, 1000), "-phone": (390, 844)}
 READY_MS = 240_000
 
 
-def play(page: Page) -> None:
-    """A prompt with two tasks under ``rate-hedge``."""
-    page.locator("#example-task").get_by_text("mixed", exact=True).click()
-    page.locator("#example-0").click()
-    expect(page.locator("#prompt textarea")).not_to_have_value("")
-    page.locator("#run").click()
-    expect(page.locator("#status .md-done")).to_be_visible(timeout=READY_MS)
+def run_example(page: Page, tab: str, task: str) -> None:
+    """Run the first example of a task; ``tab`` begins the ids of its elements."""
+    page.locator(f"#{tab}example-task").get_by_text(task, exact=True).click()
+    page.locator(f"#{tab}example-0").click()
+    expect(page.locator(f"#{tab}prompt textarea")).not_to_have_value("")
+    page.locator(f"#{tab}run").click()
+    expect(page.locator(f"#{tab}status .md-done")).to_be_visible(timeout=READY_MS)
 
 
 def race(page: Page) -> None:
     """The lanes that the tab begins with, seen in the middle of their replay."""
-    page.locator("#race-example-task").get_by_text("sql", exact=True).click()
-    page.locator("#race-example-0").click()
-    expect(page.locator("#race-prompt textarea")).not_to_have_value("")
-    page.locator("#race-run").click()
-    expect(page.locator("#race-status .md-done")).to_be_visible(timeout=READY_MS)
+    run_example(page, "race-", "sql")
     page.locator(".md-race-scrub").evaluate(
         "bar => { bar.value = 0.4 * bar.max; bar.dispatchEvent(new Event('input', {bubbles: true})); }"
     )
@@ -61,18 +56,18 @@ def lab(page: Page) -> None:
     expect(page.locator("#lab-regret .js-plotly-plot")).to_be_visible(timeout=READY_MS)
 
 
-def rest(page: Page) -> None:
-    """Nothing to do but to wait for the charts."""
+def charts(page: Page) -> None:
+    """Charts that the tab shows of itself."""
     page.wait_for_timeout(4000)
 
 
 TABS: dict[str, Callable[[Page], None]] = {
-    "Play": play,
+    "Play": lambda page: run_example(page, "", "mixed"),
     "Race": race,
     "Batch": batch,
     "Lab": lab,
-    "Dashboard": rest,
-    "Pool": rest,
+    "Dashboard": charts,
+    "Pool": charts,
 }
 
 

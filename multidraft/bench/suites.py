@@ -74,18 +74,11 @@ def suite_names() -> list[str]:
 
 
 def load_suite(name_or_path: str | Path) -> Suite:
-    """Read a bundled suite by name, or a file of prompts; see :func:`load_prompts`.
-
-    Raises:
-        SuiteError: no such suite or file, too large, not text, or without a single prompt.
-    """
-    path = BUNDLED / f"{name_or_path}.jsonl"
-    if str(name_or_path) not in suite_names():
-        path = Path(name_or_path)
+    """Read a bundled suite by name, or a file of prompts; see :func:`load_prompts`, also for errors."""
+    name, bundled = str(name_or_path), suite_names()
+    path = BUNDLED / f"{name}.jsonl" if name in bundled else Path(name)
     if not os.path.isfile(path):  # unlike Path.is_file, False for names that no file can have
-        raise SuiteError(
-            f"no suite or file {str(name_or_path)!r}; bundled suites: {', '.join(suite_names()) or 'none'}"
-        )
+        raise SuiteError(f"no suite or file {name!r}; bundled suites: {', '.join(bundled)}")
     return load_prompts(path, max_items=MAX_ITEMS, max_bytes=MAX_BYTES)
 
 
@@ -245,13 +238,11 @@ def _csv_rows(file: _File, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
         return
     while True:
         try:
-            row = next(reader)
+            yield item_of(adapt(next(reader)), number)
         except StopIteration:
             return
         except csv.Error as error:
             yield LineProblem(number, f"not valid CSV ({error})")
-            continue
-        yield item_of(adapt(row), number)
 
 
 def _plain_lines(file: _File, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:

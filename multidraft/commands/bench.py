@@ -40,7 +40,6 @@ DEFAULT_POLICIES = "autoregressive,ucb,normal-hedge"
 
 
 def add(sub: argparse.ArgumentParser) -> None:
-    """Its arguments."""
     add_pool(sub)
     sub.add_argument("suites", nargs="+", metavar="SUITE", help="a bundled suite's name or a .jsonl, .csv or text file")
     sub.add_argument("--policies", default=DEFAULT_POLICIES, help=f"comma-separated (default: {DEFAULT_POLICIES})")

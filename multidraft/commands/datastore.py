@@ -12,7 +12,6 @@ from multidraft.commands.options import add_pool
 
 
 def add(sub: argparse.ArgumentParser) -> None:
-    """Its arguments."""
     sub.add_argument("action", choices=["build"], help="build: tokenise text files and write a datastore")
     add_pool(sub)
     sub.add_argument("--out", type=Path, required=True, help="the datastore to write")

@@ -11,7 +11,6 @@ from multidraft.service.settings import read_settings
 
 
 def add(sub: argparse.ArgumentParser) -> None:
-    """Its arguments."""
     add_pool(sub)
     sub.set_defaults(pool=None)  # then MULTIDRAFT_POOL decides
     sub.add_argument("--port", type=int, help="port to serve on (default: the first free one from 7860)")

@@ -46,7 +46,6 @@ _WHY = {
 
 
 def add(sub: argparse.ArgumentParser) -> None:
-    """Its arguments."""
     sub.add_argument("space", help="USER/NAME of the Space")
     sub.add_argument("--hardware", default="cpu-basic", help="zero-a10g (ZeroGPU), t4-small, … (default: cpu-basic)")
     sub.add_argument("--pool", default="pocket", help="a bundled card's name or the path of a card of Hub models")

@@ -13,7 +13,6 @@ from storage.run import Origin, Run
 
 
 def add(sub: argparse.ArgumentParser) -> None:
-    """Its arguments."""
     add_pool(sub)
     sub.add_argument("prompt", help="the text to answer")
     sub.add_argument("--policy", default="normal-hedge", help="e.g. ucb, ucb:beta=0.1,reward=be, fixed:math")

@@ -11,7 +11,6 @@ from multidraft.policies import POLICIES, settings_of
 
 
 def add(sub: argparse.ArgumentParser) -> None:
-    """Its arguments."""
     sub.add_argument("--json", action="store_true", help="print the list as JSON")
 
 

@@ -15,7 +15,6 @@ from multidraft.commands.options import limited, load_pool, sampling_params
 
 
 def add(sub: argparse.ArgumentParser) -> None:
-    """Its arguments."""
     sub.add_argument("pool", nargs="?", default="pocket", help="a bundled card's name or a path to a card")
     sub.add_argument("--matrix", action="store_true", help="accepted tokens by drafter and task")
     sub.add_argument("--estimate", action="store_true", help="the memory it needs, without fetching or loading weights")

@@ -19,7 +19,6 @@ from storage.texts import TextFilter
 
 
 def add(sub: argparse.ArgumentParser) -> None:
-    """Its arguments."""
     sub.add_argument("--db", type=Path, required=True, help="history database, as bench and the app write it")
     sub.add_argument("--run", type=int, dest="run_id", help="only the run with this id")
     add_replay_policies(sub)

@@ -14,7 +14,6 @@ from multidraft.commands.options import add_replay_policies, replay_policies
 
 
 def add(sub: argparse.ArgumentParser) -> None:
-    """Its arguments."""
     sub.add_argument("table", type=Path, metavar="TABLE.csv", help="rows drafters, columns tasks")
     add_replay_policies(sub)
     sub.add_argument("--tokens", default="250", help="length of a response, e.g. 250 or 200-300")

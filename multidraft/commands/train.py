@@ -29,7 +29,6 @@ POSITIVE = ("minutes", "epochs", "lr", "batch_tokens", "max_new_tokens", "batch"
 
 
 def add(sub: argparse.ArgumentParser) -> None:
-    """Its arguments."""
     more = sub.add_argument
     more("--target", required=True, help="the target: a folder, or its name on the Hub")
     more("--revision", help="commit of the target's Hub repository")

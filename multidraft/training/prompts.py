@@ -223,20 +223,18 @@ def dataset_files(source: str) -> list[Path]:
     try:
         every = huggingface_hub.list_repo_files(name, repo_type="dataset", revision=revision)
         chosen = choose(every, pattern)
-        if not chosen:
-            shown = ", ".join(sorted(every)[:8]) or "nothing"
-            raise TrainingError(
-                f"the data set {name} has no file {f'like {pattern!r}' if pattern else 'of prompts'} that can be read "
-                f"({', '.join(READABLE)}); it holds {shown}. Say which by {name}:FILES, or download and convert it"
-            )
         fetched = [huggingface_hub.hf_hub_download(name, f, repo_type="dataset", revision=revision) for f in chosen]
-    except TrainingError:
-        raise
     except Exception as error:
         raise TrainingError(
             f"cannot fetch the data set {name} from the Hub: {first_line(error)}. If it is a file that you mean, there "
             "is none of that name; else check name and network (and, for a gated one, that you are logged in)"
         ) from error
+    if not fetched:
+        shown = ", ".join(sorted(every)[:8]) or "nothing"
+        raise TrainingError(
+            f"the data set {name} has no file {f'like {pattern!r}' if pattern else 'of prompts'} that can be read "
+            f"({', '.join(READABLE)}); it holds {shown}. Say which by {name}:FILES, or download and convert it"
+        )
     return [Path(file) for file in fetched]
 
 
