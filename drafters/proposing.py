@@ -26,7 +26,16 @@ def _proposed(drafter: Drafter, context: Sequence[int], begins: range, length: i
 
 
 class PointMassDrafter(Drafter):
-    """A drafter of deterministic drafts without a distribution: it needs only :meth:`propose`."""
+    """A drafter of deterministic drafts without a distribution: it needs only :meth:`draft`, or :meth:`propose`."""
+
+    def draft(self, context: Sequence[int], length: int) -> Draft:
+        """What it proposes, at whatever temperature."""
+        raise NotImplementedError
+
+    def propose(
+        self, context: Sequence[int], length: int, params: SamplingParams, generator: Generator, *, with_q: bool = False
+    ) -> Draft:
+        return self.draft(context, length)
 
     def drafts(self, context: Sequence[int], begins: range, length: int) -> Iterable[Draft]:
         """The drafts of up to ``length`` tokens begun at the consecutive positions ``begins`` of ``context``.
@@ -61,9 +70,7 @@ class BlockDrafter(PointMassDrafter):
         if len(context) > 1:
             self._block(context)
 
-    def propose(
-        self, context: Sequence[int], length: int, params: SamplingParams, generator: Generator, *, with_q: bool = False
-    ) -> Draft:
+    def draft(self, context: Sequence[int], length: int) -> Draft:
         if len(context) < 2 or length < 1:  # a context of one token has no hidden states yet
             return Draft.empty()
         return Draft.chain(self._block(context)[:length])

@@ -9,14 +9,12 @@ from typing import Literal
 import numpy as np
 import torch
 from pydantic import Field
-from torch import Generator
 
 from drafters.base import Acceptances
 from drafters.draft import Draft
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, DrafterEntry, register
 from drafters.proposing import PointMassDrafter
-from drafters.sampling import SamplingParams
 from drafters.tree import acceptances_of
 
 
@@ -71,9 +69,7 @@ class LookaheadDrafter(PointMassDrafter):
         if context:
             self.columns = [[token] for token in random.Random(0).choices(list(context), k=self.window)]
 
-    def propose(
-        self, context: Sequence[int], length: int, params: SamplingParams, generator: Generator, *, with_q: bool = False
-    ) -> Draft:
+    def draft(self, context: Sequence[int], length: int) -> Draft:
         self._catch_up(context)
         if not context or length < 1:
             return Draft.empty()

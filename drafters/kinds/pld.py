@@ -9,13 +9,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Literal
 
-from torch import Generator
-
 from drafters.base import common_prefix
 from drafters.draft import Draft
 from drafters.kinds.base import BuildContext, DrafterEntry, register
 from drafters.proposing import PointMassDrafter
-from drafters.sampling import SamplingParams
 
 LONGEST_NGRAM = 3
 
@@ -39,9 +36,7 @@ class PromptLookup(PointMassDrafter):
         self.ends: list[dict[tuple[int, ...], list[int]]] = [{} for _ in range(LONGEST_NGRAM)]
         self._index(context)
 
-    def propose(
-        self, context: Sequence[int], length: int, params: SamplingParams, generator: Generator, *, with_q: bool = False
-    ) -> Draft:
+    def draft(self, context: Sequence[int], length: int) -> Draft:
         self._index(context)
         return Draft.chain(self._lookup(context, len(context), length))
 

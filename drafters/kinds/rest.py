@@ -10,13 +10,11 @@ from operator import itemgetter
 from typing import Literal
 
 from pydantic import Field
-from torch import Generator
 
 from drafters.draft import Draft
 from drafters.kinds.base import BuildContext, FileEntry, TreeEntry, register
 from drafters.proposing import PointMassDrafter
 from drafters.retrieval.datastore import END, Datastore, tokenizer_fingerprint
-from drafters.sampling import SamplingParams
 from drafters.tree import grow
 
 LONGEST = 16
@@ -50,9 +48,7 @@ class DatastoreDrafter(PointMassDrafter):
         bounds = store.bounds().tolist()
         self._bounds = [*bounds, bounds[-1]]  # of what is greater than every token of the datastore, too
 
-    def propose(
-        self, context: Sequence[int], length: int, params: SamplingParams, generator: Generator, *, with_q: bool = False
-    ) -> Draft:
+    def draft(self, context: Sequence[int], length: int) -> Draft:
         found = self._find(context[-LONGEST:])
         return grow(lambda: found, self._continuations, length, self.nodes)
 

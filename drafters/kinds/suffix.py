@@ -3,19 +3,17 @@ by a suffix automaton as in SAM Decoding, Hu et al. 2024)."""
 
 from __future__ import annotations
 
-from collections import deque
+import sys
 from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
-from torch import Generator
 
 from drafters.base import Acceptances
 from drafters.draft import Draft
 from drafters.kinds.base import BuildContext, TreeEntry, register
 from drafters.proposing import PointMassDrafter
 from drafters.retrieval.automaton import LONGEST, SuffixAutomaton
-from drafters.sampling import SamplingParams
 from drafters.tree import acceptances_of, grow
 
 Place = tuple[int, int]
@@ -42,16 +40,10 @@ class SuffixDrafter(PointMassDrafter):
 
     def __init__(self, name: str, nodes: int | None = None, past: int = 0):
         self.name, self.nodes, self.past = name, nodes, past
-        self.outputs: deque[list[int]] = deque()
-        self.first: int | None = None
-        """Where the first of :attr:`noted` begins; ``None`` before an evaluation asks for them."""
-        self.noted: list[Draft] = []
-        """The drafts begun at each position since, as they were when it was read."""
+        self.outputs: list[list[int]] = []
+        self.prompt: list[int] = []
         self.length = 0
         """Longest draft asked for in this query."""
-        self.indexed: list[int] = []
-        self.followed: Sequence[int] = self.indexed
-        self.prompt: list[int] = []
         self._index_anew([])
 
     def prepare(self, context: Sequence[int]) -> None:
@@ -60,9 +52,7 @@ class SuffixDrafter(PointMassDrafter):
         self.length = 0
         self._index_anew(self.prompt)
 
-    def propose(
-        self, context: Sequence[int], length: int, params: SamplingParams, generator: Generator, *, with_q: bool = False
-    ) -> Draft:
+    def draft(self, context: Sequence[int], length: int) -> Draft:
         self.length = max(self.length, length)
         if not self._catch_up(context):
             self._index_anew(context)
@@ -71,17 +61,14 @@ class SuffixDrafter(PointMassDrafter):
     def drafts(self, context: Sequence[int], begins: range, length: int) -> list[Draft]:
         """Those that were noted while the text was read, from the first evaluation of it on."""
         self.length = max(self.length, length)
-        known = self.first is not None and self.first <= begins.start
+        known = self.first <= begins.start
         if known and len(self.indexed) > len(context):
             known = self.indexed[: len(context)] == list(context)
         elif known:
             known = self._catch_up(context)
         if not known:
-            self._index_anew(context[: begins.start])
-            self.first = begins.start
-            self._catch_up(context)
-        first = begins.start - (self.first or 0)
-        return self.noted[first : first + len(begins)]
+            self._index_anew(context, begins.start)
+        return self.noted[begins.start - self.first : begins.stop - self.first]
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
         """Reads the text once more in an automaton of its own, which at each position knows what stood before only."""
@@ -116,25 +103,26 @@ class SuffixDrafter(PointMassDrafter):
             return False
         self.followed = context
         self._read(context[known:])
-        self.indexed.extend(context[known:])
         return True
 
-    def _index_anew(self, context: Sequence[int]) -> None:
-        """Read the past outputs and ``context``."""
+    def _index_anew(self, context: Sequence[int], first: int = sys.maxsize) -> None:
+        """Read the past outputs and ``context``; note drafts from the position ``first`` on, by default none."""
         self.automaton = SuffixAutomaton()
         for output in self.outputs:
             for token in output:
                 self.automaton.extend(token)
             self.automaton.cut()
-        self.first, self.noted = None, []
-        self.indexed, self.followed = list(context), context
-        self._read(self.indexed)
+        self.indexed: list[int] = []
+        self.followed: Sequence[int] = context
+        self.first, self.noted = first, list[Draft]()
+        self._read(context)
 
     def _read(self, tokens: Sequence[int]) -> None:
         for token in tokens:
-            if self.first is not None:
+            if len(self.indexed) >= self.first:
                 self.noted.append(self._draft(self.length))
             self.automaton.extend(token)
+            self.indexed.append(token)
 
     def _keep_output(self) -> None:
         """Keep what followed the prompt of the query that ends, at most the last ``past`` tokens of it."""
@@ -142,12 +130,9 @@ class SuffixDrafter(PointMassDrafter):
         if not self.past or not output or self.indexed[: len(self.prompt)] != self.prompt:
             return
         self.outputs.append(output[-self.past :])
-        surplus = sum(map(len, self.outputs)) - self.past
-        while surplus > 0:
-            oldest = self.outputs.popleft()
-            if len(oldest) > surplus:
-                self.outputs.appendleft(oldest[surplus:])
-            surplus -= len(oldest)
+        while (surplus := sum(map(len, self.outputs)) - self.past) > 0:
+            if oldest := self.outputs.pop(0)[surplus:]:
+                self.outputs.insert(0, oldest)
 
 
 @register
