@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import date, timedelta
 from typing import Any
 from urllib.parse import parse_qs
@@ -65,113 +65,124 @@ class Chosen:
         """What a page's address asks for; ``defaults`` stand for parameters that it does not have."""
         asked = parse_qs(query.lstrip("?"), keep_blank_values=True)
         values: dict[str, Any] = {}
-        for field, parameter in zip(fields(cls), PARAMETERS):
+        for name, parameter in zip((one.name for one in fields(cls)), PARAMETERS):
             given = asked.get(parameter)
-            if field.name in _SEVERAL:
-                values[field.name] = [value for value in given or [] if value]
+            if name in _SEVERAL:
+                values[name] = [value for value in given or [] if value]
             else:
-                values[field.name] = given[-1] if given else defaults.get(field.name, "")
+                values[name] = given[-1] if given else defaults.get(name, "")
         return cls(**{**values, "since": values["since"] or None, "until": values["until"] or None})
 
     def values(self) -> list[Any]:
         """In the order of the controls."""
-        return [getattr(self, field.name) for field in fields(self)]
+        return [getattr(self, one.name) for one in fields(self)]
 
 
-PARAMETERS = ("pool", "hardware", "policy", "task", "version", "dtype", "card", "baseline", "source", "from", "to")
-"""The address's parameters, in the order of the controls."""
+@dataclass(frozen=True)
+class Control:
+    """A filter that offers what the history holds.
 
-CHOICES = 9
-"""So many of the controls, the first, offer what the history holds; the last two are days."""
+    Attributes:
+        name: of its field in :class:`Chosen`, and of its parameter in the address.
+        label: above it.
+        key: of what there is to choose (``aggregates.filters``).
+        every: what restricts nothing is called; empty where several values can be chosen, and none restricts nothing.
+        titles: of values that are not shown as they are.
+    """
 
-_SINGLE = (
-    ("pool", "pools"),
-    ("hardware", "hardware"),
-    ("version", "versions"),
-    ("dtype", "dtypes"),
-    ("card", "cards"),
-    ("baseline", "baselines"),
-)
+    name: str
+    label: str
+    key: str
+    every: str = ""
+    titles: Mapping[str, str] = field(default_factory=dict)
+
+    def choices(self, values: Sequence[str]) -> list[tuple[str, str]]:
+        """Titles and values to choose from."""
+        titles = policy_titles(values) if self.name == "policy" else self.titles
+        offered = [(titles.get(value, value), value) for value in values]
+        return [(self.every, ALL), *offered] if self.every else offered
+
+    def build(self, chosen: Chosen) -> gr.Dropdown:
+        """The control, until :func:`offered` says what else there is."""
+        if not self.every:
+            return gr.Dropdown([], multiselect=True, label=self.label, min_width=220, elem_id=f"filter-{self.key}")
+        value = getattr(chosen, self.name)
+        known = self.choices([value] if value else [])
+        return gr.Dropdown(known, value=value, label=self.label, min_width=160, elem_id=f"filter-{self.name}")
+
+
 BASELINES = {"answer": "decoding of the whole answer", "prefix": "decoding of its first tokens, their median"}
 """What a speed-up may compare with, by ``run.BaselineKind``: autoregressive decoding of so much."""
 
-_SEVERAL = {"policy": "policies", "task": "tasks", "source": "sources"}
 _SOURCES = {"play": "Play", "race": "Race", "batch": "Batch", "api": "API", "bench": "bench (command line)"}
-_MORE = {
-    "since": "first day",
-    "until": "last day",
-    "version": "version",
-    "dtype": "dtype",
-    "card": "card",
-    "baseline": "baseline",
-    "source": "source",
-}
-_EVERY = {
-    "pool": "all pools",
-    "hardware": "all hardware",
-    "version": "all versions",
-    "dtype": "all dtypes",
-    "card": "all cards",
-    "baseline": "all baselines",
-}
+
+CONTROLS = (
+    Control("pool", "Pool", "pools", "all pools"),
+    Control("hardware", "Hardware", "hardware", "all hardware"),
+    Control("policy", "Policies (all unless chosen)", "policies"),
+    Control("task", "Tasks (all unless chosen)", "tasks"),
+    Control("version", "Code version", "versions", "all versions"),
+    Control("dtype", "Dtype", "dtypes", "all dtypes"),
+    Control("card", "Pool card (hash)", "cards", "all cards"),
+    Control("baseline", "Baseline of speed-ups", "baselines", "all baselines", BASELINES),
+    Control("source", "Sources", "sources", titles=_SOURCES),
+)
+"""All but the two days, which follow them."""
+
+FOLDED = 4
+"""So many of them are always in sight; the others, and the days, are folded away."""
+
+PARAMETERS = (*(control.name for control in CONTROLS), "from", "to")
+"""The address's parameters, in the order of the controls."""
+
+_SEVERAL = {control.name for control in CONTROLS if not control.every}
 
 
 def build_filters(chosen: Chosen) -> tuple[list[Any], gr.Accordion, gr.Button]:
     """The controls, in the order of :class:`Chosen`, holding ``chosen``, the accordion that has those that are less
-    asked for, titled by :func:`more_title`, and the button that reads the history again.
-
-    :func:`offered` tells what else there is to choose.
-    """
+    asked for, titled by :func:`more_title`, and the button that reads the history again."""
     with gr.Row(elem_classes="md-filters"):
-        pool = _dropdown("Pool", "pool", chosen.pool)
-        hardware = _dropdown("Hardware", "hardware", chosen.hardware)
-        policies = gr.Dropdown(
-            [], multiselect=True, label="Policies (all unless chosen)", min_width=220, elem_id="filter-policies"
-        )
-        tasks = gr.Dropdown(
-            [], multiselect=True, label="Tasks (all unless chosen)", min_width=220, elem_id="filter-tasks"
-        )
+        shown = [control.build(chosen) for control in CONTROLS[:FOLDED]]
         refresh = gr.Button("Refresh", size="md", min_width=110, scale=0, elem_id="refresh")
     more = gr.Accordion(more_title(chosen), open=False, elem_id="more-filters")
     with more, gr.Row():
-        since = gr.DateTime(
-            None, include_time=False, type="string", label="From (UTC)", min_width=150, elem_id="filter-from"
-        )
-        until = gr.DateTime(
-            None, include_time=False, type="string", label="To, inclusive (UTC)", min_width=150, elem_id="filter-to"
-        )
-        version = _dropdown("Code version", "version", chosen.version)
-        dtype = _dropdown("Dtype", "dtype", chosen.dtype)
-        card = _dropdown("Pool card (hash)", "card", chosen.card)
-        baseline = _dropdown("Baseline of speed-ups", "baseline", chosen.baseline)
-        sources = gr.Dropdown([], multiselect=True, label="Sources", min_width=220, elem_id="filter-sources")
-    return [pool, hardware, policies, tasks, version, dtype, card, baseline, sources, since, until], more, refresh
+        days = [
+            gr.DateTime(None, include_time=False, type="string", label=label, min_width=150, elem_id=f"filter-{end}")
+            for label, end in (("From (UTC)", "from"), ("To, inclusive (UTC)", "to"))
+        ]
+        folded = [control.build(chosen) for control in CONTROLS[FOLDED:]]
+    return [*shown, *folded, *days], more, refresh
 
 
 def more_title(chosen: Chosen) -> str:
     """What stands over the filters that are folded away: which of them restrict something, if any do."""
-    names = [title for name, title in _MORE.items() if getattr(chosen, name)]
-    if not names:
-        return f"More filters: {', '.join(_MORE.values())}"
-    return f"More filters, {len(names)} on: {', '.join(names)}"
+    folded = {"since": "first day", "until": "last day"} | {c.name: c.name for c in CONTROLS[FOLDED:]}
+    on = [title for name, title in folded.items() if getattr(chosen, name)]
+    if not on:
+        return f"More filters: {', '.join(folded.values())}"
+    return f"More filters, {len(on)} on: {', '.join(on)}"
 
 
 def known(found: Mapping[str, Sequence[str]], chosen: Chosen) -> Chosen:
-    """``chosen`` without the choices that are gone (``aggregates.filters`` tells what there is)."""
-    gone: dict[str, Any] = {name: ALL for name, key in _SINGLE if getattr(chosen, name) not in found[key]}
-    left: dict[str, Any] = {
-        name: [value for value in getattr(chosen, name) or [] if value in found[key]] for name, key in _SEVERAL.items()
-    }
-    return replace(chosen, **gone, **left)
+    """``chosen`` without the choices that are gone (``aggregates.filters`` says what there is)."""
+    values: dict[str, Any] = {}
+    for control in CONTROLS:
+        value, there = getattr(chosen, control.name), found[control.key]
+        if control.every:
+            values[control.name] = value if value in there else ALL
+        else:
+            values[control.name] = [one for one in value or [] if one in there]
+    return replace(chosen, **values)
 
 
 def not_taken(found: Mapping[str, Sequence[str]], query: str) -> list[str]:
     """The parts of a page's address that name what the history does not hold, or a day that is none."""
     asked = Chosen.from_query(query, {})
-    kept = known(found, asked)
-    parts = [f"{name}={value}" for name, _ in _SINGLE if (value := getattr(asked, name)) and not getattr(kept, name)]
-    for name in _SEVERAL:
-        parts += [f"{name}={value}" for value in getattr(asked, name) if value not in getattr(kept, name)]
+    parts = []
+    for control in CONTROLS:
+        value = getattr(asked, control.name)
+        values = value if control.name in _SEVERAL else [value] if value else []
+        parts += [f"{control.name}={one}" for one in values if one not in found[control.key]]
     days = (("from", asked.since), ("to", asked.until))
     return parts + [f"{name}={text}" for name, text in days if text and not _known_day(text)]
 
@@ -181,22 +192,15 @@ def offered(found: Mapping[str, Sequence[str]], chosen: Chosen, shown: Chosen | 
 
     Where they show that already (``shown``) the value is left out: it may have been changed meanwhile.
     """
-    several = {
-        "policy": [(title, policy) for policy, title in policy_titles(found["policies"]).items()],
-        "task": [(task, task) for task in found["tasks"]],
-        "source": [(_SOURCES.get(source, source), source) for source in found["sources"]],
-    }
-    choices = several | {
-        name: [(_EVERY[name], ALL), *((BASELINES.get(text, text), text) for text in found[key])]
-        for name, key in _SINGLE
-    }
-    controls: list[gr.Dropdown] = []
-    for field in fields(Chosen)[:CHOICES]:
-        value = getattr(chosen, field.name)
-        same = shown is not None and (getattr(shown, field.name) or None) == (value or None)
-        several_values: dict[str, Any] = {"multiselect": True} if field.name in _SEVERAL else {}
-        controls.append(gr.Dropdown(choices[field.name], **several_values, **({} if same else {"value": value})))
-    return controls
+    updates = []
+    for control in CONTROLS:
+        value = getattr(chosen, control.name)
+        same = shown is not None and (getattr(shown, control.name) or None) == (value or None)
+        settings: dict[str, Any] = {} if same else {"value": value}
+        if not control.every:
+            settings["multiselect"] = True
+        updates.append(gr.Dropdown(control.choices(found[control.key]), **settings))
+    return updates
 
 
 def days(chosen: Chosen) -> list[Any]:
@@ -205,17 +209,10 @@ def days(chosen: Chosen) -> list[Any]:
     return [_known_day(text) or gr.skip() for text in (chosen.since, chosen.until)]
 
 
-def _dropdown(label: str, name: str, value: str) -> gr.Dropdown:
-    return gr.Dropdown(_beside_all(name, value), value=value, label=label, min_width=160, elem_id=f"filter-{name}")
-
-
 def place_choice(name: str, value: str) -> gr.Dropdown:
-    """The filter on pool or hardware, holding ``value``, until :func:`offered` tells what else there is."""
-    return gr.Dropdown(_beside_all(name, value), value=value)
-
-
-def _beside_all(name: str, value: str) -> list[tuple[str, str]]:
-    return [(_EVERY[name], ALL)] + ([(BASELINES.get(value, value), value)] if value else [])
+    """The filter on pool or hardware, holding ``value``, until :func:`offered` says what else there is."""
+    control = next(control for control in CONTROLS if control.name == name)
+    return gr.Dropdown(control.choices([value]), value=value)
 
 
 def _known_day(text: str | None) -> str | None:

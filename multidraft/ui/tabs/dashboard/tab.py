@@ -18,7 +18,7 @@ from multidraft.ui.tabs.dashboard import filters as dashboard_filters
 from multidraft.ui.tabs.dashboard import tables, views
 from multidraft.ui.tabs.dashboard.chart import CHARTS, Chart
 from multidraft.ui.tabs.dashboard.charts import FAST
-from multidraft.ui.tabs.dashboard.filters import CHOICES, PARAMETERS, Chosen, place_choice
+from multidraft.ui.tabs.dashboard.filters import CONTROLS, PARAMETERS, Chosen, place_choice
 from multidraft.ui.tabs.dashboard.run import RunSection
 from multidraft.ui.widgets import links
 from multidraft.ui.widgets.charts import plot
@@ -120,7 +120,7 @@ class Dashboard:
         # All in one: two events could end in the other order, and show the filters' former values.
         changes = [control.change if isinstance(control, gr.DateTime) else control.input for control in self.filters]
         overview = [self.note, self.body, self.mixture, self.restrict, self.summary, self.legend, self.usual]
-        choices = self.filters[:CHOICES]
+        choices = self.filters[: len(CONTROLS)]
         shown = gr.on(
             [tab.select, self.refresh.click, self.narrowed.change, *changes],
             self.refreshed,

@@ -22,7 +22,7 @@ from multidraft.ui.tabs.dashboard import tab as dashboard_tab
 from multidraft.ui.tabs.dashboard import tables as dashboard_tables
 from multidraft.ui.tabs.dashboard import views as dashboard_views
 from multidraft.ui.tabs.dashboard.chart import CHARTS, chart
-from multidraft.ui.tabs.dashboard.filters import CHOICES, Chosen
+from multidraft.ui.tabs.dashboard.filters import CONTROLS, Chosen
 from multidraft.ui.tabs.dashboard.tab import Dashboard
 from storage import aggregates
 from storage.filters import Filter
@@ -70,7 +70,7 @@ def drawn(dashboard: Dashboard, name: str, values: list[Any] = ALL) -> list[Any]
 
 
 def controls_of(dashboard: Dashboard, updates: dict[Any, Any]) -> list[Any]:
-    return [updates.get(control, gr.skip()) for control in dashboard.filters[:CHOICES]]
+    return [updates.get(control, gr.skip()) for control in dashboard.filters[: len(CONTROLS)]]
 
 
 def test_an_empty_history_says_how_to_fill_it(store: Store) -> None:
@@ -164,7 +164,7 @@ def test_a_newer_choice_is_not_written_over(filled: Dashboard) -> None:
     assert sent["version"].value == "" and "letters" in dict(sent["task"].choices)
     assert shown["body"].visible is True
     controls, _, _ = refreshed(filled, found, Chosen("tiny").values())
-    assert controls == [gr.skip()] * CHOICES  # nothing new to choose
+    assert controls == [gr.skip()] * len(CONTROLS)  # nothing new to choose
 
 
 def test_filters_out_of_sight_are_told_when_the_most_frequent_kind_is_chosen(filled: Dashboard, context_of) -> None:

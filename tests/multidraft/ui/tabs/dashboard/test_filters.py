@@ -5,7 +5,7 @@ import pytest
 
 from drafters.errors import UserError
 from multidraft.ui.tabs.dashboard.filters import (
-    CHOICES,
+    CONTROLS,
     PARAMETERS,
     Chosen,
     days,
@@ -76,7 +76,7 @@ def test_choices_that_are_gone_are_dropped() -> None:
     )
     assert (pool.value, hardware.value, version.value, dtype.value, card.value) == ("", "GPU", "1.0", "", "c0ffee")
     assert policies.value == ["ucb"] and ("One drafter (near)", "fixed:near") in policies.choices
-    assert tasks.value == [] and known(FOUND, chosen).since == "2026-01-01" and len(controls) == CHOICES
+    assert tasks.value == [] and known(FOUND, chosen).since == "2026-01-01" and len(controls) == len(CONTROLS)
     assert pool.choices[0] == ("all pools", "") and baseline.value == "" and source.value == ["play"]
 
 
