@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 
+import gradio as gr
 import numpy as np
 import plotly.graph_objects as go
 from gradio.components.plot import PlotData
@@ -15,12 +18,16 @@ from multidraft.replay.regret import regret_by_round
 from multidraft.ui.tabs.dashboard.filters import BASELINES
 from multidraft.ui.tabs.dashboard.tables import STATUS
 from multidraft.ui.widgets import tokens
-from multidraft.ui.widgets.charts import REFERENCE, base_figure
+from multidraft.ui.widgets.charts import REFERENCE, base_figure, plot
+from multidraft.ui.widgets.events import Updates
+from multidraft.ui.widgets.exports import export_file
 from multidraft.ui.widgets.formats import number, percent
-from multidraft.ui.widgets.markup import facts_html, tiles_html, times
+from multidraft.ui.widgets.markup import facts_html, message_html, tiles_html, times
 from multidraft.ui.widgets.round_charts import POLICY_HEIGHT, arms_chart, plot_of, weights_chart
 from multidraft.ui.widgets.templates import macros
 from multidraft.ui.widgets.theme import DRAFTER_COLOURS
+from storage import queries
+from storage.problems import StorageError
 from storage.records import Round
 from storage.run import Run
 
@@ -32,10 +39,11 @@ def head_html(run: Run) -> Markup:
     g, origin, made_on, scores = run.generation, run.origin, run.conditions, run.scores
     ended = STATUS.get(g.status, g.status) + (f": {g.error}" if g.error else "")
     drafted = any(r.drafted for r in g.rounds)
+    over = f"over autoregressive {BASELINES[run.baseline.kind]}" if run.baseline else "no baseline"
     settings = {**asdict(run.params), "seed": run.seed}
     tiles = (
         ("Speed", number(g.tokens_per_second, 1), "tokens/s", ""),
-        ("Decode speed-up", times(run.speedup, len(g.token_ids)), _compared_with(run), ""),
+        ("Decode speed-up", times(run.speedup, len(g.token_ids)), over, ""),
         ("Request speed-up", times(run.request_speedup, len(g.token_ids)), "prefill and routing included", ""),
         ("Tokens per round", number(g.mean_accepted_tokens, 2), "autoregressive: 1", ""),
         ("Acceptance rate", percent(g.acceptance_rate if drafted else None), "of drafted tokens", ""),
@@ -89,6 +97,52 @@ def regret_figure(rounds: Sequence[Round], table: np.ndarray) -> go.Figure:
     return figure.update_layout(showlegend=False)
 
 
-def _compared_with(run: Run) -> str:
-    """What the run's speed-up compares with."""
-    return f"over autoregressive {BASELINES[run.baseline.kind]}" if run.baseline else "no baseline"
+class RunSection:
+    """A run's page.
+
+    Attributes:
+        parts: what :meth:`show` fills.
+        id: holds the number of the run that is open; 0 for none.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def build(self) -> None:
+        """Lay it out."""
+        with gr.Row(elem_classes="md-pager"):
+            self.leave = gr.Button("← All runs", size="md", min_width=130, elem_id="leave-run")
+            self.to_json = gr.Button("Export this run as JSON", size="md", min_width=200, elem_id="export-run")
+        self.head = gr.HTML("", js_on_load=None, elem_id="run-head")
+        self.texts = gr.HTML("", js_on_load=None, apply_default_css=False, elem_id="run-texts")
+        with gr.Row(elem_classes="md-columns"):
+            self.charts = [plot(id) for id in ("run-arms-chart", "run-policy-chart", "run-regret-chart")]
+        self.rounds = gr.HTML("", js_on_load=None, elem_id="run-rounds")
+        self.id = gr.State(0)
+        self.parts = [self.head, self.texts, *self.charts, self.rounds, self.to_json, self.id]
+
+    def show(self, id: int) -> Updates:
+        """The parts for a run, or why it cannot be shown."""
+        try:
+            run = queries.run(self.path, id)
+            problem = f"There is no run {id} in this history: it may be another server's." if run is None else ""
+        except StorageError as error:
+            run, problem = None, str(error)
+        figures = run_figures(run) if run else [None] * len(self.charts)
+        return {
+            self.head: head_html(run) if run else message_html("error", problem),
+            self.texts: texts_html(run) if run else "",
+            **{place: gr.Plot(fig, visible=fig is not None) for place, fig in zip(self.charts, figures, strict=True)},
+            self.rounds: tokens.rounds_table_html(run.generation.rounds) if run else "",
+            self.to_json: gr.Button(visible=run is not None),
+            self.id: id if run else 0,
+        }
+
+    def export(self, id: int) -> str:
+        """A file of one run with its rounds."""
+
+        def write(file: Path) -> None:
+            if run := queries.run(self.path, id):
+                file.write_text(json.dumps(run.to_json(), ensure_ascii=False, indent=1), "utf-8")
+
+        return export_file(f"run-{id}.json", write)

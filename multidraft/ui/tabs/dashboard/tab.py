@@ -19,7 +19,7 @@ from multidraft.ui.tabs.dashboard import tables, views
 from multidraft.ui.tabs.dashboard.chart import CHARTS, Chart
 from multidraft.ui.tabs.dashboard.charts import FAST
 from multidraft.ui.tabs.dashboard.filters import CONTROLS, PARAMETERS, Chosen, place_choice
-from multidraft.ui.tabs.dashboard.run import RunSection
+from multidraft.ui.tabs.dashboard.run_page import RunSection
 from multidraft.ui.widgets import links
 from multidraft.ui.widgets.charts import plot
 from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, Updates
@@ -211,7 +211,7 @@ class Dashboard:
             return {**hidden, self.note: note or message_html("error", str(error))}
         if view is None:
             return {**hidden, self.note: note + tables.NOTHING_FITS}
-        title = f"Show only the most frequent conditions: {count(view.usual.runs, 'run')}"
+        title = f"Show only the most frequent conditions: {count(view.usual_runs, 'run')}"
         return {
             self.note: note,
             self.body: gr.Column(visible=True),
@@ -219,7 +219,7 @@ class Dashboard:
             self.restrict: gr.Button(title, visible=bool(view.mixture)),
             self.summary: view.summary,
             self.legend: view.legend,
-            self.usual: view.usual.chosen,
+            self.usual: view.usual,
         }
 
     def chart(self, chart: Chart, *values: Any) -> Updates:

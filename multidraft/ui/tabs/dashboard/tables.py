@@ -11,7 +11,7 @@ from markupsafe import Markup
 from multidraft.policies.titles import policy_title, policy_titles
 from multidraft.ui.widgets.charts import policy_style
 from multidraft.ui.widgets.formats import UNKNOWN, count, number, signed
-from multidraft.ui.widgets.markup import empty_html, left_out, table_html, times, tip
+from multidraft.ui.widgets.markup import caption_html, empty_html, left_out, table_html, table_of, times, tip
 from multidraft.ui.widgets.templates import macros
 from storage.figures import FEWEST_PROMPTS
 
@@ -93,31 +93,28 @@ def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = ()) -> Markup:
     )
     table = table_html(columns, rows, figures=7, kind="md-ranking", label="Policies ranked")
     short = left_out(int(summary["short_runs"].sum()))
-    return table + (template.caption(short) if short else "")
+    return table + (caption_html(short) if short else "")
 
 
 def list_html(runs: pd.DataFrame) -> Markup:
     """One run a line (``queries.listed``), each with a link to its page."""
-    texts = ("Run", "Time (UTC)", "Prompt", "Policy", "Task", "End")
-    speedups = (tip("Decode", "Decode speed-up"), tip("Request", "Speed-up of the whole request"))
-    columns = (*texts, "Tokens", "Rounds", "Tokens/s", *speedups)
-    rows = (
-        [
-            template.run_link(line.id),
-            str(line.created_at)[:16].replace("T", " "),
-            template.prompt(line.prompt),
-            policy_title(line.policy),
-            UNKNOWN if pd.isna(line.task) else line.task,
-            STATUS.get(line.status, line.status),
-            number(line.output_tokens, 0),
-            number(line.round_count, 0),
-            number(line.tokens_per_second, 1),
-            times(line.speedup, line.output_tokens),
-            times(line.request_speedup, line.output_tokens),
-        ]
+    lines = [
+        {
+            "Run": template.run_link(line.id),
+            "Time (UTC)": str(line.created_at)[:16].replace("T", " "),
+            "Prompt": template.prompt(line.prompt),
+            "Policy": policy_title(line.policy),
+            "Task": UNKNOWN if pd.isna(line.task) else line.task,
+            "End": STATUS.get(line.status, line.status),
+            "Tokens": number(line.output_tokens, 0),
+            "Rounds": number(line.round_count, 0),
+            "Tokens/s": number(line.tokens_per_second, 1),
+            tip("Decode", "Decode speed-up"): times(line.speedup, line.output_tokens),
+            tip("Request", "Speed-up of the whole request"): times(line.request_speedup, line.output_tokens),
+        }
         for line in runs.itertuples()
-    )
-    return table_html(columns, rows, figures=5, kind="md-runs", label="Runs")
+    ]
+    return table_of(lines, figures=5, kind="md-runs", label="Runs")
 
 
 def page_html(page: int, size: int, total: int) -> Markup:

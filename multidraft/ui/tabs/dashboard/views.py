@@ -11,7 +11,8 @@ from markupsafe import Markup
 
 from multidraft.ui.tabs.dashboard import tables
 from multidraft.ui.tabs.dashboard.chart import Chart
-from multidraft.ui.tabs.dashboard.mixture import Usual, mixture_html, usual
+from multidraft.ui.tabs.dashboard.filters import BASELINES
+from multidraft.ui.widgets.formats import count
 from multidraft.ui.widgets.markup import folded, table_html
 from multidraft.ui.widgets.theme import DRAFTER_COLOURS
 from storage import aggregates, queries
@@ -26,6 +27,21 @@ MOST_LINES = 20
 
 PAGE = 20
 """Runs on a page of the list."""
+
+
+_NAMES = {
+    "pool": "Pools",
+    "card_hash": "Cards",
+    "hardware": "Hardware",
+    "dtype": "Dtypes",
+    "version": "Code versions",
+    "baseline_kind": "Speed-up over autoregressive",
+}
+_FIELDS = {"card_hash": "card", "baseline_kind": "baseline"}
+"""Fields of ``filters.Chosen`` that are not named as the column."""
+
+LISTED_VALUES = 4
+"""Of a condition; the others are counted."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +65,15 @@ class Overview:
 
     Attributes:
         mixture: says what forbids a comparison; empty where nothing does.
-        usual: the most frequent conditions among the runs.
+        usual: the fields of ``filters.Chosen`` that leave just the runs under the most frequent conditions.
+        usual_runs: how many these are.
     """
 
     summary: Markup
     legend: Markup
     mixture: Markup
-    usual: Usual
+    usual: dict[str, str]
+    usual_runs: int
 
 
 @kept
@@ -82,12 +100,36 @@ def overview(path: Path, filter: Filter) -> Overview | None:
     if summary.empty:
         return None
     conditions = aggregates.conditions(path, filter)
+    chosen, runs = usual(conditions)
     return Overview(
         summary=tables.summary_html(summary, drawn),
         legend=tables.legend_html(drawn, len(summary) - len(drawn)),
         mixture=mixture_html(conditions),
-        usual=usual(conditions),
+        usual=chosen,
+        usual_runs=runs,
     )
+
+
+def mixture_html(conditions: pd.DataFrame) -> Markup:
+    """A note on the conditions (``aggregates.conditions``), with how many runs there are of each; empty where all have
+    the same."""
+    frame = conditions.replace({"baseline_kind": BASELINES})
+    parts = []
+    for column, name in _NAMES.items():
+        unknown = "no baseline" if column == "baseline_kind" else "unknown"
+        counts = frame.fillna({column: unknown}).groupby(column)["runs"].sum().sort_values(ascending=False)
+        if len(counts) > 1:
+            shown = [f"{value} ({count(n, 'run')})" for value, n in counts[:LISTED_VALUES].items()]
+            if rest := len(counts) - len(shown):
+                shown.append(f"{rest} more")
+            parts.append((name, shown))
+    return tables.template.mixture(parts) if parts else Markup()
+
+
+def usual(conditions: pd.DataFrame) -> tuple[dict[str, str], int]:
+    """The fields of ``filters.Chosen`` for the most frequent of them, of at least one run, and how many runs it has."""
+    most = conditions.loc[conditions["runs"].idxmax()].fillna("")  # what is unknown cannot be chosen
+    return {_FIELDS.get(column, column): str(most[column]) for column in aggregates.CONDITIONS}, int(most["runs"])
 
 
 @kept

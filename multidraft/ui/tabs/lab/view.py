@@ -19,10 +19,12 @@ from multidraft.service.lab import BEST_FIXED, ORACLE, PLAIN, Experiment, Replay
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.charts import REFERENCE, base_figure, policy_style
 from multidraft.ui.widgets.formats import UNKNOWN, count, number, percent, signed
-from multidraft.ui.widgets.markup import best, folded, message_html, table_html, tip
+from multidraft.ui.widgets.markup import best, folded, message_html, table_html, table_of, tip
 from multidraft.ui.widgets.round_charts import NO_DRAFT
 from multidraft.ui.widgets.templates import macros
 from multidraft.ui.widgets.theme import TARGET_COLOUR, TEXT, drafter_colour, drafter_pattern
+
+_template = macros("tabs/lab/view.html")
 
 ESTIMATE = "It depends on measured time: live, on another machine or day, it may play other rounds"
 
@@ -59,49 +61,39 @@ def progress_html(job: ReplayJob[Any]) -> Markup:
 
 def outcomes_html(experiment: Experiment) -> Markup:
     """One line per policy, the fastest first and the best of each column marked; then what they are compared with."""
-    columns = (
-        "Policy",
-        "Tokens per round",
-        "Rounds",
-        "Regret per text",
-        "Best drafter played",
-        "Replayed tokens/s",
-        "Decode speed-up",
-        tip("Request speed-up", "Of whole requests: with the prefill that was recorded with each text"),
-    )
     outcomes = {spec: experiment.outcome(spec) for spec in experiment.policies}
-    leaders = (
-        {
+    references = {spec: experiment.outcome(spec) for spec in _REFERENCES if spec not in outcomes}
+    leaders: dict[str, float] = {}
+    if outcomes:
+        leaders = {
             "mat": max(o.mean_accepted_tokens for o in outcomes.values()),
             "regret": min(o.regret for o in outcomes.values()),
             "rate": max(o.tokens_per_second or 0.0 for o in outcomes.values()),
         }
-        if outcomes
-        else {}
-    )
-    references = {spec: experiment.outcome(spec) for spec in _REFERENCES if spec not in outcomes}
-    rows = [_outcome_row(experiment, spec, outcome, leaders) for spec, outcome in outcomes.items()]
-    rows += [_outcome_row(experiment, spec, outcome, {}) for spec, outcome in references.items()]
-    return table_html(columns, rows, figures=7, kind="md-outcomes", label="What the policies would have done")
+    lines = [_outcome_line(experiment, spec, outcome, leaders) for spec, outcome in outcomes.items()]
+    lines += [_outcome_line(experiment, spec, outcome, {}) for spec, outcome in references.items()]
+    return table_of(lines, figures=7, kind="md-outcomes", label="What the policies would have done")
 
 
-def _outcome_row(experiment: Experiment, spec: str, o: Outcome, leaders: dict[str, float]) -> list[str | Markup]:
+def _outcome_line(experiment: Experiment, spec: str, o: Outcome, leaders: dict[str, float]) -> dict[str, Any]:
     rate, plain = o.tokens_per_second, experiment.outcome(PLAIN).tokens_per_second
     about = "≈ " if estimated(spec) else ""
 
     def mark(cell: str, key: str, value: float | None) -> str:
         return best(cell) if value is not None and leaders.get(key) == value else cell
 
-    return [
-        macros("tabs/lab/view.html").policy(spec, title(spec), spec in _REFERENCES, ESTIMATE if about else ""),
-        mark(about + number(o.mean_accepted_tokens, 2), "mat", o.mean_accepted_tokens),
-        about + number(o.rounds, 0),
-        mark(about + signed(o.regret, 1), "regret", o.regret),
-        about + percent(o.best_arm_ratio) if o.best_arm_ratio is not None else UNKNOWN,
-        mark(number(rate, 1), "rate", rate),
-        number(rate / plain if rate and plain else None, 2, "×"),
-        number(_request_speedup(experiment, spec, o), 2, "×"),
-    ]
+    return {
+        "Policy": _template.policy(spec, title(spec), spec in _REFERENCES, ESTIMATE if about else ""),
+        "Tokens per round": mark(about + number(o.mean_accepted_tokens, 2), "mat", o.mean_accepted_tokens),
+        "Rounds": about + number(o.rounds, 0),
+        "Regret per text": mark(about + signed(o.regret, 1), "regret", o.regret),
+        "Best drafter played": UNKNOWN if o.best_arm_ratio is None else about + percent(o.best_arm_ratio),
+        "Replayed tokens/s": mark(number(rate, 1), "rate", rate),
+        "Decode speed-up": number(rate / plain if rate and plain else None, 2, "×"),
+        tip("Request speed-up", "Of whole requests: with the prefill that was recorded with each text"): number(
+            _request_speedup(experiment, spec, o), 2, "×"
+        ),
+    }
 
 
 def _request_speedup(experiment: Experiment, spec: str, o: Outcome) -> float | None:
@@ -255,18 +247,19 @@ def _side(index: int, count: int) -> str:
 
 def sweep_html(sweep: Sweep) -> Markup:
     """The sweep as a table."""
-    rates = [o.tokens_per_second or 0.0 for o in sweep.outcomes.values()]
-    rows = (
-        [
-            f"{value:g}",
-            number(o.mean_accepted_tokens, 2),
-            signed(o.regret, 1),
-            best(number(rate, 1)) if rate == max(rates) else number(rate, 1),
-        ]
-        for (value, o), rate in zip(sweep.outcomes.items(), rates, strict=True)
-    )
-    columns = (sweep.setting, "Tokens per round", "Regret per text", "Replayed tokens/s")
-    return folded("The sweep in figures", table_html(columns, rows, figures=4, label="The sweep in figures"))
+    fastest = max(o.tokens_per_second or 0.0 for o in sweep.outcomes.values())
+    lines = []
+    for value, o in sweep.outcomes.items():
+        rate = number(o.tokens_per_second or 0.0, 1)
+        lines.append(
+            {
+                sweep.setting: f"{value:g}",
+                "Tokens per round": number(o.mean_accepted_tokens, 2),
+                "Regret per text": signed(o.regret, 1),
+                "Replayed tokens/s": best(rate) if o.tokens_per_second == fastest else rate,
+            }
+        )
+    return folded("The sweep in figures", table_of(lines, figures=4, label="The sweep in figures"))
 
 
 def replayed_html(experiment: Experiment) -> Markup:

@@ -21,7 +21,7 @@ from multidraft.ui.tabs.pool.list import known_pools, loading_html, pools_html
 from multidraft.ui.widgets.charts import drafter_task_figure, plot
 from multidraft.ui.widgets.events import HIDDEN, QUICK, Updates
 from multidraft.ui.widgets.formats import UNKNOWN, number, sentence
-from multidraft.ui.widgets.markup import message_html, table_html
+from multidraft.ui.widgets.markup import message_html, table_of
 from multidraft.ui.widgets.templates import macros
 from multidraft.ui.widgets.tokens import arm_class
 from storage import aggregates
@@ -153,18 +153,17 @@ def pool_html(pool: Pool, hardware: str, version: str) -> Markup:
     if quantization := pool.card.target.quantization:
         honest = f"to {quantization}: outputs are exactly this quantised target's; those of the full weights may differ"
         facts.insert(1, ("Quantised", honest))
-    rows = (
-        [
-            _template.drafter(drafter.name, arm_class(arm)),
-            _kind(drafter.kind),
-            _count(drafter.parameter_count) if drafter.parameter_count else "none",
-            _memory(pool, arm) if drafter.parameter_count else UNKNOWN,
-            _milliseconds(costs.steps[arm]) or UNKNOWN,
-        ]
+    lines = [
+        {
+            "Drafter": _template.drafter(drafter.name, arm_class(arm)),
+            "Kind": _kind(drafter.kind),
+            "Parameters": _count(drafter.parameter_count) if drafter.parameter_count else "none",
+            "Memory": _memory(pool, arm) if drafter.parameter_count else UNKNOWN,
+            "Draft latency, ms per token": _milliseconds(costs.steps[arm]) or UNKNOWN,
+        }
         for arm, drafter in enumerate(pool.drafters)
-    )
-    columns = ("Drafter", "Kind", "Parameters", "Memory", "Draft latency, ms per token")
-    return _template.loaded(pool, facts, table_html(columns, rows, figures=3, label="Drafters"))
+    ]
+    return _template.loaded(pool, facts, table_of(lines, figures=3, label="Drafters"))
 
 
 def _milliseconds(line: Line) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from multidraft.ui.tabs.dashboard.mixture import mixture_html, usual
+from multidraft.ui.tabs.dashboard.views import mixture_html, usual
 from storage.aggregates import CONDITIONS
 
 KNOWN = {
@@ -24,18 +24,18 @@ def conditions(*rows: dict[str, Any]) -> pd.DataFrame:
 
 
 def test_runs_under_the_same_conditions_compare() -> None:
-    assert mixture_html(conditions({"runs": 5})) == "" and usual(conditions({"runs": 5})).runs == 5
+    assert mixture_html(conditions({"runs": 5})) == "" and usual(conditions({"runs": 5}))[1] == 5
 
 
 def test_speedups_over_different_baselines_do_not_compare() -> None:
     frame = conditions({"baseline_kind": "answer", "runs": 4}, {"runs": 5}, {"baseline_kind": None, "runs": 1})
     html = mixture_html(frame)
     assert "Speed-up over autoregressive" in html and "whole answer (4 runs)" in html and "no baseline (1 run)" in html
-    assert usual(frame).runs == 5 and usual(frame).chosen["baseline"] == "prefix"
+    assert usual(frame)[1] == 5 and usual(frame)[0]["baseline"] == "prefix"
 
 
 def test_what_is_unknown_is_told_and_cannot_be_chosen() -> None:
     frame = conditions({"runs": 4, "card_hash": None}, {"runs": 3, "hardware": "<b>GPU</b>"})
     html = mixture_html(frame)
     assert "unknown (4 runs)" in html and "&lt;b&gt;GPU&lt;/b&gt; (3 runs)" in html
-    assert usual(frame).chosen["card"] == "" and usual(frame).chosen["hardware"] == "CPU"
+    assert usual(frame)[0]["card"] == "" and usual(frame)[0]["hardware"] == "CPU"
