@@ -31,8 +31,6 @@ class PoolLine:
         self.loader = loader
 
     def build(self) -> None:
-        """Lay it out."""
-
         def report(nothing: Any = None) -> PoolReport:  # Gradio marks it, which a method does not allow
             return self.report()
 
@@ -60,9 +58,9 @@ class PoolLine:
         """
         gr.on([self.line.click, self.line.select], follow, inputs, outputs, **QUICK)
 
-    def changed(self, follow: Follow, inputs: Any, outputs: Any) -> Any:
+    def changed(self, follow: Follow, inputs: Any, outputs: Any) -> None:
         """Call ``follow`` when the pool has changed since the page was opened."""
-        return self.line.click(follow, inputs, outputs, **QUICK)
+        self.line.click(follow, inputs, outputs, **QUICK)
 
     @endpoint(PoolReport)
     def pool(self) -> PoolReport:
@@ -70,7 +68,6 @@ class PoolLine:
         return self.report()
 
     def report(self) -> PoolReport:
-        """Likewise."""
         pool, loading = self.loader.workbench.pool, self.loader.under_way
         news = news_text(self.loader.last)
         return {

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+import gradio as gr
 from markupsafe import Markup
 
 from multidraft.ui.widgets.formats import UNKNOWN, number
@@ -16,6 +19,9 @@ OUTPUT_START = Markup('<div class="md-output" dir="auto" role="region" tabindex=
 """Opens the box of the rounds; whoever shows them closes it."""
 
 _macros = macros("widgets/tokens.html")
+
+_FRAME = Path(__file__).with_name("output.html").read_text(encoding="utf-8")
+_SCRIPT = Path(__file__).with_name("output.js").read_text(encoding="utf-8")
 
 
 def arm_class(arm: int | None) -> str:
@@ -85,3 +91,17 @@ def rounds_table_html(rounds: Sequence[Round]) -> Markup:
 
 def _visible(text: str) -> str:
     return text.replace("\n", "↵")
+
+
+def output_box(longest: int, **settings: Any) -> gr.HTML:
+    """The box with the output of a run and the timeline of its rounds; its value is what :func:`rounds_html` makes.
+
+    The value never becomes part of a template: the script appends what is new to what is there. So a value that grows
+    at its end costs the network and the page no more than its new part, however long the output is.
+
+    Args:
+        longest: most tokens of a draft; a bar of so many has the full height.
+        settings: those of ``gr.HTML``, e.g. ``elem_id``.
+    """
+    frame = _FRAME.replace("@output@", f"{OUTPUT_START}</div>").replace("@longest@", str(longest))
+    return gr.HTML("", html_template=frame, js_on_load=_SCRIPT, apply_default_css=False, **settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -14,7 +14,6 @@ from multidraft.ui.tabs.dashboard.tables import Table
 from multidraft.ui.widgets.charts import message_figure
 from storage.filters import Filter
 
-Of = Literal["coloured", "listed", "all"]
 Rows = Callable[[Path, Filter], pd.DataFrame]
 Draw = Callable[[pd.DataFrame, Sequence[str]], go.Figure]
 
@@ -48,10 +47,10 @@ class Chart:
     section: Section
     rows: Rows
     draw: Draw
-    of: Of
-    missing: str
-    table: Callable[[pd.DataFrame, Sequence[str]], Table] | None
-    wide: bool
+    of: Literal["coloured", "listed", "all"] = "coloured"
+    missing: str = "No run here has it."
+    table: Callable[[pd.DataFrame, Sequence[str]], Table] | None = None
+    wide: bool = False
 
     @property
     def id(self) -> str:
@@ -69,20 +68,11 @@ CHARTS: list[Chart] = []
 """In the order in which they are made and shown."""
 
 
-def chart(
-    title: str,
-    section: Section,
-    rows: Rows,
-    *,
-    of: Of = "coloured",
-    missing: str = "No run here has it.",
-    table: Callable[[pd.DataFrame, Sequence[str]], Table] | None = None,
-    wide: bool = False,
-) -> Callable[[Draw], Draw]:
-    """Put the decorated function on the page; see :class:`Chart`."""
+def chart(title: str, section: Section, rows: Rows, **settings: Any) -> Callable[[Draw], Draw]:
+    """Put the decorated function on the page; ``settings`` are the attributes of :class:`Chart` with a default."""
 
     def register(draw: Draw) -> Draw:
-        CHARTS.append(Chart(draw.__name__, title, section, rows, draw, of, missing, table, wide))
+        CHARTS.append(Chart(draw.__name__, title, section, rows, draw, **settings))
         return draw
 
     return register

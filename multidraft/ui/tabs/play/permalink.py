@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from drafters.errors import UserError
 from drafters.sampling import SamplingParams
@@ -29,20 +29,16 @@ COPY_LINK = (
 returns the first two."""
 
 
-@dataclass(frozen=True)
-class Link:
-    """What a link asks for; ``None`` where it says nothing.
-
-    Attributes:
-        prompt, policy: as texts; the policy is a spec.
-        settings: numbers in the order of :data:`SETTINGS`.
-        pool: the name of the pool that was loaded when the link was made.
-    """
+class Link(NamedTuple):
+    """What a link asks for; ``None`` where it says nothing."""
 
     prompt: str | None
     policy: str | None
+    """A spec."""
     settings: tuple[float | None, ...]
-    pool: str | None = None
+    """In the order of :data:`SETTINGS`."""
+    pool: str | None
+    """The name of the one that was loaded when the link was made."""
 
 
 def read_link(query: Mapping[str, str], draft_length: int) -> Link | None:

@@ -25,7 +25,6 @@ from multidraft.ui.widgets.exports import download, offered_file
 from multidraft.ui.widgets.formats import sentence
 from multidraft.ui.widgets.jobs import RunButtons
 from multidraft.ui.widgets.markup import message_html
-from multidraft.ui.widgets.output import output_box
 from multidraft.ui.widgets.round_charts import plot_of, policy_chart
 from storage.records import Generation, Round, Turn
 from storage.run import Origin
@@ -81,7 +80,7 @@ class Play(controls.PromptTab):
         self.status = gr.HTML(view.IDLE, js_on_load=None, elem_id="status")
         self.conversation = gr.HTML("", js_on_load=None, visible=pool.conversational, elem_id="conversation")
         self.tiles = gr.HTML(view.tiles_html(), js_on_load=None, elem_id="tiles")
-        self.output = output_box(max(controls.LONGEST_DRAFT, pool.draft_length), elem_id="output")
+        self.output = tokens.output_box(max(controls.LONGEST_DRAFT, pool.draft_length), elem_id="output")
         self.legend = gr.HTML(tokens.legend_html(self.drafters, {}), js_on_load=None, elem_id="legend")
         with gr.Row(elem_classes="md-actions"):
             self.anew = gr.Button(
