@@ -101,8 +101,7 @@ class SuffixDrafter(PointMassDrafter):
         compared = max(known - LONGEST, 0) if context is self.followed else 0
         if self.indexed[compared:] != list(context[compared:known]):
             return False
-        self.followed = context
-        self._read(context[known:])
+        self._read(context)
         return True
 
     def _index_anew(self, context: Sequence[int], first: int = sys.maxsize) -> None:
@@ -113,12 +112,13 @@ class SuffixDrafter(PointMassDrafter):
                 self.automaton.extend(token)
             self.automaton.cut()
         self.indexed: list[int] = []
-        self.followed: Sequence[int] = context
         self.first, self.noted = first, list[Draft]()
         self._read(context)
 
-    def _read(self, tokens: Sequence[int]) -> None:
-        for token in tokens:
+    def _read(self, context: Sequence[int]) -> None:
+        """Read the new tokens of a context that continues the present one."""
+        self.followed: Sequence[int] = context
+        for token in context[len(self.indexed) :]:
             if len(self.indexed) >= self.first:
                 self.noted.append(self._draft(self.length))
             self.automaton.extend(token)
