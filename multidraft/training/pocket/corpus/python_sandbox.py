@@ -17,50 +17,13 @@ MAX_SIZE = 1_000
 MAX_NUMBER = 10**9
 MAX_ROUNDS = 2_000
 
-_NODES = (
-    *(
-        ast.Module,
-        ast.FunctionDef,
-        ast.arguments,
-        ast.arg,
-        ast.Return,
-        ast.If,
-        ast.For,
-        ast.Assign,
-        ast.AugAssign,
-    ),
-    *(
-        ast.AnnAssign,
-        ast.Expr,
-        ast.Name,
-        ast.expr_context,
-        ast.Constant,
-        ast.BinOp,
-        ast.operator,
-        ast.Compare,
-    ),
-    *(
-        ast.cmpop,
-        ast.BoolOp,
-        ast.boolop,
-        ast.UnaryOp,
-        ast.unaryop,
-        ast.IfExp,
-        ast.Call,
-        ast.Attribute,
-        ast.List,
-    ),
-    *(
-        ast.Tuple,
-        ast.Dict,
-        ast.Subscript,
-        ast.Slice,
-        ast.ListComp,
-        ast.DictComp,
-        ast.GeneratorExp,
-        ast.keyword,
-    ),
-    *(ast.comprehension, ast.JoinedStr, ast.FormattedValue, ast.Continue, ast.Break, ast.Pass),
+_NODES = tuple(
+    getattr(ast, name)
+    for name in (
+        "Module FunctionDef arguments arg Return If For Assign AugAssign AnnAssign Expr Name expr_context Constant BinOp "
+        "operator Compare cmpop BoolOp boolop UnaryOp unaryop IfExp Call Attribute List Tuple Dict Subscript Slice ListComp "
+        "DictComp GeneratorExp keyword comprehension JoinedStr FormattedValue Continue Break Pass"
+    ).split()
 )
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.add,
@@ -71,22 +34,9 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "Mod": operator.mod,
 }
 _METHODS = (
-    *(
-        "append",
-        "insert",
-        "get",
-        "items",
-        "keys",
-        "values",
-        "copy",
-        "count",
-        "index",
-        "upper",
-        "lower",
-        "title",
-    ),
-    *("capitalize", "strip", "split", "join", "startswith", "endswith", "replace"),
-)
+    "append insert get items keys values copy count index upper lower title capitalize strip split join startswith "
+    "endswith replace"
+).split()
 _FLAT_ELEMENTS = (int, float, str, type(None))
 
 
