@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,9 @@ OUTLIER = 3.0
 property of the model."""
 
 
+Rows = list[tuple[float, ...]]
+
+
 class RecordedCosts:
     """Costs estimated from recorded rounds, all of which count alike, however old.
 
@@ -36,34 +41,35 @@ class RecordedCosts:
     """
 
     def __init__(self, drafters: int):
-        self.drafting: list[list[tuple[float, ...]]] = [[] for _ in range(drafters)]
-        """By drafter ``(1, tokens in depth, unread tokens, seconds)`` of each round."""
-        self.lengths: list[list[tuple[float, ...]]] = [[] for _ in range(drafters)]
-        """By drafter ``(tokens in depth, nodes, times the draft went on, times it could have)``."""
-        self.verification: list[tuple[float, ...]] = []
-        """``(1, nodes, seconds)``; ``plain`` are the seconds of those without nodes."""
-        self.plain: list[float] = []
-        self.evaluation: list[tuple[float, ...]] = []
+        self.drafting: list[Rows] = [[] for _ in range(drafters)]
+        """By drafter ``(1, tokens drafted, unread tokens, seconds, depth, nodes, times the draft could have gone on)``
+        of each round; where a drafter found nothing to draft, the depth is 0 and one token counts as drafted."""
+        self.verification: Rows = []
+        """``(1, nodes, seconds)`` with a draft; ``plain`` are the ``(1, seconds)`` without."""
+        self.plain: Rows = []
+        self.evaluation: Rows = []
         """``(1, tokens read, seconds)``."""
-        self.overhead: list[float] = []
+        self.overhead: Rows = []
+        """``(1, seconds)``."""
+        self.newest = 0
+        """Id of the last run that counts."""
         self._fitted: Costs | None = None
 
-    def add(self, rounds: Sequence[Mapping[str, Any]]) -> None:
+    def add(self, rounds: Iterable[Mapping[str, Any]]) -> None:
         """Count the rounds of one run, as of ``storage.queries.timed_rounds``."""
         self._fitted = None
         for row, arms, unread in with_unread(rounds, len(self.drafting)):
             depth, nodes = row["depth"], row["nodes"]
             if len(arms) == 1:
-                self.drafting[arms[0]].append((1.0, max(depth, 1), unread[arms[0]], row["draft_seconds"]))
-                could = min(depth, row["draft_length"] - 1)
-                self.lengths[arms[0]].append((depth, nodes, max(depth - 1, 0), could))
+                work = (1.0, max(depth, 1), unread[arms[0]], row["draft_seconds"])
+                self.drafting[arms[0]].append((*work, depth, nodes, min(depth, row["draft_length"] - 1)))
             if nodes:
                 self.verification.append((1.0, nodes, row["verify_seconds"]))
             else:
-                self.plain.append(row["verify_seconds"])
+                self.plain.append((1.0, row["verify_seconds"]))
             if row["evaluated"]:
                 self.evaluation.append((1.0, row["evaluated"], row["evaluate_seconds"]))
-            self.overhead.append(row["policy_seconds"])
+            self.overhead.append((1.0, row["policy_seconds"]))
 
     def costs(self, length: int) -> Costs:
         """The estimates, with those of verification for at least ``length`` nodes; 0 for what was never measured.
@@ -75,16 +81,20 @@ class RecordedCosts:
         return self._fitted
 
     def _fit(self, length: int) -> Costs:
-        start, step, catch_up = _filled([fit(rows, 3) if rows else None for rows in self.drafting], 3).T
+        drafting = np.array([fit(rows, 3) for rows in self.drafting])
+        drafted = np.array([bool(rows) for rows in self.drafting])
+        if drafted.any():
+            drafting[~drafted] = drafting[drafted].mean(axis=0)
+        start, step, catch_up = drafting.T
         fixed, each = fit(self.verification, 2)
-        most = max([length, *(int(nodes) for _, nodes, _ in self.verification)])
-        verify = fixed + each * np.arange(most + 1)
+        verify = fixed + each * np.arange(max([length, *(int(row[1]) for row in self.verification)]) + 1)
         if self.plain:
-            verify[0] = fit([(1.0, seconds) for seconds in self.plain], 1)[0]
+            verify[0] = fit(self.plain, 1)[0]
             verify[1:] = verify[1:] if self.verification else verify[0]
         evaluate, evaluate_token = fit(self.evaluation, 2)
-        sums = np.array([np.sum(rows, axis=0, dtype=np.float64) if rows else np.zeros(4) for rows in self.lengths])
-        depth, nodes, went_on, could = sums.T
+        sums = np.array([np.sum([row[4:] for row in rows] or [(0, 0, 0)], axis=0) for rows in self.drafting])
+        depth, nodes, could = sums.astype(np.float64).T
+        went_on = depth - [sum(row[4] > 0 for row in rows) for rows in self.drafting]
         return Costs(
             draft_step=step,
             catch_up=catch_up,
@@ -94,12 +104,12 @@ class RecordedCosts:
             persistence=np.divide(went_on, could, out=np.ones_like(could), where=could > 0).clip(max=1.0),
             width=np.divide(nodes, depth, out=np.ones_like(depth), where=depth > 0),
             draft_start=start,
-            overhead=float(fit([(1.0, seconds) for seconds in self.overhead], 1)[0]),
+            overhead=float(fit(self.overhead, 1)[0]),
         )
 
 
 def with_unread(
-    rounds: Sequence[Mapping[str, Any]], drafters: int
+    rounds: Iterable[Mapping[str, Any]], drafters: int
 ) -> Iterator[tuple[Mapping[str, Any], Sequence[int], list[int]]]:
     """The rounds of one run, each with the drafters that drafted in it and what every drafter had to read before."""
     unread = Unread(drafters)
@@ -141,13 +151,6 @@ def fit(rows: Sequence[tuple[float, ...]], units: int) -> np.ndarray:
     return coefficients
 
 
-def _filled(found: Sequence[np.ndarray | None], units: int) -> np.ndarray:
-    """Rows ``(drafters, units)``; where nothing was found the mean of the others."""
-    known = [row for row in found if row is not None]
-    mean = np.mean(known, axis=0) if known else np.zeros(units)
-    return np.array([mean if row is None else row for row in found]).reshape(len(found), units)
-
-
 class MachineCosts:
     """Measured costs by pool and machine; each run is read once, so asking again costs what is new only.
 
@@ -157,30 +160,23 @@ class MachineCosts:
     def __init__(self, path: Path):
         self.path = path
         self._machines: dict[tuple[str, str, str, int], RecordedCosts] = {}
-        self._newest: dict[tuple[str, str, str, int], int] = {}
 
     def read(self, run: Run) -> Iterator[None]:
         """Count the runs on the pool and machine of ``run`` that are new, a few at each step."""
-        key, costs = self._key(run), self._of(run)
-        new = queries.ids_on(self.path, *key[:3], after=self._newest.get(key, 0), newest=NEWEST)
+        (*machine, _), costs = self._of(run)
+        new = queries.ids_on(self.path, *machine, after=costs.newest, newest=NEWEST)
         for begin in range(0, len(new), AT_ONCE):
-            ids = [id for id in new[begin : begin + AT_ONCE] if id > self._newest.get(key, 0)]
-            if ids:
-                rounds: dict[int, list[dict[str, Any]]] = {}
-                for row in queries.timed_rounds(self.path, ids):
-                    rounds.setdefault(row["run_id"], []).append(row)
-                for of_one in rounds.values():
-                    costs.add(of_one)
-                self._newest[key] = ids[-1]
+            if ids := [id for id in new[begin : begin + AT_ONCE] if id > costs.newest]:
+                for _, rounds in groupby(queries.timed_rounds(self.path, ids), key=itemgetter("run_id")):
+                    costs.add(rounds)
+                costs.newest = ids[-1]
             yield
 
     def costs(self, run: Run) -> Costs:
         """The present estimates for drafts as long as those of ``run``, as far as they were read."""
-        return self._of(run).costs(run.params.draft_length)
+        return self._of(run)[1].costs(run.params.draft_length)
 
-    def _key(self, run: Run) -> tuple[str, str, str, int]:
-        made_on = run.conditions
-        return made_on.card_hash, made_on.hardware, made_on.dtype, len(run.generation.drafters)
-
-    def _of(self, run: Run) -> RecordedCosts:
-        return self._machines.setdefault(self._key(run), RecordedCosts(len(run.generation.drafters)))
+    def _of(self, run: Run) -> tuple[tuple[str, str, str, int], RecordedCosts]:
+        made_on, drafters = run.conditions, len(run.generation.drafters)
+        key = (made_on.card_hash, made_on.hardware, made_on.dtype, drafters)
+        return key, self._machines.setdefault(key, RecordedCosts(drafters))

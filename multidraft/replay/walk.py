@@ -120,9 +120,9 @@ def replay(
     player = make_policy(policy, names, seed) if isinstance(policy, str) else policy
     if player.needs_route and route is None:
         raise PolicyError(f"policy {player.name!r} needs a router")
-    unknown = "policy {!r} learns from {}, which a recorded text does not hold; use the setting {}"
+    unknown = "policy {!r} learns from {}, which a recorded text does not hold; use {}"
     if player.uses_block_divergence:
-        raise PolicyError(unknown.format(player.name, "block divergence", "reward=be"))
+        raise PolicyError(unknown.format(player.name, "block divergence", "the setting reward=be"))
     if player.uses_soft_gamma:
         raise PolicyError(unknown.format(player.name, "soft acceptance", "gamma=hard"))
     needed = [fixed_rounds(row, longest) for row in text.accepted]

@@ -136,7 +136,7 @@ def test_block_divergence_cannot_be_replayed():
 
 
 def test_soft_acceptance_cannot_be_replayed():
-    with pytest.raises(PolicyError, match=r"soft acceptance.*use the setting gamma=hard"):
+    with pytest.raises(PolicyError, match=r"soft acceptance.*use gamma=hard"):
         replay(np.ones((2, 5), dtype=int), "normal-hedge:gamma=soft")
 
 
