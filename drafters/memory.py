@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -25,7 +24,7 @@ from drafters.errors import PoolMemoryError
 from drafters.hardware import GIB, format_bytes, free_memory
 from drafters.kinds.base import SizeContext
 from drafters.models.llama import stacked_copies, unsupported
-from drafters.source import Quantization
+from drafters.source import Quantization, Source
 
 CUDA_RESERVE = GIB // 2
 """For CUDA's libraries, their workspaces and what the allocator cannot use of its blocks."""
@@ -44,7 +43,7 @@ class Part:
     Attributes:
         name: of the drafter, or ``target``.
         parameters: numbers of its weights.
-        weights, cache: bytes of the weights, and of the cache in a full context; 0 for what is shared.
+        weights, cache: bytes, of the cache in a full context; 0 for what is shared.
         shares: the part whose weights and cache it uses.
     """
 
@@ -151,9 +150,7 @@ def render_estimate(content: dict[str, Any]) -> str:
 
 
 def check_memory(card: Card, path: Path, device: str) -> None:
-    """Refuse a pool that does not fit the device's free memory.
-
-    A pool whose size is unknown passes: loading it says what is wrong.
+    """Refuse a pool that does not fit the device's free memory; one of unknown size passes, as loading it says why.
 
     Raises:
         PoolMemoryError: it needs more than is free; the message says what would fit.
@@ -190,37 +187,32 @@ def remedies(card: Card, path: Path, device: str, free: int) -> list[tuple[str, 
     """
     if single := _mildest(card, path, device, free):
         return single
-    both = _mildest(_quantised(card, "nf4"), path, device, free)
+    both = _mildest(card.model_copy(update={"target": _quantised(card, "nf4")}), path, device, free)
     return [(f"quantization: nf4 for the target and {how}", size) for how, size in both]
 
 
 def _mildest(card: Card, path: Path, device: str, free: int) -> list[tuple[str, int]]:
     """Of each sort of change the mildest that fits."""
-    now, found = estimate(card, path, device), list[tuple[str, int]]()
-    for ways in (_quantisations(card), _fewer_drafters(card, now), _shorter_contexts(card, now.context)):
-        sizes = ((how, estimate(changed, path, device).total) for how, changed in ways)
+    found = list[tuple[str, int]]()
+    for ways in _changes(card, estimate(card, path, device)):
+        sizes = ((how, estimate(card.model_copy(update=changed), path, device).total) for how, changed in ways)
         found += islice(((how, size) for how, size in sizes if size <= free), 1)
     return found
 
 
-def _quantised(card: Card, quantization: Quantization) -> Card:
-    return card.model_copy(update={"target": card.target.model_copy(update={"quantization": quantization})})
-
-
-def _quantisations(card: Card) -> Iterator[tuple[str, Card]]:
-    if card.target.quantization is None:
-        yield "quantization: int8 for the target", _quantised(card, "int8")
-        yield "quantization: nf4 for the target", _quantised(card, "nf4")
-
-
-def _fewer_drafters(card: Card, now: Estimate) -> Iterator[tuple[str, Card]]:
-    """Without the largest drafter, the two largest …; one has to stay."""
+def _changes(card: Card, now: Estimate) -> list[list[tuple[str, dict[str, Any]]]]:
+    """Changes in words and as fields of the card, by sort, the mildest first; one drafter has to stay."""
+    kinds = ("int8", "nf4") if card.target.quantization is None else ()
     largest = [part.name for part in sorted(now.parts[1:], key=lambda part: -(part.weights + part.cache))]
-    for count in range(1, len(largest) + 1):
-        if left := [entry for entry in card.drafters if entry.name not in largest[:count]]:
-            yield f"without {' and '.join(largest[:count])}", card.model_copy(update={"drafters": left})
+    without = [largest[:count] for count in range(1, len(largest) + 1)]
+    left = [[entry for entry in card.drafters if entry.name not in names] for names in without]
+    windows = [now.context >> halvings for halvings in range(1, 32)]
+    return [
+        [(f"quantization: {kind} for the target", {"target": _quantised(card, kind)}) for kind in kinds],
+        [(f"without {' and '.join(names)}", {"drafters": rest}) for names, rest in zip(without, left) if rest],
+        [(f"context_window: {size}", {"context_window": size}) for size in windows if size >= SHORTEST_CONTEXT],
+    ]
 
 
-def _shorter_contexts(card: Card, window: int) -> Iterator[tuple[str, Card]]:
-    while (window := window // 2) >= SHORTEST_CONTEXT:
-        yield f"context_window: {window}", card.model_copy(update={"context_window": window})
+def _quantised(card: Card, quantization: str) -> Source:
+    return card.target.model_copy(update={"quantization": quantization})

@@ -51,7 +51,6 @@ class Datastore:
         header: ``tokens`` (n), ``tokenizer`` (fingerprint), ``vocabulary`` (ids are smaller), ``checksum``.
     """
 
-    path: Path
     tokens: np.ndarray
     suffixes: np.ndarray
     header: dict[str, Any]
@@ -77,16 +76,16 @@ class Datastore:
         if not path.is_file():
             raise PoolError(f"the datastore {path} does not exist; {again}")
         try:
-            header, body = _map(path)
+            header, array = _map(path)
         except (OSError, ValueError) as error:
             raise PoolError(f"the datastore {path} cannot be used: {error}; {again}") from None
         if header["tokenizer"] != fingerprint or header["vocabulary"] > vocabulary:
             raise PoolError(f"the datastore {path} was made with another tokenizer than this pool's; {again}")
-        array, count = np.asarray(body), header["tokens"]  # slices of a memmap are slow to make
-        return cls(path, array[:count], array[count:], header)
+        tokens, suffixes = np.split(array, 2)
+        return cls(tokens, suffixes, header)
 
 
-def _map(path: Path) -> tuple[dict[str, Any], np.memmap]:
+def _map(path: Path) -> tuple[dict[str, Any], np.ndarray]:
     """Header, and tokens and suffix array ``(2n,)``; raises ValueError with what is wrong with the file."""
     with open(path, "rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
@@ -102,7 +101,7 @@ def _map(path: Path) -> tuple[dict[str, Any], np.memmap]:
     body = np.memmap(path, np.dtype("<u4"), "r", start, shape=(2 * count,))
     if zlib.crc32(body.data) != header["checksum"] or body[count - 1] != END:
         raise ValueError("it is damaged, its checksum is wrong")
-    return header, body
+    return header, np.asarray(body)  # slices of a memmap are slow to make
 
 
 def write_datastore(path: Path, tokens: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> None:

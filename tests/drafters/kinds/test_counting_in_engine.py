@@ -144,7 +144,7 @@ HISTORY = [0, 1, 2, 0, 1, 3, 0, 2, 4, 1, 1, 0, 1, 2, 3, 3, 0, 4, 0, 1]
 
 def counting_drafters():
     tokens = np.array([*HISTORY, END], dtype=np.uint32)
-    store = Datastore(None, tokens, suffix_array(tokens), {})
+    store = Datastore(tokens, suffix_array(tokens), {})
     return {
         "suffix chain": SuffixDrafter("s"),
         "suffix tree": SuffixDrafter("s", 6),

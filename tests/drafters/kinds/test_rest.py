@@ -34,7 +34,7 @@ def tokens_of(texts):
 
 def store_of(texts):
     tokens = tokens_of(texts)
-    return Datastore(None, tokens, suffix_array(tokens), {})
+    return Datastore(tokens, suffix_array(tokens), {})
 
 
 def draft_of(drafter, context, length=5):
