@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,7 +32,9 @@ HEAD_FILES = ("*.json", "*.safetensors", "*.bin", "*.pt")
 _OTHER_COPIES = ["*/*", "consolidated*"]
 """The same weights once more, in other formats or cut otherwise."""
 
-_BROKEN_OFF = {"NetworkError", "TimeoutException", "RemoteProtocolError", "ProxyError"}
+_BROKEN_OFF = {
+    "ConnectionError", "TimeoutError", "NetworkError", "TimeoutException", "RemoteProtocolError", "ProxyError",
+}  # fmt: skip
 """Errors of a connection, by name: which HTTP library the Hub's takes depends on its version."""
 
 _folders: dict[tuple[str | None, str | None, Sequence[str]], Path] = {}
@@ -78,8 +80,7 @@ def fetch(source: Source, files: Sequence[str], report: Callable[[int, int], Non
     except PoolError:  # the report has had enough
         raise
     except Exception as error:
-        kind = HubDownError if is_passing(error) else PoolError
-        raise kind(explain(error, source)) from error
+        raise problem(error, source) from error
     if files == MODEL_FILES and not any(folder.glob("*.safetensors")):
         raise PoolError(
             f"the Hub repository {source.id} holds no .safetensors weights, and no others are loaded, since they could "
@@ -102,22 +103,7 @@ class HubDownError(PoolError):
     """The Hub cannot be reached or is out of order: what was asked of it may succeed later."""
 
 
-def is_passing(error: Exception) -> bool:
-    """Whether what the Hub's library raised may pass by itself."""
-    causes = list(_causes(error))
-    if any(isinstance(cause, OfflineModeIsEnabled) for cause in causes):
-        return False
-    if status := _status(error):
-        return status in (408, 429) or status >= 500
-    for cause in causes:
-        if isinstance(cause, (ConnectionError, TimeoutError)) or "CAS Client Error" in str(cause):  # the last of hf_xet
-            return True
-        if _BROKEN_OFF & {kind.__name__ for kind in type(cause).__mro__}:
-            return True
-    return isinstance(error, LocalEntryNotFoundError)
-
-
-def explain(error: Exception, source: Source) -> str:
+def problem(error: Exception, source: Source) -> PoolError:
     """What is wrong with a repository, and what to do, by the error that the Hub's library raised."""
     place, page = f"the Hub repository {source.id}", f"{constants.ENDPOINT}/{source.id}"
     plain = {
@@ -131,31 +117,34 @@ def explain(error: Exception, source: Source) -> str:
     }
     for kind, message in plain.items():  # the first is also of the second kind
         if isinstance(error, kind):
-            return message
-    if any(isinstance(cause, OfflineModeIsEnabled) for cause in _causes(error)):
-        return f"{place} is not in the local cache, and HF_HUB_OFFLINE forbids to fetch it: unset it, or fetch it first"
-    if status := _status(error):
-        return f"{place} cannot be fetched: {page} answered {status}; try again later"
+            return PoolError(message)
+    causes: list[BaseException] = [error]
+    while cause := causes[-1].__cause__:
+        causes.append(cause)
+    if any(isinstance(cause, OfflineModeIsEnabled) for cause in causes):
+        return PoolError(
+            f"{place} is not in the local cache, and HF_HUB_OFFLINE forbids fetching it: unset it, or fetch it first"
+        )
+    answers = (getattr(cause, "response", None) for cause in causes if isinstance(cause, HfHubHTTPError))
+    if status := next((answer.status_code for answer in answers if answer is not None), None):
+        raised = HubDownError if status in (408, 429) or status >= 500 else PoolError
+        return raised(f"{place} cannot be fetched: {page} answered {status}; try again later")
     if isinstance(error, LocalEntryNotFoundError):
-        return (
+        return HubDownError(
             f"{place} is not in the local cache, and {constants.ENDPOINT} cannot be reached: check the network, or "
             "name a local folder (path) in the card"
         )
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return f"{place} does not fit on the disk of {constants.HF_HUB_CACHE}: make room, or set HF_HOME to another"
-    return f"{place} cannot be fetched: {first_line(error)}"
+        space = f"does not fit on the disk of {constants.HF_HUB_CACHE}: make room, or set HF_HOME to another"
+        return PoolError(f"{place} {space}")
+    raised = HubDownError if any(_broken_off(cause) for cause in causes) else PoolError
+    return raised(f"{place} cannot be fetched: {first_line(error)}")
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__
-
-
-def _status(error: Exception) -> int | None:
-    """The HTTP status that the Hub answered with, if that is what went wrong."""
-    answers = (getattr(cause, "response", None) for cause in _causes(error) if isinstance(cause, HfHubHTTPError))
-    return next((answer.status_code for answer in answers if answer is not None), None)
+def _broken_off(error: BaseException) -> bool:
+    """Whether a connection failed, which may hold next time."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return bool(_BROKEN_OFF & names) or "CAS Client Error" in str(error)  # of hf_xet, as a RuntimeError
 
 
 def _bars(report: Callable[[int, int], None]) -> type:

@@ -13,7 +13,7 @@ import torch
 from huggingface_hub import hf_hub_download
 from transformers import CONFIG_MAPPING, AutoModel, AutoModelForCausalLM, PreTrainedModel
 
-from drafters.checkpoints.hub import explain, folder_of
+from drafters.checkpoints.hub import folder_of, problem
 from drafters.checkpoints.loading import explained
 from drafters.checkpoints.tensor_files import read_config
 from drafters.errors import PoolError
@@ -38,7 +38,7 @@ def config_of(source: Source, card: Path) -> tuple[dict[str, Any], Path]:
     try:
         file = Path(hf_hub_download(id, "config.json", revision=source.revision))
     except Exception as error:
-        raise PoolError(explain(error, source)) from error
+        raise problem(error, source) from error
     return read_config(file), file
 
 
