@@ -18,17 +18,11 @@ class Filter:
     """Which runs; what is left out restricts nothing.
 
     Attributes:
-        pool: the pool's name.
-        policies: policy specs, any of them (a single one may be given as text).
-        tasks: tasks, any of them (likewise).
-        hardware: the device, in words.
-        sources: where runs came from (``run.Source``), any of them (likewise).
+        policies, tasks, sources: any of them (a single one may be given as text).
         since: earliest ``created_at``: a date or time in UTC as ISO 8601 text.
         until: likewise the moment before which a run must have been created.
         card: hash of the pool's card.
-        dtype: the target's dtype.
         baseline: what speed-ups compare with (``run.BaselineKind``).
-        version: version of the code.
     """
 
     pool: str | None = None

@@ -14,7 +14,7 @@ import gradio as gr
 from gradio.events import Dependency
 
 from multidraft.service.pool_loading import PoolLoader
-from multidraft.serving.api_types import PoolReport, endpoint
+from multidraft.serving.api import PoolReport, endpoint
 from multidraft.ui.tabs.pool.list import news_text
 from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK
 

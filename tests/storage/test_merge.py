@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from storage import queries
-from storage.merge import snapshot, take_in
 from storage.problems import StorageError
 from storage.store import Store
+from storage.sync import snapshot, take_in
 from tests.runs import make_run
 
 

@@ -14,9 +14,8 @@ import pytest
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RepositoryNotFoundError
 
 from storage import queries, sync
-from storage.merge import snapshot
 from storage.store import Store
-from storage.sync import FILE, Backup, Dataset, Folder
+from storage.sync import FILE, Backup, Dataset, Folder, snapshot
 from tests.runs import make_run
 
 
