@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -163,14 +163,15 @@ def regret_over_time(path: str | Path, filter: Filter = ALL, points: int = 250) 
     Args:
         points: of a policy with more runs, about so many rows, evenly spaced, the last run's among them.
     """
-    where, values = filter.where(FINISHED, "regret_rounds IS NOT NULL")
-    parts = [pd.DataFrame(columns=["policy", "run_number", "regret_rounds", "cumulative_regret"])]
-    with open_reader(path) as connection:
-        for policy in _kinds(connection, "policy", filter):  # one by one: the index has their runs in the order of time
-            sql = f"SELECT regret_rounds FROM runs {where} AND policy = ? ORDER BY created_at"
-            found = connection.execute(sql, [*values, policy])
-            parts.append(_thinned(policy, np.fromiter((regret for (regret,) in found), float), points))
-    return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
+    columns = ["policy", "run_number", "regret_rounds", "cumulative_regret"]
+    parts = [pd.DataFrame(columns=columns)]
+    order = "ORDER BY created_at"  # that of the index
+    for policy, found in _by_policy(path, filter, "regret_rounds", "regret_rounds IS NOT NULL", order):
+        regret, numbers = np.ravel(found).astype(float), np.arange(1, len(found) + 1)
+        shown = (numbers % max(1, -(-len(found) // points)) == 0) | (numbers == len(found))
+        values = (policy, numbers[shown], regret[shown], np.cumsum(regret)[shown])
+        parts.append(pd.DataFrame(dict(zip(columns, values, strict=True))))
+    return pd.concat(parts[1:] or parts, ignore_index=True)
 
 
 def best_arm_by_round(path: str | Path, filter: Filter = ALL, rounds: int = 200) -> pd.DataFrame:
@@ -181,14 +182,16 @@ def best_arm_by_round(path: str | Path, filter: Filter = ALL, rounds: int = 200)
     Args:
         rounds: later ones are left out.
     """
-    where, values = filter.where(FINISHED, "best_arm_rounds IS NOT NULL")
-    sql = f"SELECT substr(best_arm_rounds, 1, {int(rounds)}) FROM runs {where} AND policy = ?"
-    with open_reader(path) as connection:
-        parts = [
-            _best_arm_shares(policy, [played for (played,) in connection.execute(sql, [*values, policy])])
-            for policy in _kinds(connection, "policy", filter)
-        ]
-    return pd.concat(parts, ignore_index=True) if parts else _best_arm_shares("", [])
+    parts = [pd.DataFrame(columns=["policy", "round", "ratio", "runs"])]
+    played = f"substr(best_arm_rounds, 1, {int(rounds)})"
+    for policy, found in _by_policy(path, filter, played, "best_arm_rounds <> ''"):
+        longest = max(len(text) for (text,) in found)
+        marks = np.frombuffer("".join(text.ljust(longest) for (text,) in found).encode("ascii"), dtype=np.uint8)
+        best, other = ((marks.reshape(-1, longest) == ord(mark)).sum(axis=0) for mark in "10")
+        runs = best + other
+        frame = pd.DataFrame({"policy": policy, "round": np.arange(1, longest + 1), "runs": runs})
+        parts.append(frame.assign(ratio=best / np.maximum(runs, 1))[runs > 0][parts[0].columns])
+    return pd.concat(parts[1:] or parts, ignore_index=True)
 
 
 def drafter_by_task(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
@@ -229,15 +232,11 @@ def time_by_phase(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
 def latency(path: str | Path, filter: Filter = ALL, percentiles: Sequence[int] = (50, 90, 99)) -> pd.DataFrame:
     """Percentiles over the finished runs of each policy: policy, runs, and ``token_p50`` … (seconds per output token,
     decoding only) and ``first_p50`` … (seconds of the prefill, which the first token waits for)."""
-    where, values = filter.where(FINISHED, "output_tokens > 0")
-    sql = f"SELECT decode_seconds / output_tokens, prefill_seconds FROM runs {where} AND policy = ?"
     names = [f"{column}_p{p}" for column in ("token", "first") for p in percentiles]
     rows: list[list[Any]] = []
-    with open_reader(path) as connection:
-        for policy in _kinds(connection, "policy", filter):
-            if found := connection.execute(sql, [*values, policy]).fetchall():
-                seconds = np.array(found, dtype=float)
-                rows.append([policy, len(found), *np.nanpercentile(seconds, percentiles, axis=0).T.ravel()])
+    seconds = "decode_seconds / output_tokens, prefill_seconds"
+    for policy, found in _by_policy(path, filter, seconds, "output_tokens > 0"):
+        rows.append([policy, len(found), *np.nanpercentile(np.array(found, float), percentiles, axis=0).T.ravel()])
     return pd.DataFrame(rows, columns=["policy", "runs", *names])
 
 
@@ -254,20 +253,13 @@ def _kinds(connection: sqlite3.Connection, column: str, filter: Filter) -> list[
     return [value for (value,) in connection.execute(sql, values)]
 
 
-def _thinned(policy: str, regret: np.ndarray, points: int) -> pd.DataFrame:
-    """A policy's regret by run and summed up, as evenly spaced rows that end with the last run."""
-    numbers = np.arange(1, len(regret) + 1)
-    shown = (numbers % max(1, -(-len(regret) // points)) == 0) | (numbers == len(regret))
-    columns = {"run_number": numbers, "regret_rounds": regret, "cumulative_regret": np.cumsum(regret)}
-    return pd.DataFrame({"policy": policy, **{name: values[shown] for name, values in columns.items()}})
-
-
-def _best_arm_shares(policy: str, played: Sequence[str]) -> pd.DataFrame:
-    longest = max(map(len, played), default=0)
-    marks = np.frombuffer("".join(text.ljust(longest) for text in played).encode("ascii"), dtype=np.uint8)
-    marks = marks.reshape(-1, longest) if longest else marks.reshape(0, 0)
-    best, other = (marks == ord("1")).sum(axis=0), (marks == ord("0")).sum(axis=0)
-    runs = best + other
-    frame = pd.DataFrame({"policy": policy, "round": np.arange(1, longest + 1), "best": best, "runs": runs})
-    frame = frame[frame["runs"] > 0]
-    return frame.assign(ratio=frame["best"] / frame["runs"])[["policy", "round", "ratio", "runs"]]
+def _by_policy(
+    path: str | Path, filter: Filter, columns: str, condition: str, order: str = ""
+) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
+    """Columns of the finished runs that meet a condition, policy by policy, as the index has them."""
+    where, values = filter.where(FINISHED, condition)
+    sql = f"SELECT {columns} FROM runs {where} AND policy = ? {order}"
+    with open_reader(path) as connection:
+        for policy in _kinds(connection, "policy", filter):
+            if found := connection.execute(sql, [*values, policy]).fetchall():
+                yield policy, found

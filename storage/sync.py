@@ -33,9 +33,6 @@ SQUASH_EVERY = 50
 """After so many uploads a dataset's commits become one: else each keeps a whole copy of the history."""
 
 
-BUSY_SECONDS = 10.0
-"""How long taking a copy in waits for another program's lock."""
-
 _SAME = "r.created_at = o.created_at AND r.policy = o.policy AND r.seed IS o.seed AND r.prompt = o.prompt"
 """When two rows are one run: its time has microseconds, and it was made of one request."""
 
@@ -80,9 +77,7 @@ class Folder:
         if self.version() != over:
             raise Changed
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        part = self._file.with_name(FILE + ".part")
-        shutil.copyfile(file, part)  # in one go: volumes of objects take nothing else
-        os.replace(part, self._file)
+        _replace(self._file, file)
         return self.version()
 
 
@@ -274,13 +269,15 @@ def take_in(path: Path, other: Path) -> int:
     Raises:
         StorageError: one of the two is damaged, another program's, or a newer version's; ``path`` is as it was then.
     """
-    with open_writer(other, BUSY_SECONDS) as db:
+    with open_writer(other, busy_seconds=10.0) as db:
         db.execute("PRAGMA journal_mode = DELETE")
         count = int(db.execute("SELECT count(*) FROM runs").fetchone()[0])
     if not path.exists():
-        _put_in_place(other, path)
+        for left_over in ("-wal", "-shm"):  # of a database that is gone: SQLite would add it to the new one
+            path.with_name(path.name + left_over).unlink(missing_ok=True)
+        _replace(path, other)
         return count
-    with open_writer(path, BUSY_SECONDS) as db, explained(path):
+    with open_writer(path, busy_seconds=10.0) as db, explained(path):
         db.execute("ATTACH DATABASE ? AS other", [str(other)])
         with writing(db):
             return _add_missing(db)
@@ -300,9 +297,7 @@ def _add_missing(db: Database) -> int:
     return len(missing)
 
 
-def _put_in_place(file: Path, path: Path) -> None:
-    for left_over in ("-wal", "-shm"):  # of a database that is gone: SQLite would add it to the new one
-        path.with_name(path.name + left_over).unlink(missing_ok=True)
+def _replace(path: Path, by: Path) -> None:
     part = path.with_name(path.name + ".part")
-    shutil.copyfile(file, part)
+    shutil.copyfile(by, part)  # in one go: volumes of objects take nothing else
     os.replace(part, path)
