@@ -43,11 +43,7 @@ def open_writer(path: Path, busy_seconds: float) -> Database:
 
 
 def check_writable(path: str | Path) -> None:
-    """Open the database as one that is written to, creating it if it is missing, and close it again.
-
-    Raises:
-        StorageError: it could not be written; the message says why and what to do.
-    """
+    """Raise :class:`StorageError` where the database, created if it is missing, cannot be written."""
     open_writer(Path(path).absolute(), BUSY_SECONDS).close()
 
 

@@ -1,8 +1,9 @@
-"""Answers that are kept until the history changes."""
+"""Answers that are cached until the history changes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -13,7 +14,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MOST = 64
-"""Answers that are kept of each question."""
+"""Cached answers to each question."""
 
 
 def kept(ask: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[Path, P], T]:
@@ -34,21 +35,12 @@ def kept(ask: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[Path, P
 
 
 def _state(path: Path) -> Hashable:
-    """What every change of the database changes: the newest run's number, and size and time of its files.
-
-    The number tells runs apart that were written within one tick of the file system's clock.
-
-    Raises:
-        StorageError: the database cannot be read.
-    """
+    """What every change of the database changes: size and time of its files, and the newest run's number, by which
+    runs differ that were written within one tick of the file system's clock."""
     with open_reader(path) as connection:
-        newest = connection.execute("SELECT max(id) FROM runs").fetchone()
-    return (newest, *map(_file_state, (path, path.with_name(f"{path.name}-wal"))))
-
-
-def _file_state(path: Path) -> Hashable:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
+        state: list[Hashable] = [connection.execute("SELECT max(id) FROM runs").fetchone()]
+    for file in (path, path.with_name(f"{path.name}-wal")):
+        with suppress(OSError):
+            status = file.stat()
+            state.append((file.name, status.st_ino, status.st_size, status.st_mtime_ns))
+    return tuple(state)

@@ -43,8 +43,6 @@ class Store:
     def __init__(
         self, path: str | Path, *, queue_limit: int = 1000, busy_seconds: float = 5.0, retry_seconds: float = 5.0
     ):
-        if queue_limit < 1:
-            raise ValueError(f"queue_limit must be at least 1, got {queue_limit}")
         self.path = Path(path).absolute()
         self.backup: Backup | None = None
         self._queue_limit, self._busy_seconds, self._retry_seconds = queue_limit, busy_seconds, retry_seconds

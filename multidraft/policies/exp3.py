@@ -35,12 +35,25 @@ def sample_arm(probabilities: Sequence[float], rng: np.random.Generator) -> int:
     return max(range(len(probabilities)), key=probabilities.__getitem__)
 
 
-class ExponentialWeights(Policy):
+class DrawnArm(Policy):
     """Draws each arm from ``p``, which subclasses recompute in ``update``."""
 
     def reset(self) -> None:
         super().reset()
         self.p = [1.0 / self.arm_count] * self.arm_count
+
+    def select(self) -> int:
+        return sample_arm(self.p, self.rng)
+
+    def probabilities(self) -> list[float]:
+        return list(self.p)
+
+
+class ExponentialWeights(DrawnArm):
+    """Learns from the arm played alone."""
+
+    def reset(self) -> None:
+        super().reset()
         self.scores = [0.0] * self.arm_count
 
     def warm_up(self, guess: Sequence[float]) -> None:
@@ -48,12 +61,6 @@ class ExponentialWeights(Policy):
         for arm in range(self.arm_count):  # each pseudo-round by the chance it had, whatever came before it
             self.p = list(uniform)
             self.update(self.as_if_played(arm, guess[arm]))
-
-    def select(self) -> int:
-        return sample_arm(self.p, self.rng)
-
-    def probabilities(self) -> list[float]:
-        return list(self.p)
 
 
 @register

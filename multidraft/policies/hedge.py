@@ -11,13 +11,13 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from drafters.errors import PolicyError
-from multidraft.policies.base import Feedback, Policy, register
+from multidraft.policies.base import Feedback, register
 from multidraft.policies.delayed import LengthLossQueue, acceptance_losses, expected_accept_lengths
-from multidraft.policies.exp3 import sample_arm, softmax
+from multidraft.policies.exp3 import DrawnArm, softmax
 from multidraft.policies.settings import Start, WarmStart
 
 
-class FullInformation(Policy):
+class FullInformation(DrawnArm):
     """Losses of all arms in, one arm drawn from ``p`` per round.
 
     Subclasses override :meth:`learn`, and :meth:`reset` for their state.
@@ -70,7 +70,6 @@ class FullInformation(Policy):
 
     def reset(self) -> None:
         super().reset()
-        self.p = [1.0 / self.arm_count] * self.arm_count
         self.queue = LengthLossQueue(self.arm_count)
         self.unseen_chunks: list[int] = []
         self.trial_rounds = self.settings.warmup
@@ -85,27 +84,18 @@ class FullInformation(Policy):
         for _ in range(self.context.draft_length):
             self.learn([1.0 - value for value in guess])
 
-    def select(self) -> int:
-        return sample_arm(self.p, self.rng)
-
-    def probabilities(self) -> list[float]:
-        return list(self.p)
-
     def wants_evaluation(self, emitted: int) -> bool:
         played = self.t + 1  # asked before update() counts the round
         due = played <= self.trial_rounds or (played - self.trial_rounds) % self.settings.every == 0
-        return due and self._would_teach(emitted)
+        if self.settings.loss != "length" or self.settings.game == "chunk":
+            return due
+        # Length losses need K verified positions: with fewer an evaluation teaches nothing.
+        waiting = len(self.queue) + sum(self.unseen_chunks) + emitted
+        return due and waiting >= (self.queue.draft_length or self.context.draft_length)
 
     @property
     def evaluation_span(self) -> int | None:
         return max(self.settings.span, self.context.draft_length) if self.settings.span else None
-
-    def _would_teach(self, emitted: int) -> bool:
-        """Whether an evaluation now completes a loss at all: length losses need K verified positions."""
-        if self.settings.loss != "length" or self.settings.game == "chunk":
-            return True
-        waiting = len(self.queue) + sum(self.unseen_chunks) + emitted
-        return waiting >= (self.queue.draft_length or self.context.draft_length)
 
     def update(self, feedback: Feedback) -> None:
         self.t += 1

@@ -58,9 +58,6 @@ class Setting:
     """What is known of one setting.
 
     Attributes:
-        name: as in specs.
-        description: what it is, in a line.
-        type: of its value.
         default: its value where a spec does not give it; ``None`` where it must.
         valid: what it can be, in words, such as ``a number above 0 and at most 1``.
         minimum, maximum: bounds of a number, ``None`` where it has none.

@@ -26,7 +26,6 @@ class Job(Generic[T]):
     """Work from the moment it is asked for; read it from any thread.
 
     Attributes:
-        id: under which :meth:`Jobs.find` finds it again.
         result: what :meth:`steps` returned, once it has ended; ``None`` where it failed or was cancelled.
         error: why it failed, for the user to read.
         cancelled: set when it is to end early.
@@ -234,7 +233,12 @@ class Jobs:
             self._end(job)
 
     def _work(self) -> None:
-        while job := self._first():
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self._closed)
+                if not self._queue:
+                    return
+                job = self._queue[0]
             ended = job.take_turn()
             with self._changed:
                 self._queue.popleft()
@@ -242,11 +246,6 @@ class Jobs:
                     self._queue.append(job)
             if ended:
                 self._end(job)
-
-    def _first(self) -> Job | None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._closed)
-            return self._queue[0] if self._queue else None
 
     def _withdraw(self, job: Job) -> None:
         """Take a cancelled job out of the queue, unless it is at work: then its turn is about to end."""

@@ -106,8 +106,3 @@ Store(sys.argv[1]).add(make_run(source="api"))
     environment = {**os.environ, "PYTHONPATH": str(root)}
     subprocess.run([sys.executable, "-c", program, str(path)], env=environment, check=True, timeout=60)
     assert list(queries.listed(path)["source"]) == ["api"]
-
-
-def test_a_queue_without_room_is_refused(path: Path) -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        Store(path, queue_limit=0)
