@@ -63,10 +63,9 @@ class Folder:
             return None
         return f"{status.st_mtime_ns} {status.st_size}"
 
-    def fetch(self, version: str, to: Path) -> bool:
-        """Copy that version to the file ``to``; returns whether there was one."""
-        shutil.copyfile(self._file, to)
-        return True
+    def fetch(self, version: str, folder: Path) -> Path | None:
+        """The file of that version, copied to ``folder``; ``None`` where there was none."""
+        return shutil.copyfile(self._file, folder / FILE)
 
     def put(self, file: Path, over: str | None) -> str | None:
         """Make ``file`` the copy, in place of the version ``over``; returns the new version.
@@ -101,16 +100,12 @@ class Dataset:
         except RepositoryNotFoundError:
             return None
 
-    def fetch(self, version: str, to: Path) -> bool:
-        with tempfile.TemporaryDirectory(prefix="multidraft-") as folder:
-            try:
-                found = self._api.hf_hub_download(
-                    self._id, FILE, repo_type="dataset", revision=version, local_dir=folder
-                )
-            except EntryNotFoundError:
-                return False
-            shutil.move(found, to)
-        return True
+    def fetch(self, version: str, folder: Path) -> Path | None:
+        download = self._api.hf_hub_download
+        try:
+            return Path(download(self._id, FILE, repo_type="dataset", revision=version, local_dir=str(folder)))
+        except EntryNotFoundError:
+            return None
 
     def put(self, file: Path, over: str | None) -> str | None:
         """As for a folder; after a squash the new version is not known, and ``None``."""
@@ -212,8 +207,7 @@ class Backup:
         version = place.version()
         if version is not None and version != self._taken.get(place):
             with tempfile.TemporaryDirectory(prefix="multidraft-") as folder:
-                copy = Path(folder) / FILE
-                if place.fetch(version, copy):
+                if copy := place.fetch(version, Path(folder)):
                     self._path.parent.mkdir(parents=True, exist_ok=True)
                     take_in(self._path, copy)
                 else:
@@ -257,33 +251,30 @@ def snapshot(path: Path, to: Path) -> None:
         raise StorageError(f"The database {path} is damaged ({found}); it was not copied.")
 
 
-def take_in(path: Path, other: Path) -> int:
-    """Add the runs of the history ``other`` to the one at ``path``; where that is missing, ``other`` is copied there.
+def take_in(path: Path, other: Path) -> None:
+    """Add the runs of the history ``other`` to the one at ``path``, with new numbers; where that is missing, ``other``
+    is copied there.
 
     Args:
         other: a snapshot of one's own: a history of an earlier version is brought up to date in it.
-
-    Returns:
-        How many runs were added. Added to others they get new numbers.
 
     Raises:
         StorageError: one of the two is damaged, another program's, or a newer version's; ``path`` is as it was then.
     """
     with open_writer(other, busy_seconds=10.0) as db:
         db.execute("PRAGMA journal_mode = DELETE")
-        count = int(db.execute("SELECT count(*) FROM runs").fetchone()[0])
     if not path.exists():
         for left_over in ("-wal", "-shm"):  # of a database that is gone: SQLite would add it to the new one
             path.with_name(path.name + left_over).unlink(missing_ok=True)
         _replace(path, other)
-        return count
+        return
     with open_writer(path, busy_seconds=10.0) as db, explained(path):
         db.execute("ATTACH DATABASE ? AS other", [str(other)])
         with writing(db):
-            return _add_missing(db)
+            _add_missing(db)
 
 
-def _add_missing(db: Database) -> int:
+def _add_missing(db: Database) -> None:
     runs = ", ".join(column.name for column in db.table("runs").columns if column.name != "id")
     rounds = ", ".join(f'"{column.name}"' for column in db.table("rounds").columns if column.name != "run_id")
     missing = db.execute(
@@ -294,7 +285,6 @@ def _add_missing(db: Database) -> int:
         db.execute(
             f"INSERT INTO rounds (run_id, {rounds}) SELECT ?, {rounds} FROM other.rounds WHERE run_id = ?", [new, id]
         )
-    return len(missing)
 
 
 def _replace(path: Path, by: Path) -> None:

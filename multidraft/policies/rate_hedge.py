@@ -139,11 +139,9 @@ class RateHedge(Policy):
         each = float(known.verify[-1] - known.verify[1]) / max(len(known.verify) - 2, 1)
         width = 1.0 if known.width is None else known.width
         self.each = known.draft_step + width * each
-        self.fixed = (
-            float(known.verify[1])
-            - each
-            + (np.zeros(self.arm_count) if known.draft_start is None else known.draft_start)
-        )
+        self.fixed = np.full(self.arm_count, float(known.verify[1]) - each)
+        if known.draft_start is not None:
+            self.fixed += known.draft_start
         self.drafts_on = np.ones(self.arm_count) if known.persistence is None else known.persistence
         # What a drafter with the acceptance BETTER would make of them, in tokens per second.
         seconds = float(np.median(self.fixed)) + float(np.median(self.each)) * self.lengths
@@ -243,7 +241,11 @@ class RateHedge(Policy):
         if feedback.gamma is not None:
             self._evaluated(feedback.gamma)
         elif self.trial != NO_DRAFTER:
-            self._end_trial(found=feedback.accepted >= min(2, max(feedback.drafted, 1)))
+            if feedback.accepted >= min(2, max(feedback.drafted, 1)):  # the rival does better
+                self.counts.keep(self.doubted, FORGET)
+                self.change, self.changed = 0.0, 0
+                self._estimate((self.doubted,))
+            self.trial = NO_DRAFTER
         elif self.change > RIVAL_THRESHOLD and (rivals := self._rivals()):
             self._begin_trial(rivals[0])
         elif self.change > ALARM:  # no time for an evaluation: others get their turn by the doubt alone
@@ -268,13 +270,6 @@ class RateHedge(Policy):
         self.counts.keep(rival, 0.0)
         self.guess[rival] = self.routed[rival]
         self._estimate((rival,))
-
-    def _end_trial(self, *, found: bool) -> None:
-        self.trial = NO_DRAFTER
-        if found:
-            self.counts.keep(self.doubted, FORGET)
-            self.change, self.changed = 0.0, 0
-            self._estimate((self.doubted,))
 
     def _evaluated(self, gamma: np.ndarray) -> None:
         """Count every start of a draft among the evaluated positions, as deep as the positions known go."""

@@ -45,13 +45,15 @@ def test_histories_are_united_and_no_run_comes_twice(tmp_path: Path) -> None:
     history(there, "d", "e")
     copy = tmp_path / "copy.db"
     snapshot(there, copy)
-    assert take_in(here, copy) == 2
+    take_in(here, copy)
     assert prompts(here) == ["a", "b", "c", "d", "e"]
     for run in queries.listed(here)["id"]:
         assert len(queries.run(here, run).generation.rounds) == 2
-    assert take_in(here, copy) == 0
+    take_in(here, copy)
+    assert queries.count(here) == 5
     snapshot(here, copy)
-    assert take_in(there, copy) == 1 and prompts(there) == prompts(here)
+    take_in(there, copy)
+    assert prompts(there) == prompts(here)
 
 
 def test_a_missing_history_is_restored_with_its_numbers(tmp_path: Path) -> None:
@@ -59,7 +61,7 @@ def test_a_missing_history_is_restored_with_its_numbers(tmp_path: Path) -> None:
     copy, here = tmp_path / "copy.db", tmp_path / "here.db"
     snapshot(there, copy)
     (tmp_path / "here.db-wal").write_bytes(b"of a database that is gone")
-    assert take_in(here, copy) == 2
+    take_in(here, copy)
     history(here, "c")
     assert prompts(here) == ["a", "b", "c"] and queries.run(here, 1) == queries.run(there, 1)
 
