@@ -21,6 +21,7 @@ class Halving(AlignmentBandit):
     """
 
     def reset(self) -> None:
+        super().reset()
         self.standing = list(range(self.arm_count))
         self._begin_phase()
 

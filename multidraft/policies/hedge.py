@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from operator import mul
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -64,12 +64,9 @@ class FullInformation(DrawnArm):
                 raise PolicyError("span is for game=token: a chunk is judged whole")
             return self
 
-    def __init__(self, arms: Sequence[str], seed: int = 0, **settings: Any):
-        super().__init__(arms, seed, **settings)
-        self.uses_soft_gamma = self.settings.gamma == "soft"
-
     def reset(self) -> None:
         super().reset()
+        self.uses_soft_gamma = self.settings.gamma == "soft"
         self.queue = LengthLossQueue(self.arm_count)
         self.unseen_chunks: list[int] = []
         self.trial_rounds = self.settings.warmup
@@ -106,10 +103,9 @@ class FullInformation(DrawnArm):
             self._check(feedback.gamma)
             if self.settings.span and len(feedback.gamma) < sum(self.unseen_chunks):
                 self.queue.skip()
-            losses = self._losses(feedback.gamma, feedback.draft_length)
+            for losses in self._losses(feedback.gamma, feedback.draft_length).tolist():
+                self.learn(losses)
             self.unseen_chunks = []
-            for row in losses.tolist():
-                self.learn(row)
 
     def _check(self, gamma: np.ndarray) -> None:
         """Raise :class:`ValueError` unless ``gamma`` is an ``(m, depths, N)`` array of numbers."""
@@ -123,9 +119,8 @@ class FullInformation(DrawnArm):
 
     def _losses(self, gamma: np.ndarray, draft_length: int) -> np.ndarray:
         if self.settings.game == "chunk":
-            ends = np.cumsum(self.unseen_chunks)[:-1]
-            chunks = [chunk for chunk in np.split(gamma, ends) if len(chunk)]
-            return np.array([self._chunk_loss(chunk) for chunk in chunks])
+            chunks = np.split(gamma, np.cumsum(self.unseen_chunks)[:-1])
+            return np.array([self._chunk_loss(chunk) for chunk in chunks if len(chunk)])
         if self.settings.loss == "acceptance":
             return acceptance_losses(gamma)
         lengths = self.queue.push(gamma, draft_length)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from drafters.errors import PolicyError
 from multidraft.policies.base import NO_DRAFTER, Feedback, Policy
 from multidraft.policies.settings import Reward, WarmStart
@@ -25,8 +22,8 @@ class AlignmentBandit(Policy):
     class Settings(WarmStart):
         reward: Reward = "bd"
 
-    def __init__(self, arms: Sequence[str], seed: int = 0, **settings: Any):
-        super().__init__(arms, seed, **settings)
+    def reset(self) -> None:
+        super().reset()
         self.uses_block_divergence = self.settings.reward == "bd"
 
     def learn(self, arm: int, reward: float) -> None:

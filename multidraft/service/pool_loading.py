@@ -91,7 +91,20 @@ class Loading(Job[None]):
             self.phase = "done"
 
     def explain(self, error: BaseException) -> str:
-        return _reason(error, self.workbench.pool.weight_bytes)
+        why, enough = str(error), None  # bytes that make enough room, where room is what is missing
+        if isinstance(error, PoolMemoryError):
+            enough = WORTH_FREEING if error.missing is None else error.missing
+        elif is_out_of_memory(error):
+            why, enough = "it was loaded, but memory ran out when it decoded", WORTH_FREEING
+        elif not isinstance(error, UserError):
+            why = f"{type(error).__name__}: {first_line(error)}"
+        in_use = self.workbench.pool.weight_bytes
+        if enough is None or in_use < enough:
+            return why
+        return (
+            f"{why}. The pool in use takes up {format_bytes(in_use)} as well: load a small one first, such as pocket, "
+            "and then this one"
+        )
 
     def finish(self) -> None:
         self._pool, self._ended = None, time.monotonic()
@@ -193,27 +206,6 @@ def _free(workbench: Workbench, old: weakref.ref[Pool] | None) -> None:
             return
         time.sleep(pause)
         pause = min(2 * pause, MOST_FREE_SECONDS)
-
-
-def _reason(error: BaseException, in_use: int) -> str:
-    """What is wrong, and what to do; ``in_use`` are the bytes of the pool that is still there."""
-    if isinstance(error, PoolMemoryError):
-        return f"{error}{_make_room(in_use, error.missing)}"
-    if isinstance(error, UserError):
-        return str(error)
-    if is_out_of_memory(error):
-        return f"it was loaded, but memory ran out when it decoded{_make_room(in_use)}"
-    return f"{type(error).__name__}: {first_line(error)}"
-
-
-def _make_room(in_use: int, missing: int | None = None) -> str:
-    """The advice to free the pool in use, where that could make the difference."""
-    if in_use < (WORTH_FREEING if missing is None else missing):
-        return ""
-    return (
-        f". The pool in use takes up {format_bytes(in_use)} as well: load a small one first, such as pocket, "
-        "and then this one"
-    )
 
 
 def free_memory() -> None:
