@@ -107,11 +107,7 @@ def pool_names() -> list[str]:
 
 
 def find_card(name_or_path: str | Path) -> Path:
-    """The card's file, by a bundled name or a path.
-
-    Raises:
-        PoolError: neither; the message lists the bundled cards.
-    """
+    """The card's file, by a bundled name or a path; a :class:`PoolError` for neither lists the bundled cards."""
     if str(name_or_path) in pool_names():
         return POOLS / f"{name_or_path}.yaml"
     path = Path(name_or_path)

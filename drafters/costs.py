@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 
@@ -90,13 +90,6 @@ class Unread:
     def evaluated(self) -> None:
         """All drafters were evaluated at the last token."""
         self.tokens = [0] * len(self.tokens)
-
-
-class CostSource(Protocol):
-    """Where a policy reads the costs."""
-
-    def costs(self, length: int) -> Costs:
-        """The present estimates, for drafts of up to ``length`` tokens."""
 
 
 @dataclass
@@ -244,6 +237,10 @@ class CostMeter:
             persistence=np.array(persistence),
             width=np.array([line.mean if line.weight else 1.0 for line in self.widths]),
         )
+
+
+CostSource = Costs | CostMeter
+"""Where a policy reads the costs."""
 
 
 def _means(lines: Sequence[Line]) -> np.ndarray:

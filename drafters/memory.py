@@ -79,11 +79,8 @@ class Estimate:
 
 
 def estimate(card: Card, path: Path, device: str) -> Estimate:
-    """What the pool of ``card``, from the file ``path``, needs on ``device``.
-
-    Raises:
-        PoolError: a configuration cannot be read or fetched.
-    """
+    """What the pool of ``card``, from the file ``path``, needs on ``device``; :class:`~drafters.errors.PoolError` where
+    a configuration cannot be read or fetched."""
     dtype, quantization = getattr(torch, card.dtype), card.target.quantization
     model = skeleton(*config_of(card.target, path))
     own = window_of(model)

@@ -38,7 +38,6 @@ class Pool:
 
     Attributes:
         drafters: the arms, in the card's order.
-        tokenizer: shared by target and drafters.
         stop_ids: token ids that end an output.
         card, card_hash: what it was loaded from; the hash covers card and weights.
         router: guesses by the prompt which drafter suits it; ``None`` where the card names none.
@@ -127,11 +126,7 @@ class Pool:
 
     def gamma(self, context: Sequence[int], start: int, p: torch.Tensor | None, params: SamplingParams) -> np.ndarray:
         """Acceptance probabilities ``(m, K, N)`` of all drafters at positions ``start … len(context) - 1``, by depth
-        (:meth:`~drafters.base.Drafter.gamma`); K is the draft length of ``params``.
-
-        Args:
-            p: target probabilities ``(m, V)`` there; ``None`` for greedy runs.
-        """
+        (:meth:`~drafters.base.Drafter.gamma`); the other arguments are those of :class:`~drafters.base.Evidence`."""
         evidence = Evidence(context, start, p, params)
 
         def positions_last(judge: Drafter | DrafterGroup) -> np.ndarray:
@@ -144,10 +139,7 @@ class Pool:
         self, context: Sequence[int], start: int, length: int, check: Callable[[], None] = lambda: None
     ) -> Acceptances:
         """The greedy drafts of all drafters begun at each position from ``start`` on; ``(N, len(context) - start)``.
-
-        Args:
-            check: called before each drafter, or group of them; what it raises ends it.
-        """
+        ``check`` is called before each drafter or group, and ends it all by raising."""
 
         def checked(judge: Drafter | DrafterGroup) -> Acceptances:
             check()
@@ -234,11 +226,7 @@ def load_router(card: Card, path: Path) -> Router | None:
 
 
 def usable_device(device: str, pool: str) -> str:
-    """The device that a card means: of ``auto`` the GPU if there is one.
-
-    Raises:
-        PoolError: it cannot be used.
-    """
+    """The device that a card means: of ``auto`` the GPU if there is one. Raises PoolError if it cannot be used."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:

@@ -69,11 +69,7 @@ class Router:
 
     @classmethod
     def load(cls, folder: Path) -> Router:
-        """Read what :meth:`save` wrote.
-
-        Raises:
-            PoolError: missing or damaged files.
-        """
+        """Read what :meth:`save` wrote; missing or damaged files are a :class:`PoolError`."""
         try:
             tensors = load_file(folder / WEIGHTS)
             names = json.loads((folder / LABELS).read_text())["drafters"]

@@ -24,12 +24,8 @@ def chat_ids(
     turns: Sequence[Turn] = (),
     settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[int]:
-    """Token ids of a prompt in the tokenizer's chat form; as it stands where there is no chat template.
-
-    Args:
-        turns: the earlier prompts of the conversation with their answers.
-        settings: what the template is given besides, e.g. ``enable_thinking``.
-    """
+    """Token ids of a prompt after ``turns`` in the tokenizer's chat form; of the prompt as it stands where there is no
+    chat template. ``settings`` are given to the template besides, e.g. ``enable_thinking``."""
     quiet = {"verbose": False}  # a prompt beyond the window is refused later on, not warned of
     if not tokenizer.chat_template:
         return list(tokenizer(prompt, **quiet)["input_ids"])
@@ -52,8 +48,7 @@ class TextStream:
     never does), and spaces come out as they stand in the whole text. Only the tokens since the last complete
     character are decoded again, so the cost does not grow with the output.
 
-    Args:
-        decoding: further arguments of the tokenizer's ``decode``.
+    ``decoding`` are further arguments of the tokenizer's ``decode``.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, **decoding: Any):

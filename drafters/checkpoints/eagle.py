@@ -83,10 +83,7 @@ def head_shapes(
     """What a head with this configuration is made of, as far as that is known without its tensors.
 
     An embedding of its own is among the shapes, since no configuration says whether there is one; only a recorded
-    configuration may, as ``own_embedding: false``.
-
-    Args:
-        target: needs no weights.
+    configuration may, as ``own_embedding: false``. The target needs no weights.
     """
     third = "speculators_model_type" in config or "draft_vocab_size" in config
     third = third or "eagle3" in str(config.get("architectures")).lower()

@@ -30,11 +30,7 @@ def load_model(
     source: Source, card: Path, dtype: torch.dtype, device: str, what: str, *, language_model: bool = True
 ) -> PreTrainedModel:
     """A model in evaluation mode with all its weights: a causal LM with a cache that can be rolled back, or a network
-    that drafts and is no language model by itself, of a class that ``transformers`` has.
-
-    Args:
-        what: is loaded, for messages.
-    """
+    that drafts and is no language model by itself, of a class that ``transformers`` has. Messages call it ``what``."""
     folder = folder_of(source, card, MODEL_FILES)
     location, quantization = source.id or folder, source.quantization
     auto = AutoModelForCausalLM if language_model else AutoModel

@@ -43,11 +43,7 @@ def config_of(source: Source, card: Path) -> tuple[dict[str, Any], Path]:
 
 
 def skeleton(config: Mapping[str, Any], file: Path, *, language_model: bool = True) -> PreTrainedModel:
-    """The model of a configuration without its weights (on torch's ``meta`` device): all shapes, no memory.
-
-    Args:
-        file: where ``config`` was read from, for messages.
-    """
+    """The model of a configuration, read from ``file``, without its weights (on torch's ``meta`` device)."""
     with explained(f"cannot determine the size of the model in {file}"):
         return _skeleton(json.dumps(config, sort_keys=True), language_model)
 
@@ -62,12 +58,8 @@ def _skeleton(config: str, language_model: bool) -> PreTrainedModel:
 
 
 def weight_bytes(model: torch.nn.Module, itemsize: int, quantization: Quantization | None = None) -> int:
-    """Bytes of a model's weights, shared ones counted once.
-
-    Args:
-        itemsize: bytes of a number.
-        quantization: as ``bitsandbytes`` stores the matrices of linear layers; embeddings and output layer stay.
-    """
+    """Bytes of a model's weights with ``itemsize`` bytes per number, shared ones counted once; quantised as
+    ``bitsandbytes`` stores the matrices of linear layers: embeddings and output layer stay."""
     plain = sum(weight.numel() * itemsize for weight in model.parameters())
     if quantization is None:
         return plain

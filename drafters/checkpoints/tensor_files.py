@@ -76,9 +76,7 @@ def check_tensors(
 ) -> None:
     """Compare what ``file`` holds with the shapes that ``what`` (e.g. "Medusa heads") must have.
 
-    Args:
-        optional: tensors that may be missing.
-        reasons: why some are needed, for messages.
+    Those that are ``optional`` may be missing; ``reasons`` say in messages why some are needed.
     """
     for name, shape in expected.items():
         if name not in tensors:

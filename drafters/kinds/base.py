@@ -51,7 +51,6 @@ class SizeContext:
     """What the memory of a drafter depends on, apart from its entry.
 
     Attributes:
-        card: file of the pool's card.
         target: the target's model without its weights (on the ``meta`` device).
         tokens: the longest context.
         dtype: of all models that are not quantised.
