@@ -29,40 +29,27 @@ LONGEST_DRAFT = 16
 
 
 class Examples:
-    """The pool's example prompts by task; they follow the workbench's pool."""
+    """Buttons with the pool's example prompts by task, which fill ``prompt``; they follow the workbench's pool.
 
-    def __init__(self, workbench: Workbench):
+    Args:
+        prefix: of the ids, to keep two tabs apart.
+
+    Attributes:
+        components: the tasks, and a button for each prompt of one.
+    """
+
+    def __init__(self, workbench: Workbench, prompt: gr.Textbox, prefix: str = ""):
         self.workbench = workbench
-
-    @property
-    def tasks(self) -> dict[str, str]:
-        """The task of each prompt."""
-        return {prompt: task for task, prompt in self.workbench.pool.examples}
-
-    @property
-    def prompts(self) -> dict[str, list[str]]:
-        """The prompts of each task."""
-        found: dict[str, list[str]] = {}
-        for task, prompt in self.workbench.pool.examples:
-            found.setdefault(task, []).append(prompt)
-        return found
-
-    def build(self, prompt: gr.Textbox, prefix: str = "") -> None:
-        """Buttons that fill ``prompt``; ``prefix`` keeps the ids of two tabs apart."""
         task = self._task()
         self.task = gr.Radio(**task, label="Examples", elem_id=f"{prefix}example-task", elem_classes="md-pills")
         self.buttons = [
             gr.Button(**button, size="sm", elem_classes="md-example", elem_id=f"{prefix}example-{i}")
             for i, button in enumerate(self._buttons(task["value"]))
         ]
+        self.components = [self.task, *self.buttons]
         self.task.change(self._show, self.task, self.buttons, **QUICK)
         for i, button in enumerate(self.buttons):
             button.click(partial(self._prompt, i), self.task, prompt, **QUICK)
-
-    @property
-    def components(self) -> list[Any]:
-        """The tasks, and a button for each prompt of one."""
-        return [self.task, *self.buttons]
 
     def updates(self) -> Updates:
         """:attr:`components` for the present pool, the first task's prompts shown."""
@@ -73,31 +60,46 @@ class Examples:
         return {b: gr.Button(**button) for b, button in zip(self.buttons, self._buttons(task), strict=True)}
 
     def _task(self) -> dict[str, Any]:
-        names = list(self.prompts)
+        names = list(dict.fromkeys(task for task, _ in self.workbench.pool.examples))
         return {"choices": names, "value": names[0] if names else None, "visible": bool(names)}
 
+    def _prompts(self, task: str | None) -> list[str]:
+        return [prompt for known, prompt in self.workbench.pool.examples if known == task]
+
     def _buttons(self, task: str | None) -> list[dict[str, Any]]:
-        texts = [" ".join(prompt.split())[:PREVIEW] for prompt in self.prompts.get(task or "", [])]
+        texts = [" ".join(prompt.split())[:PREVIEW] for prompt in self._prompts(task)]
         return [{"value": text, "visible": bool(text)} for text in (texts + [""] * MOST_EXAMPLES)[:MOST_EXAMPLES]]
 
     def _prompt(self, index: int, task: str | None) -> Any:
         """An example; nothing on a page that still shows those of a pool that was there before."""
-        prompts = self.prompts.get(task or "", [])
+        prompts = self._prompts(task)
         return prompts[index] if index < len(prompts) else gr.skip()
 
 
 class PromptTab:
-    """A tab that asks for a prompt, on what pool there is.
+    """A tab that asks for a prompt, on what pool there is; the ids of its fields begin with ``prefix``."""
 
-    Attributes:
-        settings: the fields that :func:`settings` makes.
-    """
-
-    settings: list[gr.components.Component]
+    prefix = ""
 
     def __init__(self, workbench: Workbench):
         self.workbench = workbench
-        self.examples = Examples(workbench)
+
+    def build_prompt(self) -> None:
+        """Lay out the field of the prompt, and examples below it."""
+        self.prompt = gr.Textbox(
+            "",
+            label="Prompt",
+            lines=4,
+            max_lines=12,
+            placeholder="Type a task, or take an example below. Shift+Enter runs it.",
+            elem_id=f"{self.prefix}prompt",
+        )
+        self.examples = Examples(self.workbench, self.prompt, self.prefix)
+
+    def build_settings(self, title: str = "Settings") -> None:
+        """Lay out the settings of a run."""
+        with gr.Accordion(title, open=False, elem_id=f"{self.prefix}settings"):
+            self.settings = settings(self.workbench.pool, self.prefix)
 
     @property
     def drafters(self) -> list[str]:
@@ -109,22 +111,15 @@ class PromptTab:
         """Titles and specs of the policies that the present pool can run."""
         return with_specs(policy_choices(self.drafters, self.workbench.pool.router is not None))
 
-    def follow_limits(self, max_new_tokens: float | None) -> Updates:
-        """The settings that depend on the pool, for the present one; what was chosen stays if it fits."""
+    def task_of(self, prompt: str) -> str | None:
+        """The task of an example of the present pool."""
+        return next((task for task, example in self.workbench.pool.examples if example == prompt), None)
+
+    def follow_pool(self, max_new_tokens: float | None) -> Updates:
+        """Examples and settings for the present pool; what was chosen stays if it fits."""
         length, draft = limits(self.workbench.pool, max_new_tokens)
-        return {self.settings[0]: gr.Slider(**length), self.settings[4]: gr.Slider(**draft)}
-
-
-def prompt_box(prefix: str = "") -> gr.Textbox:
-    """Where the prompt is typed."""
-    return gr.Textbox(
-        "",
-        label="Prompt",
-        lines=4,
-        max_lines=12,
-        placeholder="Type a task, or take an example below. Shift+Enter runs it.",
-        elem_id=f"{prefix}prompt",
-    )
+        fields = {self.settings[0]: gr.Slider(**length), self.settings[4]: gr.Slider(**draft)}
+        return {**self.examples.updates(), **fields}
 
 
 def settings(pool: Pool, prefix: str = "") -> list[gr.components.Component]:

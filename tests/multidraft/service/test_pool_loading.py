@@ -8,7 +8,6 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import gradio as gr
 import pytest
@@ -108,12 +107,12 @@ def everything_used(own_bench: Workbench, page: gr.Blocks, prompts: Path) -> Non
     list(play.run((), PROMPT, "ucb", 8, 0, 1, 0, 4, 0))
     races = built(Race(own_bench), own_bench)
     race = races.start("", PROMPT, "ucb", "random", "", "", 8, 0, 1, 0, 4, 0)[races.buttons.asked]
-    *_, replayed = races.watch(race)
+    *_, replayed = races.buttons.watch(race)
     assert replayed[races.stage]["ready"]
     tab = built(Batch(own_bench), own_bench)
     prompts.write_text(PROMPT)
     id = tab.start(None, str(prompts), ["ucb"], 1, 4)[tab.buttons.asked]
-    list(tab.follow(id))
+    list(tab.buttons.watch(id))
     tab.open(id, type("Event", (), {"item": 0})())
     assert (batch := own_bench.jobs.find(id, BatchJob)) and [row.status for row in batch.rows] == ["completed"]
     Api(own_bench).generate(PROMPT, "ucb", max_new_tokens=8)
@@ -196,8 +195,7 @@ def test_a_failure_is_told_and_the_old_pool_goes_on(
 def test_freeing_the_pool_in_use_is_advised_where_it_could_help(
     missing: int | None, in_use: int, advised: bool
 ) -> None:
-    workbench = SimpleNamespace(pool=SimpleNamespace(weight_bytes=in_use))
-    reason = Loading.explain(SimpleNamespace(workbench=workbench), PoolMemoryError("no room", missing))  # type: ignore
+    reason = pool_loading._reason(PoolMemoryError("no room", missing), in_use)
     assert reason.startswith("no room") and ("load a small one first" in reason) == advised
 
 

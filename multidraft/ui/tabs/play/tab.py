@@ -57,8 +57,7 @@ class Play(controls.PromptTab):
         self._wire(page, line)
 
     def _build_form(self) -> None:
-        self.prompt = controls.prompt_box()
-        self.examples.build(self.prompt)
+        self.build_prompt()
         self.policy = gr.Dropdown(
             self.policies,
             value=DEFAULT_POLICY,
@@ -71,8 +70,7 @@ class Play(controls.PromptTab):
         self.buttons = RunButtons("Run", ("run", "stop"), self.workbench.jobs, RunJob)
         explanation = policy_fields.explanation_html(DEFAULT_POLICY, self.drafters)
         self.explanation = gr.HTML(explanation, js_on_load=None, elem_id="explanation")
-        with gr.Accordion("Settings", open=False, elem_id="settings"):
-            self.settings = controls.settings(self.workbench.pool)
+        self.build_settings()
 
     def _build_results(self) -> None:
         pool = self.workbench.pool
@@ -136,8 +134,7 @@ class Play(controls.PromptTab):
         pool = self.workbench.pool
         chosen = policy if self._wrong_policy(policy) is None else DEFAULT_POLICY
         updates = {
-            **self.examples.updates(),
-            **self.follow_limits(max_new_tokens),
+            **self.follow_pool(max_new_tokens),
             self.policy: gr.Dropdown(self.policies, value=chosen, allow_custom_value=True),
             self.conversation: gr.HTML(visible=True) if pool.conversational else gr.HTML("", visible=False),
             self.anew: gr.Button(visible=pool.conversational),
@@ -190,8 +187,8 @@ class Play(controls.PromptTab):
         """Run the prompt and yield what changes until it ends; leaving the page ends the run."""
         try:
             params, seed = controls.read_settings(settings)
-            task = self.examples.tasks.get(prompt)
-            request = Request(prompt, policy or "", params, seed, Origin("play", task), tuple(turns))
+            origin = Origin("play", self.task_of(prompt))
+            request = Request(prompt, policy or "", params, seed, origin, tuple(turns))
             job = self.workbench.submit(request)
         except UserError as error:
             hint = " Begin a new conversation." if turns and isinstance(error, ContextWindowError) else ""

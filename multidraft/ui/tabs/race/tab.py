@@ -55,18 +55,18 @@ LOOK_SECONDS = 0.1
 class Race(controls.PromptTab):
     """The tab and what its controls do."""
 
+    prefix = "race-"
+
     def build(self, page: gr.Blocks, line: PoolLine) -> None:
         """Lay out the tab inside the surrounding ``gr.Tab``; it follows the pool of ``line``, and ``?race=ID`` in the
         address of ``page`` finds a race again."""
         with gr.Row(elem_classes="md-columns"):
             with gr.Column(min_width=320):
-                self.prompt = controls.prompt_box("race-")
-                self.examples.build(self.prompt, "race-")
+                self.build_prompt()
             with gr.Column(min_width=320):
                 self.lanes = self._build_lanes()
                 self.buttons = AddressedJobs("race", "Race", self.workbench.jobs, RaceJob)
-                with gr.Accordion("Settings, the same for all lanes", open=False, elem_id="race-settings"):
-                    self.settings = controls.settings(self.workbench.pool, "race-")
+                self.build_settings("Settings, the same for all lanes")
         self.status = gr.HTML(_IDLE, js_on_load=None, elem_id="race-status")
         self.stage = gr.HTML(
             None, html_template=STAGE, js_on_load=SCRIPT, apply_default_css=False, elem_id="race-stage"
@@ -88,8 +88,7 @@ class Race(controls.PromptTab):
     def follow(self, max_new_tokens: float | None, stage: Any) -> Updates:
         """What depends on the pool, for the present one; what was chosen stays, and so does a race's legend."""
         return {
-            **self.examples.updates(),
-            **self.follow_limits(max_new_tokens),
+            **self.follow_pool(max_new_tokens),
             **{lane: gr.Dropdown([NO_LANE, *self.policies]) for lane in self.lanes},
             **({} if stage else {self.legend: tokens.legend_html(self.drafters)}),
         }
@@ -126,7 +125,7 @@ class Race(controls.PromptTab):
         try:
             params, seed = controls.read_settings(settings)
             specs = [spec.strip() for spec in lanes if spec and spec.strip()]
-            race = RaceJob(self.workbench, prompt, specs, params, seed, self.examples.tasks.get(prompt))
+            race = RaceJob(self.workbench, prompt, specs, params, seed, self.task_of(prompt))
             self.workbench.jobs.submit(race)
         except UserError as error:
             return {self.buttons.asked: "", self.status: message_html("error", sentence(error))}
