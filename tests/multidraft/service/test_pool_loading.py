@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import gradio as gr
 import pytest
@@ -195,7 +196,8 @@ def test_a_failure_is_told_and_the_old_pool_goes_on(
 def test_freeing_the_pool_in_use_is_advised_where_it_could_help(
     missing: int | None, in_use: int, advised: bool
 ) -> None:
-    reason = pool_loading._reason(PoolMemoryError("no room", missing), in_use)
+    workbench = SimpleNamespace(pool=SimpleNamespace(weight_bytes=in_use))
+    reason = Loading.explain(SimpleNamespace(workbench=workbench), PoolMemoryError("no room", missing))  # type: ignore
     assert reason.startswith("no room") and ("load a small one first" in reason) == advised
 
 
