@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 import multidraft as md
@@ -149,8 +150,8 @@ def test_every_column_and_key_of_a_benchmark_is_in_the_documents():
 
     text = (ROOT / "docs" / "results.md").read_text()
     asked = Asked("suite", 1, ("ucb",), md.SamplingParams(), datetime.now(UTC))
-    pool = SimpleNamespace(name="tiny", card_hash="0123", dtype="float32")
-    report = make_report(pool, asked, [], hardware="a machine", version="1")
+    pool = SimpleNamespace(name="tiny", card_hash="0123", dtype="float32", device=torch.device("cpu"))
+    report = make_report(pool, asked, [])
     named = [*COLUMNS, *report, *report["settings"], *report["runs"]]
     assert [name for name in named if f"`{name}`" not in text] == []
 

@@ -8,8 +8,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from drafters.hardware import describe
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
+from multidraft._version import version
 from multidraft.bench.measure import BASELINE
 from multidraft.bench.runner import Entry
 from multidraft.bench.summary import Row, speedups
@@ -50,9 +52,7 @@ class Asked:
         return {**asdict(self.params), **own}
 
 
-def make_report(
-    pool: Pool, asked: Asked, runs: Sequence[Entry], *, hardware: str, version: str, interrupted: bool = False
-) -> dict[str, Any]:
+def make_report(pool: Pool, asked: Asked, runs: Sequence[Entry], *, interrupted: bool = False) -> dict[str, Any]:
     """The report, which ``bench --out`` writes; ``docs/results.md`` describes its figures.
 
     Figures are ratios of totals over all prompts (:mod:`storage.figures`), with 95 % intervals over prompts. Prompts
@@ -64,9 +64,9 @@ def make_report(
     return {
         "pool": pool.name,
         "card_hash": pool.card_hash,
-        "hardware": hardware,
+        "hardware": describe(pool.device),
         "dtype": pool.dtype,
-        "version": version,
+        "version": version(),
         "date": asked.begun.isoformat(timespec="seconds"),
         "suite": asked.suite,
         "settings": asked.settings,

@@ -15,7 +15,6 @@ from typing import Any
 
 import multidraft as md
 from drafters.errors import told
-from drafters.hardware import describe
 from drafters.pool import Pool
 from multidraft.bench.report import Asked, make_report
 from multidraft.bench.runner import Entry, run_suite
@@ -108,9 +107,7 @@ def _benchmark(options: argparse.Namespace, pool: Pool, items: Sequence[SuiteIte
                 raise
             stopped = error
         print(file=sys.stderr)
-        report = make_report(
-            pool, asked, runs, hardware=describe(pool.device), version=md.version(), interrupted=stopped is not None
-        )
+        report = make_report(pool, asked, runs, interrupted=stopped is not None)
         print("\n\n".join([render_table(report), *notes(report)]))
         written = not options.out or _write(options.out, report)
     finally:

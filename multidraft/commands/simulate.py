@@ -52,13 +52,9 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(found, indent=2))
         return 0
     streams = list(next(iter(found["policies"].values()))["by_task"])
-    cells = [
-        (
-            spec,
-            *(f"{mat:.2f}" for mat in [*row["by_task"].values(), row["mean_accepted_tokens"]]),
-            f"{row['tokens_per_second']:.1f}",
-        )
-        for spec, row in found["policies"].items()
-    ]
+    cells = []
+    for spec, row in found["policies"].items():
+        mats = [*row["by_task"].values(), row["mean_accepted_tokens"]]
+        cells.append([spec, *(f"{mat:.2f}" for mat in mats), f"{row['tokens_per_second']:.1f}"])
     print(markdown(["policy", *streams, "mean MAT", "tokens/s"], cells))
     return 0

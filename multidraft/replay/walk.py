@@ -7,7 +7,7 @@ live ones where it chooses by what was accepted, an estimate where it chooses by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,7 +113,7 @@ def replay(
         PolicyError: an unknown policy, one that learns from block divergence or soft acceptance, or misbehaves.
         ValueError: a table that is no ``(drafters, positions)`` array of counts.
     """
-    text = _Text.of(table, costs)
+    text = _Text(table, costs)
     count, end = text.accepted.shape
     longest = int(text.accepted.max(initial=1)) if draft_length is None else draft_length
     names = drafters or [f"arm{i}" for i in range(count)]
@@ -130,16 +130,16 @@ def replay(
     spec = policy if isinstance(policy, str) else policy.name
     try:
         player.begin(Context(prompt, longest, costs, route, hindsight=needed))
-        arms, lengths, emitted, seconds = _walk(text, player, spec, longest, limit)
+        rounds = list(_walk(text, player, spec, longest, limit))
     except Exception as error:
         if fault := raised_by(player, spec, error):
             raise fault from error
         raise
     best = int(np.argmin(needed))
-    return Replayed(arms, lengths, emitted, best, needed[best], seconds if costs else None)
+    arms, lengths, emitted, seconds = map(list, zip(*rounds)) if rounds else ([], [], [], [])
+    return Replayed(arms, lengths, emitted, best, needed[best], sum(seconds) if costs else None)
 
 
-@dataclass(frozen=True)
 class _Text:
     """The drafts that a recorded text knows, and what they cost.
 
@@ -148,17 +148,13 @@ class _Text:
         sizes: tokens in depth and nodes of each draft, likewise; ``None`` where they can only be expected.
     """
 
-    accepted: np.ndarray
-    sizes: tuple[list[list[int]], list[list[int]]] | None
-    costs: Costs | None
-
-    @classmethod
-    def of(cls, table: np.ndarray | Acceptances, costs: Costs | None) -> _Text:
-        sizes = (table.drafted.tolist(), table.nodes.tolist()) if isinstance(table, Acceptances) else None
-        accepted = np.asarray(table.accepted if isinstance(table, Acceptances) else table)
-        if accepted.ndim != 2 or not len(accepted) or (accepted.size and accepted.min() < 0):
-            raise ValueError(f"table must be an array of counts (drafters, positions), got the shape {accepted.shape}")
-        return cls(accepted, sizes, costs)
+    def __init__(self, table: np.ndarray | Acceptances, costs: Costs | None):
+        self.sizes, self.costs = None, costs
+        if isinstance(table, Acceptances):
+            self.sizes, table = (table.drafted.tolist(), table.nodes.tolist()), table.accepted
+        self.accepted = counts = np.asarray(table)
+        if counts.ndim != 2 or not len(counts) or (counts.size and counts.min() < 0):
+            raise ValueError(f"table must be an array of counts (drafters, positions), got the shape {counts.shape}")
 
     def size(self, arm: int, position: int, length: int, accepted: int) -> tuple[float, float]:
         """Tokens in depth and nodes of a draft of up to ``length`` tokens.
@@ -178,18 +174,14 @@ class _Text:
         return drafting + self.costs.round_seconds(None, nodes=nodes)
 
 
-def _walk(
-    text: _Text, player: Policy, spec: str, longest: int, limit: int
-) -> tuple[list[int], list[int], list[int], float]:
-    """Arms, draft lengths and emitted tokens of all rounds, and the seconds of them all together."""
+def _walk(text: _Text, player: Policy, spec: str, longest: int, limit: int) -> Iterator[tuple[int, int, int, float]]:
+    """Arm, draft length, emitted tokens and seconds of each round."""
     count, end = text.accepted.shape
     every = range(ALL_DRAFTERS, count)
     hits = hits_by_depth(text.accepted, longest) if player.uses_gamma else None
     accepted_of = text.accepted.tolist()
-    arms, lengths, emitted = list[int](), list[int](), list[int]()
     unread = Unread(count)
     position = evaluated = 0
-    seconds = 0.0
     while position < end:
         room = limit - position
         arm = chosen_arm(spec, player.select(), every) if room > 1 else NO_DRAFTER
@@ -207,23 +199,19 @@ def _walk(
         # enough: a table does not hold the drafts themselves.)
         nodes = accepted + sum(drafts[i][1] - found[i] for i in asked)
         tokens = min(accepted + 1, end - position)
-        spent = text.seconds(drafts, nodes, unread.tokens)
+        spent, evaluation = text.seconds(drafts, nodes, unread.tokens), 0.0
         position += tokens
         unread.emitted(tokens, asked)
         gamma = None
         if room > 1:
             if hits is not None and player.wants_evaluation(tokens):
                 gamma = hits[max(evaluated, position - (player.evaluation_span or position)) : position]
-                seconds += text.costs.evaluation_seconds(position - evaluated) if text.costs else 0.0
+                evaluation = text.costs.evaluation_seconds(position - evaluated) if text.costs else 0.0
                 evaluated = position
                 unread.evaluated()
             drafted = round(drafts[arm][0]) if asked else 0
             player.update(Feedback(arm, drafted, accepted, tokens, length, gamma=gamma, seconds=spent))
-        seconds += spent
-        arms.append(arm if asked else NO_DRAFTER)
-        lengths.append(length)
-        emitted.append(tokens)
-    return arms, lengths, emitted, seconds
+        yield arm if asked else NO_DRAFTER, length, tokens, evaluation + spent
 
 
 def best_fixed_rate(
@@ -233,7 +221,7 @@ def best_fixed_rate(
 
     Length 0 is autoregressive decoding; its drafter is ``NO_DRAFTER``. ``max_new_tokens`` is as in :func:`replay`.
     """
-    text = _Text.of(table, costs)
+    text = _Text(table, costs)
     count, end = text.accepted.shape
     best = (0.0, NO_DRAFTER, 0)
     for length in lengths:

@@ -6,7 +6,10 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
+import torch
 
+import multidraft as md
+from drafters.hardware import describe
 from drafters.sampling import SamplingParams
 from multidraft.bench.report import Asked, best_drafters, make_report
 from multidraft.bench.runner import Entry, run_suite
@@ -16,7 +19,7 @@ from storage.records import Generation, Round
 from storage.run import Baseline, Conditions, Origin, Run, Scores
 from tests import tiny
 
-POOL = SimpleNamespace(name="tiny", card_hash="0123", dtype="float32")
+POOL = SimpleNamespace(name="tiny", card_hash="0123", dtype="float32", device=torch.device("cpu"))
 ASKED = Asked(
     suite="suite",
     prompts=3,
@@ -70,7 +73,7 @@ def runs():
 
 
 def report_of(runs, pool=POOL, **more):
-    return make_report(pool, ASKED, runs, hardware="a machine", version="1.2.3", **more)
+    return make_report(pool, ASKED, runs, **more)
 
 
 @pytest.fixture
@@ -83,9 +86,9 @@ def test_its_head(report):
     assert head == {
         "pool": "tiny",
         "card_hash": "0123",
-        "hardware": "a machine",
+        "hardware": describe(torch.device("cpu")),
         "dtype": "float32",
-        "version": "1.2.3",
+        "version": md.version(),
         "suite": "suite",
     }
     assert report["date"] == "2026-11-22T10:30:05+00:00"
