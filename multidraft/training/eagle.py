@@ -21,8 +21,7 @@ from transformers import LlamaConfig, PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding, rotate_half
 
 from multidraft.training.answers import read_out
-from multidraft.training.data import Encoded
-from multidraft.training.features import FeatureBatch
+from multidraft.training.data import Encoded, FeatureBatch
 from multidraft.training.loop import Budget, autocast, train
 from multidraft.training.processes import ALONE, Processes
 from multidraft.training.work import write_file, write_text

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from drafters.checkpoints.medusa import save_bpd, save_medusa
 from drafters.models.ngram import ORDER, NGram, count_ngrams
 from multidraft.training.answers import Answer
-from multidraft.training.features import FeatureBatch
+from multidraft.training.data import FeatureBatch
 from multidraft.training.loop import Budget, autocast, train
 
 HEAD_WEIGHT = 0.8

@@ -21,8 +21,8 @@ from drafters.checkpoints.model_sizes import window_of
 from drafters.errors import TrainingError
 from drafters.text import chat_ids, end_ids
 from multidraft.training.answers import Answer, answer_batches, collect, language_model_loss, pad_id, similar_lengths
+from multidraft.training.data import cached_features
 from multidraft.training.eagle import TrainableHead, common_tokens, fit_head
-from multidraft.training.features import cached_features
 from multidraft.training.loop import Budget, train
 from multidraft.training.plan import Plan, Shape, make_llama, place, room_for, skeleton
 from multidraft.training.processes import ALONE, Processes
@@ -100,8 +100,8 @@ class Heads:
     def fit(self, drafter: TrainableHead, own: Sequence[Answer], budget: Budget, lr: float, rng: random.Random) -> None:
         batches = similar_lengths(own, self.plan.batch_tokens)
         share = batches[self.processes.rank :: self.processes.count] or batches
-        pad = pad_id(self.tokenizer)
-        learnt = cached_features(self.target, share, drafter.layers, pad, rng, self.plan.feature_memory)
+        texts, pad = [[answer.encoded for answer in batch] for batch in share], pad_id(self.tokenizer)
+        learnt = cached_features(self.target, texts, drafter.layers, pad, rng, self.plan.feature_memory)
         fit_head(drafter, self.target, learnt, budget, lr, self.log, self.processes, self.processes.rank)
 
     def save(self, drafter: TrainableHead, folder: Path) -> None:

@@ -26,7 +26,7 @@ from multidraft.training.loop import Budget
 from multidraft.training.medusa import build_ngram
 from multidraft.training.pocket.corpus import FAMILIES, Example, Split
 from multidraft.training.pocket.corpus.two_tasks import tasks_of
-from multidraft.training.pocket.data import FAMILY_WEIGHTS, Mixture, quoting
+from multidraft.training.pocket.data import FAMILY_WEIGHTS, Mixture, quoting, train_tokenizer
 from multidraft.training.pocket.models import (
     collect_answers,
     save_model,
@@ -36,7 +36,6 @@ from multidraft.training.pocket.models import (
     train_medusa_heads,
     train_target,
 )
-from multidraft.training.pocket.tokenizer import train_tokenizer
 from multidraft.training.prompts import GENERALIST
 
 VOCAB_SIZE = 4096

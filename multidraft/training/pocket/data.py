@@ -1,12 +1,13 @@
-"""Examples drawn without end from the corpus, tokenised for the pocket models."""
+"""The pocket tokenizer, and examples drawn without end from the corpus, tokenised."""
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from multidraft.training.data import Encoded
@@ -14,8 +15,17 @@ from multidraft.training.pocket.corpus import FAMILIES, Example
 from multidraft.training.pocket.corpus.json_records import JsonRecords
 from multidraft.training.pocket.corpus.math_words import work_out
 from multidraft.training.pocket.corpus.two_tasks import tasks_of
-from multidraft.training.pocket.tokenizer import ASSISTANT, END, USER
 from multidraft.training.prompts import GENERALIST
+
+PAD, END, USER, ASSISTANT = "<|pad|>", "<|end|>", "<|user|>", "<|assistant|>"
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    f"{{% if message['role'] == 'user' %}}{USER}{{{{ message['content'] }}}}"
+    f"{{% else %}}{ASSISTANT}{{{{ message['content'] }}}}{END}{{% endif %}}"
+    "{% endfor %}"
+    f"{{% if add_generation_prompt %}}{ASSISTANT}{{% endif %}}"
+)
 
 JSON = JsonRecords()
 CONTEXT_WINDOW = 1024
@@ -23,6 +33,36 @@ FAMILY_WEIGHTS = dict(math=1.3, code=2.0, sql=1.2, translation=1.5, summary=0.5,
 TWO_TASKS_SHARE = 0.6
 """Share of a specialist's draws that are prompts with two tasks. Every third of them contains the specialist's own
 task, and it learns that part of the answer: it must recognise where its task begins."""
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int, folder: Path) -> PreTrainedTokenizerFast:
+    """Learn the vocabulary from ``texts`` and write the tokenizer to ``folder`` in the Hugging Face layout.
+
+    Digits are split one by one so that arithmetic is learnt on place values instead of on arbitrary chunks.
+    """
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[PAD, END, USER, ASSISTANT],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(texts, trainer)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        pad_token=PAD,
+        eos_token=END,
+        additional_special_tokens=[USER, ASSISTANT],
+        model_max_length=1024,
+        clean_up_tokenization_spaces=False,
+    )
+    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.save_pretrained(folder)
+    return tokenizer
 
 
 class Mixture:

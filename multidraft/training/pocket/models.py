@@ -26,9 +26,8 @@ from multidraft.training.answers import (
     language_model_loss,
     with_distributions,
 )
-from multidraft.training.data import Encoded, bucket_batches, collate
+from multidraft.training.data import MEMORY, Encoded, FeatureBatch, bucket_batches, collate, read
 from multidraft.training.eagle import TrainableHead, common_tokens, fit_head
-from multidraft.training.features import MEMORY, FeatureBatch, read
 from multidraft.training.loop import Budget, train
 from multidraft.training.medusa import train_medusa
 from multidraft.training.plan import make_llama

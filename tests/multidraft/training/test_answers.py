@@ -18,9 +18,8 @@ from multidraft.training.answers import (
     similar_lengths,
     with_distributions,
 )
-from multidraft.training.data import Encoded
+from multidraft.training.data import Encoded, cached_features
 from multidraft.training.eagle import TrainableHead, common_tokens, fit_head, layers_to_read
-from multidraft.training.features import cached_features
 from multidraft.training.loop import Budget
 from multidraft.training.specialists import within
 from tests import tiny
@@ -37,6 +36,10 @@ def answers_of(target, count=4):
     prompts = tiny.prompts(count, seed=3, shortest=4, longest=9)
     encoded = answer_batch(target, chat_tokenizer(), prompts, 0.0, 8)
     return list(with_distributions(target, "letters", encoded, tiny.END))
+
+
+def texts_of(answers, tokens_per_batch):
+    return [[answer.encoded for answer in batch] for batch in similar_lengths(answers, tokens_per_batch)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -64,7 +67,7 @@ def test_heads_are_trained_for_any_target(kind, tmp_path):
     answers = answers_of(target)
     torch.manual_seed(0)
     head = TrainableHead(target, common_tokens([a.encoded for a in answers], 11, [0]))
-    learnt = cached_features(target, similar_lengths(answers, 64), head.layers, 0, random.Random(0), memory=0)
+    learnt = cached_features(target, texts_of(answers, 64), head.layers, 0, random.Random(0), memory=0)
     fit_head(head, target, learnt, Budget(1, tokens=200), 0.001, log=lambda line: None)
     head.save(tmp_path)
     shape, tensors = read_head(tmp_path, target)
@@ -126,7 +129,7 @@ def test_answers_for_a_smaller_vocabulary():
 def test_hidden_states_are_kept_as_far_as_memory_goes(monkeypatch):
     """Each epoch has every batch; those that are kept are read once."""
     target = tiny.llama(1, layers=4)
-    batches = similar_lengths(answers_of(target, 6), 20)
+    batches = texts_of(answers_of(target, 6), 20)
     reads = []
     forward = target.model.forward
     target.model.forward = lambda *a, **k: reads.append(1) or forward(*a, **k)

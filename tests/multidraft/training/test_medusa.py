@@ -13,8 +13,7 @@ from drafters.models.ngram import NGram, count_ngrams
 from drafters.models.target import Target
 from multidraft.training import loop
 from multidraft.training.answers import Answer, similar_lengths
-from multidraft.training.data import Encoded, collate
-from multidraft.training.features import cached_features, read
+from multidraft.training.data import Encoded, cached_features, collate, read
 from multidraft.training.loop import Budget
 from multidraft.training.medusa import build_ngram, heads_loss, train_medusa
 from tests import tiny
@@ -44,7 +43,8 @@ def answers(model):
 
 def trained(model, answers, folder, tokens, checkpoint=None, **settings):
     lines = []
-    batches, last = similar_lengths(answers, 200), [model.config.num_hidden_layers]
+    last = [model.config.num_hidden_layers]
+    batches = [[answer.encoded for answer in batch] for batch in similar_lengths(answers, 200)]
     learnt = cached_features(model, batches, last, 0, random.Random(0))
     settings = {"heads": 3, "lr": 1e-2, "log": lines.append, **settings}
     train_medusa(model, learnt, Budget(5.0, tokens, checkpoint), folder, **settings)

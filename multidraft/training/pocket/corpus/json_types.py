@@ -40,6 +40,11 @@ def fact(names: str, draw: Drawer, told: str = "", denied: str = "") -> Field:
     return Field(names.split(), draw, told.split("|"), denied.split("|"))
 
 
+def yes_no(names: str, told: str, denied: str) -> Field:
+    """A field that is true or false, with sentences for both."""
+    return fact(names, flag, told, denied)
+
+
 def record_type(topic: str, leads: str, lead_keys: str, *fields: Field) -> RecordType:
     """A record type from compact texts."""
     return RecordType(topic, leads.split("|"), lead_keys.split(), list(fields))
@@ -56,9 +61,8 @@ TYPES = [
         fact("email mail", email, "The email address is {}.|Mails go to {}.|Write to {}."),
         fact("phone telephone", code("030 040 069 089 0221 0351", 5), "The phone number is {}.|Call {}.|Phone: {}."),
         fact("address", address, "The address is {street}, {zip} {city}.|Home: {street} in {zip} {city}."),
-        fact(
+        yes_no(
             "newsletter subscribed",
-            flag,
             "The newsletter is wanted.|Please send the newsletter.",
             "The newsletter is not wanted.|Please do not send the newsletter.",
         ),
@@ -74,11 +78,8 @@ TYPES = [
         fact("items", items, "The goods are {}.|Ordered were {}.|The parcel holds {}."),
         fact("total amount", decimal(15, 480), "The total is {} euros.|It costs {} euros in all.|Sum: {} euros."),
         fact("city", one_of(CITIES), "It goes to {}.|The delivery city is {}.|Ship it to {}."),
-        fact(
-            "paid",
-            flag,
-            "The order is paid.|It has already been paid.",
-            "The order is not paid yet.|Payment is still open.",
+        yes_no(
+            "paid", "The order is paid.|It has already been paid.", "The order is not paid yet.|Payment is still open."
         ),
     ),
     record_type(
@@ -95,9 +96,8 @@ TYPES = [
         fact("check_in arrival", date, "Check-in is on {}.|The arrival date is {}.|The stay begins on {}."),
         fact("nights", whole(2, 14), "The stay lasts {} nights.|It is for {} nights.|Length: {} nights."),
         fact("price rate", whole(60, 390), "One night costs {} euros.|The price per night is {} euros."),
-        fact(
+        yes_no(
             "breakfast",
-            flag,
             "Breakfast is included.|The price includes breakfast.",
             "Breakfast is not included.|The stay is without breakfast.",
         ),
@@ -113,9 +113,8 @@ TYPES = [
         fact("destination", destination, "The destination is {city} in {country}.|It travels to {city}, {country}."),
         fact("weight_kg weight", decimal(1, 29), "It weighs {} kg.|The weight is {} kg."),
         fact("shipped shipping_date", date, "It was shipped on {}.|The shipping date is {}."),
-        fact(
+        yes_no(
             "insured insurance",
-            flag,
             "It is insured.|The parcel has insurance.",
             "It is not insured.|The parcel has no insurance.",
         ),
@@ -130,9 +129,8 @@ TYPES = [
         fact("time start_time", clock, "The time is {}.|It starts at {}.|Please come at {}."),
         fact("reason", one_of(REASONS), "The reason is {}.|Reason for the visit: {}.|It is about {}."),
         fact("room", whole(1, 40), "It takes place in room {}.|The room number is {}."),
-        fact(
+        yes_no(
             "first_visit new_patient",
-            flag,
             "This is the first visit.|The patient is new here.",
             "This is not the first visit.|The patient has been here before.",
         ),
@@ -147,9 +145,8 @@ TYPES = [
         fact("genre", one_of(GENRES), "The genre is {}.|Genre: {}.|It is listed under {}."),
         fact("pages page_count", whole(90, 880), "It has {} pages.|The number of pages is {}."),
         fact("price", decimal(6, 49), "It costs {} euros.|The price is {} euros."),
-        fact(
+        yes_no(
             "available in_stock",
-            flag,
             "It is available.|The library has it in stock.",
             "It is not available.|The library does not have it in stock.",
         ),
@@ -166,7 +163,7 @@ TYPES = [
         fact("temperature temp", decimal(0, 39), "The temperature is {} degrees.|It measures {} degrees."),
         fact("humidity", whole(20, 95), "The humidity is {} percent.|Humidity: {} percent."),
         fact("battery", whole(3, 100), "The battery is at {} percent.|Battery level: {} percent."),
-        fact("alarm", flag, "The alarm is on.|An alarm was raised.", "The alarm is off.|No alarm was raised."),
+        yes_no("alarm", "The alarm is on.|An alarm was raised.", "The alarm is off.|No alarm was raised."),
     ),
     record_type(
         "invoice",
@@ -182,9 +179,8 @@ TYPES = [
             address,
             "The billing address is {street}, {zip} {city}.|It was sent to {street} in {zip} {city}.",
         ),
-        fact(
+        yes_no(
             "paid settled",
-            flag,
             "It is paid.|The invoice has been settled.",
             "It is not paid yet.|The invoice is still open.",
         ),
@@ -200,9 +196,8 @@ TYPES = [
         fact("salary pay", whole(2100, 6900), "The salary is {} euros a month.|It pays {} euros a month."),
         fact("hours weekly_hours", whole(10, 40), "The job takes {} hours a week.|Working time: {} hours a week."),
         fact("start start_date", date, "The start date is {}.|Work begins on {}."),
-        fact(
+        yes_no(
             "remote home_office",
-            flag,
             "Remote work is possible.|Working from home is allowed.",
             "Remote work is not possible.|Working from home is not allowed.",
         ),
@@ -218,7 +213,7 @@ TYPES = [
         fact("departure departure_time", clock, "Departure is at {}.|It takes off at {}.|The departure time is {}."),
         fact("gate", code("A B C D", 2), "The gate is {}.|Boarding is at gate {}."),
         fact("seats free_seats", whole(2, 90), "There are {} free seats.|Free seats: {}."),
-        fact("delayed", flag, "The flight is delayed.|There is a delay.", "The flight is on time.|There is no delay."),
+        yes_no("delayed", "The flight is delayed.|There is a delay.", "The flight is on time.|There is no delay."),
     ),
     record_type(
         "car",
@@ -230,9 +225,8 @@ TYPES = [
         fact("year built", whole(1995, 2025), "It was built in {}.|The model year is {}."),
         fact("mileage kilometers", whole(1000, 99999), "It has run {} km.|The mileage is {} km."),
         fact("price", whole(1200, 38000), "It costs {} euros.|The price is {} euros."),
-        fact(
+        yes_no(
             "accident_free",
-            flag,
             "It had no accident.|The car is free of accidents.",
             "It had an accident.|The car is not free of accidents.",
         ),
@@ -249,9 +243,8 @@ TYPES = [
         fact("lessons", whole(3, 24), "It has {} lessons.|The number of lessons is {}."),
         fact("places seats", whole(5, 30), "There are {} places.|The group has {} places."),
         fact("fee price", whole(40, 390), "The fee is {} euros.|It costs {} euros."),
-        fact(
+        yes_no(
             "online",
-            flag,
             "It is held online.|The course takes place online.",
             "It is not held online.|The course takes place on site.",
         ),
@@ -266,12 +259,7 @@ TYPES = [
         fact("doors doors_open", clock, "Doors open at {}.|The doors open at {}."),
         fact("venue", destination, "The place is {city}, {country}.|It takes place in {city} in {country}."),
         fact("ticket_price price", decimal(12, 120), "A ticket costs {} euros.|The ticket price is {} euros."),
-        fact(
-            "sold_out",
-            flag,
-            "It is sold out.|All tickets are gone.",
-            "It is not sold out.|Tickets are still available.",
-        ),
+        yes_no("sold_out", "It is sold out.|All tickets are gone.", "It is not sold out.|Tickets are still available."),
     ),
     record_type(
         "pet patient",
@@ -285,9 +273,8 @@ TYPES = [
         fact("weight_kg weight", decimal(0, 48), "It weighs {} kg.|The weight is {} kg."),
         fact("chip chip_number", code("C P V", 5), "The chip number is {}.|The chip is {}."),
         fact("last_visit", date, "The last visit was on {}.|It was last here on {}."),
-        fact(
+        yes_no(
             "vaccinated",
-            flag,
             "It is vaccinated.|All vaccinations are done.",
             "It is not vaccinated.|The vaccinations are missing.",
         ),
