@@ -67,24 +67,20 @@ class BlockDrafter(PointMassDrafter):
 
     def prepare(self, context: Sequence[int]) -> None:
         self.forget()
-        if len(context) > 1:
-            self._block(context)
+        self.draft(context, 1)
 
     def draft(self, context: Sequence[int], length: int) -> Draft:
         if len(context) < 2 or length < 1:  # a context of one token has no hidden states yet
             return Draft.empty()
-        return Draft.chain(self._block(context)[:length])
+        try:
+            return Draft.chain(self.block(list(context))[:length])
+        except BaseException:  # a forward that fails leaves the cache in an undefined state
+            self.forget()
+            raise
 
     def drafts(self, context: Sequence[int], begins: range, length: int) -> Iterable[Draft]:
         self.source.features(context, self.layers)  # read once what all prefixes need
         return super().drafts(context, begins, length)
-
-    def _block(self, context: Sequence[int]) -> list[int]:
-        try:
-            return self.block(list(context))
-        except BaseException:  # a forward that fails leaves the cache in an undefined state
-            self.forget()
-            raise
 
     @abstractmethod
     def forget(self) -> None:

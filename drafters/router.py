@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,13 @@ FEATURES = 1 << 13
 WEIGHTS, LABELS = "router.safetensors", "router.json"
 
 
+def _features(prompts: Sequence[str]):  # type: ignore[no-untyped-def]
+    """Counts of hashed words and word pairs, sparse ``(prompts, FEATURES)``."""
+    from sklearn.feature_extraction.text import HashingVectorizer  # takes a second to import, rarely needed
+
+    return HashingVectorizer(n_features=FEATURES, ngram_range=(1, 2), alternate_sign=False).transform(prompts)
+
+
 class Router:
     """Probabilities of ``drafters``, given a prompt: weights float32 ``(drafters, FEATURES)``, bias ``(drafters,)``."""
 
@@ -28,15 +34,9 @@ class Router:
             raise ValueError(f"a router of {len(drafters)} drafters cannot have weights of shape {weights.shape}")
         self.drafters, self.weights, self.bias = tuple(drafters), weights, bias
 
-    @cached_property
-    def _vectorizer(self):  # type: ignore[no-untyped-def]
-        from sklearn.feature_extraction.text import HashingVectorizer  # takes a second to import, rarely needed
-
-        return HashingVectorizer(n_features=FEATURES, ngram_range=(1, 2), alternate_sign=False)
-
     def probabilities(self, prompt: str) -> dict[str, float]:
         """How likely each drafter suits ``prompt`` or a part of it, each in [0, 1]."""
-        scores = (self._vectorizer.transform([prompt]) @ self.weights.T + self.bias)[0]
+        scores = (_features([prompt]) @ self.weights.T + self.bias)[0]
         return dict(zip(self.drafters, (0.5 + 0.5 * np.tanh(0.5 * scores)).tolist(), strict=True))
 
     def suited(self, prompt: str, drafters: Sequence[str]) -> list[float]:
@@ -53,8 +53,7 @@ class Router:
         from sklearn.linear_model import LogisticRegression
 
         names = sorted(set().union(*suited))
-        empty = cls((), np.zeros((0, FEATURES), np.float32), np.zeros(0, np.float32))
-        features = empty._vectorizer.transform(prompts)
+        features = _features(prompts)
         models = [LogisticRegression(C=30.0, max_iter=300).fit(features, [name in s for s in suited]) for name in names]
         weights = np.concatenate([model.coef_ for model in models]).astype(np.float32)
         return cls(names, weights, np.concatenate([model.intercept_ for model in models]).astype(np.float32))

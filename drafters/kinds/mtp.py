@@ -49,16 +49,14 @@ class MTPDrafter(BlockDrafter):
 
     def forget(self) -> None:
         self.cache = MtpCache()  # without a configuration, for the same reason as in DFlashDrafter
-        self.rows = 0
-        """Positions in the cache of each layer."""
         self.seen: list[int] = []
-        """The tokens that made them; a position of layer ``k`` has seen ``k`` tokens beyond the next one."""
+        """The tokens that made its positions: one of layer ``k`` has seen ``k`` tokens beyond the next one."""
 
     @torch.inference_mode()
     def block(self, context: list[int]) -> list[int]:
         depth = len(self.model.layers)
         keep = max(min(common_prefix(self.seen, context) - depth, len(context) - 2), 0)
-        self.cache.crop(keep - self.rows)
+        self.cache.crop(keep - max(len(self.seen) - depth, 0))
         device = next(self.model.layers.parameters()).device
         drafted, _, _ = self.model(
             input_ids=torch.tensor([context[keep + 1 :]], device=device),
@@ -68,7 +66,7 @@ class MTPDrafter(BlockDrafter):
             mtp_cache=self.cache,
         )
         tokens: list[int] = drafted[0].tolist()
-        self.rows, self.seen = len(context) - 1, [*context, *tokens[:-1]]
+        self.seen = [*context, *tokens[:-1]]
         return tokens
 
 

@@ -37,8 +37,7 @@ class PromptLookup(PointMassDrafter):
         self._index(context)
 
     def draft(self, context: Sequence[int], length: int) -> Draft:
-        self._index(context)
-        return Draft.chain(self._lookup(context, len(context), length))
+        return self.drafts(context, range(len(context), len(context) + 1), length)[0]
 
     def drafts(self, context: Sequence[int], begins: range, length: int) -> list[Draft]:
         self._index(context)
