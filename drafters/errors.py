@@ -22,7 +22,7 @@ def quoted(value: object, most: int = 40) -> str:
 
 
 def told(error: BaseException) -> str:
-    """What is said of an error: its message; its type and its notes too, unless it was raised for a user to read."""
+    """An error as users read it: its message; its type and its notes too, unless it is a :class:`UserError`."""
     if isinstance(error, UserError):
         return str(error)
     message = ": ".join(filter(None, (type(error).__name__, str(error))))
@@ -30,7 +30,7 @@ def told(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, without its full stop; its type where it has none."""
+    """The first line of an error's message, without its full stop; its type if there is no message."""
     lines = str(error).strip().splitlines()
     return (lines[0] if lines else type(error).__name__).rstrip(".")
 

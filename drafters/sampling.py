@@ -79,7 +79,7 @@ def probabilities(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     probs = torch.softmax(logits, dim=-1)
     if params.top_p < 1.0:
         ordered, order = probs.sort(dim=-1, descending=True, stable=True)
-        # Mass *before* a token decides: the token that crosses top_p is still kept, so never none is.
+        # The mass *before* a token decides, so the token that crosses top_p stays: there is always one.
         dropped = ordered.cumsum(dim=-1) - ordered >= params.top_p
         probs = probs.masked_fill(torch.zeros_like(dropped).scatter(-1, order, dropped), 0.0)
         probs = probs / probs.sum(dim=-1, keepdim=True)

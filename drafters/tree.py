@@ -132,7 +132,7 @@ class Growth:
     def best(self, count: int) -> list[int]:
         """The first level and of all other nodes the most probable, ``count`` in all, in the order of birth.
 
-        No child is more probable than its parent, and of equals the parent is older: what is kept is a tree.
+        No child is more probable than its parent, and of equals the parent is older: what remains is a tree.
         """
         roots = [node for node, parent in enumerate(self.parents) if parent < 0][:count]
         others = [node for node, parent in enumerate(self.parents) if parent >= 0]

@@ -112,7 +112,7 @@ def _shape(
     target_config = target.config.get_text_config()
     count = int(target_config.num_hidden_layers)
     if layer.get("rope_theta") is None and not layer.get("rope_parameters") and not layer.get("rope_scaling"):
-        layer["rope_theta"] = 10_000.0  # what the published code falls back to
+        layer["rope_theta"] = 10_000.0  # the default of the published code
     plain = {name: value for name, value in layer.items() if name in _LLAMA_FIELDS and value is not None}
     with explained(f"{config_file} is no configuration of a Llama layer"):
         llama = LlamaConfig(**plain)
@@ -120,10 +120,8 @@ def _shape(
     kind = rotary.get("rope_type", "default")
     if kind not in _ROTATIONS or rotary.get("partial_rotary_factor", 1.0) != 1.0:
         kind = f"{rotary['partial_rotary_factor']:g} of each head" if kind in _ROTATIONS else f"type {kind!r}"
-        raise PoolError(
-            f"{config_file}: rotary positions of {kind} are none that eagle drafters compute "
-            f"({', '.join(sorted(_ROTATIONS))}, of the whole head)"
-        )
+        known = ", ".join(sorted(_ROTATIONS))
+        raise PoolError(f"{config_file}: rotary positions of {kind} are not supported, only {known} of whole heads")
     if llama.head_dim is None:  # the library would take it from the hidden size, of whatever number of heads
         llama.head_dim = llama.hidden_size // llama.num_attention_heads
     target_size, biased = int(target_config.hidden_size), "layers.0.self_attn.q_proj.bias" in tensors

@@ -40,7 +40,7 @@ class DFlashDrafter(BlockDrafter):
             will do.
 
     Raises:
-        ValueError: a network that is none of DFlash, or does not fit the target.
+        ValueError: not a DFlash network, or one that does not fit the target.
 
     Source: DFlash (Chen et al. 2026) as in transformers' ``DFlashTokenCandidateGenerator``. There the drafted tokens
     are drawn in sampled runs; here they are the likeliest in all runs.

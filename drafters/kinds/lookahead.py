@@ -48,9 +48,8 @@ class LookaheadDrafter(PointMassDrafter):
 
     def __init__(self, name: str, window: int = 8, ngram: int = 4, guesses: int = 4):
         if window < 0 or ngram < 2 or guesses < 1:
-            raise ValueError(
-                f"lookahead needs window >= 0, ngram >= 2 and guesses >= 1, got {window}, {ngram} and {guesses}"
-            )
+            sizes = f"{window}, {ngram} and {guesses}"
+            raise ValueError(f"lookahead needs window >= 0, ngram >= 2 and guesses >= 1, got {sizes}")
         self.name, self.window, self.ngram, self.guesses = name, window, ngram, guesses
         self.prepare(())
 

@@ -233,19 +233,19 @@ def rewritten(folder, change, config=None):
             "eagle3",
             lambda t: None,
             {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
-            r"config\.json: rotary positions of type 'dynamic' are none that eagle drafters compute",
+            r"config\.json: rotary positions of type 'dynamic' are not supported",
         ),
         (
             "eagle3",
             lambda t: None,
             {"rope_scaling": {"rope_type": "mrope", "mrope_section": [2, 1, 1]}},
-            r"config\.json: rotary positions of type 'mrope' are none",
+            r"config\.json: rotary positions of type 'mrope' are not supported",
         ),
         (
             "eagle3",
             lambda t: None,
             {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
-            r"config\.json: rotary positions of 0\.5 of each head are none",
+            r"config\.json: rotary positions of 0\.5 of each head are not supported",
         ),
         (
             "speculators",
