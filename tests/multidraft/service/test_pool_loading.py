@@ -116,7 +116,7 @@ def everything_used(own_bench: Workbench, page: gr.Blocks, prompts: Path) -> Non
     list(tab.buttons.watch(id))
     tab.open(id, type("Event", (), {"item": 0})())
     assert (batch := own_bench.jobs.find(id, BatchJob)) and [row.status for row in batch.rows] == ["completed"]
-    Api(own_bench).generate(PROMPT, "ucb", max_new_tokens=8)
+    list(Api(own_bench).generate(PROMPT, "ucb", max_new_tokens=8))
     list(Api(own_bench).stream(PROMPT, "ucb", max_new_tokens=8))
     own_bench.store.flush()
     lab = LabWork(own_bench)
