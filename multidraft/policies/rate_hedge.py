@@ -9,7 +9,6 @@ import numpy as np
 from pydantic import Field
 
 from drafters.costs import Costs
-from multidraft.policies.acceptance_counts import AcceptanceCounts
 from multidraft.policies.base import NO_DRAFTER, Feedback, Policy, register
 from multidraft.policies.settings import Start, WarmStart
 
@@ -105,7 +104,9 @@ class RateHedge(Policy):
         super().reset()
         self.longest = longest = self.context.draft_length
         count = self.arm_count
-        self.counts = AcceptanceCounts(count, longest)
+        # Fading trials and hits (2, N, K + 1): how often each drafter's token at a depth was tried, as all before it in
+        # the draft were accepted, and how often it was. The last column: the chances to draft on, and those taken.
+        self.counts = np.zeros((2, count, longest + 1))
         self.lengths = np.arange(1, longest + 1)
         self.guess = np.full(count, UNKNOWN)
         self.routed = np.full(count, JUDGED)
@@ -151,17 +152,15 @@ class RateHedge(Policy):
         """Of drafters ``i`` the tokens that a round is expected to emit, ``EAL_k[i]``, and the seconds it takes but for
         what has to be read first."""
         # Some dozens of numbers, each from the one before: plain Python is several times as fast as array operations.
-        unit, columns = self.counts.unit, range(self.longest)
-        neighbours, drafts_on = NEIGHBOURS * unit, DRAFTS_ON * unit
         for arm in arms:
-            hazard, weight, reached, emitted = float(self.guess[arm]), PRIOR_TOKENS * unit, 1.0, 1.0
-            trials, hits = self.counts.stored_trials[arm], self.counts.stored_hits[arm]
-            goes_on = (hits[-1] + drafts_on * float(self.drafts_on[arm])) / (trials[-1] + drafts_on)
+            hazard, weight, reached, emitted = float(self.guess[arm]), PRIOR_TOKENS, 1.0, 1.0
+            trials, hits = self.counts[:, arm].tolist()
+            goes_on = (hits[-1] + DRAFTS_ON * float(self.drafts_on[arm])) / (trials[-1] + DRAFTS_ON)
             seconds, next_token = float(self.fixed[arm]), float(self.each[arm])
             tokens, drafting, hazards = [], [], []
-            for depth in columns:
+            for depth in range(self.longest):
                 hazard = (hits[depth] + weight * hazard) / (trials[depth] + weight)
-                weight = neighbours
+                weight = NEIGHBOURS
                 reached *= hazard
                 emitted += reached
                 seconds += next_token
@@ -225,11 +224,11 @@ class RateHedge(Policy):
         self.t += 1
         self.last_reward = feedback.block_efficiency
         self.elapsed += self.seconds  # by the costs, not the clock: hiccups are no reason for anything
-        self.counts.fade(self.settings.memory**feedback.emitted)
+        self.counts *= self.settings.memory**feedback.emitted
         self.unread += feedback.emitted
         arm, length = feedback.arm, feedback.draft_length
         if arm != NO_DRAFTER and length:
-            self.counts.add_draft(arm, max(feedback.drafted, 1), feedback.accepted, length)
+            self._count_draft(arm, max(feedback.drafted, 1), feedback.accepted, length)
             self.unread[arm] = 1.0
         self.undrafted = self.undrafted + 1 if arm == NO_DRAFTER else 0
         if self.probing:
@@ -242,14 +241,14 @@ class RateHedge(Policy):
             self._evaluated(feedback.gamma)
         elif self.trial != NO_DRAFTER:
             if feedback.accepted >= min(2, max(feedback.drafted, 1)):  # the rival does better
-                self.counts.keep(self.doubted, FORGET)
+                self.counts[:, self.doubted] *= FORGET
                 self.change, self.changed = 0.0, 0
                 self._estimate((self.doubted,))
             self.trial = NO_DRAFTER
         elif self.change > RIVAL_THRESHOLD and (rivals := self._rivals()):
             self._begin_trial(rivals[0])
         elif self.change > ALARM:  # no time for an evaluation: others get their turn by the doubt alone
-            self.counts.keep(self.arm, FORGET)
+            self.counts[:, self.arm] *= FORGET
             self.change, self.changed = 0.0, 0
         if self.t % REMEASURE == 0 or self.probing:
             self._read_costs()
@@ -257,6 +256,13 @@ class RateHedge(Policy):
             self._estimate(range(self.arm_count))
         elif feedback.gamma is None and arm != NO_DRAFTER:
             self._estimate((arm,))
+
+    def _count_draft(self, arm: int, drafted: int, accepted: int, length: int) -> None:
+        """Count a draft; one that ended before the ``length`` asked for counts as refused there."""
+        tried = min(accepted + 1, length)
+        trials = [1.0] * tried + [0.0] * (self.longest - tried) + [min(drafted, length - 1)]
+        hits = [1.0] * accepted + [0.0] * (self.longest - accepted) + [drafted - 1]
+        self.counts[:, arm] += trials, hits
 
     def _rivals(self) -> list[int]:
         """Drafters that the start trusted and that were not asked since the doubts began."""
@@ -267,7 +273,7 @@ class RateHedge(Policy):
         """Let ``rival`` draft next, as new as on the first day: what it did wrong was another task."""
         self.trial, self.doubted = rival, self.arm
         self.tried |= {rival, self.arm}
-        self.counts.keep(rival, 0.0)
+        self.counts[:, rival] = 0.0
         self.guess[rival] = self.routed[rival]
         self._estimate((rival,))
 
@@ -275,7 +281,7 @@ class RateHedge(Policy):
         """Count every start of a draft among the evaluated positions, as deep as the positions known go."""
         self.guess[:] = JUDGED
         if self.change > ALARM:
-            self.counts.fade(FORGET)
+            self.counts *= FORGET
             self.discovery_chance = DISCOVERY_CHANCE
             self.guess[:] = self.routed  # a second task of the prompt may have begun
             self.guess[self.arm if self.trial == NO_DRAFTER else self.doubted] = JUDGED
@@ -284,11 +290,12 @@ class RateHedge(Policy):
         fixed, per_token = self.evaluation
         self.evaluating += fixed + per_token * self.waiting
         self.waiting, self.change, self.changed, self.trial = 0, 0.0, 0, NO_DRAFTER
-        reached = np.ones((len(gamma), self.arm_count))
+        reached, seen = np.ones((len(gamma), self.arm_count)), np.zeros_like(self.counts)
         for depth in range(min(self.longest, len(gamma))):
             reached = reached[: len(gamma) - depth]
             accepted = reached * gamma[depth:, depth]
-            self.counts.add(depth, reached.sum(axis=0).tolist(), accepted.sum(axis=0).tolist(), EVALUATION_WEIGHT)
+            seen[0, :, depth], seen[1, :, depth] = reached.sum(axis=0), accepted.sum(axis=0)
             reached = accepted
+        self.counts += EVALUATION_WEIGHT * seen
         self.unread[:] = 0.0
         self._estimate(range(self.arm_count))

@@ -32,8 +32,8 @@ def test_hazards_by_hand():
     for accepted in (4, 1):
         policy.update(Feedback(0, K, accepted, accepted + 1, K))
     policy._estimate(range(2))
-    assert policy.counts.trials.tolist() == [[2, 2, 1, 1, 6], [0, 0, 0, 0, 0]]
-    assert policy.counts.hits.tolist() == [[2, 1, 1, 1, 6], [0, 0, 0, 0, 0]]
+    assert policy.counts[0].tolist() == [[2, 2, 1, 1, 6], [0, 0, 0, 0, 0]]
+    assert policy.counts[1].tolist() == [[2, 1, 1, 1, 6], [0, 0, 0, 0, 0]]
     # Each depth leans on the one before it with the weight of two tokens, the first on the guess with that of 2.5.
     hazards = [(2 + 2.5 * 0.6) / 4.5]
     for hits, trials in ((1, 2), (1, 1), (1, 1)):
@@ -47,7 +47,7 @@ def test_a_draft_that_ends_early_is_as_good_as_refused_there_and_costs_less():
     for drafted, accepted in ((2, 2), (1, 0)):
         policy.update(Feedback(0, drafted, accepted, accepted + 1, K))
     policy._estimate(range(2))
-    assert policy.counts.trials[0].tolist() == [2, 1, 1, 0, 3] and policy.counts.hits[0].tolist() == [1, 1, 0, 0, 1]
+    assert policy.counts[0, 0].tolist() == [2, 1, 1, 0, 3] and policy.counts[1, 0].tolist() == [1, 1, 0, 0, 1]
     goes_on = (1 + 4) / (3 + 4)
     drafted = [1, 1 + goes_on, 1 + goes_on + goes_on**2, sum(goes_on**j for j in range(4))]
     assert policy.drafting[0] == pytest.approx([1.0 + 0.1 * count for count in drafted])
@@ -59,15 +59,15 @@ def test_an_evaluation_counts_each_start_as_deep_as_it_is_known():
     # sight), 1 hit; reach 3: 1 trial, missed. Half weight each.
     policy = policy_with(Costs.uniform(1, K, step=0.1, verify=1.0), arms=1)
     tell(policy, [[1.0], [1.0], [0.0]])
-    assert policy.counts.trials[0, :K].tolist() == [1.5, 1.0, 0.5, 0.0]
-    assert policy.counts.hits[0, :K].tolist() == [1.0, 0.5, 0.0, 0.0]
+    assert policy.counts[0, 0, :K].tolist() == [1.5, 1.0, 0.5, 0.0]
+    assert policy.counts[1, 0, :K].tolist() == [1.0, 0.5, 0.0, 0.0]
 
 
 def test_probabilities_count_as_shares():
     policy = policy_with(Costs.uniform(1, K, step=0.1, verify=1.0), arms=1)
     tell(policy, [[0.5], [0.4]])
-    assert policy.counts.trials[0, :K].tolist() == pytest.approx([1.0, 0.25, 0, 0])
-    assert policy.counts.hits[0, :K].tolist() == pytest.approx([0.45, 0.1, 0, 0])
+    assert policy.counts[0, 0, :K].tolist() == pytest.approx([1.0, 0.25, 0, 0])
+    assert policy.counts[1, 0, :K].tolist() == pytest.approx([0.45, 0.1, 0, 0])
 
 
 def test_dear_drafting_makes_short_drafts_and_none_at_all():
