@@ -122,8 +122,7 @@ def accepted_by_task(pool: Pool, items: Sequence[SuiteItem], params: SamplingPar
 
 def render_matrix(matrix: dict[str, dict[str, float]]) -> str:
     """Markdown table, drafters down, tasks across; the best of each task is marked with ``*``."""
-    tasks = list(matrix)
-    names = list(matrix[tasks[0]]) if tasks else []
+    tasks, names = list(matrix), list(next(iter(matrix.values()), {}))
     best = {task: max(row, key=row.__getitem__) for task, row in matrix.items()}
     rows = [(name, *(f"{matrix[t][name]:.2f}{'*' * (best[t] == name)}" for t in tasks)) for name in names]
     return markdown(["drafter", *tasks], rows)

@@ -86,7 +86,7 @@ class Measurement:
 
     @property
     def generation(self) -> Generation:
-        """What is being written."""
+        """The run's generation."""
         return self.run.generation
 
     def snapshot(self) -> Generation:
@@ -171,17 +171,16 @@ class Measurement:
             self.decoding.run()
 
     def _score(self) -> None:
-        prompt_ids = self.decoding.context[: self.generation.prompt_tokens]
-        if self.request.params.greedy:
+        generation, params = self.generation, self.request.params
+        prompt_ids = self.decoding.context[: generation.prompt_tokens]
+        if params.greedy:
             self._score_greedy(prompt_ids)
-        elif self.compared and parse_spec(self.generation.policy)[0] != "draft-all":  # there no drafter was chosen
+        elif self.compared and parse_spec(generation.policy)[0] != "draft-all":  # there no drafter was chosen
             self._check()
-            gamma = gamma_table(self.pool, prompt_ids, self.generation.token_ids, self.request.params)
-            if expected := expected_regret_of(self.generation, gamma, self.request.params.draft_length):
-                best = self.generation.drafters[expected.best_arm]
-                self.run.scores = Scores(
-                    expected_regret=expected.loss, best_drafter=best, best_arm_ratio=expected.best_arm_ratio
-                )
+            gamma = gamma_table(self.pool, prompt_ids, generation.token_ids, params)
+            if found := expected_regret_of(generation, gamma, params.draft_length):
+                best, ratio = generation.drafters[found.best_arm], found.best_arm_ratio
+                self.run.scores = Scores(expected_regret=found.loss, best_drafter=best, best_arm_ratio=ratio)
 
     def _score_greedy(self, prompt_ids: Sequence[int]) -> None:
         run, params, ids = self.run, self.request.params, self.generation.token_ids

@@ -1,4 +1,4 @@
-"""Suites: files of prompts, in the Spec-Bench form and simpler ones. A bad line is reported, the others are kept."""
+"""Suites: files of prompts, in the Spec-Bench form and simpler ones. A bad line is reported, the others are read."""
 
 from __future__ import annotations
 
@@ -147,11 +147,7 @@ class _File:
             ) from None
 
     def lines(self) -> Iterator[tuple[int, str | None]]:
-        """All lines with their numbers; ``None`` for one of more than ``MAX_ENTRY`` bytes.
-
-        Raises:
-            SuiteError: not UTF-8, or more than ``max_lines`` lines.
-        """
+        """All lines with their numbers; ``None`` for one of more than ``MAX_ENTRY`` bytes."""
         begin = 0
         with self.path.open("rb") as file:
             for number, line in enumerate(iter(lambda: file.readline(MAX_ENTRY), b""), start=1):

@@ -59,13 +59,9 @@ def add_decoding(sub: argparse.ArgumentParser) -> None:
 
 
 def sampling_params(options: argparse.Namespace, draft_length: int) -> md.SamplingParams:
-    """The sampling parameters that the options give.
-
-    Raises:
-        UserError: one of them is out of range.
-    """
-    values = {name: getattr(options, name, None) for name in md.SamplingParams.__dataclass_fields__}
-    given = {name: value for name, value in values.items() if value is not None}
+    """The sampling parameters that the options give; a :class:`UserError` if one of them is out of range."""
+    fields = md.SamplingParams.__dataclass_fields__
+    given = {name: value for name, value in vars(options).items() if name in fields and value is not None}
     try:
         return md.SamplingParams(**{"draft_length": draft_length, **given})
     except ValueError as error:
@@ -73,11 +69,7 @@ def sampling_params(options: argparse.Namespace, draft_length: int) -> md.Sampli
 
 
 def check_decoding(options: argparse.Namespace, policies: Sequence[str]) -> None:
-    """Refuse, before a pool is loaded, what no pool could decode: numbers out of range and unknown policies.
-
-    Raises:
-        UserError: the message says what is wrong.
-    """
+    """Refuse, before a pool is loaded, what no pool could decode: numbers out of range and unknown policies."""
     check_seed(options.seed)
     sampling_params(options, draft_length=1)
     check_specs(policies)

@@ -97,7 +97,7 @@ def route_of(source: str | Path, drafters: Sequence[str]) -> Route | None:
 
     Returns:
         ``None`` if the card has no router, or other drafters; the router is asked once for each prompt. Whether it is
-        the one that was asked then cannot be told: the card may have got another since.
+        the one that was asked then is unknown: the card may have got another since.
 
     Raises:
         PoolError: there is no such card, or its router cannot be read.
@@ -121,8 +121,7 @@ def recorded_runs(path: Path, filter: TextFilter = ALL_TEXTS) -> Iterator[Record
 def with_costs(rows: Sequence[Run], costs: MachineCosts) -> Iterator[Recorded | None]:
     """Recorded texts with their costs, and ``None`` for every step of reading these."""
     for row in rows:
-        for _ in costs.read(row):
-            yield None
+        yield from costs.read(row)
         yield Recorded(row, costs.costs(row))
 
 

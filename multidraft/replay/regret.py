@@ -24,16 +24,14 @@ class Regret:
         rounds: rounds played minus the fewest that one fixed drafter would have needed; negative where
             switching beat every single drafter.
         best_arm: that drafter (ties: the first).
-        best_rounds: its rounds.
         best_arm_ratio: in what share of the rounds with a drafter it was the one.
         needed: rounds that each drafter alone would have needed.
     """
 
     rounds: int
     best_arm: int
-    best_rounds: int
     best_arm_ratio: float
-    needed: tuple[int, ...] = ()
+    needed: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,6 @@ def regret_of(generation: Generation, table: np.ndarray) -> Regret:
     return Regret(
         rounds=len(generation.rounds) - needed[best],
         best_arm=best,
-        best_rounds=needed[best],
         best_arm_ratio=arms.count(best) / len(arms) if arms else 0.0,
         needed=tuple(needed),
     )

@@ -81,8 +81,8 @@ def distillation_loss(logits: torch.Tensor, chosen: Sequence[Answer]) -> torch.T
     top_ids = torch.cat([a.top_ids for a in chosen]).to(logits.device)
     top_probs = torch.cat([a.top_probs for a in chosen]).to(logits.device)
     logits = logits.float()
-    kept = logits.gather(1, top_ids) - logits.logsumexp(dim=-1, keepdim=True)
-    return -(top_probs * kept).sum(dim=-1).mean()
+    log_probs = logits.gather(1, top_ids) - logits.logsumexp(dim=-1, keepdim=True)
+    return -(top_probs * log_probs).sum(dim=-1).mean()
 
 
 def language_model_loss(model: PreTrainedModel, pad: int, device: str) -> LossOf:
@@ -207,7 +207,7 @@ class Asking:
 
 
 class Portion(NamedTuple):
-    """Prompts of a task, of similar length, to be answered at once and kept in one file."""
+    """Prompts of a task, of similar length, to be answered at once and stored in one file."""
 
     number: int
     task: str

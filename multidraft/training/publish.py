@@ -106,7 +106,7 @@ def measure(plan: Plan) -> Matrix:
 def learnt_nothing(matrix: Matrix) -> bool:
     """Whether no drafter accepts more tokens than before its training, as far as two decimals tell.
 
-    New weights accept none; with the target's own that is 1 a round.
+    New weights have none accepted: with the target's own token that is 1 per round.
     """
     return all(round(mat, 2) <= round(row.get(UNTRAINED, 1.0), 2) for row in matrix.values() for mat in row.values())
 

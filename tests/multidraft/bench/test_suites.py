@@ -255,6 +255,13 @@ def test_a_long_list_is_read_in_parts(tmp_path, monkeypatch):
         assert [problem.line for problem in suite.problems] == empty
 
 
+def test_an_overlong_entry_of_a_list_is_reported_and_the_others_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(suites, "MAX_ENTRY", 64)
+    suite = load(tmp_path, "a.json", json.dumps([{"prompt": text} for text in ("one", "x" * 100, "two")]))
+    assert [item.prompt for item in suite.items] == ["one", "two"]
+    assert [str(p) for p in suite.problems] == ["entry 2: longer than 1 MB"]
+
+
 def test_a_broken_list_says_where(tmp_path):
     suite = load(tmp_path, "a.json", '[{"prompt": "one"},\n{"prompt": "two"},\n{"prompt": oops}, {"prompt": "four"}]')
     assert [item.prompt for item in suite.items] == ["one", "two"]

@@ -13,6 +13,7 @@ from multidraft.training.answers import (
     Answer,
     Asking,
     answer_batch,
+    answer_batches,
     check_read_out,
     portions,
     similar_lengths,
@@ -73,6 +74,11 @@ def test_heads_are_trained_for_any_target(kind, tmp_path):
     shape, tensors = read_head(tmp_path, target)
     assert shape.layers == head.layers and shape.vocab_size == len(head.ids)
     assert all(torch.isfinite(t.float()).all() for t in tensors.values())
+
+
+def test_without_answers_there_are_no_batches():
+    with pytest.raises(ValueError, match="no answers to learn from"):
+        next(answer_batches([], 64, random.Random(0)))
 
 
 def test_an_answer_ends_with_any_of_the_stop_tokens():
