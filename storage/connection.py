@@ -87,8 +87,8 @@ def open_reader(path: str | Path) -> Iterator[sqlite3.Connection]:
 def read_dicts(connection: sqlite3.Connection, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
     """The rows of a query, each by the names of its columns."""
     cursor = connection.execute(sql, values)
-    names = [column[0] for column in cursor.description]
-    return [dict(zip(names, row, strict=True)) for row in cursor]
+    cursor.row_factory = sqlite3.Row
+    return [dict(row) for row in cursor]
 
 
 def read_frame(

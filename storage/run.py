@@ -179,7 +179,23 @@ class Run:
             flat |= {f.name: getattr(part, f.name) for f in fields(part)}
         flat["rounds"] = [{f.name: getattr(r, f.name) for f in fields(r)} for r in self.generation.rounds]
         flat |= {f"baseline_{f.name}": getattr(self.baseline, f.name, None) for f in fields(Baseline)}
-        values: dict[str, Any] = plain(flat | self._figures())
+        g = self.generation
+        flat |= {f"{phase}_seconds": sum(getattr(r, f"{phase}_seconds") for r in g.rounds) for phase in PHASES}
+        flat |= {
+            "output_tokens": len(g.token_ids),
+            "round_count": len(g.rounds),
+            "chosen_rounds": sum(r.arm is not None for r in g.rounds),
+            "drafted_tokens": sum(len(r.drafted) for r in g.rounds),
+            "accepted_tokens": sum(r.accepted for r in g.rounds),
+            "decode_seconds": g.seconds,
+            "tokens_per_second": g.tokens_per_second,
+            "mean_accepted_tokens": g.mean_accepted_tokens,
+            "acceptance_rate": g.acceptance_rate if any(r.drafted for r in g.rounds) else None,
+            "drafter_shares": g.drafter_shares,
+            "speedup": self.speedup,
+            "request_speedup": self.request_speedup,
+        }
+        values: dict[str, Any] = plain(flat)
         return values
 
     @classmethod
@@ -208,25 +224,6 @@ class Run:
             datetime.fromisoformat(values["created_at"]),
             values["id"],
         )
-
-    def _figures(self) -> dict[str, Any]:
-        g = self.generation
-        phases = {f"{phase}_seconds": sum(getattr(r, f"{phase}_seconds") for r in g.rounds) for phase in PHASES}
-        return {
-            "output_tokens": len(g.token_ids),
-            "round_count": len(g.rounds),
-            "chosen_rounds": sum(r.arm is not None for r in g.rounds),
-            "drafted_tokens": sum(len(r.drafted) for r in g.rounds),
-            "accepted_tokens": sum(r.accepted for r in g.rounds),
-            "decode_seconds": g.seconds,
-            **phases,
-            "tokens_per_second": g.tokens_per_second,
-            "mean_accepted_tokens": g.mean_accepted_tokens,
-            "acceptance_rate": g.acceptance_rate if any(r.drafted for r in g.rounds) else None,
-            "drafter_shares": g.drafter_shares,
-            "speedup": self.speedup,
-            "request_speedup": self.request_speedup,
-        }
 
 
 _GENERATION = TypeAdapter(Generation)

@@ -109,18 +109,15 @@ def upgrade(db: Database) -> None:
     with Database(memory=True, execute_plugins=False) as fresh:
         known = {migration.name for migration in migrations.pending(fresh)}
     others = sorted(set(db.table_names()) - {Migrations.migrations_table})
+    file = db.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()[0]
     if others and not applied:
         raise StorageError(
-            f"{_file(db)} is another program's database (it has the table {others[0]!r}); it was left as it is: "
+            f"{file} is another program's database (it has the table {others[0]!r}); it was left as it is: "
             "name another file with MULTIDRAFT_DB or --db."
         )
     if newer := sorted(applied - known):
         raise StorageError(
-            f"{_file(db)} was written by a newer version of this program ({newer[-1]}): update the program, "
+            f"{file} was written by a newer version of this program ({newer[-1]}): update the program, "
             "or name another file with MULTIDRAFT_DB or --db."
         )
     migrations.apply(db)
-
-
-def _file(db: Database) -> str:
-    return str(db.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()[0])
