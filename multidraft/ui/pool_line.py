@@ -82,5 +82,4 @@ class PoolLine:
         }
 
     def announce(self) -> None:
-        """Tell a visitor whose page was open that the pool has changed."""
         gr.Info(f"The pool is now {self.loader.workbench.pool.title}. What you typed is still there.", duration=8)

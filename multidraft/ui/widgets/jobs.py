@@ -35,7 +35,6 @@ class RunButtons(Generic[J]):
         self.stop.click(self.cancel, self.id, None, **QUICK)
 
     def find(self, id: str) -> J | None:
-        """The job, if it is still known."""
         return self.jobs.find(id, self.kind)
 
     def cancel(self, id: str) -> None:
@@ -44,7 +43,6 @@ class RunButtons(Generic[J]):
             job.cancel()
 
     def live(self, *, running: bool) -> Updates:
-        """Their updates."""
         return {self.run: gr.Button(interactive=not running), self.stop: gr.Button(interactive=running)}
 
 
@@ -102,7 +100,6 @@ class AddressedJobs(RunButtons[J]):
         return updates
 
     def watch(self, id: str) -> Iterator[Updates]:
-        """What changes until the job has ended."""
         if job := self.find(id):
             yield from self.show(job)
         elif id:

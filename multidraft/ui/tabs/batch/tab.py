@@ -163,7 +163,6 @@ class Batch:
         return view.detail_html(batch, item)
 
     def show(self, batch: BatchJob) -> Iterator[Updates]:
-        """What changes until the batch ends."""
         table, shown = view.rows_start(), 0
         first = {self.detail: view.HINT}
         if not batch.done:
@@ -185,13 +184,11 @@ class Batch:
         return {**self._blank(), self.status: view.GONE}
 
     def _blank(self) -> Updates:
-        """Before there are results."""
         charts = {chart: gr.Plot(visible=False) for chart in self.charts}
         empty = {self.rows: view.rows_start(), self.detail: "", self.summary: ""}
         return {**empty, **charts, **{button: download(None) for button in self.downloads}}
 
     def _results(self, batch: BatchJob) -> Updates:
-        """Summary, figures and files of a batch that has ended."""
         if not batch.rows:
             return {}
         fast = any(row.speedup is not None for row in batch.rows)

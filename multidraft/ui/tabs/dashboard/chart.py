@@ -54,7 +54,6 @@ class Chart:
 
     @property
     def id(self) -> str:
-        """Of its place on the page."""
         return self.name.replace("_", "-")
 
     def figure(self, rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:

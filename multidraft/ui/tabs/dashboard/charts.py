@@ -73,32 +73,30 @@ def ranking(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     figure.add_vline(x=1, **REFERENCE)
     for row in rows.itertuples():
         style = _style(str(row.policy), policies)
+        marker = {**style["marker"], "size": 10}
         certain = pd.notna(row.speedup_low)
         reach = _reach(row.speedup_low, row.speedup_high)
+        shared = {"y": [row.policy], "mode": "markers", "name": style["name"]}
         figure.add_scatter(
             x=[row.speedup],
-            y=[row.policy],
-            mode="markers",
-            marker={**style["marker"], "size": 10},
+            marker=marker,
             error_x={
                 "type": "data",
                 "symmetric": False,
                 "array": [row.speedup_high - row.speedup if certain else 0],
                 "arrayminus": [row.speedup - row.speedup_low if certain else 0],
-                "color": style["marker"]["color"],
+                "color": marker["color"],
                 "thickness": 2,
                 "width": 5,
             },
-            name=style["name"],
             hovertemplate=f"decoding %{{x:.2f}}×, {reach}, {count(row.speedup_runs, 'run')}",
+            **shared,
         )
         figure.add_scatter(
             x=[row.request_speedup],
-            y=[row.policy],
-            mode="markers",
-            marker={**style["marker"], "symbol": f"{style['marker']['symbol']}-open", "size": 10},
-            name=style["name"],
+            marker={**marker, "symbol": f"{marker['symbol']}-open"},
             hovertemplate="whole request %{x:.2f}×",
+            **shared,
         )
     return figure.update_xaxes(ticksuffix="×")
 

@@ -97,7 +97,6 @@ class Control:
     titles: Mapping[str, str] = field(default_factory=dict)
 
     def choices(self, values: Sequence[str]) -> list[tuple[str, str]]:
-        """Titles and values to choose from."""
         titles = policy_titles(values) if self.name == "policy" else self.titles
         offered = [(titles.get(value, value), value) for value in values]
         return [(self.every, ALL), *offered] if self.every else offered

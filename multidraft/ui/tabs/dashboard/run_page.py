@@ -109,7 +109,6 @@ class RunSection:
         self.path = path
 
     def build(self) -> None:
-        """Lay it out."""
         with gr.Row(elem_classes="md-pager"):
             self.leave = gr.Button("← All runs", size="md", min_width=130, elem_id="leave-run")
             self.to_json = gr.Button("Export this run as JSON", size="md", min_width=200, elem_id="export-run")
@@ -139,7 +138,6 @@ class RunSection:
         }
 
     def export(self, id: int) -> str:
-        """A file of one run with its rounds."""
 
         def write(file: Path) -> None:
             if run := queries.run(self.path, id):

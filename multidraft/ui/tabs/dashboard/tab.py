@@ -258,14 +258,12 @@ class Dashboard:
         return self.leave_run() if run is None else self._open(run)
 
     def leave_run(self) -> Updates:
-        """Back to all runs."""
         return {self.everything: gr.Column(visible=True), self.one: gr.Column(visible=False)}
 
     def _open(self, id: int) -> Updates:
         return {self.everything: gr.Column(visible=False), self.one: gr.Column(visible=True), **self.run.show(id)}
 
     def export(self, suffix: str, *values: Any) -> str:
-        """A file of the filtered runs."""
         write, path = EXPORTS[suffix], self.store.path
         return export_file(f"runs.{suffix}", lambda file: write(path, Chosen(*values).filter(), file))
 
@@ -277,7 +275,6 @@ class Dashboard:
             yield self.store.backup.problem
 
     def _found(self) -> dict[str, list[str]]:
-        """What there is to filter by."""
         try:
             return _found(self.store.path)
         except StorageError:  # overview() says what is wrong

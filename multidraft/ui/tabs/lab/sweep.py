@@ -107,7 +107,6 @@ class SweepSection:
         )
 
     def settings(self, policy: str, setting: str) -> gr.Dropdown:
-        """What can be swept of the policy."""
         try:
             known = numeric_settings(policy)
         except UserError:

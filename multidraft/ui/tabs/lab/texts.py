@@ -65,7 +65,6 @@ class TextChoice:
         self.fields: list[gr.Dropdown | gr.Number] = []
 
     def build(self) -> None:
-        """Lay the fields out."""
         bench = gr.Dropdown([], label="Pool and machine", elem_id="lab-bench")
         with gr.Row():
             suite = gr.Dropdown([ALL_SUITES], value=ALL_SUITES, label="Suite", min_width=150, elem_id="lab-suite")

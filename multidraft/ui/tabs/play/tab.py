@@ -283,7 +283,6 @@ class Play(controls.PromptTab):
         return {self.copy: gr.Button(interactive=file is not None), self.download: download(file)}
 
     def _file(self, job: RunJob) -> Path | None:
-        """The run as a JSON file."""
         text = json.dumps(job.run.to_json(), ensure_ascii=False, indent=1)
         return offered_file("multidraft-run.json", lambda path: path.write_text(text, encoding="utf-8"))
 

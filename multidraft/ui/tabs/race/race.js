@@ -1,5 +1,5 @@
 // The replay of a race. Runs once, when the component is there; `element`, `props` and `watch` are Gradio's.
-// props.value is the data of race_data.py. All texts become text nodes, so nothing in them is ever markup.
+// props.value is what data.py makes. All texts become text nodes, so nothing in them is ever markup.
 
 const ORDINALS = ["1st", "2nd", "3rd", "4th"];
 const STATES = {
@@ -27,43 +27,33 @@ let total = 0; // seconds of the slowest lane
 let now = 0; // seconds of the replay
 let ready = false, playing = false, before = 0;
 
-function make(tag, kind, text = "", parent = null) {
+function make(tag, kind, text, parent) {
   const node = document.createElement(tag);
   node.className = kind;
   node.textContent = text;
-  if (parent) parent.append(node);
+  parent.append(node);
   return node;
 }
 
 function makeLane(data, index) {
-  const node = make("article", "md-lane");
-  const name = `Lane ${index + 1}: ${data.title}`;
-  node.setAttribute("aria-label", name);
-  const head = make("header", "", "", node);
-  const place = make("span", "md-lane-place", "", head);
-  const title = make("h3", "", `${index + 1}. ${data.title}`, head);
-  title.title = name;
-  const time = make("span", "md-lane-time", "", head);
-  const bar = make("span", "", "", make("div", "md-lane-track", "", node));
-  const box = make("div", "md-lane-text", "", node);
-  for (const [key, value] of [["tabindex", "0"], ["role", "region"], ["aria-label", `Output of lane ${index + 1}`]]) {
-    box.setAttribute(key, value);
-  }
-  const text = make("div", "md-lane-tokens", "", box);
-  text.dir = "auto";
+  const node = element.querySelector("template").content.firstElementChild.cloneNode(true);
+  const part = (name) => node.querySelector(`.md-lane-${name}`);
+  const title = node.querySelector("h3"), box = part("text"), text = part("tokens");
+  node.ariaLabel = title.title = `Lane ${index + 1}: ${data.title}`;
+  title.textContent = `${index + 1}. ${data.title}`;
+  box.ariaLabel = `Output of lane ${index + 1}`;
   const rounds = data.rounds.map((round) => makeRound(round, text));
   if (!ready) make("p", "md-lane-state", STATES[data.state] ?? "", text);
-  const list = make("dl", "md-lane-figures", "", node);
   const figures = {};
   for (const [key, label, tip] of FIGURES) {
-    const cell = make("div", "", "", list);
+    const cell = make("div", "", "", part("figures"));
     cell.title = tip;
     make("dt", "", label, cell);
     figures[key] = make("dd", "", "–", cell);
   }
-  const count = make("p", "md-lane-count", "", node);
   track.append(node);
-  return { data, node, place, time, bar, box, rounds, figures, count, tokens: 0, shown: 0 };
+  return { data, node, place: part("place"), time: part("time"), bar: node.querySelector(".md-lane-track span"), box,
+    rounds, figures, count: part("count"), tokens: 0, shown: 0 };
 }
 
 function makeRound(round, parent) {
@@ -148,12 +138,11 @@ function step(stamp) {
 
 function load(data) {
   go(false);
-  ready = Boolean(data && data.ready);
+  ready = Boolean(data?.ready);
   total = ready ? data.seconds : 0;
   now = 0;
   track.replaceChildren();
-  track.dataset.lanes = data && data.lanes ? data.lanes.length : 0;
-  lanes = data && data.lanes ? data.lanes.map(makeLane) : [];
+  lanes = data?.lanes.map(makeLane) ?? [];
   const verdict = find("verdict");
   verdict.textContent = (ready && data.verdict.text) || "";
   verdict.dataset.kind = ready ? data.verdict.kind : "";

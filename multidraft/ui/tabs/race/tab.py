@@ -132,7 +132,6 @@ class Race(controls.PromptTab):
         return {self.buttons.asked: race.id, **self.buttons.live(running=True)}
 
     def show(self, race: RaceJob) -> Iterator[Updates]:
-        """What changes until the lanes can be replayed."""
         first: Updates = {
             self.figures: "",
             self.legend: tokens.legend_html(race.drafters),
