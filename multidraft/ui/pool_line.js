@@ -1,7 +1,7 @@
 // Which pool is loaded. Runs once, when the component is there; `element`, `props`, `trigger` and `server` are Gradio's.
 // props.value is what was loaded when the page was built. Once the page has followed its address this asks the server, and
 // triggers a select if the pool is another one by now, which brings the tabs up to date. From then on it asks now and then,
-// and triggers a click once the pool has changed, which also tells the visitor.
+// and triggers a click once the pool has changed, which also informs the visitor.
 
 const IDLE_MS = 5000, LOADING_MS = 1000;
 
@@ -33,7 +33,7 @@ async function look() {
       known = report.card_hash;
       opened = true;
     } catch {
-      // The server is away: the next look will tell.
+      // The server is away: look again later.
     }
   }
   next = setTimeout(look, wait);

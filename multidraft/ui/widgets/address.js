@@ -43,10 +43,11 @@ function opened() {
   document.documentElement.classList.remove("md-opening");
 }
 
+const tabs = () => [...document.querySelectorAll("button[role=tab]")];
+const nameOf = (tab) => tab.textContent.trim().toLowerCase();
+
 // Opens the tab that the address names, and from then on has the address name the tab that is open.
 function openTab() {
-  const tabs = () => [...document.querySelectorAll("button[role=tab]")];
-  const nameOf = (tab) => tab.textContent.trim().toLowerCase();
   const open = tabs().find((tab) => tab.ariaSelected === "true");
   if (open === tabs()[0]) tabs().find((tab) => nameOf(tab) === linkedTab())?.click();
   else if (open) address({ tab: nameOf(open) }); // the visitor was faster and has gone elsewhere

@@ -56,7 +56,7 @@ def speedup_figure(title: str, x: str) -> go.Figure:
 
 
 def policy_style(index: int, policy: str) -> dict[str, Any]:
-    """Colour, marker and dash together tell policies apart, so that colour is not needed for it."""
+    """Policies differ in colour, marker and dash, so that colour is not needed."""
     colour, again = drafter_colour(index), index // len(DRAFTER_COLOURS)
     return {
         "name": escape(policy_title(policy)),

@@ -18,24 +18,28 @@ function openRuns(element, trigger) {
   });
 }
 
+// A signal that ends the listeners of a component that was there before.
+function onlyOne(name) {
+  window[name]?.abort();
+  window[name] = new AbortController();
+  return window[name].signal;
+}
+
 // Back and Forward of the browser, between the list and runs that were opened from it.
 function travel(trigger) {
-  window.mdTravel?.abort(); // of a component that was there before
-  window.mdTravel = new AbortController();
+  const signal = onlyOne("mdTravel");
   const go = () => {
     address({}); // for the page around a Space
-    const tabs = [...document.querySelectorAll("button[role=tab]")];
-    const named = tabs.find((tab) => tab.textContent.trim().toLowerCase() === (linkedTab() ?? "play"));
+    const named = tabs().find((tab) => nameOf(tab) === (linkedTab() ?? "play"));
     if (named && named.ariaSelected !== "true") named.click();
     if (linkedTab() === "dashboard") trigger("click");
   };
-  addEventListener("popstate", go, { signal: window.mdTravel.signal });
+  addEventListener("popstate", go, { signal });
 }
 
-// A day that is none is not taken by its field, which says nothing of it.
+// The field of a day ignores what is not one, without a message.
 function checkDays() {
-  window.mdDays?.abort();
-  window.mdDays = new AbortController();
+  const signal = onlyOne("mdDays");
   const check = ({ target }) => {
     const field = target.closest?.("#filter-from, #filter-to");
     if (!field || target.tagName !== "INPUT") return;
@@ -50,7 +54,7 @@ function checkDays() {
     note.textContent = "Not taken: needs a day such as 2026-01-31.";
     field.append(note);
   };
-  document.addEventListener("focusout", check, { signal: window.mdDays.signal });
+  document.addEventListener("focusout", check, { signal });
 }
 
 // The run that the address names, if any.

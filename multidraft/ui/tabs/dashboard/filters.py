@@ -175,7 +175,7 @@ def known(found: Mapping[str, Sequence[str]], chosen: Chosen) -> Chosen:
 
 
 def not_taken(found: Mapping[str, Sequence[str]], query: str) -> list[str]:
-    """The parts of a page's address that name what the history does not hold, or a day that is none."""
+    """The parts of a page's address that name what the history does not hold, or an invalid day."""
     asked = Chosen.from_query(query, {})
     parts = []
     for control in CONTROLS:
@@ -203,7 +203,7 @@ def offered(found: Mapping[str, Sequence[str]], chosen: Chosen, shown: Chosen | 
 
 
 def days(chosen: Chosen) -> list[Any]:
-    """The values of the last two controls; a day that is none is dropped, and one that is not set left alone, since
+    """The values of the last two controls; an invalid day is dropped, and one that is not set left alone, since
     setting a day, even to nothing, counts as a change."""
     return [_known_day(text) or gr.skip() for text in (chosen.since, chosen.until)]
 

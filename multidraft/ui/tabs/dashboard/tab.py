@@ -35,10 +35,10 @@ from storage.store import Store
 
 _SCRIPT = ADDRESS + Path(__file__).with_name("dashboard.js").read_text(encoding="utf-8")
 _KEEP_FILTERS = f"(...values) => {{ {_SCRIPT} keepFilters({json.dumps(PARAMETERS)}, values); }}"
-_FOCUS_RUN = f"() => {{ {_SCRIPT} focusRun(); }}"
-_FOCUS_TRAVELLED = f"() => {{ {_SCRIPT} focusTravelled(); }}"
-_NAMED_RUN = f"() => {{ {_SCRIPT} return [linkedRun() ?? '']; }}"
-_LEAVE_RUN = f"() => {{ {_SCRIPT} leaveRun(); }}"
+_FOCUS_RUN, _FOCUS_TRAVELLED, _LEAVE_RUN, _NAMED_RUN = (
+    f"() => {{ {_SCRIPT} {call}; }}"
+    for call in ("focusRun()", "focusTravelled()", "leaveRun()", "return [linkedRun() ?? '']")
+)
 _DOWNLOAD = "() => setTimeout(() => document.querySelector('#export-file').click(), 150)"
 
 _found = kept(aggregates.filters)
@@ -62,7 +62,7 @@ class Dashboard:
         the time when the pool has changed, on :attr:`followers`.
 
         Args:
-            page: whose address tells the filters and the run to begin with.
+            page: whose address names the filters and the run to begin with.
         """
         self.found, self.usual, self.narrowed = gr.State({}), gr.State({}), gr.State(0)
         self.page, self.usual_place = gr.State(0), gr.State({})

@@ -48,7 +48,7 @@ def read_link(query: Mapping[str, str], draft_length: int) -> Link | None:
         draft_length: the pool's, to check the others with where the link has none.
 
     Raises:
-        UserError: a setting is no number or out of range; the message names it.
+        UserError: a setting is not a number, or out of range; the message names it.
     """
     if not any(name in query for name in ("prompt", "with_policy", *SETTINGS)):
         return None
