@@ -20,7 +20,7 @@ def asked_port(port: int | None) -> int | None:
     """The port that was asked for; ``None`` to take the first free one.
 
     Raises:
-        UserError: it is not a valid port, or taken. A port that was asked for is known to others, so another would not do.
+        UserError: it is not a valid port, or taken. Others know a port that was asked for, so another would not do.
     """
     if port is None:
         return None
