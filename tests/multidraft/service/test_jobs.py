@@ -161,3 +161,20 @@ def test_a_task_that_is_cancelled_says_so(jobs: Jobs) -> None:
     with pytest.raises(CancelledError):
         task.future.result(SECONDS)
     gate.set()
+
+
+def test_a_job_that_fails_as_it_is_closed_ends_all_the_same(jobs: Jobs) -> None:
+    class Failing(Steps):
+        def steps(self) -> Generator[None, None, str]:
+            try:
+                yield from super().steps()
+            finally:
+                raise RuntimeError("closing failed")
+
+    gate = threading.Event()
+    job = jobs.submit(Failing("a", 100, [], gate))
+    assert job.begun.wait(SECONDS)
+    job.cancel()
+    gate.set()
+    assert job.wait(SECONDS) and job.finished == 1
+    assert jobs.do(lambda: 7).result(SECONDS) == 7
