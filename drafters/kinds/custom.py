@@ -36,7 +36,7 @@ class CustomEntry(FileEntry):
 
     def build(self, context: BuildContext) -> Drafter:
         """Call ``factory(name, target, tokenizer, **options)`` of the file; errors name the line."""
-        file = self.file(context)
+        file, who = self.file(context), f"drafter {self.name!r}"
         spec = spec_from_file_location(f"custom_drafter_{digest_of(str(file))}", file)
         assert spec and spec.loader, "the card asks for a .py file"
         module = module_from_spec(spec)
@@ -45,22 +45,18 @@ class CustomEntry(FileEntry):
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
             del sys.modules[module.__name__]
-            raise PoolError(f"drafter {self.name!r}: {file} cannot be run: {_described(error, file)}") from error
+            raise PoolError(f"{who}: {file} cannot be run: {_described(error, file)}") from error
         if not callable(make := getattr(module, self.factory, None)):
-            raise PoolError(f"drafter {self.name!r}: {file} has no class or function {self.factory!r}")
+            raise PoolError(f"{who}: {file} has no class or function {self.factory!r}")
         try:
             drafter = make(self.name, context.target, context.tokenizer, **self.options)
         except (Exception, SystemExit) as error:
             options = (f"{key}={value!r}" for key, value in self.options.items())
             call = ", ".join(["name", "target", "tokenizer", *options])
-            raise PoolError(
-                f"drafter {self.name!r}: {self.factory}({call}) of {file} failed: {_described(error, file)}"
-            ) from error
+            raise PoolError(f"{who}: {self.factory}({call}) of {file} failed: {_described(error, file)}") from error
         if not isinstance(drafter, Drafter):
-            raise PoolError(
-                f"drafter {self.name!r}: {self.factory} of {file} made {type(drafter).__name__!r}, "
-                "which is no drafters.base.Drafter"
-            )
+            made = f"made {type(drafter).__name__!r}, which is no drafters.base.Drafter"
+            raise PoolError(f"{who}: {self.factory} of {file} {made}")
         drafter.name, drafter.kind, drafter.digest = self.name, self.kind, file_digest(file)
         return drafter
 
