@@ -23,7 +23,7 @@ from drafters.checkpoints.model_sizes import (
 from drafters.errors import PoolMemoryError
 from drafters.hardware import GIB, format_bytes, free_memory
 from drafters.kinds.base import SizeContext
-from drafters.models.llama import stacked_copies, unsupported
+from drafters.models.decoder import runtime_of
 from drafters.source import Quantization, Source
 
 CUDA_RESERVE = GIB // 2
@@ -89,13 +89,13 @@ def estimate(card: Card, path: Path, device: str) -> Estimate:
     footprints = [(entry, size) for entry in card.drafters if (size := entry.footprint(context))]
     watched = len(frozenset().union(*(size.hidden_states for _, size in footprints)))
     states = 2 * watched * text_config(model).hidden_size  # buffered with as much room again as they fill
-    lean = quantization is None and unsupported(model) is None
+    copies = 1 if quantization or runtime_of(model, dtype, device) == "hub" else 2
     parts = [
         Part(
             "target",
             type(model).__name__,
             model.num_parameters(),
-            weight_bytes(model, dtype.itemsize, quantization) * (stacked_copies(model, dtype, device) if lean else 1),
+            weight_bytes(model, dtype.itemsize, quantization) * copies,
             dtype.itemsize * tokens * (cache_numbers(text_config(model)) + states),
             quantization,
         )
@@ -105,7 +105,7 @@ def estimate(card: Card, path: Path, device: str) -> Estimate:
         weights, cache = (0, 0) if other else (size.weights, size.cache)
         stored = source.quantization if source else None
         parts.append(Part(entry.name, entry.kind, size.parameters, weights, cache, stored, other))
-    forward = prefill_bytes(model, tokens, dtype.itemsize, all_states=bool(watched) and not lean)
+    forward = prefill_bytes(model, tokens, dtype.itemsize, all_states=bool(watched) and copies == 1)
     forward = max(forward, *(size.working for _, size in footprints), 0)
     # Verification: logits of the largest draft, as they come and as probabilities, and those of a drafter beside them.
     nodes = 1 + max(entry.most_nodes(card.draft_length) for entry in card.drafters)

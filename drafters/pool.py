@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from drafters.errors import ContextWindowError, PoolError, PoolMemoryError, Prom
 from drafters.hardware import is_out_of_memory
 from drafters.kinds.base import BuildContext, build_drafters
 from drafters.memory import check_memory
+from drafters.models.onnx_decoder import OnnxDecoder
 from drafters.models.target import Target
 from drafters.progress import Report, Steps, silent
 from drafters.router import Router
@@ -43,7 +45,7 @@ class Pool:
         router: guesses by the prompt which drafter suits it; ``None`` where the card names none.
         costs: what rounds have cost on this device so far.
         previous: how each drafter did in the last finished query under each policy spec.
-        lock: held by who uses target or drafters, for one round at a time: their caches serve one generation.
+        lock: of :meth:`held`, for one round at a time: caches of target and drafters serve one generation.
     """
 
     def __init__(
@@ -67,6 +69,19 @@ class Pool:
         self.previous: dict[str, list[float]] = {}
         self.lock = threading.RLock()
         self.examples = [(example.task, example.prompt) for example in card.examples]
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Use target and drafters alone. On a CPU torch runs on one thread meanwhile: what is left to it beside ONNX
+        Runtime is small, and its threads would wait for cores that the other's threads hold."""
+        with self.lock:
+            threads = torch.get_num_threads()
+            if isinstance(self.target.decoder, OnnxDecoder):
+                torch.set_num_threads(1)
+            try:
+                yield
+            finally:
+                torch.set_num_threads(threads)
 
     @property
     def device(self) -> torch.device:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from drafters.errors import quoted
@@ -84,6 +85,16 @@ def probabilities(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
         probs = probs.masked_fill(torch.zeros_like(dropped).scatter(-1, order, dropped), 0.0)
         probs = probs / probs.sum(dim=-1, keepdim=True)
     return probs
+
+
+def likeliest(logits: torch.Tensor) -> tuple[int, float]:
+    """The most probable token of logits ``(V,)`` (ties: the lowest id) and its log-probability."""
+    if logits.device.type == "cpu":  # NumPy starts no threads for so little
+        scores = logits.float().numpy()
+        best = int(scores.argmax())
+        return best, -float(np.log(np.exp(scores - scores[best]).sum()))
+    best, row = int(logits.argmax()), logits.float()  # half precision is too coarse for probabilities near 1
+    return best, float(row[best] - row.logsumexp(dim=-1))
 
 
 def draw(probs: torch.Tensor, generator: torch.Generator) -> int:

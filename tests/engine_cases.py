@@ -40,12 +40,12 @@ SAMPLED = SamplingParams(40, temperature=1.0, top_k=8, draft_length=4)
 GREEDY = SamplingParams(40, draft_length=4)
 
 
-def pool_of(model, *, lean=None):
-    """A pool around ``model`` with two noisy copies of itself and prompt lookup."""
+def pool_of(model, runtime=None):
+    """A pool around ``model``, run in one of ``tiny.RUNTIMES``, with two noisy copies of itself and prompt lookup."""
     near, far = (tiny.blend(type(model)(model.config), model, 0.0) for _ in range(2))
     for copy, noise, seed in ((near, 0.05, 5), (far, 0.3, 6)):
         tiny.blend(tiny.spread(copy, seed), model, noise)
-    target = Target(model, lean=lean)
+    target = Target(model, tiny.RUNTIMES[runtime](model) if runtime else None)
     drafters = [*make_lm_drafters({"near": near, "alone": far}, target.vocab_size), PromptLookup("lookup")]
     card = Card.model_validate(
         {"name": "tiny", "title": "", "target": {"path": "."}, "drafters": [{"name": "lookup", "kind": "pld"}]}

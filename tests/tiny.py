@@ -24,6 +24,10 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from drafters.models.decoder import HubDecoder, StackMember
+from drafters.models.llama import LlamaStack
+from drafters.models.onnx_decoder import OnnxDecoder
+
 END = 0
 VOCAB = 12
 WINDOW = 64
@@ -32,6 +36,21 @@ CHARACTERS = "?abcdefghi "
 
 HUB_KINDS = ("gpt2", "gpt_neox", "qwen2", "qwen3", "mistral", "gemma2")
 """Architectures beside Llama. All layers of mistral, every other one of gemma2, see a sliding window of six tokens."""
+
+
+RUNTIMES = {
+    "onnx": OnnxDecoder,
+    "lean": lambda model: StackMember(LlamaStack([model]), 0),
+    "hub": HubDecoder,
+}
+"""Ways to run a Llama, by name."""
+
+KINDS_BY_RUNTIME = [
+    *(f"llama:{runtime}" for runtime in RUNTIMES),
+    *(f"{kind}:onnx" for kind in ("qwen2", "qwen3", "mistral")),
+    *(f"{kind}:hub" for kind in HUB_KINDS),
+]
+"""Architectures, each with the runtimes that it has."""
 
 
 def spread(model: PreTrainedModel, seed: int, sharpness: float = 3.0, gain: float = 2.0) -> PreTrainedModel:
@@ -86,6 +105,7 @@ def llama(
         "num_hidden_layers": layers,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
+        "head_dim": 16,
         "max_position_embeddings": window,
         "tie_word_embeddings": False,
         "bos_token_id": None,
@@ -112,8 +132,7 @@ def causal_lm(
     }
     if kind in ("qwen2", "qwen3", "mistral", "gemma2"):
         values["num_key_value_heads"] = 2
-    if kind in ("qwen3", "mistral", "gemma2"):
-        values["head_dim"] = 8
+        values["head_dim"] = 16
     if kind in ("mistral", "gemma2"):
         values["sliding_window"] = 6
         values["tie_word_embeddings"] = False
@@ -134,8 +153,8 @@ def tokenizer() -> PreTrainedTokenizerFast:
 def write_pool(folder: Path, *, sharpness: float = 3.0, **card: Any) -> Path:
     """Write models, tokenizer and card of a pool to ``folder``.
 
-    Its drafters: ``near`` and ``far`` (Llamas of one shape: they share a stack), ``lookup`` (prompt lookup),
-    ``alone`` (a Qwen2 with a shorter window, run by transformers).
+    Its drafters: ``near`` and ``far`` (Llamas of one shape: they are judged together), ``lookup`` (prompt lookup),
+    ``alone`` (a Qwen2 with a shorter window).
 
     Returns:
         The card's path.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -16,6 +17,7 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, MuseGlimmerAssist
 from drafters.card import find_card, load_card
 from drafters.checkpoints.dflash import dflash_config
 from drafters.checkpoints.model_sizes import RECORDED
+from drafters.models.decoder_graph import DecoderGraph
 from tests import heads, tiny
 from tests.medusa import write_medusa
 
@@ -120,11 +122,9 @@ def _medusa_tensors(target: PreTrainedModel, count: int) -> dict[str, torch.Tens
     return tensors
 
 
-def tensors_in(*roots: object) -> list[torch.Tensor]:
-    """All tensors that these objects hold, each storage once, those with attributes (``bitsandbytes``) included."""
+def objects_in(*roots: object) -> Iterator[object]:
+    """All that these objects hold, each once."""
     seen: set[int] = set()
-    storages: set[int] = set()
-    found: list[torch.Tensor] = []
     waiting: list[object] = list(roots)
     while waiting:
         item = waiting.pop()
@@ -132,17 +132,16 @@ def tensors_in(*roots: object) -> list[torch.Tensor]:
             continue
         seen.add(id(item))
         waiting.extend(gc.get_referents(item))
-        if isinstance(item, torch.Tensor):
+        if isinstance(item, torch.Tensor):  # those of ``bitsandbytes`` have attributes
             waiting.extend(vars(item).values())
-            place = id(item) if item.is_mkldnn else item.untyped_storage().data_ptr()
-            if item.device.type != "meta" and place not in storages:
-                storages.add(place)
-                found.append(item)
-    return found
+        yield item
 
 
 def held_bytes(*roots: object) -> int:
-    """Bytes of :func:`tensors_in`; those in a blocked layout by their numbers."""
-    return sum(
-        t.numel() * t.element_size() if t.is_mkldnn else t.untyped_storage().nbytes() for t in tensors_in(*roots)
-    )
+    """Bytes of all tensors that these objects hold, each storage once, and of the packed copies that ONNX Runtime makes
+    of weights."""
+    found = list(objects_in(*roots))
+    tensors = [item for item in found if isinstance(item, torch.Tensor) and item.device.type != "meta"]
+    packed = [graph.weights.values() for graph in found if isinstance(graph, DecoderGraph)]
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
+    return sum(storages.values()) + sum(weight.nbytes for weights in packed for weight in weights)

@@ -30,12 +30,18 @@ from drafters.checkpoints.model_sizes import (
 from drafters.draft import Draft
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, register
-from drafters.models.causal import CausalModel, HubModel, StackMember
-from drafters.models.llama import LlamaStack, stacked_copies, unsupported
+from drafters.models.decoder import (
+    Decoder,
+    Group,
+    decoder_for,
+    group_of,
+    groups_with,
+    runtime_of,
+)
 from drafters.models.teacher_forcing import follow, gamma_of, judge, judge_confident
 from drafters.models.window import Window
 from drafters.retrieval.datastore import tokenizer_fingerprint
-from drafters.sampling import SamplingParams, draw, probabilities
+from drafters.sampling import SamplingParams, draw, likeliest, probabilities
 from drafters.source import Quantization, Source
 
 
@@ -56,7 +62,7 @@ class LMDrafter(Drafter):
     kind = "lm"
 
     def __init__(
-        self, name: str, model: CausalModel, vocab_size: int, window: Window | None = None, confidence: float = 0.0
+        self, name: str, model: Decoder, vocab_size: int, window: Window | None = None, confidence: float = 0.0
     ):
         self.name = name
         self.model = model
@@ -71,7 +77,7 @@ class LMDrafter(Drafter):
         cls, name: str, model: PreTrainedModel, vocab_size: int, window: Window | None = None, confidence: float = 0.0
     ) -> LMDrafter:
         """A drafter that runs alone; see :func:`make_lm_drafters` for several of one shape."""
-        return cls(name, HubModel(model), vocab_size, window, confidence)
+        return cls(name, decoder_for(model), vocab_size, window, confidence)
 
     def prepare(self, context: Sequence[int]) -> None:
         self.cached = []
@@ -91,13 +97,12 @@ class LMDrafter(Drafter):
         sure = 0.0
         while len(tokens) < length and sure >= self.log_confidence:
             if tokens:
-                logits = self._aligned(self.model(tokens[-1:], len(context) + len(tokens) - 1, 1))
+                logits = self._aligned(self.model.forward(tokens[-1:], len(context) + len(tokens) - 1, last=1))
                 self.cached.append(tokens[-1])
             if params.greedy:
-                tokens.append(int(logits[0].argmax()))
-                if self.log_confidence > -math.inf:
-                    row = logits[0].float()  # half precision is too coarse for probabilities near 1
-                    sure += float(row[tokens[-1]] - row.logsumexp(dim=-1))
+                token, chance = likeliest(logits[0])
+                tokens.append(token)
+                sure += chance
                 if with_q:
                     rows.append(logits)
             else:
@@ -121,10 +126,10 @@ class LMDrafter(Drafter):
     def goes_on(self, context: Sequence[int], most: int, sure: float) -> list[float]:
         tokens, chances = list(context), list[float]()
         while len(chances) < most and sure >= self.log_confidence:
-            row = self.logits(tokens, last=1)[0].float()
-            tokens.append(int(row.argmax()))
-            chances.append(float(row[tokens[-1]] - row.logsumexp(dim=-1)))
-            sure += chances[-1]
+            token, chance = likeliest(self.logits(tokens, last=1)[0])
+            tokens.append(token)
+            chances.append(chance)
+            sure += chance
         return chances
 
     def _gamma(self, part: Evidence) -> np.ndarray:
@@ -139,7 +144,7 @@ class LMDrafter(Drafter):
             return torch.empty(0, self.vocab_size)
         keep = min(common_prefix(self.cached, context), len(context) - last)
         self.cached = []  # a forward that fails leaves the cache in an undefined state
-        logits = self.model(list(context[keep:]), keep, last)
+        logits = self.model.forward(context[keep:], keep, last=last)
         self.cached = list(context)
         return self._aligned(logits)
 
@@ -149,15 +154,14 @@ class LMDrafter(Drafter):
 
 
 class LMGroup:
-    """LM drafters of one shape and window, evaluated in one stacked forward that also catches all of them up.
+    """LM drafters that read contexts alike, evaluated in one call that also catches all of them up.
 
-    What one member was fed for drafting is fed to it again here: the stack moves in step, and a few
-    tokens twice cost less than a forward for each member.
+    What one member was fed for drafting is fed to it again here: the group moves in step.
     """
 
-    def __init__(self, members: Sequence[LMDrafter], stack: LlamaStack):
+    def __init__(self, members: Sequence[LMDrafter], group: Group):
         self.members = members
-        self.stack = stack
+        self.models = group
         self.window = members[0].window
         for member in members:
             member.group = self
@@ -175,8 +179,7 @@ class LMGroup:
         return judge(self.window, evidence, len(self.members), self._gamma)
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
-        window = self.stack.window
-        return follow(self.window, context, start, length, self.members, self._teacher_forced, window)
+        return follow(self.window, context, start, length, self.members, self._teacher_forced, self.models.window)
 
     def _gamma(self, part: Evidence) -> np.ndarray:
         return gamma_of(self._teacher_forced(part), part)
@@ -186,21 +189,15 @@ class LMGroup:
 
     def _logits(self, context: Sequence[int], last: int) -> torch.Tensor:
         if not context:
-            return torch.empty(len(self.members), 0, self.stack.vocab_size)
+            return torch.empty(len(self.members), 0, self.models.vocab_size)
         keep = min(common_prefix(member.cached, context) for member in self.members)
         keep = min(keep, len(context) - last)
-        ids = torch.tensor(context[keep:], device=self.stack.device)
         for member in self.members:
             member.cached = []
-        logits = self.stack.forward(ids, keep, last=last)
+        logits = self.models.forward(context[keep:], keep, last=last)
         for member in self.members:
             member.cached = list(context)
         return logits
-
-
-def _stackable(model: PreTrainedModel, vocab_size: int) -> bool:
-    """Whether it runs in a :class:`~drafters.models.llama.LlamaStack`, given the target's vocabulary size."""
-    return unsupported(model) is None and text_config(model).vocab_size == vocab_size
 
 
 def make_lm_drafters(
@@ -209,10 +206,10 @@ def make_lm_drafters(
     windows: dict[str, Window] | None = None,
     confidences: dict[str, float] | None = None,
 ) -> list[LMDrafter]:
-    """Drafters for named models; plain small Llamas of one shape share a stack and are evaluated together.
+    """Drafters for named models; those that can are evaluated together.
 
     Args:
-        windows: what drafters read of long contexts, by name; only those with the same window share a stack.
+        windows: what drafters read of long contexts, by name; only those with the same window are evaluated together.
         confidences: how unsure drafters may get before their draft ends, by name; see :class:`LMDrafter`.
     """
     windows, confidences = windows or {}, confidences or {}
@@ -222,14 +219,15 @@ def make_lm_drafters(
         name, model = next(iter(waiting.items()))
         window = windows.get(name)
         same = {n: m for n, m in waiting.items() if windows.get(n) == window}
-        if _stackable(model, vocab_size):
-            alike = {n: m for n, m in same.items() if not unsupported(m, model)}
-            stack = LlamaStack(list(alike.values()))
+        if text_config(model).vocab_size == vocab_size and groups_with(model, model):
+            alike = {n: m for n, m in same.items() if groups_with(model, m)}
+            group, decoders = group_of(list(alike.values()))
             members = [
-                LMDrafter(n, StackMember(stack, i), vocab_size, window, confidences.get(n, 0.0))
-                for i, n in enumerate(alike)
+                LMDrafter(n, decoder, vocab_size, window, confidences.get(n, 0.0))
+                for n, decoder in zip(alike, decoders, strict=True)
             ]
-            LMGroup(members, stack)
+            if len(members) > 1:
+                LMGroup(members, group)
             drafters.update(zip(alike, members, strict=True))
         else:
             alike = {name: model}
@@ -275,10 +273,12 @@ class LMEntry(ModelEntry):
         weights, loading = weight_bytes(model, itemsize, self.quantization), 0
         read = min(self.window or context.tokens, window_of(model) or context.tokens, context.tokens)
         cached = min(context.tokens, read + context.draft_length)
-        if self.quantization is None and _stackable(model, text_config(context.target).vocab_size):
-            weights *= stacked_copies(model, context.dtype, context.device) - 1  # the library's own is then freed
+        runtime = "hub" if self.quantization else runtime_of(model, context.dtype, context.device)
+        if runtime == "onnx":
+            weights *= 2
+        elif runtime == "lean":  # the library's own weights are then freed, and the cache is made for the whole window
             loading = weights
-            cached = window_of(model) or cached  # a stack's cache is made for its whole window at once
+            cached = window_of(model) or cached
         return Footprint(
             model.num_parameters(),
             weights,

@@ -1,4 +1,4 @@
-"""Attention over a key-value cache written in place, for a few tokens of one or several models at once."""
+"""Layers for a few tokens of one or several models at once; attention is over a key-value cache written in place."""
 
 from __future__ import annotations
 
@@ -105,3 +105,8 @@ class RMSNorm:
             root = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
             return x / root.mul_(size**-0.5).hypot_(self.root_eps) * weight
         return functional.rms_norm(x, x.shape[-1:], eps=self.eps) * weight
+
+
+def product(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """``x`` (M, T, in) times the weights (M, out, in) of M models, each its own; (M, T, out)."""
+    return functional.linear(x, weights[0]) if len(weights) == 1 else torch.bmm(x, weights.transpose(1, 2))

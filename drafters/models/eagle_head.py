@@ -14,16 +14,15 @@ from drafters.base import common_prefix
 from drafters.checkpoints.eagle import HeadShape
 from drafters.models.attention import Attention, RMSNorm, rotation_table
 from drafters.models.features import FeatureSource
-from drafters.models.projection import Projection
 
 
 @dataclass
 class _Layer:
-    qkv: Projection
+    qkv: torch.Tensor
     qkv_bias: torch.Tensor | None
-    out: Projection
-    gate_up: Projection
-    down: Projection
+    out: torch.Tensor
+    gate_up: torch.Tensor
+    down: torch.Tensor
     input_norm: torch.Tensor | None
     hidden_norm: torch.Tensor | None
     mlp_norm: torch.Tensor
@@ -61,11 +60,7 @@ class EagleHead:
         self.attention = Attention(config.num_attention_heads, config.num_key_value_heads, shape.head_size)
         self.norm = RMSNorm(float(config.rms_norm_eps), self.device)
 
-        def project(*of: str) -> Projection:
-            matrix = torch.cat([weights[name] for name in of]) if len(of) > 1 else weights[of[0]]
-            return Projection(matrix[None], self.parameter_count)
-
-        self.fc, self.fc_bias = project("fc.weight"), weights.get("fc.bias")
+        self.fc, self.fc_bias = weights["fc.weight"], weights.get("fc.bias")
         self.fused_norm = weights.get("input_norm.weight")
         self.fc_norms = [weights[f"fc_norm.{i}.weight"] for i in range(len(shape.layers))] if shape.fc_norm else []
         self.layers = []
@@ -73,13 +68,13 @@ class EagleHead:
             part = f"layers.{index}."
             self.layers.append(
                 _Layer(
-                    qkv=project(*(f"{part}self_attn.{p}_proj.weight" for p in "qkv")),
+                    qkv=torch.cat([weights[f"{part}self_attn.{p}_proj.weight"] for p in "qkv"]),
                     qkv_bias=torch.cat([weights[f"{part}self_attn.{p}_proj.bias"] for p in "qkv"])
                     if shape.qkv_bias
                     else None,
-                    out=project(part + "self_attn.o_proj.weight"),
-                    gate_up=project(*(f"{part}mlp.{p}_proj.weight" for p in ("gate", "up"))),
-                    down=project(part + "mlp.down_proj.weight"),
+                    out=weights[part + "self_attn.o_proj.weight"],
+                    gate_up=torch.cat([weights[f"{part}mlp.{p}_proj.weight"] for p in ("gate", "up")]),
+                    down=weights[part + "mlp.down_proj.weight"],
                     input_norm=weights.get(part + "input_layernorm.weight"),
                     hidden_norm=weights.get(part + "hidden_norm.weight"),
                     mlp_norm=weights[part + "post_attention_layernorm.weight"],
@@ -92,7 +87,7 @@ class EagleHead:
         lent = target.get_output_embeddings()
         output = weights.get("lm_head.weight", lent.weight.detach())
         self.output_bias = None if "lm_head.weight" in weights else getattr(lent, "bias", None)
-        self.output = Projection(output[None], self.parameter_count)
+        self.output = output
         self.vocab_size = len(output)
         self.to_target: torch.Tensor | None = None
         """Target's token id of each token that the head can propose; ``None`` where they are the same."""
@@ -154,7 +149,7 @@ class EagleHead:
             features = torch.cat(
                 [self.norm(part, norm) for part, norm in zip(parts, self.fc_norms, strict=True)], dim=-1
             )
-        return self.fc(features[None])[0]
+        return functional.linear(features, self.fc)
 
     @torch.inference_mode()
     def step(
@@ -185,8 +180,7 @@ class EagleHead:
         bias = self.attention.bias(mask, start, length, self.embedding)
         embedded, x = functional.embedding(ids, self.embedding)[None], hidden[None]
         if self.shape.generation == 1:
-            x = self.fc(torch.cat([embedded, x], dim=-1))
-            x = x if self.fc_bias is None else x + self.fc_bias
+            x = functional.linear(torch.cat([embedded, x], dim=-1), self.fc, self.fc_bias)
         for index, layer in enumerate(self.layers):
             if self.shape.generation == 3 and index == 0:
                 assert layer.input_norm is not None and layer.hidden_norm is not None
@@ -195,10 +189,10 @@ class EagleHead:
                 read = torch.cat([self.norm(embedded, layer.input_norm), normed], dim=-1)
             else:
                 read = x if layer.input_norm is None else self.norm(x, layer.input_norm)
-            qkv = layer.qkv(read) if layer.qkv_bias is None else layer.qkv(read) + layer.qkv_bias
-            x = x + layer.out(self.attention(self._normed(qkv, layer), layer.cache, start, rotation, bias))
-            gate, up = layer.gate_up(self.norm(x, layer.mlp_norm)).chunk(2, dim=-1)
-            x = x + layer.down(functional.silu(gate).mul_(up))
+            qkv = self._normed(functional.linear(read, layer.qkv, layer.qkv_bias), layer)
+            x = x + functional.linear(self.attention(qkv, layer.cache, start, rotation, bias), layer.out)
+            gate, up = functional.linear(self.norm(x, layer.mlp_norm), layer.gate_up).chunk(2, dim=-1)
+            x = x + functional.linear(functional.silu(gate).mul_(up), layer.down)
         if self.shape.norm_output and self.final_norm is not None:
             x = self.norm(x, self.final_norm)
         return x[0]
@@ -217,5 +211,4 @@ class EagleHead:
         """Logits ``(T, tokens it can propose)`` of what :meth:`step` returned."""
         if self.final_norm is not None and not self.shape.norm_output:
             hidden = self.norm(hidden, self.final_norm)
-        logits = self.output(hidden[None])[0]
-        return logits if self.output_bias is None else logits + self.output_bias
+        return functional.linear(hidden, self.output, self.output_bias)

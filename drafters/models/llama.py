@@ -15,8 +15,7 @@ import torch
 from torch.nn import functional
 from transformers import LlamaForCausalLM, PreTrainedModel
 
-from drafters.models.attention import Attention, RMSNorm, rotation_table
-from drafters.models.projection import HELD_TWICE, Projection
+from drafters.models.attention import Attention, RMSNorm, product, rotation_table
 
 MAX_WINDOW = 8192
 """The cache is allocated for the whole window at once."""
@@ -31,26 +30,17 @@ class Layer:
 
     norm1: torch.Tensor
     """``(M, 1, hidden)``, like ``norm2``."""
-    qkv: Projection
-    out: Projection
+    qkv: torch.Tensor
+    out: torch.Tensor
     norm2: torch.Tensor
-    gate_up: Projection
-    down: Projection
+    gate_up: torch.Tensor
+    down: torch.Tensor
     cache: torch.Tensor
     """Keys, then values: ``(M, 2 kv heads, window, head size)``."""
 
     def of(self, model: int) -> Layer:
         """That of one of the models, sharing weights and cache."""
-        one = slice(model, model + 1)
-        return Layer(
-            self.norm1[one],
-            self.qkv.of(model),
-            self.out.of(model),
-            self.norm2[one],
-            self.gate_up.of(model),
-            self.down.of(model),
-            self.cache[one],
-        )
+        return Layer(*(tensor[model : model + 1] for tensor in vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -61,13 +51,13 @@ class Weights:
     """``(M, V, hidden)``."""
     layers: list[Layer]
     final_norm: torch.Tensor
-    head: Projection
+    head: torch.Tensor
 
     def of(self, model: int) -> Weights:
         """Those of one of the models, sharing the storage."""
         one = slice(model, model + 1)
         layers = [layer.of(model) for layer in self.layers]
-        return Weights(self.embedding[one], layers, self.final_norm[one], self.head.of(model))
+        return Weights(self.embedding[one], layers, self.final_norm[one], self.head[one])
 
 
 class LlamaStack:
@@ -102,9 +92,8 @@ class LlamaStack:
         def stack(name: str) -> torch.Tensor:
             return torch.stack([model.get_parameter(name).detach() for model in models])
 
-        def project(*names: str) -> Projection:
-            stacked = [stack(name) for name in names]
-            return Projection(torch.cat(stacked, dim=1) if len(names) > 1 else stacked[0], self.parameter_count)
+        def joined(*names: str) -> torch.Tensor:
+            return torch.cat([stack(name) for name in names], dim=1)
 
         layers = []
         for index in range(config.num_hidden_layers):
@@ -112,16 +101,16 @@ class LlamaStack:
             layers.append(
                 Layer(
                     norm1=stack(part + "input_layernorm.weight")[:, None],
-                    qkv=project(*(f"{part}self_attn.{p}_proj.weight" for p in "qkv")),
-                    out=project(part + "self_attn.o_proj.weight"),
+                    qkv=joined(*(f"{part}self_attn.{p}_proj.weight" for p in "qkv")),
+                    out=stack(part + "self_attn.o_proj.weight"),
                     norm2=stack(part + "post_attention_layernorm.weight")[:, None],
-                    gate_up=project(*(f"{part}mlp.{p}_proj.weight" for p in ("gate", "up"))),
-                    down=project(part + "mlp.down_proj.weight"),
+                    gate_up=joined(*(f"{part}mlp.{p}_proj.weight" for p in ("gate", "up"))),
+                    down=stack(part + "mlp.down_proj.weight"),
                     cache=self.attention.cache(self.size, self.window, weight),
                 )
             )
         embedding, tied = stack("model.embed_tokens.weight"), config.tie_word_embeddings
-        head = Projection(embedding, self.parameter_count) if tied else project("lm_head.weight")
+        head = embedding if tied else stack("lm_head.weight")
         self.all = Weights(embedding, layers, stack("model.norm.weight")[:, None], head)
         self.each = [self.all.of(index) for index in range(self.size)]
         self.cos, self.sin = rotation_table(models[0].model.rotary_emb, weight, self.window)
@@ -129,7 +118,7 @@ class LlamaStack:
     @torch.inference_mode()
     def forward(
         self,
-        ids: torch.Tensor,
+        ids: Sequence[int],
         start: int,
         model: int | None = None,
         *,
@@ -141,7 +130,7 @@ class LlamaStack:
         """Run tokens through one model or all of them, writing the cache from ``start`` on.
 
         Args:
-            ids: token ids ``(T,)`` int64, the same for every model.
+            ids: token ids, the same for every model.
             start: how many cached positions precede them.
             model: index of the one model to run; ``None`` runs all N.
             positions: rotary positions ``(T,)``; by default ``start, start + 1, …``.
@@ -153,7 +142,7 @@ class LlamaStack:
         Returns:
             Logits ``(models, T or last, V)``, ``models`` being 1 or N.
         """
-        length = ids.shape[0]
+        length = len(ids)
         end = start + length
         if end > self.window:
             raise ValueError(f"{end} tokens exceed the context window of {self.window}")
@@ -161,19 +150,21 @@ class LlamaStack:
         rotation = self.cos[at], self.sin[at]
         weights = self.all if model is None else self.each[model]
         bias = self.attention.bias(mask, start, length, weights.embedding)
-        x = weights.embedding.index_select(1, ids)
+        tokens = torch.tensor(ids, device=self.device).clamp_(max=self.vocab_size - 1)  # of the target, lacking here
+        x = weights.embedding.index_select(1, tokens)
+        self.captured = {}
         for index, layer in enumerate(weights.layers):
             if index in capture:
                 self.captured[index] = x
-            qkv = layer.qkv(self.norm(x, layer.norm1))
-            x = x + layer.out(self.attention(qkv, layer.cache, start, rotation, bias))
-            gate, up = layer.gate_up(self.norm(x, layer.norm2)).chunk(2, dim=-1)
-            x = x + layer.down(functional.silu(gate).mul_(up))
+            qkv = product(self.norm(x, layer.norm1), layer.qkv)
+            x = x + product(self.attention(qkv, layer.cache, start, rotation, bias), layer.out)
+            gate, up = product(self.norm(x, layer.norm2), layer.gate_up).chunk(2, dim=-1)
+            x = x + product(functional.silu(gate).mul_(up), layer.down)
         if (end := len(weights.layers)) in capture:
             self.captured[end] = self.norm(x, weights.final_norm)
         if last is not None and last < length:
             x = x[:, -last:]
-        return weights.head(self.norm(x, weights.final_norm))
+        return product(self.norm(x, weights.final_norm), weights.head)
 
     def keep(self, start: int, kept: Sequence[int]) -> None:
         """Move the cached positions ``start + kept[0], start + kept[1], …`` to ``start, start + 1, …``."""
@@ -207,10 +198,3 @@ def unsupported(model: PreTrainedModel, like: LlamaForCausalLM | None = None) ->
             if mine != other:
                 return f"{name} differs: {mine} and {other}"
     return None
-
-
-def stacked_copies(model: PreTrainedModel, dtype: torch.dtype, device: str) -> int:
-    """How often the weights of a Llama are in memory while a stack of it is made: the library's and the stack's, which
-    on a CPU has both packed and plain matrices unless the model is large."""
-    packed = device == "cpu" and dtype == torch.float32 and model.num_parameters() <= HELD_TWICE
-    return 3 if packed else 2

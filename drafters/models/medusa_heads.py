@@ -12,29 +12,24 @@ import torch
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from drafters.models.projection import Projection
+from drafters.models.attention import product
 
 
 class _Linear:
-    """One linear layer of each head, computed for all heads at once, or for the first few.
+    """One linear layer of each head, computed for the first few at once.
 
     Args:
         weights: of each head, ``(out, in)``.
         biases: ``(out,)``; empty for a layer without.
-        parameters: of all heads together.
     """
 
-    def __init__(self, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor], parameters: int):
-        self.each = Projection(torch.stack(list(weights)), parameters)
-        self.single = [self.each.of(head) for head in range(len(weights))]
+    def __init__(self, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor] = ()):
+        self.weights = torch.stack(list(weights))
         self.bias = torch.stack(list(biases))[:, None] if biases else None
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """``x`` (n, T, in) of the first n heads to (n, T, out)."""
-        if len(x) == len(self.single):
-            y = self.each(x)
-        else:
-            y = torch.cat([one(part[None]) for one, part in zip(self.single, x, strict=False)])
+        y = product(x, self.weights[: len(x)])
         return y if self.bias is None else y + self.bias[: len(x)]
 
 
@@ -61,7 +56,6 @@ class MedusaHeads:
             return _Linear(
                 [weights[name + weight] for name in names],
                 [weights[name + bias] for name in names] if bias else [],
-                self.parameter_count,
             )
 
         self.blocks = [layer(place, "linear.weight", "linear.bias") for place in range(depth)]
@@ -96,24 +90,18 @@ class BPDHeads:
 
         def layer(part: str) -> _Linear:
             names = [f"{head}.{part}." for head in range(self.count)]
-            return _Linear(
-                [weights[name + "weight"] for name in names],
-                [weights[name + "bias"] for name in names],
-                self.parameter_count,
-            )
+            return _Linear([weights[name + "weight"] for name in names], [weights[name + "bias"] for name in names])
 
         self.up, self.down = layer("up"), layer("down")
         lent = target.get_output_embeddings()
-        self.output = Projection(lent.weight.detach()[None], self.parameter_count)
-        self.output_bias = getattr(lent, "bias", None)
+        self.output, self.output_bias = lent.weight.detach(), getattr(lent, "bias", None)
 
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor, count: int) -> torch.Tensor:
         """Logits ``(min(count, heads), T, V)`` of the first ``count`` heads for hidden states ``(T, hidden)``."""
         x = hidden.expand(min(count, self.count), -1, -1)
         x = x + self.down(functional.relu(self.up(x)))
-        logits = self.output(x.reshape(1, -1, x.shape[-1])).reshape(*x.shape[:2], -1)
-        return logits if self.output_bias is None else logits + self.output_bias
+        return functional.linear(x, self.output, self.output_bias)
 
 
 Heads = MedusaHeads | BPDHeads

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
 
 import torch
-from transformers import DynamicCache, PreTrainedModel
+from transformers import PreTrainedModel
 
 from drafters.draft import Draft
 from drafters.errors import ContextWindowError
+from drafters.models.decoder import Decoder, HubDecoder, decoder_for
 from drafters.models.features import Features
-from drafters.models.llama import LlamaStack, unsupported
 
 
 class Target:
@@ -21,33 +20,32 @@ class Target:
     first into the next forward, whose first row of logits is the distribution after the context.
 
     Args:
-        model: any Hugging Face causal LM with a key-value cache, in evaluation mode. Plain Llamas run
-            through :class:`~drafters.models.llama.LlamaStack`, everything else through its own ``forward``.
-        lean: force (True) or forbid (False) the lean forward; by default it is used where it can be.
+        model: any Hugging Face causal LM with a key-value cache, in evaluation mode.
+        decoder: what runs it; by default the fastest that can (:func:`~drafters.models.decoder.decoder_for`).
         window: most tokens of a context; by default, and at most, what the model knows.
     """
 
-    def __init__(self, model: PreTrainedModel, *, lean: bool | None = None, window: int | None = None):
+    def __init__(self, model: PreTrainedModel, decoder: Decoder | None = None, *, window: int | None = None):
         self.model = model
         config = model.config.get_text_config()
-        own = int(getattr(config, "max_position_embeddings", None) or 1 << 30)
-        self.window: int = min(own, window or own)
         self.vocab_size: int = int(config.vocab_size)
         self.device = model.device
-        lean = unsupported(model) is None if lean is None else lean
-        self._forward: _Forward = _LeanForward(model) if lean else _HubForward(model)
+        self.decoder = decoder or decoder_for(model)
+        self.window: int = min(self.decoder.window, window or self.decoder.window)
+        self._length = 0
         self._pending: int | None = None
         self._features = Features(self._read)
         self._fed: list[int] = []
         self.queries = 0
         """How many prompts were prefilled: by it a generation notices that another took over the cache."""
-        self.trees = lean or (not _counts_slots(model) and self._scores_trees())
+        own = isinstance(self.decoder, HubDecoder)
+        self.trees = not own or (not _counts_slots(model) and self._scores_trees())
         """Whether drafts may branch: not where a token's position follows from its slot in the cache."""
 
     @property
     def context_length(self) -> int:
         """Tokens of the context, the pending one included."""
-        return self._forward.length + (self._pending is not None)
+        return self._length + (self._pending is not None)
 
     def prefill(self, ids: Sequence[int]) -> None:
         """Begin a new context with the prompt ``ids``.
@@ -63,13 +61,13 @@ class Target:
                 f"including the answer; shorten the prompt to at most {self.window - 1:,} tokens"
             )
         self.queries += 1
-        self._forward.clear()
         self._features.clear()
+        self._length, self._pending = 0, None
         if len(ids) > 1:
-            self._forward(list(ids[:-1]), None, None, last=1)
+            self.decoder.forward(ids[:-1], 0, last=1, capture=self._features.layers)
             if self._features.layers:
-                self._features.extend(ids[:-1], self._forward.hidden, range(len(ids) - 1))
-        self._pending = ids[-1]
+                self._features.extend(ids[:-1], self.decoder.captured, range(len(ids) - 1))
+        self._length, self._pending = len(ids) - 1, ids[-1]
 
     def score(self, draft: Draft) -> torch.Tensor:
         """Logits ``(n + 1, V)`` for a draft of ``n`` nodes in one forward.
@@ -82,18 +80,20 @@ class Target:
         if not draft.is_chain and not self.trees:
             raise ValueError(f"{type(self.model).__name__} cannot score drafts that branch")
         self._fed = ids = [self._pending, *draft.tokens]
+        start, layers = self._length, self._features.layers
         if draft.is_chain:
-            return self._forward(ids, None, None)
-        start = self._forward.length
-        depths = torch.tensor([0, *(depth + 1 for depth in draft.depths)], device=self.device)
-        return self._forward(ids, start + depths, tree_mask(draft, start).to(self.device))
+            return self.decoder.forward(ids, start, capture=layers)
+        positions = start + torch.tensor([0, *(depth + 1 for depth in draft.depths)], device=self.device)
+        mask = tree_mask(draft, start).to(self.device)
+        return self.decoder.forward(ids, start, positions=positions, mask=mask, capture=layers)
 
     def accept(self, path: Sequence[int], own: int) -> None:
         """Keep the nodes of ``path`` from the draft just scored, forget the others; ``own`` becomes pending."""
         kept = [0, *(node + 1 for node in path)]
         if self._features.layers:
-            self._features.extend(self._fed, self._forward.hidden, kept)
-        self._forward.keep(kept)
+            self._features.extend(self._fed, self.decoder.captured, kept)
+        self.decoder.keep(self._length, kept)
+        self._length += len(kept)
         self._pending = own
 
     def watch(self, layers: Sequence[int]) -> None:
@@ -110,7 +110,6 @@ class Target:
         if missing := [layer for layer in layers if not 0 <= layer <= count]:
             raise ValueError(f"the target has hidden states 0 to {count}, not {missing[0]}")
         self._features.watch(layers)
-        self._forward.capture = self._features.layers
 
     def features(self, context: Sequence[int], layers: Sequence[int]) -> torch.Tensor:
         """Hidden states ``(len(context) - 1, len(layers) * hidden)`` of all tokens of ``context`` but the last.
@@ -137,8 +136,7 @@ class Target:
         except Exception:  # models raise whatever comes of masks and positions that they do not know
             return False
         finally:
-            self.queries, self._pending = 0, None
-            self._forward.clear()
+            self.queries, self._pending, self._length = 0, None, 0
         expected = torch.stack(paths).float()
         exact = self.model.dtype == torch.float32 and not getattr(self.model, "is_quantized", False)
         return bool((scores.float() - expected).abs().max() <= (1e-3 if exact else 0.05) * expected.std())
@@ -170,123 +168,3 @@ def _counts_slots(model: PreTrainedModel) -> bool:
     biased = getattr(config, "alibi", False) or config.model_type in ("bloom", "mpt", "gpt_neo")
     kinds = set(getattr(config, "layer_types", None) or ())
     return bool(biased or kinds - {"full_attention", "sliding_attention"})
-
-
-class _Forward(Protocol):
-    """One forward over new tokens with a cache behind it."""
-
-    length: int
-    capture: tuple[int, ...]
-    """Layers whose hidden states are wanted."""
-
-    @property
-    def hidden(self) -> dict[int, torch.Tensor]:
-        """Of the tokens fed last, ``(T, hidden)`` by layer."""
-
-    def __call__(
-        self, ids: list[int], positions: torch.Tensor | None, mask: torch.Tensor | None, last: int | None = None
-    ) -> torch.Tensor: ...
-
-    def keep(self, kept: list[int]) -> None:
-        """Of the tokens fed last, keep those with these indices (ascending) and forget the others."""
-
-    def clear(self) -> None:
-        """Forget everything."""
-
-
-class _LeanForward:
-    def __init__(self, model: PreTrainedModel):
-        self.stack = LlamaStack([model])
-        self.length = self.fed = 0
-        self.capture: tuple[int, ...] = ()
-
-    @property
-    def hidden(self) -> dict[int, torch.Tensor]:
-        return {layer: self.stack.captured[layer][0] for layer in self.capture}
-
-    def __call__(
-        self, ids: list[int], positions: torch.Tensor | None, mask: torch.Tensor | None, last: int | None = None
-    ) -> torch.Tensor:
-        tokens = torch.tensor(ids, device=self.stack.device)
-        logits = self.stack.forward(
-            tokens, self.length, 0, positions=positions, mask=mask, last=last, capture=self.capture
-        )[0]
-        self.fed = len(ids)
-        self.length += self.fed
-        return logits
-
-    def keep(self, kept: list[int]) -> None:
-        start = self.length - self.fed
-        self.stack.keep(start, kept)
-        self.length, self.fed = start + len(kept), 0
-
-    def clear(self) -> None:
-        self.length = self.fed = 0
-
-
-class _HubForward:
-    def __init__(self, model: PreTrainedModel):
-        self.model = model
-        self.capture: tuple[int, ...] = ()
-        self.hidden: dict[int, torch.Tensor] = {}
-        self.clear()
-
-    def clear(self) -> None:
-        # Without the model's configuration every layer keeps all it sees. Sliding-window layers of the
-        # library forget on write, which no rollback could undo; their window is applied by the mask.
-        self.cache = DynamicCache()
-        self.length = self.fed = 0
-
-    @torch.inference_mode()
-    def __call__(
-        self, ids: list[int], positions: torch.Tensor | None, mask: torch.Tensor | None, last: int | None = None
-    ) -> torch.Tensor:
-        extra: dict[str, Any] = {}
-        if positions is not None and mask is not None:
-            extra = {"position_ids": positions[None], "attention_mask": self._layer_masks(positions, mask)}
-        output = self.model(
-            input_ids=torch.tensor([ids], device=self.model.device),
-            past_key_values=self.cache,
-            use_cache=True,
-            logits_to_keep=last or 0,
-            output_hidden_states=bool(self.capture),
-            **extra,
-        )
-        self.hidden = {layer: output.hidden_states[layer][0] for layer in self.capture}
-        self.fed = len(ids)
-        self.length += self.fed
-        logits: torch.Tensor = output.logits[0]
-        return logits
-
-    def _layer_masks(self, positions: torch.Tensor, mask: torch.Tensor) -> torch.Tensor | dict[str, torch.Tensor]:
-        """A tree's mask as the model takes it: additive, one for each kind of layer where there are several.
-
-        The library passes a ready mask on as it is, so the window of sliding layers has to be in it.
-        """
-
-        def additive(seen: torch.Tensor) -> torch.Tensor:
-            dtype = self.model.dtype
-            return torch.zeros_like(seen, dtype=dtype).masked_fill_(~seen, torch.finfo(dtype).min)[None, None]
-
-        config = self.model.config.get_text_config()
-        window = getattr(config, "sliding_window", None)
-        if window is None:
-            return additive(mask)
-        places = torch.cat([torch.arange(self.length, device=positions.device), positions])
-        sliding = additive(mask & (places > positions[:, None] - window))
-        kinds = set(getattr(config, "layer_types", None) or ["sliding_attention"])
-        if len(kinds) == 1:
-            return sliding if kinds == {"sliding_attention"} else additive(mask)
-        return {"full_attention": additive(mask), "sliding_attention": sliding}
-
-    @torch.inference_mode()
-    def keep(self, kept: list[int]) -> None:
-        start = self.length - self.fed
-        if kept != list(range(len(kept))):
-            source = torch.tensor(kept, device=self.model.device) + start
-            for layer in self.cache.layers:
-                layer.keys[:, :, start : start + len(kept)] = layer.keys[:, :, source]
-                layer.values[:, :, start : start + len(kept)] = layer.values[:, :, source]
-        if surplus := self.fed - len(kept):
-            self.cache.crop(-surplus)
-        self.length, self.fed = start + len(kept), 0

@@ -16,6 +16,8 @@ from typing import Any
 import multidraft as md
 from drafters.errors import told
 from drafters.pool import Pool
+from multidraft.bench.engines import Peer, peers_for
+from multidraft.bench.peers import PeerRun, beside_peers, render_peers, summary_of_peers
 from multidraft.bench.report import Asked, make_report
 from multidraft.bench.runner import Entry, run_suite
 from multidraft.bench.suites import SuiteItem, load_suite
@@ -49,6 +51,12 @@ def add(sub: argparse.ArgumentParser) -> None:
     )
     sub.add_argument("--limit", type=int, help="at most this many prompts of each suite, evenly spread over it")
     sub.add_argument("--repeat", type=int, default=1, help="runs per prompt and policy (default: %(default)s)")
+    sub.add_argument(
+        "--peers",
+        action="store_true",
+        help="also decode each prompt with transformers (alone, with prompt lookup, assisted by the first language "
+        "model drafter) and, where llama_cpp and gguf are installed, with llama.cpp; greedy, float32 on the CPU",
+    )
     sub.add_argument("--out", type=Path, help="write the report to this JSON file")
     sub.add_argument("--db", type=Path, help="also record every run in this history database")
     add_decoding(sub)
@@ -83,20 +91,27 @@ def run(options: argparse.Namespace) -> int:
             repeat=options.repeat,
             limit=options.limit,
         )
-        return _benchmark(options, pool, items, asked)
+        if options.peers and not asked.params.greedy:
+            raise md.UserError("--peers compares greedy decoding: leave out --temperature")
+        peers = peers_for(pool, asked.params.draft_length) if options.peers else []
+        return _benchmark(options, pool, items, asked, peers)
 
 
-def _benchmark(options: argparse.Namespace, pool: Pool, items: Sequence[SuiteItem], asked: Asked) -> int:
+def _benchmark(
+    options: argparse.Namespace, pool: Pool, items: Sequence[SuiteItem], asked: Asked, peers: Sequence[Peer]
+) -> int:
     """Measure, print, and write report and history: also what was measured before an error or an interruption."""
     store = Store(options.db) if options.db else None
     origin = Origin("bench", suite=asked.suite, batch_id=uuid.uuid4().hex)
     runs: list[Entry] = []
+    beside: list[PeerRun] = []
     stopped: BaseException | None = None
     try:
         try:
-            for entry in run_suite(
+            entries = run_suite(
                 pool, items, asked.policies, asked.params, repeat=asked.repeat, seed=asked.seed, origin=origin
-            ):
+            )
+            for entry in beside_peers(entries, pool, peers, asked.params, beside) if peers else entries:
                 runs.append(entry)
                 if store and entry.run.generation.rounds:
                     store.add(entry.run)
@@ -108,7 +123,9 @@ def _benchmark(options: argparse.Namespace, pool: Pool, items: Sequence[SuiteIte
             stopped = error
         print(file=sys.stderr)
         report = make_report(pool, asked, runs, interrupted=stopped is not None)
-        print("\n\n".join([render_table(report), *notes(report)]))
+        report["peers"] = summary_of_peers(beside)
+        tables = [render_table(report), *([render_peers(report["peers"])] if beside else [])]
+        print("\n\n".join([*tables, *notes(report)]))
         written = not options.out or _write(options.out, report)
     finally:
         recorded = not store or (store.close() and not store.problem)

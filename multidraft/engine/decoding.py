@@ -98,7 +98,7 @@ class Decoding(Iterator[Round]):
         # Not before: a process without the device may check and queue what another one decodes.
         self._generator = torch.Generator(device=target.device).manual_seed(self.seed)
         try:
-            with self.pool.lock:
+            with self.pool.held():
                 started = self._now()
                 previous = self.pool.previous.get(generation.policy)
                 self._experience = Experience(self.pool.drafters, previous, by_token=policy.uses_gamma)
@@ -113,7 +113,7 @@ class Decoding(Iterator[Round]):
                 if self._cancelled.is_set():
                     generation.status = "cancelled"
                     break
-                with self.pool.lock:  # no other thread may come in between the check and the end of the round
+                with self.pool.held():  # no other thread may come in between the check and the end of the round
                     if target.queries != query:
                         raise RuntimeError(
                             f"another generation has begun on pool {self.pool.name!r}, which runs one at a time; "

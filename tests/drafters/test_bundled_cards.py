@@ -124,7 +124,8 @@ def test_a_twin_is_as_large_as_the_estimate_says_once_its_context_is_full(twin):
 @pytest.mark.parametrize("name", [name for name in pool_names() if name not in REAL])
 def test_a_pocket_pool_is_as_large_as_the_estimate_says(name):
     pool = load_pool(name)
-    md.generate(pool, pool.examples[0][1], "round-robin", SamplingParams(100))
+    pool.stop_ids = frozenset()
+    md.generate(pool, pool.examples[0][1], "round-robin", SamplingParams(pool.target.window))
     found = estimate(pool.card, find_card(name), "cpu")
     said = sum(part.weights + part.cache for part in found.parts)
     assert twins.held_bytes(pool.target, pool.drafters) == pytest.approx(said, rel=0.1)

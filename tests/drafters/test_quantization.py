@@ -106,7 +106,7 @@ def rearranged(model):
     ],
 )
 def test_with_avx512_bf16_only_weights_of_fitting_shapes_are_rearranged(hidden, expected, tmp_path):
-    tiny.llama(hidden=hidden).save_pretrained(tmp_path)
+    tiny.llama(hidden=hidden, head_dim=hidden // 4).save_pretrained(tmp_path)
     with avx512bf16(False):
         usual = load_nf4(tmp_path, torch.bfloat16)
     assert not rearranged(usual)

@@ -15,6 +15,7 @@ from transformers.modeling_layers import MtpModel
 from drafters.base import Evidence
 from drafters.kinds.dflash import DFlashDrafter
 from drafters.kinds.mtp import MTPDrafter
+from drafters.models.decoder import HubDecoder
 from drafters.models.target import Target
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams, probabilities
@@ -262,7 +263,7 @@ def test_an_embedding_that_ends_in_a_norm_is_read_without_it():
     model = target_of("llama")
     normed = drawn(Normed(tiny.VOCAB, 24), 4)
     model.set_input_embeddings(normed)
-    drafter = flash(model, Target(model, lean=False))
+    drafter = flash(model, Target(model, HubDecoder(model)))
     for ids in tiny.prompts(4, seed=3, shortest=4):
         assert draft_of(drafter, ids).tokens == by_the_library(drafter, model, ids)
 
@@ -272,7 +273,7 @@ def pools():
     made = {}
     for kind in ("llama", "glm4_moe"):
         model = target_of(kind)
-        base = pool_of(model, lean=kind == "llama")
+        base = pool_of(model, "onnx" if kind == "llama" else "hub")
         own = [flash(model, base.target), mtp(model, base.target)]
         made[kind] = Pool(base.target, [*base.drafters, *own], base.tokenizer, base.card)
     return made

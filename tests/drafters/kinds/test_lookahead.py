@@ -180,7 +180,7 @@ def test_greedy_output_is_that_of_transformers(pool, policy):
 @pytest.mark.parametrize("kind", ["gpt2", "gemma2"])
 def test_greedy_output_over_other_architectures(kind):
     model = tiny.causal_lm(kind, 8)
-    pool = pool_of(model, lean=False)
+    pool = pool_of(model, "hub")
     pool = Pool(pool.target, [LookaheadDrafter("lookahead")], pool.tokenizer, pool.card)
     for prompt in tiny.prompts(3, seed=2):
         out = generate(pool, prompt, "fixed:lookahead", SamplingParams(24, draft_length=8))

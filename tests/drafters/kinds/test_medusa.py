@@ -177,7 +177,7 @@ def test_gamma_and_acceptances_are_those_of_drafts_that_are_verified(
     drafter = make_drafter(network, target, rescorer, **SETTINGS[setting])
     sampled, accepted_any = SamplingParams(temperature=1.0), False
     single = (1, PROMPTS[0][:1], tiny.greedy(model, PROMPTS[0][:1], 20))
-    for start, prompt, output in (single, (4, PROMPTS[1], outputs[1]), (30, PROMPTS[2], outputs[2])):
+    for start, prompt, output in (single, (4, PROMPTS[1], outputs[1]), (4, PROMPTS[2], outputs[2])):
         context = [*prompt, *output]
         reader = make_drafter(network, Target(model), rescorer, **SETTINGS[setting])
         accepted, hits, masses, rows = [], [], [], []
@@ -203,8 +203,8 @@ def test_gamma_and_acceptances_are_those_of_drafts_that_are_verified(
 # Through the engine.
 
 
-def pool_of(model, heads, rescorer, *, lean=None, **settings):
-    target = Target(model, lean=lean)
+def pool_of(model, heads, rescorer, *, runtime="onnx", **settings):
+    target = Target(model, tiny.RUNTIMES[runtime](model))
     card = Card.model_validate(
         {"name": "tiny", "title": "", "target": {"path": "."}, "drafters": [{"name": "lookup", "kind": "pld"}]}
     )
@@ -217,10 +217,10 @@ def outputs(model):
     return [tiny.greedy(model, prompt, 30) for prompt in PROMPTS]
 
 
-@pytest.mark.parametrize("lean", [True, False])
+@pytest.mark.parametrize("runtime", tiny.RUNTIMES)
 @pytest.mark.parametrize("setting", ["chain", "tree", "rescored chain", "rescored tree, confident"])
-def test_greedy_output_is_that_of_transformers(model, heads, rescorer, outputs, setting, lean):
-    pool = pool_of(model, heads[0], rescorer, lean=lean, **SETTINGS[setting])
+def test_greedy_output_is_that_of_transformers(model, heads, rescorer, outputs, setting, runtime):
+    pool = pool_of(model, heads[0], rescorer, runtime=runtime, **SETTINGS[setting])
     rounds = []
     for prompt, expected in zip(PROMPTS, outputs, strict=True):
         for policy, length in (("fixed:heads", 1), ("fixed:heads", 4), ("normal-hedge", 4)):

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from drafters.models.llama import LlamaStack
+from drafters.models.onnx_decoder import OnnxDecoder
 from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import generate
 from tests import kinds
@@ -44,8 +44,8 @@ def test_long_outputs_follow_the_target(pool, paths, policy, runs):
 
 
 def test_a_cache_that_keeps_the_wrong_branch_is_found_out(pool, monkeypatch):
-    keep = LlamaStack.keep
-    monkeypatch.setattr(LlamaStack, "keep", lambda self, start, kept: keep(self, start, list(range(len(kept)))))
+    keep = OnnxDecoder.keep
+    monkeypatch.setattr(OnnxDecoder, "keep", lambda self, start, kept: keep(self, start, list(range(len(kept)))))
     assert p_value_of(pool, "fixed:rest-tree", 16) < ALPHA
 
 

@@ -8,11 +8,11 @@ from drafters.models.target import Target
 from tests import tiny
 
 
-@pytest.mark.parametrize("lean", [True, False])
+@pytest.mark.parametrize("runtime", tiny.RUNTIMES)
 @pytest.mark.parametrize("prompt", [[5], [5, 3, 7, 2]])
-def test_states_of_a_new_target_are_those_of_one_forward(prompt, lean):
+def test_states_of_a_new_target_are_those_of_one_forward(prompt, runtime):
     model = tiny.llama(1)
-    target = Target(model, lean=lean)
+    target = Target(model, tiny.RUNTIMES[runtime](model))
     target.watch([0, 2])
     target.prefill(prompt)
     context = list(prompt)

@@ -26,10 +26,11 @@ DRAFTERS = ["eagle-1", "eagle-1-tree", "eagle-3", "eagle-3-tree", "medusa", "med
 POLICIES = [*(f"fixed:{name}" for name in DRAFTERS), "draft-all", "normal-hedge:warmup=1,every=2"]
 
 
-@pytest.fixture(scope="module", params=["mistral", "gemma2"])
+@pytest.fixture(scope="module", params=["mistral:onnx", "mistral:hub", "gemma2:hub"])
 def pool(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp(request.param)
-    base = pool_of(tiny.causal_lm(request.param, 1), lean=False)
+    kind, runtime = request.param.split(":")
+    folder = tmp_path_factory.mktemp(kind)
+    base = pool_of(tiny.causal_lm(kind, 1), runtime)
     target, drafters = base.target, []
     model = target.model
     for layout in ("eagle1", "eagle3"):

@@ -9,7 +9,6 @@ from transformers import BitsAndBytesConfig, MistralConfig, MistralForCausalLM
 
 from drafters.draft import Draft
 from drafters.models.llama import MAX_WINDOW, LlamaStack, unsupported
-from drafters.models.projection import can_pack
 from drafters.models.target import tree_mask
 from tests import tiny
 
@@ -35,10 +34,6 @@ SHAPES = {
 }
 
 
-def tensor(ids):
-    return torch.tensor(ids)
-
-
 def close(found, expected):
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=5e-5)
 
@@ -47,7 +42,7 @@ def close(found, expected):
 def test_logits_equal_those_of_transformers(settings):
     model = tiny.llama(1, **settings)
     stack = LlamaStack([model])
-    close(stack.forward(tensor(IDS), 0)[0], tiny.logits_of(model, IDS))
+    close(stack.forward(IDS, 0)[0], tiny.logits_of(model, IDS))
 
 
 def test_norm_weights_are_used():
@@ -56,14 +51,14 @@ def test_norm_weights_are_used():
         for name, weight in model.named_parameters():
             if "norm" in name:
                 weight.uniform_(0.5, 1.5, generator=torch.Generator().manual_seed(len(name)))
-    close(LlamaStack([model]).forward(tensor(IDS), 0)[0], tiny.logits_of(model, IDS))
+    close(LlamaStack([model]).forward(IDS, 0)[0], tiny.logits_of(model, IDS))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_stays_within_rounding_of_transformers(dtype):
     model = tiny.llama(1).to(dtype)
     stack = LlamaStack([model])
-    logits = torch.cat([stack.forward(tensor(IDS[:5]), 0)[0], stack.forward(tensor(IDS[5:]), 5)[0]])
+    logits = torch.cat([stack.forward(IDS[:5], 0)[0], stack.forward(IDS[5:], 5)[0]])
     assert logits.dtype == dtype
     torch.testing.assert_close(logits, tiny.logits_of(model, IDS), rtol=0.05, atol=0.15)
 
@@ -73,31 +68,31 @@ def test_feeding_in_pieces_changes_nothing(cuts):
     model = tiny.llama(1)
     stack = LlamaStack([model])
     bounds = [0, *cuts, len(IDS)]
-    rows = [stack.forward(tensor(IDS[a:b]), a)[0] for a, b in pairwise(bounds)]
+    rows = [stack.forward(IDS[a:b], a)[0] for a, b in pairwise(bounds)]
     close(torch.cat(rows), tiny.logits_of(model, IDS))
 
 
 def test_last_returns_the_last_rows_only():
     stack = LlamaStack([tiny.llama(1)])
-    whole = stack.forward(tensor(IDS), 0)
-    close(stack.forward(tensor(IDS), 0, last=3), whole[:, -3:])
+    whole = stack.forward(IDS, 0)
+    close(stack.forward(IDS, 0, last=3), whole[:, -3:])
 
 
 def test_a_stack_computes_what_its_models_compute_alone():
     models = [tiny.llama(seed) for seed in range(3)]
     stack = LlamaStack(models)
-    both = stack.forward(tensor(IDS), 0)
+    both = stack.forward(IDS, 0)
     assert both.shape == (3, len(IDS), tiny.VOCAB)
     for index, model in enumerate(models):
         close(both[index], tiny.logits_of(model, IDS))
-        close(stack.forward(tensor(IDS[4:]), 4, index)[0], both[index, 4:])
+        close(stack.forward(IDS[4:], 4, index)[0], both[index, 4:])
 
 
 def test_running_one_model_leaves_the_caches_of_the_others_alone():
     stack = LlamaStack([tiny.llama(seed) for seed in range(3)])
-    expected = stack.forward(tensor(IDS), 0)[:, -1]
-    stack.forward(tensor([1, 1, 1]), 0, 1)
-    found = stack.forward(tensor(IDS[-1:]), len(IDS) - 1)[:, -1]
+    expected = stack.forward(IDS, 0)[:, -1]
+    stack.forward([1, 1, 1], 0, 1)
+    found = stack.forward(IDS[-1:], len(IDS) - 1)[:, -1]
     close(found[[0, 2]], expected[[0, 2]])
     assert not torch.allclose(found[1], expected[1], atol=1e-2)
 
@@ -105,18 +100,18 @@ def test_running_one_model_leaves_the_caches_of_the_others_alone():
 def test_feeding_at_an_earlier_position_rolls_the_cache_back():
     model = tiny.llama(1)
     stack = LlamaStack([model])
-    stack.forward(tensor([*IDS[:6], 1, 1, 1, 1]), 0)
-    close(stack.forward(tensor(IDS[6:]), 6)[0], tiny.logits_of(model, IDS)[6:])
+    stack.forward([*IDS[:6], 1, 1, 1, 1], 0)
+    close(stack.forward(IDS[6:], 6)[0], tiny.logits_of(model, IDS)[6:])
 
 
 def test_a_tree_in_one_forward_equals_each_of_its_paths():
     model = tiny.llama(1)
     stack = LlamaStack([model])
     context = IDS[:5]
-    stack.forward(tensor(context[:-1]), 0)
+    stack.forward(context[:-1], 0)
     draft = Draft(tokens=(4, 7, 1, 4, 9), parents=(-1, -1, 0, 0, 2))
     positions = 4 + torch.tensor([0, 1, 1, 2, 2, 3])
-    logits = stack.forward(tensor([context[-1], *draft.tokens]), 4, positions=positions, mask=tree_mask(draft, 4))[0]
+    logits = stack.forward([context[-1], *draft.tokens], 4, positions=positions, mask=tree_mask(draft, 4))[0]
     for node in range(len(draft)):
         path = [node]
         while draft.parents[path[0]] >= 0:
@@ -129,20 +124,20 @@ def test_keep_moves_the_kept_positions_together():
     model = tiny.llama(1)
     stack = LlamaStack([model])
     context = IDS[:5]
-    stack.forward(tensor(context[:-1]), 0)
+    stack.forward(context[:-1], 0)
     draft = Draft(tokens=(4, 7, 1, 4, 9), parents=(-1, -1, 0, 1, 3))
     positions = 4 + torch.tensor([0, 1, 1, 2, 2, 3])
-    stack.forward(tensor([context[-1], *draft.tokens]), 4, positions=positions, mask=tree_mask(draft, 4))
+    stack.forward([context[-1], *draft.tokens], 4, positions=positions, mask=tree_mask(draft, 4))
     stack.keep(4, [0, 2, 4, 5])  # the path 7, 4, 9
-    close(stack.forward(tensor([6]), 8)[0], tiny.logits_of(model, [*context, 7, 4, 9, 6])[-1:])
+    close(stack.forward([6], 8)[0], tiny.logits_of(model, [*context, 7, 4, 9, 6])[-1:])
 
 
 def test_the_window_is_held():
     stack = LlamaStack([tiny.llama(1, window=8)])
     assert stack.window == 8
-    stack.forward(tensor(IDS[:8]), 0)
+    stack.forward(IDS[:8], 0)
     with pytest.raises(ValueError, match="9 tokens exceed the context window of 8"):
-        stack.forward(tensor([1]), 8)
+        stack.forward([1], 8)
 
 
 def test_parameter_count():
@@ -192,21 +187,6 @@ def test_models_of_unlike_shape_are_not_stacked(settings):
         LlamaStack([like, model])
 
 
-@pytest.mark.parametrize("models", [1, 3])
-def test_packed_weights_compute_the_same(models):
-    """Matrices large enough to be packed, and small ones that are packed for several models only."""
-    made = [tiny.llama(seed, layers=1, hidden=320, vocab=600) for seed in range(models)]
-    stack = LlamaStack(made)
-    if can_pack(made[0].model.embed_tokens.weight):
-        assert stack.all.layers[0].gate_up.packed and bool(stack.all.layers[0].out.packed) == (models > 1)
-    for index, model in enumerate(made):
-        expected = tiny.logits_of(model, IDS)
-        close(stack.forward(tensor(IDS), 0, index)[0], expected)
-        close(stack.forward(tensor(IDS), 0)[index], expected)
-        for start in range(8, 12):  # token by token, on the cache of the whole prompt
-            close(stack.forward(tensor(IDS[start : start + 1]), start, index)[0], expected[start : start + 1])
-
-
 def test_kernels_may_return_any_strides(monkeypatch):
     """Those of a GPU return the heads last but one in memory; what comes of them must not depend on that."""
     model = tiny.llama(1)
@@ -218,6 +198,6 @@ def test_kernels_may_return_any_strides(monkeypatch):
 
     monkeypatch.setattr(functional, "scaled_dot_product_attention", strided)
     stack = LlamaStack([model])
-    close(stack.forward(tensor(IDS[:5]), 0)[0], expected[:5])
-    close(stack.forward(tensor(IDS[5:9]), 5)[0], expected[5:9])
-    close(stack.forward(tensor(IDS[9:10]), 9)[0], expected[9:10])
+    close(stack.forward(IDS[:5], 0)[0], expected[:5])
+    close(stack.forward(IDS[5:9], 5)[0], expected[5:9])
+    close(stack.forward(IDS[9:10], 9)[0], expected[9:10])

@@ -45,14 +45,6 @@ def test_bpd_heads_use_the_targets_output_layer(tmp_path, bias):
     agrees(load_heads("bpd", write_bpd(tmp_path, tensors), model), tensors, model)
 
 
-@pytest.mark.parametrize("kind", ["medusa", "bpd"])
-def test_large_output_layers(tmp_path, kind):
-    """Large matrices are multiplied in another way (:class:`~drafters.models.projection.Projection`)."""
-    model, tensors = tiny.llama(1, vocab=7000), medusa_tensors(vocab=7000) if kind == "medusa" else bpd_tensors()
-    folder = write_medusa(tmp_path, tensors) if kind == "medusa" else write_bpd(tmp_path, tensors)
-    agrees(load_heads(kind, folder, model), tensors, model)
-
-
 def test_what_is_saved_is_read_again(model, tmp_path):
     save_medusa(tmp_path / "medusa", medusa_tensors(2), "someone/something")
     agrees(load_heads("medusa", tmp_path / "medusa", model), medusa_tensors(2), model)

@@ -7,24 +7,21 @@ from hypothesis import strategies as st
 
 from drafters.draft import Draft
 from drafters.errors import ContextWindowError
+from drafters.models.decoder import HubDecoder, StackMember
+from drafters.models.onnx_decoder import OnnxDecoder
 from drafters.models.target import Target, tree_mask
 from tests import tiny
 
-FORWARDS = ["lean", "llama", *tiny.HUB_KINDS]
-"""``lean`` is a Llama through its own forward, ``llama`` the same model through transformers'."""
-
-
-def model_of(kind):
-    return tiny.llama(1) if kind in ("lean", "llama") else tiny.causal_lm(kind, 1)
-
 
 def target_of(kind):
-    return Target(model_of(kind), lean=kind == "lean")
+    name, runtime = kind.split(":")
+    model = tiny.llama(1) if name == "llama" else tiny.causal_lm(name, 1)
+    return Target(model, tiny.RUNTIMES[runtime](model))
 
 
 @pytest.fixture(scope="module")
 def targets():
-    return {kind: target_of(kind) for kind in FORWARDS}
+    return {kind: target_of(kind) for kind in tiny.KINDS_BY_RUNTIME}
 
 
 def path_to(draft, node):
@@ -71,7 +68,7 @@ def dialogues(draw):
     return draw(st.lists(TOKENS, min_size=1, max_size=12)), rounds
 
 
-@pytest.mark.parametrize("kind", FORWARDS)
+@pytest.mark.parametrize("kind", tiny.KINDS_BY_RUNTIME)
 @settings(max_examples=15)
 @given(dialogue=dialogues())
 def test_every_score_equals_a_forward_without_cache(kind, targets, dialogue):
@@ -87,13 +84,13 @@ def test_every_score_equals_a_forward_without_cache(kind, targets, dialogue):
     assert target.context_length == len(context)
 
 
-@pytest.mark.parametrize("kind", FORWARDS)
+@pytest.mark.parametrize("kind", tiny.KINDS_BY_RUNTIME)
 def test_a_prompt_of_one_token(kind, targets):
     targets[kind].prefill([5])
     check_scores(targets[kind], [5], Draft.chain([3, 4]))
 
 
-@pytest.mark.parametrize("kind", ["mistral", "gemma2"])
+@pytest.mark.parametrize("kind", ["mistral:onnx", "mistral:hub", "gemma2:hub"])
 def test_a_tree_beyond_the_sliding_window(kind, targets):
     """Twenty tokens, of which a layer sees six: a node's ancestors count towards them, its siblings do not."""
     target = targets[kind]
@@ -113,9 +110,10 @@ def test_prefill_forgets_the_previous_query(targets):
         check_scores(target, [9, 8], Draft.empty())
 
 
-@pytest.mark.parametrize("kind", ["lean", "llama"])
-def test_the_context_window_can_be_filled_to_the_last_token(kind):
-    target = Target(tiny.llama(1, window=16), lean=kind == "lean")
+@pytest.mark.parametrize("runtime", tiny.RUNTIMES)
+def test_the_context_window_can_be_filled_to_the_last_token(runtime):
+    model = tiny.llama(1, window=16)
+    target = Target(model, tiny.RUNTIMES[runtime](model))
     assert target.window == 16
     context = [1 + i % 9 for i in range(10)]
     target.prefill(context)
@@ -140,16 +138,15 @@ def test_wrong_use_is_named():
         target.prefill([])
 
 
-def test_llamas_run_lean_and_the_rest_through_transformers():
-    def forward(target):
-        return type(target._forward).__name__
+def test_each_model_runs_on_the_fastest_runtime_that_it_has():
+    def runtime(model):
+        return type(Target(model).decoder)
 
-    assert forward(Target(tiny.llama())) == "_LeanForward"
-    assert forward(Target(tiny.llama(attention_bias=True))) == "_HubForward"
-    assert forward(Target(tiny.causal_lm("gpt2"))) == "_HubForward"
-    assert forward(Target(tiny.llama(), lean=False)) == "_HubForward"
-    with pytest.raises(ValueError, match="not a plain Llama"):
-        Target(tiny.causal_lm("gpt2"), lean=True)
+    for kind in ("qwen2", "qwen3", "mistral"):
+        assert runtime(tiny.causal_lm(kind)) is OnnxDecoder
+    assert runtime(tiny.llama(attention_bias=True)) is OnnxDecoder
+    assert runtime(tiny.llama().to(torch.bfloat16)) is StackMember
+    assert runtime(tiny.causal_lm("gpt2")) is HubDecoder
 
 
 def test_what_a_node_sees():

@@ -20,11 +20,12 @@ def test_greedy_output_is_that_of_transformers(pool, policy):
             assert out.status == "completed"
 
 
-@pytest.mark.parametrize("kind", ["llama", *tiny.HUB_KINDS])
+@pytest.mark.parametrize("kind", tiny.KINDS_BY_RUNTIME)
 @pytest.mark.parametrize("policy", ["autoregressive", "round-robin", "exp3", "normal-hedge"])
 def test_greedy_output_over_other_architectures(kind, policy):
-    model = tiny.llama(8) if kind == "llama" else tiny.causal_lm(kind, 8)
-    pool = pool_of(model, lean=False)
+    name, runtime = kind.split(":")
+    model = tiny.llama(8) if name == "llama" else tiny.causal_lm(name, 8)
+    pool = pool_of(model, runtime)
     for prompt in tiny.prompts(3, seed=2):
         out = generate(pool, prompt, policy, SamplingParams(24, draft_length=4))
         assert out.token_ids == tiny.greedy(model, prompt, 24)

@@ -1,0 +1,209 @@
+"""A causal LM as a forward with a cache that can take tokens back, on one of three runtimes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+import torch
+from transformers import DynamicCache, PreTrainedModel
+
+from drafters.models import llama, onnx_decoder
+from drafters.models.llama import LlamaStack
+from drafters.models.onnx_decoder import OnnxDecoder, OnnxGroup
+
+
+class Decoder(Protocol):
+    """Logits of one model, with a key-value cache.
+
+    Attributes:
+        window: most positions.
+        captured: by layer, hidden states ``(T, hidden)`` of the tokens fed last.
+    """
+
+    window: int
+    parameter_count: int
+    captured: dict[int, torch.Tensor]
+
+    def forward(
+        self,
+        ids: Sequence[int],
+        start: int,
+        *,
+        positions: torch.Tensor | None = None,
+        mask: torch.Tensor | None = None,
+        last: int | None = None,
+        capture: Sequence[int] = (),
+    ) -> torch.Tensor:
+        """Run tokens through the model, writing the cache from ``start`` on; what was cached from there is forgotten.
+
+        Args:
+            ids: token ids.
+            start: how many cached positions precede them.
+            positions: rotary positions ``(T,)`` of a tree; by default ``start, start + 1, …``.
+            mask: which cached positions each token of a tree sees, bool ``(T, start + T)``; causal by default.
+            last: return the logits of the last ``last`` tokens only.
+            capture: layers whose hidden states are put into :attr:`captured`: ``i`` is what enters layer ``i``, and
+                the number of layers what leaves the final norm (as ``transformers`` counts them).
+
+        Returns:
+            Logits ``(T or last, V)``.
+        """
+
+    def keep(self, start: int, kept: Sequence[int]) -> None:
+        """Move the cached positions ``start + kept[0], start + kept[1], …`` to ``start, start + 1, …`` and forget what
+        follows them."""
+
+
+class Group(Protocol):
+    """Several models that read the same text in one call."""
+
+    window: int
+    vocab_size: int
+
+    def forward(self, ids: Sequence[int], start: int, *, last: int) -> torch.Tensor:
+        """Logits ``(models, last, V)`` of the last tokens; otherwise as :meth:`Decoder.forward`."""
+
+
+def runtime_of(model: PreTrainedModel, dtype: torch.dtype, device: str) -> Literal["onnx", "lean", "hub"]:
+    """The fastest runtime that ``model`` has in ``dtype`` on ``device``: ONNX Runtime, the lean forward of Llamas, or
+    its own forward. Besides the library's, the first two have a copy of the weights."""
+    if onnx_decoder.unsupported(model, dtype, device) is None:
+        return "onnx"
+    return "lean" if llama.unsupported(model) is None else "hub"
+
+
+def _runtime(model: PreTrainedModel) -> str:
+    return runtime_of(model, model.dtype, str(model.device))
+
+
+def decoder_for(model: PreTrainedModel) -> Decoder:
+    """``model`` on its fastest runtime."""
+    runtime = _runtime(model)
+    if runtime == "onnx":
+        return OnnxDecoder(model)
+    return StackMember(LlamaStack([model]), 0) if runtime == "lean" else HubDecoder(model)
+
+
+def groups_with(model: PreTrainedModel, other: PreTrainedModel) -> bool:
+    """Whether :func:`group_of` takes both, which may be the same."""
+    if _runtime(model) == "lean":
+        return llama.unsupported(other, model) is None
+    alike = (model.config.vocab_size, _runtime(model)) == (other.config.vocab_size, _runtime(other))
+    same_window = model.config.max_position_embeddings == other.config.max_position_embeddings
+    return _runtime(model) == "onnx" and alike and same_window
+
+
+def group_of(models: Sequence[PreTrainedModel]) -> tuple[Group, Sequence[Decoder]]:
+    """Models that :func:`groups_with` finds to go together, as a group and each by itself."""
+    if _runtime(models[0]) == "onnx":
+        decoders = [OnnxDecoder(model) for model in models]
+        return OnnxGroup(decoders), decoders
+    stack = LlamaStack(models)
+    return stack, [StackMember(stack, index) for index in range(len(models))]
+
+
+class StackMember:
+    """One model of a stack of Llamas; see :class:`Decoder`."""
+
+    def __init__(self, stack: LlamaStack, index: int):
+        self.stack, self.index = stack, index
+        self.window, self.parameter_count = stack.window, stack.parameter_count
+        self.captured: dict[int, torch.Tensor] = {}
+
+    def forward(self, ids: Sequence[int], start: int, **options: Any) -> torch.Tensor:
+        """As of :class:`Decoder`."""
+        logits = self.stack.forward(ids, start, self.index, **options)
+        self.captured = {layer: states[0] for layer, states in self.stack.captured.items()}
+        return logits[0]
+
+    def keep(self, start: int, kept: Sequence[int]) -> None:
+        """As of :class:`Decoder`; of all models of the stack."""
+        self.stack.keep(start, kept)
+
+
+class HubDecoder:
+    """Any causal LM of ``transformers`` with a key-value cache, by its own forward; see :class:`Decoder`."""
+
+    def __init__(self, model: PreTrainedModel):
+        self.model = model
+        self.parameter_count = model.num_parameters()
+        config = model.config.get_text_config()
+        self.window = int(getattr(config, "max_position_embeddings", None) or 1 << 30)
+        self.last_id = int(config.vocab_size) - 1
+        self.captured: dict[int, torch.Tensor] = {}
+        self._clear()
+
+    def _clear(self) -> None:
+        # Without the model's configuration every layer keeps all it sees. Sliding-window layers of the
+        # library forget on write, which no rollback could undo; their window is applied by the mask.
+        self.cache, self.length = DynamicCache(), 0
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        ids: Sequence[int],
+        start: int,
+        *,
+        positions: torch.Tensor | None = None,
+        mask: torch.Tensor | None = None,
+        last: int | None = None,
+        capture: Sequence[int] = (),
+    ) -> torch.Tensor:
+        """As of :class:`Decoder`."""
+        if start == 0:
+            self._clear()
+        elif start < self.length:
+            self.cache.crop(start - self.length)
+        extra: dict[str, Any] = {}
+        if positions is not None and mask is not None:
+            extra = {"position_ids": positions[None], "attention_mask": self._layer_masks(start, positions, mask)}
+        output = self.model(
+            # Tokens of the target that a drafter's smaller vocabulary lacks stand as its last one.
+            input_ids=torch.tensor([list(ids)], device=self.model.device).clamp_(max=self.last_id),
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=last or 0,
+            output_hidden_states=bool(capture),
+            **extra,
+        )
+        self.captured = {layer: output.hidden_states[layer][0] for layer in capture}
+        self.length = start + len(ids)
+        logits: torch.Tensor = output.logits[0]
+        return logits
+
+    def _layer_masks(
+        self, start: int, positions: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor | dict[str, torch.Tensor]:
+        """A tree's mask as the model takes it: additive, one for each kind of layer where there are several.
+
+        The library passes a ready mask on as it is, so the window of sliding layers has to be in it.
+        """
+
+        def additive(seen: torch.Tensor) -> torch.Tensor:
+            dtype = self.model.dtype
+            return torch.zeros_like(seen, dtype=dtype).masked_fill_(~seen, torch.finfo(dtype).min)[None, None]
+
+        config = self.model.config.get_text_config()
+        window = getattr(config, "sliding_window", None)
+        if window is None:
+            return additive(mask)
+        places = torch.cat([torch.arange(start, device=positions.device), positions])
+        sliding = additive(mask & (places > positions[:, None] - window))
+        kinds = set(getattr(config, "layer_types", None) or ["sliding_attention"])
+        if len(kinds) == 1:
+            return sliding if kinds == {"sliding_attention"} else additive(mask)
+        return {"full_attention": additive(mask), "sliding_attention": sliding}
+
+    @torch.inference_mode()
+    def keep(self, start: int, kept: Sequence[int]) -> None:
+        """As of :class:`Decoder`."""
+        end = start + len(kept)
+        if list(kept) != list(range(len(kept))):
+            source = torch.tensor(kept, device=self.model.device) + start
+            for layer in self.cache.layers:
+                layer.keys[:, :, start:end] = layer.keys[:, :, source]
+                layer.values[:, :, start:end] = layer.values[:, :, source]
+        if end < self.length:
+            self.cache.crop(end - self.length)
+        self.length = end

@@ -1,0 +1,230 @@
+"""A plain decoder as an ONNX graph for ONNX Runtime: ten operations per layer.
+
+Rotary positions and attention over the cache are one ``GroupQueryAttention``, a residual and the norm after it one
+``SkipSimplifiedLayerNormalization``. The graph holds no weights: they are handed to the session as they lie in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from transformers import (
+    LlamaForCausalLM,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2ForCausalLM,
+    Qwen3ForCausalLM,
+)
+
+DECODERS = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
+
+MAX_PARAMETERS = 500_000_000
+"""Beyond, fused kernels gain little and a second, packed copy of the weights costs a lot."""
+
+_FUSED = "com.microsoft"
+"""Domain of the operations that are ONNX Runtime's own."""
+
+
+def unsupported(model: PreTrainedModel) -> str | None:
+    """Why :func:`decoder_graph` does not know ``model``; ``None`` if it does."""
+    if type(model) not in DECODERS:
+        return f"{type(model).__name__} is not a plain decoder"
+    config = model.config
+    if getattr(model, "hf_quantizer", None) is not None:
+        return "quantised weights"
+    if (config.rope_parameters or {}).get("rope_type", "default") not in ("default", "linear", "llama3", "yarn"):
+        return "rotary frequencies that depend on the length"
+    if config.hidden_act != "silu":
+        return f"activation {config.hidden_act}"
+    if head_size_of(config) % 16:
+        return f"attention heads of size {head_size_of(config)}, no multiple of 16"
+    if model.num_parameters() > MAX_PARAMETERS:
+        return "a model so large that a second copy of its weights costs more memory than its speed is worth"
+    return None
+
+
+def head_size_of(config: Any) -> int:
+    """Numbers per attention head."""
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+
+
+def sliding_window_of(config: Any) -> int | None:
+    """Most positions that sliding layers see; ``None`` where there are none or they see all the model knows."""
+    window = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None) or ["sliding_attention"]
+    if window is None or "sliding_attention" not in kinds or window >= config.max_position_embeddings:
+        return None
+    return int(window)
+
+
+class DecoderGraph:
+    """The graph of one model.
+
+    Inputs: ``ids`` and ``positions`` (1, T) int64; ``past``, int32 (1,), cached positions with those fed, less one;
+    ``fed``, int32 (1,), T; ``total``, int32, positions that the cache has room for; ``first``, int64 (1,), the first
+    row that logits are wanted of; ``bias``, and ``sliding`` for layers with a sliding window, float (1, 1, T, room),
+    added to the attention scores; ``cos`` and ``sin``,
+    float (room, head size / 2); ``key_i`` and ``value_i`` of each layer, float (1, kv heads, room, head size), written
+    in place. Outputs: ``logits`` (1, T - first, V) and ``hidden_i`` (1, T, hidden) of the captured layers.
+
+    Args:
+        model: one that :func:`unsupported` has nothing against, float32 on the CPU.
+        capture: layers whose hidden states are wanted: ``i`` is what enters layer ``i``, and the number of layers
+            what leaves the final norm.
+
+    Attributes:
+        proto: the graph.
+        weights: by name, the tensors that belong to it; parameters of the model where they need not be joined.
+    """
+
+    def __init__(self, model: PreTrainedModel, capture: Sequence[int] = ()):
+        self.config, self.capture = model.config, capture
+        self.weights: dict[str, torch.Tensor] = {}
+        self._nodes: list[NodeProto] = []
+        self._constants: list[TensorProto] = []
+        self._hidden: dict[int, str] = {}
+        self._build(model)
+        self.proto = self._proto()
+
+    def _build(self, model: PreTrainedModel) -> None:
+        body = model.model
+        kinds = getattr(self.config, "layer_types", None) or ["sliding_attention"] * len(body.layers)
+        slides = sliding_window_of(self.config) is not None
+        x = self._op("Gather", self._weight(body.embed_tokens.weight), "ids")
+        skip = None
+        for index, layer in enumerate(body.layers):
+            normed, x = self._norm(x, skip, layer.input_layernorm)
+            self._hidden[index] = x
+            bias = "sliding" if slides and kinds[index] == "sliding_attention" else "bias"
+            attended = self._linear(self._attention(normed, layer.self_attn, index, bias), layer.self_attn.o_proj)
+            normed, skip = self._norm(attended, x, layer.post_attention_layernorm)
+            gate, up = self._linear(normed, layer.mlp.gate_proj), self._linear(normed, layer.mlp.up_proj)
+            silu = self._op("QuickGelu", gate, domain=_FUSED, alpha=1.0)
+            x = self._linear(self._op("Mul", silu, up), layer.mlp.down_proj)
+        normed, _ = self._norm(x, skip, body.norm)
+        self._hidden[len(body.layers)] = normed
+        ends, axes = self._constant(np.array([np.iinfo(np.int64).max])), self._constant(np.array([1]))
+        self._linear(self._op("Slice", normed, "first", ends, axes), model.lm_head, into="logits")
+
+    def _attention(self, x: str, layer: Any, index: int, bias: str) -> str:
+        heads, kv_heads = int(self.config.num_attention_heads), int(self.config.num_key_value_heads)
+        qkv = self._linear(x, _joined(layer.q_proj, layer.k_proj, layer.v_proj))
+        parts = [qkv, "", ""]
+        if hasattr(layer, "q_norm"):
+            size = head_size_of(self.config)
+            widths = self._constant(np.array([heads * size, kv_heads * size, kv_heads * size]))
+            query, key, value = self._ops("Split", [qkv, widths], 3, axis=-1)
+            parts = [self._head_norm(query, layer.q_norm), self._head_norm(key, layer.k_norm), value]
+        cache = f"key_{index}", f"value_{index}"
+        attended, *_ = self._ops(
+            "GroupQueryAttention",
+            [*parts, *cache, "past", "total", "cos", "sin", "positions", bias, "", "", "", "", "", "fed"],
+            outputs=["", *(f"new_{name}" for name in cache)],
+            domain=_FUSED,
+            num_heads=heads,
+            kv_num_heads=kv_heads,
+            do_rotary=1,
+        )
+        return attended
+
+    def _norm(self, x: str, skip: str | None, norm: Any) -> tuple[str, str]:
+        """``x`` plus ``skip``, normed, and the sum itself."""
+        epsilon, weight = float(norm.variance_epsilon), self._weight(norm.weight)
+        if skip is None:
+            return self._op("SimplifiedLayerNormalization", x, weight, axis=-1, epsilon=epsilon), x
+        normed, _, _, total = self._ops(
+            "SkipSimplifiedLayerNormalization", [x, skip, weight], 4, domain=_FUSED, epsilon=epsilon
+        )
+        return normed, total
+
+    def _head_norm(self, x: str, norm: Any) -> str:
+        """Each head of ``x`` (1, T, heads * size) normed by itself."""
+        split = self._constant(np.array([0, 0, -1, head_size_of(self.config)]))
+        normed = self._norm(self._op("Reshape", x, split), None, norm)[0]
+        return self._op("Reshape", normed, self._constant(np.array([0, 0, -1])))
+
+    def _linear(self, x: str, layer: Any, into: str = "") -> str:
+        bias = getattr(layer, "bias", None)
+        product = "" if bias is not None else into
+        (y,) = self._ops("FusedMatMul", [x, self._weight(layer.weight)], outputs=[product], domain=_FUSED, transB=1)
+        return y if bias is None else self._ops("Add", [y, self._weight(bias)], outputs=[into])[0]
+
+    def _op(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        return self._ops(kind, inputs, **attributes)[0]
+
+    def _ops(
+        self, kind: str, inputs: Sequence[str], count: int = 1, outputs: Sequence[str] = (), **attributes: Any
+    ) -> list[str]:
+        """Add an operation; ``outputs`` are names for its results, empty ones are made up."""
+        made = [name or f"t{len(self._nodes)}_{i}" for i, name in enumerate(outputs or [""] * count)]
+        self._nodes.append(helper.make_node(kind, list(inputs), made, **attributes))
+        return made
+
+    def _weight(self, tensor: torch.Tensor) -> str:
+        name = next((name for name, held in self.weights.items() if held is tensor), f"w{len(self.weights)}")
+        self.weights[name] = tensor
+        return name
+
+    def _constant(self, value: np.ndarray) -> str:
+        self._constants.append(numpy_helper.from_array(value, f"c{len(self._constants)}"))
+        return self._constants[-1].name
+
+    def _proto(self) -> ModelProto:
+        value, config = helper.make_tensor_value_info, self.config
+        float32, int64, int32 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32
+        size, layers = head_size_of(config), range(config.num_hidden_layers)
+        table: list[str | int] = ["room", size // 2]
+        cache: list[str | int] = [1, int(config.num_key_value_heads), "room", size]
+        inputs = [
+            *(value(name, int64, [1, "T"]) for name in ("ids", "positions")),
+            value("past", int32, [1]),
+            value("fed", int32, [1]),
+            value("total", int32, []),
+            value("first", int64, [1]),
+            *(value(name, float32, table) for name in ("cos", "sin")),
+            *(value(name, float32, [1, 1, "T", "room"]) for name in self.biases),
+        ]
+        names = [f"{part}_{i}" for i in layers for part in ("key", "value")]
+        inputs += [value(name, float32, cache) for name in names]
+        outputs = [value("logits", float32, [1, "rows", int(config.vocab_size)])]
+        outputs += [value(f"new_{name}", float32, cache) for name in names]
+        for layer in self.capture:
+            self._nodes.append(helper.make_node("Identity", [self._hidden[layer]], [f"hidden_{layer}"]))
+            outputs.append(value(f"hidden_{layer}", float32, [1, "T", int(config.hidden_size)]))
+        weights = [
+            TensorProto(
+                name=name,
+                data_type=float32,
+                dims=tensor.shape,
+                data_location=TensorProto.EXTERNAL,
+                external_data=[{"key": "location", "value": "memory"}],
+            )
+            for name, tensor in self.weights.items()
+        ]
+        graph = helper.make_graph(self._nodes, "decoder", inputs, outputs, [*weights, *self._constants])
+        domains = [helper.make_opsetid("", 21), helper.make_opsetid(_FUSED, 1)]
+        return helper.make_model(graph, opset_imports=domains, ir_version=10)
+
+    @property
+    def biases(self) -> list[str]:
+        """Names of the inputs that are added to attention scores."""
+        used = {node.input[10] for node in self._nodes if node.op_type == "GroupQueryAttention"}
+        return sorted(used)
+
+
+def _joined(*layers: Any) -> torch.nn.Module:
+    """One layer that computes what several do, side by side; their parameters become views of its own."""
+    joined = torch.nn.Module()
+    for name in ("weight", "bias"):
+        parts = [getattr(layer, name) for layer in layers]
+        if parts[0] is None:
+            continue
+        whole = torch.cat([part.detach() for part in parts])
+        setattr(joined, name, whole)
+        for part, view in zip(parts, whole.split([len(part) for part in parts]), strict=True):
+            part.data = view
+    return joined

@@ -1,0 +1,123 @@
+"""Other engines on the same prompts, interleaved with our runs: what ``bench --peers`` compares policies with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from drafters.pool import Pool
+from drafters.sampling import SamplingParams
+from multidraft.bench.engines import Output, Peer
+from multidraft.bench.measure import BASELINE
+from multidraft.bench.runner import Entry
+from multidraft.bench.table import markdown, shown
+from storage.figures import FEWEST_TOKENS, divided, ratio_of_totals
+from storage.records import FINISHED
+
+
+@dataclass(frozen=True)
+class PeerRun:
+    """A peer's output beside our runs of the same prompt.
+
+    Attributes:
+        ours: by policy, the run.
+    """
+
+    peer: str
+    prompt: str
+    output: Output
+    ours: dict[str, Entry]
+
+    @property
+    def equal(self) -> bool:
+        """Whether the output is that of our autoregressive decoding."""
+        return self.output.token_ids == self.ours[BASELINE].run.generation.token_ids
+
+
+def beside_peers(
+    entries: Iterable[Entry], pool: Pool, peers: Sequence[Peer], params: SamplingParams, done: list[PeerRun]
+) -> Iterator[Entry]:
+    """``entries`` as they come; after those of each prompt the peers decode it, in an order that rotates.
+
+    Args:
+        done: what the peers' runs are appended to; prompts that our autoregressive decoding could not answer, or of
+            which it made fewer than ``FEWEST_TOKENS``, are left to us.
+    """
+    for turn, ((item, _), group) in enumerate(groupby(entries, key=lambda entry: (entry.item, entry.repeat))):
+        ours: dict[str, Entry] = {}
+        for entry in group:
+            ours[entry.policy] = entry
+            yield entry
+        plain = ours[BASELINE].run.generation
+        if plain.status not in FINISHED or len(plain.token_ids) < FEWEST_TOKENS:
+            continue
+        ids = pool.encode(item.prompt)
+        most = min(params.max_new_tokens, pool.target.window - len(ids))
+        first = turn % len(peers)
+        for peer in [*peers[first:], *peers[:first]]:
+            if not turn:
+                peer.generate(ids, min(most, 8))  # a warm-up that is not counted
+            done.append(PeerRun(peer.name, item.id, peer.generate(ids, most), ours))
+
+
+def summary_of_peers(runs: Sequence[PeerRun]) -> dict[str, Any]:
+    """By peer: tokens per second of decoding and of the whole request, outputs that are equal to ours, and by policy
+    how many times as fast it is as the peer, with 95 % intervals over prompts."""
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(run.peer for run in runs):
+        own = [run for run in runs if run.peer == name]
+        tokens = sum(len(run.output.token_ids) for run in own)
+        after_first = tokens - len(own)
+        decoding = sum(run.output.seconds - run.output.prefill_seconds for run in own)
+        found[name] = {
+            "prompts": len({run.prompt for run in own}),
+            "equal": sum(run.equal for run in own),
+            "runs": len(own),
+            "tokens": tokens,
+            "tokens_per_second": divided(after_first, decoding),
+            "request_tokens_per_second": divided(tokens, sum(run.output.seconds for run in own)),
+            "prefill_seconds": sum(run.output.prefill_seconds for run in own),
+            "seconds": sum(run.output.seconds for run in own),
+            "policies": {policy: _times_as_fast(own, policy) for policy in own[0].ours},
+        }
+    return found
+
+
+def _times_as_fast(runs: Sequence[PeerRun], policy: str) -> dict[str, Any]:
+    """Speed of our decoding, and of our whole requests, over those of a peer: ratios of totals, both per token."""
+    ours = [run.ours[policy].run.generation for run in runs]
+    prompts = [run.prompt for run in runs]
+    theirs = [(len(run.output.token_ids), run.output) for run in runs]
+    decode = ratio_of_totals(
+        [(o.seconds - o.prefill_seconds) / max(n - 1, 1) * len(g.token_ids) for (n, o), g in zip(theirs, ours)],
+        [g.seconds for g in ours],
+        prompts,
+    )
+    request = ratio_of_totals(
+        [o.seconds / n * len(g.token_ids) for (n, o), g in zip(theirs, ours)],
+        [g.prefill_seconds + g.seconds for g in ours],
+        prompts,
+    )
+    return {
+        name: ratio and {"value": ratio.value, "interval": ratio.interval and list(ratio.interval)}
+        for name, ratio in (("decode", decode), ("request", request))
+    }
+
+
+def render_peers(summary: dict[str, Any]) -> str:
+    """A Markdown table of :func:`summary_of_peers`."""
+    policies = list(next(iter(summary.values()))["policies"])
+    rows = []
+    for name, figures in summary.items():
+        ratios = []
+        for policy in policies:
+            of = figures["policies"][policy]
+            ratios.append(
+                " / ".join(shown(of[kind] and of[kind]["value"], "{:.2f}x") for kind in ("decode", "request"))
+            )
+        speeds = [shown(figures[key], "{:.0f}") for key in ("tokens_per_second", "request_tokens_per_second")]
+        rows.append([name, *speeds, f"{figures['equal']}/{figures['runs']}", *ratios])
+    head = ["engine", "tokens/s", "whole request", "equal outputs", *(f"{policy} against it" for policy in policies)]
+    return markdown(head, rows)

@@ -1,0 +1,198 @@
+"""ONNX Runtime computes what transformers' decoders compute."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from transformers import (
+    BitsAndBytesConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from drafters.draft import Draft
+from drafters.models.onnx_decoder import CHUNK, ROOM, OnnxDecoder, OnnxGroup, unsupported
+from drafters.models.target import tree_mask
+from tests import tiny
+from tests.drafters.models.test_llama import SHAPES
+
+VOCAB, WINDOW = 97, 700
+DRAFT = Draft(tokens=(4, 7, 1, 4, 9), parents=(-1, -1, 0, 0, 2))
+DEPTHS = torch.tensor([0, 1, 1, 2, 2, 3])
+PATHS = ((0,), (1,), (0, 2), (0, 3), (0, 2, 4))
+
+
+def made(config_class, model_class, **settings):
+    config = config_class(
+        vocab_size=VOCAB,
+        hidden_size=64,
+        intermediate_size=48,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=WINDOW,
+        **settings,
+    )
+    torch.manual_seed(0)
+    model = model_class(config).eval()
+    with torch.no_grad():  # biases and norms too
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    return model
+
+
+MODELS = {
+    "llama": (LlamaConfig, LlamaForCausalLM, {}),
+    "llama with biases": (LlamaConfig, LlamaForCausalLM, {"attention_bias": True, "mlp_bias": True}),
+    "mistral": (MistralConfig, MistralForCausalLM, {"sliding_window": None}),
+    "sliding mistral": (MistralConfig, MistralForCausalLM, {"sliding_window": 5}),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM, {"tie_word_embeddings": True}),
+    "partly sliding qwen2": (
+        Qwen2Config,
+        Qwen2ForCausalLM,
+        {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1},
+    ),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM, {"head_dim": 32}),
+    "yarn": (
+        Qwen2Config,
+        Qwen2ForCausalLM,
+        {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0,
+                             "original_max_position_embeddings": 175}},
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def case(request):
+    """A model, its decoder, a text that fills most of its window, and the model's own forward of it."""
+    config_class, model_class, settings = MODELS[request.param]
+    model = made(config_class, model_class, **settings)
+    ids = torch.randint(0, VOCAB, (600,), generator=torch.Generator().manual_seed(1)).tolist()
+    with torch.inference_mode():
+        whole = model(torch.tensor([ids]), output_hidden_states=True)
+    return model, OnnxDecoder(model), ids, whole
+
+
+def close(found, expected):
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("cuts", [[], [1], [50, 51, 60], [CHUNK], [CHUNK - 1, CHUNK + 1]], ids=str)
+def test_feeding_in_pieces_changes_nothing(case, cuts):
+    _, decoder, ids, whole = case
+    rows = [decoder.forward(ids[a:b], a) for a, b in pairwise([0, *cuts, len(ids)])]
+    close(torch.cat(rows), whole.logits[0])
+
+
+@pytest.mark.parametrize("last", [1, 3, 150, 599])
+def test_last_returns_the_last_rows_only(case, last):
+    _, decoder, ids, whole = case
+    close(decoder.forward(ids, 0, last=last), whole.logits[0, -last:])
+
+
+def test_hidden_states_are_those_of_the_library(case):
+    _, decoder, ids, whole = case
+    for capture in ((2,), (0, 1, 3), (2,)):
+        decoder.forward(ids, 0, last=1, capture=capture)
+        assert set(decoder.captured) == set(capture)
+        for layer, states in decoder.captured.items():
+            close(states, whole.hidden_states[layer][0])
+
+
+@pytest.mark.parametrize("cached", [0, 3, 20])
+def test_a_tree_in_one_forward_equals_each_of_its_paths(case, cached):
+    model, decoder, ids, _ = case
+    if cached:
+        decoder.forward(ids[:cached], 0, last=1)
+    tree = [ids[cached], *DRAFT.tokens]
+    scores = decoder.forward(tree, cached, positions=cached + DEPTHS, mask=tree_mask(DRAFT, cached))
+    for path in PATHS:
+        text = [*ids[: cached + 1], *(DRAFT.tokens[node] for node in path)]
+        close(scores[path[-1] + 1], tiny.logits_of(model, text)[-1])
+    decoder.keep(cached, [0, 1, 3, 5])
+    text = [*ids[: cached + 1], 4, 1, 9, 11]
+    close(decoder.forward(text[-1:], len(text) - 1)[0], tiny.logits_of(model, text)[-1])
+    # A chain afterwards sees all before it: nothing of the tree's mask is left.
+    close(decoder.forward([11, 3, 2, 8, 1, 5], len(text) - 1), tiny.logits_of(model, [*text, 3, 2, 8, 1, 5])[-6:])
+
+
+@pytest.mark.parametrize("settings", [s for s in SHAPES.values() if "head_dim" not in s], ids=str)
+def test_shapes_of_llamas(settings):
+    model = tiny.llama(1, **settings)
+    ids = tiny.prompts(1, shortest=12, longest=12)[0]
+    close(OnnxDecoder(model).forward(ids, 0), tiny.logits_of(model, ids))
+
+
+def test_the_cache_grows_with_the_context():
+    model = made(LlamaConfig, LlamaForCausalLM)
+    decoder, ids = OnnxDecoder(model), [i % VOCAB for i in range(ROOM + 3)]
+    decoder.forward(ids[: ROOM - 1], 0, last=1)
+    rows = [decoder.forward(ids[at : at + 1], at)[0] for at in range(ROOM - 1, ROOM + 3)]
+    close(torch.stack(rows), tiny.logits_of(model, ids)[-4:])
+
+
+def test_the_window_is_held():
+    decoder = OnnxDecoder(tiny.llama(1, window=8))
+    assert decoder.window == 8
+    decoder.forward([1] * 8, 0)
+    with pytest.raises(ValueError, match="9 tokens exceed the context window of 8"):
+        decoder.forward([1], 8)
+
+
+def test_a_result_outlives_the_next_forward():
+    decoder = OnnxDecoder(tiny.llama(1))
+    first = decoder.forward([3, 4], 0, capture=(1,))
+    states = decoder.captured[1]
+    before = first.clone(), states.clone()
+    decoder.forward([5, 6], 0, capture=(1,))
+    assert torch.equal(first, before[0]) and torch.equal(states, before[1])
+
+
+def test_tokens_that_a_smaller_vocabulary_lacks_stand_as_its_last_one():
+    decoder = OnnxDecoder(tiny.llama(1))
+    close(decoder.forward([3, tiny.VOCAB + 5], 0), decoder.forward([3, tiny.VOCAB - 1], 0))
+
+
+def test_weights_are_shared_with_the_model():
+    model = tiny.llama(1)
+    decoder = OnnxDecoder(model)
+    decoder.forward([3, 4], 0)
+    held = {weight.untyped_storage().data_ptr() for weight in decoder._graph.weights.values()}
+    assert held == {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    close(decoder.forward([3, 4, 5], 0), tiny.logits_of(model, [3, 4, 5]))  # the library's forward still computes it
+
+
+def test_a_group_computes_what_its_models_compute_alone():
+    models = [tiny.llama(seed) for seed in range(3)]
+    group, ids = OnnxGroup([OnnxDecoder(model) for model in models]), [3, 7, 2, 9, 4]
+    found = group.forward(ids, 0, last=3)
+    for rows, model in zip(found, models, strict=True):
+        close(rows, tiny.logits_of(model, ids)[-3:])
+    close(group.forward([5], 5, last=1)[1, 0], tiny.logits_of(models[1], [*ids, 5])[-1])
+
+
+def reason(model, dtype=torch.float32, device="cpu"):
+    return unsupported(model, dtype, device)
+
+
+def test_what_it_cannot_run():
+    assert reason(tiny.llama()) is None
+    assert "float32 on the CPU" in reason(tiny.llama(), torch.bfloat16)
+    assert "float32 on the CPU" in reason(tiny.llama(), device="cuda")
+    assert "GPT2LMHeadModel" in reason(tiny.causal_lm("gpt2"))
+    assert "activation gelu" in reason(tiny.llama(hidden_act="gelu"))
+    assert "no multiple of 16" in reason(tiny.llama(head_dim=8))
+    dynamic = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+    assert "rotary" in reason(tiny.llama(rope_parameters=dynamic))
+    quantised = tiny.llama()
+    quantised.hf_quantizer = BitsAndBytesConfig(load_in_8bit=True)
+    assert "quantised" in reason(quantised)
+    with torch.device("meta"):
+        large = LlamaForCausalLM(LlamaConfig(vocab_size=100_000, hidden_size=4096, num_hidden_layers=1))
+    assert "large" in reason(large)
