@@ -89,9 +89,10 @@ def groups_with(model: PreTrainedModel, other: PreTrainedModel) -> bool:
     """Whether :func:`group_of` takes both, which may be the same."""
     if _runtime(model) == "lean":
         return llama.unsupported(other, model) is None
-    alike = (model.config.vocab_size, _runtime(model)) == (other.config.vocab_size, _runtime(other))
-    same_window = model.config.max_position_embeddings == other.config.max_position_embeddings
-    return _runtime(model) == "onnx" and alike and same_window
+    if _runtime(model) == "hub" or _runtime(other) != "onnx":
+        return False
+    names = ("vocab_size", "max_position_embeddings")
+    return all(getattr(model.config, name) == getattr(other.config, name) for name in names)
 
 
 def group_of(models: Sequence[PreTrainedModel]) -> tuple[Group, Sequence[Decoder]]:
