@@ -133,6 +133,7 @@ class Store:
             try:
                 self._connect()
                 while self._waiting:
+                    self._connect()  # the file may have been replaced since
                     self._write(self._waiting[0])
             except Exception as error:  # whatever it is, the thread must live on to write the next run
                 self._disconnect()  # a new connection may find the file repaired, writable or replaced

@@ -347,7 +347,7 @@ def test_an_answer_becomes_a_turn_and_no_conversation_begins_meanwhile(
     assert first[tab.prompt] == "" and "abc" in first[tab.conversation] and tab.turns not in first
     assert first[tab.anew].interactive is False
     end = after(rest)
-    assert end[tab.turns][0] == ("ab", "de") and end[tab.turns][1][0] == "abc" and len(end[tab.turns][1][1]) == 8
+    assert end[tab.turns][0] == ("ab", "de") and end[tab.turns][1][0] == "abc" and 0 < len(end[tab.turns][1][1]) <= 8
     assert end[tab.anew].interactive is True
 
 
