@@ -1,0 +1,77 @@
+"""Other engines decode the same prompts to the same tokens, beside our runs."""
+
+import importlib.util
+
+import pytest
+
+from drafters.errors import UserError
+from drafters.sampling import SamplingParams
+from multidraft.bench.engines import LlamaCpp, peers_for
+from multidraft.bench.peers import PeerRun, beside_peers, render_peers, summary_of_peers
+from multidraft.bench.runner import run_suite
+from multidraft.bench.suites import SuiteItem
+from tests import tiny
+
+PARAMS = SamplingParams(24, draft_length=4)
+POLICIES = ["autoregressive", "fixed:near"]
+
+
+@pytest.fixture
+def beside(pool):
+    """The runs of all peers on three prompts, in the order in which they were made."""
+    items = [SuiteItem(str(i), text, "") for i, text in enumerate(tiny.texts(3, 5, 3))]
+    runs: list[PeerRun] = []
+    peers = peers_for(pool, PARAMS.draft_length)
+    entries = list(beside_peers(run_suite(pool, items, POLICIES, PARAMS), pool, peers, PARAMS, runs))
+    assert [(e.item.id, e.policy) for e in entries] == [(item.id, policy) for item in items for policy in POLICIES]
+    return runs
+
+
+def test_every_peer_decodes_every_prompt_as_we_do(pool, beside):
+    names = [peer.name for peer in peers_for(pool, 4)]
+    assert names[:4] == [
+        "transformers",
+        "transformers, prompt lookup",
+        "transformers, assisted by near, constant",
+        "transformers, assisted by near, confidence",
+    ]
+    for run in beside:
+        assert run.equal and len(run.output.token_ids) == 24
+        assert 0 < run.output.prefill_seconds < run.output.seconds
+    order = [run.peer for run in beside]
+    assert sorted(order) == sorted(3 * names)
+    assert order[: len(names)] == names and order[len(names)] == names[1]  # it rotates
+
+
+def test_the_summary(beside):
+    summary = summary_of_peers(beside)
+    for name, figures in summary.items():
+        own = [run for run in beside if run.peer == name]
+        assert (figures["runs"], figures["equal"], figures["tokens"]) == (3, 3, 72)
+        seconds = sum(run.output.seconds for run in own)
+        assert figures["request_tokens_per_second"] == pytest.approx(72 / seconds)
+        for policy, of in figures["policies"].items():
+            ours = [run.ours[policy].run.generation for run in own]
+            whole = sum(g.prefill_seconds + g.seconds for g in ours)
+            assert of["request"]["value"] == pytest.approx(seconds / whole)
+    table = render_peers(summary)
+    assert "| transformers |" in table and "3/3" in table and "fixed:near against it" in table
+
+
+def test_stop_tokens_end_an_output(loaded_pool):
+    prompt = loaded_pool.encode("abc")
+    for peer in peers_for(loaded_pool, 4):
+        tokens = peer.generate(prompt, 60).token_ids
+        assert len(tokens) == 60 or tokens[-1] in loaded_pool.stop_ids
+
+
+def test_other_devices_and_types_are_refused(pool, monkeypatch):
+    monkeypatch.setattr(pool.target, "model", tiny.llama(1).bfloat16())
+    with pytest.raises(UserError, match="--peers compares on the CPU in float32"):
+        peers_for(pool, 4)
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("llama_cpp"), reason="llama_cpp is not installed")
+def test_llama_cpp_is_among_them(pool):
+    peers = [peer for peer in peers_for(pool, 4) if isinstance(peer, LlamaCpp)]
+    assert [peer.name for peer in peers] == ["llama.cpp", "llama.cpp, assisted by near"]
