@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass
 
@@ -87,12 +88,20 @@ def probabilities(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     return probs
 
 
+def choices(logits: torch.Tensor) -> list[int]:
+    """The most probable tokens of logits ``(T, V)``; ties: the lowest id."""
+    if logits.device.type == "cpu" and logits.dtype == torch.float32:  # NumPy is quicker for so little
+        return logits.numpy().argmax(axis=-1).tolist()
+    found: list[int] = logits.argmax(dim=-1).tolist()
+    return found
+
+
 def likeliest(logits: torch.Tensor) -> tuple[int, float]:
     """The most probable token of logits ``(V,)`` (ties: the lowest id) and its log-probability."""
-    if logits.device.type == "cpu":  # NumPy starts no threads for so little
-        scores = logits.float().numpy()
+    if logits.device.type == "cpu" and logits.dtype == torch.float32:
+        scores = logits.numpy()
         best = int(scores.argmax())
-        return best, -float(np.log(np.exp(scores - scores[best]).sum()))
+        return best, -math.log(np.exp(scores - scores[best]).sum())
     best, row = int(logits.argmax()), logits.float()  # half precision is too coarse for probabilities near 1
     return best, float(row[best] - row.logsumexp(dim=-1))
 

@@ -79,6 +79,7 @@ class DecoderGraph:
     Attributes:
         proto: the graph.
         weights: by name, the tensors that belong to it; parameters of the model where they need not be joined.
+        biases: names of the inputs that are added to attention scores.
     """
 
     def __init__(self, model: PreTrainedModel, capture: Sequence[int] = ()):
@@ -87,6 +88,7 @@ class DecoderGraph:
         self._nodes: list[NodeProto] = []
         self._constants: list[TensorProto] = []
         self._hidden: dict[int, str] = {}
+        self.biases: list[str] = []
         self._build(model)
         self.proto = self._proto()
 
@@ -100,6 +102,7 @@ class DecoderGraph:
             normed, x = self._norm(x, skip, layer.input_layernorm)
             self._hidden[index] = x
             bias = "sliding" if slides and kinds[index] == "sliding_attention" else "bias"
+            self.biases = sorted({*self.biases, bias})
             attended = self._linear(self._attention(normed, layer.self_attn, index, bias), layer.self_attn.o_proj)
             normed, skip = self._norm(attended, x, layer.post_attention_layernorm)
             gate, up = self._linear(normed, layer.mlp.gate_proj), self._linear(normed, layer.mlp.up_proj)
@@ -208,12 +211,6 @@ class DecoderGraph:
         graph = helper.make_graph(self._nodes, "decoder", inputs, outputs, [*weights, *self._constants])
         domains = [helper.make_opsetid("", 21), helper.make_opsetid(_FUSED, 1)]
         return helper.make_model(graph, opset_imports=domains, ir_version=10)
-
-    @property
-    def biases(self) -> list[str]:
-        """Names of the inputs that are added to attention scores."""
-        used = {node.input[10] for node in self._nodes if node.op_type == "GroupQueryAttention"}
-        return sorted(used)
 
 
 def _joined(*layers: Any) -> torch.nn.Module:

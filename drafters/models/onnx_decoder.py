@@ -64,6 +64,7 @@ class OnnxDecoder:
     device = torch.device("cpu")
 
     def __init__(self, model: PreTrainedModel):
+        _share_threads()  # as many as torch has now: while it decodes, torch has one
         self.model, self.config = model, model.config
         self.window = int(self.config.max_position_embeddings)
         self.vocab_size = int(self.config.vocab_size)
@@ -123,7 +124,6 @@ class OnnxDecoder:
             self._cache[:, :, start : start + len(kept)] = self._cache[:, :, torch.tensor(kept) + start]
 
     def _load(self, capture: Sequence[int]) -> onnxruntime.InferenceSession:
-        _share_threads()
         self._graph = graph = DecoderGraph(self.model, capture)  # the session reads the weights where they are
         options = onnxruntime.SessionOptions()
         options.use_per_session_threads = False

@@ -245,8 +245,11 @@ def _interleaved(matrix: np.ndarray, heads: int) -> np.ndarray:
     return matrix.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
 
-def peers_for(pool: Pool, draft_length: int) -> list[Peer]:
+def peers_for(pool: Pool, draft_length: int, drafter: str | None = None) -> list[Peer]:
     """All peers that are installed and can run the pool's target.
+
+    Args:
+        drafter: the one that assists them; by default the first that is a language model on the target's tokens.
 
     Raises:
         UserError: the pool is not on the CPU in float32, where all of them can be compared.
@@ -258,14 +261,16 @@ def peers_for(pool: Pool, draft_length: int) -> list[Peer]:
         Transformers("transformers", pool),
         Transformers("transformers, prompt lookup", pool, prompt_lookup_num_tokens=draft_length),
     ]
-    drafter = next((d for d in pool.drafters if isinstance(d, LMDrafter) and isinstance(d.model, OnnxDecoder)), None)
-    small = drafter.model.model if drafter and isinstance(drafter.model, OnnxDecoder) else None
-    if drafter and small is not None:
+    models = {
+        d.name: d.model.model for d in pool.drafters if isinstance(d, LMDrafter) and isinstance(d.model, OnnxDecoder)
+    }
+    name = drafter if drafter in models else next(iter(models), "")
+    if small := models.get(name):
         for schedule, confidence in (("constant", 0.0), ("confidence", 0.4)):
-            name = f"transformers, assisted by {drafter.name}, {schedule}"
-            peers.append(Transformers(name, pool, small, draft_length, confidence))
+            title = f"transformers, assisted by {name}, {schedule}"
+            peers.append(Transformers(title, pool, small, draft_length, confidence))
     if isinstance(model, LlamaForCausalLM) and all(map(importlib.util.find_spec, ("llama_cpp", "gguf"))):
         peers.append(LlamaCpp("llama.cpp", pool))
-        if drafter and isinstance(small, LlamaForCausalLM):
-            peers.append(LlamaCpp(f"llama.cpp, assisted by {drafter.name}", pool, small, draft_length))
+        if isinstance(small, LlamaForCausalLM):
+            peers.append(LlamaCpp(f"llama.cpp, assisted by {name}", pool, small, draft_length))
     return peers

@@ -54,8 +54,9 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--peers",
         action="store_true",
-        help="also decode each prompt with transformers (alone, with prompt lookup, assisted by the first language "
-        "model drafter) and, where llama_cpp and gguf are installed, with llama.cpp; greedy, float32 on the CPU",
+        help="also decode each prompt with transformers (alone, with prompt lookup, assisted by the drafter of a "
+        "policy fixed:NAME or by the first language model) and, where llama_cpp and gguf are installed, with "
+        "llama.cpp; greedy, float32 on the CPU",
     )
     sub.add_argument("--out", type=Path, help="write the report to this JSON file")
     sub.add_argument("--db", type=Path, help="also record every run in this history database")
@@ -93,7 +94,8 @@ def run(options: argparse.Namespace) -> int:
         )
         if options.peers and not asked.params.greedy:
             raise md.UserError("--peers compares greedy decoding: leave out --temperature")
-        peers = peers_for(pool, asked.params.draft_length) if options.peers else []
+        alone = (spec.removeprefix("fixed:") for spec in specs if spec.startswith("fixed:"))
+        peers = peers_for(pool, asked.params.draft_length, next(alone, None)) if options.peers else []
         return _benchmark(options, pool, items, asked, peers)
 
 

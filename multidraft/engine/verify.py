@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from drafters.draft import Draft
-from drafters.sampling import SamplingParams, draw, probabilities
+from drafters.sampling import SamplingParams, choices, draw, probabilities
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def verify(draft: Draft, logits: torch.Tensor, params: SamplingParams, generator
         generator: source of randomness on the device of ``logits``.
     """
     if params.greedy:
-        return _verify_greedy(draft, logits.argmax(dim=-1).tolist())
+        return _verify_greedy(draft, choices(logits))
     probs = probabilities(logits, params)
     path: list[int] = []
     node = -1
@@ -50,11 +50,11 @@ def verify(draft: Draft, logits: torch.Tensor, params: SamplingParams, generator
         path.append(node)
 
 
-def _verify_greedy(draft: Draft, choices: list[int]) -> Verdict:
+def _verify_greedy(draft: Draft, wanted_by: list[int]) -> Verdict:
     path: list[int] = []
     node = -1
     while True:
-        wanted = choices[node + 1]
+        wanted = wanted_by[node + 1]
         node = next((child for child in draft.children(node) if draft.tokens[child] == wanted), -1)
         if node < 0:
             return Verdict(tuple(path), wanted)

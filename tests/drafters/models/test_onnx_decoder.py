@@ -1,5 +1,7 @@
 """ONNX Runtime computes what transformers' decoders compute."""
 
+import subprocess
+import sys
 from itertools import pairwise
 
 import pytest
@@ -135,6 +137,18 @@ def test_the_cache_grows_with_the_context():
     decoder.forward(ids[: ROOM - 1], 0, last=1)
     rows = [decoder.forward(ids[at : at + 1], at)[0] for at in range(ROOM - 1, ROOM + 3)]
     close(torch.stack(rows), tiny.logits_of(model, ids)[-4:])
+
+
+def test_the_shared_threads_are_as_many_as_torch_had_when_a_decoder_was_made():
+    """Not as many as it has while it decodes, where it is held to one."""
+    code = (
+        "import onnxruntime, torch; made = []; "
+        "onnxruntime.set_global_thread_pool_sizes = lambda *sizes: made.append(sizes); "
+        "from drafters.models.onnx_decoder import OnnxDecoder; from tests import tiny; "
+        "torch.set_num_threads(3); decoder = OnnxDecoder(tiny.llama()); torch.set_num_threads(1); print(made)"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "[(3, 1)]"
 
 
 def test_the_window_is_held():

@@ -58,6 +58,11 @@ def test_the_summary(beside):
     assert "| transformers |" in table and "3/3" in table and "fixed:near against it" in table
 
 
+def test_the_drafter_that_assists_can_be_chosen(pool):
+    assert "transformers, assisted by far, constant" in [peer.name for peer in peers_for(pool, 4, "far")]
+    assert "transformers, assisted by near, constant" in [peer.name for peer in peers_for(pool, 4, "lookup")]
+
+
 def test_stop_tokens_end_an_output(loaded_pool):
     prompt = loaded_pool.encode("abc")
     for peer in peers_for(loaded_pool, 4):
