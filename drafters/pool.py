@@ -22,7 +22,7 @@ from drafters.errors import ContextWindowError, PoolError, PoolMemoryError, Prom
 from drafters.hardware import is_out_of_memory
 from drafters.kinds.base import BuildContext, build_drafters
 from drafters.memory import check_memory
-from drafters.models.onnx_decoder import OnnxDecoder
+from drafters.models.onnx_decoder import OnnxDecoder, shared_threads
 from drafters.models.target import Target
 from drafters.progress import Report, Steps, silent
 from drafters.router import Router
@@ -75,13 +75,14 @@ class Pool:
         """Use target and drafters alone. On a CPU torch runs on one thread meanwhile: what is left to it beside ONNX
         Runtime is small, and its threads would wait for cores that the other's threads hold."""
         with self.lock:
-            threads = torch.get_num_threads()
-            if isinstance(self.target.decoder, OnnxDecoder):
-                torch.set_num_threads(1)
+            if not isinstance(self.target.decoder, OnnxDecoder):
+                yield
+                return
+            torch.set_num_threads(1)
             try:
                 yield
-            finally:
-                torch.set_num_threads(threads)
+            finally:  # not what it was before: another thread may have found it at one
+                torch.set_num_threads(shared_threads())
 
     @property
     def device(self) -> torch.device:

@@ -20,14 +20,18 @@ CHUNK = 512
 ROOM = 256
 """A cache has room for a multiple of so many positions, and grows with the context."""
 
-HELD = 64
-"""Inputs of up to so many tokens keep their buffers for the next time."""
+HELD_TOKENS, HELD_FEEDS = 64, 24
+"""Buffers are held for the next time for inputs of up to so many tokens; so many of them, those used last."""
 
 
 @cache
-def _share_threads() -> None:
-    """Give all sessions one pool of threads: the idle threads of one session would slow the others."""
+def shared_threads() -> int:
+    """Give all sessions one pool of threads: the idle threads of one session would slow the others.
+
+    Returns how many: as many as torch has when the first decoder is made.
+    """
     onnxruntime.set_global_thread_pool_sizes(torch.get_num_threads(), 1)
+    return torch.get_num_threads()
 
 
 def unsupported(model: PreTrainedModel, dtype: torch.dtype, device: str) -> str | None:
@@ -58,13 +62,14 @@ class OnnxDecoder:
 
     Args:
         model: one that :func:`unsupported` has nothing against. Its parameters are shared, not copied; ONNX Runtime
-            keeps a packed copy of its matrices beside them.
+            keeps a packed copy of its matrices beside them,
+            made at the first forward: later changes of the parameters have no effect.
     """
 
     device = torch.device("cpu")
 
     def __init__(self, model: PreTrainedModel):
-        _share_threads()  # as many as torch has now: while it decodes, torch has one
+        shared_threads()
         self.model, self.config = model, model.config
         self.window = int(self.config.max_position_embeddings)
         self.vocab_size = int(self.config.vocab_size)
@@ -123,17 +128,20 @@ class OnnxDecoder:
         if list(kept) != list(range(len(kept))):
             self._cache[:, :, start : start + len(kept)] = self._cache[:, :, torch.tensor(kept) + start]
 
+    @torch.inference_mode(False)
     def _load(self, capture: Sequence[int]) -> onnxruntime.InferenceSession:
-        self._graph = graph = DecoderGraph(self.model, capture)  # the session reads the weights where they are
+        graph = DecoderGraph(self.model, capture)
         options = onnxruntime.SessionOptions()
         options.use_per_session_threads = False
         options.log_severity_level = 3
         weights = [onnxruntime.OrtValue.ortvalue_from_numpy(w.detach().numpy()) for w in graph.weights.values()]
         options.add_external_initializers(list(graph.weights), weights)
         proto = graph.proto.SerializeToString()
-        self._session = onnxruntime.InferenceSession(proto, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(proto, options, providers=["CPUExecutionProvider"])
+        # The session reads the weights where they are, so the graph, which holds them, has to live as long.
+        self._graph, self._session = graph, session
         self._feeds: dict[tuple[int, int, bool], _Feed] = {}
-        return self._session
+        return session
 
     @torch.inference_mode()
     def _make_room(self, needed: int) -> None:
@@ -147,7 +155,9 @@ class OnnxDecoder:
 
     def _feed(self, length: int, rows: int, *, masked: bool) -> _Feed:
         """Inputs and outputs for ``length`` tokens and the logits of the last ``rows``; trees have their own biases."""
-        if found := self._feeds.get((length, rows, masked)):
+        key = length, rows, masked
+        if found := self._feeds.pop(key, None):
+            self._feeds[key] = found  # now the newest
             return found
         assert self._session is not None
         room, hidden_size = self._room, int(self.config.hidden_size)
@@ -171,8 +181,10 @@ class OnnxDecoder:
         outputs |= {f"hidden_{layer}": states for layer, states in feed.hidden.items()}
         for name, array in outputs.items():
             feed.binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-        if length <= HELD:
-            self._feeds[length, rows, masked] = feed
+        if length <= HELD_TOKENS:
+            self._feeds[key] = feed
+        if len(self._feeds) > HELD_FEEDS:
+            del self._feeds[next(iter(self._feeds))]
         return feed
 
     def _hide(self, feed: _Feed, mask: torch.Tensor | None) -> None:

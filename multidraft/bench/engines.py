@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import LlamaForCausalLM, PreTrainedModel
+from transformers import GenerationConfig, LlamaForCausalLM, PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
 
 from drafters.errors import UserError
@@ -31,13 +31,14 @@ class Output:
 
     Attributes:
         token_ids: without the prompt.
-        prefill_seconds: until the first token.
+        prefill_seconds: until the first tokens, ``first`` of them: with drafts the first round brings several.
         seconds: of the whole request.
     """
 
     token_ids: list[int]
     prefill_seconds: float
     seconds: float
+    first: int = 1
 
 
 class Peer(ABC):
@@ -55,7 +56,7 @@ class Transformers(Peer):
 
     Args:
         assistant: a drafter, of ``draft_length`` tokens per round, or fewer where it has less confidence than this.
-        options: further arguments of ``generate``.
+        options: further settings of ``generate``.
     """
 
     def __init__(
@@ -69,39 +70,39 @@ class Transformers(Peer):
     ):
         self.name, self.model, self.assistant = name, pool.target.model, assistant
         self.settings = {"num_assistant_tokens": draft_length, "assistant_confidence_threshold": confidence}
-        self.options = options if assistant is None else {"assistant_model": assistant}
+        self.options = options
         self.stop = sorted(pool.stop_ids) or None
 
     def generate(self, ids: Sequence[int], most: int) -> Output:
         if self.assistant is not None:
             self.assistant.generation_config.update(**self.settings, num_assistant_tokens_schedule="constant")
         prompt = torch.tensor([list(ids)], device=self.model.device)
-        clock = _FirstToken()
+        clock = _FirstTokens()
         begun = time.perf_counter()
         output = self.model.generate(
             prompt,
             attention_mask=torch.ones_like(prompt),
-            max_new_tokens=most,
-            do_sample=False,
-            eos_token_id=self.stop,
-            pad_token_id=0,
+            # Not the model's own: some ask for penalties.
+            generation_config=GenerationConfig(
+                max_new_tokens=most, do_sample=False, eos_token_id=self.stop, pad_token_id=0, **self.options
+            ),
+            assistant_model=self.assistant,
             streamer=clock,
-            **self.options,
         )
         seconds = time.perf_counter() - begun
-        return Output(output[0, len(ids) :].tolist(), clock.first - begun, seconds)
+        return Output(output[0, len(ids) :].tolist(), clock.at - begun, seconds, clock.first)
 
 
-class _FirstToken(BaseStreamer):
-    """Notes when the first token came."""
+class _FirstTokens(BaseStreamer):
+    """Notes when the first tokens came, and how many."""
 
     def __init__(self) -> None:
-        self.calls, self.first = 0, 0.0
+        self.calls, self.first, self.at = 0, 0, 0.0
 
     def put(self, value: torch.Tensor) -> None:
         self.calls += 1
         if self.calls == 2:  # the first is the prompt
-            self.first = time.perf_counter()
+            self.first, self.at = value.numel(), time.perf_counter()
 
     def end(self) -> None:
         pass
@@ -245,6 +246,13 @@ def _interleaved(matrix: np.ndarray, heads: int) -> np.ndarray:
     return matrix.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
 
+def _as_gguf(model: PreTrainedModel) -> bool:
+    """Whether :func:`write_gguf` knows all that the model computes."""
+    config = model.config
+    plain = isinstance(model, LlamaForCausalLM) and not (config.attention_bias or config.mlp_bias)
+    return plain and config.rope_parameters.get("rope_type", "default") == "default"
+
+
 def peers_for(pool: Pool, draft_length: int, drafter: str | None = None) -> list[Peer]:
     """All peers that are installed and can run the pool's target.
 
@@ -262,15 +270,20 @@ def peers_for(pool: Pool, draft_length: int, drafter: str | None = None) -> list
         Transformers("transformers, prompt lookup", pool, prompt_lookup_num_tokens=draft_length),
     ]
     models = {
-        d.name: d.model.model for d in pool.drafters if isinstance(d, LMDrafter) and isinstance(d.model, OnnxDecoder)
+        one.name: one.model.model
+        for one in pool.drafters
+        if isinstance(one, LMDrafter)
+        and isinstance(one.model, OnnxDecoder)
+        and one.model.vocab_size == pool.target.vocab_size
+        and one.model.window >= pool.target.window
     }
     name = drafter if drafter in models else next(iter(models), "")
     if small := models.get(name):
         for schedule, confidence in (("constant", 0.0), ("confidence", 0.4)):
             title = f"transformers, assisted by {name}, {schedule}"
             peers.append(Transformers(title, pool, small, draft_length, confidence))
-    if isinstance(model, LlamaForCausalLM) and all(map(importlib.util.find_spec, ("llama_cpp", "gguf"))):
+    if _as_gguf(model) and all(map(importlib.util.find_spec, ("llama_cpp", "gguf"))):
         peers.append(LlamaCpp("llama.cpp", pool))
-        if isinstance(small, LlamaForCausalLM):
+        if isinstance(small, LlamaForCausalLM) and _as_gguf(small):
             peers.append(LlamaCpp(f"llama.cpp, assisted by {name}", pool, small, draft_length))
     return peers

@@ -69,7 +69,7 @@ def summary_of_peers(runs: Sequence[PeerRun]) -> dict[str, Any]:
     for name in dict.fromkeys(run.peer for run in runs):
         own = [run for run in runs if run.peer == name]
         tokens = sum(len(run.output.token_ids) for run in own)
-        after_first = tokens - len(own)
+        after_first = sum(len(run.output.token_ids) - run.output.first for run in own)
         decoding = sum(run.output.seconds - run.output.prefill_seconds for run in own)
         found[name] = {
             "prompts": len({run.prompt for run in own}),
@@ -91,7 +91,7 @@ def _times_as_fast(runs: Sequence[PeerRun], policy: str) -> dict[str, Any]:
     prompts = [run.prompt for run in runs]
     theirs = [(len(run.output.token_ids), run.output) for run in runs]
     decode = ratio_of_totals(
-        [(o.seconds - o.prefill_seconds) / max(n - 1, 1) * len(g.token_ids) for (n, o), g in zip(theirs, ours)],
+        [(o.seconds - o.prefill_seconds) / max(n - o.first, 1) * len(g.token_ids) for (n, o), g in zip(theirs, ours)],
         [g.seconds for g in ours],
         prompts,
     )

@@ -129,10 +129,6 @@ class RateHedge(Policy):
             self.discovery_chance, self.trusting = DISCOVERY_CHANCE_WARM, True
         self._estimate(range(self.arm_count))
 
-    def candidates(self) -> Sequence[int]:
-        """Those that the start trusts, if it trusts any: others read the prompt when they are first needed."""
-        return [int(arm) for arm in np.flatnonzero(self.guess >= TRUSTED)] or super().candidates()
-
     def _read_costs(self) -> None:
         """Take over the present costs; where nothing is measured yet a drafted token costs a tenth of a target step."""
         known = self.context.costs.costs(self.longest) if self.context.costs else None

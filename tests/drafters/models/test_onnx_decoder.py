@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from drafters.draft import Draft
-from drafters.models.onnx_decoder import CHUNK, ROOM, OnnxDecoder, OnnxGroup, unsupported
+from drafters.models.onnx_decoder import CHUNK, HELD_FEEDS, ROOM, OnnxDecoder, OnnxGroup, unsupported
 from drafters.models.target import tree_mask
 from tests import tiny
 from tests.drafters.models.test_llama import SHAPES
@@ -149,6 +149,27 @@ def test_the_shared_threads_are_as_many_as_torch_had_when_a_decoder_was_made():
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "[(3, 1)]"
+
+
+def test_buffers_are_held_for_a_few_inputs_only():
+    decoder, ids = OnnxDecoder(tiny.llama(1)), [3, 7, 2, 9, 9, 4, 1, 5, 8, 2]
+    expected = tiny.logits_of(tiny.llama(1), ids)
+    for length in range(1, len(ids) + 1):
+        for last in range(1, length + 1):
+            close(decoder.forward(ids[:length], 0, last=last), expected[length - last : length])
+    assert len(decoder._feeds) == HELD_FEEDS
+
+
+def test_a_session_that_cannot_be_made_leaves_the_one_before(monkeypatch):
+    decoder = OnnxDecoder(tiny.llama(1))
+    first = decoder.forward([3, 4], 0)
+    with monkeypatch.context() as patch:
+        patch.setattr("onnxruntime.InferenceSession", lambda *_, **__: (_ for _ in ()).throw(MemoryError()))
+        with pytest.raises(MemoryError):
+            decoder.forward([3, 4], 0, capture=(1,))
+    close(decoder.forward([3, 4], 0), first)
+    decoder.forward([3, 4], 0, capture=(1,))
+    assert decoder.captured[1].shape == (2, 24)
 
 
 def test_the_window_is_held():

@@ -63,6 +63,18 @@ def test_the_drafter_that_assists_can_be_chosen(pool):
     assert "transformers, assisted by near, constant" in [peer.name for peer in peers_for(pool, 4, "lookup")]
 
 
+def test_the_settings_of_a_model_s_own_do_not_change_what_peers_write(pool, monkeypatch):
+    prompt = pool.encode("abc")
+    expected = tiny.greedy(pool.target.model, prompt, 24)
+    monkeypatch.setattr(pool.target.model.generation_config, "repetition_penalty", 1.8)
+    assert all(peer.generate(prompt, 24).token_ids == expected for peer in peers_for(pool, 4))
+
+
+def test_a_drafter_that_does_not_fit_assists_nobody(pool):
+    names = [peer.name for peer in peers_for(pool, 4, "alone")]  # its window is shorter than the target's
+    assert "transformers, assisted by near, constant" in names and not any("alone" in name for name in names)
+
+
 def test_stop_tokens_end_an_output(loaded_pool):
     prompt = loaded_pool.encode("abc")
     for peer in peers_for(loaded_pool, 4):

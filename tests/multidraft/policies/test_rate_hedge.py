@@ -248,11 +248,3 @@ def test_live_rounds_are_those_replayed_without_a_clock(pool, monkeypatch):
 def test_bad_settings(spec, message):
     with pytest.raises(ValueError, match=message):
         make_policy(f"rate-hedge:{spec}", 2)
-
-
-def test_only_drafters_that_the_router_trusts_read_the_prompt():
-    policy = make_policy("rate-hedge", 4)
-    policy.begin(Context("", 8, None, lambda prompt: [0.1, 0.9, 0.2, 0.7]))
-    assert list(policy.candidates()) == [1, 3]
-    policy.begin(Context("", 8, None, lambda prompt: [0.1, 0.3, 0.2, 0.1]))
-    assert list(policy.candidates()) == [0, 1, 2, 3]
