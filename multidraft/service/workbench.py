@@ -117,12 +117,13 @@ class RunJob(Job[Run]):
 
 
 def warm_up(pool: Pool) -> None:
-    """Decode a few tokens without drafters and with each one; on the device's thread.
+    """Decode a few tokens without drafters, with each one, and with a policy that evaluates all of them, which begins
+    with the router; on the device's thread.
 
     What the first time took is forgotten: it holds the start of everything. The second leaves the pool some rounds of
     each, by which policies know what they cost.
     """
-    specs = ("autoregressive", *(f"fixed:{drafter.name}" for drafter in pool.drafters))
+    specs = ("autoregressive", *(f"fixed:{drafter.name}" for drafter in pool.drafters), "normal-hedge:warmup=1,every=1")
     for tokens in (4, 8):
         pool.costs = CostMeter(len(pool.drafters))
         params = SamplingParams(max_new_tokens=tokens, draft_length=pool.draft_length)

@@ -13,6 +13,13 @@ def open_lab(page: Page) -> None:
     expect(page.locator("#lab-texts")).to_contain_text("each text counts once")
 
 
+def test_it_opens_without_a_replay_or_an_error(page: Page) -> None:
+    open_lab(page)
+    page.wait_for_timeout(1000)  # for an answer that must not come
+    expect(page.locator("#lab-status")).not_to_contain_text("⚠")
+    expect(page.locator("#lab-outcomes tbody tr")).to_have_count(0)
+
+
 def test_policies_are_replayed_at_once_and_one_with_settings_added(page: Page) -> None:
     open_lab(page)
     page.get_by_role("button", name="Add a policy").click()

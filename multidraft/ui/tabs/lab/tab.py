@@ -66,8 +66,9 @@ class Lab:
         linked = gr.State(None)
         page.load(self.linked, None, [fields[-1], linked], **HIDDEN)
         shown = [self.status, self.outcomes, self.curves, self.lanes, self.rounds, *self.buttons.both, self.buttons.id]
-        begun = [self.buttons.run.click, linked.change]
-        gr.on(begun, self.replay, [*fields, self.policies], shown, concurrency_limit=4, **HIDDEN)
+        chosen = [*fields, self.policies]
+        self.buttons.run.click(self.replay, chosen, shown, concurrency_limit=4, **HIDDEN)
+        linked.change(self.replay_linked, [linked, *chosen], shown, concurrency_limit=4, **HIDDEN)
 
     def _build_policies(self) -> gr.Button:
         """The policies to replay, and the buttons; returns the one that chooses all policies."""
@@ -126,6 +127,13 @@ class Lab:
         """The run that the page's address names, if any: for the field (Gradio would make it 0), and to be replayed."""
         run = linked_run(request)
         return run, gr.skip() if run is None else run
+
+    def replay_linked(self, run: int | None, *values: Any) -> Iterator[Updates]:
+        """As :meth:`replay`, if the page's address names a run; the event comes without one too."""
+        if run is None:
+            yield {}
+        else:
+            yield from self.replay(*values)
 
     def replay(self, *values: Any) -> Iterator[Updates]:
         """Replay the policies on the texts and yield what changes: progress, then the results.

@@ -142,7 +142,7 @@ function load(data) {
   total = ready ? data.seconds : 0;
   now = 0;
   track.replaceChildren();
-  lanes = data?.lanes.map(makeLane) ?? [];
+  lanes = data?.lanes?.map(makeLane) ?? [];
   const verdict = find("verdict");
   verdict.textContent = (ready && data.verdict.text) || "";
   verdict.dataset.kind = ready ? data.verdict.kind : "";
