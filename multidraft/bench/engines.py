@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import torch
 from transformers import GenerationConfig, LlamaForCausalLM, PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
 
+from drafters.base import common_prefix
 from drafters.errors import UserError
 from drafters.kinds.lm import LMDrafter
 from drafters.models.onnx_decoder import OnnxDecoder
@@ -150,7 +152,7 @@ class _LlamaCppModel:
         import llama_cpp
 
         self.library, self.vocab = llama_cpp, int(model.config.vocab_size)
-        llama_cpp.llama_log_set(_silent(llama_cpp), None)
+        llama_cpp.llama_log_set(_silent(), None)
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "model.gguf"
             write_gguf(model, file)
@@ -185,23 +187,17 @@ class _LlamaCppModel:
 
     def follow(self, context: list[int]) -> int:
         """The most probable token after ``context``; what is cached of it is not fed again."""
-        same = 0
-        for one, other in zip(self.cached, context[:-1], strict=False):
-            if one != other:
-                break
-            same += 1
+        same = min(common_prefix(self.cached, context), len(context) - 1)
         self.cached = context
         return self.feed(context[same:], same)[-1]
 
 
-def _silent(library: Any) -> Any:
-    global _SILENT
-    _SILENT = library.llama_log_callback(lambda *_: None)
-    return _SILENT
+@cache
+def _silent() -> Any:
+    """A log callback that drops everything; llama.cpp calls it for as long as the process lives."""
+    import llama_cpp
 
-
-_SILENT: Any = None
-"""The callback has to live as long as the library."""
+    return llama_cpp.llama_log_callback(lambda *_: None)
 
 
 def write_gguf(model: PreTrainedModel, file: Path) -> None:

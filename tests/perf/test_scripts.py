@@ -15,7 +15,7 @@ from multidraft.ui.tabs.dashboard.chart import CHARTS
 from storage import aggregates, queries
 from tests.browser.find_chromium import HINT, find_chromium
 from tests.browser.test_endpoints import elsewhere
-from tests.perf import dashboard, lookups, policies, streaming
+from tests.perf import dashboard, forwards, lookups, policies, streaming
 from tests.runs import recorded
 
 
@@ -24,6 +24,13 @@ def test_policies(capsys: pytest.CaptureFixture[str]) -> None:
     rows = json.loads(capsys.readouterr().out)
     assert set(rows) == set(POLICIES)
     assert all(row["microseconds"] > 0 and row["replay_milliseconds"] > 0 for row in rows.values())
+
+
+def test_forwards(pool_card: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwards, "CACHED", 4)
+    forwards.main(["--pool", str(pool_card), "--drafter", "near", "--prompt", "abc abd"])
+    printed = capsys.readouterr().out
+    assert printed.count("| ONNX Runtime |") == 2 and "| fixed:near |" in printed
 
 
 def test_lookups(pool_card: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

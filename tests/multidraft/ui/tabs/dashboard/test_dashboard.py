@@ -19,7 +19,6 @@ from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.dashboard import chart as dashboard_chart
 from multidraft.ui.tabs.dashboard import charts as dashboard_charts
 from multidraft.ui.tabs.dashboard import tab as dashboard_tab
-from multidraft.ui.tabs.dashboard import tables as dashboard_tables
 from multidraft.ui.tabs.dashboard import views as dashboard_views
 from multidraft.ui.tabs.dashboard.chart import CHARTS, chart
 from multidraft.ui.tabs.dashboard.filters import CONTROLS, Chosen
@@ -276,58 +275,6 @@ def test_only_so_many_policies_are_drawn(tmp_path: Path, make_generation, contex
     assert len(drawn) == dashboard_views.MOST_DRAWN and "ucb:beta=0" not in drawn
     assert "and 2 with fewer runs" in view.legend
     assert view.summary.count("<tr>") == dashboard_views.MOST_DRAWN + 3  # the table has them all
-
-
-def test_summary_shows_a_dash_for_what_is_unknown() -> None:
-    nan = float("nan")
-    line: dict[str, Any] = {"policy": "<b>x</b>", "runs": 2, "short_runs": 2}
-    for name, value in (
-        ("speedup", nan),
-        ("request_speedup", nan),
-        ("mean_accepted_tokens", 3.0),
-        ("acceptance_rate", 0.5),
-        ("regret_rounds", nan),
-        ("best_arm_ratio", 0.25),
-    ):
-        line |= {name: value, f"{name}_low": nan, f"{name}_high": nan, f"{name}_runs": 2, f"{name}_prompts": 2}
-    html = dashboard_tables.summary_html(pd.DataFrame([line]))
-    assert "<b>x" not in html and html.count("<small") == 1
-    assert "takes 3 prompts with a speed-up; this policy has 2" in html
-    assert "2 runs of fewer than 8 tokens are left out of speed-ups" in html
-    assert "left out" not in dashboard_tables.summary_html(pd.DataFrame([line | {"short_runs": 0}]))
-    assert html.count('<td class="md-figure">–</td>') == 3 and "50 %" in html and "25 %" in html
-
-
-def test_policies_of_few_runs_have_no_rank_and_say_why() -> None:
-    lines = []
-    for policy, runs, value in (("ucb", 41, 2.0), ("hedge", 1, 2.67)):
-        line: dict[str, Any] = {"policy": policy, "runs": runs, "short_runs": 0}
-        for name in aggregates.RATIOS:
-            line |= {name: value, f"{name}_low": value, f"{name}_high": value}
-            line |= {f"{name}_runs": runs, f"{name}_prompts": runs}
-        lines.append(line)
-    many, few = dashboard_tables.summary_html(pd.DataFrame(lines)).split("<tr>")[2:]
-    assert many.startswith("<td>1</td>") and "too few prompts" not in many
-    assert few.startswith("<td>–</td>") and "has 1" in few and "too few prompts to rank" in few
-    assert few.index("2.67×") < few.index('<td class="md-figure">1</td>'), "speed-up stands beside the policy"
-
-
-def test_spellings_of_one_policy_are_told_apart() -> None:
-    frame = pd.DataFrame({"policy": ["ucb", "UCB"], "run_number": 1, "cumulative_regret": 2.0})
-    _, _, rows = dashboard_tables.regret(frame, ["ucb", "UCB"])
-    for shown in (dashboard_tables.legend_html(["ucb", "UCB"]), str(list(rows))):
-        assert "UCB · ucb" in shown and "UCB · UCB" in shown
-    assert "·" not in dashboard_tables.legend_html(["ucb", "ucb:beta=0.2"])
-
-
-def test_prompts_in_lists_are_escaped() -> None:
-    columns = "id created_at policy task status output_tokens round_count tokens_per_second".split()
-    columns += "speedup request_speedup prompt".split()
-    evil = '"><img src=x onerror=alert(1)>'
-    html = dashboard_tables.list_html(
-        pd.DataFrame([[1, "2026-01-02T03:04:05", evil, evil, evil, 1, 1, 1.0, None, None, evil]], columns=columns)
-    )
-    assert "<img" not in html and "2026-01-02 03:04" in html
 
 
 def test_speedups_of_many_runs_are_averaged_by_period(filled: Dashboard, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,119 @@
+"""Rows, summary and files of a batch, without running one."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multidraft.bench.suites import LineProblem, Suite, SuiteItem, spread
+from multidraft.bench.summary import COLUMNS, Row, records, summarise
+from multidraft.service.workbench import Workbench
+from multidraft.ui.tabs.batch import view as batch_view
+from multidraft.ui.tabs.batch.tab import Batch
+
+
+def row(id: str, task: str, policy: str, status: str, tokens: int = 16, seconds: float = 1.0, **more: Any) -> Row:
+    """One over a baseline that takes 2 s, or 3 s with the prefill, which takes the policy 2 s."""
+    speeds = {"speedup": 2.0 / seconds, "request_speedup": 3.0 / (seconds + 2.0)} if tokens >= 8 else {}
+    rate = tokens / seconds
+    return Row(
+        id, task, policy, status, tokens, 4, seconds, seconds + 2.0, 2.0, 3.0, rate, tokens / 4, **{**speeds, **more}
+    )
+
+
+ROWS = [
+    row("1", "math", "ucb", "completed", output="x"),
+    row("2", "math", "ucb", "stopped", seconds=0.25, output="y"),
+    row("3", "math", "ucb", "cancelled", 1, 0.001),
+    Row("4", "math", "ucb", "too long", error="too long by far"),
+    Row("4", "sql", "fixed:code", "too long", error="too long by far"),
+]
+
+
+def test_summary_counts_all_and_totals_the_finished() -> None:
+    math, sql = summarise(ROWS).to_dict(orient="records")
+    assert (math["prompts"], math["finished"], math["too_long"]) == (4, 2, 1)
+    assert (math["tokens_per_second"], math["mean_accepted_tokens"]) == (32 / 1.25, 4.0)
+    assert math["speedup"] == 4.0 / 1.25 and math["request_speedup"] == pytest.approx(6.0 / 5.25)
+    assert (sql["prompts"], sql["finished"], sql["too_long"]) == (1, 0, 1)
+    assert records(summarise(ROWS))[1]["speedup"] is None
+
+
+def test_rows_and_summary_escape_what_the_file_holds() -> None:
+    row = Row("<b>1</b>", "<i>t</i>", "ucb", "error", error="<script>x</script>")
+    html = batch_view.rows_start() + batch_view.row_html(row, 0) + batch_view.summary_html([row], ["ucb"], "")
+    assert "<b>1" not in html and "<i>t" not in html and "<script" not in html
+    suite = Suite("s", [SuiteItem("1", "p", "<i>t</i>")], [LineProblem(4, "<b>bad</b>")])
+    assert "<i>" not in batch_view.suite_html(suite) and "<b>" not in batch_view.suite_html(suite)
+
+
+def test_a_suite_is_described_with_its_bad_lines() -> None:
+    suite = Suite("s", [SuiteItem("1", "p", "math"), SuiteItem("2", "p", "")], [LineProblem(4, "not valid JSON")])
+    html = batch_view.suite_html(suite)
+    assert "2 prompts: math 1, no task 1" in html
+    assert "1 line left out" in html and "Line 4: not valid JSON" in html
+
+
+def test_downloads_hold_every_row_and_column(tmp_path: Path) -> None:
+    batch_view.write(tmp_path / "r.csv", ROWS, {})
+    with (tmp_path / "r.csv").open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == len(ROWS) and list(lines[0]) == COLUMNS
+    assert lines[0]["output"] == "x" and lines[3]["status"] == "too long"
+    batch_view.write(tmp_path / "r.json", ROWS, {"pool": "tiny", "suite": "mine"})
+    report = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+    assert (report["pool"], report["suite"], len(report["rows"]), len(report["summary"])) == ("tiny", "mine", 5, 2)
+
+
+def test_notes_stand_in_lines_of_their_own_width() -> None:
+    row = Row("1", "math", "ucb", "too long", error="the prompt has 3,002 tokens, and <so> on")
+    html = batch_view.row_html(row, 0)
+    assert '<div class="md-why">the prompt has 3,002 tokens, and &lt;so&gt; on</div>' in html
+    assert "md-why" not in batch_view.row_html(Row("1", "math", "ucb", "completed"), 0)
+
+
+def test_tasks_by_policies_with_the_best_of_each_marked() -> None:
+    rows = [
+        row("1", "<b>m</b>", "ucb", "completed"),
+        row("1", "<b>m</b>", "random", "completed", seconds=2.0),
+        row("2", "sql", "ucb", "completed", seconds=2.0 / 1.5),
+        row("2", "sql", "random", "stopped", seconds=2.0 / 3.0),
+        Row("3", "sql", "random", "error", error="no"),
+    ]
+    html = batch_view.matrix_html(rows, ["ucb", "random"])
+    assert "<b>m" not in html and html.count("md-best") == 3
+    math, sql, total = html.split("<tbody>")[1].split("</tr>")[:3]
+    assert 'title="The best">2.00×' in math and 'title="The best">3.00×' in sql
+    assert batch_view.ALL_TASKS in total and 'title="The best">1.71×' in total  # 4 s by 2.33 s and by 2.67 s
+    bars, boxes = (draw(rows, ["ucb", "random"]).data for draw in batch_view.CHARTS.values())
+    assert [list(box.y) for box in boxes] == [[2.0, 1.5], [1.0, pytest.approx(3.0)]]
+    assert {bar.name: (list(bar.x), list(bar.y)) for bar in bars} == {
+        "Random drafter": (["&lt;b&gt;m&lt;/b&gt;", "sql"], [1.0, pytest.approx(3.0)]),
+        "UCB": (["&lt;b&gt;m&lt;/b&gt;", "sql"], [2.0, 1.5]),
+    }
+
+
+def test_bars_beyond_the_hues_have_a_second_mark() -> None:
+    rows = [row("1", "math", f"ucb:beta={i}", "completed") for i in range(9)]
+    bars = batch_view.speedup_by_task_figure(rows, [one.policy for one in rows]).data
+    assert len({(bar.marker.color, bar.marker.pattern.shape) for bar in bars}) == 9
+
+
+def test_a_limit_is_spread_over_the_suite() -> None:
+    items = [SuiteItem(str(i), "x", "a" if i < 50 else "b") for i in range(100)]
+    assert [item.task for item in spread(items, 4)] == ["a", "a", "b", "b"]
+    assert spread(items, None) == items and spread(items, 1000) == items
+
+
+def test_preview_tells_what_is_wrong_with_a_file(workbench: Workbench, tmp_path: Path) -> None:
+    batch = Batch(workbench)
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"prompt": "abc", "task": "letters"}\nnot json\n')
+    assert "Line 2" in batch.preview(None, str(path)) and "letters 1" in batch.preview("pocket", str(path))
+    path.write_bytes(b"\xff\xfe\x00")
+    assert 'role="alert"' in batch.preview(None, str(path))
+    assert "Choose a suite" in batch.preview(None, None)

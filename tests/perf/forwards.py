@@ -1,0 +1,97 @@
+"""What forwards take on each runtime, and how much of a round is outside them.
+
+    python -m tests.perf.forwards
+
+The first table has the target and a drafter on ONNX Runtime and on the lean forward in PyTorch: milliseconds by tokens
+fed, on a cache of 150 positions, the 20 % quantile of 60. The second has, by policy, the share of the rounds' seconds
+that is outside the calls of ONNX Runtime, over the card's examples or the prompt given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnxruntime
+import torch
+
+import multidraft as md
+from drafters.kinds.lm import LMDrafter
+from drafters.models.decoder import Decoder, StackMember
+from drafters.models.llama import LlamaStack
+from drafters.models.onnx_decoder import OnnxDecoder
+from drafters.pool import Pool
+from multidraft.bench.table import markdown
+
+WIDTHS = (1, 2, 4, 8, 13, 16)
+CACHED, REPEATS = 150, 60
+
+
+def milliseconds(call: Callable[[], object]) -> float:
+    """The 20 % quantile of ``REPEATS`` calls."""
+    spans = []
+    for _ in range(REPEATS):
+        begun = time.perf_counter()
+        call()
+        spans.append(time.perf_counter() - begun)
+    return float(np.quantile(spans, 0.2)) * 1e3
+
+
+def by_width(decoder: Decoder) -> list[float]:
+    """Milliseconds of a forward for each of ``WIDTHS``."""
+    decoder.forward(list(range(CACHED)), 0, last=1)
+    return [milliseconds(lambda width=width: decoder.forward(list(range(width)), CACHED)) for width in WIDTHS]  # type: ignore[misc]
+
+
+def outside(pool: Pool, policy: str, prompts: Sequence[str]) -> float:
+    """The share of the rounds' seconds that is outside ONNX Runtime, without each text's first round."""
+    run, inside = onnxruntime.InferenceSession.run_with_iobinding, 0.0
+
+    def timed(*arguments: object) -> None:
+        nonlocal inside
+        begun = time.perf_counter()
+        run(*arguments)
+        inside += time.perf_counter() - begun
+
+    onnxruntime.InferenceSession.run_with_iobinding = timed
+    try:
+        within = seconds = 0.0
+        for prompt in prompts:
+            rounds = iter(md.stream(pool, prompt, policy, md.SamplingParams(256)))
+            next(rounds)
+            inside = 0.0
+            seconds += sum(round.seconds for round in rounds)
+            within += inside
+        return 1 - within / seconds
+    finally:
+        onnxruntime.InferenceSession.run_with_iobinding = run
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pool", default="pocket", help="a bundled pool or a card; target and drafter on ONNX Runtime")
+    parser.add_argument("--drafter", default="general", help="the drafter measured (general)")
+    parser.add_argument("--prompt", help="what the rounds are measured on (the card's examples)")
+    options = parser.parse_args(arguments)
+    pool = md.load_pool(options.pool)
+    drafter = next(d for d in pool.drafters if d.name == options.drafter)
+    assert isinstance(drafter, LMDrafter) and isinstance(drafter.model, OnnxDecoder)
+    rows = []
+    for name, model in (("target", pool.target.model), (drafter.name, drafter.model.model)):
+        runtimes = {"ONNX Runtime": OnnxDecoder(model), "PyTorch": StackMember(LlamaStack([model]), 0)}
+        for runtime, decoder in runtimes.items():
+            rows.append([name, runtime, *(f"{span:.2f}" for span in by_width(decoder))])
+    print(f"{torch.get_num_threads()} threads\n")
+    print(markdown(["model", "runtime", *map(str, WIDTHS)], rows), "\n")
+    prompts = [options.prompt] if options.prompt else [prompt for _, prompt in pool.examples]
+    rows = []
+    for policy in ("autoregressive", f"fixed:{drafter.name}", "rate-hedge"):
+        outside(pool, policy, prompts)  # a warm-up
+        rows.append([policy, f"{outside(pool, policy, prompts):.0%}"])
+    print(markdown(["policy", "outside forwards"], rows))
+
+
+if __name__ == "__main__":
+    main()
