@@ -3,17 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
-
-
-def greedy_gamma(candidates: torch.Tensor, emitted: torch.Tensor) -> np.ndarray:
-    """γ at temperature 0, float64 ``(m, N)``: 1 where the drafter's choice is the emitted token, else 0.
-
-    Args:
-        candidates: the drafters' argmax tokens ``(N, m)``.
-        emitted: the verified tokens ``(m,)``.
-    """
-    return (candidates == emitted).T.cpu().numpy().astype(np.float64)
 
 
 def hits_by_depth(accepted: np.ndarray, length: int) -> np.ndarray:
@@ -52,13 +41,3 @@ def accepted_prefixes(
         accepted[:, :begun] += alive
         sums = sums[:, :begun] + log_probabilities[:, depth:]
     return accepted
-
-
-def sampled_gamma(p: torch.Tensor, q: torch.Tensor) -> np.ndarray:
-    """γ of sampled chains, float64 ``(m, N)``: 1 − TV(p, q) = Σ_v min(p_v, q_v) (HedgeSpec Thm 1).
-
-    Args:
-        p: target probabilities ``(m, V)`` at the verified positions.
-        q: drafter probabilities ``(N, m, V)`` there.
-    """
-    return torch.minimum(p, q).sum(dim=-1).T.clamp(0.0, 1.0).double().cpu().numpy()

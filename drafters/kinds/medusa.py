@@ -10,10 +10,8 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 from pydantic import Field
-from torch import Generator
 from transformers import PreTrainedModel
 
-from drafters.base import Acceptances, Drafter, Evidence
 from drafters.checkpoints.digest import digest_of, file_digest
 from drafters.checkpoints.medusa import MEDUSA_FILES, read_medusa
 from drafters.checkpoints.model_sizes import config_of, last_hidden_state, text_config
@@ -31,8 +29,8 @@ from drafters.kinds.base import (
 from drafters.models.features import FeatureSource
 from drafters.models.medusa_heads import Heads, MedusaHeads
 from drafters.models.ngram import ORDER, NGram
-from drafters.sampling import SamplingParams
-from drafters.tree import Continuations, acceptances_of, gamma_of_drafts, grow
+from drafters.proposing import PointMassDrafter
+from drafters.tree import Continuations, grow
 
 CHUNK = 64
 """Positions whose logits are held at once: those of a whole text by several heads would fill the memory."""
@@ -44,7 +42,7 @@ Candidates = tuple[list[int], np.ndarray]
 """A head's most probable tokens, the first one first, and the logarithms of their probabilities (float64)."""
 
 
-class MedusaDrafter(Drafter):
+class MedusaDrafter(PointMassDrafter):
     """Drafts what Medusa or BPD heads predict from the hidden state that the target's last token came from.
 
     The heads do not see each other's tokens: a path's probability is the product of theirs. A chain holds the most
@@ -91,31 +89,21 @@ class MedusaDrafter(Drafter):
         self.parameter_count = heads.parameter_count
         source.watch([heads.layer])
 
-    def propose(
-        self, context: Sequence[int], length: int, params: SamplingParams, generator: Generator, *, with_q: bool = False
-    ) -> Draft:
-        if len(context) < 2 or length < 1:  # a single token has no hidden state before it
+    def draft(self, context: Sequence[int], length: int) -> Draft:
+        if length < 1:
             return Draft.empty()
-        hidden = self.source.features(context, [self.heads.layer])[len(context) - 2 :]
-        return self._draft(self._candidates(hidden, length)[0], context[1 - ORDER :], length)
+        return next(self.drafts(context, range(len(context), len(context) + 1), length))
 
-    def gamma(self, evidence: Evidence) -> np.ndarray:
-        start, length = evidence.begins().start, evidence.params.draft_length
-        return gamma_of_drafts(list(self._drafts(evidence.context, start, length)), evidence)
-
-    def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
-        return acceptances_of(self._drafts(context, start, length), context, start, length)
-
-    def _drafts(self, context: Sequence[int], start: int, length: int) -> Iterator[Draft]:
-        """The drafts begun at each position from ``start`` on; none at a text's first two, before which there is no
-        hidden state."""
-        first = max(start, 2)
-        yield from [Draft.empty()] * (min(first, len(context)) - start)
-        if first >= len(context):
+    def drafts(self, context: Sequence[int], begins: range, length: int) -> Iterator[Draft]:
+        """None at a text's first two positions, before which there is no hidden state."""
+        first = max(begins.start, 2)
+        yield from [Draft.empty()] * (min(first, begins.stop) - begins.start)
+        if first >= begins.stop:
             return
-        hidden = self.source.features(context[:-1], [self.heads.layer])[first - 2 :]
+        hidden = self.source.features(context[: begins.stop - 1], [self.heads.layer])[first - 2 :]
         for begin, lattice in enumerate(self._candidates(hidden, length), start=first):
-            yield self._draft(lattice, context[max(begin + 1 - ORDER, 0) : begin], length)
+            before = tuple(context[max(begin + 1 - ORDER, 0) : begin])
+            yield grow((0, 1.0, before), self._continuations(lattice), length, self.nodes)
 
     def _candidates(self, hidden: torch.Tensor, length: int) -> list[list[Candidates]]:
         """For each of the hidden states ``(T, hidden)`` the candidates of the first ``length`` heads."""
@@ -127,10 +115,6 @@ class MedusaDrafter(Drafter):
             tokens = top.indices.tolist()
             found += [[(ids[t], log[t]) for ids, log in zip(tokens, logs, strict=True)] for t in range(len(part))]
         return found
-
-    def _draft(self, lattice: list[Candidates], before: Sequence[int], length: int) -> Draft:
-        """The draft after a text that ends with the tokens ``before``."""
-        return grow((0, 1.0, tuple(before)), self._continuations(lattice), length, self.nodes)
 
     def _continuations(self, lattice: list[Candidates]) -> Continuations[State]:
         """What may follow a path through the candidates of each head."""

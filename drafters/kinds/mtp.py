@@ -42,7 +42,7 @@ class MTPDrafter(BlockDrafter):
     def __init__(self, name: str, model: MtpModel, target: PreTrainedModel, source: FeatureSource):
         # The library leaves layers that it has read from a checkpoint in training mode.
         self.name, self.model, self.source = name, model.eval(), source
-        self.layers = (int(target.config.get_text_config().num_hidden_layers),)
+        self.layers = (last_hidden_state(target),)
         self.parameter_count = sum(parameter.numel() for parameter in model.layers.parameters())
         source.watch(self.layers)
         self.forget()

@@ -9,18 +9,23 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from drafters.acceptance import accepted_prefixes, greedy_gamma, hits_by_depth, sampled_gamma
+from drafters.acceptance import accepted_prefixes, hits_by_depth
 from drafters.base import Acceptances, Evidence
 from drafters.models.window import Window
 from drafters.sampling import SamplingParams, probabilities
 
 
 def gamma_of(logits: torch.Tensor, evidence: Evidence) -> np.ndarray:
-    """γ ``(m, N)`` from teacher-forced drafter logits ``(N, m, V)``."""
+    """γ, float64 ``(m, N)``, from teacher-forced drafter logits ``(N, m, V)``.
+
+    At temperature 0 it is 1 where the drafter's choice is the emitted token, else 0; of sampled chains 1 − TV(p, q) =
+    Σ_v min(p_v, q_v) (HedgeSpec Thm 1).
+    """
     if evidence.p is None:
         emitted = torch.tensor(evidence.context[evidence.start :], device=logits.device)
-        return greedy_gamma(logits.argmax(dim=-1), emitted)
-    return sampled_gamma(evidence.p, probabilities(logits, evidence.params))
+        return (logits.argmax(dim=-1) == emitted).T.cpu().numpy().astype(np.float64)
+    q = probabilities(logits, evidence.params)
+    return torch.minimum(evidence.p, q).sum(dim=-1).T.clamp(0.0, 1.0).double().cpu().numpy()
 
 
 def judge_confident(

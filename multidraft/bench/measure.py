@@ -178,32 +178,22 @@ class Measurement:
         elif self.compared and parse_spec(generation.policy)[0] != "draft-all":  # there no drafter was chosen
             self._check()
             gamma = gamma_table(self.pool, prompt_ids, generation.token_ids, params)
-            if found := expected_regret_of(generation, gamma, params.draft_length):
-                best, ratio = generation.drafters[found.best_arm], found.best_arm_ratio
-                self.run.scores = Scores(expected_regret=found.loss, best_drafter=best, best_arm_ratio=ratio)
+            self.run.scores = expected_regret_of(generation, gamma, params.draft_length)
 
     def _score_greedy(self, prompt_ids: Sequence[int]) -> None:
         run, params, ids = self.run, self.request.params, self.generation.token_ids
         self.differences = differences = greedy_differences(self.pool, prompt_ids, ids)
-        run.scores = Scores(
-            lossless=all(d.rounding for d in differences),
-            near_tie_gap=max((d.gap for d in differences if d.rounding), default=None),
-        )
-        if not self.compared or not run.scores.lossless:
+        lossless = all(d.rounding for d in differences)
+        gap = max((d.gap for d in differences if d.rounding), default=None)
+        run.scores = Scores(lossless, gap)
+        if not self.compared or not lossless:
             return
         known = (r.scores.acceptance for r in self.request.earlier if r.generation.token_ids == ids)
         table = next((found for found in known if found is not None), None)
         if table is None:
             table = draft_table(self.pool, prompt_ids, ids, params.draft_length, self._check)
-        regret, names = regret_of(self.generation, table.accepted), self.generation.drafters
-        run.scores = replace(
-            run.scores,
-            regret_rounds=regret.rounds,
-            best_drafter=names[regret.best_arm],
-            best_arm_ratio=regret.best_arm_ratio,
-            drafter_rounds=dict(zip(names, regret.needed, strict=True)),
-            acceptance=table,
-        )
+        regret = regret_of(self.generation, table.accepted)
+        run.scores = replace(regret, lossless=lossless, near_tie_gap=gap, acceptance=table)
 
     def _check(self) -> None:
         if self.cancelled:

@@ -121,17 +121,6 @@ def with_unread(
             unread.evaluated()
 
 
-def priced(rounds: Sequence[Mapping[str, Any]], costs: Costs, drafters: int) -> float:
-    """Seconds that the recorded rounds of one run take by ``costs``. (Those of rounds in which all drafters draft are
-    too low: of the drafts only the accepted one's size is recorded.)"""
-    seconds = 0.0
-    for row, arms, unread in with_unread(rounds, drafters):
-        seconds += sum(costs.drafting(arm, row["depth"], unread[arm]) for arm in arms)
-        seconds += costs.overhead + costs.verification(row["nodes"])
-        seconds += costs.evaluation_seconds(row["evaluated"]) if row["evaluated"] else 0.0
-    return seconds
-
-
 def fit(rows: Sequence[tuple[float, ...]], units: int) -> np.ndarray:
     """Non-negative coefficients ``(units,)`` by which the last number of each row follows from those before it.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -14,42 +13,7 @@ from drafters.sampling import SamplingParams, probabilities
 from multidraft.engine.lossless import teacher_forced
 from multidraft.policies.delayed import expected_accept_lengths
 from storage.records import Generation
-
-
-@dataclass(frozen=True)
-class Regret:
-    """Stopping-time regret of a greedy generation (MetaSD Def. 1, BanditSpec Eq. 1).
-
-    Attributes:
-        rounds: rounds played minus the fewest that one fixed drafter would have needed; negative where
-            switching beat every single drafter.
-        best_arm: that drafter (ties: the first).
-        best_arm_ratio: in what share of the rounds with a drafter it was the one.
-        needed: rounds that each drafter alone would have needed.
-    """
-
-    rounds: int
-    best_arm: int
-    best_arm_ratio: float
-    needed: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class ExpectedRegret:
-    """Regret of a sampled generation, in HedgeSpec's losses: what the drafts were expected to bring, not what they did.
-
-    Attributes:
-        loss: ``sum_t f_t[i_t] - min_i sum_t f_t[i]`` over the rounds ``t``, with ``f_t[i] = 1 - EAL_K[i] / (K + 1)``
-            from where round ``t`` began.
-        best_arm: the drafter with the smallest sum (ties: the first).
-        best_arm_ratio: in what share of these rounds it was played.
-        rounds: rounds counted; those within K tokens of the end are not, since their lengths are not known.
-    """
-
-    loss: float
-    best_arm: int
-    best_arm_ratio: float
-    rounds: int
+from storage.run import Scores
 
 
 def acceptance_table(
@@ -117,16 +81,19 @@ def fixed_rounds(accepted: Sequence[int] | np.ndarray, length: int | None = None
     return len(fixed_walk(accepted, length))
 
 
-def regret_of(generation: Generation, table: np.ndarray) -> Regret:
-    """Regret of a greedy generation, given its acceptance table."""
+def regret_of(generation: Generation, table: np.ndarray) -> Scores:
+    """Stopping-time regret of a greedy generation, given its acceptance table (MetaSD Def. 1, BanditSpec Eq. 1).
+
+    It is negative where switching beat every single drafter; of equally good ones the first is the best.
+    """
     needed = [fixed_rounds(row) for row in table]
     best = int(np.argmin(needed))
     arms = [r.arm for r in generation.rounds if r.arm is not None]
-    return Regret(
-        rounds=len(generation.rounds) - needed[best],
-        best_arm=best,
+    return Scores(
+        regret_rounds=len(generation.rounds) - needed[best],
+        best_drafter=generation.drafters[best],
         best_arm_ratio=arms.count(best) / len(arms) if arms else 0.0,
-        needed=tuple(needed),
+        drafter_rounds=dict(zip(generation.drafters, needed, strict=True)),
     )
 
 
@@ -164,13 +131,14 @@ def gamma_table(
     return np.concatenate(rows) if rows else np.empty((0, params.draft_length, len(pool.drafters)))
 
 
-def expected_regret_of(generation: Generation, gamma: np.ndarray, draft_length: int) -> ExpectedRegret | None:
-    """Expected regret of a sampled generation, given its ``gamma`` (see :func:`gamma_table`).
+def expected_regret_of(generation: Generation, gamma: np.ndarray, draft_length: int) -> Scores:
+    """Expected regret of a sampled generation, given its ``gamma`` (see :func:`gamma_table`): what the drafts were
+    expected to bring, not what they did.
 
-    It is that of the choice of drafters: every round with one counts as if it had drafted ``draft_length`` tokens.
-
-    Returns:
-        ``None`` where no round with a drafter has its loss complete.
+    It is ``sum_t f_t[i_t] - min_i sum_t f_t[i]`` over the rounds ``t``, with ``f_t[i] = 1 - EAL_K[i] / (K + 1)`` from
+    where round ``t`` began. It is that of the choice of drafters: every round with one counts as if it had drafted
+    ``draft_length`` tokens. Rounds within K tokens of the end are left out, since their lengths are not known; without
+    any other there is no regret.
 
     Source: HedgeSpec §3.2; the losses of its Theorem 3.
     """
@@ -178,9 +146,10 @@ def expected_regret_of(generation: Generation, gamma: np.ndarray, draft_length: 
     begins = np.cumsum([0, *(r.emitted for r in generation.rounds)])
     played = [(r.arm, at) for r, at in zip(generation.rounds, begins) if r.arm is not None and at < len(losses)]
     if not played:
-        return None
+        return Scores()
     arms, places = np.array(played).T
     totals = losses[places].sum(axis=0)
     best = int(totals.argmin())
     loss = float(losses[places, arms].sum() - totals[best])
-    return ExpectedRegret(loss, best, float(np.mean(arms == best)), len(arms))
+    ratio = float(np.mean(arms == best))
+    return Scores(expected_regret=loss, best_drafter=generation.drafters[best], best_arm_ratio=ratio)

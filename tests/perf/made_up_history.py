@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from multidraft.replay.regret import regret_of
 from multidraft.replay.walk import replay
 from storage.records import Generation, Round
 from storage.rows import round_rows, run_row
-from storage.run import Baseline, Conditions, Origin, Run, Scores
+from storage.run import Baseline, Conditions, Origin, Run
 from storage.store import Store
 
 POLICIES = ("ucb", "exp3", "ucbspec", "normal-hedge", "rate-hedge", "random", "fixed:drafter0", "fixed:drafter1")
@@ -77,15 +78,7 @@ def _simulate(policy: str, task: int, rounds: int, rng: np.random.Generator) -> 
         status="completed",
         prefill_seconds=rng.gamma(20, 0.002),
     )
-    regret = regret_of(generation, table)
-    scores = Scores(
-        lossless=True,
-        regret_rounds=regret.rounds,
-        best_drafter=DRAFTERS[regret.best_arm],
-        best_arm_ratio=regret.best_arm_ratio,
-        drafter_rounds=dict(zip(DRAFTERS, regret.needed, strict=True)),
-        acceptance=Acceptances(table, table, table),
-    )
+    scores = replace(regret_of(generation, table), lossless=True, acceptance=Acceptances(table, table, table))
     run = Run(
         generation,
         SamplingParams(max_new_tokens=tokens, draft_length=DRAFT_LENGTH),

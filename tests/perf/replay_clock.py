@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from drafters.costs import Costs
 from drafters.errors import PolicyError
-from multidraft.replay.machine_costs import MachineCosts, priced
+from multidraft.replay.machine_costs import MachineCosts, with_unread
 from multidraft.replay.recorded import Recorded, is_estimate, route_of
 from storage import queries
 
@@ -66,6 +69,17 @@ def _add(line: Line, path: Path, recorded: Recorded) -> None:
     line.replayed += played.seconds or 0.0
     arms = [-1 if r.arm is None else r.arm for r in generation.rounds]
     line.same += (played.arms, played.emitted) == (arms, [r.emitted for r in generation.rounds])
+
+
+def priced(rounds: Sequence[Mapping[str, Any]], costs: Costs, drafters: int) -> float:
+    """Seconds that the recorded rounds of one run take by ``costs``. (Those of rounds in which all drafters draft are
+    too low: of the drafts only the accepted one's size is recorded.)"""
+    seconds = 0.0
+    for row, arms, unread in with_unread(rounds, drafters):
+        seconds += sum(costs.drafting(arm, row["depth"], unread[arm]) for arm in arms)
+        seconds += costs.overhead + costs.verification(row["nodes"])
+        seconds += costs.evaluation_seconds(row["evaluated"]) if row["evaluated"] else 0.0
+    return seconds
 
 
 def main(path: Path) -> int:

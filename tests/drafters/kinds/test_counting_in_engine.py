@@ -102,7 +102,7 @@ def test_replayed_rounds_are_the_live_ones(pool, spec):
         assert whole > 2 and played.arms[:whole] == [r.arm for r in live.rounds[:whole]]
         assert played.emitted[:whole] == [r.emitted for r in live.rounds[:whole]]
         if spec.startswith("fixed:"):
-            assert regret_of(live, table).needed[names.index(spec.removeprefix("fixed:"))] == len(live.rounds)
+            assert regret_of(live, table).drafter_rounds[spec.removeprefix("fixed:")] == len(live.rounds)
 
 
 def test_each_of_them_has_drafts_accepted(pool):

@@ -90,7 +90,7 @@ def test_greedy_runs_are_checked_for_losses_and_their_regret_is_exact(pool):
         else:
             table = acceptance_table(pool, pool.encode(r.item.prompt), r.run.generation.token_ids, 4)
             assert (scores.acceptance.accepted == table).all()
-            assert scores.regret_rounds == regret_of(r.run.generation, table).rounds
+            assert scores.regret_rounds == regret_of(r.run.generation, table).regret_rounds
 
 
 def test_a_loss_is_reported(pool, monkeypatch):

@@ -6,8 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafters.acceptance import greedy_gamma, sampled_gamma
+from drafters.base import Evidence
 from drafters.draft import Draft
+from drafters.models.teacher_forcing import gamma_of
 from drafters.sampling import SamplingParams, probabilities
 from multidraft.engine.decoding import generate
 from multidraft.engine.feedback import block_divergence
@@ -85,18 +86,20 @@ def test_positions_left_undrafted_count_as_nothing():
 
 def test_greedy_gamma_is_one_where_the_choice_was_emitted():
     candidates = torch.tensor([[1, 2, 3], [1, 0, 0]])
-    gamma = greedy_gamma(candidates, torch.tensor([1, 2, 0]))
+    logits = torch.nn.functional.one_hot(candidates, V).float()
+    gamma = gamma_of(logits, Evidence([3, 1, 2, 0], 1, None, GREEDY))
     assert gamma.dtype == np.float64
     assert gamma.tolist() == [[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]
 
 
 def test_sampled_gamma_is_one_minus_total_variation():
-    p = torch.softmax(random_logits(5, 1), dim=-1)
-    q = torch.softmax(torch.stack([random_logits(5, seed) for seed in (2, 3)]), dim=-1)
-    gamma = sampled_gamma(p, q)
+    logits = torch.stack([random_logits(5, seed) for seed in (2, 3)])
+    p, q = torch.softmax(random_logits(5, 1), dim=-1), torch.softmax(logits, dim=-1)
+    verified = Evidence([0] * 6, 1, p, SamplingParams(temperature=1.0))
+    gamma = gamma_of(logits, verified)
     assert gamma.shape == (5, 2) and gamma.dtype == np.float64
     np.testing.assert_allclose(gamma, (1.0 - 0.5 * (p - q).abs().sum(dim=-1)).T.numpy(), atol=1e-6)
-    assert sampled_gamma(p, p[None]).max() <= 1.0
+    assert gamma_of(p.log()[None], verified).max() <= 1.0
 
 
 class Recording(Policy):

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from drafters.costs import Costs, Unread
-from multidraft.replay.machine_costs import MachineCosts, RecordedCosts, fit, priced
+from multidraft.replay.machine_costs import MachineCosts, RecordedCosts, fit
 from storage.records import Generation
 from storage.store import Store
+from tests.perf.replay_clock import priced
 from tests.runs import make_run
 
 RUN = make_run()

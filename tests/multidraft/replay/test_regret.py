@@ -8,7 +8,6 @@ from drafters.base import common_prefix
 from drafters.sampling import SamplingParams, probabilities
 from multidraft.engine.decoding import generate
 from multidraft.replay.regret import (
-    Regret,
     acceptance_table,
     expected_regret_of,
     fixed_rounds,
@@ -17,6 +16,7 @@ from multidraft.replay.regret import (
     regret_of,
 )
 from storage.records import Generation, Round
+from storage.run import Scores
 from tests import tiny
 
 PARAMS = SamplingParams(30)
@@ -98,12 +98,18 @@ def test_regret_against_the_best_single_drafter(pool):
     table = acceptance_table(pool, prompt, output, PARAMS.draft_length)
     needed = [fixed_rounds(row) for row in table]
     best = needed.index(min(needed))
+    names = [drafter.name for drafter in pool.drafters]
     for index, drafter in enumerate(pool.drafters):
         regret = regret_of(generate(pool, prompt, f"fixed:{drafter.name}", PARAMS), table)
-        assert regret == Regret(needed[index] - needed[best], best, float(index == best), tuple(needed))
+        assert regret == Scores(
+            regret_rounds=needed[index] - needed[best],
+            best_drafter=names[best],
+            best_arm_ratio=float(index == best),
+            drafter_rounds=dict(zip(names, needed, strict=True)),
+        )
     turns = generate(pool, prompt, "round-robin", PARAMS)
     regret = regret_of(turns, table)
-    assert regret.rounds == len(turns.rounds) - min(needed)
+    assert regret.regret_rounds == len(turns.rounds) - min(needed)
     arms = [r.arm for r in turns.rounds if r.arm is not None]
     assert regret.best_arm_ratio == arms.count(best) / len(arms)
 
@@ -111,7 +117,9 @@ def test_regret_against_the_best_single_drafter(pool):
 def test_ties_go_to_the_first_drafter_and_switching_may_beat_every_one():
     table = np.array([[1, 0, 0, 0], [0, 0, 1, 0]])
     generation = Generation("", "p", ("a", "b"), 1)
-    assert regret_of(generation, table) == Regret(-3, 0, 0.0, (3, 3))
+    found = regret_of(generation, table)
+    assert (found.regret_rounds, found.best_drafter, found.best_arm_ratio) == (-3, "a", 0.0)
+    assert found.drafter_rounds == {"a": 3, "b": 3}
 
 
 def a_round(arm, emitted):
@@ -131,13 +139,13 @@ def test_expected_regret_is_the_losses_played_minus_the_best_column():
     rounds = [a_round(0, 1), a_round(1, 2), a_round(None, 1), a_round(0, 1)]  # at positions 0, 1, 3 (none), 4 (unknown)
     found = expected_regret_of(Generation("p", "x", ("a", "b"), 1, rounds=rounds), gamma[:, None], 2)
     totals = losses[0] + losses[1]
-    assert found.loss == pytest.approx(losses[0][0] + losses[1][1] - totals.min())
-    assert (found.best_arm, found.best_arm_ratio, found.rounds) == (int(totals.argmin()), 0.5, 2)
+    assert found.expected_regret == pytest.approx(losses[0][0] + losses[1][1] - totals.min())
+    assert (found.best_drafter, found.best_arm_ratio) == ("ab"[totals.argmin()], 0.5)
 
 
 def test_without_a_complete_loss_nothing_is_expected():
     rounds = [a_round(0, 2)]
-    assert expected_regret_of(Generation("p", "x", ("a",), 1, rounds=rounds), np.ones((2, 3, 1)), 3) is None
+    assert expected_regret_of(Generation("p", "x", ("a",), 1, rounds=rounds), np.ones((2, 3, 1)), 3) == Scores()
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 64])
@@ -158,17 +166,18 @@ def test_expected_regret_of_a_run_is_what_brute_force_says(pool):
     out = generate(pool, prompt, "random", params, seed=3)
     gamma = gamma_table(pool, prompt, out.token_ids, params)
     found = expected_regret_of(out, gamma, 3)
-    own, position = 0.0, 0
+    own, position, counted = 0.0, 0, 0
     fixed = np.zeros(len(pool.drafters))
     for r in out.rounds:
         if r.arm is not None and position + 3 <= len(gamma):
             reach = np.cumprod([gamma[position + depth, depth] for depth in range(3)], axis=0)
             losses = 1 - (1 + reach.sum(axis=0)) / 4
             own += losses[r.arm]
+            counted += 1
             fixed += losses
         position += r.emitted
-    assert found.best_arm == int(fixed.argmin()) and found.rounds > 5
-    assert found.loss == pytest.approx(own - fixed.min()) and found.loss > 0
+    assert found.best_drafter == pool.drafters[fixed.argmin()].name and counted > 5
+    assert found.expected_regret == pytest.approx(own - fixed.min()) and found.expected_regret > 0
 
 
 def test_regret_by_round_is_rounds_less_those_of_the_best_drafter():
@@ -183,4 +192,4 @@ def test_regret_by_round_ends_at_the_regret(pool):
     out = generate(pool, prompt, "random", SamplingParams(40, draft_length=3), seed=3)
     table = acceptance_table(pool, prompt, out.token_ids, 3)
     grown = regret_by_round([r.emitted for r in out.rounds], table)
-    assert len(grown) == len(out.rounds) and grown[-1] == regret_of(out, table).rounds
+    assert len(grown) == len(out.rounds) and grown[-1] == regret_of(out, table).regret_rounds

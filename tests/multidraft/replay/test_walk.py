@@ -14,11 +14,11 @@ from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import generate
 from multidraft.policies import NO_DRAFTER, make_policy
 from multidraft.policies import POLICIES as REGISTERED
-from multidraft.replay.machine_costs import priced
 from multidraft.replay.regret import acceptance_table, draft_table, regret_of
 from multidraft.replay.walk import best_fixed_rate, replay
 from tests import tiny
 from tests.engine_cases import pool_of
+from tests.perf.replay_clock import priced
 
 POLICIES = [
     "fixed:near",
@@ -66,11 +66,9 @@ def test_replayed_rounds_are_the_live_ones(pool, spec, seed):
         assert played.lengths == [r.draft_length for r in live.rounds]
         assert played.emitted == [r.emitted for r in live.rounds]
         regret = regret_of(live, table_of(pool, live))
-        assert (played.regret, played.best_arm, played.best_rounds) == (
-            regret.rounds,
-            regret.best_arm,
-            min(regret.needed),
-        )
+        assert played.regret == regret.regret_rounds
+        assert names_of(pool)[played.best_arm] == regret.best_drafter
+        assert played.best_rounds == min(regret.drafter_rounds.values())
         assert played.best_arm_ratio == regret.best_arm_ratio
         assert played.mean_accepted_tokens == live.mean_accepted_tokens
 
