@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -16,19 +16,25 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Source(Strict):
-    """A model's folder beside the card, or its repository on the Hugging Face Hub."""
+class Place(Strict):
+    """A folder beside the card, or a repository on the Hugging Face Hub."""
 
-    path: str | None = Field(None, description="folder, relative to the card's own")
-    id: str | None = Field(None, description="Hub repository, e.g. Qwen/Qwen2.5-0.5B-Instruct")
+    path: str | None = Field(None, description="the model's folder, relative to the card's own")
+    id: str | None = Field(None, description="Hub repository of the model, e.g. Qwen/Qwen2.5-0.5B-Instruct")
     revision: str | None = Field(None, description="commit of the Hub repository, for reproducible runs")
-    quantization: Quantization | None = Field(None, description="nf4 (4 bits per weight) or int8; by default none")
-    model_config = ConfigDict(frozen=True)
 
     @model_validator(mode="after")
-    def _one_source(self) -> Source:
+    def _one_source(self) -> Self:
         if (self.path is None) == (self.id is None):
             raise ValueError("give either path (a local folder) or id (a Hub repository)")
         if self.revision is not None and self.id is None:
             raise ValueError("revision is a commit of a Hub repository; without an id there is none")
         return self
+
+
+class Source(Place):
+    """Where a model is, and in which precision it is loaded."""
+
+    model_config = ConfigDict(frozen=True)
+
+    quantization: Quantization | None = Field(None, description="nf4 (4 bits per weight) or int8; by default none")

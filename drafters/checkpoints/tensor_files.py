@@ -34,12 +34,6 @@ def whole_number(config: Mapping[str, Any], name: str, file: Path, default: int 
     return value
 
 
-def tensor_sizes(file: Path) -> dict[str, int]:
-    """How many numbers each tensor of a file has, without reading them: safetensors are only mapped into memory."""
-    tensors = read_tensors(file, "cpu" if file.suffix == ".safetensors" else "meta")
-    return {name: tensor.numel() for name, tensor in tensors.items()}
-
-
 def first_file(folder: Path, names: Sequence[str]) -> Path | None:
     """The first existing file of ``names`` in a folder."""
     return next((folder / name for name in names if (folder / name).is_file()), None)
@@ -47,8 +41,11 @@ def first_file(folder: Path, names: Sequence[str]) -> Path | None:
 
 def stored_numbers(folder: Path, names: Sequence[str], unused: Collection[str] = ()) -> int | None:
     """How many numbers the first existing file of ``names`` holds, but for ``unused`` tensors; ``None`` without one."""
-    file = first_file(folder, names)
-    return None if file is None else sum(size for name, size in tensor_sizes(file).items() if name not in unused)
+    if (file := first_file(folder, names)) is None:
+        return None
+    # Nothing is read: safetensors are only mapped into memory.
+    tensors = read_tensors(file, "cpu" if file.suffix == ".safetensors" else "meta")
+    return sum(tensor.numel() for name, tensor in tensors.items() if name not in unused)
 
 
 def read_tensors(file: Path, device: str = "cpu") -> dict[str, torch.Tensor]:

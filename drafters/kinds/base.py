@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args
 
 import torch
-from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, SerializeAsAny, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, SerializeAsAny, ValidationError
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -18,7 +18,7 @@ from drafters.base import Drafter
 from drafters.checkpoints.hub import HEAD_FILES, folder_of
 from drafters.models.target import Target
 from drafters.progress import Steps
-from drafters.source import Source, Strict
+from drafters.source import Place, Source, Strict
 
 Confidence = Annotated[
     float,
@@ -160,19 +160,8 @@ class TreeEntry(DrafterEntry):
         return max(draft_length, self.nodes or 0)
 
 
-class ModelEntry(DrafterEntry):
+class ModelEntry(Place, DrafterEntry):
     """Entry of a drafter that is loaded from a model's folder or Hub repository."""
-
-    path: str | None = Field(None, description="the model's folder, relative to the card's own")
-    id: str | None = Field(None, description="Hub repository of the model")
-    revision: str | None = Field(None, description="commit of the Hub repository")
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if (self.path is None) == (self.id is None):
-            raise ValueError(f"a drafter of kind {self.kind} needs path (a local folder) or id (a Hub repository)")
-        self.source  # noqa: B018 (checks the revision)
-        return self
 
     @property
     def source(self) -> Source:

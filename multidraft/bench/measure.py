@@ -24,7 +24,7 @@ from multidraft._version import version
 from multidraft.engine.decoding import Decoding
 from multidraft.engine.lossless import Difference, greedy_differences
 from multidraft.policies import parse_spec
-from multidraft.replay.regret import draft_table, expected_regret_of, gamma_table, regret_of
+from multidraft.replay.regret import expected_regret_of, gamma_table, regret_of
 from storage.records import FINISHED, Generation, Turn
 from storage.run import Baseline, Conditions, Origin, Run, Scores
 
@@ -191,7 +191,8 @@ class Measurement:
         known = (r.scores.acceptance for r in self.request.earlier if r.generation.token_ids == ids)
         table = next((found for found in known if found is not None), None)
         if table is None:
-            table = draft_table(self.pool, prompt_ids, ids, params.draft_length, self._check)
+            context = [*prompt_ids, *ids]
+            table = self.pool.acceptances(context, len(prompt_ids), params.draft_length, self._check)
         regret = regret_of(self.generation, table.accepted)
         run.scores = replace(regret, lossless=lossless, near_tie_gap=gap, acceptance=table)
 

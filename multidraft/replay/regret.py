@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from drafters.base import Acceptances
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams, probabilities
 from multidraft.engine.lossless import teacher_forced
@@ -16,37 +15,20 @@ from storage.records import Generation
 from storage.run import Scores
 
 
-def acceptance_table(
-    pool: Pool,
-    prompt_ids: Sequence[int],
-    output_ids: Sequence[int],
-    draft_length: int,
-    check: Callable[[], None] = lambda: None,
-) -> np.ndarray:
+def acceptance_table(pool: Pool, prompt_ids: Sequence[int], output_ids: Sequence[int], draft_length: int) -> np.ndarray:
     """``A[i, s]``: how many tokens of drafter ``i``'s greedy draft begun at output position ``s`` would be accepted.
 
-    Needs no target call: a greedy target's text is the same whoever drafts it.
+    Needs no target call: a greedy target's text is the same whoever drafts it. With the size of each draft, from which
+    replays compute the time, it is :meth:`~drafters.pool.Pool.acceptances`.
 
     Args:
         prompt_ids, output_ids: the recorded generation.
         draft_length: drafts hold at most so many tokens.
-        check: called before each drafter, or group of them; what it raises ends it.
 
     Returns:
         int64 ``(drafters, output positions)``, entries in ``0 … draft_length``.
     """
-    return draft_table(pool, prompt_ids, output_ids, draft_length, check).accepted
-
-
-def draft_table(
-    pool: Pool,
-    prompt_ids: Sequence[int],
-    output_ids: Sequence[int],
-    draft_length: int,
-    check: Callable[[], None] = lambda: None,
-) -> Acceptances:
-    """As :func:`acceptance_table`, with the size of each draft, so that replays can compute the time."""
-    return pool.acceptances([*prompt_ids, *output_ids], len(prompt_ids), draft_length, check)
+    return pool.acceptances([*prompt_ids, *output_ids], len(prompt_ids), draft_length).accepted
 
 
 class FixedRound(NamedTuple):

@@ -98,7 +98,7 @@ def replay(
     Args:
         table: how much of each drafter's draft begun at each position is accepted, int ``(drafters, positions)``, from
             :func:`~multidraft.replay.regret.acceptance_table`; or with the drafts' sizes, from
-            :func:`~multidraft.replay.regret.draft_table`, which make the times exact.
+            :meth:`~drafters.pool.Pool.acceptances`, which make the times exact.
         policy: a spec, or a policy made for as many arms as the table has rows.
         seed: the policy's seed.
         draft_length: K; by default the longest acceptance in the table.
@@ -171,7 +171,7 @@ class _Text:
         if self.costs is None:
             return 0.0
         drafting = sum(self.costs.drafting(arm, drafted, unread[arm]) for arm, (drafted, _) in drafts.items())
-        return drafting + self.costs.round_seconds(None, nodes=nodes)
+        return drafting + self.costs.overhead + self.costs.verification(nodes)
 
 
 def _walk(text: _Text, player: Policy, spec: str, longest: int, limit: int) -> Iterator[tuple[int, int, int, float]]:

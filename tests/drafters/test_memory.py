@@ -14,7 +14,7 @@ from drafters.card import POOLS, Card, find_card, load_card
 from drafters.checkpoints import model_sizes
 from drafters.checkpoints.eagle import UNUSED, head_shapes, read_head
 from drafters.checkpoints.model_sizes import RECORDED, config_of, skeleton, weight_bytes
-from drafters.checkpoints.tensor_files import tensor_sizes
+from drafters.checkpoints.tensor_files import stored_numbers
 from drafters.errors import PoolError
 from drafters.hardware import GIB, _container_limit, _left_to_container, _meminfo, free_memory, total_memory
 from drafters.memory import check_memory, describe_estimate, estimate, remedies, render_estimate
@@ -76,8 +76,7 @@ def test_a_heads_configuration_says_as_much_as_its_file(layout, tmp_path):
     assert known <= set(tensors)
     assert {name: tuple(tensors[name].shape) for name in known} == {name: expected[name] for name in known}
     stored = next(f for f in (folder / "model.safetensors", folder / "pytorch_model.bin") if f.exists())
-    held = {name: size for name, size in tensor_sizes(stored).items() if name not in UNUSED}
-    assert sum(held.values()) == sum(tensor.numel() for tensor in tensors.values())
+    assert stored_numbers(folder, [stored.name], UNUSED) == sum(tensor.numel() for tensor in tensors.values())
 
 
 def test_context_dtype_and_draft_length_count():

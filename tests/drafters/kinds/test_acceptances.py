@@ -7,7 +7,7 @@ import torch
 from drafters.sampling import SamplingParams
 from drafters.tree import acceptances_of
 from multidraft import generate
-from multidraft.replay.regret import acceptance_table, draft_table
+from multidraft.replay.regret import acceptance_table
 from tests import kinds, tiny
 
 LENGTH = 4
@@ -26,7 +26,8 @@ def text(pool):
 
 @pytest.fixture(scope="module")
 def table(pool, text):
-    return draft_table(pool, *text, LENGTH)
+    prompt, output = text
+    return pool.acceptances([*prompt, *output], len(prompt), LENGTH)
 
 
 @pytest.mark.parametrize("name", kinds.NAMES)

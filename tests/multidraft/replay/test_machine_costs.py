@@ -132,7 +132,7 @@ def test_rounds_in_which_all_draft_say_nothing_of_one_drafter():
 
 def test_nothing_recorded_costs_nothing():
     costs = RecordedCosts(2).costs(3)
-    assert costs.round_seconds(0, 3, 3) == 0.0 and len(costs.verify) == 4
+    assert costs.overhead + costs.drafting(0, 3) + costs.verification(3) == 0.0 and len(costs.verify) == 4
 
 
 def test_a_drafter_never_recorded_is_taken_for_an_average_one():

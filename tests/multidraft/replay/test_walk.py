@@ -14,7 +14,7 @@ from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import generate
 from multidraft.policies import NO_DRAFTER, make_policy
 from multidraft.policies import POLICIES as REGISTERED
-from multidraft.replay.regret import acceptance_table, draft_table, regret_of
+from multidraft.replay.regret import acceptance_table, regret_of
 from multidraft.replay.walk import best_fixed_rate, replay
 from tests import tiny
 from tests.engine_cases import pool_of
@@ -186,7 +186,8 @@ def test_replays_charge_what_the_live_rounds_drafted_verified_and_evaluated(caut
     names, stopped = names_of(cautious), 0
     for prompt in PROMPTS:
         live = generate(cautious, prompt, spec, GREEDY)
-        table = draft_table(cautious, cautious.encode(prompt), live.token_ids, GREEDY.draft_length)
+        ids = cautious.encode(prompt)
+        table = cautious.acceptances([*ids, *live.token_ids], len(ids), GREEDY.draft_length)
         played = replay(table, spec, draft_length=GREEDY.draft_length, drafters=names, prompt=prompt, costs=costs)
         assert played.emitted == [r.emitted for r in live.rounds]
         rows = [{**vars(r), "emitted": r.emitted} for r in live.rounds]

@@ -77,7 +77,7 @@ def test_a_failure_in_scoring_leaves_the_run_as_good_as_it_was(
     def broken(*arguments):
         raise MemoryError("no room for the table")
 
-    monkeypatch.setattr(measure, "draft_table", broken)
+    monkeypatch.setattr(workbench.pool, "acceptances", broken)
     job = finished(workbench.submit(Request(PROMPT, "ucb", PARAMS)))
     assert job.run.generation.status == "completed" and job.run.scores.regret_rounds is None
 
@@ -116,7 +116,7 @@ def test_the_baseline_and_scores_of_an_equal_output_are_used_again(
     workbench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = finished(workbench.submit(Request(PROMPT, "random", PARAMS))).run
-    monkeypatch.setattr(measure, "draft_table", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(workbench.pool, "acceptances", lambda *arguments: 1 / 0)
     second = finished(workbench.submit(Request(PROMPT, "ucb", PARAMS, earlier=(first,)))).run
     assert second.baseline is first.baseline and second.scores.acceptance is first.scores.acceptance
     assert second.generation.error is None and second.scores.regret_rounds is not None
