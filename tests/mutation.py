@@ -2,8 +2,8 @@
 
     python -m tests.mutation MODULE.py TEST.py… [--every N]
 
-Each mutant runs in a fork of a process that has imported the large libraries already. Prints the survivors as
-``file:line: what was changed`` and the share of mutants that were killed.
+Each mutant runs in a fork of a process that has imported already what cannot depend on the module. Prints the survivors
+as ``file:line: what was changed`` and the share of mutants that were killed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import gc
 import importlib.abc
 import importlib.util
 import os
@@ -18,6 +19,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 
 COMPARED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
@@ -27,20 +29,24 @@ COMPUTED |= {ast.Mod: ast.Mult, ast.Pow: ast.Mult, ast.MatMult: ast.Add, ast.Bit
 CALLED = {"min": "max", "max": "min", "any": "all", "all": "any", "argmax": "argmin", "argmin": "argmax", "sum": "prod"}
 SKIPPED = ("returns", "annotation", "decorator_list", "exc", "msg")
 """Parts of nodes that no mutant changes: types, decorators and messages."""
+OPTIONS = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly")
+PROJECT = ("app", "drafters", "multidraft", "storage", "tests")
+BELOW = {"multidraft": ("drafters", "storage")}
+"""By package, those of the project that import nothing of it (contracts in ``pyproject.toml``)."""
 
 
-def mutants(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Change ``tree`` in one place, yield the line and what was changed, and change it back."""
-    for node in ast.walk(tree):
-        for name, value in list(ast.iter_fields(node)):
-            for index, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
-                if name in SKIPPED or not isinstance(child, ast.AST):
-                    continue
-                for changed in changes(child):
-                    place(node, name, index, changed)
-                    before, after = (ast.unparse(each).splitlines()[0] for each in (child, changed))
-                    yield child.lineno if hasattr(child, "lineno") else 0, f"{before}  →  {after}"
-                    place(node, name, index, child)
+def mutants(node: ast.AST) -> Iterator[tuple[int, str]]:
+    """Change the tree under ``node`` in one place, yield the line and what was changed, and change it back."""
+    for name, value in list(ast.iter_fields(node)):
+        for index, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
+            if name in SKIPPED or not isinstance(child, ast.AST):
+                continue
+            for changed in changes(child):
+                place(node, name, index, changed)
+                before, after = (ast.unparse(each).splitlines()[0] for each in (child, changed))
+                yield child.lineno if hasattr(child, "lineno") else 0, f"{before}  →  {after}"
+                place(node, name, index, child)
+            yield from mutants(child)
 
 
 def place(node: ast.AST, name: str, index: int | None, child: ast.AST) -> None:
@@ -65,9 +71,9 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
             new.op = ast.Or() if isinstance(op, ast.And) else ast.And()
         case ast.UnaryOp(op=ast.Not() | ast.USub(), operand=operand):
             new = operand
-        case ast.IfExp(test=test):
+        case ast.IfExp(test=test) if not negated_itself(test):
             new.test = ast.UnaryOp(ast.Not(), test)
-        case ast.If(test=test) | ast.While(test=test) if not isinstance(test, ast.Constant):
+        case ast.If(test=test) | ast.While(test=test) if not negated_itself(test):
             new.test = ast.UnaryOp(ast.Not(), test)
         case ast.Constant(value=bool(value)):
             new.value = not value
@@ -78,7 +84,7 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
         case ast.Call(func=ast.Attribute(attr=name)) if name in CALLED:
             new.func = copy.copy(node.func)
             new.func.attr = CALLED[name]
-        case ast.Return(value=ast.AST()):
+        case ast.Return(value=ast.AST() as value) if not isinstance(value, ast.Constant):
             new.value = ast.Constant(None)
         case ast.Expr(value=ast.Call()) | ast.AugAssign():
             new = ast.Pass()
@@ -89,6 +95,16 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
         case _:
             return
     yield ast.fix_missing_locations(ast.copy_location(new, node))
+
+
+def negated_itself(test: ast.AST) -> bool:
+    """Whether a change of a condition itself is its negation, or it is constant."""
+    match test:
+        case ast.Compare(ops=[ast.Eq() | ast.NotEq() | ast.Is() | ast.IsNot() | ast.In() | ast.NotIn()]):
+            return True
+        case ast.UnaryOp(op=ast.Not()) | ast.Constant():
+            return True
+    return False
 
 
 class Instead(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -107,6 +123,22 @@ class Instead(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self.tree, str(self.path), "exec"), module.__dict__)
 
 
+def import_all_but(name: str, tests: list[str]) -> None:
+    """Import what ``tests`` import, but for the modules that may import the module ``name``."""
+    import pytest
+    import torch
+
+    torch.set_num_threads(1)
+    with open(os.devnull, "w") as silent, redirect_stdout(silent):
+        pytest.main([*tests, "--collect-only", *OPTIONS])
+    package = name.split(".")[0]
+    for module in list(sys.modules):
+        if (top := module.split(".")[0]) in PROJECT and top not in BELOW.get(package, ()):
+            del sys.modules[module]
+    gc.collect()
+    gc.freeze()  # a collection in a fork would copy the memory of all that was imported
+
+
 def run(name: str, path: Path, tree: ast.Module, tests: list[str], seconds: float) -> int:
     """Exit status of the tests in a fork, 0 if they pass; 1 too where they take longer than ``seconds``."""
     if not (pid := os.fork()):
@@ -116,7 +148,7 @@ def run(name: str, path: Path, tree: ast.Module, tests: list[str], seconds: floa
         os.dup2(silent, 1)
         os.dup2(silent, 2)
         sys.meta_path.insert(0, Instead(name, path, tree))
-        os._exit(int(pytest.main([*tests, "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"])))
+        os._exit(int(pytest.main([*tests, "-x", *OPTIONS])))
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         done, status = os.waitpid(pid, os.WNOHANG)
@@ -135,19 +167,13 @@ def main() -> None:
     parser.add_argument("tests", nargs="+")
     parser.add_argument("--every", type=int, default=1, help="try every Nth mutant only")
     options = parser.parse_args()
-    import numpy
-    import pandas
-    import torch
-    import transformers
-
-    torch.set_num_threads(1)
-    del numpy, pandas, transformers
     name = ".".join(options.module.with_suffix("").parts)
+    import_all_but(name, options.tests)
     tree = ast.parse(options.module.read_text(encoding="utf-8"))
     begun = time.monotonic()
     if run(name, options.module, tree, options.tests, 3600):
         sys.exit("the tests fail on the module as it is")
-    limit = 60 + 3 * (time.monotonic() - begun)
+    limit = 10 + 5 * (time.monotonic() - begun)
     tried = killed = 0
     for number, (line, change) in enumerate(mutants(tree)):
         if number % options.every:

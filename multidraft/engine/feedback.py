@@ -32,12 +32,11 @@ def block_divergence(
     if not path:
         return 0.0
     rows = [draft.parents[node] + 1 for node in path]
-    if len(rows) != len(logits) - 1 or rows != list(range(len(rows))):
-        logits = logits[rows]
-    p = probabilities(logits[: len(path)], params)
+    chain = rows == list(range(len(rows)))  # a slice copies nothing
+    p = probabilities(logits[: len(rows)] if chain else logits[rows], params)
     if draft.q is None:
         overlap = p[torch.arange(len(path)), [draft.tokens[node] for node in path]]
     else:
         q = draft.q if len(path) == len(draft) else draft.q[path]
-        overlap = torch.minimum(p[:, : q.shape[1]], q[:, : p.shape[1]]).sum(dim=-1)
+        overlap = torch.minimum(p[:, : q.shape[1]], q[:, : p.shape[1]])
     return min(1.0, float(overlap.sum()) / draft_length)

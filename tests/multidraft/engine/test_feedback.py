@@ -78,6 +78,13 @@ def test_block_divergence_at_its_ends():
     assert block_divergence(Draft.chain([3, 3]), (), certain, GREEDY, 2) == pytest.approx(0.0)
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_rounding_makes_no_divergence_exceed_one(seed):
+    """The probabilities of some of these distributions add up to a little more than 1."""
+    logits = random_logits(2, seed, width=1000)
+    assert block_divergence(Draft.chain([0], probabilities(logits[:1], GREEDY)), (), logits, GREEDY, 1) <= 1.0
+
+
 def test_positions_left_undrafted_count_as_nothing():
     logits = random_logits(4, 0)
     draft = Draft.chain([1, 2, 3], probabilities(logits[:3], GREEDY))

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from multidraft.policies import Context, Feedback, make_policy
+from multidraft.policies.exp3 import DrawnArm
+from multidraft.policies.rewards import AlignmentBandit
 
 K = 4
 
@@ -116,6 +118,29 @@ def test_seed_decides_and_reset_forgets(name):
     policy.begin(Context("another query"))
     assert policy.probabilities() == [1 / 3] * 3
     assert play(policy, [0.2, 0.8, 0.5], 60) == first
+
+
+@pytest.mark.parametrize(
+    ("name", "scores"),
+    [
+        # The guess of a reward r is counted as gamma r / P / N and as -(1 - r) / P at P = 1/2, whoever came first.
+        ("exp3:gamma=0.3,start=previous", [0.3 * 0.25, 0.3 * 0.75]),
+        ("exp3spec:start=previous", [-2 * 0.75, -2 * 0.25]),
+    ],
+)
+def test_a_guess_counts_as_one_round_of_each_drafter_at_the_chance_that_it_had(name, scores):
+    policy = make_policy(name, 2)
+    policy.begin(Context(draft_length=K, previous=[0.25, 0.75]))
+    assert policy.scores == pytest.approx(scores)
+    assert policy.t == 2
+
+
+def test_classes_that_draw_an_arm_can_be_combined_with_others_in_any_order():
+    class Mixed(DrawnArm, AlignmentBandit):
+        name = "mixed"
+
+    policy = Mixed(["a", "b"])
+    assert policy.p == [0.5, 0.5] and policy.uses_block_divergence
 
 
 @pytest.mark.parametrize(

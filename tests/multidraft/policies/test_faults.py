@@ -1,5 +1,7 @@
 """Policies that misbehave: whoever plays them says which, what and where."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from drafters.errors import PolicyError
 from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import Decoding, generate
 from multidraft.policies import POLICIES, Policy, make_policy
+from multidraft.policies.faults import chosen_length
 from multidraft.replay.walk import replay
 from tests import tiny
 from tests.engine_cases import GREEDY
@@ -78,8 +81,29 @@ def test_what_it_raises_is_told_with_its_place(play):
     message = str(caught.value)
     line = failing.__code__.co_firstlineno + 1
     assert message.startswith("policy 'stubborn' raised IndexError: index 3 is out of bounds")
-    assert message.endswith(f"tests/multidraft/policies/test_faults.py, line {line})")
+    assert message.endswith(f"(tests/multidraft/policies/test_faults.py, line {line})")
     assert isinstance(caught.value.__cause__, IndexError)
+
+
+def test_a_place_outside_of_the_folder_is_told_in_full(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PolicyError, match=re.escape(f"({__file__}, line ")):
+        replay(TABLE, stubborn(outcome=failing), draft_length=4)
+
+
+@pytest.mark.parametrize("error", [PolicyError("no drafter is good enough"), KeyboardInterrupt()])
+def test_what_says_itself_what_is_wrong_and_what_is_no_fault_pass(error):
+    def stop(self):
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        replay(TABLE, stubborn(outcome=stop), draft_length=4)
+    assert caught.value is error
+
+
+@pytest.mark.parametrize(("choice", "length"), [(0, 0), (1, 1), (np.int64(4), 4), (9, 4)])
+def test_a_length_is_cut_to_what_there_is_room_for(choice, length):
+    assert chosen_length("p", choice, 4) == length
 
 
 def test_what_was_decoded_until_then_is_kept(pool):

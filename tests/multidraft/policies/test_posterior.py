@@ -25,13 +25,33 @@ def test_thompson_draws_from_the_posterior():
 
 @pytest.mark.parametrize(("mean", "divergence"), [(0.0, 0.1), (0.3, 0.0), (0.5, 0.2), (0.9, 0.05), (0.2, 3.0)])
 def test_the_bound_lies_where_the_divergence_is_spent(mean, divergence):
-    q = kl_upper_bound(mean, divergence)
-    kl = (mean * math.log(mean / q) if mean else 0.0) + (1 - mean) * math.log((1 - mean) / (1 - q))
-    assert mean <= q <= 1 and kl == pytest.approx(divergence, abs=1e-4)
+    low, high = mean, 1.0
+    for _ in range(60):  # by bisection
+        q = (low + high) / 2
+        kl = (mean * math.log(mean / q) if mean else 0.0) + (1 - mean) * math.log((1 - mean) / (1 - q))
+        low, high = (q, high) if kl <= divergence else (low, q)
+    assert kl_upper_bound(mean, divergence) == pytest.approx(low, abs=1e-6)
 
 
-def test_the_bound_of_a_perfect_drafter_is_one():
-    assert kl_upper_bound(1.0, 0.3) == 1.0
+@pytest.mark.parametrize(("mean", "divergence"), [(1.0, 0.3), (0.999, 1.0)])
+def test_the_bound_of_a_perfect_drafter_is_one(mean, divergence):
+    assert kl_upper_bound(mean, divergence) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("c", "played", "spent"),
+    [(0, 9, math.log(10)), (3, 9, math.log(10) + 3 * math.log(math.log(10))), (3, 1, math.log(2))],
+)
+def test_the_divergence_spent_grows_with_the_rounds(c, played, spent):
+    """``ln t + c ln ln t`` over the pulls, ``t`` the round chosen for; ``ln ln t`` counts from where it is positive."""
+    policy = make_policy(f"kl-ucb:c={c}", 2)
+    policy.t = played
+    assert policy.index(0.5, 4) == kl_upper_bound(0.5, spent / 4)
+
+
+@pytest.mark.parametrize("name", ["thompson", "kl-ucb"])
+def test_block_divergence_is_asked_for_where_it_is_the_reward(name):
+    assert make_policy(name, 2).uses_block_divergence and not make_policy(f"{name}:reward=be", 2).uses_block_divergence
 
 
 def test_kl_ucb_index_against_the_formula():

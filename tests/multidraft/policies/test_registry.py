@@ -17,8 +17,10 @@ from multidraft.policies import (
     parse_spec,
     policy_names,
     register,
+    start_of,
     with_start,
 )
+from multidraft.policies.specs import stand_ins
 from multidraft.policies.ucb import UCB
 
 BANDITS = ["ucb", "ucbspec", "exp3", "exp3spec", "sh", "petc", "d-ucb", "sw-ucb", "thompson", "kl-ucb"]
@@ -133,6 +135,25 @@ def test_settings_of_policies_by_others_keep_their_names(monkeypatch):
     check_specs([spec])  # whatever drafters it names: the pool is not known yet
     with pytest.raises(PolicyError, match="the pool has no drafter 'code'; choose one of: math, sql"):
         make_policy(spec, ["math", "sql"])
+    with pytest.raises(PolicyError, match="there is no setting 'fourth'"):  # others are missing, which says less
+        canonical_spec("pair:fourth=sql")
+
+
+def test_specs_are_checked_before_there_is_a_pool(monkeypatch):
+    check_specs(["fixed:whoever", "fixed", "ucb"])
+    check_specs(["oracle"], live=False)
+    for specs, message in (([], "no policy is chosen"), (["oracle"], "for replays"), (["ucb", "ucbb"], "unknown")):
+        with pytest.raises(PolicyError, match=message):
+            check_specs(specs)
+    monkeypatch.setattr(UCB, "reset", lambda policy: 1 / 0)
+    with pytest.raises(PolicyError, match="'ucb' raised ZeroDivisionError"):  # it is made, for drafters that stand in
+        check_specs(["ucb"])
+    assert stand_ins({"first": "math", "second": "", "third": 3}) == ["math", "another"]
+
+
+def test_the_seed_is_0_unless_it_is_given():
+    draws = [make_policy("random", 2, *seed).rng.random() for seed in ((), (0,), (1,))]
+    assert draws[0] == draws[1] != draws[2]
 
 
 def test_the_spelling_means_the_same():
@@ -196,3 +217,8 @@ def test_a_new_policy_is_one_decorated_class():
 )
 def test_any_policy_can_be_given_a_start(spec, cold, router):
     assert (with_start(spec, "cold"), with_start(spec, "router")) == (cold, router)
+
+
+def test_what_a_query_begins_with():
+    starts = {"ucb": "cold", "ucb:start=previous": "previous", "normal-hedge": "router", "fixed:math": "cold"}
+    assert {spec: start_of(spec) for spec in starts} == starts

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from multidraft.policies import NO_DRAFTER, Feedback, make_policy
+from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Context, Feedback, make_policy
 
 
 def play(policy, rounds):
@@ -47,3 +47,32 @@ def test_random_is_seeded_and_uniform():
     assert all(abs(count / 4000 - 0.25) < 0.03 for count in Counter(arms).values())
     policy.begin()
     assert play(policy, 50) == arms[:50]
+
+
+@pytest.mark.parametrize(
+    ("spec", "readers"), [("autoregressive", []), ("fixed:arm2", [2]), ("random", [0, 1, 2]), ("draft-all", [0, 1, 2])]
+)
+def test_only_drafters_that_may_be_played_read_the_prompt(spec, readers):
+    assert list(make_policy(spec, 3).candidates()) == readers
+
+
+def test_all_drafters_draft_a_tree_of_so_many_nodes():
+    policy = make_policy("draft-all:nodes=40", 3)
+    assert play(policy, 3) == [ALL_DRAFTERS] * 3
+    assert (policy.tree_nodes, make_policy("draft-all", 3).tree_nodes) == (40, 128)
+
+
+@pytest.mark.parametrize(("suited", "arm"), [([0.1, 0.2, 0.9], 2), ([0.5, 0.5, 0.1], 0), (None, 0)])
+def test_the_router_s_favourite_is_played_throughout(suited, arm):
+    policy = make_policy("router", 3)
+    policy.begin(Context("prompt", route=lambda prompt: suited if prompt == "prompt" else None))
+    assert play(policy, 3) == [arm] * 3 and list(policy.candidates()) == [arm]
+    assert policy.needs_route
+
+
+@pytest.mark.parametrize(("rounds", "arm"), [([9, 4, 7], 1), ([5, 4, 4], 1), (None, 0)])
+def test_the_oracle_plays_who_needs_the_fewest_rounds(rounds, arm):
+    policy = make_policy("oracle", 3)
+    policy.begin(Context(hindsight=rounds))
+    assert play(policy, 3) == [arm] * 3
+    assert not policy.live

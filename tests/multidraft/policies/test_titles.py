@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from multidraft.policies import POLICIES, make_policy, policy_names
-from multidraft.policies.titles import DEFAULT_POLICY, policy_choices, policy_title
+from multidraft.policies.titles import DEFAULT_POLICY, policy_choices, policy_title, policy_titles
 
 DRAFTERS = ["code", "math"]
 
@@ -25,3 +25,16 @@ def test_titles_keep_settings() -> None:
     assert policy_title("ucb:beta=0.1,reward=be") == f"{POLICIES['ucb'].title} (beta=0.1, reward=be)"
     assert policy_title("fixed:math") == f"{POLICIES['fixed'].title} (math)"
     assert policy_title("nonsense") == "nonsense"
+
+
+def test_titles_that_would_be_equal_name_their_spec() -> None:
+    ucb, other = POLICIES["ucb"].title, POLICIES["random"].title
+    assert policy_titles(["ucb", "UCB", "random"]) == {"ucb": f"{ucb} · ucb", "UCB": f"{ucb} · UCB", "random": other}
+
+
+def test_after_the_default_titles_are_in_the_order_of_the_alphabet_and_those_of_one_drafter_last() -> None:
+    choices = policy_choices(DRAFTERS, routed=False)
+    whole = [title.lower() for title, spec in choices if ":" not in spec]
+    assert whole[1:] == sorted(whole[1:])
+    assert choices[len(whole) :] == [(f"{POLICIES['fixed'].title}: {name}", f"fixed:{name}") for name in DRAFTERS]
+    assert "router" not in dict(choices).values() and "router" in dict(policy_choices(DRAFTERS)).values()
