@@ -28,7 +28,7 @@ COMPUTED = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.
 COMPUTED |= {ast.Mod: ast.Mult, ast.Pow: ast.Mult, ast.MatMult: ast.Add, ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr}
 CALLED = {"min": "max", "max": "min", "any": "all", "all": "any", "argmax": "argmin", "argmin": "argmax", "sum": "prod"}
 SKIPPED = ("returns", "annotation", "decorator_list", "exc", "msg")
-"""Parts of nodes that no mutant changes: types, decorators and messages."""
+"""Parts of nodes that no mutant changes: types, decorators and messages; nor is ``strict=`` changed, which checks."""
 OPTIONS = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly")
 PROJECT = ("app", "drafters", "multidraft", "storage", "tests")
 BELOW = {"multidraft": ("drafters", "storage")}

@@ -60,6 +60,7 @@ def test_ucb_index_against_the_formula():
 def test_ucb_learns_from_the_reward_it_was_told_to():
     for reward, expected in (("bd", 0.9), ("be", 0.25)):
         policy = make_policy(f"ucb:reward={reward}", 2)
+        assert policy.uses_block_divergence == (reward == "bd")
         policy.update(seen(0, 1, 0.9))
         assert policy.last_reward == expected
 
@@ -89,6 +90,7 @@ def test_ucbspec_radius_by_hand():
     policy.update(seen(0, 1))
     assert policy.index(0.0, 3) == pytest.approx(3.859248, abs=1e-6)
     assert policy.totals == [2.0, 0.0]  # the own token counts: y = A + 1
+    assert policy.t == 1
 
 
 def test_ucbspec_keeps_its_radius_when_the_last_draft_is_cut_short():
