@@ -249,6 +249,15 @@ def _as_gguf(model: PreTrainedModel) -> bool:
     return plain and config.rope_parameters.get("rope_type", "default") == "default"
 
 
+LLAMA_CPP = ("llama_cpp", "gguf")
+"""The packages that llama.cpp takes."""
+
+
+def missing_packages() -> list[str]:
+    """Those of :data:`LLAMA_CPP` that are not installed; :func:`peers_for` leaves llama.cpp out then."""
+    return [name for name in LLAMA_CPP if importlib.util.find_spec(name) is None]
+
+
 def peers_for(pool: Pool, draft_length: int, drafter: str | None = None) -> list[Peer]:
     """All peers that are installed and can run the pool's target.
 
@@ -278,7 +287,7 @@ def peers_for(pool: Pool, draft_length: int, drafter: str | None = None) -> list
         for schedule, confidence in (("constant", 0.0), ("confidence", 0.4)):
             title = f"transformers, assisted by {name}, {schedule}"
             peers.append(Transformers(title, pool, small, draft_length, confidence))
-    if _as_gguf(model) and all(map(importlib.util.find_spec, ("llama_cpp", "gguf"))):
+    if _as_gguf(model) and not missing_packages():
         peers.append(LlamaCpp("llama.cpp", pool))
         if isinstance(small, LlamaForCausalLM) and _as_gguf(small):
             peers.append(LlamaCpp(f"llama.cpp, assisted by {name}", pool, small, draft_length))

@@ -34,8 +34,10 @@ def read_table(path: Path) -> pd.DataFrame:
     """
     try:
         rows = [row for row in csv.reader(path.read_text(encoding="utf-8-sig").splitlines()) if row]
-    except (OSError, UnicodeDecodeError) as error:
-        raise SuiteError(f"cannot read {path}: {error}") from None
+    except OSError as error:
+        raise SuiteError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SuiteError(f"{path.name} is not UTF-8 text; save it as UTF-8") from None
     if len(rows) < 2 or len(rows[0]) < 2:
         raise SuiteError(f"{path.name} needs a header 'drafter,TASK,…' and a row for each drafter")
     tasks = [name.strip() for name in rows[0][1:]]

@@ -16,7 +16,7 @@ from typing import Any
 import multidraft as md
 from drafters.errors import told
 from drafters.pool import Pool
-from multidraft.bench.engines import Peer, peers_for
+from multidraft.bench.engines import Peer, missing_packages, peers_for
 from multidraft.bench.peers import PeerRun, beside_peers, render_peers, summary_of_peers
 from multidraft.bench.report import Asked, make_report
 from multidraft.bench.runner import Entry, run_suite
@@ -96,6 +96,8 @@ def run(options: argparse.Namespace) -> int:
             raise md.UserError("--peers compares greedy decoding: leave out --temperature")
         alone = (spec.removeprefix("fixed:") for spec in specs if spec.startswith("fixed:"))
         peers = peers_for(pool, asked.params.draft_length, next(alone, None)) if options.peers else []
+        if options.peers and (missing := missing_packages()):
+            print(f"multidraft: --peers leaves llama.cpp out: not installed: {', '.join(missing)}", file=sys.stderr)
         return _benchmark(options, pool, items, asked, peers)
 
 

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import sqlite3
+from pathlib import Path
+
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.test_play import DONE, run_example, type_into
@@ -34,6 +37,7 @@ def test_policies_are_replayed_at_once_and_one_with_settings_added(page: Page) -
     expect(page.locator("#lab-outcomes tbody tr")).to_have_count(6 + 3)
     expect(page.locator("#lab-outcomes")).to_contain_text("Rate (ours) (memory=0.9)")
     expect(page.locator("#lab-outcomes").get_by_text("rounds estimated")).to_have_count(2)
+    assert page.locator("#lab-outcomes .md-scroll").evaluate("table => table.scrollWidth <= table.clientWidth")
     expect(page.locator("#lab-regret .js-plotly-plot")).to_be_visible()
 
 
@@ -53,13 +57,15 @@ def test_a_setting_is_swept(page: Page) -> None:
     expect(page.locator("#lab-sweep-status [role=alert]")).to_contain_text("above 0")
 
 
-def test_a_link_opens_the_lab_on_one_run(page: Page, chromium: Browser, address: str) -> None:
+def test_a_link_opens_the_lab_on_one_run(page: Page, chromium: Browser, address: str, history: Path) -> None:
     open_lab(page)
+    with sqlite3.connect(history) as connection:
+        (run,) = connection.execute("SELECT max(id) FROM runs WHERE mean_accepted_tokens > 1").fetchone()
     linked = chromium.new_page()
-    linked.goto(f"{address}?tab=lab&run=1")
+    linked.goto(f"{address}?tab=lab&run={run}")
     expect(linked.locator("#lab-lanes .js-plotly-plot")).to_be_visible(timeout=60_000)
-    expect(linked.locator("#lab-run input")).to_have_value("1")
-    expect(linked.locator("#lab-texts")).to_contain_text("Run 1:")
+    expect(linked.locator("#lab-run input")).to_have_value(str(run))
+    expect(linked.locator("#lab-texts")).to_contain_text(f"Run {run}:")
     linked.goto(f"{address}?tab=lab&run=999999")
     expect(linked.locator("#lab-status [role=alert]")).to_contain_text("no run of this number", timeout=60_000)
     linked.close()

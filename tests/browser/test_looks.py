@@ -39,9 +39,19 @@ def test_a_phone_never_scrolls_sideways(phone: Page) -> None:
 def test_a_phone_goes_to_the_output_when_a_run_starts(phone: Page) -> None:
     output = phone.locator("#output .md-output")
     expect(output).not_to_be_in_viewport()
+    expect(phone.locator("#example-task input:checked")).to_have_count(0)
     run_example(phone, tokens=24)
     expect(phone.locator("#status")).to_be_in_viewport()
     expect(output).to_be_in_viewport(ratio=1)
+
+
+@pytest.mark.parametrize("phone", ["light"], indirect=True)
+def test_edges_on_a_phone(phone: Page) -> None:
+    left = "node => node.getBoundingClientRect().left"
+    card, bars = (phone.locator(box).evaluate(left) for box in ("#output .md-run", "#output .md-timeline"))
+    assert bars - card >= 12, "bars that are scrolled away end before the card's edge"
+    phone.get_by_role("tab", name="Batch").click()
+    expect(phone.locator("#rows .md-scroll")).to_have_css("background-image", "none")  # an empty table has no shade
 
 
 def test_dark_mode_is_dark_with_light_text(phone: Page) -> None:

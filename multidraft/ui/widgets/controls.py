@@ -40,11 +40,10 @@ class Examples:
 
     def __init__(self, workbench: Workbench, prompt: gr.Textbox, prefix: str = ""):
         self.workbench = workbench
-        task = self._task()
-        self.task = gr.Radio(**task, label="Examples", elem_id=f"{prefix}example-task", elem_classes="md-pills")
+        self.task = gr.Radio(**self._task(), label="Examples", elem_id=f"{prefix}example-task", elem_classes="md-pills")
         self.buttons = [
             gr.Button(**button, size="sm", elem_classes="md-example", elem_id=f"{prefix}example-{i}")
-            for i, button in enumerate(self._buttons(task["value"]))
+            for i, button in enumerate(self._buttons(None))
         ]
         self.components = [self.task, *self.buttons]
         self.task.change(self._show, self.task, self.buttons, **QUICK)
@@ -52,19 +51,22 @@ class Examples:
             button.click(partial(self._prompt, i), self.task, prompt, **QUICK)
 
     def updates(self) -> Updates:
-        """:attr:`components` for the present pool, the first task's prompts shown."""
-        task = self._task()
-        return {self.task: gr.Radio(**task), **self._show(task["value"])}
+        """:attr:`components` for the present pool, no task chosen."""
+        return {self.task: gr.Radio(**self._task()), **self._show(None)}
 
     def _show(self, task: str | None) -> Updates:
         return {b: gr.Button(**button) for b, button in zip(self.buttons, self._buttons(task), strict=True)}
 
     def _task(self) -> dict[str, Any]:
         names = list(dict.fromkeys(task for task, _ in self.workbench.pool.examples))
-        return {"choices": names, "value": names[0] if names else None, "visible": bool(names)}
+        return {"choices": names, "value": None, "visible": bool(names)}
 
     def _prompts(self, task: str | None) -> list[str]:
-        return [prompt for known, prompt in self.workbench.pool.examples if known == task]
+        """Those of a task; as long as none is chosen, the first of each."""
+        examples = self.workbench.pool.examples
+        if task is None:
+            return list(dict(reversed(examples)).values())[::-1]
+        return [prompt for known, prompt in examples if known == task]
 
     def _buttons(self, task: str | None) -> list[dict[str, Any]]:
         texts = [" ".join(prompt.split())[:PREVIEW] for prompt in self._prompts(task)]

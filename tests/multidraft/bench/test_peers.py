@@ -6,6 +6,7 @@ import pytest
 
 from drafters.errors import UserError
 from drafters.sampling import SamplingParams
+from multidraft.bench import engines
 from multidraft.bench.engines import LlamaCpp, peers_for
 from multidraft.bench.peers import PeerRun, beside_peers, render_peers, summary_of_peers
 from multidraft.bench.runner import run_suite
@@ -92,3 +93,9 @@ def test_other_devices_and_types_are_refused(pool, monkeypatch):
 def test_llama_cpp_is_among_them(pool):
     peers = [peer for peer in peers_for(pool, 4) if isinstance(peer, LlamaCpp)]
     assert [peer.name for peer in peers] == ["llama.cpp", "llama.cpp, assisted by near"]
+
+
+def test_what_llama_cpp_lacks_is_named(pool, monkeypatch):
+    monkeypatch.setattr(engines, "LLAMA_CPP", ("torch", "not_installed_here"))
+    assert engines.missing_packages() == ["not_installed_here"]
+    assert not any(isinstance(peer, LlamaCpp) for peer in peers_for(pool, 4))

@@ -125,7 +125,8 @@ def test_simulate_as_a_table_and_mixed(mats, capsys):
         ("drafter,Math\nmath,0.5\n", [], "a number of at least 1"),
         ("drafter,Math\nmath,2,3\n", [], "row 2: 3 cells where the header has 2"),
         ("", [], "needs a header"),
-        (None, [], "cannot read"),
+        (None, [], "table.csv cannot be read: No such file or directory\n"),
+        ("drafter,Stra\udcdfe\nmath,2\n", [], "is not UTF-8 text"),
         ("drafter,Math\nmath,2\n", ["--tokens", "300-200"], "--tokens must be"),
         ("drafter,Math\nmath,2\n", ["--tokens", "many"], "--tokens must be"),
         ("drafter,Math\nmath,2\n", ["--seeds", "0"], "--seeds"),
@@ -137,7 +138,7 @@ def test_simulate_as_a_table_and_mixed(mats, capsys):
 def test_simulate_with_bad_input(tmp_path, capsys, content, arguments, said):
     path = tmp_path / "table.csv"
     if content is not None:
-        path.write_text(content)
+        path.write_text(content, errors="surrogateescape")
     assert main(["simulate", str(path), *arguments]) == 2
     assert said in capsys.readouterr().err
 
