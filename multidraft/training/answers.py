@@ -35,18 +35,16 @@ LOG_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(Encoded):
     """An answer of the target with the target's distribution at each of its ``n`` tokens.
 
     Attributes:
         family: task family of the prompt.
-        encoded: prompt and answer.
         top_ids: most probable tokens ``(n, TOP)`` int64.
         top_probs: their probabilities ``(n, TOP)`` float32, normalised.
     """
 
     family: str
-    encoded: Encoded
     top_ids: torch.Tensor
     top_probs: torch.Tensor
 
@@ -72,32 +70,21 @@ def next_answer_ids(batch: Batch) -> torch.Tensor:
     return batch.ids.roll(-1, dims=1)[batch.predicts_answer]
 
 
-def distillation_loss(logits: torch.Tensor, chosen: Sequence[Answer]) -> torch.Tensor:
-    """Mean cross-entropy between the target's distributions over its likeliest tokens and the drafter's.
-
-    Args:
-        logits: of the drafter ``(n, vocabulary)`` at all answer tokens of ``chosen``, one answer after the other.
-    """
-    top_ids = torch.cat([a.top_ids for a in chosen]).to(logits.device)
-    top_probs = torch.cat([a.top_probs for a in chosen]).to(logits.device)
-    logits = logits.float()
-    log_probs = logits.gather(1, top_ids) - logits.logsumexp(dim=-1, keepdim=True)
-    return -(top_probs * log_probs).sum(dim=-1).mean()
-
-
 def language_model_loss(model: PreTrainedModel, pad: int, device: str) -> LossOf:
-    """The loss of ``model`` on a batch: of answers the distillation loss, of reference texts the cross-entropy."""
+    """The loss of ``model`` on a batch: of reference texts the mean cross-entropy; of answers that between the target's
+    distributions over its likeliest tokens and the model's."""
 
     def loss_of(batch: Batch | Sequence[Answer]) -> tuple[torch.Tensor, int]:
-        texts = batch if isinstance(batch, Batch) else collate([answer.encoded for answer in batch], pad)
-        texts = texts.to(device)
+        texts = (batch if isinstance(batch, Batch) else collate(batch, pad)).to(device)
         with autocast(device):
             logits = answer_logits(model, texts)
+        logits = logits.float()
         if isinstance(batch, Batch):
-            loss = functional.cross_entropy(logits.float(), next_answer_ids(texts))
-        else:
-            loss = distillation_loss(logits, batch)
-        return loss, texts.ids.numel()
+            return functional.cross_entropy(logits, next_answer_ids(texts)), texts.ids.numel()
+        top_ids = torch.cat([answer.top_ids for answer in batch]).to(device)
+        top_probs = torch.cat([answer.top_probs for answer in batch]).to(device)
+        log_probs = logits.gather(1, top_ids) - logits.logsumexp(dim=-1, keepdim=True)
+        return -(top_probs * log_probs).sum(dim=-1).mean(), texts.ids.numel()
 
     return loss_of
 
@@ -156,31 +143,26 @@ def with_distributions(target: PreTrainedModel, family: str, encoded: Sequence[E
     probs = (top.values / top.values.sum(dim=-1, keepdim=True)).cpu()
     lengths = [len(e.ids) - e.prompt_length for e in encoded]
     for e, ids, p in zip(encoded, top.indices.cpu().split(lengths), probs.split(lengths), strict=True):
-        yield Answer(family, e, ids.clone(), p.clone())
+        yield Answer(e.ids, e.prompt_length, family, ids.clone(), p.clone())
 
 
 def save_answers(answers: Sequence[Answer], path: Path) -> None:
     """Write collected answers to one file."""
-    rows = [(a.family, a.encoded.ids, a.encoded.prompt_length, a.top_ids.int(), a.top_probs.half()) for a in answers]
+    rows = [(a.family, a.ids, a.prompt_length, a.top_ids.int(), a.top_probs.half()) for a in answers]
     write_file(path, lambda part: torch.save(rows, part))
 
 
 def load_answers(path: Path) -> list[Answer]:
     """Read answers written by :func:`save_answers`."""
     rows = torch.load(path, weights_only=True)
-    return [Answer(family, Encoded(ids, n), top.long(), probs.float()) for family, ids, n, top, probs in rows]
-
-
-def similar_lengths(answers: Sequence[Answer], tokens_per_batch: int) -> list[list[Answer]]:
-    """All answers in batches of similar length, each of at most ``tokens_per_batch`` padded tokens or one answer."""
-    return by_length(answers, lambda answer: len(answer.encoded.ids), tokens_per_batch)
+    return [Answer(ids, n, family, top.long(), probs.float()) for family, ids, n, top, probs in rows]
 
 
 def answer_batches(answers: Sequence[Answer], tokens_per_batch: int, rng: random.Random) -> Iterator[list[Answer]]:
     """Endless batches of answers of similar length, in a new order each epoch."""
     if not answers:
         raise ValueError("there are no answers to learn from")
-    batches = similar_lengths(answers, tokens_per_batch)
+    batches = by_length(answers, tokens_per_batch)
     while True:
         rng.shuffle(batches)
         yield from batches

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from multidraft.training.loop import autocast
 
-T = TypeVar("T")
+Text = TypeVar("Text", bound="Encoded")
 MEMORY = 4 * 2**30
 """Bytes of hidden states that are cached at most, by default."""
 
@@ -49,13 +49,13 @@ def collate(sequences: Sequence[Encoded], pad: int) -> Batch:
     return Batch(ids, mask)
 
 
-def by_length(items: Iterable[T], length: Callable[[T], int], tokens_per_batch: int) -> list[list[T]]:
-    """All items in batches of similar length, each of at most ``tokens_per_batch`` padded tokens or one item."""
-    batches: list[list[T]] = []
-    for item in sorted(items, key=length):
-        if not batches or (len(batches[-1]) + 1) * length(item) > tokens_per_batch:
+def by_length(texts: Iterable[Text], tokens_per_batch: int) -> list[list[Text]]:
+    """All texts in batches of similar length, each of at most ``tokens_per_batch`` padded tokens or one text."""
+    batches: list[list[Text]] = []
+    for text in sorted(texts, key=lambda text: len(text.ids)):
+        if not batches or (len(batches[-1]) + 1) * len(text.ids) > tokens_per_batch:
             batches.append([])
-        batches[-1].append(item)
+        batches[-1].append(text)
     return batches
 
 
@@ -69,7 +69,7 @@ def bucket_batches(
     """
     while True:
         window = [s for s in islice(sequences, 512) if len(s.ids) <= max_length]
-        batches = by_length(window, lambda s: len(s.ids), tokens_per_batch)
+        batches = by_length(window, tokens_per_batch)
         rng.shuffle(batches)
         yield from (collate(b, pad) for b in batches)
 

@@ -162,7 +162,7 @@ def heads_loss(
 
 def build_ngram(answers: Sequence[Answer], vocab_size: int, path: Path) -> NGram:
     """Count the n-grams of the target's answers, each with the end of its prompt, and write them to ``path``."""
-    texts = (answer.encoded.ids[max(answer.encoded.prompt_length + 1 - ORDER, 0) :] for answer in answers)
+    texts = (answer.ids[max(answer.prompt_length + 1 - ORDER, 0) :] for answer in answers)
     model = count_ngrams(texts, vocab_size)
     model.save(path)
     return model

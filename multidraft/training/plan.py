@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -205,8 +204,7 @@ def examine(plan: Plan, processes: int = 1) -> str:
         TrainingError: the device cannot hold the models at their training, whatever the batches.
     """
     target = skeleton(plan.target, plan.card)
-    size = {"float32": 4, "bfloat16": 2, "float16": 2}[plan.dtype]
-    target_bytes = target.num_parameters() * size
+    target_bytes = target.num_parameters() * getattr(torch, plan.dtype).itemsize
     parameters = drafter_parameters(plan, target)
     training = parameters * TRAINING_BYTES + (target_bytes if plan.kind == "eagle" else 0)
     need, has = max(target_bytes, training), total_memory(plan.device)
@@ -238,9 +236,3 @@ its tokens; measuring the drafters on held-out prompts comes after it."""
 warning: a drafter has more parameters than the target ({size_of_drafter}, {size_of_target}), so that its drafts cost \
 more than they save: take a smaller one"""
     return text
-
-
-def room_for(target: PreTrainedModel, asking: Asking) -> float:
-    """Longest prompt, in tokens, that leaves room for an answer."""
-    window = model_sizes.window_of(target)
-    return window - asking.max_new_tokens if window else math.inf

@@ -9,6 +9,7 @@ import copy
 import random
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,11 @@ from drafters.checkpoints.loading import drafter_tokenizer, load_model, same_tok
 from drafters.checkpoints.model_sizes import window_of
 from drafters.errors import TrainingError
 from drafters.text import chat_ids, end_ids
-from multidraft.training.answers import Answer, answer_batches, collect, language_model_loss, pad_id, similar_lengths
-from multidraft.training.data import cached_features
+from multidraft.training.answers import Answer, answer_batches, collect, language_model_loss, pad_id
+from multidraft.training.data import by_length, cached_features
 from multidraft.training.eagle import TrainableHead, common_tokens, fit_head
 from multidraft.training.loop import Budget, train
-from multidraft.training.plan import Plan, Shape, make_llama, place, room_for, skeleton
+from multidraft.training.plan import Plan, Shape, make_llama, place, skeleton
 from multidraft.training.processes import ALONE, Processes
 from multidraft.training.prompts import GENERALIST
 from multidraft.training.work import SETTINGS, claim, writing
@@ -66,7 +67,7 @@ class LanguageModels:
         """Train it until the budget is spent."""
         config, device = drafter.config.get_text_config(), self.processes.device
         window = window_of(drafter) or 1 << 30
-        known = [within(answer, int(config.vocab_size)) for answer in own if len(answer.encoded.ids) <= window]
+        known = [within(answer, int(config.vocab_size)) for answer in own if len(answer.ids) <= window]
         fitting = [answer for answer in known if answer is not None]
         if not fitting:
             raise TrainingError(f"no answer fits the drafter's window of {window:,} tokens; lower --max-new-tokens")
@@ -91,17 +92,16 @@ class Heads:
 
     def begin(self, own: Sequence[Answer], general: TrainableHead | None) -> TrainableHead:
         stops = sorted(end_ids(self.target, self.tokenizer))
-        ids = common_tokens([answer.encoded for answer in own], self.plan.vocabulary, stops)
+        ids = common_tokens(own, self.plan.vocabulary, stops)
         head = TrainableHead(self.target, ids).to(self.processes.device)
         if general is not None:
             head.copy(general)
         return head
 
     def fit(self, drafter: TrainableHead, own: Sequence[Answer], budget: Budget, lr: float, rng: random.Random) -> None:
-        batches = similar_lengths(own, self.plan.batch_tokens)
+        batches, pad = by_length(own, self.plan.batch_tokens), pad_id(self.tokenizer)
         share = batches[self.processes.rank :: self.processes.count] or batches
-        texts, pad = [[answer.encoded for answer in batch] for batch in share], pad_id(self.tokenizer)
-        learnt = cached_features(self.target, texts, drafter.layers, pad, rng, self.plan.feature_memory)
+        learnt = cached_features(self.target, share, drafter.layers, pad, rng, self.plan.feature_memory)
         fit_head(drafter, self.target, learnt, budget, lr, self.log, self.processes, self.processes.rank)
 
     def save(self, drafter: TrainableHead, folder: Path) -> None:
@@ -111,11 +111,11 @@ class Heads:
 
 def within(answer: Answer, vocabulary: int) -> Answer | None:
     """The answer for a drafter that knows the first ``vocabulary`` tokens; ``None`` if another stands in its text."""
-    if max(answer.encoded.ids) >= vocabulary:
+    if max(answer.ids) >= vocabulary:
         return None
     known = (answer.top_ids < vocabulary).float() * answer.top_probs
     total = known.sum(dim=-1, keepdim=True).clamp_min(1e-9)
-    return Answer(answer.family, answer.encoded, answer.top_ids.clamp_max(vocabulary - 1), known / total)
+    return replace(answer, top_ids=answer.top_ids.clamp_max(vocabulary - 1), top_probs=known / total)
 
 
 def train_all(recipe: LanguageModels | Heads, answers: Sequence[Answer]) -> None:
@@ -129,7 +129,7 @@ def train_all(recipe: LanguageModels | Heads, answers: Sequence[Answer]) -> None
     general: Any = None
     for name in plan.drafters:
         own = [answer for answer in answers if name in (GENERALIST, answer.family)]
-        tokens = sum(len(answer.encoded.ids) for answer in own)
+        tokens = sum(len(answer.ids) for answer in own)
         recipe.log(f"-- {name}: {len(own):,} answers, {tokens:,} tokens")
         torch.manual_seed(plan.asking.seed)
         checkpoint = work / f"{name}.pt"
@@ -168,7 +168,7 @@ def distil(
         dtype = getattr(torch, plan.dtype)
         return load_model(plan.target, plan.card, dtype, processes.device, "the target").requires_grad_(False)
 
-    room = room_for(skeleton(plan.target, plan.card), plan.asking)
+    room = (window_of(skeleton(plan.target, plan.card)) or 1 << 30) - plan.asking.max_new_tokens
     prompts = {}
     for name, task in plan.tasks.items():
         encoded = [chat_ids(tokenizer, prompt, settings=plan.chat_template_kwargs) for prompt in task.train]

@@ -190,7 +190,7 @@ class Stage:
         random.Random(0).shuffle(self.answers)
         tokens = list[int]()
         for answer in self.answers:
-            tokens += [*answer.encoded.ids[answer.encoded.prompt_length :], END]
+            tokens += [*answer.ids[answer.prompt_length :], END]
             if len(tokens) >= DATASTORE_TOKENS:
                 break
         write_datastore(self.pool / "answers.store", np.array(tokens, np.uint32), self.tokenizer)

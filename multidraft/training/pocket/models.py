@@ -188,7 +188,7 @@ def feature_batches(
     if not answers:
         raise ValueError(f"there are no answers of {family!r} to learn from")
     pad, rng = tokenizer.pad_token_id, random.Random(0)
-    said = (collate([a.encoded for a in chosen], pad) for chosen in answer_batches(answers, tokens_per_batch, rng))
+    said = (collate(chosen, pad) for chosen in answer_batches(answers, tokens_per_batch, rng))
     references = reference_texts(tokenizer, family, seed=time.time_ns() % 2**32)
     others = bucket_batches(references, tokens_per_batch, pad, rng, CONTEXT_WINDOW)
     started, size = time.perf_counter(), 0
@@ -224,7 +224,7 @@ def train_head(
     torch.manual_seed(0)
     own = [a for a in answers if family in (GENERALIST, a.family)]
     # The same vocabulary in every run: a resumed one must find its output layer as it was.
-    sample = [a.encoded for a in own] + list(islice(reference_texts(tokenizer, family, seed=0), 512))
+    sample = own + list(islice(reference_texts(tokenizer, family, seed=0), 512))
     size = VOCABULARY.get(family, SPECIALIST_VOCABULARY)
     head = TrainableHead(target, common_tokens(sample, size, [tokenizer.eos_token_id]), HEAD_SHAPE).to(target.device)
     if start_from is not None:

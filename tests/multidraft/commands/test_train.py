@@ -129,7 +129,7 @@ def test_interrupted_it_goes_on_where_it_was(made, data, tmp_path, monkeypatch, 
     folder = tmp_path / "out" / "work" / "answers"
     assert len(list(folder.glob("*.pt"))) == 3 and not list(folder.glob("*.part"))
 
-    stop_after(5, answers, "distillation_loss")
+    stop_after(5, answers, "autocast")
     assert run("out") == 130
     monkeypatch.undo()
     assert torch.load(tmp_path / "out" / "work" / "lm" / "general.pt", weights_only=True)["step"] == 5
@@ -141,7 +141,7 @@ def test_interrupted_it_goes_on_where_it_was(made, data, tmp_path, monkeypatch, 
     assert run("whole") == 0  # never interrupted: the same answers
     for file in sorted(folder.glob("*.pt")):
         left, right = (answers.load_answers(f) for f in (file, tmp_path / "whole" / "work" / "answers" / file.name))
-        assert [a.encoded for a in left] == [a.encoded for a in right]
+        assert [(a.ids, a.prompt_length) for a in left] == [(a.ids, a.prompt_length) for a in right]
 
 
 def test_other_settings_are_named_and_nothing_is_lost(made, data, tmp_path, capsys):
@@ -261,7 +261,7 @@ def test_too_little_memory_for_a_batch(made, data, tmp_path, capsys, monkeypatch
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(answers, "answer_batch", limited)
-    monkeypatch.setattr(answers, "distillation_loss", exhausted)
+    monkeypatch.setattr(answers, "autocast", exhausted)
     assert train(made, data, tmp_path / "out", "--new", "1x16") == 2
     assert asked == [12, 6, 3, 3, 6, 3, 3] * 4
     error = capsys.readouterr().err

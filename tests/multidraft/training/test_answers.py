@@ -16,10 +16,9 @@ from multidraft.training.answers import (
     answer_batches,
     check_read_out,
     portions,
-    similar_lengths,
     with_distributions,
 )
-from multidraft.training.data import Encoded, cached_features
+from multidraft.training.data import by_length, cached_features
 from multidraft.training.eagle import TrainableHead, common_tokens, fit_head, layers_to_read
 from multidraft.training.loop import Budget
 from multidraft.training.specialists import within
@@ -40,7 +39,7 @@ def answers_of(target, count=4):
 
 
 def texts_of(answers, tokens_per_batch):
-    return [[answer.encoded for answer in batch] for batch in similar_lengths(answers, tokens_per_batch)]
+    return by_length(answers, tokens_per_batch)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -55,8 +54,8 @@ def test_answers_and_their_distributions_are_the_targets_own(kind):
         expected = tiny.greedy(target, prompt, 6)
         assert one.ids[len(prompt) :] == expected[: expected.index(0) + 1 if 0 in expected else 6]
     for answer in with_distributions(target, "letters", encoded, tiny.END):
-        ids = answer.encoded.ids
-        top = tiny.logits_of(target, ids)[answer.encoded.prompt_length - 1 : -1].softmax(-1).topk(8)
+        ids = answer.ids
+        top = tiny.logits_of(target, ids)[answer.prompt_length - 1 : -1].softmax(-1).topk(8)
         torch.testing.assert_close(
             top.values / top.values.sum(-1, keepdim=True), answer.top_probs, rtol=1e-3, atol=1e-4
         )
@@ -67,7 +66,7 @@ def test_heads_are_trained_for_any_target(kind, tmp_path):
     target = model_of(kind, layers=4)
     answers = answers_of(target)
     torch.manual_seed(0)
-    head = TrainableHead(target, common_tokens([a.encoded for a in answers], 11, [0]))
+    head = TrainableHead(target, common_tokens(answers, 11, [0]))
     learnt = cached_features(target, texts_of(answers, 64), head.layers, 0, random.Random(0), memory=0)
     fit_head(head, target, learnt, Budget(1, tokens=200), 0.001, log=lambda line: None)
     head.save(tmp_path)
@@ -125,7 +124,7 @@ def _scaled(output):
 
 
 def test_answers_for_a_smaller_vocabulary():
-    answer = Answer("a", Encoded([1, 2, 3], 1), torch.tensor([[1, 9], [2, 3]]), torch.tensor([[0.5, 0.5], [0.4, 0.6]]))
+    answer = Answer([1, 2, 3], 1, "a", torch.tensor([[1, 9], [2, 3]]), torch.tensor([[0.5, 0.5], [0.4, 0.6]]))
     small = within(answer, 4)
     assert small.top_ids.tolist() == [[1, 3], [2, 3]]
     torch.testing.assert_close(small.top_probs, torch.tensor([[1.0, 0.0], [0.4, 0.6]]))

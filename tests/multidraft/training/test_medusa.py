@@ -12,8 +12,8 @@ from drafters.kinds.medusa import MedusaDrafter
 from drafters.models.ngram import NGram, count_ngrams
 from drafters.models.target import Target
 from multidraft.training import loop
-from multidraft.training.answers import Answer, similar_lengths
-from multidraft.training.data import Encoded, cached_features, collate, read
+from multidraft.training.answers import Answer
+from multidraft.training.data import by_length, cached_features, collate, read
 from multidraft.training.loop import Budget
 from multidraft.training.medusa import build_ngram, heads_loss, train_medusa
 from tests import tiny
@@ -26,7 +26,7 @@ def answer_of(model, prompt, tokens):
     ids = [*prompt, *tiny.greedy(model, prompt, tokens)]
     probs = torch.softmax(tiny.logits_of(model, ids)[len(prompt) - 1 : -1], dim=-1).topk(TOP)
     kept = probs.values / probs.values.sum(dim=-1, keepdim=True)
-    return Answer("letters", Encoded(ids, len(prompt)), probs.indices.clone(), kept.clone())
+    return Answer(ids, len(prompt), "letters", probs.indices.clone(), kept.clone())
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def answers(model):
 def trained(model, answers, folder, tokens, checkpoint=None, **settings):
     lines = []
     last = [model.config.num_hidden_layers]
-    batches = [[answer.encoded for answer in batch] for batch in similar_lengths(answers, 200)]
+    batches = by_length(answers, 200)
     learnt = cached_features(model, batches, last, 0, random.Random(0))
     settings = {"heads": 3, "lr": 1e-2, "log": lines.append, **settings}
     train_medusa(model, learnt, Budget(5.0, tokens, checkpoint), folder, **settings)
@@ -54,7 +54,7 @@ def trained(model, answers, folder, tokens, checkpoint=None, **settings):
 @pytest.mark.parametrize("half", [False, True])
 def test_features_are_the_targets_states_at_the_precision_of_the_device(model, answers, monkeypatch, half):
     monkeypatch.setattr(loop, "half_precision_pays", lambda device: half)
-    batch = read(model, collate([answer.encoded for answer in answers[:5]], 0), [model.config.num_hidden_layers])
+    batch = read(model, collate(answers[:5], 0), [model.config.num_hidden_layers])
     with torch.no_grad(), loop.autocast("cpu"):
         states = model(batch.ids, output_hidden_states=True).hidden_states[-1]
     # One unit in the last place of bfloat16, in which features are stored.
@@ -67,7 +67,7 @@ def test_the_loss_is_that_of_each_head_at_each_position(model, answers):
     weights = torch.randn(3, tiny.VOCAB, 24, generator=torch.Generator().manual_seed(0))
     chosen, losses = answers[:5], {0: [], 1: [], 2: []}
     for answer in chosen:
-        ids, first = answer.encoded.ids, answer.encoded.prompt_length
+        ids, first = answer.ids, answer.prompt_length
         states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states[-1][0].detach()
         told = torch.softmax(tiny.logits_of(model, ids), dim=-1)
         for s in range(first, len(ids)):
@@ -78,7 +78,7 @@ def test_the_loss_is_that_of_each_head_at_each_position(model, answers):
     expected = sum(0.8**head * torch.stack(found).mean() for head, found in losses.items())
 
     def loss_of(answers):
-        batch = read(model, collate([answer.encoded for answer in answers], 0), [model.config.num_hidden_layers])
+        batch = read(model, collate(answers, 0), [model.config.num_hidden_layers])
         with torch.no_grad():  # in float32, unlike the features of a device that computes in half precision
             states = model(batch.ids, output_hidden_states=True).hidden_states[-1]
             goal = model.lm_head(states[:, 1:][batch.wanted]).softmax(dim=-1)
@@ -94,7 +94,7 @@ def accepted(model, folder, kind, answers):
     drafter = MedusaDrafter("heads", load_heads(kind, folder, model), target, tiny.VOCAB)
     shares = []
     for length in (1, 3):
-        counts = [drafter.acceptances(a.encoded.ids, a.encoded.prompt_length, length).accepted for a in answers]
+        counts = [drafter.acceptances(a.ids, a.prompt_length, length).accepted for a in answers]
         shares.append(sum(int(c.sum()) for c in counts) / sum(len(c) for c in counts) / length)
     return shares
 
@@ -153,7 +153,7 @@ def test_a_run_continues_from_its_checkpoint(model, answers, tmp_path, kind):
 def test_ngrams_are_those_of_the_answers(answers, tmp_path):
     path = tmp_path / "work" / "ngrams.safetensors"
     model = build_ngram(answers, tiny.VOCAB, path)
-    texts = [answer.encoded.ids[answer.encoded.prompt_length - 2 :] for answer in answers]
+    texts = [answer.ids[answer.prompt_length - 2 :] for answer in answers]
     expected, again = count_ngrams(texts, tiny.VOCAB), NGram.open(path, tiny.VOCAB)
     for before in ([], [3], [4, 5], texts[2][-2:]):
         values = expected.log_probabilities(before, range(tiny.VOCAB)).tolist()

@@ -31,16 +31,16 @@ def test_answers_in_a_batch_are_those_of_each_prompt_alone(tokenizer, target):
 def test_collected_answers_carry_the_targets_distributions(tokenizer, target, tmp_path):
     answers = collect_answers(target, tokenizer, minutes=1e-6, seed=0, batch=2)
     answer = answers[0]
-    ids = torch.tensor([answer.encoded.ids])
+    ids = torch.tensor([answer.ids])
     with torch.inference_mode():
-        p = torch.softmax(target(ids).logits[0, answer.encoded.prompt_length - 1 : -1], dim=-1)
+        p = torch.softmax(target(ids).logits[0, answer.prompt_length - 1 : -1], dim=-1)
     top = p.topk(TOP)
     assert torch.equal(top.indices, answer.top_ids)
     torch.testing.assert_close(top.values / top.values.sum(-1, keepdim=True), answer.top_probs, rtol=1e-3, atol=1e-5)
 
     save_answers(answers, tmp_path / "work" / "answers.pt")
     again = load_answers(tmp_path / "work" / "answers.pt")
-    assert [a.encoded for a in again] == [a.encoded for a in answers]
+    assert [(a.ids, a.prompt_length) for a in again] == [(a.ids, a.prompt_length) for a in answers]
     torch.testing.assert_close(again[0].top_probs, answer.top_probs, rtol=2e-3, atol=1e-4)
 
 
@@ -58,7 +58,7 @@ def test_a_drafter_learns_from_them(tokenizer, target):
         total = 0.0
         for answer in (a for a in answers if a.family == family):
             with torch.inference_mode():
-                logits = model(torch.tensor([answer.encoded.ids])).logits[0, answer.encoded.prompt_length - 1 : -1]
+                logits = model(torch.tensor([answer.ids])).logits[0, answer.prompt_length - 1 : -1]
             total -= (answer.top_probs * torch.log_softmax(logits, -1).gather(1, answer.top_ids)).sum().item()
         return total
 

@@ -9,7 +9,6 @@ from torch.nn import functional
 from drafters.checkpoints.eagle import read_head
 from drafters.models.eagle_head import EagleHead
 from multidraft.training.answers import Answer
-from multidraft.training.data import Encoded
 from multidraft.training.loop import Budget
 from multidraft.training.pocket import models
 from tests import tiny
@@ -27,9 +26,9 @@ def test_a_head_is_trained_resumed_and_read(target, tmp_path, monkeypatch):
     answers = []
     for prompt in tiny.prompts(12, seed=2, shortest=6, longest=8):
         ids = [*prompt, *tiny.greedy(target, prompt, 20)]
-        answers.append(Answer("letters", Encoded(ids, len(prompt)), torch.zeros(20, 1).long(), torch.ones(20, 1)))
+        answers.append(Answer(ids, len(prompt), "letters", torch.zeros(20, 1).long(), torch.ones(20, 1)))
     monkeypatch.setattr(models, "MEMORY", 300_000)
-    monkeypatch.setattr(models, "reference_texts", lambda *_, **__: iter(lambda: rng.choice(answers).encoded, None))
+    monkeypatch.setattr(models, "reference_texts", lambda *_, **__: iter(lambda: rng.choice(answers), None))
     monkeypatch.setattr(models, "SPECIALIST_VOCABULARY", 10)
     tokenizer = tiny.tokenizer()
     tokenizer.pad_token = "<|end|>"
@@ -42,9 +41,9 @@ def test_a_head_is_trained_resumed_and_read(target, tmp_path, monkeypatch):
         )  # fmt: skip
 
     def loss(head):
-        ids = torch.tensor([answers[0].encoded.ids])
+        ids = torch.tensor([answers[0].ids])
         wanted = torch.zeros(1, ids.shape[1] - 1, dtype=torch.bool)
-        wanted[0, answers[0].encoded.prompt_length - 1 :] = True
+        wanted[0, answers[0].prompt_length - 1 :] = True
         with torch.no_grad():
             goal = target(input_ids=ids).logits[0, 1:][wanted[0]][:, head.ids].softmax(-1)
             embedded = functional.embedding(ids[:, 1:], target.get_input_embeddings().weight)
@@ -68,8 +67,8 @@ def test_a_head_is_trained_resumed_and_read(target, tmp_path, monkeypatch):
 
 def test_medusa_heads_are_trained_on_answers_and_reference_texts(target, tmp_path, monkeypatch, capsys):
     texts = [[*prompt, *tiny.greedy(target, prompt, 12)] for prompt in tiny.prompts(6, seed=3, shortest=6, longest=8)]
-    answers = [Answer("letters", Encoded(ids, 6), torch.zeros(len(ids) - 6, 1), torch.ones(1, 1)) for ids in texts]
-    references = iter(lambda: answers[0].encoded, None)
+    answers = [Answer(ids, 6, "letters", torch.zeros(len(ids) - 6, 1), torch.ones(1, 1)) for ids in texts]
+    references = iter(lambda: answers[0], None)
     monkeypatch.setattr(models, "reference_texts", lambda *_, **__: references)
     monkeypatch.setattr(models, "MEMORY", 100_000)
     tokenizer = tiny.tokenizer()

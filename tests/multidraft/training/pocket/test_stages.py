@@ -9,7 +9,6 @@ from transformers import AutoTokenizer
 
 from drafters.retrieval.datastore import END, Datastore, tokenizer_fingerprint
 from multidraft.training.answers import Answer, save_answers
-from multidraft.training.data import Encoded
 from multidraft.training.pocket import __main__ as training
 from tests import tiny
 
@@ -24,7 +23,7 @@ def stage(monkeypatch, tmp_path):
 
     (tmp_path / "pool" / "target").mkdir(parents=True)
     tiny.tokenizer().save_pretrained(tmp_path / "pool" / "target")
-    answers = [Answer("math", Encoded([5, 6, n, n + 1], 2), torch.zeros(2, 1), torch.ones(2, 1)) for n in (2, 5, 8)]
+    answers = [Answer([5, 6, n, n + 1], 2, "math", torch.zeros(2, 1), torch.ones(2, 1)) for n in (2, 5, 8)]
     save_answers(answers, tmp_path / "work" / "answers.pt")
     return run
 
