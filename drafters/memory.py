@@ -182,10 +182,10 @@ def remedies(card: Card, path: Path, device: str, free: int) -> list[tuple[str, 
 
     One way of each sort: a quantised target, fewer drafters, a shorter context; if none does, two of them together.
     """
-    if single := _mildest(card, path, device, free):
-        return single
-    both = _mildest(card.model_copy(update={"target": _quantised(card, "nf4")}), path, device, free)
-    return [(f"quantization: nf4 for the target and {how}", size) for how, size in both]
+    smaller = card.model_copy(update={"target": _quantised(card, "nf4")})
+    return _mildest(card, path, device, free) or [
+        (f"quantization: nf4 for the target and {how}", size) for how, size in _mildest(smaller, path, device, free)
+    ]
 
 
 def _mildest(card: Card, path: Path, device: str, free: int) -> list[tuple[str, int]]:

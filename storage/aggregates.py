@@ -155,13 +155,11 @@ def speedup_by_period(path: str | Path, filter: Filter = ALL, periods: int = 40)
 
 
 def regret_over_time(path: str | Path, filter: Filter = ALL, points: int = 250) -> pd.DataFrame:
-    """Regret summed up per policy over its finished runs with a known regret, in time order.
+    """Regret summed up per policy over its finished runs with a known regret, in time order; of a policy with more than
+    ``points`` runs about so many rows, evenly spaced, the last run's among them.
 
     Columns: policy, run_number (from 1, per policy), regret_rounds (this run's), cumulative_regret. Stopping-time
     regret in rounds (MetaSD Def. 1, BanditSpec Eq. 1).
-
-    Args:
-        points: of a policy with more runs, about so many rows, evenly spaced, the last run's among them.
     """
     columns = ["policy", "run_number", "regret_rounds", "cumulative_regret"]
     parts = [pd.DataFrame(columns=columns)]
@@ -175,12 +173,10 @@ def regret_over_time(path: str | Path, filter: Filter = ALL, points: int = 250) 
 
 
 def best_arm_by_round(path: str | Path, filter: Filter = ALL, rounds: int = 200) -> pd.DataFrame:
-    """In what share of the finished greedy runs that drafted in a round it was by the best single drafter in hindsight.
+    """In what share of the finished greedy runs that drafted in a round it was by the best single drafter in hindsight;
+    of the first ``rounds`` rounds.
 
     Columns: policy, round (from 1), ratio, runs (how many drafted in this round).
-
-    Args:
-        rounds: later ones are left out.
     """
     parts = [pd.DataFrame(columns=["policy", "round", "ratio", "runs"])]
     played = f"substr(best_arm_rounds, 1, {int(rounds)})"

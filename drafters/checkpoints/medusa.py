@@ -75,12 +75,11 @@ def bpd_sizes(config: Mapping[str, Any], file: Path) -> tuple[int, int, int]:
     return count, size, inner
 
 
-def save_medusa(folder: Path, tensors: Mapping[str, torch.Tensor], base_model: str = "") -> None:
-    """Write Medusa heads in the layout of :func:`read_medusa`, as safetensors in the dtype they have; their target is
-    ``base_model`` in the configuration, which nothing here reads."""
+def save_medusa(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write Medusa heads in the layout of :func:`read_medusa`, as safetensors in the dtype they have."""
     heads = {name.split(".")[0] for name in tensors}
     layers = sum(name.startswith("0.") and name.endswith(".linear.weight") for name in tensors)
-    config = {"base_model_name_or_path": base_model, "medusa_num_heads": len(heads), "medusa_num_layers": layers}
+    config = {"base_model_name_or_path": "", "medusa_num_heads": len(heads), "medusa_num_layers": layers}
     _save(folder, MEDUSA_FILES[0], tensors, config)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from drafters.pool import Pool
@@ -14,7 +15,7 @@ from multidraft.bench.measure import BASELINE
 from multidraft.bench.runner import Entry
 from multidraft.bench.table import markdown, shown
 from storage.figures import FEWEST_TOKENS, divided, ratio_of_totals
-from storage.records import FINISHED
+from storage.records import FINISHED, Generation
 
 
 @dataclass(frozen=True)
@@ -88,21 +89,17 @@ def summary_of_peers(runs: Sequence[PeerRun]) -> dict[str, Any]:
 def _times_as_fast(runs: Sequence[PeerRun], policy: str) -> dict[str, Any]:
     """Speed of our decoding, and of our whole requests, over those of a peer: ratios of totals, both per token."""
     ours = [run.ours[policy].run.generation for run in runs]
-    prompts = [run.prompt for run in runs]
-    theirs = [(len(run.output.token_ids), run.output) for run in runs]
-    decode = ratio_of_totals(
-        [(o.seconds - o.prefill_seconds) / max(n - o.first, 1) * len(g.token_ids) for (n, o), g in zip(theirs, ours)],
-        [g.seconds for g in ours],
-        prompts,
-    )
-    request = ratio_of_totals(
-        [o.seconds / n * len(g.token_ids) for (n, o), g in zip(theirs, ours)],
-        [g.prefill_seconds + g.seconds for g in ours],
-        prompts,
-    )
+
+    def ratio(per_token: Callable[[Output], float], seconds: Callable[[Generation], float]) -> dict[str, Any] | None:
+        theirs = [per_token(run.output) * len(g.token_ids) for run, g in zip(runs, ours, strict=True)]
+        found = ratio_of_totals(theirs, map(seconds, ours), [run.prompt for run in runs])
+        return {"value": found.value, "interval": found.interval and list(found.interval)} if found else None
+
     return {
-        name: ratio and {"value": ratio.value, "interval": ratio.interval and list(ratio.interval)}
-        for name, ratio in (("decode", decode), ("request", request))
+        "decode": ratio(
+            lambda o: (o.seconds - o.prefill_seconds) / max(len(o.token_ids) - o.first, 1), attrgetter("seconds")
+        ),
+        "request": ratio(lambda o: o.seconds / len(o.token_ids), attrgetter("request_seconds")),
     }
 
 

@@ -89,7 +89,8 @@ def _summary(runs: Sequence[Entry], *, by_task: bool = False) -> dict[str, Any]:
     decode, request = speedups(rows, [run.item for run in done])
     chosen = [sum(r.arm is not None for r in g.rounds) if s.best_drafter else 0 for g, s in zip(generations, scores)]
     played = sum((s.best_arm_ratio or 0.0) * count for s, count in zip(scores, chosen))
-    known = {name: [v for s in scores if (v := getattr(s, name)) is not None] for name in ("lossless", "near_tie_gap")}
+    names = ("lossless", "near_tie_gap", "regret_rounds", "expected_regret")
+    known = {name: [v for s in scores if (v := getattr(s, name)) is not None] for name in names}
     summary: dict[str, Any] = {
         "tokens_per_second": divided(tokens, sum(seconds.values())),
         "speedup": decode and decode.value,
@@ -98,7 +99,7 @@ def _summary(runs: Sequence[Entry], *, by_task: bool = False) -> dict[str, Any]:
         "request_speedup_interval": request and request.interval and list(request.interval),
         "mean_accepted_tokens": divided(tokens, len(rounds)),
         "acceptance_rate": None if not rounds else sum(r.accepted for r in rounds) / drafted if drafted else 0.0,
-        **{name: _mean([getattr(s, name) for s in scores]) for name in ("regret_rounds", "expected_regret")},
+        **{name: divided(sum(known[name]), len(known[name])) for name in ("regret_rounds", "expected_regret")},
         "best_arm_ratio": divided(played, sum(chosen)),
         "lossless": all(known["lossless"]) if known["lossless"] else None,
         "near_ties": len(known["near_tie_gap"]),
@@ -117,11 +118,6 @@ def _summary(runs: Sequence[Entry], *, by_task: bool = False) -> dict[str, Any]:
         tasks = dict.fromkeys(run.item.task for run in runs)
         summary["by_task"] = {task: _summary([run for run in runs if run.item.task == task]) for task in tasks}
     return summary
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return divided(sum(known), len(known))
 
 
 def best_drafters(report: dict[str, Any]) -> dict[str, Any] | None:

@@ -5,11 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 
-def acceptance_losses(gamma: np.ndarray) -> np.ndarray:
-    """Loss ``1 - gamma`` ``(m, N)`` of the first drafted token at each position, known at once (HedgeSpec §3.3)."""
-    return 1.0 - gamma[:, 0]
-
-
 def expected_accept_lengths(gamma: np.ndarray, draft_length: int) -> np.ndarray:
     """Tokens that a round of ``draft_length`` is expected to emit, from every position where that is known.
 

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from drafters.errors import PolicyError
 from multidraft.policies.base import Feedback, register
-from multidraft.policies.delayed import LengthLossQueue, acceptance_losses, expected_accept_lengths
+from multidraft.policies.delayed import LengthLossQueue, expected_accept_lengths
 from multidraft.policies.exp3 import DrawnArm, softmax
 from multidraft.policies.settings import Start, WarmStart
 
@@ -121,16 +121,17 @@ class FullInformation(DrawnArm):
         if self.settings.game == "chunk":
             chunks = np.split(gamma, np.cumsum(self.unseen_chunks)[:-1])
             return np.array([self._chunk_loss(chunk) for chunk in chunks if len(chunk)])
+        at_once = 1.0 - gamma[:, 0]  # of the first drafted token at each position (HedgeSpec §3.3)
         if self.settings.loss == "acceptance":
-            return acceptance_losses(gamma)
+            return at_once
         lengths = self.queue.push(gamma, draft_length)
         # Once the queue has spoken, each new position completes one loss (K staying the same): no way back.
-        return acceptance_losses(gamma) if self.settings.loss == "hybrid" and len(lengths) == 0 else lengths
+        return at_once if self.settings.loss == "hybrid" and len(lengths) == 0 else lengths
 
     def _chunk_loss(self, gamma: np.ndarray) -> np.ndarray:
         """Loss ``(N,)`` of a chunk of ``k`` verified positions (HedgeSpec B.3, with the chunk's own length as K)."""
         if self.settings.loss == "acceptance":
-            return acceptance_losses(gamma).mean(axis=0)
+            return (1.0 - gamma[:, 0]).mean(axis=0)
         return 1.0 - expected_accept_lengths(gamma, len(gamma))[0] / (len(gamma) + 1)
 
 

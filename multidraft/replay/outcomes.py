@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drafters.errors import PolicyError, UserError
+from drafters.errors import UserError
 from multidraft.policies import POLICIES, parse_spec, settings_of
+from multidraft.policies.specs import read_spec
 from multidraft.replay.recorded import Recorded, Route
 from multidraft.replay.regret import regret_by_round
 from multidraft.replay.walk import Replayed
@@ -80,18 +81,15 @@ def numeric_settings(spec: str) -> list[str]:
     """What can be swept of a policy: its settings that are numbers, and the draft length.
 
     Raises:
-        PolicyError: there is no such policy.
+        PolicyError: there is no such policy, or a setting is wrong.
     """
-    name, _ = parse_spec(spec)
-    if name not in POLICIES:
-        raise PolicyError(f"unknown policy {name!r}; choose one of: {', '.join(sorted(POLICIES))}")
-    own = [key for key, setting in settings_of(POLICIES[name]).items() if setting.numeric]
-    return [*own, DRAFT_LENGTH]
+    settings = settings_of(read_spec(spec)[0])
+    return [*(key for key, setting in settings.items() if setting.numeric), DRAFT_LENGTH]
 
 
 def is_whole(spec: str, setting: str) -> bool:
     """Whether a setting of the policy takes whole numbers only."""
-    return setting == DRAFT_LENGTH or settings_of(POLICIES[parse_spec(spec)[0]])[setting].whole
+    return setting == DRAFT_LENGTH or settings_of(read_spec(spec)[0])[setting].whole
 
 
 def sweep_values(start: float, end: float, points: int, *, log: bool, whole: bool) -> list[float]:

@@ -89,7 +89,6 @@ def train_medusa(
     kind: Literal["medusa", "bpd"] = "medusa",
     layers: int = 1,
     intermediate_size: int | None = None,
-    base_model: str = "",
     lr: float = 1e-3,
     log: Callable[[str], None] = print,
 ) -> None:
@@ -103,7 +102,6 @@ def train_medusa(
         heads: tokens guessed per draft.
         layers: residual blocks of a Medusa head.
         intermediate_size: of a BPD head; by default the hidden size.
-        base_model: the target's name in the configuration of Medusa heads.
 
     Source: Medusa-1 (Cai et al. 2024, Sec. 2.2.1), with soft labels (self-distillation, Sec. 2.3.2); blockwise parallel
     decoding with a frozen base model (Stern et al. 2018, Sec. 6).
@@ -127,7 +125,7 @@ def train_medusa(
     train(model, batches, loss_of, budget, lr, log=log)
     tensors = {name: tensor.detach().to(torch.bfloat16) for name, tensor in model.tensors().items()}
     if kind == "medusa":
-        save_medusa(folder, tensors, base_model)
+        save_medusa(folder, tensors)
     else:
         save_bpd(folder, tensors)
 

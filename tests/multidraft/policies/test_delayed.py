@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multidraft.policies import Context, Feedback, make_policy
-from multidraft.policies.delayed import LengthLossQueue, acceptance_losses, expected_accept_lengths
+from multidraft.policies.delayed import LengthLossQueue, expected_accept_lengths
 from multidraft.policies.hedge import NormalHedge
 
 
@@ -32,10 +32,6 @@ def test_expected_accept_lengths_by_hand():
     # K=2 from position 0: 1 + .5 + .5*.2 = 1.6 and 1+1+1 = 3; from position 1: 1 + .2 + 0 and 1 + 1 + .5
     assert expected_accept_lengths(gamma, 2) == pytest.approx(np.array([[1.6, 3.0], [1.2, 2.5]]))
     assert expected_accept_lengths(gamma, 4).shape == (0, 2)
-
-
-def test_acceptance_losses_need_no_wait():
-    assert acceptance_losses(every_depth([[0.25, 1.0]])).tolist() == [[0.75, 0.0]]
 
 
 def test_losses_come_when_complete_and_not_before():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from drafters.errors import PolicyError
 from multidraft.policies import Context, Feedback, make_policy
-from multidraft.policies.delayed import acceptance_losses, expected_accept_lengths
+from multidraft.policies.delayed import expected_accept_lengths
 from multidraft.policies.hedge import solve_exponent
 
 K = 4
@@ -106,7 +106,7 @@ def test_hybrid_starts_on_acceptance_and_goes_on_with_every_length_loss():
     policy = make_policy("normal-hedge:loss=hybrid", 3)
     for batch in np.split(gamma, [2, 3, 5]):  # the third batch completes the first length losses
         policy.update(seen(batch))
-    early = acceptance_losses(by_depth(gamma[:3]))
+    early = 1 - by_depth(gamma[:3])[:, 0]
     late = 1 - expected_accept_lengths(by_depth(gamma), K) / (K + 1)
     assert policy.probabilities() == pytest.approx(normal_hedge(np.vstack([early, late]))[-1].tolist(), abs=1e-9)
 
