@@ -128,6 +128,7 @@ def test_batches_do_not_change_what_is_learnt():
 def test_equal_drafters_stay_equal():
     policy = make_policy("normal-hedge", 3)
     assert feed(policy, np.full((50, 3), 0.7)) == pytest.approx([1 / 3] * 3)
+    assert feed(make_policy("normal-hedge", 4), [[0.5] * 4]) == [0.25] * 4  # no regret is positive
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-12, 1.0])
@@ -190,6 +191,48 @@ def test_nothing_is_evaluated_before_a_length_loss_can_be_complete():
         policy.update(Feedback(0, K, emitted - 1, emitted, K, gamma=gamma))
     assert wanted == [False, False, True, True, True]  # thereafter K - 1 positions wait, and each token completes one
     assert len(policy.queue) == K - 1
+
+
+def test_a_batch_that_follows_the_one_before_completes_the_losses_between_them():
+    gamma = np.random.default_rng(9).random((10, 3))
+    policy = make_policy("normal-hedge:loss=length,span=6", 3)
+    policy.begin(Context(draft_length=K))
+    for batch in (gamma[:5], gamma[5:]):
+        policy.update(Feedback(0, K, 4, 5, K, gamma=by_depth(batch)))
+    losses = 1 - expected_accept_lengths(by_depth(gamma), K) / (K + 1)
+    assert policy.probabilities() == pytest.approx(normal_hedge(losses)[-1].tolist(), abs=1e-9)
+
+
+def test_a_guess_counts_as_one_loss_for_each_token_of_a_draft_and_spares_the_warm_up():
+    policy = make_policy("normal-hedge:loss=acceptance,start=previous", 3)
+    policy.begin(Context(draft_length=K, previous=[0.5, 0.9, 0.8]))
+    expected = normal_hedge(np.tile([0.5, 0.1, 0.2], (K, 1)))[-1]
+    assert policy.probabilities() == pytest.approx(expected.tolist(), abs=1e-9)
+    rounds = []
+    for number in range(1, 26):
+        rounds += [number] if policy.wants_evaluation(1) else []
+        policy.update(seen(None))
+    assert rounds == [12, 24]
+
+
+@pytest.mark.parametrize("shape", [(5, K, 2), (5, 3), (5, 3, K)])
+def test_gamma_for_another_pool_is_refused(shape):
+    policy = make_policy("normal-hedge:loss=acceptance", 3)
+    with pytest.raises(ValueError, match=r"\(positions, depths, 3 drafters\), got \(5, "):
+        policy.update(Feedback(0, K, 4, 5, K, gamma=np.full(shape, 0.5)))
+
+
+def test_a_broken_drafter_is_named():
+    policy = make_policy("normal-hedge", ["math", "code", "sql"])
+    gamma = np.full((5, 3, 3), 0.5)
+    gamma[3, 2, 1] = np.nan
+    with pytest.raises(ValueError, match="acceptance probabilities of code are not finite"):
+        policy.update(Feedback(0, K, 4, 5, K, gamma=gamma))
+
+
+def test_soft_acceptance_is_asked_for_by_its_setting():
+    policies = [make_policy(f"normal-hedge{setting}", 2) for setting in ("", ":gamma=soft")]
+    assert [(policy.uses_gamma, policy.uses_soft_gamma) for policy in policies] == [(True, False), (True, True)]
 
 
 def test_reward_of_the_record_is_block_efficiency():
@@ -258,30 +301,6 @@ def test_hedge_against_the_formula():
         horizon = 16 if t <= 16 else 32 if t <= 32 else 64 if t <= 64 else 128
         weights = np.exp(-math.sqrt(8 * math.log(3) / horizon) * np.sum(losses, axis=0))
         assert p == pytest.approx((weights / weights.sum()).tolist())
-
-
-def test_ada_normal_hedge_against_the_formula():
-    rng = np.random.default_rng(3)
-    policy = make_policy("ada-normal-hedge:loss=acceptance", 3)
-    p, regrets, spreads = np.full(3, 1 / 3), np.zeros(3), np.zeros(3)
-
-    def phi(r, c):
-        return np.exp(np.maximum(r, 0) ** 2 / (3 * c))
-
-    for _ in range(80):
-        loss = rng.uniform(size=3) * [0.5, 1.0, 0.9]
-        regrets, spreads = regrets + p @ loss - loss, spreads + abs(p @ loss - loss)
-        weights = (phi(regrets + 1, spreads + 1) - phi(regrets - 1, spreads + 1)) / 2
-        p = weights / weights.sum()
-        assert feed(policy, [1 - loss]) == pytest.approx(p.tolist())
-    assert p.argmax() == 0
-
-
-def test_ada_normal_hedge_survives_huge_regrets():
-    policy = make_policy("ada-normal-hedge:loss=acceptance", 2)
-    for _ in range(20):
-        p = feed(policy, np.tile([1.0, 0.0], (1000, 1)))
-    assert p == [pytest.approx(1.0), pytest.approx(0.0)]
 
 
 @pytest.mark.parametrize("name", ["hedge", "normal-hedge", "ada-normal-hedge"])

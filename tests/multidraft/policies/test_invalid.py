@@ -71,20 +71,6 @@ def test_missing_block_divergence_is_not_learnt_as_zero(name):
         policy.update(Feedback(policy.select(), drafted=4, accepted=4, emitted=5, draft_length=4))
 
 
-def test_gamma_for_another_pool_is_refused():
-    policy = make_policy("normal-hedge:loss=acceptance", 3)
-    with pytest.raises(ValueError, match=r"\(positions, depths, 3 drafters\), got \(5, 4, 2\)"):
-        policy.update(Feedback(0, 4, 4, 5, 4, gamma=np.full((5, 4, 2), 0.5)))
-
-
-def test_a_broken_drafter_is_named():
-    policy = make_policy("normal-hedge", ["math", "code"])
-    gamma = np.full((5, 4, 2), 0.5)
-    gamma[3, 2, 1] = np.nan
-    with pytest.raises(ValueError, match="acceptance probabilities of code are not finite"):
-        policy.update(Feedback(0, 4, 4, 5, 4, gamma=gamma))
-
-
 def extremes():
     """Every policy with each of its numbers at each bound, or just inside where the bound itself is not allowed."""
     for name, kind in POLICIES.items():
