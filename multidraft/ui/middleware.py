@@ -9,7 +9,7 @@ import brotli
 from anyio import sleep_forever, to_thread
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_BODY = 8 * 2**20
@@ -55,37 +55,6 @@ class BodyLimit:
         await self._app(scope, counted, send)
 
 
-class Answer:
-    """A response of Gradio, read whole; ``small`` is its body compressed by Brotli, if it is."""
-
-    def __init__(self) -> None:
-        self.status, self.headers = 0, MutableHeaders(raw=[])
-        self.body, self.small = b"", b""
-        self.whole = False
-
-    async def take(self, message: Message) -> None:
-        """Receive a part from Gradio, which sends it here."""
-        if message["type"] == "http.response.start":
-            self.status, self.headers = message["status"], MutableHeaders(raw=list(message["headers"]))
-        else:
-            self.body += message.get("body", b"")
-            self.whole = not message.get("more_body", False)
-
-    async def compress(self) -> None:
-        """Fill ``small``, outside the event loop."""
-        self.small = await to_thread.run_sync(lambda: brotli.compress(self.body, quality=5))
-        self.headers.add_vary_header("Accept-Encoding")
-
-    async def send(self, scope: Scope, send: Send) -> None:
-        """Hand it to the browser. A cached answer stays as it is, whatever outer middleware does to the headers."""
-        headers, body = self.headers.mutablecopy(), self.body
-        if self.small and "br" in Headers(scope=scope).get("Accept-Encoding", ""):
-            headers["Content-Encoding"], body = "br", self.small
-        headers["Content-Length"] = str(len(body))
-        await send({"type": "http.response.start", "status": self.status, "headers": headers.raw})
-        await send({"type": "http.response.body", "body": body})
-
-
 class Delivery:
     """Answers ``GET`` of the page and of its fixed files; all else goes to ``app``. It is innermost, around Gradio.
 
@@ -96,46 +65,57 @@ class Delivery:
 
     def __init__(self, app: ASGIApp):
         self._app = app
-        self._cached: dict[str, Answer] = {}
+        self._cached: dict[str, tuple[Response, Response]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "GET" and "Range" not in Headers(scope=scope):
-            path = str(scope["path"]).removeprefix(scope.get("root_path", ""))
-            if _ASSET.fullmatch(path):
-                answer = self._cached.get(path) or await self._asset(path, scope)
-                return await answer.send(scope, send)
-            if path in ("", "/"):
-                answer = await self._page(scope)
-                return await answer.send(scope, send)
-        await self._app(scope, receive, send)
+        path = str(scope.get("path", "")).removeprefix(scope.get("root_path", ""))
+        ours = _ASSET.fullmatch(path) or path in ("", "/")
+        if not ours or scope["type"] != "http" or scope["method"] != "GET" or "Range" in Headers(scope=scope):
+            return await self._app(scope, receive, send)
+        whole, small = self._cached.get(path) or await self._asked(path, scope)
+        answer = small if "br" in Headers(scope=scope).get("Accept-Encoding", "") else whole
+        # A cached answer stays as it is, whatever outer middleware does to the headers.
+        await _response(answer.status_code, answer.headers, answer.body)(scope, receive, send)
 
-    async def _asset(self, path: str, scope: Scope) -> Answer:
-        answer = await self._asked(scope)
-        if answer.status == 200 and answer.whole:
-            answer.headers["Cache-Control"] = "public, max-age=31536000, immutable"
-            if path.endswith((".js", ".css")):
-                await answer.compress()
-            self._cached[path] = answer
-        return answer
+    async def _asked(self, path: str, scope: Scope) -> tuple[Response, Response]:
+        """Gradio's own answer and the same compressed, if it is to be.
 
-    async def _page(self, scope: Scope) -> Answer:
-        answer = await self._asked(scope)
-        if answer.headers.get("Content-Type", "").startswith("text/html"):
-            answer.body = answer.body.replace(_HEAD, _HEAD + _SCRIPT, 1)
-            await answer.compress()
-        return answer
-
-    async def _asked(self, scope: Scope) -> Answer:
-        """Gradio's own answer, read to its end even if the visitor who asks has gone: others will want it, too."""
-        asked = False
+        It is read to its end even if the visitor who asks has gone: others will want it, too.
+        """
+        messages: list[Message] = []
+        request: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
 
         async def receive() -> Message:
-            nonlocal asked
-            if asked:
+            if not request:
                 await sleep_forever()
-            asked = True
-            return {"type": "http.request", "body": b"", "more_body": False}
+            return request.pop()
 
-        answer = Answer()
-        await self._app(scope, receive, answer.take)
-        return answer
+        async def take(message: Message) -> None:
+            messages.append(message)
+
+        await self._app(scope, receive, take)
+        status, headers = messages[0]["status"], MutableHeaders(raw=list(messages[0]["headers"]))
+        body = b"".join(message.get("body", b"") for message in messages[1:])
+        is_page = headers.get("Content-Type", "").startswith("text/html")
+        kept = not is_page and status == 200 and not messages[-1].get("more_body", False)
+        if is_page:
+            body = body.replace(_HEAD, _HEAD + _SCRIPT, 1)
+        if kept:
+            headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        whole = small = _response(status, headers, body)
+        if is_page or (kept and path.endswith((".js", ".css"))):
+            compressed = await to_thread.run_sync(lambda: brotli.compress(body, quality=5))
+            headers.add_vary_header("Accept-Encoding")
+            whole = _response(status, headers, body)
+            headers["Content-Encoding"] = "br"
+            small = _response(status, headers, compressed)
+        if kept:
+            self._cached[path] = whole, small
+        return whole, small
+
+
+def _response(status: int, headers: MutableHeaders, body: bytes | memoryview) -> Response:
+    response = Response(body, status)
+    response.raw_headers = [*headers.raw]
+    response.headers["Content-Length"] = str(len(body))
+    return response
