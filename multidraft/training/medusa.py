@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,15 +21,20 @@ HEAD_WEIGHT = 0.8
 """Base of the heads' weights: head ``k`` matters only where all heads before it were right (Medusa, Sec. 2.2.1)."""
 
 
-class _Medusa(nn.Module):
-    """Medusa heads that begin as copies of the target's output layer, with blocks that add nothing."""
+class TrainableMedusa(nn.Module):
+    """Medusa heads that begin as copies of the target's output layer, with blocks that add nothing.
+
+    Args:
+        heads: tokens guessed per draft.
+        layers: residual blocks of a head.
+    """
 
     blocks: Any
 
-    def __init__(self, target: PreTrainedModel, heads: int, layers: int):
+    def __init__(self, target: PreTrainedModel, heads: int = 2, layers: int = 1):
         super().__init__()
         output = target.get_output_embeddings().weight.detach().float()
-        size = output.shape[1]
+        size, self.count = output.shape[1], heads
         self.blocks = nn.ModuleList(nn.ModuleList(nn.Linear(size, size) for _ in range(layers)) for _ in range(heads))
         # Named such that they are not optimised as hidden matrices are: they have a row per token.
         self.lm_heads = nn.ParameterList(nn.Parameter(output.clone()) for _ in range(heads))
@@ -42,25 +47,32 @@ class _Medusa(nn.Module):
             hidden = hidden + functional.silu(block(hidden))
         return functional.linear(hidden, self.lm_heads[head])
 
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Under the names of the public layout."""
+    def save(self, folder: Path) -> None:
+        """Write them in the public layout, in half precision."""
         layers = len(self.blocks[0])
         named = {f"{head}.{layers}.weight": output for head, output in enumerate(self.lm_heads)}
         for name, tensor in self.blocks.state_dict().items():
             place, _, part = name.rpartition(".")
             named[f"{place}.linear.{part}"] = tensor
-        return named
+        save_medusa(folder, {name: tensor.detach().to(torch.bfloat16) for name, tensor in named.items()})
 
 
-class _BPD(nn.Module):
-    """BPD heads that begin by passing the hidden state on."""
+class TrainableBPD(nn.Module):
+    """BPD heads that begin by passing the hidden state on.
+
+    Args:
+        heads: tokens guessed per draft.
+        inner: numbers between a head's two layers; by default as many as in a hidden state.
+    """
 
     heads: Any
 
-    def __init__(self, target: PreTrainedModel, heads: int, inner: int):
+    def __init__(self, target: PreTrainedModel, heads: int = 2, inner: int | None = None):
         super().__init__()
+        torch.manual_seed(0)
         output = target.get_output_embeddings()
-        size = output.weight.shape[1]
+        size, self.count = output.weight.shape[1], heads
+        inner = inner or size
         parts = ({"up": nn.Linear(size, inner), "down": nn.Linear(inner, size)} for _ in range(heads))
         self.heads = nn.ModuleList(map(nn.ModuleDict, parts))
         for head in self.heads:
@@ -74,43 +86,31 @@ class _BPD(nn.Module):
         up, down = self.heads[head]["up"], self.heads[head]["down"]
         return functional.linear(hidden + down(functional.relu(up(hidden))), *self._output)
 
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Under the names that :func:`~drafters.checkpoints.medusa.read_bpd` reads."""
-        return dict(self.heads.state_dict())
+    def save(self, folder: Path) -> None:
+        """Write them as :func:`~drafters.checkpoints.medusa.read_bpd` reads them, in half precision."""
+        save_bpd(folder, {name: tensor.to(torch.bfloat16) for name, tensor in self.heads.state_dict().items()})
 
 
-def train_medusa(
+def fit_heads(
+    model: TrainableMedusa | TrainableBPD,
     target: PreTrainedModel,
     batches: Iterator[FeatureBatch],
     budget: Budget,
-    folder: Path,
-    *,
-    heads: int = 2,
-    kind: Literal["medusa", "bpd"] = "medusa",
-    layers: int = 1,
-    intermediate_size: int | None = None,
     lr: float = 1e-3,
     log: Callable[[str], None] = print,
 ) -> None:
-    """Train heads for ``target``, whose weights stay as they are, and write them to ``folder`` (safetensors, bf16).
+    """Train heads for ``target``, whose weights stay as they are.
 
     The loss is the cross-entropy with the target's distributions, weighted ``HEAD_WEIGHT ** k`` for head ``k``, over
     all contexts that end in an answer or just before it: those that are drafted from.
 
     Args:
         batches: endless, with the target's last hidden states as their only features.
-        heads: tokens guessed per draft.
-        layers: residual blocks of a Medusa head.
-        intermediate_size: of a BPD head; by default the hidden size.
 
     Source: Medusa-1 (Cai et al. 2024, Sec. 2.2.1), with soft labels (self-distillation, Sec. 2.3.2); blockwise parallel
     decoding with a frozen base model (Stern et al. 2018, Sec. 6).
     """
-    torch.manual_seed(0)
     device, output = target.device, target.get_output_embeddings()
-    model: _Medusa | _BPD = _Medusa(target, heads, layers)
-    if kind == "bpd":
-        model = _BPD(target, heads, intermediate_size or int(target.config.hidden_size))
     model.to(device)
     target.eval()
 
@@ -119,15 +119,10 @@ def train_medusa(
         with autocast(device.type):
             with torch.no_grad():
                 goal = output(batch.last.to(output.weight.dtype)).float().softmax(dim=-1)
-            loss = heads_loss(model, batch.features.to(output.weight.dtype), batch.wanted, goal, heads)
+            loss = heads_loss(model, batch.features.to(output.weight.dtype), batch.wanted, goal, model.count)
         return loss, batch.ids.numel()
 
     train(model, batches, loss_of, budget, lr, log=log)
-    tensors = {name: tensor.detach().to(torch.bfloat16) for name, tensor in model.tensors().items()}
-    if kind == "medusa":
-        save_medusa(folder, tensors)
-    else:
-        save_bpd(folder, tensors)
 
 
 def heads_loss(

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import huggingface_hub
+import pandas
 
 from drafters.errors import SuiteError, TrainingError, first_line
 from multidraft.bench.suites import Row, SuiteItem, item_of, load_prompts
@@ -158,12 +159,8 @@ def _items(source: str, column: str | None, log: Callable[[str], None]) -> Itera
 
 
 def _parquet(path: Path, adapt: Callable[[Row], Row]) -> Iterator[SuiteItem]:
-    import pandas
-
     try:
         table = pandas.read_parquet(path).rename(columns=str)
-    except ImportError:
-        raise TrainingError(f"{path.name} is a parquet file, which needs pyarrow: pip install pyarrow") from None
     except Exception as error:
         raise TrainingError(f"cannot read {path}: {' '.join(str(error).split())[:200]}") from None
     rows = [item_of(adapt(row), number) for number, row in enumerate(table.to_dict("records"), start=1)]

@@ -28,12 +28,11 @@ from multidraft.training.pocket.corpus import FAMILIES, Example, Split
 from multidraft.training.pocket.corpus.two_tasks import tasks_of
 from multidraft.training.pocket.data import FAMILY_WEIGHTS, Mixture, quoting, train_tokenizer
 from multidraft.training.pocket.models import (
+    Heads,
     collect_answers,
     save_model,
     score_target,
     train_drafter,
-    train_head,
-    train_medusa_heads,
     train_target,
 )
 from multidraft.training.prompts import GENERALIST
@@ -172,17 +171,16 @@ class Stage:
 
     def _heads(self) -> None:
         """Train EAGLE-3 heads: the generalist, then specialists from it."""
-        general = None
+        general, heads = None, Heads(self.target, self.tokenizer, self.answers)
         for name, budget in self._chosen(HEAD_SPECIALISTS, GENERAL_HEAD_SHARE):
             budget = replace(budget, checkpoint=self.work / f"{name}-head.pt")
-            folder = self.pool / f"eagle-{name}"
-            head = train_head(self.target, self.tokenizer, name, self.answers, budget, folder, start_from=general)
+            head = heads.train(name, budget, self.pool / f"eagle-{name}", general)
             general = head if name == GENERALIST else general
 
     def _medusa(self) -> None:
         """Train Medusa heads, and count the n-grams that rescore them."""
         budget = Budget(self.minutes, checkpoint=self.work / "medusa.pt")
-        train_medusa_heads(self.target, self.tokenizer, self.answers, budget, self.pool / "medusa")
+        Heads(self.target, self.tokenizer, self.answers).train_medusa(budget, self.pool / "medusa")
         build_ngram(self.answers, len(self.tokenizer), self.pool / "ngram.safetensors")
 
     def _datastore(self) -> None:

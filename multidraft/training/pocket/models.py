@@ -29,7 +29,7 @@ from multidraft.training.answers import (
 from multidraft.training.data import MEMORY, Encoded, FeatureBatch, bucket_batches, collate, read
 from multidraft.training.eagle import TrainableHead, common_tokens, fit_head
 from multidraft.training.loop import Budget, train
-from multidraft.training.medusa import train_medusa
+from multidraft.training.medusa import TrainableMedusa, fit_heads
 from multidraft.training.plan import make_llama
 from multidraft.training.pocket import data
 from multidraft.training.pocket.corpus import FAMILIES, Example
@@ -55,6 +55,7 @@ HEAD_SHAPE = {"intermediate_size": 384, "num_attention_heads": 4, "num_key_value
 VOCABULARY = {GENERALIST: 1536}
 SPECIALIST_VOCABULARY = 768
 """Tokens that a head can propose: nearly all that the answers of a family consist of."""
+HEAD_BATCH, HEAD_LR = 2048, 2e-3
 READING_SHARE = 0.15
 """Share of the training time in which the target computes hidden states."""
 
@@ -163,91 +164,74 @@ def train_drafter(
     return model
 
 
-def feature_batches(
-    target: LlamaForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    family: str,
-    answers: Sequence[Answer],
-    layers: Sequence[int],
-    minutes: float,
-    tokens_per_batch: int,
-) -> Iterator[FeatureBatch]:
-    """Endless batches: as many as the target reads in ``minutes`` and :data:`MEMORY` holds, at least one, in a new
-    order each epoch.
+class Heads:
+    """The training of heads on ``target``, from its ``answers``."""
 
-    They are computed once: a head is a fraction of the target, whose forward would be most of the work of every step.
+    def __init__(self, target: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, answers: Sequence[Answer]):
+        self.target, self.tokenizer, self.answers = target, tokenizer, answers
 
-    Args:
-        family: of the texts, or ``GENERALIST`` for all.
-        answers: the target's own; three of four batches are reference answers of the corpus. From both the target's
-            distribution is learnt, not the text.
+    def batches(self, family: str, layers: Sequence[int], minutes: float) -> Iterator[FeatureBatch]:
+        """Endless batches: as many as the target reads in ``minutes`` and :data:`MEMORY` holds, at least one, in a new
+        order each epoch.
 
-    Raises:
-        ValueError: there are no answers.
-    """
-    if not answers:
-        raise ValueError(f"there are no answers of {family!r} to learn from")
-    pad, rng = tokenizer.pad_token_id, random.Random(0)
-    said = (collate(chosen, pad) for chosen in answer_batches(answers, tokens_per_batch, rng))
-    references = reference_texts(tokenizer, family, seed=time.time_ns() % 2**32)
-    others = bucket_batches(references, tokens_per_batch, pad, rng, CONTEXT_WINDOW)
-    started, size = time.perf_counter(), 0
-    cached: list[FeatureBatch] = []
-    while not cached or (time.perf_counter() - started < 60 * minutes and size < MEMORY):
-        cached.append(read(target, next(others if len(cached) % 4 else said), layers))
-        size += cached[-1].nbytes
-    tokens = sum(batch.ids.numel() for batch in cached)
-    print(f"read {tokens:,} tokens in {(time.perf_counter() - started) / 60:.1f} min", flush=True)
-    while True:
-        rng.shuffle(cached)
-        yield from cached
+        They are computed once: a head is a fraction of the target, whose forward would be most of the work of every
+        step. Three of four batches are reference answers of the corpus, the others the target's own. From both the
+        target's distribution is learnt, not the text.
 
+        Args:
+            family: of the texts, or ``GENERALIST`` for all.
 
-def train_head(
-    target: LlamaForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    family: str,
-    answers: Sequence[Answer],
-    budget: Budget,
-    folder: Path,
-    *,
-    start_from: TrainableHead | None = None,
-    tokens_per_batch: int = 2048,
-    lr: float = 2e-3,
-) -> TrainableHead:
-    """Train the head of ``family``, or the generalist, within the budget, and write it to ``folder``.
+        Raises:
+            ValueError: there are no answers.
+        """
+        if not (own := self._own(family)):
+            raise ValueError(f"there are no answers of {family!r} to learn from")
+        pad, rng = self.tokenizer.pad_token_id, random.Random(0)
+        said = (collate(chosen, pad) for chosen in answer_batches(own, HEAD_BATCH, rng))
+        references = reference_texts(self.tokenizer, family, seed=time.time_ns() % 2**32)
+        others = bucket_batches(references, HEAD_BATCH, pad, rng, CONTEXT_WINDOW)
+        started, size = time.perf_counter(), 0
+        cached: list[FeatureBatch] = []
+        while not cached or (time.perf_counter() - started < 60 * minutes and size < MEMORY):
+            cached.append(read(self.target, next(others if len(cached) % 4 else said), layers))
+            size += cached[-1].nbytes
+        tokens = sum(batch.ids.numel() for batch in cached)
+        print(f"read {tokens:,} tokens in {(time.perf_counter() - started) / 60:.1f} min", flush=True)
+        while True:
+            rng.shuffle(cached)
+            yield from cached
 
-    Args:
-        answers: the target's own, see :func:`feature_batches`.
-        start_from: head to copy the first weights from (the generalist, for a specialist).
-    """
-    torch.manual_seed(0)
-    own = [a for a in answers if family in (GENERALIST, a.family)]
-    # The same vocabulary in every run: a resumed one must find its output layer as it was.
-    sample = own + list(islice(reference_texts(tokenizer, family, seed=0), 512))
-    size = VOCABULARY.get(family, SPECIALIST_VOCABULARY)
-    head = TrainableHead(target, common_tokens(sample, size, [tokenizer.eos_token_id]), HEAD_SHAPE).to(target.device)
-    if start_from is not None:
-        head.copy(start_from)
-    reading = budget.minutes * READING_SHARE
-    learnt = feature_batches(target, tokenizer, family, own, head.layers, reading, tokens_per_batch)
-    fit_head(head, target, learnt, replace(budget, minutes=budget.minutes - reading), lr)
-    head.save(folder)
-    return head
+    def train(
+        self, family: str, budget: Budget, folder: Path, start_from: TrainableHead | None = None
+    ) -> TrainableHead:
+        """Train the EAGLE-3 head of ``family``, or the generalist, within the budget, and write it to ``folder``.
 
+        Args:
+            start_from: head to copy the first weights from (the generalist, for a specialist).
+        """
+        torch.manual_seed(0)
+        # The same vocabulary in every run: a resumed one must find its output layer as it was.
+        sample = [*self._own(family), *islice(reference_texts(self.tokenizer, family, seed=0), 512)]
+        ids = common_tokens(sample, VOCABULARY.get(family, SPECIALIST_VOCABULARY), [self.tokenizer.eos_token_id])
+        head = TrainableHead(self.target, ids, HEAD_SHAPE).to(self.target.device)
+        if start_from is not None:
+            head.copy(start_from)
+        reading = budget.minutes * READING_SHARE
+        learnt = self.batches(family, head.layers, reading)
+        fit_head(head, self.target, learnt, replace(budget, minutes=budget.minutes - reading), HEAD_LR)
+        head.save(folder)
+        return head
 
-def train_medusa_heads(
-    target: LlamaForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    answers: Sequence[Answer],
-    budget: Budget,
-    folder: Path,
-    tokens_per_batch: int = 2048,
-) -> None:
-    """Train Medusa heads for all families within the budget, and write them to ``folder``."""
-    reading, last = budget.minutes * READING_SHARE, [int(target.config.num_hidden_layers)]
-    learnt = feature_batches(target, tokenizer, GENERALIST, answers, last, reading, tokens_per_batch)
-    train_medusa(target, learnt, replace(budget, minutes=budget.minutes - reading), folder)
+    def train_medusa(self, budget: Budget, folder: Path) -> None:
+        """Train Medusa heads for all families within the budget, and write them to ``folder``."""
+        reading, last = budget.minutes * READING_SHARE, [int(self.target.config.num_hidden_layers)]
+        learnt = self.batches(GENERALIST, last, reading)
+        model = TrainableMedusa(self.target)
+        fit_heads(model, self.target, learnt, replace(budget, minutes=budget.minutes - reading))
+        model.save(folder)
+
+    def _own(self, family: str) -> list[Answer]:
+        return [answer for answer in self.answers if family in (GENERALIST, answer.family)]
 
 
 class Score(NamedTuple):

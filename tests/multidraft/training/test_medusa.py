@@ -15,7 +15,7 @@ from multidraft.training import loop
 from multidraft.training.answers import Answer
 from multidraft.training.data import by_length, cached_features, collate, read
 from multidraft.training.loop import Budget
-from multidraft.training.medusa import build_ngram, heads_loss, train_medusa
+from multidraft.training.medusa import TrainableBPD, TrainableMedusa, build_ngram, fit_heads, heads_loss
 from tests import tiny
 from tests.medusa import load_heads
 
@@ -41,13 +41,14 @@ def answers(model):
     return [answer_of(model, prompt, (1, 2, 30)[i % 3]) for i, prompt in enumerate(prompts)]
 
 
-def trained(model, answers, folder, tokens, checkpoint=None, **settings):
+def trained(model, answers, folder, tokens, checkpoint=None, kind="medusa", heads=3, **size):
     lines = []
     last = [model.config.num_hidden_layers]
     batches = by_length(answers, 200)
     learnt = cached_features(model, batches, last, 0, random.Random(0))
-    settings = {"heads": 3, "lr": 1e-2, "log": lines.append, **settings}
-    train_medusa(model, learnt, Budget(5.0, tokens, checkpoint), folder, **settings)
+    network = (TrainableMedusa if kind == "medusa" else TrainableBPD)(model, heads, **size)
+    fit_heads(network, model, learnt, Budget(5.0, tokens, checkpoint), 1e-2, lines.append)
+    network.save(folder)
     return lines
 
 
@@ -131,7 +132,7 @@ def test_medusa_heads_are_written_as_published(model, answers, tmp_path):
 
 
 def test_bpd_heads_are_written_without_the_targets_output_layer(model, answers, tmp_path):
-    trained(model, answers, tmp_path, 1, kind="bpd", heads=2, intermediate_size=10)
+    trained(model, answers, tmp_path, 1, kind="bpd", heads=2, inner=10)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config == {"bpd_num_heads": 2, "hidden_size": 24, "intermediate_size": 10}
     shapes = {name: tuple(tensor.shape) for name, tensor in load_file(tmp_path / "model.safetensors").items()}

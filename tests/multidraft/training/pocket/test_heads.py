@@ -30,15 +30,15 @@ def test_a_head_is_trained_resumed_and_read(target, tmp_path, monkeypatch):
     monkeypatch.setattr(models, "MEMORY", 300_000)
     monkeypatch.setattr(models, "reference_texts", lambda *_, **__: iter(lambda: rng.choice(answers), None))
     monkeypatch.setattr(models, "SPECIALIST_VOCABULARY", 10)
+    monkeypatch.setattr(models, "HEAD_BATCH", 256)
+    monkeypatch.setattr(models, "HEAD_LR", 1e-2)
     tokenizer = tiny.tokenizer()
     tokenizer.pad_token = "<|end|>"
     checkpoint = tmp_path / "letters-head.pt"
 
     def run(tokens):
-        return models.train_head(
-            target, tokenizer, "letters", answers, Budget(5.0, tokens, checkpoint), tmp_path / "head",
-            tokens_per_batch=256, lr=1e-2,
-        )  # fmt: skip
+        heads = models.Heads(target, tokenizer, answers)
+        return heads.train("letters", Budget(5.0, tokens, checkpoint), tmp_path / "head")
 
     def loss(head):
         ids = torch.tensor([answers[0].ids])
@@ -62,7 +62,7 @@ def test_a_head_is_trained_resumed_and_read(target, tmp_path, monkeypatch):
     third = run(8000)  # nothing left to do: what is written again is what was learnt
     assert torch.equal(third.lm_head.weight, second.lm_head.weight)
     with pytest.raises(ValueError, match="no answers of 'poems'"):
-        models.train_head(target, tokenizer, "poems", answers, Budget(1.0), tmp_path / "none")
+        models.Heads(target, tokenizer, answers).train("poems", Budget(1.0), tmp_path / "none")
 
 
 def test_medusa_heads_are_trained_on_answers_and_reference_texts(target, tmp_path, monkeypatch, capsys):
@@ -73,7 +73,8 @@ def test_medusa_heads_are_trained_on_answers_and_reference_texts(target, tmp_pat
     monkeypatch.setattr(models, "MEMORY", 100_000)
     tokenizer = tiny.tokenizer()
     tokenizer.pad_token = tokenizer.eos_token
-    models.train_medusa_heads(target, tokenizer, answers, Budget(0.01), tmp_path, tokens_per_batch=256)
+    monkeypatch.setattr(models, "HEAD_BATCH", 256)
+    models.Heads(target, tokenizer, answers).train_medusa(Budget(0.01), tmp_path)
     assert capsys.readouterr().out.startswith("read ") and (tmp_path / "medusa_lm_head.safetensors").is_file()
     with pytest.raises(ValueError, match="no answers of 'general'"):
-        models.train_medusa_heads(target, tokenizer, [], Budget(0.01), tmp_path)
+        models.Heads(target, tokenizer, []).train_medusa(Budget(0.01), tmp_path)
