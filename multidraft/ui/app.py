@@ -27,7 +27,6 @@ from multidraft.ui.tabs.play.tab import Play
 from multidraft.ui.tabs.pool.tab import PoolTab
 from multidraft.ui.tabs.race.tab import Race
 from multidraft.ui.widgets import links
-from multidraft.ui.widgets.templates import render
 from multidraft.ui.widgets.theme import css, theme
 from storage.store import Store
 from storage.sync import Backup, Dataset, Folder, Place
@@ -43,7 +42,8 @@ SESSIONS = 100
 _FILES = (3600, 24 * 3600)
 """Files for download are looked over every hour and go after a day, in seconds."""
 
-_SCRIPT = links.ADDRESS + Path(__file__).with_name("page.js").read_text(encoding="utf-8")
+_HEADER, _PAGE = (Path(__file__).with_name(name).read_text(encoding="utf-8") for name in ("header.html", "page.js"))
+_SCRIPT = links.ADDRESS + _PAGE
 
 
 def build(pool: Pool, store: Store) -> gr.Blocks:
@@ -132,7 +132,7 @@ def _build(workbench: Workbench, loader: PoolLoader) -> gr.Blocks:
 
     line = PoolLine(loader)
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=_FILES) as page:
-        gr.HTML(render("header.html"), js_on_load=_SCRIPT)
+        gr.HTML(_HEADER, js_on_load=_SCRIPT)
         line.build()
         with gr.Tab("Play", id="play"):
             play = Play(workbench)

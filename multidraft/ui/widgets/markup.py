@@ -1,18 +1,71 @@
-"""Status lines, figures and tables as HTML: the macros of ``markup.html``, which says what each takes.
+"""What the page writes: figures and names, and HTML from the templates that stand beside the code that fills them.
 
-All arguments are escaped, unless they are :class:`markupsafe.Markup`.
+All text is escaped on its way into a template, unless it is :class:`markupsafe.Markup`, which only templates make.
+``markup.html`` says what the macros take that are named here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from multidraft.ui.widgets.formats import UNKNOWN, count, number
-from multidraft.ui.widgets.templates import macros
 from storage.figures import FEWEST_TOKENS
+
+UNKNOWN = "–"
+
+
+def number(value: float | None, digits: int, unit: str = "") -> str:
+    """A figure with its unit; a dash for ``None`` and NaN."""
+    return UNKNOWN if value is None or pd.isna(value) else f"{value:,.{digits}f}{unit}"
+
+
+def signed(value: float | None, digits: int) -> str:
+    """A difference with its sign, likewise."""
+    return UNKNOWN if value is None or pd.isna(value) else f"{value:+,.{digits}f}"
+
+
+def percent(share: float | None) -> str:
+    """A share as whole percent, likewise."""
+    return number(None if share is None else 100 * share, 0, " %")
+
+
+def count(number: int, noun: str) -> str:
+    """``1 round``, ``2 rounds``, ``1,000 rounds``; ``1 policy``, ``2 policies``."""
+    many = f"{noun[:-1]}ies" if noun.endswith("cy") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else many}"
+
+
+def sentence(text: object) -> str:
+    """An error's message as a sentence. Names that it begins with, of files and parameters, stay as they are."""
+    text = str(text)
+    first, *_ = text.split(maxsplit=1) or [""]
+    if first.replace("-", "").isalpha():
+        text = text[:1].upper() + text[1:]
+    return text + ("" if text.endswith(".") else ".")
+
+
+_environment = Environment(
+    loader=FileSystemLoader(Path(__file__).parents[1]),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_environment.filters.update(count=count, number=number, percent=percent)
+
+
+@cache
+def macros(template: str) -> Any:
+    """The macros of a template, named by its path below ``ui``, as functions that return ``Markup``. A value that a
+    macro needs and is not given is an error."""
+    return _environment.get_template(template).module
+
 
 _macros = macros("widgets/markup.html")
 message_html, progress_html = _macros.message, _macros.progress
@@ -21,6 +74,11 @@ heading_html, caption_html, note_html = _macros.heading, _macros.caption, _macro
 table_start, row_html, table_html = _macros.table_start, _macros.row, _macros.table
 folded, best, tip = _macros.folded, _macros.best, _macros.tip
 refusal_html, explanation_html = _macros.refusal, _macros.explanation
+
+
+def problem_html(error: object) -> Markup:
+    """What is wrong, as a status line."""
+    return message_html("error", sentence(error))
 
 
 def table_of(lines: Sequence[Mapping[str, Any]], **settings: Any) -> Markup:

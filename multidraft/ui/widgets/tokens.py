@@ -9,9 +9,7 @@ from typing import Any
 import gradio as gr
 from markupsafe import Markup
 
-from multidraft.ui.widgets.formats import UNKNOWN, number
-from multidraft.ui.widgets.markup import folded, table_html
-from multidraft.ui.widgets.templates import macros
+from multidraft.ui.widgets.markup import UNKNOWN, folded, macros, number, table_html
 from multidraft.ui.widgets.theme import DRAFTER_COLOURS
 from storage.records import OWN, Round
 

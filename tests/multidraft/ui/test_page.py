@@ -17,10 +17,10 @@ from drafters.sampling import SamplingParams
 from multidraft.bench.measure import Request
 from multidraft.service.pool_loading import PoolLoader
 from multidraft.service.workbench import RunJob, Workbench
+from multidraft.ui import app
 from multidraft.ui.app import build
 from multidraft.ui.tabs.play.tab import Play
 from multidraft.ui.tabs.pool.tab import NO_MATRIX, PoolTab, pool_html
-from multidraft.ui.widgets.templates import render
 from storage.records import PHASES
 from storage.run import Origin
 from storage.store import Store
@@ -42,7 +42,7 @@ def test_no_field_rounds_what_was_typed(pool: Pool, store: Store) -> None:
 
 def test_the_explanation_names_every_tab(pool: Pool, store: Store) -> None:
     tabs = [block.label for block in build(pool, store).blocks.values() if isinstance(block, gr.Tab)]
-    assert len(tabs) == 6 and all(f"<i>{tab}</i>" in render("header.html") for tab in tabs)
+    assert len(tabs) == 6 and all(f"<i>{tab}</i>" in app._HEADER for tab in tabs)
 
 
 def test_pool_page_names_all_that_is_loaded(pool: Pool) -> None:

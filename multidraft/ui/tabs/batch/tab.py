@@ -24,9 +24,8 @@ from multidraft.ui.widgets.charts import plot
 from multidraft.ui.widgets.controls import limits
 from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, Updates
 from multidraft.ui.widgets.exports import download, offered_file
-from multidraft.ui.widgets.formats import sentence
 from multidraft.ui.widgets.jobs import AddressedJobs
-from multidraft.ui.widgets.markup import message_html
+from multidraft.ui.widgets.markup import message_html, problem_html
 
 LOOK_SECONDS = 0.5
 """How often the page looks at its batch."""
@@ -130,7 +129,7 @@ class Batch:
         try:
             return view.suite_html(load_suite(file or suite or ""))
         except SuiteError as error:
-            return message_html("error", f"{error}.")
+            return problem_html(error)
 
     def start(
         self, suite: str | None, file: str | None, policies: list[str], limit: float | None, length: float | None
@@ -150,7 +149,7 @@ class Batch:
             batch = BatchJob(self.workbench, items, policies, params, suite=loaded, file=file)
             self.workbench.jobs.submit(batch)
         except UserError as error:
-            return {self.buttons.asked: "", self.status: message_html("error", sentence(error))}
+            return {self.buttons.asked: "", self.status: problem_html(error)}
         return {self.buttons.asked: batch.id, **self.buttons.live(running=True)}
 
     def open(self, id: str, event: gr.EventData) -> str:

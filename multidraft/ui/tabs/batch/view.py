@@ -29,9 +29,7 @@ from multidraft.policies.titles import policy_title
 from multidraft.service.batch import BatchJob
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.charts import policy_style, speedup_figure
-from multidraft.ui.widgets.formats import count, number
-from multidraft.ui.widgets.markup import message_html, progress_html, times
-from multidraft.ui.widgets.templates import macros
+from multidraft.ui.widgets.markup import count, macros, message_html, number, progress_html, times
 from multidraft.ui.widgets.theme import TARGET_COLOUR, drafter_pattern
 
 ALL_TASKS = "all tasks"

@@ -26,7 +26,7 @@ from multidraft.ui.widgets.charts import (
     policy_style,
     speedup_figure,
 )
-from multidraft.ui.widgets.formats import count
+from multidraft.ui.widgets.markup import count
 from multidraft.ui.widgets.theme import DRAFTER_COLOURS, TARGET_COLOUR
 from storage import aggregates
 from storage.filters import Filter

@@ -24,9 +24,8 @@ from multidraft.ui.widgets import links
 from multidraft.ui.widgets.charts import plot
 from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, Updates
 from multidraft.ui.widgets.exports import export_file
-from multidraft.ui.widgets.formats import count
 from multidraft.ui.widgets.links import ADDRESS
-from multidraft.ui.widgets.markup import message_html
+from multidraft.ui.widgets.markup import count, message_html, problem_html
 from storage import aggregates, queries
 from storage.export import EXPORTS
 from storage.kept import kept
@@ -208,7 +207,7 @@ class Dashboard:
                 return {**hidden, self.note: note + tables.EMPTY}
             view = views.overview(self.store.path, Chosen(*values).filter())
         except (StorageError, UserError) as error:
-            return {**hidden, self.note: note or message_html("error", str(error))}
+            return {**hidden, self.note: note or problem_html(error)}
         if view is None:
             return {**hidden, self.note: note + tables.NOTHING_FITS}
         title = f"Show only the most frequent conditions: {count(view.usual_runs, 'run')}"
@@ -239,7 +238,7 @@ class Dashboard:
             chosen = dashboard_filters.known(self._found(), Chosen(*values)).filter()
             table, line, page, pages = views.run_list(self.store.path, chosen, page)
         except (StorageError, UserError) as error:
-            table, line, page, pages = message_html("error", str(error)), Markup(), 0, 1
+            table, line, page, pages = problem_html(error), Markup(), 0, 1
         return {
             self.runs: table,
             self.range: line,

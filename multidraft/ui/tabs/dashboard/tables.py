@@ -10,9 +10,20 @@ from markupsafe import Markup
 
 from multidraft.policies.titles import policy_title, policy_titles
 from multidraft.ui.widgets.charts import policy_style
-from multidraft.ui.widgets.formats import UNKNOWN, count, number, signed
-from multidraft.ui.widgets.markup import caption_html, empty_html, left_out, table_html, table_of, times, tip
-from multidraft.ui.widgets.templates import macros
+from multidraft.ui.widgets.markup import (
+    UNKNOWN,
+    caption_html,
+    count,
+    empty_html,
+    left_out,
+    macros,
+    number,
+    signed,
+    table_html,
+    table_of,
+    times,
+    tip,
+)
 from storage.figures import FEWEST_PROMPTS
 
 template = macros("tabs/dashboard/tables.html")

@@ -12,8 +12,7 @@ from markupsafe import Markup
 from multidraft.ui.tabs.dashboard import tables
 from multidraft.ui.tabs.dashboard.chart import Chart
 from multidraft.ui.tabs.dashboard.filters import BASELINES
-from multidraft.ui.widgets.formats import count
-from multidraft.ui.widgets.markup import folded, table_html
+from multidraft.ui.widgets.markup import count, folded, table_html
 from multidraft.ui.widgets.theme import DRAFTER_COLOURS
 from storage import aggregates, queries
 from storage.filters import Filter

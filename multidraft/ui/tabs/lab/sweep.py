@@ -17,9 +17,8 @@ from multidraft.ui.tabs.lab import view
 from multidraft.ui.tabs.lab.texts import FIELDS, Asked, TextChoice
 from multidraft.ui.widgets.charts import plot
 from multidraft.ui.widgets.events import HIDDEN, QUICK, Updates
-from multidraft.ui.widgets.formats import sentence
 from multidraft.ui.widgets.jobs import RunButtons
-from multidraft.ui.widgets.markup import heading_html, message_html
+from multidraft.ui.widgets.markup import heading_html, message_html, problem_html
 from storage.problems import StorageError
 
 SCALES = ("linear", "logarithmic")
@@ -46,7 +45,7 @@ def watched(
     try:
         job = start()
     except (UserError, StorageError) as error:
-        yield {status: message_html("error", sentence(error)), **buttons.live(running=False)}
+        yield {status: problem_html(error), **buttons.live(running=False)}
         return
     try:
         yield {status: view.progress_html(job), **buttons.live(running=True), buttons.id: job.id}
@@ -56,7 +55,7 @@ def watched(
         job.cancel()
     ended = buttons.live(running=False)
     if job.error:
-        yield {status: message_html("error", sentence(job.error)), **ended}
+        yield {status: problem_html(job.error), **ended}
     else:
         yield {**({status: STOPPED} if job.result is None else done(job.result)), **ended}
 

@@ -18,10 +18,8 @@ from multidraft.ui.tabs.lab.texts import FIELDS, Asked, TextChoice, linked_run
 from multidraft.ui.widgets import policy_fields
 from multidraft.ui.widgets.charts import plot
 from multidraft.ui.widgets.events import HIDDEN, LAST, QUICK, Updates
-from multidraft.ui.widgets.formats import sentence
 from multidraft.ui.widgets.jobs import RunButtons
-from multidraft.ui.widgets.markup import message_html
-from multidraft.ui.widgets.templates import macros
+from multidraft.ui.widgets.markup import macros, message_html, problem_html
 
 DEFAULT_POLICIES = ("rate-hedge", "normal-hedge", "ucb:reward=be", "ucbspec", "exp3spec")
 IDLE = message_html("idle", "Ready. A replay takes a few milliseconds per text and policy.")
@@ -101,7 +99,7 @@ class Lab:
                     try:
                         spec = policy_fields.spec_of(kind, settings, values, drafters)
                     except UserError as error:
-                        return specs, message_html("error", sentence(error))
+                        return specs, problem_html(error)
                     return [*specs, *([] if spec in specs else [spec])], ""
 
                 add.click(added, [self.policies, *fields], [self.policies, problem], **QUICK)

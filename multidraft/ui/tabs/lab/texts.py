@@ -14,9 +14,7 @@ from multidraft.replay.recorded import recorded_texts
 from multidraft.service.inputs import whole_number
 from multidraft.ui.widgets import links
 from multidraft.ui.widgets.events import Updates
-from multidraft.ui.widgets.formats import count, sentence
-from multidraft.ui.widgets.markup import empty_html, message_html
-from multidraft.ui.widgets.templates import macros
+from multidraft.ui.widgets.markup import count, empty_html, macros, message_html, problem_html
 from storage import texts
 from storage.kept import kept
 from storage.problems import StorageError
@@ -90,7 +88,7 @@ class TextChoice:
             chosen = next((b for b in found if _key(b) == asked.bench), found[0])
             groups = _groups(self.path, _of_bench(chosen))
         except StorageError as error:
-            return {self.empty: message_html("error", str(error)), self.inside: gr.Column(visible=False)}
+            return {self.empty: problem_html(error), self.inside: gr.Column(visible=False)}
         suite = asked.suite if asked.suite in groups["suites"] else ALL_SUITES
         tasks = [task for task in asked.tasks if task in groups["tasks"]]
         benches = [(_label(b, found), _key(b)) for b in found]
@@ -114,7 +112,7 @@ class TextChoice:
                 return message_html("done", about)
             number, tokens = _size(self.path, chosen)
         except (UserError, StorageError) as error:
-            return message_html("error", sentence(error))
+            return problem_html(error)
         if not number:
             return message_html("error", "No text matches. Clear a filter.")
         return message_html("done", f"{count(number, 'text')}, {count(tokens, 'token')}; each text counts once.")

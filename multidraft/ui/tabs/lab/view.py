@@ -18,10 +18,21 @@ from multidraft.replay.walk import Replayed
 from multidraft.service.lab import BEST_FIXED, ORACLE, PLAIN, Experiment, ReplayJob, Sweep
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.charts import REFERENCE, base_figure, policy_style
-from multidraft.ui.widgets.formats import UNKNOWN, count, number, percent, signed
-from multidraft.ui.widgets.markup import best, folded, message_html, table_html, table_of, tip
+from multidraft.ui.widgets.markup import (
+    UNKNOWN,
+    best,
+    count,
+    folded,
+    macros,
+    message_html,
+    number,
+    percent,
+    signed,
+    table_html,
+    table_of,
+    tip,
+)
 from multidraft.ui.widgets.round_charts import NO_DRAFT
-from multidraft.ui.widgets.templates import macros
 from multidraft.ui.widgets.theme import TARGET_COLOUR, TEXT, drafter_colour, drafter_pattern
 
 _template = macros("tabs/lab/view.html")

@@ -22,9 +22,8 @@ from multidraft.ui.tabs.play import permalink, view
 from multidraft.ui.widgets import controls, policy_fields, tokens
 from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, Updates, changes, show_on_phone
 from multidraft.ui.widgets.exports import download, offered_file
-from multidraft.ui.widgets.formats import sentence
 from multidraft.ui.widgets.jobs import RunButtons
-from multidraft.ui.widgets.markup import message_html
+from multidraft.ui.widgets.markup import message_html, sentence
 from multidraft.ui.widgets.round_charts import plot_of, policy_chart
 from storage.records import Generation, Round, Turn
 from storage.run import Origin

@@ -11,9 +11,7 @@ from multidraft.bench.measure import Measurement
 from multidraft.engine.lossless import Difference
 from multidraft.policies.titles import policy_title
 from multidraft.ui.widgets import markup
-from multidraft.ui.widgets.formats import count, number, percent
-from multidraft.ui.widgets.markup import message_html
-from multidraft.ui.widgets.templates import macros
+from multidraft.ui.widgets.markup import count, macros, message_html, number, percent
 from storage.figures import FEWEST_TOKENS
 from storage.records import Turn
 from storage.run import Run

@@ -15,9 +15,7 @@ from drafters.hardware import format_bytes
 from drafters.kinds import KINDS
 from drafters.source import Source
 from multidraft.service.pool_loading import Loading, hub_models
-from multidraft.ui.widgets.formats import count
-from multidraft.ui.widgets.markup import message_html, progress_html
-from multidraft.ui.widgets.templates import macros
+from multidraft.ui.widgets.markup import count, macros, message_html, progress_html
 
 SILENT_SECONDS = 5.0
 """After so long without data from the Hub the page says so."""

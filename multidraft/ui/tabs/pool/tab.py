@@ -20,9 +20,7 @@ from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.tabs.pool.list import known_pools, loading_html, pools_html
 from multidraft.ui.widgets.charts import drafter_task_figure, plot
 from multidraft.ui.widgets.events import HIDDEN, QUICK, Updates
-from multidraft.ui.widgets.formats import UNKNOWN, number, sentence
-from multidraft.ui.widgets.markup import message_html, table_of
-from multidraft.ui.widgets.templates import macros
+from multidraft.ui.widgets.markup import UNKNOWN, macros, message_html, number, problem_html, table_of
 from multidraft.ui.widgets.tokens import arm_class
 from storage import aggregates
 from storage.filters import Filter
@@ -81,7 +79,7 @@ class PoolTab:
         try:
             known = aggregates.drafter_by_task(bench.store.path, Filter(pool=bench.pool.name))
         except StorageError as error:
-            return {**shown, self.hint: message_html("error", str(error))}
+            return {**shown, self.hint: problem_html(error)}
         if known.empty:
             return {**shown, self.hint: NO_MATRIX, self.matrix: gr.Plot(visible=False)}
         return {**shown, self.hint: "", self.matrix: gr.Plot(drafter_task_figure(known), visible=True)}
@@ -130,7 +128,7 @@ class PoolTab:
                 raise UserError("this pool no longer exists; reopen this tab")
             self.loader.start(source)
         except UserError as error:
-            return message_html("error", sentence(error))
+            return problem_html(error)
         return ""
 
 

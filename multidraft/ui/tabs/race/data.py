@@ -20,7 +20,7 @@ from multidraft.bench.measure import BASELINE
 from multidraft.policies import parse_spec
 from multidraft.policies.titles import policy_title
 from multidraft.service.race import State
-from multidraft.ui.widgets.formats import count
+from multidraft.ui.widgets.markup import count
 from multidraft.ui.widgets.tokens import arm_class, describe_round
 from storage.records import Generation
 from storage.run import Run

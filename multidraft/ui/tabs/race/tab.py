@@ -18,10 +18,8 @@ from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.tabs.race import data as race_data
 from multidraft.ui.widgets import controls, markup, tokens
 from multidraft.ui.widgets.events import PRIVATE, Updates, show_on_phone
-from multidraft.ui.widgets.formats import count, number, percent, sentence
 from multidraft.ui.widgets.jobs import AddressedJobs
-from multidraft.ui.widgets.markup import message_html, progress_html
-from multidraft.ui.widgets.templates import macros
+from multidraft.ui.widgets.markup import count, macros, message_html, number, percent, problem_html, progress_html
 from storage.run import Run
 
 NO_LANE = ("– no lane –", "")
@@ -128,7 +126,7 @@ class Race(controls.PromptTab):
             race = RaceJob(self.workbench, prompt, specs, params, seed, self.task_of(prompt))
             self.workbench.jobs.submit(race)
         except UserError as error:
-            return {self.buttons.asked: "", self.status: message_html("error", sentence(error))}
+            return {self.buttons.asked: "", self.status: problem_html(error)}
         return {self.buttons.asked: race.id, **self.buttons.live(running=True)}
 
     def show(self, race: RaceJob) -> Iterator[Updates]:
