@@ -60,6 +60,61 @@ def test_fewer_units_may_take_less():
     assert line.at(60) == pytest.approx(20.0, rel=0.05) and line.at(1) == pytest.approx(1.0, rel=0.05)
 
 
+def line_through(*points):
+    line = Line()
+    for units, seconds in points:
+        line.clock(units, seconds)
+    return line
+
+
+@pytest.mark.parametrize(
+    ("points", "fixed", "per_unit"),
+    [
+        ([(1, 4.0), (3, 8.0)], 2.0, 2.0),
+        ([(1, 5.0), (2, 5.5)], 4.5, 0.5),
+        ([(1, 5.0), (3, 4.0)], (0.98 * 5 + 4) / 1.98, 0.0),  # more work never takes less
+        ([(1, 2.0), (3, 12.0)], 0.0, (0.98 * 2 + 12) / (0.98 + 3)),  # nor no work a negative time
+        ([(0, 4.0), (0, 3.0)], (0.98 * 4 + 3) / 1.98, 0.0),
+    ],
+)
+def test_a_line_through_two_measurements_by_hand(points, fixed, per_unit):
+    """The older one weighs 0.98."""
+    line = line_through(*points)
+    assert (line.fixed, line.per_unit) == (pytest.approx(fixed), pytest.approx(per_unit))
+
+
+@pytest.mark.parametrize(("before", "counted"), [(3, 100.0), (4, 3.0)])
+def test_from_the_fifth_measurement_on_one_counts_as_three_times_the_expected_at_most(before, counted):
+    line = Line()
+    for seconds in (*[1.0] * before, 100.0):
+        line.add(1, seconds)
+    older = sum(0.98**age for age in range(1, before + 1))
+    assert line.mean == pytest.approx((older + counted) / (older + 1))
+
+
+@pytest.mark.parametrize(
+    ("units", "seconds", "together"),
+    [
+        (3, 2.9, True),  # less than half of the mean, 6.02
+        (3, 3.1, False),
+        (9, 2.9, True),  # so it is for more than the mean of the units, 2.01
+        (1, 1.4, True),  # a line through the mean and 0 allows 3.0 of one unit, half of which is 1.5
+        (1, 1.6, False),
+    ],
+)
+def test_a_measurement_of_less_than_half_the_least_makes_those_before_one_of_its_own_speed(units, seconds, together):
+    line = line_through((1, 4.0), (3, 8.0), (units, seconds))  # 2 + 2 a unit
+    assert line.weight == pytest.approx(0.98 * (1.0 if together else 1.98) + 1.0)
+    if together:  # scaled to the newest, with which they lie on one line
+        level = seconds / (2.0 + 2.0 * units)
+        assert (line.fixed, line.per_unit) == (pytest.approx(2.0 * level), pytest.approx(2.0 * level))
+
+
+def test_of_measurements_without_units_the_fast_one_counts_too():
+    line = line_through((0, 4.0), (0, 1.9))
+    assert (line.weight, line.mean) == (pytest.approx(1.98), pytest.approx(1.9))
+
+
 def test_a_meter_recovers_what_rounds_cost():
     """Rounds timed by known costs; the meter finds step, catch-up, verification and evaluation."""
     true = Costs(np.array([0.4, 0.8]), np.array([0.05, 0.1]), 6.0 + 0.3 * np.arange(9), 1.5, 0.02)
@@ -110,6 +165,22 @@ def test_a_round_of_a_drafter_that_stops_by_itself_is_charged_for_what_it_drafts
     assert round_seconds(costs, 0, 0, 0) == pytest.approx(0.1 + 1.0)  # to find nothing takes a look too
 
 
+def test_costs_that_are_not_given():
+    costs = Costs(np.array([0.1]), np.array([0.01]), np.array([2.0]))
+    assert costs.expected(0, 4) == costs.expected(0, 4, 4) == (4, 4)  # a chain that goes on to its end
+    assert costs.drafting(0, 3) == pytest.approx(0.3) and costs.overhead == 0.0
+    assert costs.evaluation_seconds(5) == 0.0 and costs.verification(3) == 2.0
+    same = Costs.uniform(2, 3, step=0.1, verify=1.0)
+    assert same.verify.tolist() == [1.0] * 4 and same.evaluation_seconds(7) == 0.0
+    assert Costs.uniform(2, 3, step=0.1, verify=1.0, evaluate=0.7).evaluation_seconds(7) == 0.7
+
+
+def test_verification_between_the_sizes_measured_and_beyond():
+    costs = Costs(np.array([0.1]), np.zeros(1), np.array([1.0, 2.0, 2.5]), evaluate=0.5, evaluate_token=0.1)
+    assert [costs.verification(nodes) for nodes in (0, 0.5, 1, 1.5, 2, 4)] == [1.0, 1.5, 2.0, 2.25, 2.5, 3.5]
+    assert costs.evaluation_seconds(3) == pytest.approx(0.8)
+
+
 def test_a_draft_has_a_start_and_a_round_an_overhead():
     costs = Costs(np.array([0.1]), np.zeros(1), np.ones(4), draft_start=np.array([0.5]), overhead=0.01)
     assert round_seconds(costs, 0, 3, 3) == pytest.approx(0.01 + 0.5 + 0.3 + 1.0)
@@ -123,6 +194,34 @@ def test_what_drafters_have_to_read():
     assert unread.tokens == [6, 3, 6]
     unread.evaluated()
     assert unread.tokens == [0, 0, 0]
+
+
+def test_what_takes_longer_with_more_than_two_tokens_to_read_is_the_reading():
+    meter = CostMeter(3)
+    meter.played(0, 4, 4, 0.4, 1.0, 2)
+    meter.played(1, 4, 4, 0.8, 1.0, 2)  # its first time: two tokens were unread, and now 3 for drafter 0
+    meter.played(0, 4, 4, 1.0, 1.0, 1)
+    assert meter.costs(4).draft_step == pytest.approx([0.1, 0.2, 0.15])
+    assert meter.costs(4).catch_up == pytest.approx([0.6 / 3] * 3)
+    meter.played(1, 4, 4, 1.6, 1.0, 5)  # two unread
+    assert meter.steps[1].mean == pytest.approx((0.98 * 0.2 + 0.4) / 1.98)
+    meter.evaluated(8, 0.5)  # all have read everything
+    meter.played(0, 4, 4, 0.4, 1.0, 1)
+    assert meter.unread.tokens == [1, 1, 1] and meter.reads[0].weight == 1.0
+
+
+def test_a_meter_that_has_measured_nothing():
+    costs = CostMeter(2).costs(4)
+    assert costs.persistence.tolist() == costs.width.tolist() == [1.0, 1.0]
+    assert costs.draft_step.tolist() == costs.catch_up.tolist() == [0.0, 0.0]
+    assert costs.verify.tolist() == [0.0] * 5 and len(CostMeter(1).costs(1).verify) == 3
+
+
+@pytest.mark.parametrize(("drafted", "persistence"), [(8, 1.0), (7, 6 / 7), (4, 3 / 4), (1, 0.0)])
+def test_a_draft_could_have_gone_on_after_each_token_but_the_last_asked_for(drafted, persistence):
+    meter = CostMeter(1)
+    meter.played(0, 8, drafted, 0.1, 1.0, 1)
+    assert meter.costs(8).persistence.tolist() == [pytest.approx(persistence)]
 
 
 def test_a_drafter_never_measured_is_taken_for_an_average_one():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from drafters.costs import Costs, Unread
+from multidraft.replay import machine_costs
 from multidraft.replay.machine_costs import MachineCosts, RecordedCosts, fit
 from storage.records import Generation
 from storage.store import Store
@@ -145,3 +146,61 @@ def test_outliers_count_as_three_times_the_expected():
     rows = [(1.0, 1.0)] * 99 + [(1.0, 1000.0)]
     assert fit(rows, 1)[0] == pytest.approx(99 / 97, rel=1e-2)
     assert fit([], 2).tolist() == [0.0, 0.0]
+
+
+def a_row(arm=0, **changes):
+    row = {
+        "arm": arm,
+        "together": 0,
+        "draft_length": 4 if arm is not None else 0,
+        "emitted": 1,
+        "nodes": 4,
+        "depth": 4,
+        "draft_seconds": 0.4,
+        "verify_seconds": 1.0,
+        "policy_seconds": 0.01,
+        "evaluate_seconds": 0.0,
+        "evaluated": 0,
+    }
+    return row | changes
+
+
+def test_drafts_go_on_and_spread_as_often_as_they_did():
+    """Of four tokens asked for 4, 2 and none: after 2 of 3 tokens more, after 1 of 2, and nothing to go on from."""
+    costs = RecordedCosts(3)
+    costs.add([a_row(depth=4, nodes=7), a_row(depth=2, nodes=3), a_row(depth=0, nodes=0)])
+    costs.add([a_row(1, draft_length=1, depth=1, nodes=1)])
+    found = costs.costs(4)
+    assert found.persistence.tolist() == pytest.approx([(6 - 2) / (3 + 2), 1.0, 1.0])
+    assert found.width.tolist() == pytest.approx([10 / 6, 1.0, 1.0])
+
+
+def test_a_plain_step_stands_in_for_verification_that_was_never_measured():
+    costs = RecordedCosts(1)
+    costs.add([a_row(None, nodes=0, depth=0, verify_seconds=0.5)])
+    assert costs.costs(3).verify.tolist() == [0.5] * 4
+
+
+def test_costs_are_fitted_anew_for_longer_drafts_and_newer_rounds_alone():
+    costs = RecordedCosts(1)
+    assert len(costs.costs(1).verify) == len(costs.costs(2).verify) == 3
+    longer = costs.costs(3)
+    assert len(longer.verify) == 4 and costs.costs(3) is costs.costs(2) is longer
+    costs.add([a_row()])
+    assert costs.costs(3) is not longer
+
+
+def test_reads_that_alternate_count_each_run_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine_costs, "AT_ONCE", 1)
+    with Store(tmp_path / "runs.db") as store:
+        for _ in range(4):
+            store.add(RUN)
+    costs = MachineCosts(tmp_path / "runs.db")
+    steps = [costs.read(RUN), costs.read(RUN)]
+    for step in (*steps, *steps, *steps, *steps):
+        next(step, None)
+    (known,) = costs._machines.values()
+    assert len(known.overhead) == 4 * len(RUN.generation.rounds) and known.newest == 4
+    monkeypatch.setattr(machine_costs, "NEWEST", 3)
+    few = MachineCosts(tmp_path / "runs.db")
+    assert len(list(few.read(RUN))) == 3 and list(costs.read(RUN)) == []

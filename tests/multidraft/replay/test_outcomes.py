@@ -14,6 +14,7 @@ from multidraft.policies import NO_DRAFTER
 from multidraft.replay.outcomes import (
     DRAFT_LENGTH,
     Outcome,
+    is_whole,
     mean_regret,
     numeric_settings,
     sweep,
@@ -53,6 +54,12 @@ def test_outcome_adds_up_texts() -> None:
     assert outcome.regret == pytest.approx(1.5)  # 0 and 3
     assert outcome.best_arm_ratio == pytest.approx(3 / 9)
     assert outcome.seconds == pytest.approx(sum(p.seconds or 0.0 for p in played))
+    assert outcome.tokens_per_second == pytest.approx(24 / outcome.seconds)
+
+
+def test_replays_without_costs_have_no_rate() -> None:
+    untimed = Outcome.of([Replayed([0], [4], [3], 0, 1)])
+    assert (untimed.seconds, untimed.tokens_per_second) == (0.0, None)
 
 
 def test_the_share_of_the_best_drafter_is_that_of_the_rounds_that_drafted() -> None:
@@ -97,6 +104,7 @@ def test_values_of_a_sweep() -> None:
     assert sweep_values(0, 1, 5, log=False, whole=False) == [0, 0.25, 0.5, 0.75, 1]
     assert sweep_values(0.01, 1, 3, log=True, whole=False) == [0.01, 0.1, 1]
     assert sweep_values(1, 4, 9, log=False, whole=True) == [1, 2, 3, 4]
+    assert sweep_values(1, 4, 2, log=False, whole=True) == [1, 4]
 
 
 @pytest.mark.parametrize(
@@ -118,6 +126,8 @@ def test_a_setting_is_replaced_in_a_spec() -> None:
 def test_what_can_be_swept() -> None:
     assert numeric_settings("ucb:reward=be") == ["beta", DRAFT_LENGTH]
     assert numeric_settings("random") == [DRAFT_LENGTH]
+    whole = [is_whole("ucb", DRAFT_LENGTH), is_whole("sw-ucb:window=9", "window"), is_whole("sw-ucb", "beta")]
+    assert whole == [True, True, False]
     with pytest.raises(PolicyError, match="choose one of"):
         numeric_settings("nonsense")
 
