@@ -47,10 +47,18 @@ def test_while_nothing_is_measured_a_drafted_token_costs_a_tenth_of_a_step(costs
     assert policy.plain == 1.0 and policy.evaluation == (0.0, 0.0)
 
 
-def test_drafts_of_one_token_tell_no_slope():
+@pytest.mark.parametrize(
+    ("verify", "drafting"),
+    [
+        ([1.0, 1.3], [1.4]),  # drafts of one token tell no slope
+        ([1.0, 1.3, 1.5], [1.4, 1.7]),
+        ([0.006, 0.008, 0.009, 0.01, 0.011], [0.108, 0.209, 0.31, 0.411]),
+    ],
+)
+def test_costs_of_chains_of_any_length_in_any_unit(verify, drafting):
     policy = make_policy("rate-hedge", 1)
-    policy.begin(Context(draft_length=1, costs=Costs(np.array([0.1]), np.zeros(1), np.array([1.0, 1.3]))))
-    assert policy.drafting.tolist() == [[pytest.approx(1.4)]]
+    policy.begin(Context(draft_length=len(drafting), costs=Costs(np.array([0.1]), np.zeros(1), np.array(verify))))
+    assert policy.drafting[0].tolist() == pytest.approx(drafting) and policy.plain == verify[0]
 
 
 def test_the_best_pair_is_remembered_with_its_rate_and_time():
@@ -203,6 +211,7 @@ def test_a_doubt_gives_the_first_trusted_rival_a_round_as_on_the_first_day(chang
     if trial == 1:
         assert policy.doubted == 0 and policy.tried == {0, 1} and policy._rivals() == [2]
         assert not policy.counts[:, 1].any() and policy.guess[1] == 0.8 and policy.select() == 1
+        assert policy.length == K  # 1 + 0.8 + 0.64 + 0.512 + 0.4096 in 1.4
         assert policy.tokens[1, 0] == pytest.approx(1.8)
 
 
@@ -252,7 +261,7 @@ def test_estimates_of_the_others_fade_every_8_rounds_and_costs_are_read_every_32
         if costs.read > before:
             read.append(round_)
         policy.tokens[1] = 0.0
-    assert refreshed == list(range(8, 65, 8)) and read == [32, 64]
+    assert refreshed == list(range(8, 65, 8)) and read == [32, 64] and policy.t == 64
     played(policy, gamma=np.zeros((1, K, 3)))
     assert costs.read == 4 and policy.tokens[1].any()  # an evaluation reads and estimates all
 
@@ -261,3 +270,12 @@ def test_what_was_played_is_estimated_at_once():
     policy = made()
     played(policy, 1, 0)
     assert policy.tokens[:, 0] == pytest.approx([1.6, 1 + 1.5 / 3.5, 1.6])
+
+
+def test_a_round_that_drafted_nothing_tells_of_no_drafter():
+    policy = made()
+    policy.tokens[:] = 0.0
+    played(policy, NO_DRAFTER, 0, 0)
+    assert not policy.tokens.any() and not policy.counts.any()
+    policy.update(Feedback(0, 0, 0, 1, 0))  # no room for a draft
+    assert policy.unread.tolist() == [2, 2, 2] and not policy.counts.any()
