@@ -15,6 +15,18 @@ from drafters.draft import Draft
 from drafters.sampling import SamplingParams
 
 
+class FeatureSource(Protocol):
+    """Where drafters get hidden states of the target from; layers are counted as in ``transformers``: ``i`` is what
+    enters layer ``i``, and their number is what leaves the final norm."""
+
+    def watch(self, layers: Sequence[int]) -> None:
+        """Keep the hidden states of these layers from now on, besides those asked for before."""
+
+    def features(self, context: Sequence[int], layers: Sequence[int]) -> torch.Tensor:
+        """Hidden states ``(len(context) - 1, len(layers) * hidden)`` of all tokens but the last: the target has
+        scored those, while the last one is still to be fed to it."""
+
+
 @dataclass(frozen=True)
 class Evidence:
     """Verified positions at which drafters are to be evaluated.
@@ -76,6 +88,12 @@ class Drafter(ABC):
     def prepare(self, context: Sequence[int]) -> None:  # noqa: B027 (some cache nothing)
         """Begin a new query with the prompt ``context``; what was cached before is forgotten."""
 
+    def twin(self, target: FeatureSource) -> Drafter:
+        """The same drafter for another text that is decoded at the same time and verified by ``target``: weights are
+        shared, what it keeps of a text is its own. By default itself: one drafter for all texts is right too, but reads
+        a text anew whenever it comes back to it."""
+        return self
+
     @abstractmethod
     def propose(
         self, context: Sequence[int], length: int, params: SamplingParams, generator: Generator, *, with_q: bool = False
@@ -116,6 +134,7 @@ class DrafterGroup(Protocol):
 
     @property
     def members(self) -> Sequence[Drafter]: ...
+    def twin(self, target: FeatureSource) -> DrafterGroup: ...
     def prepare(self, context: Sequence[int]) -> None: ...
     def gamma(self, evidence: Evidence) -> np.ndarray: ...
     def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances: ...

@@ -13,7 +13,7 @@ from dataclasses import replace
 from torch import Generator
 from transformers import PreTrainedTokenizerBase
 
-from drafters.base import Drafter
+from drafters.base import Drafter, FeatureSource
 from drafters.draft import Draft
 from drafters.proposing import PointMassDrafter
 from drafters.sampling import SamplingParams
@@ -67,6 +67,10 @@ class BridgedDrafter(PointMassDrafter):
         self.own_special = frozenset(own.all_special_ids)
         self._ids = _GrowingIds(own)
         self._forget()
+
+    def twin(self, target: FeatureSource) -> BridgedDrafter:
+        inner = self.inner.twin(target)
+        return BridgedDrafter(self.name, inner, self.own, self.target, self.vocab_size)
 
     def prepare(self, context: Sequence[int]) -> None:
         if ids := self._translated(context):

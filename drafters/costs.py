@@ -23,6 +23,8 @@ class Costs:
         width: nodes to verify per token of a draft's depth, ``(N,)``: 1 by default, as of chains.
         draft_start: of beginning a draft, ``(N,)``; 0 by default.
         overhead: of choosing and learning, per round.
+        beside_tokens, beside_seconds: in a batch, the tokens that other texts get in a round, and the seconds that it
+            would take without this text. All other seconds are what this text adds to it.
     """
 
     draft_step: np.ndarray
@@ -34,6 +36,8 @@ class Costs:
     width: np.ndarray | None = None
     draft_start: np.ndarray | None = None
     overhead: float = 0.0
+    beside_tokens: float = 0.0
+    beside_seconds: float = 0.0
 
     @classmethod
     def uniform(cls, drafters: int, length: int, *, step: float, verify: float, evaluate: float = 0.0) -> Costs:
@@ -90,6 +94,39 @@ class Unread:
     def evaluated(self) -> None:
         """All drafters were evaluated at the last token."""
         self.tokens = [0] * len(self.tokens)
+
+
+@dataclass
+class Crowd:
+    """Fading means of the rounds of a batch, which texts decoded at the same time share.
+
+    Attributes:
+        texts: how many are decoded.
+        tokens, own: tokens that a text gets in a round, and seconds that it adds to it.
+        seconds: of a round of them all.
+    """
+
+    texts: int = 1
+    tokens: float = 1.0
+    own: float = 0.0
+    seconds: float = 0.0
+    NEWS: ClassVar[float] = 0.1
+    """Weight of the newest round."""
+
+    def played(self, tokens: int, own: float) -> None:
+        """A text has had a round."""
+        self.tokens += self.NEWS * (tokens - self.tokens)
+        self.own += self.NEWS * (own - self.own)
+
+    def passed(self, seconds: float) -> None:
+        """All have had one."""
+        self.seconds += self.NEWS * (seconds - self.seconds)
+
+    def beside(self) -> tuple[float, float]:
+        """Tokens of the others in a round, and the seconds of one without one of the texts."""
+        if self.texts < 2:
+            return 0.0, 0.0
+        return (self.texts - 1) * self.tokens, max(self.seconds - self.own, 0.0)
 
 
 @dataclass
@@ -176,6 +213,7 @@ class CostMeter:
         self.plain, self.verify, self.evaluation = Line(), Line(), Line()
         self.steps, self.reads, self.widths = ([Line() for _ in range(drafters)] for _ in range(3))
         self.chances, self.went_on = [0.0] * drafters, [0.0] * drafters
+        self.crowd = Crowd()
         self.begin()
 
     def begin(self) -> None:
@@ -202,6 +240,7 @@ class CostMeter:
             depth: of the draft, where it was a tree; of a chain it is the number of nodes.
         """
         (self.verify if nodes else self.plain).clock(nodes, verify_seconds)
+        self.crowd.played(emitted, draft_seconds + verify_seconds)
         if arm is not None:
             drafted = max(nodes if depth is None else depth, 1)  # to find nothing to say takes a look too
             if nodes:
@@ -227,6 +266,7 @@ class CostMeter:
         verify = line.fixed + line.per_unit * np.arange(max(length, 2) + 1)
         if self.plain.weight:
             verify[0] = self.plain.mean
+        beside = self.crowd.beside()
         persistence = [min(on / of, 1.0) if of else 1.0 for on, of in zip(self.went_on, self.chances, strict=True)]
         return Costs(
             draft_step=_means(self.steps),
@@ -236,6 +276,8 @@ class CostMeter:
             evaluate_token=self.evaluation.per_unit,
             persistence=np.array(persistence),
             width=np.array([line.mean if line.weight else 1.0 for line in self.widths]),
+            beside_tokens=beside[0],
+            beside_seconds=beside[1],
         )
 
 

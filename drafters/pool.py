@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,8 @@ from drafters.errors import ContextWindowError, PoolError, PoolMemoryError, Prom
 from drafters.hardware import is_out_of_memory
 from drafters.kinds.base import BuildContext, build_drafters
 from drafters.memory import check_memory
-from drafters.models.onnx_decoder import OnnxDecoder, shared_threads
+from drafters.models.onnx_decoder import OnnxDecoder
+from drafters.models.onnx_model import shared_threads
 from drafters.models.target import Target
 from drafters.progress import Report, Steps, silent
 from drafters.router import Router
@@ -33,6 +35,22 @@ __all__ = ["Pool", "load_pool", "pool_names"]
 
 LONGEST_TOKEN = 32
 """Characters that a token of a prompt spells at most on average: longer texts are refused before they are tokenised."""
+
+
+class DeviceLock:
+    """A lock that its thread may take again; entering it says whether that is the first time."""
+
+    def __init__(self) -> None:
+        self._lock, self._depth = threading.RLock(), 0
+
+    def __enter__(self) -> bool:
+        self._lock.acquire()
+        self._depth += 1
+        return self._depth == 1
+
+    def __exit__(self, *error: object) -> None:
+        self._depth -= 1
+        self._lock.release()
 
 
 class Pool:
@@ -67,15 +85,15 @@ class Pool:
         self.draft_length = card.draft_length
         self.costs = CostMeter(len(self.drafters))
         self.previous: dict[str, list[float]] = {}
-        self.lock = threading.RLock()
+        self.lock = DeviceLock()
         self.examples = [(example.task, example.prompt) for example in card.examples]
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Use target and drafters alone. On a CPU torch runs on one thread meanwhile: what is left to it beside ONNX
         Runtime is small, and its threads would wait for cores that the other's threads hold."""
-        with self.lock:
-            if not isinstance(self.target.decoder, OnnxDecoder):
+        with self.lock as first:
+            if not (first and isinstance(self.target.decoder, OnnxDecoder)):
                 yield
                 return
             torch.set_num_threads(1)
@@ -83,6 +101,20 @@ class Pool:
                 yield
             finally:  # not what it was before: another thread may have found it at one
                 torch.set_num_threads(shared_threads())
+
+    def twin(self) -> Pool:
+        """The same pool for another text that is decoded at the same time: weights, router, costs and experience are
+        shared, caches are its own."""
+        twin = copy.copy(self)
+        twin.target = self.target.twin()
+        groups = {id(drafter.group): drafter.group for drafter in self.drafters if drafter.group}
+        members: dict[Drafter, Drafter] = {}
+        for group in groups.values():
+            members |= zip(group.members, group.twin(twin.target).members, strict=True)
+        twin.drafters = [members.get(drafter) or drafter.twin(twin.target) for drafter in self.drafters]
+        twin.costs = copy.copy(self.costs)
+        twin.costs.begin()
+        return twin
 
     @property
     def device(self) -> torch.device:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from torch import Generator
 
-from drafters.base import Acceptances, Drafter, Evidence
+from drafters.base import Acceptances, Drafter, Evidence, FeatureSource
 from drafters.draft import Draft
-from drafters.models.features import FeatureSource
 from drafters.sampling import SamplingParams
 from drafters.tree import acceptances_of, gamma_of_drafts
 
@@ -64,6 +64,12 @@ class BlockDrafter(PointMassDrafter):
 
     source: FeatureSource
     layers: tuple[int, ...]
+
+    def twin(self, target: FeatureSource) -> BlockDrafter:
+        twin = copy.copy(self)
+        twin.source = target
+        twin.forget()
+        return twin
 
     def prepare(self, context: Sequence[int]) -> None:
         self.forget()

@@ -12,7 +12,7 @@ import pandas as pd
 from sqlite_utils import Database
 
 from storage.problems import explained
-from storage.schema import upgrade
+from storage.schema import MIGRATIONS, upgrade
 
 BUSY_SECONDS = 5.0
 """How long SQLite waits for another program's lock."""
@@ -63,6 +63,16 @@ def writing(db: Database) -> Iterator[None]:
         raise
 
 
+def outdated(path: Path) -> bool:
+    """Whether an earlier version of this program has written the database."""
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)) as connection:
+        tables = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('runs', '_sqlite_migrations')"
+        if connection.execute(tables).fetchone()[0] < 2:
+            return False
+        names = {name for (name,) in connection.execute("SELECT name FROM _sqlite_migrations")}
+    return not names >= MIGRATIONS
+
+
 @contextmanager
 def open_reader(path: str | Path) -> Iterator[sqlite3.Connection]:
     """A read-only connection; of an empty database in memory where the file, or its tables, don't exist yet.
@@ -72,6 +82,8 @@ def open_reader(path: str | Path) -> Iterator[sqlite3.Connection]:
     """
     path = Path(path).absolute()
     with explained(path):
+        if path.exists() and outdated(path):
+            check_writable(path)  # brings it up to date
         if path.exists():
             uri = f"{path.as_uri()}?mode=ro"
             with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as connection:

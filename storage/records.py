@@ -95,7 +95,8 @@ class Generation:
     """A finished (or interrupted) generation.
 
     ``seconds`` and the rates derived from it cover decoding only; ``prefill_seconds`` stands apart. ``turns`` are
-    those of the conversation before ``prompt``.
+    those of the conversation before ``prompt``. ``streams`` is how many texts were decoded at once, at the most: beside
+    others it takes longer.
     """
 
     prompt: str
@@ -109,6 +110,7 @@ class Generation:
     prefill_seconds: float = 0.0
     error: str | None = None
     turns: tuple[Turn, ...] = ()
+    streams: int = 1
 
     @property
     def seconds(self) -> float:

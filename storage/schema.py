@@ -80,6 +80,12 @@ def m001_runs_and_rounds(db: Database) -> None:
     _count_runs(db)
 
 
+@migrations()
+def m002_texts_at_once(db: Database) -> None:
+    """How many texts were decoded at once, at the most."""
+    db.execute("ALTER TABLE runs ADD COLUMN streams INTEGER NOT NULL DEFAULT 1")
+
+
 def _count_runs(db: Database) -> None:
     """``run_counts``, by which the choices of the dashboard's filters are found without reading the runs."""
     listed = ", ".join(COUNTED)
@@ -99,6 +105,11 @@ def _count_runs(db: Database) -> None:
         db.execute(f"CREATE TRIGGER {name} AFTER {event} ON runs BEGIN {body} END")
 
 
+with Database(memory=True, execute_plugins=False) as _fresh:
+    MIGRATIONS = frozenset(migration.name for migration in migrations.pending(_fresh))
+    """Names of all of them."""
+
+
 def upgrade(db: Database) -> None:
     """Bring an empty or older database to the newest schema; call it inside a transaction.
 
@@ -106,8 +117,6 @@ def upgrade(db: Database) -> None:
         StorageError: the tables are another program's, or a newer version's; nothing is changed then.
     """
     applied = {migration.name for migration in migrations.applied(db)}
-    with Database(memory=True, execute_plugins=False) as fresh:
-        known = {migration.name for migration in migrations.pending(fresh)}
     others = sorted(set(db.table_names()) - {Migrations.migrations_table})
     file = db.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()[0]
     if others and not applied:
@@ -115,7 +124,7 @@ def upgrade(db: Database) -> None:
             f"{file} is another program's database (it has the table {others[0]!r}); it was left as it is: "
             "name another file with MULTIDRAFT_DB or --db."
         )
-    if newer := sorted(applied - known):
+    if newer := sorted(applied - MIGRATIONS):
         raise StorageError(
             f"{file} was written by a newer version of this program ({newer[-1]}): update the program, "
             "or name another file with MULTIDRAFT_DB or --db."

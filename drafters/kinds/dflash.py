@@ -14,7 +14,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 from transformers.cache_utils import DFlashCache
 
-from drafters.base import common_prefix
+from drafters.base import FeatureSource, common_prefix
 from drafters.checkpoints.dflash import dflash_config, is_published_dflash, read_dflash
 from drafters.checkpoints.digest import digest_of
 from drafters.checkpoints.hub import MODEL_FILES
@@ -23,7 +23,6 @@ from drafters.checkpoints.model_sizes import cache_numbers, config_of, skeleton
 from drafters.checkpoints.tensor_files import read_config
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Footprint, ModelEntry, SizeContext, register
-from drafters.models.features import FeatureSource
 from drafters.proposing import BlockDrafter
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Hashable, Sequence
 from typing import Literal
@@ -12,7 +13,7 @@ from pydantic import Field
 from torch import Generator
 from torch.nn import functional
 
-from drafters.base import Acceptances, Drafter, Evidence
+from drafters.base import Acceptances, Drafter, Evidence, FeatureSource
 from drafters.checkpoints.digest import digest_of
 from drafters.checkpoints.eagle import UNUSED, WEIGHT_FILES, head_shapes, read_head
 from drafters.checkpoints.model_sizes import config_of
@@ -28,7 +29,6 @@ from drafters.kinds.base import (
     register,
 )
 from drafters.models.eagle_head import EagleHead
-from drafters.models.features import FeatureSource
 from drafters.models.teacher_forcing import gamma_of
 from drafters.proposing import acceptances_by_proposing
 from drafters.sampling import SamplingParams, draw, probabilities
@@ -75,6 +75,11 @@ class EagleDrafter(Drafter):
         self.log_confidence = math.log(confidence) if confidence else -math.inf
         self.parameter_count = head.parameter_count
         source.watch(head.shape.layers)
+
+    def twin(self, target: FeatureSource) -> EagleDrafter:
+        twin = copy.copy(self)
+        twin.source, twin.head = target, self.head.twin()
+        return twin
 
     def prepare(self, context: Sequence[int]) -> None:
         self.head.begin(context)

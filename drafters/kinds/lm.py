@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Literal, Self
@@ -13,7 +14,7 @@ from torch import Generator
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from drafters.base import Acceptances, Drafter, Evidence, common_prefix
+from drafters.base import Acceptances, Drafter, Evidence, FeatureSource, common_prefix
 from drafters.bridge import BridgedDrafter
 from drafters.checkpoints.digest import digest_of
 from drafters.checkpoints.hub import MODEL_FILES
@@ -30,14 +31,7 @@ from drafters.checkpoints.model_sizes import (
 from drafters.draft import Draft
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, register
-from drafters.models.decoder import (
-    Decoder,
-    Group,
-    decoder_for,
-    group_of,
-    groups_with,
-    runtime_of,
-)
+from drafters.models.decoder import Decoder, Group, decoder_for, group_of, groups_with, runtime_of
 from drafters.models.teacher_forcing import follow, gamma_of, judge, judge_confident
 from drafters.models.window import Window
 from drafters.retrieval.datastore import tokenizer_fingerprint
@@ -78,6 +72,14 @@ class LMDrafter(Drafter):
     ) -> LMDrafter:
         """A drafter that runs alone; see :func:`make_lm_drafters` for several of one shape."""
         return cls(name, decoder_for(model), vocab_size, window, confidence)
+
+    def twin(self, target: FeatureSource) -> LMDrafter:
+        return self._twin(self.model.twin())
+
+    def _twin(self, model: Decoder) -> LMDrafter:
+        twin = copy.copy(self)
+        twin.model, twin.cached, twin.group = model, [], None
+        return twin
 
     def prepare(self, context: Sequence[int]) -> None:
         self.cached = []
@@ -165,6 +167,10 @@ class LMGroup:
         self.window = members[0].window
         for member in members:
             member.group = self
+
+    def twin(self, target: FeatureSource) -> LMGroup:
+        group, decoders = self.models.twin()
+        return LMGroup([m._twin(decoder) for m, decoder in zip(self.members, decoders, strict=True)], group)
 
     def prepare(self, context: Sequence[int]) -> None:
         for member in self.members:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from drafters.base import Acceptances
+from drafters.base import Acceptances, FeatureSource
 from drafters.draft import Draft
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, DrafterEntry, register
@@ -52,6 +52,9 @@ class LookaheadDrafter(PointMassDrafter):
             raise ValueError(f"lookahead needs window >= 0, ngram >= 2 and guesses >= 1, got {sizes}")
         self.name, self.window, self.ngram, self.guesses = name, window, ngram, guesses
         self.prepare(())
+
+    def twin(self, target: FeatureSource) -> LookaheadDrafter:
+        return LookaheadDrafter(self.name, self.window, self.ngram, self.guesses)
 
     def prepare(self, context: Sequence[int]) -> None:
         self.pool: dict[int, list[tuple[int, ...]]] = {}

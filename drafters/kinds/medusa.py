@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from pydantic import Field
 from transformers import PreTrainedModel
 
+from drafters.base import FeatureSource
 from drafters.checkpoints.digest import digest_of, file_digest
 from drafters.checkpoints.medusa import MEDUSA_FILES, read_medusa
 from drafters.checkpoints.model_sizes import config_of, last_hidden_state, text_config
@@ -26,7 +28,6 @@ from drafters.kinds.base import (
     TreeEntry,
     register,
 )
-from drafters.models.features import FeatureSource
 from drafters.models.medusa_heads import Heads, MedusaHeads
 from drafters.models.ngram import ORDER, NGram
 from drafters.proposing import PointMassDrafter
@@ -88,6 +89,11 @@ class MedusaDrafter(PointMassDrafter):
         self.kind = heads.kind
         self.parameter_count = heads.parameter_count
         source.watch([heads.layer])
+
+    def twin(self, target: FeatureSource) -> MedusaDrafter:
+        twin = copy.copy(self)
+        twin.source = target
+        return twin
 
     def draft(self, context: Sequence[int], length: int) -> Draft:
         if length < 1:

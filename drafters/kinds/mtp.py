@@ -13,12 +13,11 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpModel
 
-from drafters.base import common_prefix
+from drafters.base import FeatureSource, common_prefix
 from drafters.checkpoints.digest import digest_of
 from drafters.checkpoints.loading import explained
 from drafters.checkpoints.model_sizes import cache_numbers, last_hidden_state, text_config
 from drafters.kinds.base import BuildContext, DrafterEntry, Footprint, SizeContext, register
-from drafters.models.features import FeatureSource
 from drafters.proposing import BlockDrafter
 
 

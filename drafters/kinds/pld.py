@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Literal
 
-from drafters.base import common_prefix
+from drafters.base import FeatureSource, common_prefix
 from drafters.draft import Draft
 from drafters.kinds.base import BuildContext, DrafterEntry, register
 from drafters.proposing import PointMassDrafter
@@ -30,6 +30,9 @@ class PromptLookup(PointMassDrafter):
     def __init__(self, name: str = "lookup"):
         self.name = name
         self.prepare(())
+
+    def twin(self, target: FeatureSource) -> PromptLookup:
+        return PromptLookup(self.name)
 
     def prepare(self, context: Sequence[int]) -> None:
         self.indexed: list[int] = []

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from drafters.base import Acceptances
+from drafters.base import Acceptances, FeatureSource
 from drafters.draft import Draft
 from drafters.kinds.base import BuildContext, TreeEntry, register
 from drafters.proposing import PointMassDrafter
@@ -45,6 +45,11 @@ class SuffixDrafter(PointMassDrafter):
         self.length = 0
         """Longest draft asked for in this query."""
         self._index_anew([])
+
+    def twin(self, target: FeatureSource) -> SuffixDrafter:
+        twin = SuffixDrafter(self.name, self.nodes, self.past)
+        twin.outputs = self.outputs  # what one of them remembers all do
+        return twin
 
     def prepare(self, context: Sequence[int]) -> None:
         self._keep_output()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
@@ -50,6 +51,9 @@ class Decoder(Protocol):
             Logits ``(T or last, V)``.
         """
 
+    def twin(self) -> Decoder:
+        """The same model for another text: weights are shared, the cache is its own."""
+
     def keep(self, start: int, kept: Sequence[int]) -> None:
         """Move the cached positions ``start + kept[0], start + kept[1], …`` to ``start, start + 1, …`` and forget what
         follows them."""
@@ -60,6 +64,9 @@ class Group(Protocol):
 
     window: int
     vocab_size: int
+
+    def twin(self) -> tuple[Group, Sequence[Decoder]]:
+        """The same models for another text, as a group and each by itself."""
 
     def forward(self, ids: Sequence[int], start: int, *, last: int) -> torch.Tensor:
         """Logits ``(models, last, V)`` of the last tokens; otherwise as :meth:`Decoder.forward`."""
@@ -100,8 +107,26 @@ def group_of(models: Sequence[PreTrainedModel]) -> tuple[Group, Sequence[Decoder
     if _runtime(models[0]) == "onnx":
         decoders = [OnnxDecoder(model) for model in models]
         return OnnxGroup(decoders), decoders
-    stack = LlamaStack(models)
-    return stack, [StackMember(stack, index) for index in range(len(models))]
+    return _members(LlamaStack(models))
+
+
+def _members(stack: LlamaStack) -> tuple[StackGroup, Sequence[Decoder]]:
+    return StackGroup(stack), [StackMember(stack, index) for index in range(stack.size)]
+
+
+class StackGroup:
+    """All models of a stack of Llamas; see :class:`Group`."""
+
+    def __init__(self, stack: LlamaStack):
+        self.stack, self.window, self.vocab_size = stack, stack.window, stack.vocab_size
+
+    def twin(self) -> tuple[Group, Sequence[Decoder]]:
+        """As of :class:`Group`."""
+        return _members(self.stack.twin())
+
+    def forward(self, ids: Sequence[int], start: int, *, last: int) -> torch.Tensor:
+        """As of :class:`Group`."""
+        return self.stack.forward(ids, start, last=last)
 
 
 class StackMember:
@@ -111,6 +136,10 @@ class StackMember:
         self.stack, self.index = stack, index
         self.window, self.parameter_count = stack.window, stack.parameter_count
         self.captured: dict[int, torch.Tensor] = {}
+
+    def twin(self) -> StackMember:
+        """As of :class:`Decoder`."""
+        return StackMember(self.stack.twin(), self.index)
 
     def forward(self, ids: Sequence[int], start: int, **options: Any) -> torch.Tensor:
         """As of :class:`Decoder`."""
@@ -139,6 +168,12 @@ class HubDecoder:
         # Without the model's configuration every layer keeps all it sees. Sliding-window layers of the
         # library forget on write, which no rollback could undo; their window is applied by the mask.
         self.cache, self.length = DynamicCache(), 0
+
+    def twin(self) -> HubDecoder:
+        """As of :class:`Decoder`."""
+        twin = copy.copy(self)
+        twin._clear()
+        return twin
 
     @torch.inference_mode()
     def forward(

@@ -1,7 +1,8 @@
-"""A plain decoder as an ONNX graph for ONNX Runtime: ten operations per layer.
+"""A plain decoder as an ONNX graph for ONNX Runtime: twelve operations per layer.
 
 Rotary positions and attention over the cache are one ``GroupQueryAttention``, a residual and the norm after it one
-``SkipSimplifiedLayerNormalization``. The graph holds no weights: they are handed to the session as they lie in memory.
+``SkipSimplifiedLayerNormalization``. Tokens of several texts are fed one after the other, without padding; only for
+attention are they laid out by text. The graph holds no weights: they are handed to the session as they lie in memory.
 """
 
 from __future__ import annotations
@@ -62,14 +63,15 @@ def sliding_window_of(config: Any) -> int | None:
 
 
 class DecoderGraph:
-    """The graph of one model.
+    """The graph of one model, for T tokens of B texts, of which the longest feeds L.
 
-    Inputs: ``ids`` and ``positions`` (1, T) int64; ``past``, int32 (1,), cached positions with those fed, less one;
-    ``fed``, int32 (1,), T; ``total``, int32, positions that the cache has room for; ``first``, int64 (1,), the first
-    row that logits are wanted of; ``bias``, and ``sliding`` for layers with a sliding window, float (1, 1, T, room),
-    added to the attention scores; ``cos`` and ``sin``,
-    float (room, head size / 2); ``key_i`` and ``value_i`` of each layer, float (1, kv heads, room, head size), written
-    in place. Outputs: ``logits`` (1, T - first, V) and ``hidden_i`` (1, T, hidden) of the captured layers.
+    Inputs: ``ids``, int64 (T,); ``pad``, int64 (B, L), which of the T tokens stand where, and ``unpad``, int64 (T, 2),
+    where each of them stands; ``positions``, int64 (B, L); ``past``, int32 (B,), cached positions with those fed, less
+    one; ``fed``, int32 (B,), tokens of each text, 0 for those that feed none; ``total``, int32, positions that the
+    caches have room for; ``rows``, int64 (R,), tokens that logits are wanted of; ``bias``, and ``sliding`` for layers
+    with a sliding window, float (B or 1, 1, L, room), added to the attention scores; ``cos`` and ``sin``, float
+    (room, head size / 2); ``key_i`` and ``value_i`` of each layer, float (B, kv heads, room, head size), written in
+    place. Outputs: ``logits`` (R, V) and ``hidden_i`` (T, hidden) of the captured layers.
 
     Args:
         model: one that :func:`unsupported` has nothing against, float32 on the CPU.
@@ -110,8 +112,7 @@ class DecoderGraph:
             x = self._linear(self._op("Mul", silu, up), layer.mlp.down_proj)
         normed, _ = self._norm(x, skip, body.norm)
         self._hidden[len(body.layers)] = normed
-        ends, axes = self._constant(np.array([np.iinfo(np.int64).max])), self._constant(np.array([1]))
-        self._linear(self._op("Slice", normed, "first", ends, axes), model.lm_head, into="logits")
+        self._linear(self._op("Gather", normed, "rows"), model.lm_head, into="logits")
 
     def _attention(self, x: str, layer: Any, index: int, bias: str) -> str:
         heads, kv_heads = int(self.config.num_attention_heads), int(self.config.num_key_value_heads)
@@ -122,6 +123,7 @@ class DecoderGraph:
             widths = self._constant(np.array([heads * size, kv_heads * size, kv_heads * size]))
             query, key, value = self._ops("Split", [qkv, widths], 3, axis=-1)
             parts = [self._head_norm(query, layer.q_norm), self._head_norm(key, layer.k_norm), value]
+        parts = [part and self._op("Gather", part, "pad") for part in parts]
         cache = f"key_{index}", f"value_{index}"
         attended, *_ = self._ops(
             "GroupQueryAttention",
@@ -132,7 +134,7 @@ class DecoderGraph:
             kv_num_heads=kv_heads,
             do_rotary=1,
         )
-        return attended
+        return self._op("GatherND", attended, "unpad")
 
     def _norm(self, x: str, skip: str | None, norm: Any) -> tuple[str, str]:
         """``x`` plus ``skip``, normed, and the sum itself."""
@@ -145,10 +147,10 @@ class DecoderGraph:
         return normed, total
 
     def _head_norm(self, x: str, norm: Any) -> str:
-        """Each head of ``x`` (1, T, heads * size) normed by itself."""
-        split = self._constant(np.array([0, 0, -1, head_size_of(self.config)]))
+        """Each head of ``x`` (T, heads * size) normed by itself."""
+        split = self._constant(np.array([0, -1, head_size_of(self.config)]))
         normed = self._norm(self._op("Reshape", x, split), None, norm)[0]
-        return self._op("Reshape", normed, self._constant(np.array([0, 0, -1])))
+        return self._op("Reshape", normed, self._constant(np.array([0, -1])))
 
     def _linear(self, x: str, layer: Any, into: str = "") -> str:
         bias = getattr(layer, "bias", None)
@@ -181,23 +183,24 @@ class DecoderGraph:
         float32, int64, int32 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32
         size, layers = head_size_of(config), range(config.num_hidden_layers)
         table: list[str | int] = ["room", size // 2]
-        cache: list[str | int] = [1, int(config.num_key_value_heads), "room", size]
+        cache: list[str | int] = ["B", int(config.num_key_value_heads), "room", size]
         inputs = [
-            *(value(name, int64, [1, "T"]) for name in ("ids", "positions")),
-            value("past", int32, [1]),
-            value("fed", int32, [1]),
+            value("ids", int64, ["T"]),
+            value("rows", int64, ["R"]),
+            *(value(name, int64, ["B", "L"]) for name in ("pad", "positions")),
+            value("unpad", int64, ["T", 2]),
+            *(value(name, int32, ["B"]) for name in ("past", "fed")),
             value("total", int32, []),
-            value("first", int64, [1]),
             *(value(name, float32, table) for name in ("cos", "sin")),
-            *(value(name, float32, [1, 1, "T", "room"]) for name in self.biases),
+            *(value(name, float32, [f"{name} B", 1, "L", "room"]) for name in self.biases),
         ]
         names = [f"{part}_{i}" for i in layers for part in ("key", "value")]
         inputs += [value(name, float32, cache) for name in names]
-        outputs = [value("logits", float32, [1, "rows", int(config.vocab_size)])]
+        outputs = [value("logits", float32, ["R", int(config.vocab_size)])]
         outputs += [value(f"new_{name}", float32, cache) for name in names]
         for layer in self.capture:
             self._nodes.append(helper.make_node("Identity", [self._hidden[layer]], [f"hidden_{layer}"]))
-            outputs.append(value(f"hidden_{layer}", float32, [1, "T", int(config.hidden_size)]))
+            outputs.append(value(f"hidden_{layer}", float32, ["T", int(config.hidden_size)]))
         weights = [
             TensorProto(
                 name=name,

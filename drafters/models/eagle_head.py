@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch.nn import functional
 from transformers import PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from drafters.base import common_prefix
+from drafters.base import FeatureSource, common_prefix
 from drafters.checkpoints.eagle import HeadShape
 from drafters.models.attention import Attention, RMSNorm, rotation_table
-from drafters.models.features import FeatureSource
 
 
 @dataclass
@@ -98,6 +98,13 @@ class EagleHead:
         self._query: Sequence[int] = ()
         self.cached: list[int] = []
         """The context whose pairs the cache holds; drafted ones beyond it are overwritten."""
+
+    def twin(self) -> EagleHead:
+        """The same head for another text: weights are shared, the cache is its own."""
+        twin = copy.copy(self)
+        twin.layers = [replace(layer, cache=layer.cache[:, :, :0]) for layer in self.layers]
+        twin.room, twin.cached, twin._query = 0, [], ()
+        return twin
 
     def begin(self, context: Sequence[int]) -> None:
         """Begin a query: nothing cached is used again, but for what another drafter has read of this very query."""

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import torch
 
 Read = Callable[[Sequence[int], Sequence[int]], torch.Tensor]
 """Hidden states ``(tokens, layers * hidden)`` of a text by a forward of its own: token ids, layers."""
-
-
-class FeatureSource(Protocol):
-    """Where drafters get hidden states of the target from; layers as in :class:`Features`."""
-
-    def watch(self, layers: Sequence[int]) -> None:
-        """Keep the hidden states of these layers from now on, besides those asked for before."""
-
-    def features(self, context: Sequence[int], layers: Sequence[int]) -> torch.Tensor:
-        """Hidden states ``(len(context) - 1, len(layers) * hidden)`` of all tokens but the last: the target has
-        scored those, while the last one is still to be fed to it."""
 
 
 class Features:
@@ -49,6 +37,12 @@ class Features:
         self.ids = []
         self._other = ([], torch.empty(0, 0))
 
+    def twin(self, read: Read) -> Features:
+        """Those of another text: of the same layers."""
+        twin = Features(read)
+        twin.layers = self.layers
+        return twin
+
     def extend(self, ids: Sequence[int], states: dict[int, torch.Tensor], kept: Sequence[int]) -> None:
         """Append tokens of the last forward.
 
@@ -70,7 +64,7 @@ class Features:
         self.ids.extend(ids[index] for index in kept)
 
     def of(self, context: Sequence[int], layers: Sequence[int]) -> torch.Tensor:
-        """As :meth:`FeatureSource.features`; another text than the present context is read by itself, once."""
+        """As of :class:`~drafters.base.FeatureSource`; a text other than the present context is read by itself."""
         known = list(context[:-1])
         ids, rows = self.ids, self._rows
         if ids[: len(known)] != known:

@@ -8,8 +8,9 @@ that is what makes evaluating all of them affordable (HedgeSpec 3.2). It compute
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch.nn import functional
@@ -114,6 +115,14 @@ class LlamaStack:
         self.all = Weights(embedding, layers, stack("model.norm.weight")[:, None], head)
         self.each = [self.all.of(index) for index in range(self.size)]
         self.cos, self.sin = rotation_table(models[0].model.rotary_emb, weight, self.window)
+
+    def twin(self) -> LlamaStack:
+        """The same models for another text: weights are shared, caches are their own."""
+        twin = copy.copy(self)
+        layers = [replace(layer, cache=torch.zeros_like(layer.cache)) for layer in self.all.layers]
+        twin.all = replace(self.all, layers=layers)
+        twin.each = [twin.all.of(index) for index in range(self.size)]
+        return twin
 
     @torch.inference_mode()
     def forward(

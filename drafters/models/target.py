@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -41,6 +42,13 @@ class Target:
         own = isinstance(self.decoder, HubDecoder)
         self.trees = not own or (not _counts_slots(model) and self._scores_trees())
         """Whether drafts may branch: not where a token's position follows from its slot in the cache."""
+
+    def twin(self) -> Target:
+        """The same model for another text: weights are shared, the cache is its own."""
+        twin = copy.copy(self)
+        twin.decoder, twin._features = self.decoder.twin(), self._features.twin(self._read)
+        twin._length, twin._pending, twin.queries = 0, None, 0
+        return twin
 
     @property
     def context_length(self) -> int:

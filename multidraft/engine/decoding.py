@@ -13,6 +13,7 @@ import torch
 from drafters.base import Drafter
 from drafters.draft import Draft, unite
 from drafters.errors import ContextWindowError, told
+from drafters.models.streams import own_seconds, texts_at_once
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams, probabilities
 from drafters.text import TextStream
@@ -99,7 +100,7 @@ class Decoding(Iterator[Round]):
         self._generator = torch.Generator(device=target.device).manual_seed(self.seed)
         try:
             with self.pool.held():
-                started = self._now()
+                started, _ = self._now()
                 previous = self.pool.previous.get(generation.policy)
                 self._experience = Experience(self.pool.drafters, previous, by_token=policy.uses_gamma)
                 route = self.pool.route if self.pool.router else None
@@ -107,7 +108,7 @@ class Decoding(Iterator[Round]):
                 target.prefill(self.context)
                 self.pool.prepare(self.context, policy.candidates())
                 self.pool.costs.begin()
-                generation.prefill_seconds = self._now() - started
+                generation.prefill_seconds = self._now()[0] - started
                 query = target.queries
             while generation.status == "running":
                 if self._cancelled.is_set():
@@ -122,6 +123,7 @@ class Decoding(Iterator[Round]):
                     generation.rounds.append(round := self._round(text))
                 generation.token_ids.extend(round.tokens)
                 generation.text += round.text
+                generation.streams = max(generation.streams, texts_at_once())
                 generation.status = self._status(round)
                 yield round
             if means := self._experience.means():
@@ -141,7 +143,7 @@ class Decoding(Iterator[Round]):
         policy, params = self.policy, self.params
         room = min(params.max_new_tokens - len(self.generation.token_ids), self.pool.target.window - len(self.context))
 
-        t0 = self._now()
+        t0, _ = self._now()
         chances = policy.probabilities()
         # With room for one token there is nothing to draft, hence nothing to choose or to learn.
         spec = self.generation.policy
@@ -151,9 +153,9 @@ class Decoding(Iterator[Round]):
             most = min(params.draft_length, room - 1)
             length = chosen_length(spec, policy.draft_length(most), most)
             arm = NO_DRAFTER if arm == ALL_DRAFTERS and not length else arm
-        t1 = self._now()
+        t1, own1 = self._now()
         draft = self._draft(arm, length)
-        t2 = self._now()
+        t2, own2 = self._now()
         logits = self.pool.target.score(draft)
         verdict = verify(draft, logits, params, self._generator)
         together = arm == ALL_DRAFTERS
@@ -169,24 +171,25 @@ class Decoding(Iterator[Round]):
         self.pool.target.accept(verdict.path[:kept], tokens[-1])
         self.context.extend(tokens)
         accepted = len(tokens) - (own is not None)
-        t3 = self._now()
+        t3, own3 = self._now()
         divergence = None
         if policy.uses_block_divergence and drafter:
             divergence = block_divergence(draft, verdict.path, logits, params, length)
-        t4 = self._now()
+        t4, own4 = self._now()
         unread = len(self.context) - self._evaluated
         gamma = self._evaluate(verdict, logits, len(tokens)) if room > 1 else None
-        t5 = self._now()
+        t5, own5 = self._now()
         alone = arm if drafter and not together else None
-        self.pool.costs.played(alone, length, len(draft), t2 - t1, t3 - t2, emitted=len(tokens), depth=draft.depth)
+        seconds = own2 - own1, own3 - own2
+        self.pool.costs.played(alone, length, len(draft), *seconds, emitted=len(tokens), depth=draft.depth)
         if gamma is not None:
-            self.pool.costs.evaluated(unread, t5 - t4)
+            self.pool.costs.evaluated(unread, own5 - own4)
         drafted = draft.main_path(verdict.path)
         if room > 1:
             feedback = Feedback(arm, len(drafted), accepted, len(tokens), length, divergence, gamma, t3 - t1)
             policy.update(feedback)
             self._experience.add(feedback, policy.last_reward)
-        t6 = self._now()
+        t6, _ = self._now()
         pieces = text.add(tokens)
         return Round(
             index=len(self.generation.rounds),
@@ -286,11 +289,12 @@ class Decoding(Iterator[Round]):
             return "context_limit"
         return "running"
 
-    def _now(self) -> float:
-        """Seconds, with the device's queue emptied first."""
+    def _now(self) -> tuple[float, float]:
+        """Seconds, with the device's queue emptied first: those of the clock, and those of this text's own work, which
+        in a batch is less."""
         if self.pool.target.device.type == "cuda":
             torch.cuda.synchronize(self.pool.target.device)
-        return time.perf_counter()
+        return time.perf_counter(), own_seconds()
 
 
 def stream(

@@ -65,8 +65,9 @@ class RateHedge(Policy):
 
     *Time.* With measured costs the pair yields ``EAL_k[i]`` tokens in ``D_k[i] d_i + v(D_k[i]) + s_i * unread_i``
     seconds, the catch-up of a cold drafter charged. ``D_k`` is how many of ``k`` tokens are drafted, geometric for
-    drafters that end their drafts when unsure. Of renewals with rewards the best has the largest ratio of the means
-    (Ross 1996, 3.6).
+    drafters that end their drafts when unsure. In a batch what the other texts get meanwhile, and the rest of the
+    batch's round, are added to both: the rate is that of all texts together. Of renewals with rewards the best has the
+    largest ratio of the means (Ross 1996, 3.6).
 
     *Evidence.* Each round tells about the drafter that was played, for nothing. When a test says that the drafter in
     charge has become worse, others that the start trusted get a round each; where that does not help, all are evaluated
@@ -135,6 +136,8 @@ class RateHedge(Policy):
         if known is None or not known.verify[0] > 0:
             known = Costs.uniform(self.arm_count, self.longest, step=0.1, verify=1.0)
         self.catch_up, self.plain = known.catch_up, float(known.verify[0])
+        self.beside_tokens, self.beside_seconds = known.beside_tokens, known.beside_seconds
+        self.plain_rate = (1.0 + self.beside_tokens) / (self.plain + self.beside_seconds)
         self.evaluation = (known.evaluate, known.evaluate_token)
         # A round takes so long, and so much more for each drafted token, by the drafter as by the target.
         each = float(known.verify[-1] - known.verify[1]) / max(len(known.verify) - 2, 1)
@@ -146,7 +149,8 @@ class RateHedge(Policy):
         self.drafts_on = np.ones(self.arm_count) if known.persistence is None else known.persistence
         # What a drafter with the acceptance BETTER would make of them, in tokens per second.
         seconds = float(np.median(self.fixed)) + float(np.median(self.each)) * self.lengths
-        self.best_rate = float(((1.0 + (BETTER**self.lengths).cumsum()) / seconds).max())
+        tokens = 1.0 + (BETTER**self.lengths).cumsum()
+        self.best_rate = float(((tokens + self.beside_tokens) / (seconds + self.beside_seconds)).max())
 
     def _estimate(self, arms: Iterable[int]) -> None:
         """Of drafters ``i`` the tokens that a round is expected to emit, ``EAL_k[i]``, and the seconds it takes but for
@@ -179,17 +183,17 @@ class RateHedge(Policy):
         return ratio
 
     def select(self) -> int:
-        seconds = self.drafting + (self.catch_up * self.unread)[:, None]
-        rates = self.tokens / seconds
+        seconds = self.drafting + (self.catch_up * self.unread)[:, None] + self.beside_seconds
+        rates = (self.tokens + self.beside_tokens) / seconds
         if self.trial != NO_DRAFTER:
             arm, column = self.trial, int(rates[self.trial].argmax())
         else:
             arm, column = divmod(int(rates.argmax()), self.longest)
         self.rate = float(rates[arm, column])
-        self.probing = self.rate * self.plain <= 1.0 and self.trial == NO_DRAFTER
+        self.probing = self.rate <= self.plain_rate and self.trial == NO_DRAFTER
         if self.probing and self.undrafted < self.retry_after:
             self.probing = False
-            self.rate, self.seconds, self.length = 1.0 / self.plain, self.plain, 0
+            self.rate, self.seconds, self.length = self.plain_rate, self.plain + self.beside_seconds, 0
             return NO_DRAFTER
         self.arm, self.length, self.seconds = arm, column + 1, float(seconds[arm, column])
         if self.trusting and self.routed[arm] < TRUSTED:  # the start's favourites have failed

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from drafters.costs import CostMeter
 from drafters.hardware import describe
-from drafters.pool import Pool
+from drafters.pool import DeviceLock, Pool
 from multidraft.bench.measure import Measurement, Phase, Request
 from multidraft.engine.lossless import Difference
 from multidraft.service.settings import on_zerogpu
@@ -133,7 +133,7 @@ class ZeroGpu:
         """The run itself, in the worker process: what comes of it goes to :meth:`compute`."""
         pool = self._pool
         if not self._warm:
-            pool.lock = threading.RLock()  # the other process may have held it when it forked
+            pool.lock = DeviceLock()  # the other process may have held it when it forked
             self._warm_up(pool)
             self._warm = True
         pool.previous = dict(memory.previous)

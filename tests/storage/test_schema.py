@@ -13,6 +13,7 @@ from textwrap import dedent
 import pytest
 from sqlite_utils import Database
 
+from storage.connection import open_reader
 from storage.problems import StorageError
 from storage.schema import COUNTED, DASHBOARD_COLUMNS, migrations, upgrade
 from storage.store import Store
@@ -75,7 +76,8 @@ SCHEMA = dedent("""\
        "best_arm_ratio" REAL,
        "best_arm_rounds" TEXT,
        "drafter_rounds" TEXT,
-       "acceptance" BLOB
+       "acceptance" BLOB,
+       "streams" INTEGER NOT NULL DEFAULT 1
     );
     CREATE TABLE "rounds" (
        "run_id" INTEGER REFERENCES "runs"("id") ON DELETE CASCADE,
@@ -134,7 +136,7 @@ def test_upgrade_twice_changes_nothing() -> None:
     upgrade(db)
     upgrade(db)
     assert schema(db) == plain(SCHEMA)
-    assert [m.name for m in migrations.applied(db)] == ["m001_runs_and_rounds"]
+    assert [m.name for m in migrations.applied(db)] == ["m001_runs_and_rounds", "m002_texts_at_once"]
 
 
 def test_a_newer_version_s_file_is_refused() -> None:
@@ -199,3 +201,15 @@ def test_the_sqlite_utils_command_line_reads_it(store: Store, path: Path) -> Non
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     (row,) = json.loads(done.stdout)
     assert (row["id"], row["prompt"], row["policy"]) == (1, "What is 2 + 3?", "ucb:beta=0.1")
+
+
+def test_an_older_file_is_brought_up_to_date_when_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    db = Database(path)
+    migrations.apply(db, stop_before="m002_texts_at_once")
+    db.execute("INSERT INTO runs (id, created_at, source, prompt, prompt_hash, policy, pool, text, status, round_count)"
+               " VALUES (1, '2026', 'play', 'p', 0, 'ucb', 'pocket', '', 'completed', 0)")  # fmt: skip
+    db.conn.commit()
+    db.close()
+    with open_reader(path) as connection:
+        assert connection.execute("SELECT id, streams FROM runs").fetchall() == [(1, 1)]

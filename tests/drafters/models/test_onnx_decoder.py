@@ -19,7 +19,8 @@ from transformers import (
 )
 
 from drafters.draft import Draft
-from drafters.models.onnx_decoder import CHUNK, HELD_FEEDS, ROOM, OnnxDecoder, OnnxGroup, unsupported
+from drafters.models.onnx_decoder import CHUNK, OnnxDecoder, OnnxGroup, unsupported
+from drafters.models.onnx_model import HELD_BUFFERS, ROOM
 from drafters.models.target import tree_mask
 from tests import tiny
 from tests.drafters.models.test_llama import SHAPES
@@ -157,7 +158,7 @@ def test_buffers_are_held_for_a_few_inputs_only():
     for length in range(1, len(ids) + 1):
         for last in range(1, length + 1):
             close(decoder.forward(ids[:length], 0, last=last), expected[length - last : length])
-    assert len(decoder._feeds) == HELD_FEEDS
+    assert len(decoder.runs._buffers) == HELD_BUFFERS
 
 
 def test_a_session_that_cannot_be_made_leaves_the_one_before(monkeypatch):
@@ -198,7 +199,7 @@ def test_weights_are_shared_with_the_model():
     model = tiny.llama(1)
     decoder = OnnxDecoder(model)
     decoder.forward([3, 4], 0)
-    held = {weight.untyped_storage().data_ptr() for weight in decoder._graph.weights.values()}
+    held = {weight.untyped_storage().data_ptr() for weight in decoder.runs._graph.weights.values()}
     assert held == {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     close(decoder.forward([3, 4, 5], 0), tiny.logits_of(model, [3, 4, 5]))  # the library's forward still computes it
 

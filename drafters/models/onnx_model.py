@@ -1,0 +1,251 @@
+"""A plain decoder's session on ONNX Runtime, with the caches of the texts that it runs."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import onnxruntime
+import torch
+from transformers import PreTrainedModel
+
+from drafters.models.decoder_graph import DecoderGraph, head_size_of, sliding_window_of
+
+ROOM = 256
+"""A cache has room for a multiple of so many positions, and grows with the context."""
+
+HELD_TOKENS, HELD_BUFFERS = 64, 24
+"""Buffers are held for the next time for inputs of up to so many tokens; so many of them, those used last."""
+
+
+@cache
+def shared_threads() -> int:
+    """Give all sessions one pool of threads: the idle threads of one session would slow the others.
+
+    Returns how many: as many as torch has when the first model is made.
+    """
+    onnxruntime.set_global_thread_pool_sizes(torch.get_num_threads(), 1)
+    return torch.get_num_threads()
+
+
+class Feed(NamedTuple):
+    """What one text feeds into a forward: see :meth:`~drafters.models.decoder.Decoder.forward`."""
+
+    slot: int
+    ids: Sequence[int]
+    start: int
+    last: int
+    positions: torch.Tensor | None = None
+    mask: torch.Tensor | None = None
+    capture: Sequence[int] = ()
+
+
+class Answer(NamedTuple):
+    """Logits ``(last, V)`` and, by layer, hidden states ``(T, hidden)``: float32, and valid until the next forward."""
+
+    logits: np.ndarray
+    hidden: dict[int, np.ndarray]
+
+
+@dataclass(frozen=True)
+class _Buffers:
+    """Inputs and outputs of forwards of one shape, bound once and used in place."""
+
+    binding: onnxruntime.IOBinding
+    inputs: dict[str, np.ndarray]
+    ids: np.ndarray
+    positions: np.ndarray
+    past: np.ndarray
+    logits: np.ndarray
+    hidden: dict[int, np.ndarray]
+
+
+class OnnxModel:
+    """One model on the CPU in float32, and key-value caches in slots.
+
+    The caches are one buffer that is written in place, so rolling back is forgetting a number.
+
+    Args:
+        model: one that :func:`~drafters.models.onnx_decoder.unsupported` has nothing against. Its parameters are
+            shared, not copied; ONNX Runtime keeps a packed copy of its matrices beside them, made at the first
+            forward: later changes of the parameters have no effect.
+    """
+
+    def __init__(self, model: PreTrainedModel):
+        shared_threads()
+        self.model, self.config = model, model.config
+        self.vocab_size = int(self.config.vocab_size)
+        self._sliding = sliding_window_of(self.config)
+        self._session: onnxruntime.InferenceSession | None = None
+        self._captured = set[int]()
+        self._buffers: dict[tuple[int, ...], _Buffers] = {}
+        kv_heads, size = int(self.config.num_key_value_heads), head_size_of(self.config)
+        self._cache = torch.zeros(2 * self.config.num_hidden_layers, 0, kv_heads, 0, size)
+        """Keys and values by turns, ``(2 layers, slots, kv heads, room, head size)``."""
+        self._free: list[int] = []
+        self._slots = 0
+
+    def take_slot(self) -> int:
+        """A cache for one more text; the lowest that is free, since forwards span all between those they are for."""
+        if self._free:
+            return heapq.heappop(self._free)
+        self._slots += 1
+        return self._slots - 1
+
+    def release_slot(self, slot: int) -> None:
+        """Take a cache back."""
+        heapq.heappush(self._free, slot)
+
+    def run(self, feeds: Sequence[Feed]) -> list[Answer]:
+        """One forward of several texts, each in a slot of its own."""
+        session = self._session
+        if session is None or any(feed.capture and not set(feed.capture) <= self._captured for feed in feeds):
+            session = self._load({layer for feed in feeds for layer in feed.capture})
+        # Texts that feed less than others are padded, and padding has to fit in as well.
+        slots, positions, longest = 0, 0, 0
+        for slot, ids, start, *_ in feeds:
+            slots, positions, longest = max(slots, slot + 1), max(positions, start), max(longest, len(ids))
+        if slots > self._cache.shape[1] or positions + longest > self._cache.shape[3]:
+            self._make_room(slots, positions + longest)
+        buffers = self._fill_one(feeds[0]) if len(feeds) == 1 else self._fill(feeds)
+        session.run_with_iobinding(buffers.binding)
+        if len(feeds) == 1:
+            return [Answer(buffers.logits, buffers.hidden)]
+        answers, token, row = [], 0, 0
+        for feed in feeds:
+            own = slice(token, token := token + len(feed.ids))
+            hidden = {layer: states[own] for layer, states in buffers.hidden.items()}
+            answers.append(Answer(buffers.logits[row : row + feed.last], hidden))
+            row += feed.last
+        return answers
+
+    @torch.inference_mode()
+    def keep(self, slot: int, start: int, kept: Sequence[int]) -> None:
+        """As :meth:`~drafters.models.decoder.Decoder.keep`."""
+        if list(kept) != list(range(len(kept))):
+            self._cache[:, slot, :, start : start + len(kept)] = self._cache[:, slot, :, torch.tensor(kept) + start]
+
+    @torch.inference_mode(False)
+    def _load(self, capture: set[int]) -> onnxruntime.InferenceSession:
+        graph = DecoderGraph(self.model, sorted(capture | self._captured))
+        options = onnxruntime.SessionOptions()
+        options.use_per_session_threads = False
+        options.log_severity_level = 3
+        weights = [onnxruntime.OrtValue.ortvalue_from_numpy(w.detach().numpy()) for w in graph.weights.values()]
+        options.add_external_initializers(list(graph.weights), weights)
+        proto = graph.proto.SerializeToString()
+        session = onnxruntime.InferenceSession(proto, options, providers=["CPUExecutionProvider"])
+        # The session reads the weights where they are, so the graph, which holds them, has to live as long.
+        self._graph, self._session, self._buffers, self._captured = graph, session, {}, set(graph.capture)
+        return session
+
+    @torch.inference_mode()
+    def _make_room(self, slots: int, positions: int) -> None:
+        """Make room for so many texts of so many positions, or some more."""
+        _, had, _, room, _ = self._cache.shape
+        if slots <= had and positions <= room:
+            return
+        slots = had if slots <= had else max(slots, min(2 * had, 16))
+        grown = max(room, -(-positions // ROOM) * ROOM)
+        kv_heads, size = self._cache.shape[2::2]
+        cache = self._cache.new_zeros(len(self._cache), slots, kv_heads, grown, size)
+        cache[:, :had, :, :room] = self._cache
+        self._cache, self._buffers = cache, {}
+        rotary = self.model.model.rotary_emb(cache[0], torch.arange(grown)[None])
+        self._rotation = [part[0, :, : size // 2].contiguous().numpy() for part in rotary]
+
+    def _fill_one(self, feed: Feed) -> _Buffers:
+        """The inputs and outputs of a forward of one text, the inputs filled in."""
+        length, masked = len(feed.ids), feed.mask is not None
+        buffers = self._held(feed.slot, 1, length, length, feed.last, masked)
+        self._write(feed, buffers, 0, 0, masked)
+        return buffers
+
+    def _fill(self, feeds: Sequence[Feed]) -> _Buffers:
+        """The same of several."""
+        lengths = [len(feed.ids) for feed in feeds]
+        first = min(feed.slot for feed in feeds)
+        texts = max(feed.slot for feed in feeds) + 1 - first
+        masked = any(feed.mask is not None for feed in feeds)
+        buffers = self._held(first, texts, max(lengths), sum(lengths), sum(feed.last for feed in feeds), masked)
+        inputs = buffers.inputs
+        inputs["fed"][:], inputs["past"][:] = 0, 0
+        token = row = 0
+        for feed, length in zip(feeds, lengths, strict=True):
+            text, end = feed.slot - first, token + length
+            self._write(feed, buffers, text, token, masked)
+            inputs["fed"][text] = length
+            inputs["pad"][text, :length] = np.arange(token, end)
+            inputs["unpad"][token:end, 0], inputs["unpad"][token:end, 1] = text, np.arange(length)
+            inputs["rows"][row : row + feed.last] = np.arange(end - feed.last, end)
+            token, row = end, row + feed.last
+        return buffers
+
+    def _write(self, feed: Feed, buffers: _Buffers, text: int, token: int, masked: bool) -> None:
+        """Write the input of one text, whose tokens begin with number ``token``."""
+        length, end, last_id = len(feed.ids), feed.start + len(feed.ids), self.vocab_size - 1
+        lacking = max(feed.ids) > last_id  # tokens of the target that a drafter does not have
+        buffers.ids[token : token + length] = np.minimum(feed.ids, last_id) if lacking else feed.ids
+        buffers.past[text] = end - 1
+        places = buffers.positions[text, :length]
+        places[:] = range(feed.start, end) if feed.positions is None else feed.positions
+        if masked or self._sliding is not None:
+            self._hide(feed, buffers.inputs, text, places)
+
+    def _hide(self, feed: Feed, inputs: dict[str, np.ndarray], text: int, positions: np.ndarray) -> None:
+        """Write what a text's tokens do not see into the biases; the operation itself hides what comes later."""
+        length, total = len(feed.ids), feed.start + len(feed.ids)
+        mask = np.ones((length, total), bool) if feed.mask is None else feed.mask.numpy()
+        if "bias" in inputs:
+            inputs["bias"][text % len(inputs["bias"]), 0, :length, :total] = np.where(mask, np.float32(0), -np.inf)
+        if self._sliding is not None:
+            places = np.concatenate([np.arange(feed.start), positions])
+            seen = mask & (places > positions[:, None] - self._sliding)
+            inputs["sliding"][text, 0, :length, :total] = np.where(seen, np.float32(0), -np.inf)
+
+    def _held(self, first: int, texts: int, longest: int, tokens: int, rows: int, masked: bool) -> _Buffers:
+        """Buffers for ``tokens`` tokens of the texts from slot ``first`` on, and the logits of ``rows`` of them; trees
+        have their own biases. What is the same each time a single text is fed is filled in."""
+        key = first, texts, longest, tokens, rows, masked
+        if found := self._buffers.pop(key, None):
+            self._buffers[key] = found  # now the newest
+            return found
+        assert self._session is not None
+        room = self._cache.shape[3]
+        slots = self._cache[:, first : first + texts].numpy()
+        caches = {f"{('key', 'value')[i % 2]}_{i // 2}": cache for i, cache in enumerate(slots)}
+        inputs = {
+            "ids": np.zeros(tokens, np.int64),
+            "pad": np.zeros((texts, longest), np.int64),
+            "unpad": np.zeros((tokens, 2), np.int64),
+            "positions": np.zeros((texts, longest), np.int64),
+            "past": np.zeros(texts, np.int32),
+            "fed": np.full(texts, tokens, np.int32),
+            "rows": np.arange(tokens - rows, tokens),
+            "total": np.array(room, np.int32),
+            **dict(zip(("cos", "sin"), self._rotation, strict=True)),
+        }
+        if texts == 1:
+            inputs["pad"][0] = inputs["unpad"][:, 1] = np.arange(tokens)
+        for name in self._graph.biases:
+            alike = name == "bias" and not masked
+            inputs[name] = np.zeros((1 if alike else texts, 1, longest, room), np.float32)
+        logits = np.empty((rows, self.vocab_size), np.float32)
+        hidden = {layer: np.empty((tokens, int(self.config.hidden_size)), np.float32) for layer in self._graph.capture}
+        binding = self._session.io_binding()
+        for name, array in (inputs | caches).items():
+            binding.bind_cpu_input(name, array)
+        outputs = {"logits": logits} | {f"new_{name}": cache for name, cache in caches.items()}
+        outputs |= {f"hidden_{layer}": states for layer, states in hidden.items()}
+        for name, array in outputs.items():
+            binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+        buffers = _Buffers(binding, inputs, inputs["ids"], inputs["positions"], inputs["past"], logits, hidden)
+        if tokens <= HELD_TOKENS:
+            self._buffers[key] = buffers
+        if len(self._buffers) > HELD_BUFFERS:
+            del self._buffers[next(iter(self._buffers))]
+        return buffers

@@ -1,0 +1,173 @@
+"""Texts that are decoded at the same time, with the forwards that they ask for at once run as one.
+
+Whatever decodes is written for one text: it calls a model and has its answer. A :class:`Stream` runs it as a greenlet,
+which stops where it calls a model. :class:`Streams` collects the calls of one model, answers them by one forward and
+lets the streams go on. Outside of streams calls are answered at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import torch
+from greenlet import GreenletExit, getcurrent, greenlet
+
+from drafters.costs import Line
+
+T = TypeVar("T")
+
+ALONE = 64
+"""Calls with more tokens than that, those of prompts, are answered one by one: to the others they would be padding."""
+
+
+class Model(Protocol):
+    """A model that can run several texts in one forward."""
+
+    def run(self, calls: Sequence[Any]) -> Sequence[Any]:
+        """The answer to each call."""
+
+
+class Call(NamedTuple):
+    """What a stream waits for: ``feed`` run by ``model``; of ``tokens`` tokens."""
+
+    model: Model
+    feed: Any
+    tokens: int
+
+
+def answer(model: Model, feed: Any, tokens: int) -> Any:
+    """What ``model`` makes of ``feed``; in a stream, together with what other streams want of it."""
+    stream = getcurrent()
+    if not isinstance(stream, Stream):
+        return model.run([feed])[0]
+    if torch.is_inference_mode_enabled():  # the mode is the thread's: the other streams would go on in it
+        raise RuntimeError("a stream cannot wait for others in inference mode")
+    return stream.parent.switch(Call(model, feed, tokens))
+
+
+def own_seconds() -> float:
+    """A clock of the work that is done for the caller: in a stream it stands while others work."""
+    stream = getcurrent()
+    now = time.perf_counter()
+    return stream.own + now - stream.resumed if isinstance(stream, Stream) else now
+
+
+def texts_at_once() -> int:
+    """How many streams are under way, the caller's included; 1 outside of streams."""
+    stream = getcurrent()
+    return len(stream.streams) if isinstance(stream, Stream) else 1
+
+
+class Stream(greenlet, Generic[T]):
+    """Work on one text.
+
+    Attributes:
+        result: what it returned.
+        error: what it raised; it has ended then.
+        own: seconds of its own work: what it computed itself, and its share of forwards.
+        streams: those among which it runs.
+    """
+
+    streams: Streams
+
+    def __init__(self, work: Callable[[], T]):
+        super().__init__()
+        self.work = work
+        self.result: T | None = None
+        self.error: BaseException | None = None
+        self.own, self.resumed = 0.0, 0.0
+
+    def run(self) -> None:
+        """The work; called by the first switch to the stream."""
+        try:
+            self.result = self.work()
+        except GreenletExit:
+            raise
+        except BaseException as error:
+            self.error = error
+
+
+class Streams:
+    """The streams under way.
+
+    Args:
+        last: the model that runs when no stream waits for another: the target, so that as many drafts as can be are
+            verified in one forward.
+    """
+
+    def __init__(self, last: Hashable):
+        self._last = last
+        self._waiting: dict[Stream[Any], Call | None] = {}
+        self._lines: dict[int, Line] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, stream: Stream[Any]) -> None:
+        """Let a stream begin at the next step."""
+        self._waiting[stream], stream.streams = None, self
+
+    @property
+    def at_last(self) -> bool:
+        """Whether all wait for the model that runs last."""
+        return all(call and call.model is self._last and call.tokens <= ALONE for call in self._waiting.values())
+
+    def step(self) -> list[Stream[Any]]:
+        """Let new streams begin, then answer what the streams wait for: the last model only where all wait for it.
+
+        Returns:
+            The streams that have ended.
+        """
+        for stream in [stream for stream, call in self._waiting.items() if call is None]:
+            self._resume(stream, None)
+        for calls in self._together():
+            self._answer(calls)
+        ended = [stream for stream in self._waiting if stream.dead]
+        for stream in ended:
+            del self._waiting[stream]
+        return ended
+
+    def _together(self) -> list[list[tuple[Stream[Any], Call]]]:
+        """The calls to be answered next, by forward."""
+        waiting = [(stream, call) for stream, call in self._waiting.items() if call and not stream.dead]
+        if long := [[each] for each in waiting if each[1].tokens > ALONE]:
+            return long
+        models: dict[int, list[tuple[Stream[Any], Call]]] = {}
+        for stream, call in waiting:
+            models.setdefault(id(call.model), []).append((stream, call))
+        first = [calls for calls in models.values() if calls[0][1].model is not self._last]
+        return first or list(models.values())
+
+    def _answer(self, calls: list[tuple[Stream[Any], Call]]) -> None:
+        model, begun = calls[0][1].model, time.perf_counter()
+        try:
+            answers = model.run([call.feed for _, call in calls])
+        except BaseException as error:  # each stream decides what to make of it; those that wait elsewhere go on
+            for stream, _ in calls:
+                self._resume(stream, error)
+            return
+        self._charge(calls, time.perf_counter() - begun)
+        for (stream, _), found in zip(calls, answers, strict=True):
+            self._resume(stream, found)
+
+    def _charge(self, calls: list[tuple[Stream[Any], Call]], seconds: float) -> None:
+        """Charge each stream with what the forward would have taken less without its tokens. The target runs in any
+        case where there are others; what else a forward takes whatever its tokens is shared."""
+        model, total = calls[0][1].model, sum(call.tokens for _, call in calls)
+        if len(calls) == 1 and total > ALONE:
+            calls[0][0].own += seconds
+            return
+        line = self._lines.setdefault(id(model), Line())
+        line.clock(total, seconds)
+        each = line.per_unit or seconds / total
+        shared = 0.0 if model is self._last and len(self) > 1 else max(seconds - each * total, 0.0)
+        for stream, call in calls:
+            stream.own += each * call.tokens + shared / len(calls)
+
+    def _resume(self, stream: Stream[Any], found: Any) -> None:
+        stream.resumed = time.perf_counter()
+        switch = stream.throw if isinstance(found, BaseException) else stream.switch
+        self._waiting[stream] = switch(found) if found is not None else stream.switch()
+        stream.own += time.perf_counter() - stream.resumed

@@ -1,0 +1,103 @@
+"""Continuous batches: several texts decoded at once, each with a policy, drafters and draft lengths of its own."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from drafters.models.streams import Stream, Streams
+from drafters.pool import Pool
+from drafters.sampling import SamplingParams
+from multidraft.engine.decoding import Decoding
+from storage.records import Generation
+
+T = TypeVar("T")
+
+MOST = 16
+"""Texts that are decoded at once by default, at most."""
+
+
+class Batch:
+    """Texts under way on one pool, which join and leave as they come.
+
+    What decodes a text is what decodes it alone, so outputs are the same; in a step the forwards that all of them wait
+    for run as one where the model can (:class:`~drafters.models.onnx_model.OnnxModel`), else one after the other.
+
+    Args:
+        pool: what decodes; each text has caches of its own beside it.
+        most: texts at once at most, which bounds the memory of their caches.
+    """
+
+    def __init__(self, pool: Pool, most: int = MOST):
+        self.pool, self.most = pool, most
+        self.costs = copy.deepcopy(pool.costs)  # in a batch the parts of a round cost less than alone
+        self._streams = Streams(getattr(pool.target.decoder, "runs", None))
+        self._pools: dict[Stream[Any], Pool] = {}
+        self._idle: list[Pool] = []
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    @property
+    def full(self) -> bool:
+        """Whether no other text can join now."""
+        return len(self) >= self.most
+
+    def start(self, work: Callable[[Pool], T]) -> Stream[T]:
+        """Let ``work`` begin at the next step, with a pool of its own.
+
+        Raises:
+            RuntimeError: the batch is full.
+        """
+        if self.full:
+            raise RuntimeError(f"{self.most} texts are decoded at once at most")
+        pool = self._idle.pop() if self._idle else self.pool.twin()
+        pool.costs = copy.copy(self.costs)  # its measurements are shared
+        stream = Stream(lambda: work(pool))
+        self._pools[stream] = pool
+        self._streams.add(stream)
+        return stream
+
+    def step(self) -> list[Stream[Any]]:
+        """Go on until the target has run once for all that wait for it; returns the streams that have ended."""
+        ended, begun = list[Stream[Any]](), time.perf_counter()
+        self.costs.crowd.texts = len(self)
+        with self.pool.held():
+            verified = False
+            while len(self) and not verified:
+                verified = self._streams.at_last
+                ended += self._streams.step()
+        self.costs.crowd.passed(time.perf_counter() - begun)
+        self._idle += [self._pools.pop(stream) for stream in ended]
+        return ended
+
+
+def generate_batch(
+    pool: Pool,
+    prompts: Sequence[str | Sequence[int]],
+    policy: str = "normal-hedge",
+    params: SamplingParams | None = None,
+    seed: int = 0,
+    size: int = 8,
+) -> list[Generation]:
+    """Decode several prompts, ``size`` at once; the next one begins when one has ended.
+
+    The other arguments and errors are those of :class:`~multidraft.engine.decoding.Decoding`; ``seed`` is that of each.
+
+    Returns:
+        A generation for each prompt, in their order.
+    """
+    batch = Batch(pool, size)
+    waiting = deque(prompts)
+    streams = list[Stream[Generation]]()
+    while waiting or len(batch):
+        while waiting and not batch.full:
+            prompt = waiting.popleft()
+            streams.append(batch.start(lambda twin, p=prompt: Decoding(twin, p, policy, params, seed).run()))  # type: ignore[misc]
+        for stream in batch.step():
+            if stream.error:
+                raise stream.error
+    return [stream.result for stream in streams if stream.result is not None]

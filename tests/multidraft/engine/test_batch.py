@@ -1,0 +1,138 @@
+"""Texts decoded at once: each gets what it gets alone, from the same drafts, and they share forwards."""
+
+import pytest
+import torch
+
+from drafters.errors import PolicyError
+from drafters.models.onnx_model import OnnxModel
+from drafters.pool import load_pool
+from drafters.sampling import SamplingParams
+from multidraft.engine.batch import Batch, generate_batch
+from multidraft.engine.decoding import Decoding, generate
+from multidraft.policies import POLICIES
+from tests import kinds, tiny
+
+PARAMS = SamplingParams(max_new_tokens=14, draft_length=4)
+PROMPTS = tiny.prompts(5, shortest=2, longest=20)
+CHOOSING = sorted(name for name, policy in POLICIES.items() if policy.live and not policy.needs_route)
+
+
+def spec(name):
+    return f"{name}:near" if name == "fixed" else name
+
+
+def played(generation):
+    return [(r.arm, r.drafted, r.tokens, r.draft_length) for r in generation.rounds]
+
+
+@pytest.fixture(scope="module")
+def kinds_pool(kinds_card):
+    pool = kinds.load(kinds_card)
+    pool.stop_ids = frozenset()
+    return pool
+
+
+@pytest.mark.parametrize("policy", [spec(name) for name in CHOOSING])
+def test_every_policy_decodes_in_a_batch_as_it_does_alone(pool, policy):
+    pool.previous.clear()
+    alone = [generate(pool, prompt, policy, PARAMS, seed=3) for prompt in PROMPTS]
+    pool.previous.clear()
+    together = generate_batch(pool, PROMPTS, policy, PARAMS, seed=3, size=3)
+    assert [g.token_ids for g in together] == [g.token_ids for g in alone]
+    if not POLICIES[policy.partition(":")[0]].uses_costs:
+        assert [played(g) for g in together] == [played(g) for g in alone]
+    assert [g.streams for g in alone] == [1] * 5 and max(g.streams for g in together) == 3
+
+
+@pytest.mark.parametrize("drafter", kinds.NAMES)
+def test_every_kind_of_drafter_keeps_texts_apart(kinds_pool, drafter):
+    alone = [generate(kinds_pool, prompt, f"fixed:{drafter}", PARAMS) for prompt in PROMPTS]
+    together = generate_batch(kinds_pool, PROMPTS, f"fixed:{drafter}", PARAMS, size=4)
+    assert [played(g) for g in together] == [played(g) for g in alone]
+
+
+def test_all_kinds_are_evaluated_in_a_batch_as_they_are_alone(kinds_pool):
+    alone = [generate(kinds_pool, prompt, "normal-hedge:every=2", PARAMS) for prompt in PROMPTS]
+    together = generate_batch(kinds_pool, PROMPTS, "normal-hedge:every=2", PARAMS, size=4)
+    assert [played(g) for g in together] == [played(g) for g in alone]
+
+
+@pytest.mark.parametrize("runtime", tiny.RUNTIMES)
+def test_every_runtime_decodes_batches(pool, runtime, monkeypatch):
+    alone = [generate(pool, prompt, "fixed:near", PARAMS) for prompt in PROMPTS]
+    monkeypatch.setattr(pool.target, "decoder", tiny.RUNTIMES[runtime](pool.target.model))
+    together = generate_batch(pool, PROMPTS, "fixed:near", PARAMS, size=4)
+    assert [g.token_ids for g in together] == [g.token_ids for g in alone]
+
+
+def test_sampled_texts_are_those_of_their_seed(pool):
+    params = SamplingParams(max_new_tokens=14, draft_length=4, temperature=0.9, top_p=0.95)
+    alone = [generate(pool, prompt, "ucb", params, seed=7).token_ids for prompt in PROMPTS]
+    assert [g.token_ids for g in generate_batch(pool, PROMPTS, "ucb", params, seed=7, size=5)] == alone
+
+
+def test_texts_join_and_leave_and_each_has_its_own_policy_and_length(pool):
+    cases = list(zip(PROMPTS, ["ucb", "autoregressive", "fixed:far", "normal-hedge", "fixed:near"], [9, 3, 14, 6, 1]))
+    alone = [generate(pool, p, policy, SamplingParams(n, draft_length=3)) for p, policy, n in cases]
+    batch, found, waiting = Batch(pool, most=2), {}, list(enumerate(cases))
+    while waiting or len(batch):
+        while waiting and not batch.full:
+            number, (prompt, policy, tokens) = waiting.pop(0)
+            params = SamplingParams(tokens, draft_length=3)
+            stream = batch.start(lambda twin, p=prompt, s=policy, a=params: Decoding(twin, p, s, a).run())
+            found[stream] = number
+        assert 1 <= len(batch) <= 2
+        for stream in batch.step():
+            assert stream.error is None
+            assert played(stream.result) == played(alone[found.pop(stream)])
+    assert not found
+    with pytest.raises(RuntimeError, match="2 texts are decoded at once at most"):
+        for _ in range(3):
+            batch.start(lambda twin: None)
+
+
+def test_forwards_are_shared(pool, monkeypatch):
+    forwards, run = [], OnnxModel.run
+    monkeypatch.setattr(OnnxModel, "run", lambda self, feeds: (forwards.append(len(feeds)), run(self, feeds))[1])
+    generate_batch(pool, [PROMPTS[0]] * 4, "autoregressive", PARAMS, size=4)
+    assert forwards.count(4) >= PARAMS.max_new_tokens - 1
+    assert sum(forwards) - 4 * forwards.count(4) <= 4 * (1 + len(pool.drafters)), "prompts are read one by one"
+
+
+def test_a_text_that_fails_leaves_the_others_alone(pool):
+    alone = generate(pool, PROMPTS[0], "ucb", PARAMS)
+    batch = Batch(pool)
+    well = batch.start(lambda twin: Decoding(twin, PROMPTS[0], "ucb", PARAMS).run())
+    bad = batch.start(lambda twin: Decoding(twin, PROMPTS[1], "ucb:beta=-1", PARAMS).run())
+    while len(batch):
+        batch.step()
+    assert isinstance(bad.error, PolicyError) and well.result.token_ids == alone.token_ids
+
+
+def test_a_text_under_way_does_not_disturb_one_alone(pool):
+    """A batch that stops in the middle, and goes on after another generation."""
+    alone = [generate(pool, prompt, "ucb", PARAMS).token_ids for prompt in PROMPTS[:2]]
+    batch = Batch(pool)
+    stream = batch.start(lambda twin: Decoding(twin, PROMPTS[0], "ucb", PARAMS).run())
+    for _ in range(3):
+        batch.step()
+    assert generate(pool, PROMPTS[1], "ucb", PARAMS).token_ids == alone[1]
+    while len(batch):
+        batch.step()
+    assert stream.result.token_ids == alone[0]
+
+
+def test_weights_are_shared_and_caches_are_not(tmp_path):
+    pool = load_pool(tiny.write_pool(tmp_path))
+    twin = pool.twin()
+    assert twin.target.model is pool.target.model and twin.target.decoder.runs is pool.target.decoder.runs
+    assert twin.costs is not pool.costs and twin.costs.steps is pool.costs.steps
+    pool.target.prefill([1, 2, 3])
+    twin.target.prefill([4, 5])
+    first = pool.target.score(Decoding(pool, [1, 2, 3])._draft(-1, 0))
+    torch.testing.assert_close(first[0], tiny.logits_of(pool.target.model, [1, 2, 3])[-1], rtol=1e-4, atol=1e-5)
+    slots = {decoder._slot for decoder in (pool.target.decoder, twin.target.decoder)}
+    assert slots == {0, 1}
+    runs = pool.target.decoder.runs
+    del twin
+    assert runs.take_slot() == 1, "its slot is free again"
