@@ -22,15 +22,7 @@ from multidraft.bench.report import Asked, make_report
 from multidraft.bench.runner import Entry, run_suite
 from multidraft.bench.suites import SuiteItem, load_suite
 from multidraft.bench.table import notes, render_table
-from multidraft.commands.options import (
-    add_decoding,
-    add_pool,
-    check_decoding,
-    limited,
-    load_pool,
-    sampling_params,
-    split_specs,
-)
+from multidraft.commands import options as shared
 from multidraft.policies import canonical_spec, with_start
 from storage.connection import check_writable
 from storage.queries import count
@@ -41,7 +33,7 @@ DEFAULT_POLICIES = "autoregressive,ucb,normal-hedge"
 
 
 def add(sub: argparse.ArgumentParser) -> None:
-    add_pool(sub)
+    shared.add_pool(sub)
     sub.add_argument("suites", nargs="+", metavar="SUITE", help="a bundled suite's name or a .jsonl, .csv or text file")
     sub.add_argument("--policies", default=DEFAULT_POLICIES, help=f"comma-separated (default: {DEFAULT_POLICIES})")
     sub.add_argument(
@@ -60,33 +52,33 @@ def add(sub: argparse.ArgumentParser) -> None:
     )
     sub.add_argument("--out", type=Path, help="write the report to this JSON file")
     sub.add_argument("--db", type=Path, help="also record every run in this history database")
-    add_decoding(sub)
+    shared.add_decoding(sub)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run suites under policies, print the table and write the report; exit status 1 if a policy failed or is not
     lossless, or if something could not be written."""
-    given = split_specs(options.policies)
+    given = shared.split_specs(options.policies)
     if options.start:
         starts = ("cold", "router") if options.start == "both" else (options.start,)
         given = [with_start(spec, start) for start in starts for spec in given]
-    check_decoding(options, given)
+    shared.check_decoding(options, given)
     specs = tuple(dict.fromkeys(map(canonical_spec, given)))
     if options.repeat < 1:
         raise md.UserError("--repeat must be at least 1")
-    suites = [limited(load_suite(name), options.limit) for name in options.suites]
+    suites = [shared.limited(load_suite(name), options.limit) for name in options.suites]
     for suite in suites:
         more = [f"{suite.more_problems:,} more left out"] if suite.more_problems else []
         for line in [*(f"{problem} (left out)" for problem in suite.problems), *more]:
             print(f"multidraft: {suite.name}: {line}", file=sys.stderr)
     items = [item for suite in suites for item in suite.items]
     with _files(options):
-        pool = load_pool(options.pool)
+        pool = shared.load_pool(options.pool)
         asked = Asked(
             suite=" + ".join(suite.name for suite in suites),
             prompts=len(items),
             policies=specs,
-            params=sampling_params(options, pool.draft_length),
+            params=shared.sampling_params(options, pool.draft_length),
             begun=datetime.now(UTC),
             seed=options.seed,
             repeat=options.repeat,

@@ -26,7 +26,7 @@ from multidraft.ui.tabs.lab.tab import Lab
 from multidraft.ui.tabs.play.tab import Play
 from multidraft.ui.tabs.pool.tab import PoolTab
 from multidraft.ui.tabs.race.tab import Race
-from multidraft.ui.widgets import links
+from multidraft.ui.widgets import events
 from multidraft.ui.widgets.theme import css, theme
 from storage.store import Store
 from storage.sync import Backup, Dataset, Folder, Place
@@ -43,7 +43,7 @@ _FILES = (3600, 24 * 3600)
 """Files for download are looked over every hour and go after a day, in seconds."""
 
 _HEADER, _PAGE = (Path(__file__).with_name(name).read_text(encoding="utf-8") for name in ("header.html", "page.js"))
-_SCRIPT = links.ADDRESS + _PAGE
+_SCRIPT = events.ADDRESS + _PAGE
 
 
 def build(pool: Pool, store: Store) -> gr.Blocks:
@@ -151,6 +151,6 @@ def _build(workbench: Workbench, loader: PoolLoader) -> gr.Blocks:
         with gr.Tab("Pool", id="pool") as tab:
             PoolTab(loader).build(page, tab, line)
         Api(workbench).build()
-        links.open_tab(dashboard.restored)
+        events.open_tab(dashboard.restored)
     page.queue(max_size=64)
     return page

@@ -11,7 +11,7 @@ from drafters.card import load_card
 from drafters.checkpoints.loading import tokenizer_of
 from drafters.retrieval.datastore import build_datastore
 from multidraft.policies import POLICIES
-from multidraft.ui.tabs.dashboard.chart import CHARTS
+from multidraft.ui.tabs.dashboard.views import CHARTS
 from storage import aggregates, queries
 from tests.browser.find_chromium import HINT, find_chromium
 from tests.browser.test_endpoints import elsewhere

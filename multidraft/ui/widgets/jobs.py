@@ -8,8 +8,7 @@ from typing import Any, Generic, TypeVar
 import gradio as gr
 
 from multidraft.service.jobs import Job, Jobs
-from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, Updates
-from multidraft.ui.widgets.links import name_what_is_shown
+from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, Updates, name_what_is_shown
 
 J = TypeVar("J", bound=Job[Any])
 

@@ -12,19 +12,9 @@ import pandas as pd
 import plotly.graph_objects as go
 from markupsafe import Markup
 
+from multidraft.bench import summary
 from multidraft.bench.suites import Suite
-from multidraft.bench.summary import (
-    COLUMNS,
-    NO_TASK,
-    NUMBERS,
-    TOO_LONG,
-    Row,
-    overall,
-    records,
-    row_records,
-    short_rows,
-    summarise,
-)
+from multidraft.bench.summary import Row
 from multidraft.policies.titles import policy_title
 from multidraft.service.batch import BatchJob
 from multidraft.ui.widgets import markup, tokens
@@ -55,7 +45,7 @@ GONE = message_html(
 
 def suite_html(suite: Suite) -> Markup:
     """What was read of a suite: prompts by task, and the lines that could not be read, by number."""
-    tasks = pd.Series([item.task or NO_TASK for item in suite.items]).value_counts(sort=False)
+    tasks = pd.Series([item.task or summary.NO_TASK for item in suite.items]).value_counts(sort=False)
     shown, more = list(tasks[:SHOWN_TASKS].items()), len(tasks) - SHOWN_TASKS
     return _template.suite(count(len(suite.items), "prompt"), shown, more, suite.problems, suite.more_problems)
 
@@ -88,7 +78,7 @@ def time_left(seconds: float | None) -> str:
 
 def _end_html(run: BatchJob) -> Markup:
     counts = {
-        "too long": sum(row.status == TOO_LONG for row in run.rows),
+        "too long": sum(row.status == summary.TOO_LONG for row in run.rows),
         "with an error": sum(row.status == "error" for row in run.rows),
     }
     if run.error:
@@ -137,8 +127,8 @@ def summary_html(rows: Sequence[Row], policies: Sequence[str], measured_on: str)
     matrix = matrix_html(rows, policies)
     what = "Speed-up over autoregressive decoding (ratio of totals); ★ marks the best of each task." if matrix else ""
     label = "All figures by task and policy"
-    whole = markup.table_of([_figures(line) for line in summarise(rows).itertuples()], figures=8, label=label)
-    about = f"{measured_on}. {what} {markup.left_out(short_rows(rows))}"
+    whole = markup.table_of([_figures(line) for line in summary.summarise(rows).itertuples()], figures=8, label=label)
+    about = f"{measured_on}. {what} {markup.left_out(summary.short_rows(rows))}"
     return markup.caption_html(about) + matrix + markup.folded(label, whole)
 
 
@@ -162,12 +152,12 @@ def matrix_html(rows: Sequence[Row], policies: Sequence[str]) -> Markup:
     where no run has one."""
     if all(row.speedup is None for row in rows):
         return Markup()
-    by_task = summarise(rows).pivot_table(index="task", columns="policy", values="speedup")
+    by_task = summary.summarise(rows).pivot_table(index="task", columns="policy", values="speedup")
     lines: list[tuple[str, Sequence[float | None]]] = [
         (str(task), [by_task.loc[task].get(policy) for policy in policies]) for task in sorted(by_task.index)
     ]
     if len(lines) > 1:
-        whole = overall(rows)
+        whole = summary.overall(rows)
         lines.append((ALL_TASKS, [whole.get(policy, {}).get("speedup") for policy in policies]))
     return markup.table_html(
         ("Task", *map(policy_title, policies)),
@@ -187,8 +177,8 @@ def _cells(values: Sequence[float | None]) -> list[str]:
 def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
     """Speed-up of decoding by task and policy."""
     figure = speedup_figure("Speed-up by task", "task")
-    summary = summarise(rows).dropna(subset=["speedup"])
-    for policy, own in summary.groupby("policy", sort=True):
+    known = summary.summarise(rows).dropna(subset=["speedup"])
+    for policy, own in known.groupby("policy", sort=True):
         index = sorted(policies).index(policy)
         style = policy_style(index, str(policy))
         figure.add_bar(
@@ -234,7 +224,7 @@ def detail_html(run: BatchJob, item: int) -> Markup:
     rows = run.rows[first : first + len(run.policies)]
     speedups = [row.speedup for row in rows if row.speedup]
     cards = [_card_html(run, first + i, row, max(speedups, default=0.0)) for i, row in enumerate(rows)]
-    title = f"Prompt {prompt.id}, {prompt.task or NO_TASK}"
+    title = f"Prompt {prompt.id}, {prompt.task or summary.NO_TASK}"
     return _template.detail(title, prompt.prompt, cards, tokens.legend_html(run.drafters))
 
 
@@ -253,12 +243,12 @@ def _card_html(run: BatchJob, index: int, row: Row, best: float) -> Markup:
 def write(path: Path, rows: Sequence[Row], about: Mapping[str, object]) -> None:
     """All rows with all columns, the output included, in the format of the file's suffix; in JSON also ``about`` and
     the summary."""
-    frame = pd.DataFrame(row_records(rows), columns=COLUMNS)
+    frame = pd.DataFrame(summary.row_records(rows), columns=summary.COLUMNS)
     if path.suffix == ".csv":
         frame.to_csv(path, index=False, lineterminator="\r\n")
     elif path.suffix == ".parquet":
-        types = {**dict.fromkeys(NUMBERS, float), "lossless": "boolean"}  # even if all are missing
+        types = {**dict.fromkeys(summary.NUMBERS, float), "lossless": "boolean"}  # even if all are missing
         frame.astype(types).to_parquet(path, index=False)
     else:
-        report = {**about, "summary": records(summarise(rows)), "rows": row_records(rows)}
+        report = {**about, "summary": summary.records(summary.summarise(rows)), "rows": summary.row_records(rows)}
         path.write_text(json.dumps(report, ensure_ascii=False, indent=1), encoding="utf-8")

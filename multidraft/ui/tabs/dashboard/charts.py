@@ -16,16 +16,8 @@ import plotly.graph_objects as go
 
 from multidraft.policies.titles import policy_title, policy_titles
 from multidraft.ui.tabs.dashboard import tables
-from multidraft.ui.tabs.dashboard.chart import Section, chart
-from multidraft.ui.widgets.charts import (
-    NO_GREEDY_RUN,
-    REFERENCE,
-    base_figure,
-    drafter_task_figure,
-    message_figure,
-    policy_style,
-    speedup_figure,
-)
+from multidraft.ui.tabs.dashboard.views import Section, chart
+from multidraft.ui.widgets import charts as look
 from multidraft.ui.widgets.markup import count
 from multidraft.ui.widgets.theme import DRAFTER_COLOURS, TARGET_COLOUR
 from storage import aggregates
@@ -68,9 +60,9 @@ def ranking(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     without a colour are grey."""
     rows = rows.dropna(subset=["speedup"])
     if rows.empty:
-        return message_figure(NO_SPEEDUP)
+        return look.message_figure(NO_SPEEDUP)
     figure = _by_policy("speed-up", rows["policy"])
-    figure.add_vline(x=1, **REFERENCE)
+    figure.add_vline(x=1, **look.REFERENCE)
     for row in rows.itertuples():
         style = _style(str(row.policy), policies)
         marker = {**style["marker"], "size": 10}
@@ -104,7 +96,7 @@ def ranking(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
 @chart("Decode speed-up over time", FAST, _speedups, missing=NO_SPEEDUP)
 def speedup(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     """Speed-up of every run (``aggregates.speedup_by_run``), or by period (``aggregates.speedup_by_period``)."""
-    figure = speedup_figure("", "")
+    figure = look.speedup_figure("", "")
     for policy, own in _of_each(rows, policies):
         style = _style(policy, policies)
         shared = {"x": own["created_at"].to_list(), "y": own["speedup"].to_list(), **style}
@@ -134,13 +126,13 @@ def speedup(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     "Cumulative regret, run by run",
     LEARNING,
     aggregates.regret_over_time,
-    missing=NO_GREEDY_RUN,
+    missing=look.NO_GREEDY_RUN,
     table=tables.regret,
 )
 def regret(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     """Regret summed up over the runs of each policy."""
-    figure = base_figure("", "greedy runs of the policy", "rounds above the best drafter")
-    figure.add_hline(y=0, **REFERENCE)
+    figure = look.base_figure("", "greedy runs of the policy", "rounds above the best drafter")
+    figure.add_hline(y=0, **look.REFERENCE)
     for policy, own in _of_each(rows, policies):
         few = len(own) <= 40
         style = _style(policy, policies)
@@ -157,10 +149,10 @@ def regret(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     return figure.update_layout(showlegend=False)
 
 
-@chart("Best drafter played, by round", LEARNING, aggregates.best_arm_by_round, missing=NO_GREEDY_RUN)
+@chart("Best drafter played, by round", LEARNING, aggregates.best_arm_by_round, missing=look.NO_GREEDY_RUN)
 def best_arm(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     """How often the best drafter in hindsight was played in each round."""
-    figure = base_figure("", "round", "share of the runs")
+    figure = look.base_figure("", "round", "share of the runs")
     for policy, own in _of_each(rows, policies):
         # The last rounds of the longest runs jump about. Rounds in which nobody drafted are gaps, no line across them.
         enough = own[own["runs"] >= max(1, own["runs"].max() // 20)].set_index("round")
@@ -182,12 +174,12 @@ def best_arm(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     LEARNING,
     aggregates.drafter_by_task,
     of="all",
-    missing=NO_GREEDY_RUN,
+    missing=look.NO_GREEDY_RUN,
     wide=True,
 )
 def matrix(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     """Drafters by task, whoever was played."""
-    return drafter_task_figure(rows)
+    return look.drafter_task_figure(rows)
 
 
 @chart("Decoding time by phase", TIME, aggregates.time_by_phase, of="listed", table=tables.phases)
@@ -251,7 +243,7 @@ def _latency(frame: pd.DataFrame, column: str) -> go.Figure:
 def _by_policy(x: str, policies: Sequence[str], legend: bool = False) -> go.Figure:
     """A figure with a line of its own for each policy, the first on top; a spec's place on the axis is the spec."""
     height = 110 + 34 * max(3, len(policies))
-    figure = base_figure("", x, "", height=height + 52 if legend else height)
+    figure = look.base_figure("", x, "", height=height + 52 if legend else height)
     titles = policy_titles(policies)
     figure.update_yaxes(
         type="category",
@@ -281,7 +273,7 @@ def _of_each(rows: pd.DataFrame, policies: Sequence[str]) -> list[tuple[str, pd.
 
 def _style(policy: str, coloured: Sequence[str]) -> dict[str, Any]:
     if policy in coloured:
-        return policy_style(coloured.index(policy), policy) | {"name": escape(policy_titles(coloured)[policy])}
+        return look.policy_style(coloured.index(policy), policy) | {"name": escape(policy_titles(coloured)[policy])}
     return {"name": escape(policy_title(policy)), "marker": {"color": TARGET_COLOUR, "symbol": "circle", "size": 9}}
 
 

@@ -18,11 +18,10 @@ from multidraft.replay.regret import regret_by_round
 from multidraft.ui.tabs.dashboard.filters import BASELINES
 from multidraft.ui.tabs.dashboard.tables import STATUS
 from multidraft.ui.widgets import tokens
-from multidraft.ui.widgets.charts import REFERENCE, base_figure, plot
+from multidraft.ui.widgets.charts import POLICY_HEIGHT, REFERENCE, arms_chart, base_figure, plot, plot_of, weights_chart
 from multidraft.ui.widgets.events import Updates
 from multidraft.ui.widgets.exports import export_file
 from multidraft.ui.widgets.markup import facts_html, macros, message_html, number, percent, tiles_html, times
-from multidraft.ui.widgets.round_charts import POLICY_HEIGHT, arms_chart, plot_of, weights_chart
 from multidraft.ui.widgets.theme import DRAFTER_COLOURS
 from storage import queries
 from storage.problems import StorageError

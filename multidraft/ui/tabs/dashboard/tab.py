@@ -16,15 +16,14 @@ from markupsafe import Markup
 from drafters.errors import UserError
 from multidraft.ui.tabs.dashboard import filters as dashboard_filters
 from multidraft.ui.tabs.dashboard import tables, views
-from multidraft.ui.tabs.dashboard.chart import CHARTS, Chart
 from multidraft.ui.tabs.dashboard.charts import FAST
 from multidraft.ui.tabs.dashboard.filters import CONTROLS, PARAMETERS, Chosen, place_choice
 from multidraft.ui.tabs.dashboard.run_page import RunSection
-from multidraft.ui.widgets import links
+from multidraft.ui.tabs.dashboard.views import CHARTS, Chart
+from multidraft.ui.widgets import events
 from multidraft.ui.widgets.charts import plot
-from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, Updates
+from multidraft.ui.widgets.events import ADDRESS, HIDDEN, LAST, PRIVATE, Updates
 from multidraft.ui.widgets.exports import export_file
-from multidraft.ui.widgets.links import ADDRESS
 from multidraft.ui.widgets.markup import count, message_html, problem_html
 from storage import aggregates, queries
 from storage.export import EXPORTS
@@ -167,7 +166,7 @@ class Dashboard:
             gr.Warning(escape(f"The history holds no such runs, so these filters were dropped: {', '.join(gone)}."))
         values = dashboard_filters.offered(found, dashboard_filters.known(found, chosen))
         updates = dict(zip(self.filters, [*values, *dashboard_filters.days(chosen)], strict=True))
-        run = links.linked_run(request)
+        run = events.linked_run(request)
         return updates | (self._open(run) if run is not None else {})
 
     def follow(self, usual: dict[str, str], *shown: str) -> Updates:
@@ -253,7 +252,7 @@ class Dashboard:
 
     def go_to(self, named: str) -> Updates:
         """Where the browser's Back or Forward leads: the run that the address names, or all of them."""
-        run = links.run_number(named)
+        run = events.run_number(named)
         return self.leave_run() if run is None else self._open(run)
 
     def leave_run(self) -> Updates:

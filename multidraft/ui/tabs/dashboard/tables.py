@@ -9,27 +9,15 @@ import pandas as pd
 from markupsafe import Markup
 
 from multidraft.policies.titles import policy_title, policy_titles
+from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.charts import policy_style
-from multidraft.ui.widgets.markup import (
-    UNKNOWN,
-    caption_html,
-    count,
-    empty_html,
-    left_out,
-    macros,
-    number,
-    signed,
-    table_html,
-    table_of,
-    times,
-    tip,
-)
+from multidraft.ui.widgets.markup import UNKNOWN, count, number, signed
 from storage.figures import FEWEST_PROMPTS
 
-template = macros("tabs/dashboard/tables.html")
+template = markup.macros("tabs/dashboard/tables.html")
 
-EMPTY = empty_html("No runs yet.", template.nothing_yet())
-NOTHING_FITS = empty_html("No finished run matches these filters.", "Clear one of them to see more.")
+EMPTY = markup.empty_html("No runs yet.", template.nothing_yet())
+NOTHING_FITS = markup.empty_html("No finished run matches these filters.", "Clear one of them to see more.")
 
 _MARKERS = {
     "circle": "M17 2a4 4 0 1 1 0 8a4 4 0 1 1 0-8z",
@@ -77,15 +65,15 @@ def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = ()) -> Markup:
     """The policies ranked, one a line (``aggregates.policy_summary``); under each figure its interval. Those of too few
     prompts for one stand below, without a rank."""
     columns = (
-        tip("Rank", "By speed-up"),
+        markup.tip("Rank", "By speed-up"),
         "Policy",
-        tip("Decode speed-up", f"Seconds of the baseline ÷ seconds of the runs, decoding only, {_INTERVAL}"),
-        tip("Request speed-up", f"The same of whole requests, prefill and routing included, {_INTERVAL}"),
+        markup.tip("Decode speed-up", f"Seconds of the baseline ÷ seconds of the runs, decoding only, {_INTERVAL}"),
+        markup.tip("Request speed-up", f"The same of whole requests, prefill and routing included, {_INTERVAL}"),
         "Runs",
-        tip("Tokens per round", "Mean accepted tokens (MAT): tokens per round, the target's own counted"),
-        tip("Acceptance rate", "Accepted tokens ÷ drafted tokens"),
-        tip("Regret, rounds", "Rounds beyond those that the best single drafter needs; mean of the greedy runs"),
-        tip("Best drafter played", "Share of the rounds that played the best single drafter in hindsight"),
+        markup.tip("Tokens per round", "Mean accepted tokens (MAT): tokens per round, the target's own counted"),
+        markup.tip("Acceptance rate", "Accepted tokens ÷ drafted tokens"),
+        markup.tip("Regret, rounds", "Rounds beyond those that the best single drafter needs; mean of the greedy runs"),
+        markup.tip("Best drafter played", "Share of the rounds that played the best single drafter in hindsight"),
     )
     titles = policy_titles(summary["policy"])
     rows = (
@@ -102,9 +90,9 @@ def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = ()) -> Markup:
         ]
         for rank, line in enumerate(summary.itertuples(), start=1)
     )
-    table = table_html(columns, rows, figures=7, kind="md-ranking", label="Policies ranked")
-    short = left_out(int(summary["short_runs"].sum()))
-    return table + (caption_html(short) if short else "")
+    table = markup.table_html(columns, rows, figures=7, kind="md-ranking", label="Policies ranked")
+    short = markup.left_out(int(summary["short_runs"].sum()))
+    return table + (markup.caption_html(short) if short else "")
 
 
 def list_html(runs: pd.DataFrame) -> Markup:
@@ -120,12 +108,14 @@ def list_html(runs: pd.DataFrame) -> Markup:
             "Tokens": number(line.output_tokens, 0),
             "Rounds": number(line.round_count, 0),
             "Tokens/s": number(line.tokens_per_second, 1),
-            tip("Decode", "Decode speed-up"): times(line.speedup, line.output_tokens),
-            tip("Request", "Speed-up of the whole request"): times(line.request_speedup, line.output_tokens),
+            markup.tip("Decode", "Decode speed-up"): markup.times(line.speedup, line.output_tokens),
+            markup.tip("Request", "Speed-up of the whole request"): markup.times(
+                line.request_speedup, line.output_tokens
+            ),
         }
         for line in runs.itertuples()
     ]
-    return table_of(lines, figures=5, kind="md-runs", label="Runs")
+    return markup.table_of(lines, figures=5, kind="md-runs", label="Runs")
 
 
 def page_html(page: int, size: int, total: int) -> Markup:

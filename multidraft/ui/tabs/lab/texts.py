@@ -12,7 +12,7 @@ import gradio as gr
 from drafters.errors import UserError
 from multidraft.replay.recorded import recorded_texts
 from multidraft.service.inputs import whole_number
-from multidraft.ui.widgets import links
+from multidraft.ui.widgets import events
 from multidraft.ui.widgets.events import Updates
 from multidraft.ui.widgets.markup import count, empty_html, macros, message_html, problem_html
 from storage import texts
@@ -145,7 +145,7 @@ class TextChoice:
 
 def linked_run(request: gr.Request) -> int | None:
     """The run that an address into this tab names, if any."""
-    return links.linked_run(request) if request.query_params.get("tab") == "lab" else None
+    return events.linked_run(request) if request.query_params.get("tab") == "lab" else None
 
 
 def _unless(shown: Any, value: Any) -> dict[str, Any]:

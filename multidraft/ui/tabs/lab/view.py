@@ -17,25 +17,11 @@ from multidraft.replay.recorded import is_estimate
 from multidraft.replay.walk import Replayed
 from multidraft.service.lab import BEST_FIXED, ORACLE, PLAIN, Experiment, ReplayJob, Sweep
 from multidraft.ui.widgets import markup, tokens
-from multidraft.ui.widgets.charts import REFERENCE, base_figure, policy_style
-from multidraft.ui.widgets.markup import (
-    UNKNOWN,
-    best,
-    count,
-    folded,
-    macros,
-    message_html,
-    number,
-    percent,
-    signed,
-    table_html,
-    table_of,
-    tip,
-)
-from multidraft.ui.widgets.round_charts import NO_DRAFT
+from multidraft.ui.widgets.charts import NO_DRAFT, REFERENCE, base_figure, policy_style
+from multidraft.ui.widgets.markup import UNKNOWN, count, number, percent, signed
 from multidraft.ui.widgets.theme import TARGET_COLOUR, TEXT, drafter_colour, drafter_pattern
 
-_template = macros("tabs/lab/view.html")
+_template = markup.macros("tabs/lab/view.html")
 
 ESTIMATE = "It depends on measured time: live, on another machine or day, it may play other rounds"
 
@@ -83,7 +69,7 @@ def outcomes_html(experiment: Experiment) -> Markup:
         }
     lines = [_outcome_line(experiment, spec, outcome, leaders) for spec, outcome in outcomes.items()]
     lines += [_outcome_line(experiment, spec, outcome, {}) for spec, outcome in references.items()]
-    return table_of(lines, figures=7, kind="md-outcomes", label="What the policies would have done")
+    return markup.table_of(lines, figures=7, kind="md-outcomes", label="What the policies would have done")
 
 
 def _outcome_line(experiment: Experiment, spec: str, o: Outcome, leaders: dict[str, float]) -> dict[str, Any]:
@@ -91,7 +77,7 @@ def _outcome_line(experiment: Experiment, spec: str, o: Outcome, leaders: dict[s
     about = "≈ " if estimated(spec) else ""
 
     def mark(cell: str, key: str, value: float | None) -> str:
-        return best(cell) if value is not None and leaders.get(key) == value else cell
+        return markup.best(cell) if value is not None and leaders.get(key) == value else cell
 
     return {
         "Policy": _template.policy(spec, title(spec), spec in _REFERENCES, ESTIMATE if about else ""),
@@ -101,7 +87,7 @@ def _outcome_line(experiment: Experiment, spec: str, o: Outcome, leaders: dict[s
         "Best drafter played": UNKNOWN if o.best_arm_ratio is None else about + percent(o.best_arm_ratio),
         "Replayed tokens/s": mark(number(rate, 1), "rate", rate),
         "Decode speed-up": number(rate / plain if rate and plain else None, 2, "×"),
-        tip("Request speed-up", "Of whole requests: with the prefill that was recorded with each text"): number(
+        markup.tip("Request speed-up", "Of whole requests: with the prefill that was recorded with each text"): number(
             _request_speedup(experiment, spec, o), 2, "×"
         ),
     }
@@ -185,8 +171,8 @@ def rounds_html(experiment: Experiment) -> Markup:
         [str(index + 1), *(_round_cell(p, index, drafters) for p in played)]
         for index in range(max(p.rounds for p in played))
     )
-    table = table_html(("Round", *map(_lane_title, lanes)), rows, label="The rounds side by side")
-    return tokens.legend_html(drafters) + folded("The rounds side by side", table)
+    table = markup.table_html(("Round", *map(_lane_title, lanes)), rows, label="The rounds side by side")
+    return tokens.legend_html(drafters) + markup.folded("The rounds side by side", table)
 
 
 def _round_cell(played: Replayed, index: int, drafters: Sequence[str]) -> str:
@@ -267,10 +253,10 @@ def sweep_html(sweep: Sweep) -> Markup:
                 sweep.setting: f"{value:g}",
                 "Tokens per round": number(o.mean_accepted_tokens, 2),
                 "Regret per text": signed(o.regret, 1),
-                "Replayed tokens/s": best(rate) if o.tokens_per_second == fastest else rate,
+                "Replayed tokens/s": markup.best(rate) if o.tokens_per_second == fastest else rate,
             }
         )
-    return folded("The sweep in figures", table_of(lines, figures=4, label="The sweep in figures"))
+    return markup.folded("The sweep in figures", markup.table_of(lines, figures=4, label="The sweep in figures"))
 
 
 def replayed_html(experiment: Experiment) -> Markup:
@@ -284,7 +270,7 @@ def replayed_html(experiment: Experiment) -> Markup:
             " for policies that learn from accepted tokens, estimates (≈) for those that depend on measured time: "
             + ", ".join(estimates)
         )
-    return message_html(
+    return markup.message_html(
         "done",
         f"Replayed {texts}, {count(tokens, 'token')}, without running a model. Rounds and regret are {known}. Tokens/s "
         "and speed-up are replayed from the costs measured in these runs.",
@@ -295,7 +281,7 @@ def swept_html(sweep: Sweep) -> Markup:
     """What was swept, and what its charts show."""
     texts = next(iter(sweep.outcomes.values())).texts
     estimates = " (estimates, since it depends on measured time)" if estimated(sweep.policy) else ""
-    return message_html(
+    return markup.message_html(
         "done",
         f"{policy_title(sweep.policy)}: {sweep.setting} at {count(len(sweep.outcomes), 'value')}, replayed on "
         f"{count(texts, 'text')}{estimates}. Dotted: the best single drafter of each text; for tokens/s, the best "

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from drafters.errors import UserError
 from drafters.sampling import SamplingParams
 from multidraft.service.inputs import make_params, whole_number
-from multidraft.ui.widgets.links import ADDRESS
+from multidraft.ui.widgets.events import ADDRESS
 
 SETTINGS = ("max_new_tokens", "temperature", "top_p", "top_k", "draft_length", "seed")
 """The parameters of a link beside ``prompt`` and ``with_policy``, in the order of ``controls.settings``; ``policy``

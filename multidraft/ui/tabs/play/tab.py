@@ -20,11 +20,11 @@ from multidraft.service.workbench import RunJob
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.tabs.play import permalink, view
 from multidraft.ui.widgets import controls, policy_fields, tokens
+from multidraft.ui.widgets.charts import plot_of, policy_chart
 from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, Updates, changes, show_on_phone
 from multidraft.ui.widgets.exports import download, offered_file
 from multidraft.ui.widgets.jobs import RunButtons
 from multidraft.ui.widgets.markup import message_html, sentence
-from multidraft.ui.widgets.round_charts import plot_of, policy_chart
 from storage.records import Generation, Round, Turn
 from storage.run import Origin
 

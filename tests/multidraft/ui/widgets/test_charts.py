@@ -5,7 +5,7 @@ import json
 import plotly.graph_objects as go
 
 from multidraft.ui.widgets import charts
-from multidraft.ui.widgets.round_charts import plot_of, policy_chart
+from multidraft.ui.widgets.charts import plot_of, policy_chart
 from multidraft.ui.widgets.theme import drafter_colour
 
 DRAFTERS = ["code", "math"]

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from multidraft.ui.tabs.dashboard import charts
-from multidraft.ui.tabs.dashboard.chart import CHARTS, Chart
+from multidraft.ui.tabs.dashboard.views import CHARTS, Chart
 
 DRAWN = ["normal-hedge", "ucb"]
 

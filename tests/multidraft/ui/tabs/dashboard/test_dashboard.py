@@ -16,13 +16,13 @@ from starlette.datastructures import QueryParams
 from drafters.sampling import SamplingParams
 from multidraft.bench.measure import Request
 from multidraft.service.workbench import Workbench
-from multidraft.ui.tabs.dashboard import chart as dashboard_chart
 from multidraft.ui.tabs.dashboard import charts as dashboard_charts
 from multidraft.ui.tabs.dashboard import tab as dashboard_tab
+from multidraft.ui.tabs.dashboard import views as dashboard_chart
 from multidraft.ui.tabs.dashboard import views as dashboard_views
-from multidraft.ui.tabs.dashboard.chart import CHARTS, chart
 from multidraft.ui.tabs.dashboard.filters import CONTROLS, Chosen
 from multidraft.ui.tabs.dashboard.tab import Dashboard
+from multidraft.ui.tabs.dashboard.views import CHARTS, chart
 from storage import aggregates
 from storage.filters import Filter
 from storage.run import Baseline, Origin
