@@ -18,7 +18,7 @@ class Filter:
     """Which runs; what is left out restricts nothing.
 
     Attributes:
-        policies, tasks, sources: any of them (a single one may be given as text).
+        policies, tasks, sources: any of them.
         since: earliest ``created_at``: a date or time in UTC as ISO 8601 text.
         until: likewise the moment before which a run must have been created.
         card: hash of the pool's card.
@@ -26,21 +26,16 @@ class Filter:
     """
 
     pool: str | None = None
-    policies: Sequence[str] = ()
-    tasks: Sequence[str] = ()
+    policies: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
     hardware: str | None = None
-    sources: Sequence[str] = ()
+    sources: tuple[str, ...] = ()
     since: str | None = None
     until: str | None = None
     card: str | None = None
     dtype: str | None = None
     version: str | None = None
     baseline: str | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("policies", "tasks", "sources"):
-            value = getattr(self, name)
-            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
 
     def where(self, *conditions: str) -> tuple[str, list[Any]]:
         """The WHERE clause, further ``conditions`` (SQL, not user text) included, and its parameters."""

@@ -87,7 +87,7 @@ class SuiteRun:
         *,
         seed: int = 0,
         repeat: int = 1,
-        origin: Origin,
+        origin: Origin = Origin("bench"),  # noqa: B008
     ):
         check_seed(seed)
         self.pool, self.items, self.params = pool, items, params
@@ -161,53 +161,32 @@ class SuiteRun:
             self.measurement.cancel()
         return Entry(item, repeat, measure(self.measurement))
 
+    def all(self) -> Iterator[Entry]:
+        """Run all here; policies and device are warmed up on the first prompt that fits, which is not counted."""
+        self._warm_up()
+        ready: list[Entry] = []
+        group = len(self.items) * len(self.specs)
+        self.pool.previous.clear()  # or the warm-up would be what the first prompts begin with
+        for _ in self.steps(Measurement.compute, ready.append):
+            if self.done % group == 0:
+                self.pool.previous.clear()  # or the same prompts would be what those of the next repeat begin with
+            yield from ready
+            ready.clear()
 
-def run_suite(
-    pool: Pool,
-    items: Sequence[SuiteItem],
-    policies: Sequence[str],
-    params: SamplingParams,
-    *,
-    repeat: int = 1,
-    seed: int = 0,
-    origin: Origin = Origin("bench"),  # noqa: B008
-) -> Iterator[Entry]:
-    """Run every prompt under every policy, autoregressive decoding always among them (see :class:`SuiteRun`).
-
-    The policies and the device are warmed up on the first prompt that fits, which is not counted.
-
-    Raises:
-        PolicyError: a bad policy spec, before anything runs.
-        UserError: an invalid seed.
-    """
-    whole = SuiteRun(pool, items, [BASELINE, *policies], params, seed=seed, repeat=repeat, origin=origin)
-    _warm_up(pool, items, whole.specs, params)
-    ready: list[Entry] = []
-    group = len(items) * len(whole.specs)
-    pool.previous.clear()  # or the warm-up would be what the first prompts begin with
-    for _ in whole.steps(Measurement.compute, ready.append):
-        if whole.done % group == 0:
-            pool.previous.clear()  # or the same prompts would be what those of the next repeat begin with
-        yield from ready
-        ready.clear()
+    def _warm_up(self, rounds: int = 8) -> None:
+        for item in self.items:
+            try:
+                decodings = [Decoding(self.pool, item.prompt, spec, self.params) for spec in self.specs]
+            except PromptError:
+                continue
+            for decoding in decodings:
+                try:
+                    deque(islice(decoding, rounds), maxlen=0)
+                except Exception as error:  # it will fail again, and be reported, when it counts
+                    log.info("the warm-up failed: %s", error)
+            return
 
 
 def seed_of(seed: int, item: SuiteItem, repeat: int = 0) -> int:
     """The seed of one prompt in one repeat; it depends on the prompt's id, not on its place among others."""
     return zlib.crc32(f"{seed} {item.id} {repeat}".encode())
-
-
-def _warm_up(
-    pool: Pool, items: Sequence[SuiteItem], specs: Sequence[str], params: SamplingParams, rounds: int = 8
-) -> None:
-    for item in items:
-        try:
-            decodings = [Decoding(pool, item.prompt, spec, params) for spec in specs]
-        except PromptError:
-            continue
-        for decoding in decodings:
-            try:
-                deque(islice(decoding, rounds), maxlen=0)
-            except Exception as error:  # it will fail again, and be reported, when it counts
-                log.info("the warm-up failed: %s", error)
-        return

@@ -17,9 +17,10 @@ import multidraft as md
 from drafters.errors import told
 from drafters.pool import Pool
 from multidraft.bench.engines import Peer, missing_packages, peers_for
+from multidraft.bench.measure import BASELINE
 from multidraft.bench.peers import PeerRun, beside_peers, render_peers, summary_of_peers
 from multidraft.bench.report import Asked, make_report
-from multidraft.bench.runner import Entry, run_suite
+from multidraft.bench.runner import Entry, SuiteRun
 from multidraft.bench.suites import SuiteItem, load_suite
 from multidraft.bench.table import notes, render_table
 from multidraft.commands import options as shared
@@ -104,9 +105,8 @@ def _benchmark(
     stopped: BaseException | None = None
     try:
         try:
-            entries = run_suite(
-                pool, items, asked.policies, asked.params, repeat=asked.repeat, seed=asked.seed, origin=origin
-            )
+            policies, repeat, seed = [BASELINE, *asked.policies], asked.repeat, asked.seed
+            entries = SuiteRun(pool, items, policies, asked.params, seed=seed, repeat=repeat, origin=origin).all()
             for entry in beside_peers(entries, pool, peers, asked.params, beside) if peers else entries:
                 runs.append(entry)
                 if store and entry.run.generation.rounds:

@@ -79,6 +79,6 @@ class KLUCB(UpperConfidence, AlignmentBandit):
         reward: Reward = "bd"
         c: float = Field(0.0, ge=0, le=100, description="weight of ln ln t; its authors advise 0 in practice")
 
-    def index(self, mean: float, pulls: int) -> float:
+    def index(self, mean: float, pulls: float) -> float:
         log_t = math.log(self.t + 1)
         return kl_upper_bound(mean, (log_t + self.settings.c * math.log(max(log_t, 1.0))) / pulls)

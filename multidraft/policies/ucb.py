@@ -25,14 +25,14 @@ class UpperConfidence(Policy):
 
     def reset(self) -> None:
         super().reset()
-        self.counts = [0] * self.arm_count
+        self.counts = [0.0] * self.arm_count
         self.totals = [0.0] * self.arm_count
 
-    def index(self, mean: float, pulls: int) -> float:
-        """How good an arm could be, in units of its reward, after ``pulls`` >= 1 pulls."""
+    def index(self, mean: float, pulls: float) -> float:
+        """How good an arm could be, in units of its reward, after ``pulls`` > 0 pulls."""
         raise NotImplementedError
 
-    def spread(self, pulls: int) -> float:
+    def spread(self, pulls: float) -> float:
         """``sqrt(2 ln t / n)``, ``t`` being the number of the round chosen for."""
         return math.sqrt(2.0 * math.log(self.t + 1) / pulls)
 
@@ -65,7 +65,7 @@ class UCB(UpperConfidence, AlignmentBandit):
         reward: Reward = "bd"
         beta: Beta = 0.01
 
-    def index(self, mean: float, pulls: int) -> float:
+    def index(self, mean: float, pulls: float) -> float:
         return mean + self.settings.beta * self.spread(pulls)
 
 
@@ -94,7 +94,7 @@ class UCBSpec(UpperConfidence):
         super().reset()
         self.widest = 0
 
-    def index(self, mean: float, pulls: int) -> float:
+    def index(self, mean: float, pulls: float) -> float:
         log_term = math.log(self.arm_count * math.sqrt(1 + pulls) / self.settings.delta)
         return mean + self.widest / 2 * math.sqrt((1 + pulls) / pulls**2 * (1 + 2 * log_term))
 
@@ -130,28 +130,16 @@ class DiscountedUCB(UCB):
     class Settings(UCB.Settings):
         gamma: float = Field(0.95, gt=0, le=1, description="discount per round; 1 is ucb")
 
-    def reset(self) -> None:
-        super().reset()
-        self.weights = [0.0] * self.arm_count
-
     def learn(self, arm: int, reward: float) -> None:
-        super().learn(arm, 0.0)
         gamma = self.settings.gamma
-        self.weights = [gamma * weight for weight in self.weights]
+        self.counts = [gamma * count for count in self.counts]
         self.totals = [gamma * total for total in self.totals]
-        self.weights[arm] += 1.0
-        self.totals[arm] += reward
+        super().learn(arm, reward)
 
-    def select(self) -> int:
-        if 0 in self.counts:
-            return self.counts.index(0)
-        # A weight that has faded to nothing would divide by zero: that drafter is due.
-        log_term = 2.0 * math.log(sum(self.weights) + 1.0)
-        indices = [
-            total / n + self.settings.beta * math.sqrt(log_term / n) if n > 1e-12 else math.inf
-            for total, n in zip(self.totals, self.weights, strict=True)
-        ]
-        return indices.index(max(indices))
+    def index(self, mean: float, pulls: float) -> float:
+        if pulls <= 1e-12:  # faded to nothing: that drafter is due
+            return math.inf
+        return mean + self.settings.beta * math.sqrt(2.0 * math.log(sum(self.counts) + 1.0) / pulls)
 
 
 @register
@@ -213,7 +201,7 @@ class UCBLength(UpperConfidence):
     def reset(self) -> None:
         self.arm = self.arm_of(self.settings.drafter) if self.settings.drafter else 0
         longest = self.context.draft_length
-        self.counts = [0] * (longest + 1)
+        self.counts = [0.0] * (longest + 1)
         self.totals = [0.0] * (longest + 1)
         self.fastest, self.length = 1e-9, 0
 
@@ -231,7 +219,7 @@ class UCBLength(UpperConfidence):
     def draft_length(self, limit: int) -> int:
         return min(self.length, limit)
 
-    def index(self, mean: float, pulls: int) -> float:
+    def index(self, mean: float, pulls: float) -> float:
         return mean / self.fastest + self.settings.beta * self.spread(pulls)
 
     def update(self, feedback: Feedback) -> None:

@@ -280,7 +280,7 @@ def test_charts_read_the_dashboards_index_only(
 )
 def test_filters_are_values_not_sql(filled: Path, filter: Filter) -> None:
     expected = 2 if filter.tasks else 0  # of tasks, the harmless one still matches
-    ucb = Filter(policies="ucb", tasks=filter.tasks) if filter.tasks else filter
+    ucb = Filter(policies=("ucb",), tasks=filter.tasks) if filter.tasks else filter
     assert len(aggregates.speedup_by_run(filled, ucb)) == expected
     for table in TABLES:
         table(filled, filter)

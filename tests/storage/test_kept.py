@@ -13,7 +13,7 @@ from storage.problems import StorageError
 from storage.store import Store
 from tests.runs import make_run
 
-MATH = Filter(tasks="math")
+MATH = Filter(tasks=("math",))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from drafters.sampling import SamplingParams
 from multidraft.bench import engines
 from multidraft.bench.engines import LlamaCpp, peers_for
 from multidraft.bench.peers import PeerRun, beside_peers, render_peers, summary_of_peers
-from multidraft.bench.runner import run_suite
+from multidraft.bench.runner import SuiteRun
 from multidraft.bench.suites import SuiteItem
 from tests import tiny
 
@@ -23,7 +23,9 @@ def beside(pool):
     items = [SuiteItem(str(i), text, "") for i, text in enumerate(tiny.texts(3, 5, 3))]
     runs: list[PeerRun] = []
     peers = peers_for(pool, PARAMS.draft_length)
-    entries = list(beside_peers(run_suite(pool, items, POLICIES, PARAMS), pool, peers, PARAMS, runs))
+    entries = list(
+        beside_peers(SuiteRun(pool, items, ["autoregressive", *POLICIES], PARAMS).all(), pool, peers, PARAMS, runs)
+    )
     assert [(e.item.id, e.policy) for e in entries] == [(item.id, policy) for item in items for policy in POLICIES]
     return runs
 

@@ -12,7 +12,7 @@ import multidraft as md
 from drafters.hardware import describe
 from drafters.sampling import SamplingParams
 from multidraft.bench.report import Asked, best_drafters, make_report
-from multidraft.bench.runner import Entry, run_suite
+from multidraft.bench.runner import Entry, SuiteRun
 from multidraft.bench.suites import SuiteItem
 from multidraft.bench.table import COLUMNS, notes, render_table
 from storage.records import Generation, Round
@@ -257,7 +257,7 @@ def test_a_task_with_a_bar_in_its_name_keeps_the_table_s_columns():
 
 def test_a_report_of_a_real_run(pool):
     items = [SuiteItem(str(i), text, "letters") for i, text in enumerate(tiny.texts(3, 60, 3))]
-    runs = list(run_suite(pool, items, ["ucb", "fixed:near"], SamplingParams(12), repeat=2))
+    runs = list(SuiteRun(pool, items, ["autoregressive", "ucb", "fixed:near"], SamplingParams(12), repeat=2).all())
     report = report_of(runs, pool)
     assert report["failures"] == []
     for spec, summary in report["policies"].items():

@@ -8,7 +8,7 @@ from drafters.errors import PolicyError, UserError
 from drafters.sampling import SamplingParams
 from multidraft.bench import measure, runner
 from multidraft.bench.measure import Measurement
-from multidraft.bench.runner import run_suite
+from multidraft.bench.runner import SuiteRun
 from multidraft.bench.suites import SuiteItem
 from multidraft.engine.lossless import Difference
 from multidraft.policies import POLICIES
@@ -24,7 +24,7 @@ SPECS = ["autoregressive", "ucb", "fixed:near"]
 
 
 def run(pool, items=ITEMS, policies=ASKED, params=GREEDY, **kw):
-    return list(run_suite(pool, items, policies, params, **kw))
+    return list(SuiteRun(pool, items, ["autoregressive", *policies], params, **kw).all())
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_a_bad_policy_is_refused_before_anything_runs(pool, generated):
 
 
 def test_runs_come_as_they_happen(pool, generated):
-    runs = run_suite(pool, ITEMS, ASKED, GREEDY)
+    runs = SuiteRun(pool, ITEMS, ["autoregressive", *ASKED], GREEDY).all()
     assert generated == []
     next(runs)
     assert len(generated) == 3

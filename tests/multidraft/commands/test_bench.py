@@ -42,15 +42,15 @@ def test_bench_writes_report_and_history(pool_card, suite, tmp_path, capsys):
 def test_an_interrupted_benchmark_reports_what_it_has(pool_card, suite, tmp_path, capsys, monkeypatch):
     from multidraft.commands import bench as cli
 
-    run_suite = cli.run_suite
+    run_all = cli.SuiteRun.all
 
-    def interrupted(*arguments, **settings):
-        for index, run in enumerate(run_suite(*arguments, **settings)):
+    def interrupted(suite):
+        for index, run in enumerate(run_all(suite)):
             if index == 4:
                 raise KeyboardInterrupt
             yield run
 
-    monkeypatch.setattr(cli, "run_suite", interrupted)
+    monkeypatch.setattr(cli.SuiteRun, "all", interrupted)
     report = tmp_path / "report.json"
     arguments = ["bench", str(suite), "--pool", str(pool_card), "--policies", "ucb", "--max-new-tokens", "8"]
     db = tmp_path / "runs.db"

@@ -72,5 +72,5 @@ def test_no_discount_is_exactly_ucb(beta):
 def test_a_faded_drafter_is_due_again():
     policy = make_policy("d-ucb:gamma=0.1", 2)
     assert 0 in play(policy, [0.25, 1.0], 40)[5:]
-    policy.weights[0] = 0.0  # what 0.1 ** 400 comes to
+    policy.counts[0] = 0.0  # what 0.1 ** 400 comes to
     assert policy.select() == 0

@@ -49,13 +49,13 @@ class Chosen:
         return Filter(
             pool=self.pool or None,
             hardware=self.hardware or None,
-            policies=self.policy or (),
-            tasks=self.task or (),
+            policies=tuple(self.policy or ()),
+            tasks=tuple(self.task or ()),
             version=self.version or None,
             dtype=self.dtype or None,
             card=self.card or None,
             baseline=self.baseline or None,
-            sources=self.source or (),
+            sources=tuple(self.source or ()),
             since=first.isoformat() if first else None,
             until=(last + timedelta(days=1)).isoformat() if last else None,
         )

@@ -201,7 +201,7 @@ def drawn(path: Path, filter: Filter, chart: Chart) -> tuple[go.Figure, Markup]:
     """A chart, and its figures as a table to be opened, if it has one; for filters that some finished run fits."""
     policies = ranked(path, filter)
     shown = {"coloured": policies.drawn, "listed": policies.listed}.get(chart.of)
-    rows = chart.rows(path, replace(filter, policies=shown) if shown else filter)
+    rows = chart.rows(path, replace(filter, policies=tuple(shown)) if shown else filter)
     if chart.of == "listed":
         rows = _in_order(rows, policies.listed)
     table = Markup()
