@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from transformers import LlamaConfig, PreTrainedModel
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
 from drafters.checkpoints.loading import explained
 from drafters.checkpoints.tensor_files import check_tensors, first_file, read_config, read_tensors, whole_number
@@ -34,9 +35,6 @@ class HeadShape:
         target_size: numbers per hidden state of the target.
         norm_before_residual: the first layer adds to the normalised hidden state instead of the raw one.
         norm_output: the next step reads normalised hidden states.
-        query_norm: queries and keys are normalised per head, as in Qwen3.
-        qkv_bias: the projections of queries, keys and values have biases, as in Qwen2.
-        fc_bias: the projection of embedding and feature has a bias (EAGLE-1).
         norm_before_fc, fc_norm: hidden states are normalised before they are fused, together or each by itself.
     """
 
@@ -47,9 +45,6 @@ class HeadShape:
     target_size: int
     norm_before_residual: bool = False
     norm_output: bool = False
-    query_norm: bool = False
-    qkv_bias: bool = False
-    fc_bias: bool = False
     norm_before_fc: bool = False
     fc_norm: bool = False
 
@@ -72,7 +67,7 @@ def read_head(folder: Path, target: PreTrainedModel) -> tuple[HeadShape, dict[st
         )
     tensors = {name.replace("midlayer.", "layers.0.", 1): tensor for name, tensor in read_tensors(file).items()}
     shape = _shape(config, tensors, target, config_file)
-    expected = _expected(shape, target)
+    expected = _expected(shape, target, tensors)
     _check(file, shape, tensors, expected, int(target.config.get_text_config().vocab_size))
     return shape, {name: tensors[name] for name in expected if name in tensors}
 
@@ -91,7 +86,7 @@ def head_shapes(
     if config.get("qkv_bias") or config.get("attention_bias"):
         names.add("layers.0.self_attn.q_proj.bias")
     shape = _shape(config, names, target, config_file)
-    shapes = _expected(shape, target)
+    shapes = _expected(shape, target, names)
     if not config.get("own_embedding", True):
         del shapes["embed_tokens.weight"]
     if shape.vocab_size == target.config.get_text_config().vocab_size:
@@ -124,15 +119,14 @@ def _shape(
         raise PoolError(f"{config_file}: rotary positions of {kind} are not supported, only {known} of whole heads")
     if llama.head_dim is None:  # the library would take it from the hidden size, of whatever number of heads
         llama.head_dim = llama.hidden_size // llama.num_attention_heads
-    target_size, biased = int(target_config.hidden_size), "layers.0.self_attn.q_proj.bias" in tensors
+    target_size = int(target_config.hidden_size)
     if "layers.0.hidden_norm.weight" not in tensors:
         if "fc.weight" not in tensors or "layers.0.self_attn.q_proj.weight" not in tensors:
             raise PoolError(
                 f"{config_file.parent} is in no known layout: an EAGLE-1 or -2 head has tensors fc.weight, layers.0.…, "
                 f"an EAGLE-3 head midlayer.… or layers.0.hidden_norm.weight; found {', '.join(sorted(tensors)[:4])} …"
             )
-        vocabulary, bias = int(target_config.vocab_size), "fc.bias" in tensors
-        return HeadShape(1, llama, vocabulary, (count,), target_size, qkv_bias=biased, fc_bias=bias)
+        return HeadShape(1, llama, int(target_config.vocab_size), (count,), target_size)
     layers: tuple[int, ...] = (2, count // 2, count - 3)
     if named := _whole_numbers(config, "eagle_aux_hidden_state_layer_ids", config_file):
         layers = tuple(named)
@@ -159,8 +153,6 @@ def _shape(
         norm_before_residual=bool(config.get("norm_before_residual")),
         # (SpecForge once meant by the same word that logits are read from normalised states, which all heads do.)
         norm_output=bool(config.get("norm_output")),
-        query_norm="layers.0.self_attn.q_norm.weight" in tensors,
-        qkv_bias=biased,
         norm_before_fc=bool(eagle.get("norm_before_fc", config.get("norm_before_fc"))),
         fc_norm=bool(config.get("fc_norm")),
     )
@@ -196,39 +188,34 @@ UNUSED = {"t2d", "verifier_norm.weight", "verifier_lm_head.weight", "rotary_emb.
 """Tensors that some folders hold and no head needs."""
 
 
-def _expected(shape: HeadShape, target: PreTrainedModel) -> dict[str, tuple[int, ...]]:
-    """Shapes of all tensors that the head may have."""
+def _expected(shape: HeadShape, target: PreTrainedModel, tensors: Collection[str]) -> dict[str, tuple[int, ...]]:
+    """Shapes of all tensors that the head may have.
+
+    It has biases of its fusion (EAGLE-1) or of queries, keys and values (Qwen2), and norms of queries and keys (Qwen3)
+    where the names of its ``tensors`` say so.
+    """
     config, size = shape.config, shape.config.hidden_size
     third = shape.generation == 3
     fused = len(shape.layers) * shape.target_size
     expected: dict[str, tuple[int, ...]] = {"fc.weight": (size, fused) if third else (size, 2 * size)}
-    expected |= {"fc.bias": (size,)} if shape.fc_bias else {}
+    expected |= {"fc.bias": (size,)} if "fc.bias" in tensors and not third else {}
     expected |= {"input_norm.weight": (fused,)} if shape.norm_before_fc else {}
     if shape.fc_norm:
         expected |= {f"fc_norm.{i}.weight": (shape.target_size,) for i in range(len(shape.layers))}
     queries, keys = config.num_attention_heads * shape.head_size, config.num_key_value_heads * shape.head_size
-    inner = config.intermediate_size
+    with torch.device("meta"):
+        plain = {name: tuple(weight.shape) for name, weight in LlamaDecoderLayer(config, 0).named_parameters()}
     for index in range(config.num_hidden_layers):
-        first = index == 0
-        read = 2 * size if third and first else size
-        layer: dict[str, tuple[int, ...]] = {
-            "self_attn.q_proj.weight": (queries, read),
-            "self_attn.k_proj.weight": (keys, read),
-            "self_attn.v_proj.weight": (keys, read),
-            "self_attn.o_proj.weight": (size, queries),
-            "mlp.gate_proj.weight": (inner, size),
-            "mlp.up_proj.weight": (inner, size),
-            "mlp.down_proj.weight": (size, inner),
-            "post_attention_layernorm.weight": (size,),
-        }
-        if shape.qkv_bias:
+        layer: dict[str, tuple[int, ...]] = dict(plain)
+        if "layers.0.self_attn.q_proj.bias" in tensors:
             layer |= {f"self_attn.{part}_proj.bias": (queries if part == "q" else keys,) for part in "qkv"}
-        if third or not first:  # EAGLE-1's first layer reads what fc makes, as it is
-            layer["input_layernorm.weight"] = (size,)
-        if third and first:
-            layer["hidden_norm.weight"] = (size,)
-        if shape.query_norm:
+        if "layers.0.self_attn.q_norm.weight" in tensors:
             layer |= {f"self_attn.{part}_norm.weight": (shape.head_size,) for part in "qk"}
+        if index == 0 and third:  # it reads embeddings and hidden states side by side
+            layer |= {f"self_attn.{part}_proj.weight": (queries if part == "q" else keys, 2 * size) for part in "qkv"}
+            layer["hidden_norm.weight"] = (size,)
+        elif index == 0:  # EAGLE-1's first layer reads what fc makes, as it is
+            del layer["input_layernorm.weight"]
         expected |= {f"layers.{index}.{name}": sizes for name, sizes in layer.items()}
     expected["embed_tokens.weight"] = (int(target.config.get_text_config().vocab_size), size)
     if third:

@@ -52,9 +52,7 @@ class EagleHead:
         self.shape, config = shape, shape.config
         borrowed = target.get_input_embeddings().weight.detach()
         self.device, dtype = borrowed.device, borrowed.dtype
-        floats = (tensor.to(self.device, dtype) for name, tensor in tensors.items() if name != "d2t")
-        names = [name for name in tensors if name != "d2t"]
-        weights = dict(zip(names, floats, strict=True))
+        weights = {name: tensor.to(self.device, dtype) for name, tensor in tensors.items() if name != "d2t"}
         self.parameter_count = sum(tensor.numel() for tensor in weights.values())
         self.embedding = weights.get("embed_tokens.weight", borrowed)
         self.attention = Attention(config.num_attention_heads, config.num_key_value_heads, shape.head_size)
@@ -66,12 +64,11 @@ class EagleHead:
         self.layers = []
         for index in range(config.num_hidden_layers):
             part = f"layers.{index}."
+            biases = [weights[name] for p in "qkv" if (name := f"{part}self_attn.{p}_proj.bias") in weights]
             self.layers.append(
                 _Layer(
                     qkv=torch.cat([weights[f"{part}self_attn.{p}_proj.weight"] for p in "qkv"]),
-                    qkv_bias=torch.cat([weights[f"{part}self_attn.{p}_proj.bias"] for p in "qkv"])
-                    if shape.qkv_bias
-                    else None,
+                    qkv_bias=torch.cat(biases) if biases else None,
                     out=weights[part + "self_attn.o_proj.weight"],
                     gate_up=torch.cat([weights[f"{part}mlp.{p}_proj.weight"] for p in ("gate", "up")]),
                     down=weights[part + "mlp.down_proj.weight"],
@@ -85,10 +82,9 @@ class EagleHead:
             )
         self.final_norm = weights.get("norm.weight")
         lent = target.get_output_embeddings()
-        output = weights.get("lm_head.weight", lent.weight.detach())
+        self.output = weights.get("lm_head.weight", lent.weight.detach())
         self.output_bias = None if "lm_head.weight" in weights else getattr(lent, "bias", None)
-        self.output = output
-        self.vocab_size = len(output)
+        self.vocab_size = len(self.output)
         self.to_target: torch.Tensor | None = None
         """Target's token id of each token that the head can propose; ``None`` where they are the same."""
         if "d2t" in tensors and self.vocab_size != len(self.embedding):
