@@ -11,6 +11,7 @@ from multidraft.replay.regret import (
     acceptance_table,
     expected_regret_of,
     fixed_rounds,
+    fixed_walk,
     gamma_table,
     regret_by_round,
     regret_of,
@@ -92,6 +93,20 @@ def test_fixed_rounds(accepted, rounds):
     assert fixed_rounds(np.array(accepted, dtype=np.int64)) == rounds
 
 
+@pytest.mark.parametrize(
+    ("length", "most", "rounds"),
+    [
+        (None, None, [(0, 4, 3), (4, 0, 0)]),
+        (2, None, [(0, 2, 2), (3, 1, 1)]),  # the second draft is cut by the end
+        (2, 9, [(0, 2, 2), (3, 2, 2)]),  # which was a stop token: it might have gone on
+        (0, None, [(0, 0, 0), (1, 0, 0), (2, 0, 0), (3, 0, 0), (4, 0, 0)]),
+    ],
+)
+def test_a_walk_by_hand(length, most, rounds):
+    """Each round: where it begins, the tokens asked for, those accepted."""
+    assert fixed_walk([3, 1, 0, 2, 0], length, most) == rounds
+
+
 def test_regret_against_the_best_single_drafter(pool):
     prompt = tiny.prompts(1, seed=24)[0]
     output = generate(pool, prompt, "autoregressive", PARAMS).token_ids
@@ -146,6 +161,10 @@ def test_expected_regret_is_the_losses_played_minus_the_best_column():
 def test_without_a_complete_loss_nothing_is_expected():
     rounds = [a_round(0, 2)]
     assert expected_regret_of(Generation("p", "x", ("a",), 1, rounds=rounds), np.ones((2, 3, 1)), 3) == Scores()
+
+
+def test_the_gamma_of_no_output_is_empty(pool):
+    assert gamma_table(pool, [2, 3, 4], [], SamplingParams(temperature=1.0, draft_length=3)).shape == (0, 3, 4)
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 64])
