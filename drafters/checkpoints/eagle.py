@@ -205,17 +205,18 @@ def _expected(shape: HeadShape, target: PreTrainedModel, tensors: Collection[str
     queries, keys = config.num_attention_heads * shape.head_size, config.num_key_value_heads * shape.head_size
     with torch.device("meta"):
         plain = {name: tuple(weight.shape) for name, weight in LlamaDecoderLayer(config, 0).named_parameters()}
+    del plain["input_layernorm.weight"]
     for index in range(config.num_hidden_layers):
         layer: dict[str, tuple[int, ...]] = dict(plain)
         if "layers.0.self_attn.q_proj.bias" in tensors:
             layer |= {f"self_attn.{part}_proj.bias": (queries if part == "q" else keys,) for part in "qkv"}
-        if "layers.0.self_attn.q_norm.weight" in tensors:
-            layer |= {f"self_attn.{part}_norm.weight": (shape.head_size,) for part in "qk"}
-        if index == 0 and third:  # it reads embeddings and hidden states side by side
+        if third or index:  # EAGLE-1's first layer reads what fc makes, as it is
+            layer["input_layernorm.weight"] = (size,)
+        if third and not index:  # it reads embeddings and hidden states side by side
             layer |= {f"self_attn.{part}_proj.weight": (queries if part == "q" else keys, 2 * size) for part in "qkv"}
             layer["hidden_norm.weight"] = (size,)
-        elif index == 0:  # EAGLE-1's first layer reads what fc makes, as it is
-            del layer["input_layernorm.weight"]
+        if "layers.0.self_attn.q_norm.weight" in tensors:
+            layer |= {f"self_attn.{part}_norm.weight": (shape.head_size,) for part in "qk"}
         expected |= {f"layers.{index}.{name}": sizes for name, sizes in layer.items()}
     expected["embed_tokens.weight"] = (int(target.config.get_text_config().vocab_size), size)
     if third:

@@ -213,9 +213,9 @@ class Stage:
 
     def _score(self) -> None:
         """Print the target's accuracy on held-out prompts by family."""
-        for result in score_target(self.target, self.tokenizer, self.options.per_family):
-            for example, answer in result.wrong[: self.options.show_wrong]:
-                print(f"\n[{result.family}] {example.prompt}\n--- expected\n{example.completion}")
+        for family, wrong in score_target(self.target, self.tokenizer, self.options.per_family).items():
+            for example, answer in wrong[: self.options.show_wrong]:
+                print(f"\n[{family}] {example.prompt}\n--- expected\n{example.completion}")
                 print(f"--- answered\n{answer}\n")
 
     def _suite(self) -> None:

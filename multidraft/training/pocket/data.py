@@ -10,6 +10,7 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from drafters.text import chat_ids
 from multidraft.training.data import Encoded
 from multidraft.training.pocket.corpus import FAMILIES, Example
 from multidraft.training.pocket.corpus.json_records import JsonRecords
@@ -82,23 +83,16 @@ class Mixture:
         return FAMILIES[name].example(self.rng, "train")
 
 
-def encode_prompt(tokenizer: PreTrainedTokenizerFast, prompt: str) -> list[int]:
-    """Ids of a prompt in the chat form that the target is trained on."""
-    body = tokenizer.backend_tokenizer.encode(prompt, add_special_tokens=False).ids
-    user, assistant = tokenizer.convert_tokens_to_ids([USER, ASSISTANT])
-    return [user, *body, assistant]
-
-
 def encode_example(tokenizer: PreTrainedTokenizerFast, example: Example) -> Encoded:
     """Ids of a prompt and its answer, closed by the end token."""
-    prompt = encode_prompt(tokenizer, example.prompt)
+    prompt = chat_ids(tokenizer, example.prompt)
     answer = tokenizer.backend_tokenizer.encode(example.completion, add_special_tokens=False).ids
     return Encoded([*prompt, *answer, tokenizer.convert_tokens_to_ids(END)], len(prompt))
 
 
 def encode_part(tokenizer: PreTrainedTokenizerFast, example: Example, family: str) -> Encoded:
     """Of an example with two tasks the answer of ``family``, with all that stands before it as the prompt."""
-    prompt = encode_prompt(tokenizer, example.prompt)
+    prompt = chat_ids(tokenizer, example.prompt)
     answer = tokenizer.backend_tokenizer.encode(example.completion, add_special_tokens=False)
     first = example.check["parts"][0]
     second_begins = next(i for i, (begin, _) in enumerate(answer.offsets) if begin > len(first["completion"]))
@@ -120,7 +114,7 @@ def echo(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Encoded:
     return Encoded([user, *ids, assistant, *ids, end], len(ids) + 2)
 
 
-def sums(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Encoded:
+def sums(rng: random.Random) -> Example:
     """A bare operation of the word problems, worked out: a page of sums holds more of them than a page of stories."""
     while True:
         op = rng.choice("+-**/")
@@ -129,17 +123,7 @@ def sums(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Encoded:
             right = rng.randint(2, 9)
             left = right * rng.randint(2, 99)
         if chain := work_out(left, op, right):
-            return encode_example(tokenizer, Example("math", f"Work out {left} {op} {right}.", chain[0]))
-
-
-def lookups(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Encoded:
-    """A few facts in running text, of which one or two are asked for as JSON."""
-    return encode_example(tokenizer, JSON.lookup(rng))
-
-
-def quotes(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Encoded:
-    """A list to be put between quotes, or out of them; see :func:`quoting`."""
-    return encode_example(tokenizer, quoting(rng))
+            return Example("math", f"Work out {left} {op} {right}.", chain[0])
 
 
 def quoting(rng: random.Random) -> Example:

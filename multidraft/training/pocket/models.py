@@ -14,11 +14,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+from drafters.text import chat_ids
 from multidraft.training.answers import (
     Answer,
     answer_batch,
@@ -33,18 +34,12 @@ from multidraft.training.medusa import TrainableMedusa, fit_heads
 from multidraft.training.plan import make_llama
 from multidraft.training.pocket import data
 from multidraft.training.pocket.corpus import FAMILIES, Example
-from multidraft.training.pocket.data import (
-    CONTEXT_WINDOW,
-    FAMILY_WEIGHTS,
-    encode_example,
-    encode_prompt,
-    reference_texts,
-)
+from multidraft.training.pocket.data import CONTEXT_WINDOW, FAMILY_WEIGHTS, encode_example, reference_texts
 from multidraft.training.pocket.induction import plant_copying
 from multidraft.training.prompts import GENERALIST
 
 TARGET_SHAPE = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 10, "num_attention_heads": 4}
-DRILLS = {data.sums: 0.15, data.lookups: 0.2, data.quotes: 0.06}
+DRILLS = {data.sums: 0.15, data.JSON.lookup: 0.2, data.quoting: 0.06}
 """Exercises beside the corpus, with their shares of the examples. (Sums are short: a twentieth of the tokens.)"""
 DRAFTER_SHAPE = {"hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 1, "num_attention_heads": 6}
 TEMPERATURES = (0.0, 0.0, 0.7)
@@ -84,11 +79,14 @@ def train_target(
     mixture = data.Mixture(FAMILY_WEIGHTS, seed=time.time_ns() % 2**32, gsm8k=gsm8k)
 
     def sequences() -> Iterator[Encoded]:
-        drills = {data.echo: echo_share, **DRILLS}
-        whole = 1.0 - sum(drills.values())
+        drills: list[Any] = [None, data.echo, *DRILLS]
+        shares = [echo_share, *DRILLS.values()]
         while True:
-            drill = mixture.rng.choices([None, *drills], [whole, *drills.values()])[0]
-            yield drill(tokenizer, mixture.rng) if drill else encode_example(tokenizer, mixture.draw())
+            drill = mixture.rng.choices(drills, [1.0 - sum(shares), *shares])[0]
+            if drill is data.echo:
+                yield drill(tokenizer, mixture.rng)
+            else:
+                yield encode_example(tokenizer, drill(mixture.rng) if drill else mixture.draw())
 
     pad = tokenizer.pad_token_id
     batches = bucket_batches(sequences(), 2048, pad, random.Random(0), CONTEXT_WINDOW)
@@ -118,7 +116,7 @@ def collect_answers(
             if time.perf_counter() - started >= 60 * minutes:
                 return answers
             examples = [FAMILIES[family].example(rng, "train") for _ in range(batch)]
-            prompts = [encode_prompt(tokenizer, example.prompt) for example in examples]
+            prompts = [chat_ids(tokenizer, example.prompt) for example in examples]
             longest = max(len(encode_example(tokenizer, e).ids) - len(p) for e, p in zip(examples, prompts))
             encoded = answer_batch(target, tokenizer, prompts, temperature, max_new_tokens=longest + 16)
             fitting = [e for e in encoded if len(e.ids) <= CONTEXT_WINDOW]
@@ -234,33 +232,23 @@ class Heads:
         return [answer for answer in self.answers if family in (GENERALIST, answer.family)]
 
 
-class Score(NamedTuple):
-    """How many answers of a family were asked for, and the wrong ones."""
-
-    family: str
-    asked: int
-    wrong: list[tuple[Example, str]]
-
-
 def score_target(
     target: LlamaForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
     per_family: int,
     seed: int = 20,
     max_new_tokens: int = 480,
-) -> list[Score]:
-    """Ask ``per_family`` held-out prompts of each family, greedily, and check every answer exactly."""
-    rng = random.Random(seed)
-    scores = []
+) -> dict[str, list[tuple[Example, str]]]:
+    """Ask ``per_family`` held-out prompts of each family, greedily, and check every answer exactly; the wrong ones."""
+    rng, found = random.Random(seed), {}
     for name, family in FAMILIES.items():
-        wrong = []
+        wrong = found[name] = list[tuple[Example, str]]()
         for first in range(0, per_family, 50):
             examples = [family.example(rng, "heldout") for _ in range(min(50, per_family - first))]
-            prompts = [encode_prompt(tokenizer, e.prompt) for e in examples]
+            prompts = [chat_ids(tokenizer, e.prompt) for e in examples]
             encoded = answer_batch(target, tokenizer, prompts, 0.0, max_new_tokens)
             texts = [tokenizer.decode(e.ids[e.prompt_length :], skip_special_tokens=True) for e in encoded]
             wrong += [(e, t) for e, t in zip(examples, texts, strict=True) if not family.is_correct(e, t.strip())]
-        scores.append(Score(name, per_family, wrong))
         right = per_family - len(wrong)
         print(f"{family.title:28} {right:4}/{per_family}  {right / per_family:6.1%}", flush=True)
-    return scores
+    return found

@@ -6,16 +6,15 @@ import random
 import torch
 
 from multidraft.training.data import bucket_batches, collate
-from multidraft.training.pocket.corpus import FAMILIES
+from multidraft.training.pocket.corpus import FAMILIES, Example
 from multidraft.training.pocket.corpus.json_records import JsonRecords
 from multidraft.training.pocket.data import (
+    JSON,
     Mixture,
     echo,
     encode_example,
     encode_part,
-    encode_prompt,
-    lookups,
-    quotes,
+    quoting,
     sums,
 )
 
@@ -30,7 +29,7 @@ def test_a_prompt_is_encoded_as_the_chat_template_says(tokenizer):
     chat = tokenizer.apply_chat_template(
         [{"role": "user", "content": prompt}], add_generation_prompt=True, return_dict=False
     )
-    assert encode_prompt(tokenizer, prompt) == chat
+    assert encode_example(tokenizer, Example("math", prompt, "")).ids == [*chat, tokenizer.eos_token_id]
 
 
 def test_exactly_the_answer_is_predicted(tokenizer):
@@ -106,7 +105,7 @@ def test_a_lookup_asks_for_facts_that_the_text_tells():
 
 def test_quotes_hold_ten_words_or_more_in_order(tokenizer):
     for seed in range(20):
-        encoded = quotes(tokenizer, random.Random(seed))
+        encoded = encode_example(tokenizer, quoting(random.Random(seed)))
         prompt = tokenizer.decode(encoded.ids[: encoded.prompt_length], skip_special_tokens=True)
         answer = tokenizer.decode(encoded.ids[encoded.prompt_length :], skip_special_tokens=True)
         command, given = prompt.strip().split(" these: ")
@@ -117,5 +116,6 @@ def test_quotes_hold_ten_words_or_more_in_order(tokenizer):
 
 def test_drills_are_short(tokenizer):
     rng = random.Random(1)
-    for drill in (echo, sums, lookups, quotes):
-        assert max(len(drill(tokenizer, rng).ids) for _ in range(50)) < 1024
+    assert max(len(echo(tokenizer, rng).ids) for _ in range(50)) < 1024
+    for drill in (sums, JSON.lookup, quoting):
+        assert max(len(encode_example(tokenizer, drill(rng)).ids) for _ in range(50)) < 1024
