@@ -17,7 +17,7 @@ from drafters.kinds import KINDS
 from drafters.pool import load_pool
 from multidraft.__main__ import main
 from multidraft.policies import base
-from multidraft.ui.tabs.pool.list import Known, pools_html
+from multidraft.ui.tabs.pool.tab import Known, pools_html
 from tests import tiny
 
 ROOT = Path(__file__).parent.parent

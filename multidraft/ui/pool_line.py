@@ -1,4 +1,4 @@
-"""The line below the page's title: which pool is loaded, and which is on its way.
+"""The line below the page's title: which pool is loaded, and which is on its way; and what is told of a loading.
 
 It asks the server now and then, so that every open page learns of a switch; then the tabs follow, and what was typed
 stays.
@@ -13,15 +13,21 @@ from typing import Any
 import gradio as gr
 from gradio.events import Dependency
 
-from multidraft.service.pool_loading import PoolLoader
+from drafters.hardware import format_bytes
+from multidraft.service.pool_loading import Loading, PoolLoader
 from multidraft.serving.api import PoolReport, endpoint
-from multidraft.ui.tabs.pool.list import news_text
 from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK
 
 _FRAME = '<p class="md-pool-line"><span></span><span></span></p>'
 _SCRIPT = Path(__file__).with_name("pool_line.js").read_text(encoding="utf-8")
 
 Follow = Callable[..., Any]
+
+SILENT_SECONDS = 5.0
+"""After so long without data from the Hub the page says so."""
+
+FAILED_SECONDS = 60.0
+"""How long every page says that a pool could not be loaded."""
 
 
 class PoolLine:
@@ -83,3 +89,38 @@ class PoolLine:
 
     def announce(self) -> None:
         gr.Info(f"The pool is now {self.loader.workbench.pool.title}. What you typed is still there.", duration=8)
+
+
+def progress_text(loading: Loading) -> str:
+    """How far a pool is, in a sentence."""
+    step = loading.step
+    if loading.phase == "waiting":
+        return f"{loading.title} cannot be loaded yet and will be tried again: {loading.error}."
+    if loading.phase == "switching":
+        return f"{loading.title} is loaded; it takes over when the queued runs have ended."
+    if loading.phase == "warming":
+        return f"{loading.title} is loaded and decodes its first tokens …"
+    silent = ""
+    if loading.asks_hub and (silence := loading.silence) > SILENT_SECONDS:
+        silent = f" No data from the Hub for {silence:.0f} s; it will be asked again a few times."
+    if step is None:
+        return f"Loading {loading.title} …{silent}"
+    arrived = f" ({format_bytes(step.done_bytes)} of {format_bytes(step.total_bytes)})" if step.total_bytes else ""
+    return f"Loading {loading.title}, step {step.number} of {step.of}: {step.doing} {step.what}{arrived} …{silent}"
+
+
+def news_text(loading: Loading | None) -> str:
+    """What the line below the page's title says of a pool being loaded, in few words; the *Pool* tab has the rest.
+
+    A failure is shown for a minute: whoever did not ask for the pool has nothing to do with it.
+    """
+    if loading is None or (loading.done and loading.phase != "failed"):
+        return ""
+    if loading.phase == "failed":
+        failed = f"{loading.title} could not be loaded; the Pool tab says why."
+        return failed if loading.since_end < FAILED_SECONDS else ""
+    if loading.phase == "waiting":
+        return f"{loading.title} cannot be loaded yet and will be tried again; the Pool tab says why."
+    if loading.phase == "loading" and (step := loading.step):
+        return f"Loading {loading.title}, step {step.number} of {step.of} …"
+    return progress_text(loading)

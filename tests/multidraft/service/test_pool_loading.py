@@ -28,13 +28,11 @@ from multidraft.service.pool_loading import Loading, PoolLoader
 from multidraft.service.race import RaceJob
 from multidraft.service.workbench import Workbench
 from multidraft.serving.api import Api
-from multidraft.ui import app
-from multidraft.ui.pool_line import PoolLine
+from multidraft.ui import app, pool_line
+from multidraft.ui.pool_line import PoolLine, progress_text
 from multidraft.ui.tabs.batch.tab import Batch
 from multidraft.ui.tabs.play.tab import Play
-from multidraft.ui.tabs.pool import list as pool_list
-from multidraft.ui.tabs.pool.list import loading_html, progress_text
-from multidraft.ui.tabs.pool.tab import PoolTab
+from multidraft.ui.tabs.pool.tab import PoolTab, loading_html
 from multidraft.ui.tabs.race.tab import Race
 from storage.store import Store
 from storage.texts import TextFilter
@@ -182,7 +180,7 @@ def test_a_failure_is_told_and_the_old_pool_goes_on(
     assert "Another &lt;pool&gt; could not be loaded" in html and 'role="alert"' in html
     report = (line := PoolLine(loader)).report()
     assert report["name"] == "tiny" and "could not be loaded; the Pool tab says why" in report["status"]
-    monkeypatch.setattr(pool_list, "FAILED_SECONDS", 0.0)
+    monkeypatch.setattr(pool_line, "FAILED_SECONDS", 0.0)
     assert line.report()["status"] == f"{own_bench.pool.title} is loaded."
     tab = built(PoolTab(loader), own_bench)
     assert "could not be loaded" in tab.state()[tab.status]

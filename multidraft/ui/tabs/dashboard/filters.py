@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from typing import Any
 from urllib.parse import parse_qs
@@ -46,16 +46,9 @@ class Chosen:
         first, last = _day("From", self.since), _day("To", self.until)
         if first and last and last < first:
             raise UserError(f"The filter's last day, {last}, lies before its first, {first}: exchange them.")
+        chosen: dict[str, Any] = {control.field: control.wanted(getattr(self, control.name)) for control in CONTROLS}
         return Filter(
-            pool=self.pool or None,
-            hardware=self.hardware or None,
-            policies=tuple(self.policy or ()),
-            tasks=tuple(self.task or ()),
-            version=self.version or None,
-            dtype=self.dtype or None,
-            card=self.card or None,
-            baseline=self.baseline or None,
-            sources=tuple(self.source or ()),
+            **chosen,
             since=first.isoformat() if first else None,
             until=(last + timedelta(days=1)).isoformat() if last else None,
         )
@@ -64,18 +57,14 @@ class Chosen:
     def from_query(cls, query: str, defaults: Mapping[str, str]) -> Chosen:
         """What a page's address asks for; ``defaults`` stand for parameters that it does not have."""
         asked = parse_qs(query.lstrip("?"), keep_blank_values=True)
-        values: dict[str, Any] = {}
-        for name, parameter in zip((one.name for one in fields(cls)), PARAMETERS):
-            given = asked.get(parameter)
-            if name in _SEVERAL:
-                values[name] = [value for value in given or [] if value]
-            else:
-                values[name] = given[-1] if given else defaults.get(name, "")
-        return cls(**{**values, "since": values["since"] or None, "until": values["until"] or None})
+        given: dict[str, Any] = {c.name: [one for one in asked.get(c.name, []) if one] for c in CONTROLS if not c.every}
+        single = {c.name: asked.get(c.name, [defaults.get(c.name, ALL)])[-1] for c in CONTROLS if c.every}
+        since, until = (asked.get(end, [""])[-1] or None for end in ("from", "to"))
+        return cls(**given, **single, since=since, until=until)
 
     def values(self) -> list[Any]:
         """In the order of the controls."""
-        return [getattr(self, one.name) for one in fields(self)]
+        return list(vars(self).values())
 
 
 @dataclass(frozen=True)
@@ -96,6 +85,21 @@ class Control:
     every: str = ""
     titles: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def field(self) -> str:
+        """The attribute of ``Filter``."""
+        return self.name if self.every else self.key
+
+    def wanted(self, value: Any) -> str | tuple[str, ...] | None:
+        """What ``Filter`` takes for a value."""
+        return (value or None) if self.every else tuple(value or ())
+
+    def known(self, value: Any, there: Sequence[str]) -> Any:
+        """A value without what is gone."""
+        if self.every:
+            return value if value in there else ALL
+        return [one for one in value or [] if one in there]
+
     def choices(self, values: Sequence[str]) -> list[tuple[str, str]]:
         titles = policy_titles(values) if self.name == "policy" else self.titles
         offered = [(titles.get(value, value), value) for value in values]
@@ -103,11 +107,11 @@ class Control:
 
     def build(self, chosen: Chosen) -> gr.Dropdown:
         """The control, until :func:`offered` says what else there is."""
+        place: dict[str, Any] = {"label": self.label, "elem_id": f"filter-{self.field}"}
         if not self.every:
-            return gr.Dropdown([], multiselect=True, label=self.label, min_width=220, elem_id=f"filter-{self.key}")
+            return gr.Dropdown([], multiselect=True, min_width=220, **place)
         value = getattr(chosen, self.name)
-        known = self.choices([value] if value else [])
-        return gr.Dropdown(known, value=value, label=self.label, min_width=160, elem_id=f"filter-{self.name}")
+        return gr.Dropdown(self.choices([value] if value else []), value=value, min_width=160, **place)
 
 
 BASELINES = {"answer": "decoding of the whole answer", "prefix": "decoding of its first tokens, their median"}
@@ -133,8 +137,6 @@ FOLDED = 4
 
 PARAMETERS = (*(control.name for control in CONTROLS), "from", "to")
 """The address's parameters, in the order of the controls."""
-
-_SEVERAL = {control.name for control in CONTROLS if not control.every}
 
 
 def build_filters(chosen: Chosen) -> tuple[list[Any], gr.Accordion, gr.Button]:
@@ -164,14 +166,7 @@ def more_title(chosen: Chosen) -> str:
 
 def known(found: Mapping[str, Sequence[str]], chosen: Chosen) -> Chosen:
     """``chosen`` without the choices that are gone (``aggregates.filters`` says what there is)."""
-    values: dict[str, Any] = {}
-    for control in CONTROLS:
-        value, there = getattr(chosen, control.name), found[control.key]
-        if control.every:
-            values[control.name] = value if value in there else ALL
-        else:
-            values[control.name] = [one for one in value or [] if one in there]
-    return replace(chosen, **values)
+    return replace(chosen, **{c.name: c.known(getattr(chosen, c.name), found[c.key]) for c in CONTROLS})
 
 
 def not_taken(found: Mapping[str, Sequence[str]], query: str) -> list[str]:
@@ -180,7 +175,7 @@ def not_taken(found: Mapping[str, Sequence[str]], query: str) -> list[str]:
     parts = []
     for control in CONTROLS:
         value = getattr(asked, control.name)
-        values = value if control.name in _SEVERAL else [value] if value else []
+        values = [value] if isinstance(value, str) and value else value
         parts += [f"{control.name}={one}" for one in values if one not in found[control.key]]
     days = (("from", asked.since), ("to", asked.until))
     return parts + [f"{name}={text}" for name, text in days if text and not _known_day(text)]
@@ -196,9 +191,7 @@ def offered(found: Mapping[str, Sequence[str]], chosen: Chosen, shown: Chosen | 
         value = getattr(chosen, control.name)
         same = shown is not None and (getattr(shown, control.name) or None) == (value or None)
         settings: dict[str, Any] = {} if same else {"value": value}
-        if not control.every:
-            settings["multiselect"] = True
-        updates.append(gr.Dropdown(control.choices(found[control.key]), **settings))
+        updates.append(gr.Dropdown(control.choices(found[control.key]), multiselect=not control.every, **settings))
     return updates
 
 

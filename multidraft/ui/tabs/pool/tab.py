@@ -2,31 +2,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 import torch
 from markupsafe import Markup
 
+from drafters.card import Card, find_card, load_card, pool_names
 from drafters.costs import Line
-from drafters.errors import UserError
+from drafters.errors import PoolError, UserError
 from drafters.hardware import format_bytes
 from drafters.kinds import KINDS
 from drafters.pool import Pool
-from multidraft.service.pool_loading import PoolLoader
+from drafters.source import Source
+from multidraft.service.pool_loading import Loading, PoolLoader, hub_models
 from multidraft.service.settings import on_zerogpu
-from multidraft.ui.pool_line import PoolLine
-from multidraft.ui.tabs.pool.list import known_pools, loading_html, pools_html
+from multidraft.ui.pool_line import PoolLine, progress_text
+from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.charts import drafter_task_figure, plot
 from multidraft.ui.widgets.events import HIDDEN, QUICK, Updates
-from multidraft.ui.widgets.markup import UNKNOWN, macros, message_html, number, problem_html, table_of
+from multidraft.ui.widgets.markup import UNKNOWN, count, macros, number
 from multidraft.ui.widgets.tokens import arm_class
 from storage import aggregates
 from storage.filters import Filter
 from storage.problems import StorageError
 
-NO_MATRIX = message_html(
+_template = macros("tabs/pool/pool.html")
+
+
+@dataclass(frozen=True)
+class Known:
+    """A pool that can be asked for.
+
+    Attributes:
+        source: the card's bundled name or path.
+        card: ``None`` if it cannot be read; then ``problem`` says why.
+    """
+
+    source: str
+    card: Card | None
+    problem: str = ""
+
+
+def known_pools(folder: Path | None = None) -> list[Known]:
+    """The bundled pools, then those of ``folder``, as the cards are now."""
+    paths = sorted((*folder.glob("*.yaml"), *folder.glob("*/card.yaml"))) if folder else []
+    return [_known(source) for source in (*pool_names(), *map(str, paths))]
+
+
+def pools_html(pools: Sequence[Known], loaded: Card, may_load: bool, busy: bool = False) -> Markup:
+    """The pools with what they are and need; those that are not loaded have a button where one may be.
+
+    Args:
+        busy: another pool is being loaded, so the buttons are out of use; they stay, or all below them would move.
+    """
+    cards = []
+    for pool in pools:
+        if pool.card is None:
+            cards.append(_template.broken_card(Path(pool.source).name, pool.problem))
+        else:
+            cards.append(_template.card(pool, _needs(pool.card), pool.card == loaded, may_load, busy))
+    return _template.list(cards)
+
+
+def loading_html(loading: Loading | None) -> Markup:
+    """How far a pool is, or how its loading ended."""
+    if loading is None:
+        return Markup()
+    seconds = f"{loading.seconds:.0f} s"
+    if loading.phase == "done":
+        return markup.message_html("done", f"{loading.title} is in use. Loading it took {seconds}.")
+    if loading.phase == "cancelled":
+        return markup.message_html("cancelled", f"Stopped loading {loading.title}.")
+    if loading.phase == "waiting":
+        return markup.message_html("idle", progress_text(loading))
+    if loading.phase == "failed":
+        return markup.message_html("error", f"{loading.title} could not be loaded: {loading.error}.")
+    step = loading.step
+    done, total = (step.number - 1, step.of) if step else (0, 1)
+    if step and step.total_bytes:
+        done, total = step.done_bytes, step.total_bytes
+    return markup.progress_html(f"{progress_text(loading)} {seconds} so far.", done, total, "Loading")
+
+
+def _known(source: str) -> Known:
+    try:
+        return Known(source, load_card(find_card(source))[0])
+    except PoolError as error:
+        return Known(source, None, str(error))
+
+
+def _needs(card: Card) -> list[tuple[str, str]]:
+    kinds = Counter(entry.kind for entry in card.drafters)
+    drafters = ", ".join(f"{number} × {KINDS[kind].title}" for kind, number in kinds.items())
+    models = hub_models(card)
+    return [
+        ("Target", f"{_place(card.target)}, {card.target.quantization or card.dtype}"),
+        ("Drafters", drafters),
+        ("Weights", f"from the Hub, {count(len(models), 'model')}" if models else "on this machine"),
+        ("Device", "the GPU if there is one" if card.device == "auto" else card.device),
+    ]
+
+
+def _place(source: Source) -> str:
+    return source.id or "/".join(Path(str(source.path)).parts[-2:])
+
+
+NO_MATRIX = markup.message_html(
     "idle",
     "Once prompts have been answered (any run of Play, Race or Batch), a chart here shows how many tokens per round "
     "each drafter alone would make on each task.",
@@ -79,7 +165,7 @@ class PoolTab:
         try:
             known = aggregates.drafter_by_task(bench.store.path, Filter(pool=bench.pool.name))
         except StorageError as error:
-            return {**shown, self.hint: problem_html(error)}
+            return {**shown, self.hint: markup.problem_html(error)}
         if known.empty:
             return {**shown, self.hint: NO_MATRIX, self.matrix: gr.Plot(visible=False)}
         return {**shown, self.hint: "", self.matrix: gr.Plot(drafter_task_figure(known), visible=True)}
@@ -128,7 +214,7 @@ class PoolTab:
                 raise UserError("this pool no longer exists; reopen this tab")
             self.loader.start(source)
         except UserError as error:
-            return problem_html(error)
+            return markup.problem_html(error)
         return ""
 
 
@@ -161,7 +247,7 @@ def pool_html(pool: Pool, hardware: str, version: str) -> Markup:
         }
         for arm, drafter in enumerate(pool.drafters)
     ]
-    return _template.loaded(pool, facts, table_of(lines, figures=3, label="Drafters"))
+    return _template.loaded(pool, facts, markup.table_of(lines, figures=3, label="Drafters"))
 
 
 def _milliseconds(line: Line) -> str:

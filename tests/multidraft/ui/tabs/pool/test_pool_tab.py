@@ -15,13 +15,17 @@ from drafters.sampling import SamplingParams
 from multidraft.service.pool_loading import Loading, PoolLoader
 from multidraft.service.workbench import Workbench
 from multidraft.serving.api import Api
-from multidraft.ui import app
-from multidraft.ui.pool_line import PoolLine
+from multidraft.ui import app, pool_line
+from multidraft.ui.pool_line import PoolLine, news_text, progress_text
 from multidraft.ui.tabs.dashboard.tab import Dashboard
 from multidraft.ui.tabs.play.tab import Play
-from multidraft.ui.tabs.pool import list as pool_list
-from multidraft.ui.tabs.pool.list import known_pools, loading_html, news_text, pools_html, progress_text
-from multidraft.ui.tabs.pool.tab import PoolTab, pool_html
+from multidraft.ui.tabs.pool.tab import (
+    PoolTab,
+    known_pools,
+    loading_html,
+    pool_html,
+    pools_html,
+)
 from multidraft.ui.tabs.race.tab import Race
 from storage.store import Store
 from tests.multidraft.service.test_pool_loading import ended
@@ -51,7 +55,7 @@ def test_progress_is_told_in_words_and_bytes() -> None:
 
 
 def test_a_hub_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_list, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(pool_line, "SILENT_SECONDS", 0.0)
     loading = loading_of("A pool", hub=True)
     assert "No data from the Hub for 0 s; it will be asked again" in progress_text(loading)  # for its configuration
     loading.note(Step("fetching", "the target, a/b", 1, 2))
