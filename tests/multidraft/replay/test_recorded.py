@@ -124,6 +124,7 @@ def test_a_card_without_a_router_has_no_route(pool_card: Path) -> None:
         ("ucbspec", "ucbspec"),
         ("fixed:whoever", "fixed:whoever"),
         ("fixed", "fixed"),
+        ("oracle", "oracle"),
     ],
 )
 def test_a_reward_that_no_recorded_text_holds_is_replaced(spec: str, replayed: str) -> None:

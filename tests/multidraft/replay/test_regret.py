@@ -185,17 +185,18 @@ def test_expected_regret_of_a_run_is_what_brute_force_says(pool):
     out = generate(pool, prompt, "random", params, seed=3)
     gamma = gamma_table(pool, prompt, out.token_ids, params)
     found = expected_regret_of(out, gamma, 3)
-    own, position, counted = 0.0, 0, 0
+    own, position, arms = 0.0, 0, []
     fixed = np.zeros(len(pool.drafters))
     for r in out.rounds:
         if r.arm is not None and position + 3 <= len(gamma):
             reach = np.cumprod([gamma[position + depth, depth] for depth in range(3)], axis=0)
             losses = 1 - (1 + reach.sum(axis=0)) / 4
             own += losses[r.arm]
-            counted += 1
+            arms.append(r.arm)
             fixed += losses
         position += r.emitted
-    assert found.best_drafter == pool.drafters[fixed.argmin()].name and counted > 5
+    assert found.best_drafter == pool.drafters[fixed.argmin()].name and len(arms) > 5
+    assert found.best_arm_ratio == arms.count(int(fixed.argmin())) / len(arms) != 0.5
     assert found.expected_regret == pytest.approx(own - fixed.min()) and found.expected_regret > 0
 
 

@@ -23,9 +23,10 @@ class Asking(Policy):
     evaluation_span = None
 
     def reset(self):
-        self.told, self.asked = [], []
+        self.told, self.asked, self.selections = [], [], 0
 
     def select(self):
+        self.selections += 1
         return 0
 
     def wants_evaluation(self, emitted):
@@ -61,7 +62,7 @@ def test_what_a_policy_is_told_and_the_time():
         (0, 2, 2, 3, 2),
         (0, 2, 1, 2, 2),
     ]
-    assert policy.asked == [2, 3, 2]
+    assert policy.asked == [2, 3, 2] and policy.selections == 3
     assert [f.seconds for f in policy.told] == pytest.approx([0.2 + 1.2, 0.2 + 0.01 + 1.2, 0.2 + 1.2])
     assert played.seconds == pytest.approx(1.4 + 1.41 + (0.5 + 5 * 0.1) + 1.4 + 1.0)
     assert [f.gamma is None for f in policy.told] == [True, False, True]
@@ -98,11 +99,31 @@ def test_a_policy_may_draft_nothing():
     assert played.seconds == pytest.approx(8 * 1.0 + 0.5 + 2 * 0.1)
 
 
+def test_what_a_policy_raises_is_told_as_its_fault_and_what_others_raise_is_not(monkeypatch):
+    class Failing(Asking):
+        def update(self, feedback):
+            raise IndexError("no such drafter")
+
+    with pytest.raises(PolicyError, match="policy 'asking' raised IndexError: no such drafter"):
+        replay(TABLE, Failing(["a"]))
+    monkeypatch.setattr(Costs, "verification", lambda costs, nodes: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        replay(TABLE, "fixed:arm0", costs=COSTS)
+
+
+@pytest.mark.parametrize("table", [[0, 1], [[0, -1]], np.zeros((0, 2))])
+def test_a_table_holds_counts_by_drafter_and_position(table):
+    with pytest.raises(ValueError, match="table must be an array of counts"):
+        replay(np.array(table), "random")
+
+
 def test_the_draft_length_is_the_longest_acceptance_unless_it_is_given():
     assert replay(TABLE, "fixed:arm0").lengths == [2, 2, 2, 0]
     assert replay(np.zeros((1, 3), dtype=int), "fixed:arm0").lengths == [1, 1, 0]
     assert replay(TABLE, "fixed:arm0", draft_length=1).emitted == [2, 2, 1, 2, 1]
     assert replay(TABLE, "fixed:arm0", draft_length=2, max_new_tokens=20).lengths == [2, 2, 2, 2]
+    # All that is left of the text is accepted: there is no token of the target's own.
+    assert replay(np.array([[2, 0]]), "fixed:arm0", max_new_tokens=20).emitted == [2]
 
 
 def test_the_seed_is_0_unless_it_is_given():
@@ -126,6 +147,9 @@ def test_drafts_of_all_share_what_is_accepted():
     played = replay(table, "draft-all", draft_length=3, max_new_tokens=9, costs=costs)
     assert (played.arms, played.emitted) == ([1], [3])
     assert played.seconds == pytest.approx(0.3 + 0.4 + 1.6)
+    policy = Asking(["a", "b"])
+    replay(Acceptances(*(np.array(part)[::-1] for part in (accepted, drafted, nodes))), policy, draft_length=3)
+    assert (policy.told[0].drafted, policy.told[0].accepted) == (2, 2)  # a tree's depth, not its nodes
 
 
 @pytest.mark.parametrize(("most", "seconds"), [(None, 1.2 + 1.0), (5, 1.2 + (0.1 + 0.01 + 1.1))])
@@ -138,3 +162,5 @@ def test_the_best_fixed_pair_by_hand(most, seconds):
 def test_the_best_fixed_pair_pays_for_the_nodes_of_its_trees():
     table = Acceptances(np.array([[1, 0]]), np.array([[1, 1]]), np.array([[2, 2]]))
     assert best_fixed_rate(table, COSTS, [1]) == (pytest.approx(2 / (0.1 + 1.2)), 0, 1)
+    slow = Costs.uniform(1, 4, step=100.0, verify=1000.0)
+    assert best_fixed_rate(table, slow, [1]) == (pytest.approx(2 / 1100), 0, 1)
