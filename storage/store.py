@@ -167,11 +167,14 @@ class Store:
                 db.close()
 
     def _write(self, values: dict[str, Any]) -> None:
-        """Write a run and take it out of the queue; one that is itself at fault is left out."""
+        """Write a run with all its rounds and take it out of the queue; one that is itself at fault is left out."""
         assert self._db is not None
         cause = None
         try:
-            _insert(self._db, values)
+            row, rounds = run_row(values), round_rows(values)
+            with writing(self._db):
+                run_id = self._db.table("runs").insert(row).last_pk
+                self._db.table("rounds").insert_all({"run_id": run_id, **r} for r in rounds)
         except Exception as error:
             if _concerns_database(error):
                 raise
@@ -192,14 +195,6 @@ class Store:
             self._changed.notify_all()
         if new and cause:
             log.warning(cause)
-
-
-def _insert(db: Database, values: dict[str, Any]) -> None:
-    """One run with all its rounds, or nothing of it."""
-    row, rounds = run_row(values), round_rows(values)
-    with writing(db):
-        run_id = db.table("runs").insert(row).last_pk
-        db.table("rounds").insert_all({"run_id": run_id, **r} for r in rounds)
 
 
 def _concerns_database(error: Exception) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from drafters.errors import PoolError
+from drafters.errors import PoolError, first_line
 
 ORDER = 3
 """Tokens per trigram; so many less one are what a prediction looks back to."""
@@ -109,9 +109,7 @@ class NGram:
         try:
             found = load_file(path)
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            raise PoolError(
-                f"cannot read the n-gram model {path}: {(str(error) or repr(error)).splitlines()[0]}"
-            ) from None
+            raise PoolError(f"cannot read the n-gram model {path}: {first_line(error)}") from None
         for name in NAMES:
             if name not in found:
                 raise PoolError(f"{path} is no n-gram model: it lacks the tensor {name}")

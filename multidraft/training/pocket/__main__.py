@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,23 +18,34 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from drafters.retrieval.datastore import END, write_datastore
 from drafters.router import Router
-from multidraft.training.answers import Answer, load_answers, save_answers
-from multidraft.training.loop import Budget
+from multidraft.training.answers import Answer, language_model_loss, load_answers, save_answers
+from multidraft.training.data import bucket_batches
+from multidraft.training.loop import Budget, train
 from multidraft.training.medusa import build_ngram
+from multidraft.training.plan import make_llama
 from multidraft.training.pocket.corpus import FAMILIES, Example, Split
 from multidraft.training.pocket.corpus.two_tasks import tasks_of
-from multidraft.training.pocket.data import FAMILY_WEIGHTS, Mixture, quoting, train_tokenizer
+from multidraft.training.pocket.data import (
+    CONTEXT_WINDOW,
+    FAMILY_WEIGHTS,
+    Mixture,
+    drilled,
+    quoting,
+    train_tokenizer,
+)
+from multidraft.training.pocket.induction import plant_copying
 from multidraft.training.pocket.models import (
+    TARGET_SHAPE,
     Heads,
     collect_answers,
     save_model,
     score_target,
     train_drafter,
-    train_target,
 )
 from multidraft.training.prompts import GENERALIST
 
@@ -150,9 +162,21 @@ class Stage:
         train_tokenizer((f"{e.prompt}\n{e.completion}" for e in examples), VOCAB_SIZE, self.pool / "target")
 
     def _target(self) -> None:
-        budget = Budget(self.minutes, self.options.tokens, self.work / "target.pt")
-        settings = {name: getattr(self.options, name) for name in ("gsm8k", "device", "lr", "echo_share")}
-        train_target(self.tokenizer, budget, self.pool / "target", **settings)
+        """Train the target on the corpus and on drills."""
+        torch.manual_seed(0)
+        options, tokenizer = self.options, self.tokenizer
+        model = make_llama(tokenizer, num_key_value_heads=2, **TARGET_SHAPE)
+        plant_copying(model)
+        model.to(options.device)
+        # A resumed run draws new examples: the corpus has no end, so nothing is lost by not replaying it.
+        mixture = Mixture(FAMILY_WEIGHTS, seed=time.time_ns() % 2**32, gsm8k=options.gsm8k)
+        texts, pad = drilled(tokenizer, mixture, options.echo_share), tokenizer.pad_token_id
+        batches = bucket_batches(texts, 2048, pad, random.Random(0), CONTEXT_WINDOW)
+        loss_of = language_model_loss(model, pad, options.device)
+        budget = Budget(self.minutes, options.tokens, self.work / "target.pt")
+        train(model, batches, loss_of, budget, options.lr, accumulate=2)
+        save_model(model, self.pool / "target")
+        tokenizer.save_pretrained(self.pool / "target")
 
     def _answers(self) -> None:
         """Collect the target's answers to training prompts."""

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -141,6 +142,22 @@ def quoting(rng: random.Random) -> Example:
     if rng.random() < 0.5:
         return Example("quote", f"Quote these: {plain}", quoted)
     return Example("unquote", f"Unquote these: {quoted}", plain)
+
+
+DRILLS = {sums: 0.15, JSON.lookup: 0.2, quoting: 0.06}
+"""Exercises beside the corpus, with their shares of the examples. (Sums are short: a twentieth of the tokens.)"""
+
+
+def drilled(tokenizer: PreTrainedTokenizerFast, mixture: Mixture, echo_share: float) -> Iterator[Encoded]:
+    """Endless examples of the corpus with drills between them; a share of ``echo_share`` only repeats random tokens."""
+    drills: list[Any] = [None, echo, *DRILLS]
+    shares = [echo_share, *DRILLS.values()]
+    while True:
+        drill = mixture.rng.choices(drills, [1.0 - sum(shares), *shares])[0]
+        if drill is echo:
+            yield echo(tokenizer, mixture.rng)
+        else:
+            yield encode_example(tokenizer, drill(mixture.rng) if drill else mixture.draw())
 
 
 def reference_texts(tokenizer: PreTrainedTokenizerFast, family: str, seed: int) -> Iterator[Encoded]:

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
@@ -27,20 +26,16 @@ from multidraft.training.answers import (
     language_model_loss,
     with_distributions,
 )
-from multidraft.training.data import MEMORY, Encoded, FeatureBatch, bucket_batches, collate, read
+from multidraft.training.data import MEMORY, FeatureBatch, bucket_batches, collate, read
 from multidraft.training.eagle import TrainableHead, common_tokens, fit_head
 from multidraft.training.loop import Budget, train
 from multidraft.training.medusa import TrainableMedusa, fit_heads
 from multidraft.training.plan import make_llama
-from multidraft.training.pocket import data
 from multidraft.training.pocket.corpus import FAMILIES, Example
 from multidraft.training.pocket.data import CONTEXT_WINDOW, FAMILY_WEIGHTS, encode_example, reference_texts
-from multidraft.training.pocket.induction import plant_copying
 from multidraft.training.prompts import GENERALIST
 
 TARGET_SHAPE = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 10, "num_attention_heads": 4}
-DRILLS = {data.sums: 0.15, data.JSON.lookup: 0.2, data.quoting: 0.06}
-"""Exercises beside the corpus, with their shares of the examples. (Sums are short: a twentieth of the tokens.)"""
 DRAFTER_SHAPE = {"hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 1, "num_attention_heads": 6}
 TEMPERATURES = (0.0, 0.0, 0.7)
 REFERENCE_SHARE = 0.4
@@ -53,46 +48,6 @@ SPECIALIST_VOCABULARY = 768
 HEAD_BATCH, HEAD_LR = 2048, 2e-3
 READING_SHARE = 0.15
 """Share of the training time in which the target computes hidden states."""
-
-
-def train_target(
-    tokenizer: PreTrainedTokenizerFast,
-    budget: Budget,
-    folder: Path,
-    *,
-    gsm8k: Path | None = None,
-    device: str = "cpu",
-    lr: float = 2e-3,
-    echo_share: float = 0.05,
-) -> None:
-    """Train the target within the budget and write it to ``folder`` (safetensors, bf16).
-
-    Args:
-        gsm8k: a file of real text to mix in.
-        echo_share: share of the examples that only ask to repeat random tokens.
-    """
-    torch.manual_seed(0)
-    model = make_llama(tokenizer, num_key_value_heads=2, **TARGET_SHAPE)
-    plant_copying(model)
-    model.to(device)
-    # A resumed run draws new examples: the corpus has no end, so nothing is lost by not replaying it.
-    mixture = data.Mixture(FAMILY_WEIGHTS, seed=time.time_ns() % 2**32, gsm8k=gsm8k)
-
-    def sequences() -> Iterator[Encoded]:
-        drills: list[Any] = [None, data.echo, *DRILLS]
-        shares = [echo_share, *DRILLS.values()]
-        while True:
-            drill = mixture.rng.choices(drills, [1.0 - sum(shares), *shares])[0]
-            if drill is data.echo:
-                yield drill(tokenizer, mixture.rng)
-            else:
-                yield encode_example(tokenizer, drill(mixture.rng) if drill else mixture.draw())
-
-    pad = tokenizer.pad_token_id
-    batches = bucket_batches(sequences(), 2048, pad, random.Random(0), CONTEXT_WINDOW)
-    train(model, batches, language_model_loss(model, pad, device), budget, lr, accumulate=2)
-    save_model(model, folder)
-    tokenizer.save_pretrained(folder)
 
 
 def save_model(model: LlamaForCausalLM, folder: Path) -> None:

@@ -89,7 +89,7 @@ def test_runs_that_are_lost_underway_are_told_by_the_status(pool_card, suite, tm
     def full(*_):
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(store, "_insert", full)
+    monkeypatch.setattr(store, "run_row", full)
     monkeypatch.setattr(store.Store.close, "__defaults__", (0.2,))
     arguments = [str(suite), "--pool", str(pool_card), "--policies", "ucb", "--max-new-tokens", "8"]
     assert main(["bench", *arguments, "--db", str(tmp_path / "runs.db")]) == 1
