@@ -1,4 +1,4 @@
-"""The figures of the documents: ``python docs/figures.py drafters`` or ``… policies report.json`` (of ``bench --out``).
+"""The figures of the documents: ``python -m docs.figures drafters`` or ``… policies report.json`` (of ``bench --out``).
 
 Draws with Plotly and takes a picture of it with the browser that the tests use, so it needs requirements-dev.txt.
 """
@@ -13,13 +13,11 @@ from statistics import mean
 import numpy as np
 import plotly.graph_objects as go
 
+from multidraft.bench.simulate import draw_table
+from multidraft.replay.walk import replay
+from tests.browser.find_chromium import HINT, find_chromium
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from multidraft.bench.simulate import draw_table  # noqa: E402
-from multidraft.replay.walk import replay  # noqa: E402
-from tests.browser.find_chromium import HINT, find_chromium  # noqa: E402
-
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 K, TOKENS, SEEDS = 8, 1000, 20
 LEARNERS = ("ucb:reward=be", "ucbspec", "exp3spec", "normal-hedge:every=1", "ada-normal-hedge:every=1")

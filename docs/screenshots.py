@@ -1,4 +1,4 @@
-"""The screenshots of the documents: ``python docs/screenshots.py runs.db``, from a history that ``bench --db`` wrote.
+"""The screenshots of the documents: ``python -m docs.screenshots runs.db``, from a history that ``bench --db`` wrote.
 
 It starts the app on a copy of it, uses every tab as a visitor would, and takes screenshots, light and dark, at desktop
 and phone width. Needs requirements-dev.txt.
@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from playwright.sync_api import Page, expect, sync_playwright
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from tests.browser.conftest import serve  # noqa: E402
-from tests.browser.find_chromium import HINT, find_chromium  # noqa: E402
+from tests.browser.conftest import serve
+from tests.browser.find_chromium import HINT, find_chromium
 
 IMAGES = Path(__file__).parent / "images"
 WIDTHS = {"": (1400, 1000), "-phone": (390, 844)}

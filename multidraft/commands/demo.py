@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import multidraft as md
@@ -19,11 +20,12 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve the app until it is stopped."""
-    settings = read_settings()  # before Gradio is imported, which fails on some bad values
+    given = {name: value for name in ("pool", "port", "db") if (value := getattr(options, name)) is not None}
+    settings = replace(read_settings(), **given)  # before Gradio is imported, which fails on some bad values
     from multidraft.ui.app import launch
 
     try:
-        launch(settings, pool=options.pool, port=options.port, db=options.db)
+        launch(settings)
     except OSError as error:
         raise md.UserError(f"the page cannot be served: {error}") from None
     return 0

@@ -128,22 +128,17 @@ def _plan(options: argparse.Namespace) -> tuple[Plan, PreTrainedTokenizerBase]:
             "Give --plain to pass prompts as they are, or --card to use the template of a card"
         )
     templates = read_templates(options.template)
+    same = ("kind", "out", "minutes", "batch_tokens", "vocabulary", "evaluate", "draft_length")
     plan = Plan(
+        **{name: getattr(options, name) for name in same},
         target=target,
-        kind=options.kind,
         start=start,
         tasks=read_tasks(options.data, options.tasks, templates, options.column, options.limit, options.heldout),
-        out=options.out,
         work=options.work or options.out / "work",
         asking=Asking(tuple(options.temperatures), options.max_new_tokens, options.batch, options.seed),
         epochs=options.epochs or EPOCHS[what],
         lr=options.lr or RATES[what],
         feature_memory=int(options.feature_memory * 2**30),
-        minutes=options.minutes,
-        batch_tokens=options.batch_tokens,
-        vocabulary=options.vocabulary,
-        evaluate=options.evaluate,
-        draft_length=options.draft_length,
         chat_template=form.chat_template if form else None,
         chat_template_kwargs=form.chat_template_kwargs if form else {},
         dtype=options.dtype or ("bfloat16" if device == "cuda" else "float32"),

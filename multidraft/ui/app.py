@@ -14,7 +14,7 @@ from drafters.pool import Pool, load_pool
 from multidraft.bench.suites import MAX_BYTES
 from multidraft.service import zerogpu
 from multidraft.service.pool_loading import PoolLoader, hub_models
-from multidraft.service.settings import Settings, read_settings
+from multidraft.service.settings import Settings
 from multidraft.service.workbench import Workbench
 from multidraft.serving.api import Api
 from multidraft.ui.middleware import BodyLimit, Delivery
@@ -52,43 +52,35 @@ def build(pool: Pool, store: Store) -> gr.Blocks:
     return _build(workbench, PoolLoader(workbench))
 
 
-def launch(
-    settings: Settings | None = None,
-    *,
-    pool: str | Path | None = None,
-    port: int | None = None,
-    db: str | Path | None = None,
-) -> None:
+def launch(settings: Settings) -> None:
     """Load the pool, serve the page, print its address, and return when the server is ended, by Ctrl-C or SIGTERM.
 
-    Args:
-        settings: by default what the environment variables say.
-        pool: a bundled card's name or a path, instead of the settings'; likewise port and file of the history. A pool
-            of Hub models is loaded in the background, and ``pocket`` served meanwhile, but not on ZeroGPU.
+    A pool of Hub models is loaded in the background, and ``pocket`` served meanwhile, but not on ZeroGPU.
 
     Raises:
         UserError: a setting is wrong, the pool cannot be loaded, or the port that was asked for is taken.
         OSError: no port is free.
     """
-    settings = settings or read_settings()
-    asked = asked_port(settings.port if port is None else port)
+    asked = asked_port(settings.port)
     zerogpu.prepare()
     logging.disable_progress_bar()
-    wanted = pool or settings.pool
-    card, _ = load_card(find_card(wanted))
+    card, _ = load_card(find_card(settings.pool))
     later = bool(hub_models(card)) and not zerogpu.on_zerogpu()  # there only what the start loads reaches the GPU
-    loaded = load_pool(MEANWHILE if later else wanted)
-    path = Path(db or settings.db)
+    loaded = load_pool(MEANWHILE if later else settings.pool)
     copies: list[Place] = [Folder(settings.backup_folder)] if settings.backup_folder else []
     copies += [Dataset(settings.backup_dataset)] if settings.backup_dataset else []
-    with ended_by_sigterm(), Backup(path, copies, settings.backup_minutes) as backup, Store(path) as store:
+    with (
+        ended_by_sigterm(),
+        Backup(settings.db, copies, settings.backup_minutes) as backup,
+        Store(settings.db) as store,
+    ):
         store.backup = backup
         workbench = Workbench(loaded, store)
         workbench.warm_up()
         loader = PoolLoader(workbench, settings.may_switch, settings.pools)
         try:
             if later:
-                loader.start(wanted, patient=not settings.may_switch)
+                loader.start(settings.pool, patient=not settings.may_switch)
             page = serve(workbench, asked, settings.host, loader)
             why = why_not_first(page.server_port) if asked is None else ""
             until = f" until pool {card.name!r} is there" if later else ""
@@ -151,6 +143,7 @@ def _build(workbench: Workbench, loader: PoolLoader) -> gr.Blocks:
         with gr.Tab("Pool", id="pool") as tab:
             PoolTab(loader).build(page, tab, line)
         Api(workbench).build()
-        events.open_tab(dashboard.restored)
+        # Tabs bring themselves up to date when they are opened, by what has been restored of the address.
+        dashboard.restored.then(None, js=f"() => {{ {events.ADDRESS} openTab(); }}", **events.PRIVATE)
     page.queue(max_size=64)
     return page

@@ -49,7 +49,7 @@ class PoolLine:
             elem_id="pool-line",
         )
         gr.api(self.pool, api_name="pool", queue=False)
-        self.line.click(self.announce, None, None, **HIDDEN)  # messages come by the queue only
+        self.line.click(self._announce, None, None, **HIDDEN)  # messages come by the queue only
 
     def look_after(self, restored: Dependency) -> None:
         """Compare the pool with the one that the page was built with once ``restored``, an event of its loading,
@@ -87,7 +87,7 @@ class PoolLine:
             "news": news,
         }
 
-    def announce(self) -> None:
+    def _announce(self) -> None:
         gr.Info(f"The pool is now {self.loader.workbench.pool.title}. What you typed is still there.", duration=8)
 
 

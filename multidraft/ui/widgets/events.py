@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
-from gradio.events import Dependency
 
 Updates = dict[Any, Any]
 """Components, each with its new value or update."""
@@ -68,9 +67,3 @@ def name_what_is_shown(tab: str) -> str:
       if (asked) address({{ tab: "{tab}", {tab}: asked }});
       return asked || shown;
     }}"""
-
-
-def open_tab(after: Dependency) -> None:
-    """Follow the address once ``after``, an event of the page's loading, is done: tabs bring themselves up to date when
-    they are opened, by what that event has restored."""
-    after.then(None, None, None, js=f"() => {{ {ADDRESS} openTab(); }}", api_visibility="private")

@@ -225,7 +225,7 @@ class Dashboard:
         place, path = self.places[chart], self.store.path
         try:
             chosen = dashboard_filters.known(self._found(), Chosen(*values)).filter()
-            if views.any_fits(path, chosen):
+            if not views.ranked(path, chosen).summary.empty:
                 return dict(zip(place, views.drawn(path, chosen, chart), strict=False))
         except (StorageError, UserError):
             pass

@@ -118,12 +118,6 @@ def list_html(runs: pd.DataFrame) -> Markup:
     return markup.table_of(lines, figures=5, kind="md-runs", label="Runs")
 
 
-def page_html(page: int, size: int, total: int) -> Markup:
-    """Which runs of how many the list shows."""
-    first = page * size + 1
-    return template.page(first, min(total, first + size - 1), total) if total else Markup()
-
-
 Table = tuple[str, Sequence[str], Iterable[Sequence[Any]]]
 """Summary, columns and rows of a table to be opened."""
 

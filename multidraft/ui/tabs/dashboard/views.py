@@ -147,11 +147,6 @@ def ranked(path: Path, filter: Filter) -> Ranked:
     return Ranked(summary, _most_run(summary, MOST_DRAWN), _most_run(summary, MOST_LINES))
 
 
-def any_fits(path: Path, filter: Filter) -> bool:
-    """Whether there is a finished run to show."""
-    return not ranked(path, filter).summary.empty
-
-
 @kept
 def overview(path: Path, filter: Filter) -> Overview | None:
     """How fast each policy is; ``None`` where no finished run fits.
@@ -203,7 +198,7 @@ def drawn(path: Path, filter: Filter, chart: Chart) -> tuple[go.Figure, Markup]:
     shown = {"coloured": policies.drawn, "listed": policies.listed}.get(chart.of)
     rows = chart.rows(path, replace(filter, policies=tuple(shown)) if shown else filter)
     if chart.of == "listed":
-        rows = _in_order(rows, policies.listed)
+        rows = rows.sort_values("policy", key=lambda column: column.map(policies.listed.index), ignore_index=True)
     table = Markup()
     if chart.table and not rows.empty:
         summary, columns, lines = chart.table(rows, policies.drawn)
@@ -220,15 +215,10 @@ def run_list(path: Path, filter: Filter, page: int) -> tuple[Markup, Markup, int
     pages = max(1, -(-total // PAGE))
     page = min(max(0, page), pages - 1)
     runs = queries.listed(path, filter, limit=PAGE, offset=page * PAGE)
-    return tables.list_html(runs), tables.page_html(page, PAGE, total), page, pages
+    return tables.list_html(runs), tables.template.page(page * PAGE + 1, len(runs), total), page, pages
 
 
 def _most_run(summary: pd.DataFrame, most: int) -> list[str]:
     """The policies with the most runs, in the order of the summary."""
     shown = set(summary.astype({"runs": int}).nlargest(most, "runs")["policy"])
     return [str(policy) for policy in summary["policy"] if policy in shown]
-
-
-def _in_order(frame: pd.DataFrame, policies: list[str]) -> pd.DataFrame:
-    """The rows of these policies, in their order."""
-    return frame.sort_values("policy", key=lambda column: column.map(policies.index), ignore_index=True)

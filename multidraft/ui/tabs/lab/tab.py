@@ -140,8 +140,10 @@ class SweepSection:
             return self.work.sweep(chosen, policy, setting, between)
 
         def done(sweep: Sweep) -> Updates:
-            figures = view.sweep_figures(sweep, log)
-            charts = {place: gr.Plot(figure, visible=True) for place, figure in zip(self.charts, figures, strict=True)}
+            charts = {
+                place: gr.Plot(view.sweep_figure(sweep, log, *chart), visible=True)
+                for place, chart in zip(self.charts, view.SWEPT, strict=True)
+            }
             return {self.status: view.swept_html(sweep), **charts, self.table: view.sweep_html(sweep)}
 
         yield from watched(begin, done, self.status, self.buttons)

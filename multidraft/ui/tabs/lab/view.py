@@ -197,17 +197,15 @@ SWEPT: tuple[tuple[str, str, Callable[[Outcome], float | None], bool], ...] = (
 """The charts of a sweep: title, axis, figure, and whether more is better."""
 
 
-def sweep_figures(sweep: Sweep, log: bool) -> list[go.Figure]:
-    """Tokens per round, regret and tokens/s over the setting; the best point marked, the best fixed choice dotted."""
-    return [_sweep_figure(sweep, log, *chart) for chart in SWEPT]
-
-
-def _sweep_figure(
+def sweep_figure(
     sweep: Sweep, log: bool, name: str, axis: str, figure_of: Callable[[Outcome], float | None], more: bool
 ) -> go.Figure:
+    """One of ``SWEPT`` over the setting; the best point marked, the best fixed choice dotted."""
     figure = base_figure(name, sweep.setting, axis, height=300)
     values, figures = list(sweep.outcomes), [figure_of(o) or 0.0 for o in sweep.outcomes.values()]
     top = (max if more else min)(range(len(values)), key=figures.__getitem__)
+    # The label beside it stays inside the chart.
+    side = "right" if top < len(values) / 3 else "left" if top >= len(values) * 2 / 3 else "center"
     colour = drafter_colour(0)
     figure.add_scatter(
         x=values,
@@ -222,7 +220,7 @@ def _sweep_figure(
         y=[figures[top]],
         mode="markers+text",
         text=[f"best: {values[top]:g}"],
-        textposition=f"{'top' if more else 'bottom'} {_side(top, len(values))}",
+        textposition=f"{'top' if more else 'bottom'} {side}",
         textfont={"color": TEXT},
         marker={"color": drafter_colour(4), "size": 13, "symbol": "star"},
         cliponaxis=False,
@@ -235,11 +233,6 @@ def _sweep_figure(
     if log:
         figure.update_xaxes(type="log", tickvals=values[:: -(-len(values) // 6)], tickformat=".3~g")
     return figure
-
-
-def _side(index: int, count: int) -> str:
-    """Where a label beside a point stays inside the chart."""
-    return "right" if index < count / 3 else "left" if index >= count * 2 / 3 else "center"
 
 
 def sweep_html(sweep: Sweep) -> Markup:

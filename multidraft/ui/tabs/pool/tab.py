@@ -18,7 +18,6 @@ from drafters.errors import PoolError, UserError
 from drafters.hardware import format_bytes
 from drafters.kinds import KINDS
 from drafters.pool import Pool
-from drafters.source import Source
 from multidraft.service.pool_loading import Loading, PoolLoader, hub_models
 from multidraft.service.settings import on_zerogpu
 from multidraft.ui.pool_line import PoolLine, progress_text
@@ -99,17 +98,13 @@ def _known(source: str) -> Known:
 def _needs(card: Card) -> list[tuple[str, str]]:
     kinds = Counter(entry.kind for entry in card.drafters)
     drafters = ", ".join(f"{number} × {KINDS[kind].title}" for kind, number in kinds.items())
-    models = hub_models(card)
+    models, target = hub_models(card), card.target.id or "/".join(Path(str(card.target.path)).parts[-2:])
     return [
-        ("Target", f"{_place(card.target)}, {card.target.quantization or card.dtype}"),
+        ("Target", f"{target}, {card.target.quantization or card.dtype}"),
         ("Drafters", drafters),
         ("Weights", f"from the Hub, {count(len(models), 'model')}" if models else "on this machine"),
         ("Device", "the GPU if there is one" if card.device == "auto" else card.device),
     ]
-
-
-def _place(source: Source) -> str:
-    return source.id or "/".join(Path(str(source.path)).parts[-2:])
 
 
 NO_MATRIX = markup.message_html(
@@ -240,7 +235,8 @@ def pool_html(pool: Pool, hardware: str, version: str) -> Markup:
     lines = [
         {
             "Drafter": _template.drafter(drafter.name, arm_class(arm)),
-            "Kind": _kind(drafter.kind),
+            # What a program adds to a pool may be of no kind.
+            "Kind": f"{kind.title}: {kind.description}" if (kind := KINDS.get(drafter.kind)) else drafter.kind,
             "Parameters": _count(drafter.parameter_count) if drafter.parameter_count else "none",
             "Memory": _memory(pool, arm) if drafter.parameter_count else UNKNOWN,
             "Draft latency, ms per token": _milliseconds(costs.steps[arm]) or UNKNOWN,
@@ -253,12 +249,6 @@ def pool_html(pool: Pool, hardware: str, version: str) -> Markup:
 def _milliseconds(line: Line) -> str:
     """Mean of what was measured so far; empty if nothing was."""
     return number(1000 * line.mean, 2) if line.weight else ""
-
-
-def _kind(name: str) -> str:
-    """A kind of drafters in a line; what a program adds to a pool may be of none."""
-    kind = KINDS.get(name)
-    return f"{kind.title}: {kind.description}" if kind else name
 
 
 def _memory(pool: Pool, arm: int) -> str:
