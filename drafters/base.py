@@ -86,7 +86,10 @@ class Drafter(ABC):
     digest: str = ""
 
     def prepare(self, context: Sequence[int]) -> None:  # noqa: B027 (some cache nothing)
-        """Begin a new query with the prompt ``context``; what was cached before is forgotten."""
+        """Begin a new query with the prompt ``context``, and read it; what was cached before is forgotten."""
+
+    def forget(self) -> None:  # noqa: B027
+        """Begin a new query without reading the prompt: what was cached before is forgotten."""
 
     def twin(self, target: FeatureSource) -> Drafter:
         """The same drafter for another text that is decoded at the same time and verified by ``target``: weights are

@@ -72,6 +72,9 @@ class BridgedDrafter(PointMassDrafter):
         inner = self.inner.twin(target)
         return BridgedDrafter(self.name, inner, self.own, self.target, self.vocab_size)
 
+    def forget(self) -> None:
+        self.inner.forget()
+
     def prepare(self, context: Sequence[int]) -> None:
         if ids := self._translated(context):
             self.inner.prepare(ids)

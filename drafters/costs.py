@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,7 +18,7 @@ class Costs:
         catch_up: per token that a drafter has to read before it can draft, ``(N,)`` (MetaSD App. H.1).
         verify: of scoring ``k`` drafted tokens and the pending one, for ``k = 0 … K``, ``(K + 1,)`` or more.
         evaluate: of evaluating all drafters once, whatever the number of tokens.
-        evaluate_token: per token that drafters read in an evaluation: all since the last one, whatever the span.
+        evaluate_token: per token that a drafter reads in an evaluation, on average, whatever the span.
         persistence: probability that a drafter continues its draft after each token, ``(N,)``; 1 by default.
         width: nodes to verify per token of a draft's depth, ``(N,)``: 1 by default, as of chains.
         draft_start: of beginning a draft, ``(N,)``; 0 by default.
@@ -73,16 +73,27 @@ class Costs:
         below = min(int(nodes), max(last - 1, 0))
         return float(self.verify[below] + (nodes - below) * (self.verify[min(below + 1, last)] - self.verify[below]))
 
-    def evaluation_seconds(self, tokens: int) -> float:
-        """Seconds of evaluating all drafters after they have read ``tokens`` tokens."""
+    def evaluation_seconds(self, tokens: float) -> float:
+        """Seconds of evaluating all drafters, which read ``tokens`` tokens for it on average."""
         return self.evaluate + self.evaluate_token * tokens
 
 
 class Unread:
-    """How many ``tokens`` each drafter has to read before it can draft; all have read the prompt of a query."""
+    """How many ``tokens`` each drafter has to read before it can draft.
 
-    def __init__(self, drafters: int):
-        self.tokens = [0] * drafters
+    Args:
+        prompt_tokens: of the query that begins.
+        readers: the drafters that have read them already; by default all.
+    """
+
+    def __init__(self, drafters: int, prompt_tokens: int = 0, readers: Collection[int] | None = None):
+        readers = range(drafters) if readers is None else readers
+        self.tokens = [0 if arm in readers else prompt_tokens for arm in range(drafters)]
+
+    @property
+    def mean(self) -> float:
+        """The mean over the drafters."""
+        return sum(self.tokens) / len(self.tokens) if self.tokens else 0.0
 
     def emitted(self, tokens: int, arms: Iterable[int]) -> None:
         """A round emitted ``tokens`` tokens, for which ``arms`` drafted: of one's own draft all is read but the
@@ -216,9 +227,9 @@ class CostMeter:
         self.crowd = Crowd()
         self.begin()
 
-    def begin(self) -> None:
-        """A query begins: all drafters have read its prompt."""
-        self.unread = Unread(len(self.steps))
+    def begin(self, prompt_tokens: int = 0, readers: Collection[int] | None = None) -> None:
+        """A query begins; the arguments are those of :class:`Unread`."""
+        self.unread = Unread(len(self.steps), prompt_tokens, readers)
 
     def played(
         self,
@@ -248,16 +259,16 @@ class CostMeter:
             self.chances[arm] = Line.MEMORY * self.chances[arm] + min(drafted, length - 1)
             self.went_on[arm] = Line.MEMORY * self.went_on[arm] + drafted - 1
             unread, step = self.unread.tokens[arm], self.steps[arm]
-            if unread <= self.NEXT_TO_NOTHING or not step.weight:
+            if unread <= self.NEXT_TO_NOTHING:
                 step.clock(1.0, draft_seconds / drafted)
-            else:
+            elif step.weight:
                 self.reads[arm].add(1.0, max(draft_seconds - drafted * step.mean, 0.0) / unread)
         self.unread.emitted(emitted, () if arm is None else (arm,))
 
-    def evaluated(self, tokens: int, seconds: float) -> None:
-        """All drafters have read the last ``tokens`` tokens and were evaluated there."""
-        self.evaluation.clock(tokens, seconds)
-        self.begin()
+    def evaluated(self, seconds: float) -> None:
+        """All drafters have read what they had not and were evaluated there."""
+        self.evaluation.clock(self.unread.mean, seconds)
+        self.unread.evaluated()
 
     def costs(self, length: int) -> Costs:
         """The present estimates, for drafts of up to ``length`` tokens."""

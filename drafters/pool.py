@@ -168,7 +168,10 @@ class Pool:
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
 
     def prepare(self, context: Sequence[int], arms: Sequence[int]) -> None:
-        """Let the drafters ``arms`` read the prompt; a group reads it at once if all its members do."""
+        """Begin a query: the drafters ``arms`` read the prompt, a group at once if all its members do; others forget
+        what they have read before."""
+        for arm in set(range(len(self.drafters))) - set(arms):
+            self.drafters[arm].forget()
         for judge, _ in self._judges(arms):
             judge.prepare(context)
 

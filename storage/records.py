@@ -49,7 +49,7 @@ class Round:
         verify_seconds: the target's forward and the acceptance.
         policy_seconds: choosing and learning.
         evaluate_seconds: full-information evaluation of all drafters, where this round did it.
-        evaluated: tokens that all drafters read in that evaluation; 0 where none took place.
+        evaluated: tokens that a drafter read in that evaluation, on average; 0 where none took place.
     """
 
     index: int
@@ -72,7 +72,7 @@ class Round:
     verify_seconds: float
     policy_seconds: float
     evaluate_seconds: float
-    evaluated: int
+    evaluated: float
 
     @property
     def emitted(self) -> int:

@@ -81,6 +81,9 @@ class EagleDrafter(Drafter):
         twin.source, twin.head = target, self.head.twin()
         return twin
 
+    def forget(self) -> None:
+        self.head.cached = []
+
     def prepare(self, context: Sequence[int]) -> None:
         self.head.begin(context)
         self.head.read(context, self.source, last=1)

@@ -81,8 +81,11 @@ class LMDrafter(Drafter):
         twin.model, twin.cached, twin.group = model, [], None
         return twin
 
-    def prepare(self, context: Sequence[int]) -> None:
+    def forget(self) -> None:
         self.cached = []
+
+    def prepare(self, context: Sequence[int]) -> None:
+        self.forget()
         if self.window.covers(len(context)):
             self.logits(self.window.view(context)[:-1], last=1)
 
@@ -156,10 +159,7 @@ class LMDrafter(Drafter):
 
 
 class LMGroup:
-    """LM drafters that read contexts alike, evaluated in one call that also catches all of them up.
-
-    What one member was fed for drafting is fed to it again here: the group moves in step.
-    """
+    """LM drafters that read contexts alike, evaluated in one call that also catches all of them up."""
 
     def __init__(self, members: Sequence[LMDrafter], group: Group):
         self.members = members
@@ -196,11 +196,10 @@ class LMGroup:
     def _logits(self, context: Sequence[int], last: int) -> torch.Tensor:
         if not context:
             return torch.empty(len(self.members), 0, self.models.vocab_size)
-        keep = min(common_prefix(member.cached, context) for member in self.members)
-        keep = min(keep, len(context) - last)
+        cached = [min(common_prefix(member.cached, context), len(context) - last) for member in self.members]
         for member in self.members:
             member.cached = []
-        logits = self.models.forward(context[keep:], keep, last=last)
+        logits = self.models.forward(context, cached, last=last)
         for member in self.members:
             member.cached = list(context)
         return logits

@@ -56,6 +56,9 @@ class LookaheadDrafter(PointMassDrafter):
     def twin(self, target: FeatureSource) -> LookaheadDrafter:
         return LookaheadDrafter(self.name, self.window, self.ngram, self.guesses)
 
+    def forget(self) -> None:
+        self.prepare(())
+
     def prepare(self, context: Sequence[int]) -> None:
         self.pool: dict[int, list[tuple[int, ...]]] = {}
         """By the first token of n-grams their ends, the newest first."""

@@ -34,6 +34,9 @@ class PromptLookup(PointMassDrafter):
     def twin(self, target: FeatureSource) -> PromptLookup:
         return PromptLookup(self.name)
 
+    def forget(self) -> None:
+        self.prepare(())
+
     def prepare(self, context: Sequence[int]) -> None:
         self.indexed: list[int] = []
         self.ends: list[dict[tuple[int, ...], list[int]]] = [{} for _ in range(LONGEST_NGRAM)]

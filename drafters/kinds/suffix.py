@@ -51,6 +51,9 @@ class SuffixDrafter(PointMassDrafter):
         twin.outputs = self.outputs  # what one of them remembers all do
         return twin
 
+    def forget(self) -> None:
+        self.prepare(())
+
     def prepare(self, context: Sequence[int]) -> None:
         self._keep_output()
         self.prompt = list(context)

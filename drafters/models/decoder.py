@@ -68,8 +68,8 @@ class Group(Protocol):
     def twin(self) -> tuple[Group, Sequence[Decoder]]:
         """The same models for another text, as a group and each by itself."""
 
-    def forward(self, ids: Sequence[int], start: int, *, last: int) -> torch.Tensor:
-        """Logits ``(models, last, V)`` of the last tokens; otherwise as :meth:`Decoder.forward`."""
+    def forward(self, ids: Sequence[int], cached: Sequence[int], *, last: int) -> torch.Tensor:
+        """Logits ``(models, last, V)`` of the last tokens of a text, of which each model has ``cached`` already."""
 
 
 def runtime_of(model: PreTrainedModel, dtype: torch.dtype, device: str) -> Literal["onnx", "lean", "hub"]:
@@ -124,9 +124,10 @@ class StackGroup:
         """As of :class:`Group`."""
         return _members(self.stack.twin())
 
-    def forward(self, ids: Sequence[int], start: int, *, last: int) -> torch.Tensor:
-        """As of :class:`Group`."""
-        return self.stack.forward(ids, start, last=last)
+    def forward(self, ids: Sequence[int], cached: Sequence[int], *, last: int) -> torch.Tensor:
+        """As of :class:`Group`; the models move in step, so what one of them lacks all are fed."""
+        start = min(cached)
+        return self.stack.forward(ids[start:], start, last=last)
 
 
 class StackMember:

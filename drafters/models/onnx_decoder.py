@@ -98,9 +98,9 @@ class OnnxGroup:
         decoders = [decoder.twin() for decoder in self.decoders]
         return OnnxGroup(decoders), decoders
 
-    def forward(self, ids: Sequence[int], start: int, *, last: int) -> torch.Tensor:
-        """Logits ``(models, last, V)`` of the last tokens, each model with its own cache."""
+    def forward(self, ids: Sequence[int], cached: Sequence[int], *, last: int) -> torch.Tensor:
+        """As of :class:`~drafters.models.decoder.Group`."""
         logits = np.empty((len(self.decoders), min(last, len(ids)), self.vocab_size), np.float32)
-        for decoder, rows in zip(self.decoders, logits, strict=True):
-            decoder.forward(ids, start, last=last, into=rows)
+        for decoder, start, rows in zip(self.decoders, cached, logits, strict=True):
+            decoder.forward(ids[start:], start, last=last, into=rows)
         return torch.from_numpy(logits)

@@ -104,10 +104,11 @@ class Decoding(Iterator[Round]):
                 previous = self.pool.previous.get(generation.policy)
                 self._experience = Experience(self.pool.drafters, previous, by_token=policy.uses_gamma)
                 route = self.pool.route if self.pool.router else None
-                policy.begin(Context(generation.prompt, self.params.draft_length, self.pool.costs, route, previous))
+                known = (self.params.draft_length, self.pool.costs, route, previous, None, len(self.context))
+                policy.begin(Context(generation.prompt, *known))
                 target.prefill(self.context)
-                self.pool.prepare(self.context, policy.candidates())
-                self.pool.costs.begin()
+                self.pool.prepare(self.context, readers := policy.candidates())
+                self.pool.costs.begin(len(self.context), readers)
                 generation.prefill_seconds = self._now()[0] - started
                 query = target.queries
             while generation.status == "running":
@@ -175,15 +176,16 @@ class Decoding(Iterator[Round]):
         divergence = None
         if policy.uses_block_divergence and drafter:
             divergence = block_divergence(draft, verdict.path, logits, params, length)
-        t4, own4 = self._now()
-        unread = len(self.context) - self._evaluated
-        gamma = self._evaluate(verdict, logits, len(tokens)) if room > 1 else None
-        t5, own5 = self._now()
         alone = arm if drafter and not together else None
         seconds = own2 - own1, own3 - own2
-        self.pool.costs.played(alone, length, len(draft), *seconds, emitted=len(tokens), depth=draft.depth)
+        costs = self.pool.costs
+        costs.played(alone, length, len(draft), *seconds, emitted=len(tokens), depth=draft.depth)
+        unread = costs.unread.mean
+        t4, own4 = self._now()
+        gamma = self._evaluate(verdict, logits, len(tokens)) if room > 1 else None
+        t5, own5 = self._now()
         if gamma is not None:
-            self.pool.costs.evaluated(unread, own5 - own4)
+            costs.evaluated(own5 - own4)
         drafted = draft.main_path(verdict.path)
         if room > 1:
             feedback = Feedback(arm, len(drafted), accepted, len(tokens), length, divergence, gamma, t3 - t1)
@@ -212,7 +214,7 @@ class Decoding(Iterator[Round]):
             verify_seconds=t3 - t2,
             policy_seconds=(t1 - t0) + (t4 - t3) + (t6 - t5),
             evaluate_seconds=t5 - t4,
-            evaluated=0 if gamma is None else unread,
+            evaluated=0.0 if gamma is None else unread,
         )
 
     def _draft(self, arm: int, length: int) -> Draft:

@@ -34,6 +34,7 @@ class Context:
         previous: mean reward of each drafter in the previous query, or its acceptance for policies that evaluate;
             ``None`` if there is none.
         hindsight: rounds that each drafter alone would need, in replays; ``None`` live.
+        prompt_tokens: length of the whole prompt, which drafters have to read.
     """
 
     prompt: str = ""
@@ -42,6 +43,7 @@ class Context:
     route: Callable[[str], Sequence[float] | None] | None = None
     previous: Sequence[float] | None = None
     hindsight: Sequence[int] | None = None
+    prompt_tokens: int = 0
 
     def suited(self) -> Sequence[float] | None:
         """How well each drafter suits this prompt; ``None`` without a router."""
@@ -165,7 +167,8 @@ class Policy:
         raise NotImplementedError
 
     def candidates(self) -> Sequence[int]:
-        """Arms that may be played for this query; these drafters read the prompt during prefill."""
+        """Arms that are likely to be played for this query: these drafters read the prompt during prefill, others when
+        they are first asked."""
         return range(len(self.arms))
 
     def draft_length(self, limit: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from drafters.costs import Costs
-from multidraft.policies.base import NO_DRAFTER, Feedback, Policy, register
+from multidraft.policies.base import NO_DRAFTER, Context, Feedback, Policy, register
 from multidraft.policies.settings import Start, WarmStart
 
 PRIOR_TOKENS = 2.5
@@ -118,10 +118,20 @@ class RateHedge(Policy):
         self.change, self.changed = 0.0, 0
         self.trial, self.doubted, self.tried = NO_DRAFTER, NO_DRAFTER, set[int]()
         self.discovery_chance, self.trusting = DISCOVERY_CHANCE if count > 1 else 0.0, False
-        self.waiting, self.elapsed, self.evaluating = 0, 0.0, 0.0
+        self.elapsed, self.evaluating = 0.0, 0.0
         self.undrafted, self.retry_after, self.probing = 0, 0, False
         self._read_costs()
         self._estimate(range(count))
+
+    def begin(self, context: Context | None = None) -> None:
+        super().begin(context)
+        readers = self.candidates()
+        self.unread[[arm for arm in range(self.arm_count) if arm not in readers]] = self.context.prompt_tokens
+
+    def candidates(self) -> Sequence[int]:
+        """Those that the start trusts, or else the one to begin with."""
+        trusted = [arm for arm in range(self.arm_count) if self.routed[arm] >= TRUSTED]
+        return trusted or [divmod(int((self.tokens / self.drafting).argmax()), self.longest)[0]]
 
     def warm_up(self, guess: Sequence[float]) -> None:
         self.guess = np.clip(guess, 0.05, 0.95)
@@ -205,14 +215,13 @@ class RateHedge(Policy):
         return self.length
 
     def wants_evaluation(self, emitted: int) -> bool:
-        self.waiting += emitted
         if self.length and self.trial == NO_DRAFTER:
             accepted = min(emitted - 1, self.length)
             self.change = max(self.change + self._evidence_of_change(self.arm, accepted, self.length), 0.0)
         # The change began where the sum last stood at 0.
         self.changed = self.changed + emitted if self.change > 0.0 else 0
         fixed, per_token = self.evaluation
-        cost = fixed + per_token * self.waiting
+        cost = fixed + per_token * (float(self.unread.mean()) + emitted)
         alarmed = self.change > ALARM and not self._rivals()
         allowed = self.settings.budget * self.elapsed * (PROVOKED if alarmed else 1.0)
         if self.evaluating > 0.0 and self.evaluating + cost > allowed:
@@ -292,8 +301,8 @@ class RateHedge(Policy):
         self.discovery_chance *= DISCOVERY_CHANCE_DECAY
         self._read_costs()
         fixed, per_token = self.evaluation
-        self.evaluating += fixed + per_token * self.waiting
-        self.waiting, self.change, self.changed, self.trial = 0, 0.0, 0, NO_DRAFTER
+        self.evaluating += fixed + per_token * float(self.unread.mean())
+        self.change, self.changed, self.trial = 0.0, 0, NO_DRAFTER
         reached, seen = np.ones((len(gamma), self.arm_count)), np.zeros_like(self.counts)
         for depth in range(min(self.longest, len(gamma))):
             reached = reached[: len(gamma) - depth]

@@ -69,6 +69,7 @@ class Recorded:
             max_new_tokens=self.limit,
             drafters=self.drafters,
             prompt=self.run.generation.prompt,
+            prompt_tokens=self.run.generation.prompt_tokens,
             costs=self.costs,
             route=route,
         )

@@ -86,6 +86,7 @@ def replay(
     max_new_tokens: int | None = None,
     drafters: Sequence[str] | None = None,
     prompt: str = "",
+    prompt_tokens: int = 0,
     costs: Costs | None = None,
     route: Callable[[str], Sequence[float] | None] | None = None,
 ) -> Replayed:
@@ -105,7 +106,7 @@ def replay(
         max_new_tokens: most tokens that the run could have emitted (its own limit or what its context window left),
             where it ended earlier at a stop token: drafts near the end are cut by it. By default the output's length.
         drafters: their names, for specs such as ``fixed:math``.
-        prompt: handed to the policy.
+        prompt, prompt_tokens: handed to the policy.
         costs: to tell the time of every round, and to feed policies that choose by it.
         route: how well each drafter suits a prompt, such as :meth:`~drafters.pool.Pool.route`.
 
@@ -129,7 +130,7 @@ def replay(
     limit = end if max_new_tokens is None else max_new_tokens
     spec = policy if isinstance(policy, str) else policy.name
     try:
-        player.begin(Context(prompt, longest, costs, route, hindsight=needed))
+        player.begin(Context(prompt, longest, costs, route, hindsight=needed, prompt_tokens=prompt_tokens))
         rounds = list(_walk(text, player, spec, longest, limit))
     except Exception as error:
         if fault := raised_by(player, spec, error):
@@ -180,7 +181,7 @@ def _walk(text: _Text, player: Policy, spec: str, longest: int, limit: int) -> I
     every = range(ALL_DRAFTERS, count)
     hits = hits_by_depth(text.accepted, longest) if player.uses_gamma else None
     accepted_of = text.accepted.tolist()
-    unread = Unread(count)
+    unread = Unread(count, player.context.prompt_tokens, player.candidates())
     position = evaluated = 0
     while position < end:
         room = limit - position
@@ -206,7 +207,7 @@ def _walk(text: _Text, player: Policy, spec: str, longest: int, limit: int) -> I
         if room > 1:
             if hits is not None and player.wants_evaluation(tokens):
                 gamma = hits[max(evaluated, position - (player.evaluation_span or position)) : position]
-                evaluation = text.costs.evaluation_seconds(position - evaluated) if text.costs else 0.0
+                evaluation = text.costs.evaluation_seconds(unread.mean) if text.costs else 0.0
                 evaluated = position
                 unread.evaluated()
             drafted = round(drafts[arm][0]) if asked else 0

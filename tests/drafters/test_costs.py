@@ -133,7 +133,7 @@ def test_a_meter_recovers_what_rounds_cost():
         unread[arm] = 1
         since += tokens
         if round_ % 40 == 39:
-            meter.evaluated(since, true.evaluation_seconds(since))
+            meter.evaluated(true.evaluation_seconds(meter.unread.mean))
             unread, since = [0, 0], 0
     found = meter.costs(8)
     assert found.draft_step == pytest.approx(true.draft_step, rel=0.15)
@@ -205,7 +205,7 @@ def test_what_takes_longer_with_more_than_two_tokens_to_read_is_the_reading():
     assert meter.costs(4).catch_up == pytest.approx([0.6 / 3] * 3)
     meter.played(1, 4, 4, 1.6, 1.0, 5)  # two unread
     assert meter.steps[1].mean == pytest.approx((0.98 * 0.2 + 0.4) / 1.98)
-    meter.evaluated(8, 0.5)  # all have read everything
+    meter.evaluated(0.5)  # all have read everything
     meter.played(0, 4, 4, 0.4, 1.0, 1)
     assert meter.unread.tokens == [1, 1, 1] and meter.reads[0].weight == 1.0
 

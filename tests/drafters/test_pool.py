@@ -13,7 +13,7 @@ from transformers import MambaConfig, MambaForCausalLM
 import multidraft as md
 from drafters.base import Evidence
 from drafters.errors import PoolError, PromptError
-from drafters.pool import load_pool
+from drafters.pool import Pool, load_pool
 from drafters.sampling import SamplingParams
 from tests import tiny
 
@@ -235,3 +235,13 @@ def test_prepare_reads_the_prompt_with_the_chosen_drafters_only(pool):
     assert (near.cached, far.cached, alone.cached) == ([], [2, 3, 4], [2, 3, 4])
     pool.prepare([6, 7, 8], range(4))
     assert near.cached == far.cached == alone.cached == [6, 7]
+
+
+def test_a_drafter_that_has_not_read_the_prompt_inherits_nothing_from_another_query(pool: Pool) -> None:
+    """Of the same prompt under another policy its cache would hold all of it."""
+    near, far = pool.drafters[0], pool.drafters[2]
+    context = [1, 2, 3, 4, 5, 6]
+    pool.prepare(context, range(len(pool.drafters)))
+    assert near.cached == far.cached == context[:-1]
+    pool.prepare(context, [0])
+    assert near.cached == context[:-1] and far.cached == []

@@ -43,7 +43,7 @@ def _mean_microseconds(name: str, drafters: int, draft_length: int, rounds: int)
     for _ in range(50 * drafters):  # as after some text: every cost is known
         arm, length = int(rng.integers(drafters)), int(rng.integers(1, draft_length + 1))
         meter.played(arm, length, length, 0.003, 0.008, emitted=3)
-        meter.evaluated(length, 0.003 + 0.0002 * length)
+        meter.evaluated(0.003 + 0.0002 * meter.unread.mean)
     policy.begin(Context("prompt", draft_length, meter, lambda prompt: [1.0 / drafters] * drafters))
     waiting: list[np.ndarray] = []
     spent = 0.0

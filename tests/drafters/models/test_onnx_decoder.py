@@ -207,10 +207,11 @@ def test_weights_are_shared_with_the_model():
 def test_a_group_computes_what_its_models_compute_alone():
     models = [tiny.llama(seed) for seed in range(3)]
     group, ids = OnnxGroup([OnnxDecoder(model) for model in models]), [3, 7, 2, 9, 4]
-    found = group.forward(ids, 0, last=3)
+    found = group.forward(ids, [0, 0, 0], last=3)
     for rows, model in zip(found, models, strict=True):
         close(rows, tiny.logits_of(model, ids)[-3:])
-    close(group.forward([5], 5, last=1)[1, 0], tiny.logits_of(models[1], [*ids, 5])[-1])
+    found = group.forward([*ids, 5], [5, 5, 3], last=1)
+    close(found[:, 0], torch.stack([tiny.logits_of(model, [*ids, 5])[-1] for model in models]))
 
 
 def reason(model, dtype=torch.float32, device="cpu"):

@@ -135,7 +135,6 @@ def test_the_evidence_is_summed_from_where_it_was_last_none():
         sums.append((policy.change, policy.changed))
     expected = [(refused, 1), (2 * refused, 2), (3 * refused + math.log(0.5), 4), (0.0, 0), (refused, 1)]
     assert sums == [(pytest.approx(change), since) for change, since in expected]
-    assert policy.waiting == 10
     policy.length = 0  # a round without a draft says nothing, nor does that of a rival
     policy.wants_evaluation(1)
     policy.length, policy.trial = 4, 2
@@ -176,12 +175,12 @@ def test_an_evaluation_has_to_be_worth_its_time(state, least):
 
 def test_after_an_evaluation_all_are_judged_and_a_discovery_is_half_as_likely():
     policy = made([1.0, 0.0, 0.0])
-    policy.waiting, policy.change, policy.changed, policy.evaluating = 5, 1.0, 3, 1.0
-    policy.unread[:], policy.counts[:] = 7.0, 4.0
+    policy.change, policy.changed, policy.evaluating = 1.0, 3, 1.0
+    policy.unread[:], policy.counts[:] = (3.0, 7.0, 5.0), 4.0
     tell(policy, [[1.0, 0.0, 1.0]])
     assert policy.guess.tolist() == [0.3] * 3 and policy.discovery_chance == 0.1
     assert policy.evaluating == pytest.approx(1.75)
-    assert (policy.waiting, policy.change, policy.changed) == (0, 0.0, 0)
+    assert (policy.change, policy.changed) == (0.0, 0)
     assert policy.unread.tolist() == [0.0] * 3
     assert policy.counts[0, :, 0].tolist() == [4.5] * 3 and policy.counts[1, :, 0].tolist() == [4.5, 4.0, 4.5]
     assert policy.tokens[0, 0] == pytest.approx(1 + (4.5 + 2.5 * 0.3) / (4.5 + 2.5))

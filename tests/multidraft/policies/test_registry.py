@@ -182,9 +182,14 @@ def test_only_full_information_learners_ask_for_gamma():
 @pytest.mark.parametrize("name", EXPECTED)
 def test_only_drafters_that_may_be_played_read_the_prompt(name):
     policy = make_policy("fixed:arm1" if name == "fixed" else name, 3)
-    expected = {"autoregressive": [], "fixed": [1], "router": [0], "oracle": [0], "ucb-length": [0]}.get(
-        name, [0, 1, 2]
-    )
+    expected = {
+        "autoregressive": [],
+        "fixed": [1],
+        "router": [0],
+        "oracle": [0],
+        "ucb-length": [0],
+        "rate-hedge": [0],
+    }.get(name, [0, 1, 2])
     assert list(policy.candidates()) == expected
 
 
