@@ -61,12 +61,6 @@ class Costs:
         start = 0.0 if self.draft_start is None else float(self.draft_start[arm])
         return start + float(self.draft_step[arm]) * max(drafted, 1.0) + float(self.catch_up[arm]) * unread
 
-    def round_seconds(self, arm: int | None, drafted: float = 0.0, nodes: float = 0.0, unread: int = 0) -> float:
-        """Seconds of a round in which ``arm``, with ``unread`` tokens to read first, drafts ``drafted`` tokens in depth
-        and ``nodes`` in all; ``None`` is a round without a draft."""
-        drafting = 0.0 if arm is None else self.drafting(arm, drafted, unread)
-        return self.overhead + drafting + self.verification(nodes)
-
     def verification(self, nodes: float) -> float:
         """Seconds of verifying so many nodes; beyond K, which trees may exceed, as the last step goes on."""
         last = len(self.verify) - 1
@@ -196,7 +190,7 @@ class Line:
         if spread <= 1e-9 * self.weight * self.weight:
             return 0.0
         slope = (self.xy * self.weight - self.x * self.y) / spread
-        return min(max(slope, 0.0), self.y / self.x if self.x else slope)
+        return min(max(slope, 0.0), self.y / self.x)
 
     @property
     def fixed(self) -> float:

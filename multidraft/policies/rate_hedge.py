@@ -102,7 +102,6 @@ class RateHedge(Policy):
         start: Start = "router"
 
     def reset(self) -> None:
-        super().reset()
         self.longest = longest = self.context.draft_length
         count = self.arm_count
         # Fading trials and hits (2, N, K + 1): how often each drafter's token at a depth was tried, as all before it in

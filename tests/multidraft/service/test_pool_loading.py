@@ -137,7 +137,7 @@ def test_the_old_pool_is_freed_whatever_was_done_with_it(
         assert ended(loader.start(card)).phase == "done"
         assert freed(old), [type(holder) for holder in gc.get_referrers(old())]
         sizes.append(sum(p.nbytes for p in gc.get_objects() if type(p) is torch.nn.Parameter))
-    assert sizes[:2] == sizes[2:]
+    assert all(later <= earlier for earlier, later in zip(sizes, sizes[2:]))  # tests before may have left some
 
 
 def test_a_batch_and_a_race_under_way_keep_their_pool(own_bench: Workbench, other_card: Path) -> None:
