@@ -77,30 +77,25 @@ def run(options: argparse.Namespace) -> int:
         write_text(probe, "")
         probe.unlink()
     processes = Processes.join(plan.device)
-
-    def log(line: str) -> None:
-        if processes.first:
-            print(line, flush=True)
-
-    log(examine(plan, processes.count))
+    processes.say(examine(plan, processes.count))
     if options.dry_run:
         return 0
     if options.push and processes.first:
         check_login(plan.target.id)
-    answers = distil(plan, tokenizer, log, processes)
+    answers = distil(plan, tokenizer, processes)
     processes.leave()
     if not processes.first:
         return 0
-    matrix = finish(plan, answers, log)
-    log(f"\nTokens per round on held-out prompts, own token counted:\n\n{render_matrix(matrix)}\n")
+    matrix = finish(plan, answers)
+    processes.say(f"\nTokens per round on held-out prompts, own token counted:\n\n{render_matrix(matrix)}\n")
     if learnt_nothing(matrix):
-        log(
+        processes.say(
             "hint: no drafter has more tokens accepted than before its training. Train longer (--minutes, --epochs), "
             "which resumes from here, or on more prompts, with another --work\n"
         )
-    log(f"{plan.out}: python -m multidraft demo --pool {plan.out}")
+    processes.say(f"{plan.out}: python -m multidraft demo --pool {plan.out}")
     if options.push:
-        log(f"pushed to {push(plan.out, options.push, options.private)}")
+        processes.say(f"pushed to {push(plan.out, options.push, options.private)}")
     return 0
 
 

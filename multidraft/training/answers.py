@@ -239,7 +239,6 @@ def collect(
     folder: Path,
     asking: Asking,
     made_by: Mapping[str, object],
-    log: Callable[[str], None] = print,
     processes: Processes = ALONE,
 ) -> list[Answer]:
     """The target's answers to all prompts; those that ``folder`` holds are not asked for again.
@@ -262,7 +261,7 @@ def collect(
     files = {folder / f"{portion.number:06d}-{portion.task}.pt": portion for portion in portions(prompts, asking)}
     left = [file for file in files if not file.is_file()]
     if done := len(files) - len(left):
-        log(f"{done:,} of {len(files):,} batches of answers are there already")
+        processes.say(f"{done:,} of {len(files):,} batches of answers are there already")
     processes.wait()  # all have seen the same files
     if left:
         target, own = load_target(), left[processes.rank :: processes.count]
@@ -278,7 +277,8 @@ def collect(
             if (now := time.perf_counter()) - logged > LOG_SECONDS or done == len(own):
                 seconds, logged = now - started, now
                 remaining = seconds / done * (len(own) - done) / 60
-                log(f"batch {done:,} of {len(own):,}, {tokens / seconds:,.0f} tokens/s, about {remaining:.0f} min left")
+                rate = f"{tokens / seconds:,.0f} tokens/s"
+                processes.say(f"batch {done:,} of {len(own):,}, {rate}, about {remaining:.0f} min left")
     processes.wait()
     every: list[Answer] = []
     for file in files:

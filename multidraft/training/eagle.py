@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -33,6 +33,10 @@ STEP_WEIGHT = 0.7
 Implemented as the probability that a batch goes on to the next step, which has the same mean at half the cost."""
 
 
+Pair = tuple[torch.Tensor, torch.Tensor]
+"""Cosines and sines, or keys and values."""
+
+
 class Attention(nn.Module):
     """Attention of an EAGLE-3 layer, over embedding and hidden state side by side."""
 
@@ -45,13 +49,7 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(read, self.kv_heads * self.size, bias=False)
         self.o_proj = nn.Linear(self.heads * self.size, config.hidden_size, bias=False)
 
-    def forward(
-        self,
-        x: torch.Tensor,
-        rotation: tuple[torch.Tensor, torch.Tensor],
-        past: list[tuple[torch.Tensor, torch.Tensor]],
-        start: int,
-    ) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, rotation: Pair, past: list[Pair], start: int) -> torch.Tensor:
         """Attend at step ``k = len(past)``, and append this step's keys and values to ``past``.
 
         The pair ``i`` of step ``k`` stands at the end of a draft of ``k`` tokens: it sees the pairs up to ``i - k`` as
@@ -88,7 +86,7 @@ class Attention(nn.Module):
         return self.o_proj(attended.transpose(1, 2).flatten(2))
 
 
-def turned(x: torch.Tensor, rotation: tuple[torch.Tensor, torch.Tensor], start: int) -> torch.Tensor:
+def turned(x: torch.Tensor, rotation: Pair, start: int) -> torch.Tensor:
     """Rotary position embedding of ``x`` (B, heads, T, size), whose first position is ``start``."""
     cos, sin = (table[:, None, start : start + x.shape[2]] for table in rotation)
     return x * cos + rotate_half(x) * sin
@@ -110,12 +108,7 @@ class Layer(nn.Module):
         self.post_attention_layernorm = LlamaRMSNorm(size, eps)
 
     def forward(
-        self,
-        embedded: torch.Tensor,
-        hidden: torch.Tensor,
-        rotation: tuple[torch.Tensor, torch.Tensor],
-        past: list[tuple[torch.Tensor, torch.Tensor]],
-        start: int,
+        self, embedded: torch.Tensor, hidden: torch.Tensor, rotation: Pair, past: list[Pair], start: int
     ) -> torch.Tensor:
         """Hidden states ``(B, T - start, hidden)`` of the pairs from ``start`` on; see :meth:`Attention.forward`."""
         read = torch.cat([self.input_layernorm(embedded), self.hidden_norm(hidden)], dim=-1)
@@ -183,7 +176,7 @@ class TrainableHead(nn.Module):
         rotation = self.rotary(hidden, torch.arange(hidden.shape[1], device=hidden.device)[None])
         # A pair's last step begins so many pairs before it; pairs before the first that is wanted are only seen.
         start = max(int(wanted.any(dim=0).nonzero()[0]) - steps + 1, 0)
-        past: list[tuple[torch.Tensor, torch.Tensor]] = []
+        past: list[Pair] = []
         for step in range(steps):
             if step:
                 hidden, embedded = shifted(hidden, 1), embedded[:, -hidden.shape[1] :]
@@ -238,15 +231,13 @@ def fit_head(
     batches: Iterator[FeatureBatch],
     budget: Budget,
     lr: float,
-    log: Callable[[str], None] = print,
     processes: Processes = ALONE,
-    seed: int = 0,
 ) -> None:
     """Train ``head`` on endless ``batches`` until the budget is spent; see :func:`~multidraft.training.loop.train`."""
     device, dtype = str(target.device), next(head.parameters()).dtype
     embedding = target.get_input_embeddings().weight
     output = target.get_output_embeddings().weight
-    rng = random.Random(seed)
+    rng = random.Random(processes.rank)
 
     def loss_of(batch: FeatureBatch) -> tuple[torch.Tensor, int]:
         steps = 1
@@ -261,4 +252,4 @@ def fit_head(
             loss = torch.stack([functional.cross_entropy(of_step.float(), goal) for of_step in logits]).sum()
         return loss / sum(STEP_WEIGHT**step for step in range(STEPS)), batch.ids.numel()
 
-    train(head, batches, loss_of, budget, lr, log=log, processes=processes)
+    train(head, batches, loss_of, budget, lr, processes=processes)

@@ -99,7 +99,6 @@ def train(
     budget: Budget,
     lr: float,
     accumulate: int = 1,
-    log: Callable[[str], None] = print,
     processes: Processes = ALONE,
 ) -> None:
     """Train ``model`` until the budget is spent. An interruption (Ctrl-C) leaves a checkpoint behind.
@@ -127,7 +126,7 @@ def train(
         for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         seconds, tokens, step = state["seconds"], state["tokens"], state["step"]
-        log(f"resumed at step {step}, {seconds / 60:.1f} min, {tokens:,} tokens")
+        processes.say(f"resumed at step {step}, {seconds / 60:.1f} min, {tokens:,} tokens")
 
     def save() -> None:
         if budget.checkpoint and processes.first:
@@ -158,8 +157,8 @@ def train(
             spent, trained = processes.agree(time.perf_counter() - started, trained)
             seconds, tokens = seconds + spent, tokens + trained
             if seconds - logged_at >= budget.log_seconds:
-                mean = sum(losses) / len(losses)
-                log(f"{seconds / 60:6.1f} min  step {step:6d}  {tokens:11,} tokens  loss {mean:.4f}")
+                done = f"{seconds / 60:6.1f} min  step {step:6d}  {tokens:11,} tokens"
+                processes.say(f"{done}  loss {sum(losses) / len(losses):.4f}")
                 logged_at, losses = seconds, []
             if seconds - saved_at >= budget.checkpoint_seconds:
                 save()

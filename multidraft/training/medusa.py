@@ -97,7 +97,6 @@ def fit_heads(
     batches: Iterator[FeatureBatch],
     budget: Budget,
     lr: float = 1e-3,
-    log: Callable[[str], None] = print,
 ) -> None:
     """Train heads for ``target``, whose weights stay as they are.
 
@@ -122,7 +121,7 @@ def fit_heads(
             loss = heads_loss(model, batch.features.to(output.weight.dtype), batch.wanted, goal, model.count)
         return loss, batch.ids.numel()
 
-    train(model, batches, loss_of, budget, lr, log=log)
+    train(model, batches, loss_of, budget, lr)
 
 
 def heads_loss(

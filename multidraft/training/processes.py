@@ -49,6 +49,11 @@ class Processes:
         """Whether this is rank 0."""
         return self.rank == 0
 
+    def say(self, line: str) -> None:
+        """Print, unless another process does."""
+        if self.first:
+            print(line, flush=True)
+
     def leave(self) -> None:
         """Leave the process group; the others no longer wait for this one."""
         if self.count > 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -27,7 +27,7 @@ from multidraft.training.work import write_text, writing
 Matrix = dict[str, dict[str, float]]
 
 
-def finish(plan: Plan, answers: list[Answer], log: Callable[[str], None]) -> Matrix:
+def finish(plan: Plan, answers: list[Answer]) -> Matrix:
     """Write card, router and model card into ``plan.out``, and measure the pool on held-out prompts.
 
     Returns:
@@ -37,7 +37,7 @@ def finish(plan: Plan, answers: list[Answer], log: Callable[[str], None]) -> Mat
     content = card_of(plan, context_window(plan))
     Card.model_validate(content)
     write_text(plan.card, as_yaml(content))
-    log("measuring the drafters on held-out prompts")
+    print("measuring the drafters on held-out prompts", flush=True)
     matrix, licence = measure(plan), licence_of(place(plan.target))
     write_text(plan.out / "README.md", model_card(plan, content["description"], answers, matrix, hit, licence))
     return matrix

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import random
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -30,7 +30,6 @@ from multidraft.training.processes import ALONE, Processes
 from multidraft.training.prompts import GENERALIST
 from multidraft.training.work import SETTINGS, claim, writing
 
-Log = Callable[[str], None]
 ANSWERS = "answers"
 """Folder of them in the working folder."""
 
@@ -38,8 +37,8 @@ ANSWERS = "answers"
 class LanguageModels:
     """Small language models of the target's vocabulary, from a model that there is or from new weights."""
 
-    def __init__(self, plan: Plan, tokenizer: PreTrainedTokenizerBase, processes: Processes, log: Log):
-        self.plan, self.tokenizer, self.processes, self.log = plan, tokenizer, processes, log
+    def __init__(self, plan: Plan, tokenizer: PreTrainedTokenizerBase, processes: Processes):
+        self.plan, self.tokenizer, self.processes = plan, tokenizer, processes
 
     def begin(self, own: Sequence[Answer], general: PreTrainedModel | None) -> PreTrainedModel:
         """A model to be trained on the answers ``own``, a copy of the generalist if there is one."""
@@ -73,7 +72,7 @@ class LanguageModels:
             raise TrainingError(f"no answer fits the drafter's window of {window:,} tokens; lower --max-new-tokens")
         loss_of = language_model_loss(drafter, pad_id(self.tokenizer), device)
         batches = answer_batches(fitting, self.plan.batch_tokens, rng)
-        train(drafter, batches, loss_of, budget, lr, log=self.log, processes=self.processes)
+        train(drafter, batches, loss_of, budget, lr, processes=self.processes)
 
     def save(self, drafter: PreTrainedModel, folder: Path) -> None:
         """Write it as safetensors."""
@@ -85,10 +84,8 @@ class LanguageModels:
 class Heads:
     """EAGLE-3 heads on a target, with the methods of :class:`LanguageModels`."""
 
-    def __init__(
-        self, plan: Plan, target: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, processes: Processes, log: Log
-    ):
-        self.plan, self.target, self.tokenizer, self.processes, self.log = plan, target, tokenizer, processes, log
+    def __init__(self, plan: Plan, target: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, processes: Processes):
+        self.plan, self.target, self.tokenizer, self.processes = plan, target, tokenizer, processes
 
     def begin(self, own: Sequence[Answer], general: TrainableHead | None) -> TrainableHead:
         stops = sorted(end_ids(self.target, self.tokenizer))
@@ -102,7 +99,7 @@ class Heads:
         batches, pad = by_length(own, self.plan.batch_tokens), pad_id(self.tokenizer)
         share = batches[self.processes.rank :: self.processes.count] or batches
         learnt = cached_features(self.target, share, drafter.layers, pad, rng, self.plan.feature_memory)
-        fit_head(drafter, self.target, learnt, budget, lr, self.log, self.processes, self.processes.rank)
+        fit_head(drafter, self.target, learnt, budget, lr, self.processes)
 
     def save(self, drafter: TrainableHead, folder: Path) -> None:
         with writing(folder):
@@ -130,7 +127,7 @@ def train_all(recipe: LanguageModels | Heads, answers: Sequence[Answer]) -> None
     for name in plan.drafters:
         own = [answer for answer in answers if name in (GENERALIST, answer.family)]
         tokens = sum(len(answer.ids) for answer in own)
-        recipe.log(f"-- {name}: {len(own):,} answers, {tokens:,} tokens")
+        processes.say(f"-- {name}: {len(own):,} answers, {tokens:,} tokens")
         torch.manual_seed(plan.asking.seed)
         checkpoint = work / f"{name}.pt"
         budget = Budget(plan.minutes, plan.epochs * tokens, checkpoint)
@@ -151,9 +148,7 @@ def train_all(recipe: LanguageModels | Heads, answers: Sequence[Answer]) -> None
             general = drafter
 
 
-def distil(
-    plan: Plan, tokenizer: PreTrainedTokenizerBase, log: Log = print, processes: Processes = ALONE
-) -> list[Answer]:
+def distil(plan: Plan, tokenizer: PreTrainedTokenizerBase, processes: Processes = ALONE) -> list[Answer]:
     """Let the target answer, and train drafters on its answers; what is done already is not done again.
 
     Returns:
@@ -174,13 +169,15 @@ def distil(
         encoded = [chat_ids(tokenizer, prompt, settings=plan.chat_template_kwargs) for prompt in task.train]
         prompts[name] = [ids for ids in encoded if ids and len(ids) <= room]
         if longer := len(encoded) - len(prompts[name]):
-            log(f"{name}: {longer:,} prompts leave no room for {plan.asking.max_new_tokens} new tokens; left out")
+            processes.say(
+                f"{name}: {longer:,} prompts leave no room for {plan.asking.max_new_tokens} new tokens; left out"
+            )
         if not prompts[name]:
             raise TrainingError(f"no prompt of {name!r} leaves room for an answer; lower --max-new-tokens")
-    answers = collect(target, tokenizer, prompts, plan.work / ANSWERS, plan.asking, plan.made_by(), log, processes)
+    answers = collect(target, tokenizer, prompts, plan.work / ANSWERS, plan.asking, plan.made_by(), processes)
     if plan.kind == "eagle":
-        train_all(Heads(plan, target(), tokenizer, processes, log), answers)
+        train_all(Heads(plan, target(), tokenizer, processes), answers)
     else:
         target.cache_clear()  # the drafters need its memory
-        train_all(LanguageModels(plan, tokenizer, processes, log), answers)
+        train_all(LanguageModels(plan, tokenizer, processes), answers)
     return answers

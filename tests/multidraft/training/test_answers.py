@@ -68,7 +68,7 @@ def test_heads_are_trained_for_any_target(kind, tmp_path):
     torch.manual_seed(0)
     head = TrainableHead(target, common_tokens(answers, 11, [0]))
     learnt = cached_features(target, texts_of(answers, 64), head.layers, 0, random.Random(0), memory=0)
-    fit_head(head, target, learnt, Budget(1, tokens=200), 0.001, log=lambda line: None)
+    fit_head(head, target, learnt, Budget(1, tokens=200), 0.001)
     head.save(tmp_path)
     shape, tensors = read_head(tmp_path, target)
     assert shape.layers == head.layers and shape.vocab_size == len(head.ids)

@@ -48,23 +48,17 @@ def test_accumulated_batches_count_and_act_as_one():
     torch.testing.assert_close(results[0], results[1], rtol=1e-3, atol=1e-4)
 
 
-def test_a_run_resumes_from_its_checkpoint(tmp_path):
+def test_a_run_resumes_from_its_checkpoint(tmp_path, capsys):
     checkpoint = tmp_path / "deep" / "model.pt"
     model, batches, loss_of = problem()
     train(model, batches, loss_of, Budget(10, tokens=32 * 50, checkpoint=checkpoint), lr=0.05)
     halfway = model.weight.detach().clone()
 
     model, batches, loss_of = problem(seed=1)
-    log, seen = [], []
-    train(
-        model,
-        (seen.append(1) or b for b in batches),
-        loss_of,
-        Budget(10, tokens=32 * 50, checkpoint=checkpoint),
-        lr=0.05,
-        log=log.append,
-    )
-    assert "resumed at step 50" in log[0] and not seen  # the budget was spent
+    seen = []
+    capsys.readouterr()
+    train(model, (seen.append(1) or b for b in batches), loss_of, Budget(10, 32 * 50, checkpoint), lr=0.05)
+    assert "resumed at step 50" in capsys.readouterr().out and not seen  # the budget was spent
     assert torch.equal(model.weight, halfway)
 
     train(model, (seen.append(1) or b for b in batches), loss_of, Budget(10, 32 * 70, checkpoint), lr=0.05)

@@ -4,6 +4,7 @@ Arguments: a folder to write what came out, then those of ``python -m multidraft
 """
 
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import torch
@@ -31,16 +32,16 @@ def trained(shares, processes):
     def loss_of(batch):
         return nn.functional.mse_loss(model(batch[0]), batch[1]), 8
 
-    budget, silent = Budget(10, tokens=160), lambda line: None
-    train(model, batches(), loss_of, budget, 0.05, accumulate=len(shares), log=silent, processes=processes)
+    budget = Budget(10, tokens=160)
+    train(model, batches(), loss_of, budget, 0.05, accumulate=len(shares), processes=processes)
     return model.weight.detach()
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     processes = Processes.join("cpu")
-    ours = trained([processes.rank], processes)
-    alone = trained([0, 1], ALONE)
+    with redirect_stdout(None):
+        ours, alone = trained([processes.rank], processes), trained([0, 1], ALONE)
     torch.testing.assert_close(ours, alone, rtol=1e-4, atol=1e-5)
     (Path(sys.argv[1]) / f"agreed-{processes.rank}").write_text(str(processes.count))
     sys.exit(main(sys.argv[2:]))
