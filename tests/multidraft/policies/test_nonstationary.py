@@ -69,8 +69,9 @@ def test_no_discount_is_exactly_ucb(beta):
             policy.update(seen(first, 1, reward))
 
 
-def test_a_faded_drafter_is_due_again():
+@pytest.mark.parametrize("left", [1e-13, 0.0])
+def test_a_faded_drafter_is_due_again(left):
     policy = make_policy("d-ucb:gamma=0.1", 2)
     assert 0 in play(policy, [0.25, 1.0], 40)[5:]
-    policy.counts[0] = 0.0  # what 0.1 ** 400 comes to
+    policy.counts[0] = left  # what 0.1 ** 13 and 0.1 ** 400 come to
     assert policy.select() == 0

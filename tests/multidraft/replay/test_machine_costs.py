@@ -166,13 +166,13 @@ def a_row(arm=0, **changes):
 
 
 def test_drafts_go_on_and_spread_as_often_as_they_did():
-    """Of four tokens asked for 4, 2 and none: after 2 of 3 tokens more, after 1 of 2, and nothing to go on from."""
-    costs = RecordedCosts(3)
-    costs.add([a_row(depth=4, nodes=7), a_row(depth=2, nodes=3), a_row(depth=0, nodes=0)])
-    costs.add([a_row(1, draft_length=1, depth=1, nodes=1)])
+    costs = RecordedCosts(4)
+    # Of four tokens asked for 4, 2, 1 and none: it went on 3 of 3 times, 1 of 2, 0 of 1, and had nothing to go on from.
+    costs.add([a_row(depth=depth, nodes=nodes) for depth, nodes in ((4, 7), (2, 3), (1, 1), (0, 0))])
+    costs.add([a_row(1, draft_length=1, depth=1, nodes=1), a_row(2, draft_length=2, depth=1, nodes=3)])
     found = costs.costs(4)
-    assert found.persistence.tolist() == pytest.approx([(6 - 2) / (3 + 2), 1.0, 1.0])
-    assert found.width.tolist() == pytest.approx([10 / 6, 1.0, 1.0])
+    assert found.persistence.tolist() == pytest.approx([4 / 6, 1.0, 0.0, 1.0])
+    assert found.width.tolist() == pytest.approx([11 / 7, 1.0, 3.0, 1.0])
 
 
 def test_a_plain_step_stands_in_for_verification_that_was_never_measured():
