@@ -38,19 +38,18 @@ def run(options: argparse.Namespace) -> int:
 
     routed = [route(options.pool or r.run.conditions.pool, r.drafters) for r in runs]
     best = Outcome.of([r.best_fixed() for r in runs])
-    rows: list[dict[str, Any]] = []
-    for spec in specs:
-        outcome = Outcome.of([r.replay(spec, route) for r, route in zip(runs, routed, strict=True)])
-        rows.append(
-            {
-                "policy": spec,
-                "exact_rounds": not is_estimate(spec),
-                "mean_accepted_tokens": outcome.mean_accepted_tokens,
-                "regret_rounds": outcome.regret,
-                "best_arm_ratio": outcome.best_arm_ratio,
-                "tokens_per_second": outcome.tokens_per_second,
-            }
-        )
+    outcomes = [Outcome.of([r.replay(spec, route) for r, route in zip(runs, routed, strict=True)]) for spec in specs]
+    rows: list[dict[str, Any]] = [
+        {
+            "policy": spec,
+            "exact_rounds": not is_estimate(spec),
+            "mean_accepted_tokens": outcome.mean_accepted_tokens,
+            "regret_rounds": outcome.regret,
+            "best_arm_ratio": outcome.best_arm_ratio,
+            "tokens_per_second": outcome.tokens_per_second,
+        }
+        for spec, outcome in zip(specs, outcomes, strict=True)
+    ]
     cold = routed.count(None)
     if cold and (asking := [spec for spec in specs if start_of(spec) == "router"]):
         print(

@@ -42,8 +42,10 @@ SESSIONS = 100
 _FILES = (3600, 24 * 3600)
 """Files for download are looked over every hour and go after a day, in seconds."""
 
-_HEADER, _PAGE = (Path(__file__).with_name(name).read_text(encoding="utf-8") for name in ("header.html", "page.js"))
-_SCRIPT = events.ADDRESS + _PAGE
+_HERE = Path(__file__).parent
+_HEADER = (_HERE / "header.html").read_text(encoding="utf-8")
+_SCRIPTS = ("widgets/address.js", "tabs/dashboard/dashboard.js", "tabs/play/permalink.js", "page.js")
+_SCRIPT = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
 
 
 def build(pool: Pool, store: Store) -> gr.Blocks:
@@ -144,6 +146,6 @@ def _build(workbench: Workbench, loader: PoolLoader) -> gr.Blocks:
             PoolTab(loader).build(page, tab, line)
         Api(workbench).build()
         # Tabs bring themselves up to date when they are opened, by what has been restored of the address.
-        dashboard.restored.then(None, js=f"() => {{ {events.ADDRESS} openTab(); }}", **events.PRIVATE)
+        dashboard.restored.then(None, js="() => openTab()", **events.PRIVATE)
     page.queue(max_size=64)
     return page

@@ -38,10 +38,10 @@ class PoolLine:
 
     def build(self) -> None:
         def report(nothing: Any = None) -> PoolReport:  # Gradio marks it, which a method does not allow
-            return self.report()
+            return self.pool()
 
         self.line = gr.HTML(
-            self.report(),
+            self.pool(),
             html_template=_FRAME,
             js_on_load=_SCRIPT,
             apply_default_css=False,
@@ -71,9 +71,6 @@ class PoolLine:
     @endpoint(PoolReport)
     def pool(self) -> PoolReport:
         """Tell which pool of models is loaded: its name, drafters and draft length, and what is being loaded."""
-        return self.report()
-
-    def report(self) -> PoolReport:
         pool, loading = self.loader.workbench.pool, self.loader.under_way
         news = news_text(self.loader.last)
         return {

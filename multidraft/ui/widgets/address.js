@@ -1,5 +1,5 @@
-// The page's address keeps what is shown, so that it can be reloaded, kept as a bookmark, or sent. Written into handlers
-// that need it; parameters that are not named in `changes` stay as they are.
+// The page's address keeps what is shown, so that it can be reloaded, kept as a bookmark, or sent. Parameters that are not
+// named in `changes` stay as they are.
 
 function address(changes) {
   const query = changed(changes);
@@ -25,11 +25,11 @@ function changed(changes) {
   return search.toString();
 }
 
+const SETTINGS = ["max_new_tokens", "temperature", "top_p", "top_k", "draft_length", "seed"];
+
 // Changes that take out of the address what only Play reads: on other tabs it says nothing, and may be a long prompt.
 function notPlays() {
-  const names = ["prompt", "with_policy", "with_pool", "max_new_tokens", "temperature", "top_p", "top_k", "draft_length",
-    "seed"];
-  return Object.fromEntries(names.map((name) => [name, null]));
+  return Object.fromEntries(["prompt", "with_policy", "with_pool", ...SETTINGS].map((name) => [name, null]));
 }
 
 // The tab that the address names, if any.

@@ -63,7 +63,7 @@ def weights_chart(rounds: Sequence[Round], drafters: Sequence[str]) -> Chart:
         for arm, name in enumerate(drafters)
     ]
     layout = base_layout("Chance of each drafter, round by round", "round", "probability", POLICY_HEIGHT)
-    layout |= {"showlegend": False, "hovermode": "x unified"}
+    layout["hovermode"] = "x unified"
     layout["xaxis"] |= {"range": [1, max(2, len(rounds))], "unifiedhovertitle": {"text": "Round %{x}"}}
     layout["yaxis"] |= {"range": [0, 1], "tickformat": ".0%"}
     return {"data": traces, "layout": layout}
@@ -97,7 +97,6 @@ def arms_chart(rounds: Sequence[Round], drafters: Sequence[str]) -> Chart:
             }
         )
     layout = base_layout("Drafter played, round by round", "round (larger dot: more accepted)", "", POLICY_HEIGHT)
-    layout["showlegend"] = False
     layout["xaxis"]["range"] = [0, max(10, len(rounds)) * 1.03]
     layout["yaxis"] |= {
         "tickvals": list(range(len(lines))),
@@ -118,7 +117,7 @@ def base_layout(title: str, x: str, y: str, height: int) -> dict[str, Any]:
         "font": {"family": ", ".join(theme.SANS), "size": 13, "color": theme.TEXT},
         "hoverlabel": {"bgcolor": "#23282f", "bordercolor": "#4d545e", "font": {"color": "#ffffff"}},
         "legend": {"orientation": "h", "yanchor": "top", "y": -0.22, "x": 0},
-        "showlegend": True,
+        "showlegend": False,
         "dragmode": False,
         "xaxis": _axis(x),
         "yaxis": _axis(y),
@@ -146,12 +145,11 @@ _HEAT = [[0, "rgba(0,114,178,0.06)"], [1, "rgba(0,114,178,0.72)"]]
 """Lets the page shine through, so that light and dark pages each keep their own text readable on it."""
 
 
-def plot(id: str, visible: bool = True, kind: str = "") -> gr.Plot:
-    """A place for a chart, which says so until the chart is known; ``kind`` is a further CSS class."""
+def plot(id: str, visible: bool = True) -> gr.Plot:
+    """A place for a chart, which says so until the chart is known."""
     # Not without a value: what Gradio shows in its place has a label that screen readers cannot use.
     blank = message_figure("Reading the history …") if visible else None
-    classes = ["md-chart", kind] if kind else "md-chart"
-    return gr.Plot(blank, show_label=False, visible=visible, min_width=320, elem_id=id, elem_classes=classes)
+    return gr.Plot(blank, show_label=False, visible=visible, min_width=320, elem_id=id, elem_classes="md-chart")
 
 
 def base_figure(title: str, x: str, y: str, height: int = 330) -> go.Figure:
@@ -204,6 +202,5 @@ def drafter_task_figure(frame: pd.DataFrame) -> go.Figure:
         ygap=2,
         showscale=False,
     )
-    figure.update_layout(showlegend=False)
     figure.update_xaxes(showgrid=False)
     return figure.update_yaxes(showgrid=False, autorange="reversed")

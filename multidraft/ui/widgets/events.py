@@ -6,7 +6,6 @@ Handlers return the components that change with their updates: what is not named
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -42,9 +41,6 @@ def show_on_phone(selector: str) -> str:
     return f"() => {{ if (innerWidth < 760) {scroll}; }}"
 
 
-ADDRESS = Path(__file__).with_name("address.js").read_text(encoding="utf-8")
-"""Functions for scripts of the page that read or change its address."""
-
 LONGEST_NUMBER = 100
 """Digits of a number in the address: Python itself refuses to read one of thousands."""
 
@@ -63,7 +59,6 @@ def name_what_is_shown(tab: str) -> str:
     """Script of an event that has what was started now, if anything, and what was shown before: the page's address
     names it under ``tab``'s own name, so that a reload, or another browser, finds it again; returns what is shown."""
     return f"""(asked, shown) => {{
-      {ADDRESS}
       if (asked) address({{ tab: "{tab}", {tab}: asked }});
       return asked || shown;
     }}"""

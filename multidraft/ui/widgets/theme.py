@@ -29,10 +29,8 @@ SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "A
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace")
 
 _WIDGETS = Path(__file__).parent
-_FIRST = [_WIDGETS / f"{name}.css" for name in ("style", "header", "tokens", "cards", "tables")]
-_LAST = [_WIDGETS / f"{name}.css" for name in ("again", "focus")]
-STYLES = (*_FIRST, *sorted(_WIDGETS.with_name("tabs").glob("*/*.css")), *_LAST)
-"""Style sheets in the order in which later ones override earlier ones; a tab's own stand in its folder."""
+STYLES = (*sorted(_WIDGETS.glob("*.css")), *sorted(_WIDGETS.with_name("tabs").glob("*/*.css")))
+"""Style sheets; a tab's own stand in its folder, and come last."""
 
 _BLUE = gr.themes.Color(
     *"#eef6fb #d8eaf5 #b3d5ea #85bbdc #4f9dcb #1d82bd #0072b2 #005d92 #004b76 #003a5c #002a44".split(),

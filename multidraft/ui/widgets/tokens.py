@@ -17,6 +17,7 @@ OUTPUT_START = Markup('<div class="md-output" dir="auto" role="region" tabindex=
 """Opens the box of the rounds; whoever shows them closes it."""
 
 _macros = macros("widgets/tokens.html")
+token = _macros.token
 
 _FRAME = Path(__file__).with_name("output.html").read_text(encoding="utf-8")
 _SCRIPT = Path(__file__).with_name("output.js").read_text(encoding="utf-8")

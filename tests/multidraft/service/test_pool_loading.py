@@ -178,10 +178,10 @@ def test_a_failure_is_told_and_the_old_pool_goes_on(
     assert loading.phase == "failed" and said in loading.error
     html = loading_html(loading)
     assert "Another &lt;pool&gt; could not be loaded" in html and 'role="alert"' in html
-    report = (line := PoolLine(loader)).report()
+    report = (line := PoolLine(loader)).pool()
     assert report["name"] == "tiny" and "could not be loaded; the Pool tab says why" in report["status"]
     monkeypatch.setattr(pool_line, "FAILED_SECONDS", 0.0)
-    assert line.report()["status"] == f"{own_bench.pool.title} is loaded."
+    assert line.pool()["status"] == f"{own_bench.pool.title} is loaded."
     tab = built(PoolTab(loader), own_bench)
     assert "could not be loaded" in tab.state()[tab.status]
     assert own_bench.submit(Request(PROMPT, "ucb", PARAMS)).wait(60)

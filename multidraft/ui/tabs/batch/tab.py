@@ -162,22 +162,19 @@ class Batch:
         return view.detail_html(batch, item)
 
     def show(self, batch: BatchJob) -> Iterator[Updates]:
-        table, shown = view.rows_start(), 0
-        first = {self.detail: view.HINT}
-        if not batch.done:
-            begun = {**self._blank(), **first, **self.buttons.live(running=True)}
-            yield {**begun, self.status: view.status_html(batch)}
-            first = {}
+        table, shown, ended = view.rows_start(), 0, batch.done
+        first = {} if ended else {**self._blank(), **self.buttons.live(running=True)}
+        first[self.detail] = view.HINT
         while True:
-            ended = batch.ended.wait(LOOK_SECONDS)
             policies, fresh = len(batch.policies), batch.rows[shown:]
             table += Markup().join(view.row_html(row, (shown + i) // policies) for i, row in enumerate(fresh))
             shown += len(fresh)
-            now = {self.status: view.status_html(batch), self.rows: table}
+            now = {**first, self.status: view.status_html(batch), self.rows: table}
             if ended:
                 break
             yield now
-        yield {**first, **now, **self._results(batch), **self.buttons.live(running=False)}
+            first, ended = {}, batch.ended.wait(LOOK_SECONDS)
+        yield {**now, **self._results(batch), **self.buttons.live(running=False)}
 
     def _gone(self) -> Updates:
         return {**self._blank(), self.status: view.GONE}

@@ -189,7 +189,9 @@ def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.F
             hovertemplate="%{x}: %{y:.2f}×",
         )
     # At the very bottom: below the names of tasks where a phone turns them upright.
-    return figure.update_layout(barmode="group", legend={"yref": "container", "y": 0.02, "yanchor": "bottom"})
+    return figure.update_layout(
+        barmode="group", showlegend=True, legend={"yref": "container", "y": 0.02, "yanchor": "bottom"}
+    )
 
 
 def spread_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
@@ -211,7 +213,7 @@ def spread_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
             hovertemplate="%{customdata[1]}, prompt %{customdata[0]}: %{y:.2f}×<extra></extra>",
             hoveron="points",
         )
-    return figure.update_layout(showlegend=False)
+    return figure
 
 
 CHARTS = {"batch-chart": speedup_by_task_figure, "batch-spread": spread_figure}

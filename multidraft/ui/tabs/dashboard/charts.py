@@ -119,7 +119,7 @@ def speedup(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
                 hovertemplate="%{y:.2f}× over %{customdata[0]:,} runs around %{x|%d %b %Y}<br>%{customdata[1]}",
                 **_thin(shared),
             )
-    return figure.update_layout(showlegend=False).update_xaxes(**_time_range(rows))
+    return figure.update_xaxes(**_time_range(rows))
 
 
 @chart(
@@ -146,7 +146,7 @@ def regret(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
         )
     if rows["run_number"].max() < 8:
         figure.update_xaxes(dtick=1)  # there are no half runs
-    return figure.update_layout(showlegend=False)
+    return figure
 
 
 @chart("Best drafter played, by round", LEARNING, aggregates.best_arm_by_round, missing=look.NO_GREEDY_RUN)
@@ -165,8 +165,7 @@ def best_arm(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
             hovertemplate="round %{x}: %{y:.0%} of the %{customdata:,} runs that drafted in it",
             **_thin(_style(policy, policies)),
         )
-    figure.update_yaxes(range=[0, 1.02], tickformat=".0%")
-    return figure.update_layout(showlegend=False)
+    return figure.update_yaxes(range=[0, 1.02], tickformat=".0%")
 
 
 @chart(

@@ -1,4 +1,4 @@
-// What the dashboard keeps in the page's address; written into the handlers of its controls, behind address.js.
+// What the dashboard keeps in the page's address. Runs behind address.js.
 
 // Filters that restrict nothing are left out, except those that restrict by default.
 function keepFilters(names, values) {

@@ -91,7 +91,7 @@ def regret_figure(rounds: Sequence[Round], table: np.ndarray) -> go.Figure:
     )
     if regret.max() - regret.min() < 5:
         figure.update_yaxes(dtick=1)
-    return figure.update_layout(showlegend=False)
+    return figure
 
 
 class RunSection:

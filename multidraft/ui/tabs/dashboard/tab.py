@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from html import escape
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -22,21 +21,16 @@ from multidraft.ui.tabs.dashboard.run_page import RunSection
 from multidraft.ui.tabs.dashboard.views import CHARTS, Chart
 from multidraft.ui.widgets import events
 from multidraft.ui.widgets.charts import plot
-from multidraft.ui.widgets.events import ADDRESS, HIDDEN, LAST, PRIVATE, Updates
+from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, Updates
 from multidraft.ui.widgets.exports import export_file
-from multidraft.ui.widgets.markup import count, message_html, problem_html
+from multidraft.ui.widgets.markup import caption_html, count, heading_html, message_html, problem_html
 from storage import aggregates, queries
 from storage.export import EXPORTS
 from storage.kept import kept
 from storage.problems import StorageError
 from storage.store import Store
 
-_SCRIPT = ADDRESS + Path(__file__).with_name("dashboard.js").read_text(encoding="utf-8")
-_KEEP_FILTERS = f"(...values) => {{ {_SCRIPT} keepFilters({json.dumps(PARAMETERS)}, values); }}"
-_FOCUS_RUN, _FOCUS_TRAVELLED, _LEAVE_RUN, _NAMED_RUN = (
-    f"() => {{ {_SCRIPT} {call}; }}"
-    for call in ("focusRun()", "focusTravelled()", "leaveRun()", "return [linkedRun() ?? '']")
-)
+_KEEP_FILTERS = f"(...values) => keepFilters({json.dumps(PARAMETERS)}, values)"
 _DOWNLOAD = "() => setTimeout(() => document.querySelector('#export-file').click(), 150)"
 
 _found = kept(aggregates.filters)
@@ -75,7 +69,7 @@ class Dashboard:
         with gr.Column(visible=False) as self.one:
             self.run.build()
         self.file = gr.DownloadButton("Download", visible="hidden", elem_id="export-file")
-        self.travel = gr.HTML("", js_on_load=f"{_SCRIPT} travel(trigger); checkDays();", elem_id="travel")
+        self.travel = gr.HTML("", js_on_load="travel(trigger); checkDays();", elem_id="travel")
         self.named = gr.Textbox(visible="hidden")
         self.followers = [self.usual_place, *self.filters[:2]]
         self._wire(page, tab)
@@ -100,7 +94,7 @@ class Dashboard:
 
     def _build_list(self) -> None:
         _heading("Runs", "All runs that match the filters, finished or not. Open one to see what it wrote, by round.")
-        self.runs = gr.HTML("", js_on_load=f"{_SCRIPT} openRuns(element, trigger);", elem_id="run-list")
+        self.runs = gr.HTML("", js_on_load="openRuns(element, trigger);", elem_id="run-list")
         with gr.Row(elem_classes="md-pager"):
             self.newer = gr.Button("← Newer", size="md", min_width=110, elem_id="newer")
             self.older = gr.Button("Older →", size="md", min_width=110, elem_id="older")
@@ -137,11 +131,11 @@ class Dashboard:
             button.click(lambda page, step=step: page + step, self.page, self.page, **LAST).then(
                 self.run_list, [self.page, *self.filters], self.list, **LAST
             )
-        self.runs.click(self.open_run, None, opened, **HIDDEN).then(None, js=_FOCUS_RUN, **PRIVATE)
+        self.runs.click(self.open_run, None, opened, **HIDDEN).then(None, js="() => focusRun()", **PRIVATE)
         # The address says where to, read when the event is sent: one that waited would bring its own data again.
-        travelled = self.travel.click(self.go_to, self.named, opened, js=_NAMED_RUN, **LAST)
-        travelled.then(None, js=_FOCUS_TRAVELLED, **PRIVATE)
-        self.run.leave.click(self.leave_run, None, [self.everything, self.one], js=_LEAVE_RUN, **HIDDEN)
+        travelled = self.travel.click(self.go_to, self.named, opened, js="() => [linkedRun() ?? '']", **LAST)
+        travelled.then(None, js="() => focusTravelled()", **PRIVATE)
+        self.run.leave.click(self.leave_run, None, [self.everything, self.one], js="() => leaveRun()", **HIDDEN)
         for suffix, button in self.exports.items():
             self._export(button, partial(self.export, suffix), self.filters)
         self._export(self.run.to_json, self.run.export, [self.run.id])
@@ -280,4 +274,4 @@ class Dashboard:
 
 
 def _heading(title: str, text: str) -> None:
-    gr.HTML(tables.template.heading(title, text), js_on_load=None)
+    gr.HTML(heading_html(title) + caption_html(text), js_on_load=None)

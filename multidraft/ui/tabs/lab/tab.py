@@ -95,7 +95,7 @@ class SweepSection:
         self.buttons = RunButtons("Sweep", ("lab-sweep", "lab-sweep-stop"), self.work.workbench.jobs, ReplayJob)
         self.status = gr.HTML(SWEEP_IDLE, js_on_load=None, elem_id="lab-sweep-status")
         with gr.Row(elem_classes="md-columns"):
-            self.charts = [plot(f"lab-sweep-{i}", visible=False, kind="md-sweep") for i in range(len(view.SWEPT))]
+            self.charts = [plot(f"lab-sweep-{i}", visible=False) for i in range(len(view.SWEPT))]
         self.table = gr.HTML("", js_on_load=None, elem_id="lab-sweep-table")
         self.policy, self.setting, self.range_fields = policy, setting, [start, end, scale]
         policy.change(self.settings, [policy, setting], setting, **QUICK)

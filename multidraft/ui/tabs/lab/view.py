@@ -58,34 +58,27 @@ def progress_html(job: ReplayJob[Any]) -> Markup:
 
 def outcomes_html(experiment: Experiment) -> Markup:
     """One line per policy, the fastest first and the best of each column marked; then what they are compared with."""
-    outcomes = {spec: experiment.outcome(spec) for spec in experiment.policies}
-    references = {spec: experiment.outcome(spec) for spec in _REFERENCES if spec not in outcomes}
-    leaders: dict[str, float] = {}
-    if outcomes:
-        leaders = {
-            "mat": max(o.mean_accepted_tokens for o in outcomes.values()),
-            "regret": min(o.regret for o in outcomes.values()),
-            "rate": max(o.tokens_per_second or 0.0 for o in outcomes.values()),
-        }
-    lines = [_outcome_line(experiment, spec, outcome, leaders) for spec, outcome in outcomes.items()]
-    lines += [_outcome_line(experiment, spec, outcome, {}) for spec, outcome in references.items()]
+    rivals = [experiment.outcome(spec) for spec in experiment.policies]
+    references = [spec for spec in _REFERENCES if spec not in experiment.policies]
+    lines = [_outcome_line(experiment, spec, rivals) for spec in experiment.policies]
+    lines += [_outcome_line(experiment, spec, []) for spec in references]
     return markup.table_of(lines, figures=7, kind="md-outcomes", label="What the policies would have done")
 
 
-def _outcome_line(experiment: Experiment, spec: str, o: Outcome, leaders: dict[str, float]) -> dict[str, Any]:
-    rate, plain = o.tokens_per_second, experiment.outcome(PLAIN).tokens_per_second
-    about = "≈ " if estimated(spec) else ""
+def _outcome_line(experiment: Experiment, spec: str, rivals: Sequence[Outcome]) -> dict[str, Any]:
+    o, plain = experiment.outcome(spec), experiment.outcome(PLAIN).tokens_per_second
+    rate, about = o.tokens_per_second, "≈ " if estimated(spec) else ""
 
-    def mark(cell: str, key: str, value: float | None) -> str:
-        return markup.best(cell) if value is not None and leaders.get(key) == value else cell
+    def mark(cell: str, figure: Callable[[Outcome], float], leader: Callable[..., float] = max) -> str:
+        return markup.best(cell) if rivals and figure(o) == leader(map(figure, rivals)) else cell
 
     return {
         "Policy": _template.policy(spec, title(spec), spec in _REFERENCES, ESTIMATE if about else ""),
-        "Tokens per round": mark(about + number(o.mean_accepted_tokens, 2), "mat", o.mean_accepted_tokens),
+        "Tokens per round": mark(about + number(o.mean_accepted_tokens, 2), lambda o: o.mean_accepted_tokens),
         "Rounds": about + number(o.rounds, 0),
-        "Regret per text": mark(about + signed(o.regret, 1), "regret", o.regret),
+        "Regret per text": mark(about + signed(o.regret, 1), lambda o: o.regret, min),
         "Best drafter played": UNKNOWN if o.best_arm_ratio is None else about + percent(o.best_arm_ratio),
-        "Replayed tokens/s": mark(number(rate, 1), "rate", rate),
+        "Replayed tokens/s": mark(number(rate, 1), lambda o: o.tokens_per_second or 0.0) if rate else number(rate, 1),
         "Decode speed-up": number(rate / plain if rate and plain else None, 2, "×"),
         markup.tip("Request speed-up", "Of whole requests: with the prefill that was recorded with each text"): number(
             _request_speedup(experiment, spec, o), 2, "×"
@@ -118,7 +111,7 @@ def regret_curves_figure(experiment: Experiment) -> go.Figure:
         )
     figure.add_hline(y=0, **REFERENCE)
     rows = -(-len(figure.data) // 3)  # of the legend on a wide screen: the plot keeps its height
-    return figure.update_layout(height=figure.layout.height + 20 * max(0, rows - 3))
+    return figure.update_layout(showlegend=True, height=figure.layout.height + 20 * max(0, rows - 3))
 
 
 def rounds_figure(experiment: Experiment) -> go.Figure:
@@ -148,7 +141,7 @@ def rounds_figure(experiment: Experiment) -> go.Figure:
         figure.add_annotation(
             text=escape(_lane_title(spec)), x=0, y=lane - 0.26, xanchor="left", yanchor="bottom", showarrow=False
         )
-    figure.update_layout(barmode="overlay", showlegend=False, margin={"l": 16})
+    figure.update_layout(barmode="overlay", margin={"l": 16})
     figure.update_yaxes(visible=False, range=[len(lanes) - 0.6, -0.75])
     figure.update_xaxes(range=[0, experiment.recorded[0].tokens])
     return figure
@@ -229,7 +222,6 @@ def sweep_figure(
     reference = figure_of(sweep.best_fixed if name.startswith("Tokens/s") else sweep.oracle)
     if sweep.setting != DRAFT_LENGTH or more:
         figure.add_hline(y=reference, **REFERENCE)
-    figure.update_layout(showlegend=False)
     if log:
         figure.update_xaxes(type="log", tickvals=values[:: -(-len(values) // 6)], tickformat=".3~g")
     return figure

@@ -1,19 +1,17 @@
 // Puts prompt, policy and settings into the address and copies it. Other parameters of the address stay, except a
 // batch or race.
-async (label, status, prompt, policy, ...settings) => {
-  @address@
-  const names = ["max_new_tokens", "temperature", "top_p", "top_k", "draft_length", "seed"];
+async function copyLink(longest, label, status, prompt, policy, ...settings) {
   const asked = { ...notPlays(), prompt, with_policy: policy };
-  names.forEach((name, i) => asked[name] = settings[i]);
+  SETTINGS.forEach((name, i) => asked[name] = settings[i]);
   asked.with_pool = document.querySelector(".md-pool-line").dataset.pool;
   const say = (kind, role, text) =>
     `<p class="md-status md-${kind}"><span role="${role}">${text}</span><span></span></p>`;
 
   const link = new URL(location.href);
   link.search = changed({ ...asked, tab: null, batch: null, race: null });
-  if (link.search.length > @longest@) {
+  if (link.search.length > longest) {
     const text = `The prompt is too long for a link: ${link.search.length.toLocaleString("en")} characters in the ` +
-      "address, at most @longest@ are sure to arrive. Download the run as JSON instead.";
+      `address, at most ${longest} are sure to arrive. Download the run as JSON instead.`;
     return [label, say("error", "alert", text)];
   }
   try {

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from drafters.errors import UserError
 from drafters.sampling import SamplingParams
 from multidraft.service.inputs import make_params, whole_number
-from multidraft.ui.widgets.events import ADDRESS
 
 SETTINGS = ("max_new_tokens", "temperature", "top_p", "top_k", "draft_length", "seed")
 """The parameters of a link beside ``prompt`` and ``with_policy``, in the order of ``controls.settings``; ``policy``
@@ -18,13 +16,7 @@ filters the dashboard."""
 LONGEST = 6000
 """Characters of a link's query: browsers, proxies and chat programs cut longer ones."""
 
-COPY_LINK = (
-    Path(__file__)
-    .with_name("permalink.js")
-    .read_text(encoding="utf-8")
-    .replace("@longest@", str(LONGEST))
-    .replace("@address@", ADDRESS)
-)
+COPY_LINK = f"(...values) => copyLink({LONGEST}, ...values)"
 """Script of the button. It is called with the button's text, the status line, prompt, policy and the settings, and
 returns the first two."""
 

@@ -25,7 +25,7 @@ from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.charts import drafter_task_figure, plot
 from multidraft.ui.widgets.events import HIDDEN, QUICK, Updates
 from multidraft.ui.widgets.markup import UNKNOWN, count, macros, number
-from multidraft.ui.widgets.tokens import arm_class
+from multidraft.ui.widgets.tokens import arm_class, token
 from storage import aggregates
 from storage.filters import Filter
 from storage.problems import StorageError
@@ -234,7 +234,7 @@ def pool_html(pool: Pool, hardware: str, version: str) -> Markup:
         facts.insert(1, ("Quantised", honest))
     lines = [
         {
-            "Drafter": _template.drafter(drafter.name, arm_class(arm)),
+            "Drafter": token(arm_class(arm), drafter.name),
             # What a program adds to a pool may be of no kind.
             "Kind": f"{kind.title}: {kind.description}" if (kind := KINDS.get(drafter.kind)) else drafter.kind,
             "Parameters": _count(drafter.parameter_count) if drafter.parameter_count else "none",
