@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Self
 
 import numpy as np
 from torch import Generator
@@ -15,17 +16,22 @@ from drafters.sampling import SamplingParams
 from drafters.tree import acceptances_of, gamma_of_drafts
 
 
-def acceptances_by_proposing(drafter: Drafter, context: Sequence[int], start: int, length: int) -> Acceptances:
-    """As :meth:`Drafter.acceptances`."""
-    return acceptances_of(_proposed(drafter, context, range(start, len(context)), length), context, start, length)
+class ProposingDrafter(Drafter):
+    """A drafter whose greedy drafts are found by letting it draft at every position anew."""
+
+    def drafts(self, context: Sequence[int], begins: range, length: int) -> Iterable[Draft]:
+        """The drafts of up to ``length`` tokens begun at the consecutive positions ``begins`` of ``context``.
+
+        By default the drafter proposes at each; override it where that can be had for less.
+        """
+        params, generator = SamplingParams(), Generator()  # deterministic drafts draw nothing
+        return (self.propose(context[:begin], length, params, generator) for begin in begins)
+
+    def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
+        return acceptances_of(self.drafts(context, range(start, len(context)), length), context, start, length)
 
 
-def _proposed(drafter: Drafter, context: Sequence[int], begins: range, length: int) -> Iterator[Draft]:
-    params, generator = SamplingParams(), Generator()  # deterministic drafts draw nothing
-    return (drafter.propose(context[:begin], length, params, generator) for begin in begins)
-
-
-class PointMassDrafter(Drafter):
+class PointMassDrafter(ProposingDrafter):
     """A drafter of deterministic drafts without a distribution: it needs only :meth:`draft`, or :meth:`propose`."""
 
     def draft(self, context: Sequence[int], length: int) -> Draft:
@@ -37,37 +43,40 @@ class PointMassDrafter(Drafter):
     ) -> Draft:
         return self.draft(context, length)
 
-    def drafts(self, context: Sequence[int], begins: range, length: int) -> Iterable[Draft]:
-        """The drafts of up to ``length`` tokens begun at the consecutive positions ``begins`` of ``context``.
-
-        By default the drafter proposes at each; override it where that can be had for less.
-        """
-        return _proposed(self, context, begins, length)
-
     def gamma(self, evidence: Evidence) -> np.ndarray:
         drafts = self.drafts(evidence.context, evidence.begins(), evidence.params.draft_length)
         return gamma_of_drafts(list(drafts), evidence)
 
-    def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
-        return acceptances_of(self.drafts(context, range(start, len(context)), length), context, start, length)
 
-
-class BlockDrafter(PointMassDrafter):
-    """A drafter that writes a block of tokens at once: a chain of point masses, each token the likeliest to it.
-
-    A block has the size that its network was trained with; of a longer one than asked for the first tokens are taken.
+class FeatureDrafter(ProposingDrafter):
+    """A drafter that reads hidden states of the target.
 
     Attributes:
-        source: where the target's hidden states come from.
+        source: where they come from.
         layers: those that it reads.
     """
 
     source: FeatureSource
     layers: tuple[int, ...]
 
-    def twin(self, target: FeatureSource) -> BlockDrafter:
+    def twin(self, target: FeatureSource) -> Self:
         twin = copy.copy(self)
         twin.source = target
+        return twin
+
+    def drafts(self, context: Sequence[int], begins: range, length: int) -> Iterable[Draft]:
+        self.source.features(context, self.layers)  # read once what all prefixes need
+        return super().drafts(context, begins, length)
+
+
+class BlockDrafter(FeatureDrafter, PointMassDrafter):
+    """A drafter that writes a block of tokens at once: a chain of point masses, each token the likeliest to it.
+
+    A block has the size that its network was trained with; of a longer one than asked for the first tokens are taken.
+    """
+
+    def twin(self, target: FeatureSource) -> Self:
+        twin = super().twin(target)
         twin.forget()
         return twin
 
@@ -83,10 +92,6 @@ class BlockDrafter(PointMassDrafter):
         except BaseException:  # a forward that fails leaves the cache in an undefined state
             self.forget()
             raise
-
-    def drafts(self, context: Sequence[int], begins: range, length: int) -> Iterable[Draft]:
-        self.source.features(context, self.layers)  # read once what all prefixes need
-        return super().drafts(context, begins, length)
 
     @abstractmethod
     def forget(self) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Hashable, Sequence
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from pydantic import Field
 from torch import Generator
 from torch.nn import functional
 
-from drafters.base import Acceptances, Drafter, Evidence, FeatureSource
+from drafters.base import Evidence, FeatureSource
 from drafters.checkpoints.digest import digest_of
 from drafters.checkpoints.eagle import UNUSED, WEIGHT_FILES, head_shapes, read_head
 from drafters.checkpoints.model_sizes import config_of
@@ -30,12 +29,12 @@ from drafters.kinds.base import (
 )
 from drafters.models.eagle_head import EagleHead
 from drafters.models.teacher_forcing import gamma_of
-from drafters.proposing import acceptances_by_proposing
+from drafters.proposing import FeatureDrafter
 from drafters.sampling import SamplingParams, draw, probabilities
 from drafters.tree import Growth, gamma_of_drafts
 
 
-class EagleDrafter(Drafter):
+class EagleDrafter(FeatureDrafter):
     """Drafts with an EAGLE head on the target's hidden states.
 
     A chain follows the head's most probable tokens, or, in sampled runs, is drawn from its distribution. A tree is
@@ -74,11 +73,12 @@ class EagleDrafter(Drafter):
         self.longest = None if branches > 1 else nodes
         self.log_confidence = math.log(confidence) if confidence else -math.inf
         self.parameter_count = head.parameter_count
-        source.watch(head.shape.layers)
+        self.layers = head.shape.layers
+        source.watch(self.layers)
 
-    def twin(self, target: FeatureSource) -> EagleDrafter:
-        twin = copy.copy(self)
-        twin.source, twin.head = target, self.head.twin()
+    def twin(self, target: FeatureSource) -> Self:
+        twin = super().twin(target)
+        twin.head = self.head.twin()
         return twin
 
     def forget(self) -> None:
@@ -164,10 +164,6 @@ class EagleDrafter(Drafter):
             rows = logits.float()
             sure = sure + (rows.amax(dim=-1) - rows.logsumexp(dim=-1)).double().cpu().numpy()
         return hits[seen:].astype(np.float64), np.where(hits, sure, -np.inf)
-
-    def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
-        self.source.features(context, self.head.shape.layers)  # read once what all prefixes need
-        return acceptances_by_proposing(self, context, start, length)
 
     def _chain(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,7 +29,7 @@ from drafters.kinds.base import (
 )
 from drafters.models.medusa_heads import Heads, MedusaHeads
 from drafters.models.ngram import ORDER, NGram
-from drafters.proposing import PointMassDrafter
+from drafters.proposing import FeatureDrafter, PointMassDrafter
 from drafters.tree import Continuations, grow
 
 CHUNK = 64
@@ -43,7 +42,7 @@ Candidates = tuple[list[int], np.ndarray]
 """A head's most probable tokens, the first one first, and the logarithms of their probabilities (float64)."""
 
 
-class MedusaDrafter(PointMassDrafter):
+class MedusaDrafter(FeatureDrafter, PointMassDrafter):
     """Drafts what Medusa or BPD heads predict from the hidden state that the target's last token came from.
 
     The heads do not see each other's tokens: a path's probability is the product of theirs. A chain holds the most
@@ -88,12 +87,8 @@ class MedusaDrafter(PointMassDrafter):
         self.width = 1 if nodes is None and rescorer is None else min(branches, vocab_size)
         self.kind = heads.kind
         self.parameter_count = heads.parameter_count
-        source.watch([heads.layer])
-
-    def twin(self, target: FeatureSource) -> MedusaDrafter:
-        twin = copy.copy(self)
-        twin.source = target
-        return twin
+        self.layers = (heads.layer,)
+        source.watch(self.layers)
 
     def draft(self, context: Sequence[int], length: int) -> Draft:
         if length < 1:
@@ -106,7 +101,7 @@ class MedusaDrafter(PointMassDrafter):
         yield from [Draft.empty()] * (min(first, begins.stop) - begins.start)
         if first >= begins.stop:
             return
-        hidden = self.source.features(context[: begins.stop - 1], [self.heads.layer])[first - 2 :]
+        hidden = self.source.features(context[: begins.stop - 1], self.layers)[first - 2 :]
         for begin, lattice in enumerate(self._candidates(hidden, length), start=first):
             before = tuple(context[max(begin + 1 - ORDER, 0) : begin])
             yield grow((0, 1.0, before), self._continuations(lattice), length, self.nodes)
