@@ -150,11 +150,8 @@ def short_rows(rows: Sequence[Row]) -> int:
     return sum(row.finished and row.tokens < FEWEST_TOKENS for row in rows)
 
 
-def records(summary: pd.DataFrame) -> list[dict[str, Any]]:
-    """The summary's lines for JSON, ``None`` for what is unknown."""
-    return summary.astype(object).where(summary.notna(), None).to_dict(orient="records")
-
-
-def row_records(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """All rows as plain values."""
-    return [asdict(row) for row in rows]
+def as_json(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
+    """The ``summary``, a line for each task and policy, and all ``rows`` as plain values; ``None`` is unknown."""
+    table = summarise(rows)
+    lines = table.astype(object).where(table.notna(), None).to_dict(orient="records")
+    return {"summary": lines, "rows": [asdict(row) for row in rows]}

@@ -12,7 +12,7 @@ import gradio as gr
 from drafters.errors import UserError, quoted
 from multidraft.bench.measure import Request
 from multidraft.bench.suites import SuiteItem
-from multidraft.bench.summary import records, row_records, summarise
+from multidraft.bench.summary import as_json
 from multidraft.policies import make_policy
 from multidraft.policies.titles import DEFAULT_POLICY, policy_choices
 from multidraft.service.batch import BatchJob
@@ -245,7 +245,7 @@ class Api:
             self.workbench.jobs.forget(batch)
         if batch.error:
             raise gr.Error(f"the batch broke off after {len(batch.rows)} of {batch.total} runs: {batch.error}")
-        yield {"rows": row_records(batch.rows), "summary": records(summarise(batch.rows))}
+        yield as_json(batch.rows)
 
 
 def _alive(job: Job) -> Iterator[None]:

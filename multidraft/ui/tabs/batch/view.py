@@ -245,12 +245,11 @@ def _card_html(run: BatchJob, index: int, row: Row, best: float) -> Markup:
 def write(path: Path, rows: Sequence[Row], about: Mapping[str, object]) -> None:
     """All rows with all columns, the output included, in the format of the file's suffix; in JSON also ``about`` and
     the summary."""
-    frame = pd.DataFrame(summary.row_records(rows), columns=summary.COLUMNS)
+    frame = pd.DataFrame(list(rows), columns=summary.COLUMNS)
     if path.suffix == ".csv":
         frame.to_csv(path, index=False, lineterminator="\r\n")
     elif path.suffix == ".parquet":
         types = {**dict.fromkeys(summary.NUMBERS, float), "lossless": "boolean"}  # even if all are missing
         frame.astype(types).to_parquet(path, index=False)
     else:
-        report = {**about, "summary": summary.records(summary.summarise(rows)), "rows": summary.row_records(rows)}
-        path.write_text(json.dumps(report, ensure_ascii=False, indent=1), encoding="utf-8")
+        path.write_text(json.dumps({**about, **summary.as_json(rows)}, ensure_ascii=False, indent=1), encoding="utf-8")

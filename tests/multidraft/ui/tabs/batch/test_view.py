@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from multidraft.bench.suites import LineProblem, Suite, SuiteItem, spread
-from multidraft.bench.summary import COLUMNS, Row, records, summarise
+from multidraft.bench.summary import COLUMNS, Row, as_json, summarise
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.batch import view as batch_view
 from multidraft.ui.tabs.batch.tab import Batch
@@ -40,7 +40,7 @@ def test_summary_counts_all_and_totals_the_finished() -> None:
     assert (math["tokens_per_second"], math["mean_accepted_tokens"]) == (32 / 1.25, 4.0)
     assert math["speedup"] == 4.0 / 1.25 and math["request_speedup"] == pytest.approx(6.0 / 5.25)
     assert (sql["prompts"], sql["finished"], sql["too_long"]) == (1, 0, 1)
-    assert records(summarise(ROWS))[1]["speedup"] is None
+    assert as_json(ROWS)["summary"][1]["speedup"] is None
 
 
 def test_rows_and_summary_escape_what_the_file_holds() -> None:
