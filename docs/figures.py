@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 
 from multidraft.bench.simulate import draw_table
 from multidraft.replay.walk import replay
-from tests.browser.find_chromium import HINT, find_chromium
+from tests.browser.find_chromium import started
 
 ROOT = Path(__file__).resolve().parents[1]
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -68,20 +68,13 @@ def blank(title: str, x: str, y: str) -> go.Figure:
 
 def take_picture(figure: go.Figure, path: Path) -> None:
     """Write the figure as PNG."""
-    from playwright.sync_api import sync_playwright
-
-    browser_path = find_chromium()
-    if not browser_path:
-        raise SystemExit(HINT)
     width, height = int(figure.layout.width), int(figure.layout.height)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+    with started() as browser:
         page = browser.new_page(viewport={"width": width, "height": height}, device_scale_factor=2)
         page.set_content(figure.to_html(include_plotlyjs=True, config={"staticPlot": True}, default_width="100%"))
         page.wait_for_selector(".main-svg")
         page.add_style_tag(content="body { margin: 0 }")
         page.screenshot(path=str(path))
-        browser.close()
     print(f"wrote {path.relative_to(ROOT)}")
 
 

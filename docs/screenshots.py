@@ -12,10 +12,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import serve
-from tests.browser.find_chromium import HINT, find_chromium
+from tests.browser.find_chromium import started
 
 IMAGES = Path(__file__).parent / "images"
 WIDTHS = {"": (1400, 1000), "-phone": (390, 844)}
@@ -75,13 +75,10 @@ def main() -> None:
     parser.add_argument("--whole", action="store_true", help="the whole page, not what a screen shows of it")
     parser.add_argument("--out", type=Path, default=IMAGES)
     options = parser.parse_args()
-    path = find_chromium()
-    assert path, HINT
     options.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, started() as browser:
         history = Path(folder, "runs.db")
         shutil.copy(options.history, history)
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         with serve("pocket", history) as address:
             for tab in options.tabs:
                 for suffix, (width, height) in WIDTHS.items():
@@ -98,7 +95,6 @@ def main() -> None:
                         page.screenshot(path=options.out / name, full_page=options.whole)
                         print(name)
                     page.close()
-        browser.close()
 
 
 if __name__ == "__main__":

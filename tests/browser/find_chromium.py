@@ -9,7 +9,13 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -30,6 +36,24 @@ def find_chromium() -> str | None:
             raise FileNotFoundError(f"CHROMIUM names {named}, which does not exist; correct or unset it")
         return named
     return next(filter(None, map(shutil.which, NAMES)), None) or _playwrights_own()
+
+
+@contextmanager
+def started() -> Iterator[Browser]:
+    """The browser, for as long as the context lasts.
+
+    Raises:
+        SystemExit: there is none; it says what to install.
+    """
+    from playwright.sync_api import sync_playwright
+
+    path = find_chromium()
+    if not path:
+        raise SystemExit(HINT)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 def _playwrights_own() -> str | None:

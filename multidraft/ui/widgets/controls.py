@@ -10,11 +10,10 @@ import gradio as gr
 
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
-from multidraft.policies.titles import policy_choices
 from multidraft.service.inputs import make_params, whole_number
 from multidraft.service.workbench import Workbench
 from multidraft.ui.widgets.events import QUICK, Updates
-from multidraft.ui.widgets.policy_fields import with_specs
+from multidraft.ui.widgets.policy_fields import offered, with_specs
 
 PREVIEW = 160
 """Characters of an example prompt that its button holds; the style sheet cuts them to its width."""
@@ -111,7 +110,7 @@ class PromptTab:
     @property
     def policies(self) -> list[tuple[str, str]]:
         """Titles and specs of the policies that the present pool can run."""
-        return with_specs(policy_choices(self.drafters, self.workbench.pool.router is not None))
+        return with_specs(offered(self.workbench.pool))
 
     def task_of(self, prompt: str) -> str | None:
         """The task of an example of the present pool."""

@@ -11,9 +11,16 @@ import gradio as gr
 from markupsafe import Markup
 
 from drafters.errors import PolicyError, UserError
+from drafters.pool import Pool
 from multidraft.policies import POLICIES, Setting, canonical_spec, make_policy, settings_of
+from multidraft.policies.titles import policy_choices
 from multidraft.service.inputs import real_number, whole_number
 from multidraft.ui.widgets import markup
+
+
+def offered(pool: Pool) -> list[tuple[str, str]]:
+    """Titles and specs of the policies that a pool can run."""
+    return policy_choices([drafter.name for drafter in pool.drafters], pool.router is not None)
 
 
 def with_specs(offered: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from drafters.errors import SuiteError, UserError
 from multidraft.bench.suites import MAX_BYTES, load_suite, spread, suite_names
-from multidraft.policies.titles import DEFAULT_POLICY, policy_choices
+from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.service.batch import BatchJob
 from multidraft.service.inputs import make_params, whole_number
 from multidraft.service.workbench import Workbench
@@ -26,6 +26,7 @@ from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, Updates
 from multidraft.ui.widgets.exports import download, offered_file
 from multidraft.ui.widgets.jobs import AddressedJobs
 from multidraft.ui.widgets.markup import message_html, problem_html
+from multidraft.ui.widgets.policy_fields import offered
 
 LOOK_SECONDS = 0.5
 """How often the page looks at its batch."""
@@ -61,12 +62,6 @@ class Batch:
         self._files: WeakKeyDictionary[BatchJob, list[Path | None]] = WeakKeyDictionary()
         self._writing = threading.Lock()
 
-    @property
-    def offered(self) -> list[tuple[str, str]]:
-        """Titles and specs of the policies that the present pool can run."""
-        pool = self.workbench.pool
-        return policy_choices([drafter.name for drafter in pool.drafters], pool.router is not None)
-
     def build(self, page: gr.Blocks, line: PoolLine) -> None:
         """Lay out the tab inside the surrounding ``gr.Tab``; ``?batch=ID`` finds a batch again. The policies to choose
         from follow the pool of ``line``."""
@@ -90,7 +85,7 @@ class Batch:
                 read = gr.HTML(self.preview(first, None), js_on_load=None, elem_id="suite-read")
             with gr.Column(min_width=320):
                 policies = gr.Dropdown(
-                    self.offered,
+                    offered(self.workbench.pool),
                     value=DEFAULT_POLICIES,
                     multiselect=True,
                     allow_custom_value=True,
@@ -120,7 +115,7 @@ class Batch:
         shown = [self.status, self.rows, self.detail, self.summary, *self.charts, *self.downloads]
         self.buttons.wire(page, form, _form, self.show, self._gone, shown)
         self.rows.click(self.open, self.buttons.id, self.detail, **QUICK).then(None, js=_SHOW_PROMPT, **PRIVATE)
-        line.followed_by(lambda: gr.Dropdown(self.offered), None, policies)
+        line.followed_by(lambda: gr.Dropdown(offered(self.workbench.pool)), None, policies)
 
     def preview(self, suite: str | None, file: str | None) -> str:
         """What the chosen suite or file holds; the file goes before the suite."""

@@ -23,7 +23,7 @@ from multidraft.ui.widgets import events
 from multidraft.ui.widgets.charts import plot
 from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, Updates
 from multidraft.ui.widgets.exports import export_file
-from multidraft.ui.widgets.markup import caption_html, count, heading_html, message_html, problem_html
+from multidraft.ui.widgets.markup import count, heading_html, message_html, problem_html
 from storage import aggregates, queries
 from storage.export import EXPORTS
 from storage.kept import kept
@@ -79,7 +79,7 @@ class Dashboard:
         with gr.Row(elem_classes="md-pager"):
             self.restrict = gr.Button("", visible=False, size="md", elem_id="restrict")
         for section, group in groupby(CHARTS, key=lambda chart: chart.section):
-            _heading(section.title, section.hint)
+            gr.HTML(heading_html(section.title, section.hint), js_on_load=None)
             if section is FAST:
                 self.summary = gr.HTML("", js_on_load=None, elem_id="policy-summary")
                 self.legend = gr.HTML("", js_on_load=None, elem_id="policy-legend")
@@ -93,7 +93,8 @@ class Dashboard:
                         self.places[chart].append(gr.HTML("", js_on_load=None, elem_id=f"{chart.id}-table"))
 
     def _build_list(self) -> None:
-        _heading("Runs", "All runs that match the filters, finished or not. Open one to see what it wrote, by round.")
+        about = "All runs that match the filters, finished or not. Open one to see what it wrote, by round."
+        gr.HTML(heading_html("Runs", about), js_on_load=None)
         self.runs = gr.HTML("", js_on_load="openRuns(element, trigger);", elem_id="run-list")
         with gr.Row(elem_classes="md-pager"):
             self.newer = gr.Button("← Newer", size="md", min_width=110, elem_id="newer")
@@ -271,7 +272,3 @@ class Dashboard:
             return _found(self.store.path)
         except StorageError:  # overview() says what is wrong
             return {key: [] for key in aggregates.FILTERS}
-
-
-def _heading(title: str, text: str) -> None:
-    gr.HTML(heading_html(title) + caption_html(text), js_on_load=None)
