@@ -245,7 +245,8 @@ class Api:
             self.workbench.jobs.forget(batch)
         if batch.error:
             raise gr.Error(f"the batch broke off after {len(batch.rows)} of {batch.total} runs: {batch.error}")
-        yield as_json(batch.rows)
+        report = as_json(batch.rows)
+        yield {"rows": report["rows"], "summary": report["summary"]}
 
 
 def _alive(job: Job) -> Iterator[None]:
