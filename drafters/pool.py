@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,18 +37,26 @@ LONGEST_TOKEN = 32
 
 
 class DeviceLock:
-    """A lock that its thread may take again; entering it says whether that is the first time."""
+    """Use of target and drafters for one thread, which may take it again.
 
-    def __init__(self) -> None:
-        self._lock, self._depth = threading.RLock(), 0
+    Args:
+        one_thread: let torch run on one thread meanwhile. What is left to it beside ONNX Runtime is small, and its
+            threads would wait for cores that the other's threads hold.
+    """
 
-    def __enter__(self) -> bool:
+    def __init__(self, *, one_thread: bool = False) -> None:
+        self._lock, self._depth, self._one_thread = threading.RLock(), 0, one_thread
+
+    def __enter__(self) -> None:
         self._lock.acquire()
         self._depth += 1
-        return self._depth == 1
+        if self._one_thread and self._depth == 1:
+            torch.set_num_threads(1)
 
     def __exit__(self, *error: object) -> None:
         self._depth -= 1
+        if self._one_thread and self._depth == 0:  # not what it was before: another thread may have found it at one
+            torch.set_num_threads(shared_threads())
         self._lock.release()
 
 
@@ -63,7 +70,7 @@ class Pool:
         router: guesses by the prompt which drafter suits it; ``None`` where the card names none.
         costs: what rounds have cost on this device so far.
         previous: how each drafter did in the last finished query under each policy spec.
-        lock: of :meth:`held`, for one round at a time: caches of target and drafters serve one generation.
+        lock: held for one round at a time: caches of target and drafters serve one generation.
     """
 
     def __init__(
@@ -85,22 +92,8 @@ class Pool:
         self.draft_length = card.draft_length
         self.costs = CostMeter(len(self.drafters))
         self.previous: dict[str, list[float]] = {}
-        self.lock = DeviceLock()
+        self.lock = DeviceLock(one_thread=isinstance(target.decoder, OnnxDecoder))
         self.examples = [(example.task, example.prompt) for example in card.examples]
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Use target and drafters alone. On a CPU torch runs on one thread meanwhile: what is left to it beside ONNX
-        Runtime is small, and its threads would wait for cores that the other's threads hold."""
-        with self.lock as first:
-            if not (first and isinstance(self.target.decoder, OnnxDecoder)):
-                yield
-                return
-            torch.set_num_threads(1)
-            try:
-                yield
-            finally:  # not what it was before: another thread may have found it at one
-                torch.set_num_threads(shared_threads())
 
     def twin(self) -> Pool:
         """The same pool for another text that is decoded at the same time: weights, router, costs and experience are

@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from transformers import PreTrainedModel
 
@@ -37,7 +36,7 @@ class OnnxDecoder:
         self.runs = runs = model if isinstance(model, OnnxModel) else OnnxModel(model)
         self.model, self.vocab_size = runs.model, runs.vocab_size
         self.window = int(runs.config.max_position_embeddings)
-        self.parameter_count = self.model.num_parameters()
+        self.parameter_count = runs.parameter_count
         self.captured: dict[int, torch.Tensor] = {}
         self._slot = runs.take_slot()
         weakref.finalize(self, runs.release_slot, self._slot)
@@ -55,7 +54,7 @@ class OnnxDecoder:
         mask: torch.Tensor | None = None,
         last: int | None = None,
         capture: Sequence[int] = (),
-        into: np.ndarray | None = None,
+        into: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """As of :class:`~drafters.models.decoder.Decoder`; ``into`` is where to write the logits."""
         length = len(ids)
@@ -64,11 +63,8 @@ class OnnxDecoder:
         rows = length if last is None or last > length else last
         if length <= CHUNK or mask is not None:  # only what is causal can be cut
             found: Answer = answer(self.runs, Feed(self._slot, ids, start, rows, positions, mask, capture), length)
-            self.captured = {layer: torch.from_numpy(found.hidden[layer].copy()) for layer in capture}
-            if into is None:
-                return torch.from_numpy(found.logits.copy())
-            into[:] = found.logits
-            return torch.from_numpy(into)
+            self.captured = {layer: found.hidden[layer].clone() for layer in capture}
+            return found.logits.clone() if into is None else into.copy_(found.logits)
         pieces = []
         for begin in range(0, length, CHUNK):
             end = min(begin + CHUNK, length)
@@ -77,9 +73,7 @@ class OnnxDecoder:
             pieces.append((logits, self.captured))
         self.captured = {layer: torch.cat([hidden[layer] for _, hidden in pieces]) for layer in capture}
         whole = torch.cat([logits for logits, _ in pieces])[-rows:]
-        if into is not None:
-            into[:] = whole
-        return whole
+        return whole if into is None else into.copy_(whole)
 
     def keep(self, start: int, kept: Sequence[int]) -> None:
         """As of :class:`~drafters.models.decoder.Decoder`."""
@@ -100,7 +94,7 @@ class OnnxGroup:
 
     def forward(self, ids: Sequence[int], cached: Sequence[int], *, last: int) -> torch.Tensor:
         """As of :class:`~drafters.models.decoder.Group`."""
-        logits = np.empty((len(self.decoders), min(last, len(ids)), self.vocab_size), np.float32)
+        logits = torch.empty(len(self.decoders), min(last, len(ids)), self.vocab_size)
         for decoder, start, rows in zip(self.decoders, cached, logits, strict=True):
             decoder.forward(ids[start:], start, last=last, into=rows)
-        return torch.from_numpy(logits)
+        return logits

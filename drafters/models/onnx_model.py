@@ -45,10 +45,10 @@ class Feed(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Logits ``(last, V)`` and, by layer, hidden states ``(T, hidden)``: float32, and valid until the next forward."""
+    """Logits ``(last, V)`` and, by layer, hidden states ``(T, hidden)``: valid until the next forward."""
 
-    logits: np.ndarray
-    hidden: dict[int, np.ndarray]
+    logits: torch.Tensor
+    hidden: dict[int, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class _Buffers:
     ids: np.ndarray
     positions: np.ndarray
     past: np.ndarray
-    logits: np.ndarray
-    hidden: dict[int, np.ndarray]
+    logits: torch.Tensor
+    hidden: dict[int, torch.Tensor]
 
 
 class OnnxModel:
@@ -78,7 +78,7 @@ class OnnxModel:
     def __init__(self, model: PreTrainedModel):
         shared_threads()
         self.model, self.config = model, model.config
-        self.vocab_size = int(self.config.vocab_size)
+        self.vocab_size, self.parameter_count = int(self.config.vocab_size), model.num_parameters()
         self._sliding = sliding_window_of(self.config)
         self._session: onnxruntime.InferenceSession | None = None
         self._captured = set[int]()
@@ -123,11 +123,11 @@ class OnnxModel:
             row += feed.last
         return answers
 
-    @torch.inference_mode()
     def keep(self, slot: int, start: int, kept: Sequence[int]) -> None:
         """As :meth:`~drafters.models.decoder.Decoder.keep`."""
-        if list(kept) != list(range(len(kept))):
-            self._cache[:, slot, :, start : start + len(kept)] = self._cache[:, slot, :, torch.tensor(kept) + start]
+        if kept[-1:] != [len(kept) - 1]:  # of a chain the first ones are kept, which are where they belong
+            with torch.inference_mode():
+                self._cache[:, slot, :, start : start + len(kept)] = self._cache[:, slot, :, torch.tensor(kept) + start]
 
     @torch.inference_mode(False)
     def _load(self, capture: set[int]) -> onnxruntime.InferenceSession:
@@ -152,7 +152,8 @@ class OnnxModel:
         slots = had if slots <= had else max(slots, min(2 * had, 16))
         grown = max(room, -(-positions // ROOM) * ROOM)
         kv_heads, size = self._cache.shape[2::2]
-        cache = self._cache.new_zeros(len(self._cache), slots, kv_heads, grown, size)
+        # NumPy's zeros take up memory only where they are written.
+        cache = torch.from_numpy(np.zeros((len(self._cache), slots, kv_heads, grown, size), np.float32))
         cache[:, :had, :, :room] = self._cache
         self._cache, self._buffers = cache, {}
         rotary = self.model.model.rotary_emb(cache[0], torch.arange(grown)[None])
@@ -216,7 +217,7 @@ class OnnxModel:
             return found
         assert self._session is not None
         room = self._cache.shape[3]
-        slots = self._cache[:, first : first + texts].numpy()
+        slots = self._cache[:, first : first + texts]
         caches = {f"{('key', 'value')[i % 2]}_{i // 2}": cache for i, cache in enumerate(slots)}
         inputs = {
             "ids": np.zeros(tokens, np.int64),
@@ -234,15 +235,17 @@ class OnnxModel:
         for name in self._graph.biases:
             alike = name == "bias" and not masked
             inputs[name] = np.zeros((1 if alike else texts, 1, longest, room), np.float32)
-        logits = np.empty((rows, self.vocab_size), np.float32)
-        hidden = {layer: np.empty((tokens, int(self.config.hidden_size)), np.float32) for layer in self._graph.capture}
+        logits, size = torch.empty(rows, self.vocab_size), int(self.config.hidden_size)
+        hidden = {layer: torch.empty(tokens, size) for layer in self._graph.capture}
         binding = self._session.io_binding()
-        for name, array in (inputs | caches).items():
-            binding.bind_cpu_input(name, array)
+        for name, value in inputs.items():
+            binding.bind_cpu_input(name, value)
+        for name, held in caches.items():
+            binding.bind_input(name, "cpu", 0, np.float32, tuple(held.shape), held.data_ptr())
         outputs = {"logits": logits} | {f"new_{name}": cache for name, cache in caches.items()}
         outputs |= {f"hidden_{layer}": states for layer, states in hidden.items()}
         for name, array in outputs.items():
-            binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+            binding.bind_output(name, "cpu", 0, np.float32, tuple(array.shape), array.data_ptr())
         buffers = _Buffers(binding, inputs, inputs["ids"], inputs["positions"], inputs["past"], logits, hidden)
         if tokens <= HELD_TOKENS:
             self._buffers[key] = buffers

@@ -65,7 +65,7 @@ class Batch:
         """Go on until the target has run once for all that wait for it; returns the streams that have ended."""
         ended, begun = list[Stream[Any]](), time.perf_counter()
         self.costs.crowd.texts = len(self)
-        with self.pool.held():
+        with self.pool.lock:
             verified = False
             while len(self) and not verified:
                 verified = self._streams.at_last

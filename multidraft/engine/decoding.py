@@ -76,6 +76,7 @@ class Decoding(Iterator[Round]):
         spec = canonical_spec(policy) if isinstance(policy, str) else policy.name
         self.generation = Generation(text, spec, tuple(names), len(self.context), turns=tuple(turns))
         self._arms = range(ALL_DRAFTERS, len(names))
+        self._queued = pool.target.device.type == "cuda"
         self._cancelled = threading.Event()
         self._evaluated, self._unseen_p = len(self.context), list[torch.Tensor]()
         self._rounds = self._decode()
@@ -99,7 +100,7 @@ class Decoding(Iterator[Round]):
         # Not before: a process without the device may check and queue what another one decodes.
         self._generator = torch.Generator(device=target.device).manual_seed(self.seed)
         try:
-            with self.pool.held():
+            with self.pool.lock:
                 started, _ = self._now()
                 previous = self.pool.previous.get(generation.policy)
                 self._experience = Experience(self.pool.drafters, previous, by_token=policy.uses_gamma)
@@ -115,7 +116,7 @@ class Decoding(Iterator[Round]):
                 if self._cancelled.is_set():
                     generation.status = "cancelled"
                     break
-                with self.pool.held():  # no other thread may come in between the check and the end of the round
+                with self.pool.lock:  # no other thread may come in between the check and the end of the round
                     if target.queries != query:
                         raise RuntimeError(
                             f"another generation has begun on pool {self.pool.name!r}, which runs one at a time; "
@@ -294,7 +295,7 @@ class Decoding(Iterator[Round]):
     def _now(self) -> tuple[float, float]:
         """Seconds, with the device's queue emptied first: those of the clock, and those of this text's own work, which
         in a batch is less."""
-        if self.pool.target.device.type == "cuda":
+        if self._queued:
             torch.cuda.synchronize(self.pool.target.device)
         return time.perf_counter(), own_seconds()
 

@@ -58,7 +58,7 @@ def greedy_differences(pool: Pool, prompt_ids: Sequence[int], output_ids: Sequen
     differently, which can decide between all but equally probable tokens.
     """
     differences = []
-    with pool.held():
+    with pool.lock:
         for start, tokens, logits in teacher_forced(pool, prompt_ids, output_ids):
             best = logits.float().max(dim=-1)
             for offset, token in enumerate(tokens):
@@ -76,7 +76,7 @@ def parting(pool: Pool, prompt_ids: Sequence[int], one: Sequence[int], other: Se
     position = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
     if position is None:
         return None
-    with pool.held():
+    with pool.lock:
         pool.target.prefill([*prompt_ids, *one[:position]])
         logits = pool.target.score(Draft.empty())[0].float()
     gap = float((logits[one[position]] - logits[other[position]]).abs())

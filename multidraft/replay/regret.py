@@ -106,7 +106,7 @@ def gamma_table(
     Target and drafters read the finished text, ``chunk`` positions a forward.
     """
     context, rows = list(prompt_ids), []
-    with pool.held():
+    with pool.lock:
         for start, tokens, logits in teacher_forced(pool, prompt_ids, output_ids, chunk):
             context += tokens
             rows.append(pool.gamma(context, len(prompt_ids) + start, probabilities(logits, params), params))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from drafters.text import TextStream, guess_text
+from drafters.text import TextStream, decoder_of, guess_text
 from tests import tiny
 
 POCKET = Path(__file__).parents[2] / "drafters" / "pocket" / "target"
@@ -124,12 +124,18 @@ def test_a_guess_reads_as_it_would_in_the_text(metaspace, one_byte, pocket):
 
 def test_a_long_output_is_decoded_in_constant_steps(monkeypatch):
     """The cost of a token must not grow with the output."""
-    tokenizer = tiny.tokenizer()
-    decoded = []
-    decode = tokenizer.decode
-    monkeypatch.setattr(tokenizer, "decode", lambda ids, **kw: (decoded.append(len(ids)), decode(ids, **kw))[1])
-    stream(tokenizer, [2, 3, 4] * 100)
+    text, decoded = TextStream(tiny.tokenizer()), []
+    decode = text.decode
+    monkeypatch.setattr(text, "decode", lambda ids: (decoded.append(len(ids)), decode(ids))[1])
+    text.add([2, 3, 4] * 100)
     assert max(decoded) <= 3
+
+
+@pytest.mark.parametrize("cleans", [False, True])
+def test_the_short_way_to_a_text_is_that_of_the_library(one_byte, cleans):
+    ids = one_byte("aé 🎉 , b .")["input_ids"]
+    for chosen in ({}, {"clean_up_tokenization_spaces": cleans}):
+        assert decoder_of(one_byte, **chosen)(ids) == one_byte.decode(ids, skip_special_tokens=True, **chosen)
 
 
 def test_a_special_token_does_not_take_the_space_of_the_next_word(metaspace):
