@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from drafters.costs import CostMeter, Costs, Line, Unread
+from drafters.costs import CostMeter, Costs, Crowd, Line, Unread
 
 
 def round_seconds(costs, arm, drafted=0.0, nodes=0.0, unread=0):
@@ -208,6 +208,33 @@ def test_what_takes_longer_with_more_than_two_tokens_to_read_is_the_reading():
     meter.evaluated(0.5)  # all have read everything
     meter.played(0, 4, 4, 0.4, 1.0, 1)
     assert meter.unread.tokens == [1, 1, 1] and meter.reads[0].weight == 1.0
+
+
+@pytest.mark.parametrize(
+    ("texts", "passed", "beside"),
+    [
+        (1, [2.0], (0.0, 0.0)),
+        (2, [2.0], (1.3, 0.2 - 0.05)),
+        (3, [2.0, 2.0], (2 * 1.3, 0.38 - 0.05)),
+        (3, [0.1], (2 * 1.3, 0.0)),  # never less than nothing
+    ],
+)
+def test_what_a_round_of_a_batch_brings_the_other_texts_and_takes_without_one(texts, passed, beside):
+    """The newest round weighs a tenth: 1.3 tokens a text after one of 4, and 0.05 seconds after one of 0.5."""
+    crowd = Crowd(texts)
+    crowd.played(4, 0.5)
+    for seconds in passed:
+        crowd.passed(seconds)
+    assert crowd.beside() == pytest.approx(beside)
+
+
+def test_a_meter_knows_what_its_batch_does():
+    meter = CostMeter(1)
+    assert (meter.costs(4).beside_tokens, meter.costs(4).beside_seconds) == (0.0, 0.0)
+    meter.crowd.texts = 3
+    meter.played(0, 4, 4, 0.4, 1.0, 2)
+    meter.crowd.passed(2.0)
+    assert (meter.costs(4).beside_tokens, meter.costs(4).beside_seconds) == pytest.approx((2 * 1.1, 0.2 - 0.14))
 
 
 def test_a_meter_that_has_measured_nothing():

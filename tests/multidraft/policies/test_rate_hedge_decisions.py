@@ -5,6 +5,7 @@ expected to be accepted with 0.6: three tokens are best then, 1 + 0.6 + 0.36 + 0
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -77,6 +78,19 @@ def test_a_round_without_a_draft_has_the_target_s_rate():
     played(policy, accepted=0)
     assert policy.select() == NO_DRAFTER and not policy.probing
     assert (policy.rate, policy.seconds, policy.length) == (0.5, 2.0, 0)
+
+
+def test_in_a_batch_the_rate_is_that_of_all_texts_together():
+    """Others get 2 tokens in the round, which takes 1 without this text."""
+    costs = replace(STEADY, beside_tokens=2.0, beside_seconds=1.0)
+    policy = made(costs=costs)
+    assert policy.select() == 0
+    assert (policy.length, policy.rate, policy.seconds) == (3, pytest.approx(4.176 / 2.3), pytest.approx(2.3))
+    assert policy.best_rate == pytest.approx((BEST * 1.4 + 2) / 2.4)
+    policy = made(costs=replace(costs, draft_step=np.full(3, 9.0)))
+    assert policy.select() == 0 and policy.probing
+    played(policy, accepted=0)
+    assert policy.select() == NO_DRAFTER and (policy.rate, policy.seconds) == (1.5, 2.0)
 
 
 def test_evidence_fades_by_the_token_and_the_others_fall_behind():
