@@ -201,12 +201,6 @@ def days(chosen: Chosen) -> list[Any]:
     return [_known_day(text) or gr.skip() for text in (chosen.since, chosen.until)]
 
 
-def place_choice(name: str, value: str) -> gr.Dropdown:
-    """The filter on pool or hardware, holding ``value``, until :func:`offered` says what else there is."""
-    control = next(control for control in CONTROLS if control.name == name)
-    return gr.Dropdown(control.choices([value]), value=value)
-
-
 def _known_day(text: str | None) -> str | None:
     """The day, if it is one: the page's control takes nothing else."""
     try:

@@ -16,7 +16,7 @@ from drafters.errors import UserError
 from multidraft.ui.tabs.dashboard import filters as dashboard_filters
 from multidraft.ui.tabs.dashboard import tables, views
 from multidraft.ui.tabs.dashboard.charts import FAST
-from multidraft.ui.tabs.dashboard.filters import CONTROLS, PARAMETERS, Chosen, place_choice
+from multidraft.ui.tabs.dashboard.filters import CONTROLS, PARAMETERS, Chosen
 from multidraft.ui.tabs.dashboard.run_page import RunSection
 from multidraft.ui.tabs.dashboard.views import CHARTS, Chart
 from multidraft.ui.widgets import events
@@ -167,8 +167,11 @@ class Dashboard:
     def follow(self, usual: dict[str, str], *shown: str) -> Updates:
         """What is loaded now, and the filters on pool and hardware where they were on what was before."""
         now = self.defaults()
-        follows = zip(("pool", "hardware"), self.filters[:2], shown, strict=True)
-        moved = {field: place_choice(n, now[n]) for n, field, on in follows if on == usual.get(n) != now[n]}
+        moved = {
+            field: gr.Dropdown(control.choices([now[control.name]]), value=now[control.name])
+            for control, field, on in zip(CONTROLS, self.filters, shown)
+            if on == usual.get(control.name) != now[control.name]
+        }
         return {self.usual_place: now, **moved}
 
     def refreshed(self, offered: dict[str, list[str]], *values: Any) -> Updates:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -125,14 +125,13 @@ Table = tuple[str, Sequence[str], Iterable[Sequence[Any]]]
 def regret(rows: pd.DataFrame, policies: Sequence[str]) -> Table:
     """Regret of each policy after all of its runs (``aggregates.regret_over_time``)."""
     last, titles = rows.groupby("policy").last(), policy_titles(policies)
-
-    def lines() -> Iterator[Sequence[Any]]:
-        for policy in policies:
-            if policy in last.index:
-                runs, total = last.run_number[policy], last.cumulative_regret[policy]
-                yield titles[policy], number(runs, 0), signed(total, 0), signed(total / runs, 2)
-
-    return "Regret in figures", ("Policy", "Greedy runs", "Regret, rounds", "Per run"), lines()
+    known = [
+        (titles[policy], *last.loc[policy, ["run_number", "cumulative_regret"]])
+        for policy in policies
+        if policy in last.index
+    ]
+    lines = [(title, number(runs, 0), signed(total, 0), signed(total / runs, 2)) for title, runs, total in known]
+    return "Regret in figures", ("Policy", "Greedy runs", "Regret, rounds", "Per run"), lines
 
 
 def phases(rows: pd.DataFrame, policies: Sequence[str]) -> Table:
