@@ -49,8 +49,6 @@ def read_tasks(
     column: str | None = None,
     limit: int | None = None,
     heldout: float = 0.1,
-    *,
-    log: Callable[[str], None] = print,
 ) -> dict[str, TaskPrompts]:
     """Read prompts by task, in the order of ``only``, or of the sources.
 
@@ -72,7 +70,7 @@ def read_tasks(
     found = defaultdict[str, list[str]](list)
     for source in sources:
         named, file = _split(source)
-        for item, path in _items(file, column, log):
+        for item, path in _items(file, column):
             found[task_name(named or item.task or path.stem)].append(item.prompt)
     chosen = [task_name(task) for task in only] or list(found)
     templates = {task_name(task): text for task, text in (templates or {}).items()}
@@ -137,7 +135,7 @@ def _split(source: str) -> tuple[str, str]:
     return task, rest
 
 
-def _items(source: str, column: str | None, log: Callable[[str], None]) -> Iterator[tuple[SuiteItem, Path]]:
+def _items(source: str, column: str | None) -> Iterator[tuple[SuiteItem, Path]]:
     if os.path.isdir(source):
         raise TrainingError(f"{source} is a folder; name the files in it")
     if not os.path.isfile(source) and (source.count("/") != 1 and ":" not in source):
@@ -152,9 +150,9 @@ def _items(source: str, column: str | None, log: Callable[[str], None]) -> Itera
             where = f" (by --column {column})" if column else "; say by --column which field holds the prompt"
             raise TrainingError(f"{error}{where if 'needs' in str(error) else ''}") from None
         for problem in suite.problems[:3]:
-            log(f"{path.name}, {problem}: left out")
+            print(f"{path.name}, {problem}: left out")
         if (more := len(suite.problems) + suite.more_problems - 3) > 0:
-            log(f"{path.name}: {more:,} more left out")
+            print(f"{path.name}: {more:,} more left out")
         yield from ((item, path) for item in suite.items)
 
 

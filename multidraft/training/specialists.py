@@ -102,8 +102,7 @@ class Heads:
         fit_head(drafter, self.target, learnt, budget, lr, self.processes)
 
     def save(self, drafter: TrainableHead, folder: Path) -> None:
-        with writing(folder):
-            drafter.save(folder)
+        drafter.save(folder)
 
 
 def within(answer: Answer, vocabulary: int) -> Answer | None:

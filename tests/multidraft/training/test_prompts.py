@@ -100,9 +100,9 @@ def test_bad_sources_are_named(write, tmp_path):
             read_tasks([source])
 
 
-def test_lines_left_out_are_told(write):
-    lines = []
-    read_tasks([write("a.jsonl", {"prompt": "a"}, "{", {"prompt": "b"}, *["[]"] * 4)], log=lines.append)
+def test_lines_left_out_are_told(write, capsys):
+    read_tasks([write("a.jsonl", {"prompt": "a"}, "{", {"prompt": "b"}, *["[]"] * 4)])
+    lines = capsys.readouterr().out.splitlines()
     assert "line 2: not valid JSON" in lines[0] and lines[-1] == "a.jsonl: 2 more left out"
 
 
