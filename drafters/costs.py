@@ -112,7 +112,7 @@ class Crowd:
     """
 
     texts: int = 1
-    tokens: float = 1.0
+    tokens: float = 0.0
     own: float = 0.0
     seconds: float = 0.0
     NEWS: ClassVar[float] = 0.1
@@ -120,12 +120,13 @@ class Crowd:
 
     def played(self, tokens: int, own: float) -> None:
         """A text has had a round."""
-        self.tokens += self.NEWS * (tokens - self.tokens)
-        self.own += self.NEWS * (own - self.own)
+        news = self.NEWS if self.tokens else 1.0
+        self.tokens += news * (tokens - self.tokens)
+        self.own += news * (own - self.own)
 
     def passed(self, seconds: float) -> None:
         """All have had one."""
-        self.seconds += self.NEWS * (seconds - self.seconds)
+        self.seconds += (self.NEWS if self.seconds else 1.0) * (seconds - self.seconds)
 
     def beside(self) -> tuple[float, float]:
         """Tokens of the others in a round, and the seconds of one without one of the texts."""

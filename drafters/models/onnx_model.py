@@ -15,8 +15,9 @@ from transformers import PreTrainedModel
 
 from drafters.models.decoder_graph import DecoderGraph, head_size_of, sliding_window_of
 
-ROOM = 256
-"""A cache has room for a multiple of so many positions, and grows with the context."""
+ROOM, SLOTS = 512, 16
+"""Caches have room for a multiple of so many positions, and grow with the context; as soon as there is more than one
+text there are so many. Only what is written of them takes up memory."""
 
 HELD_TOKENS, HELD_BUFFERS = 64, 24
 """Buffers are held for the next time for inputs of up to so many tokens; so many of them, those used last."""
@@ -149,7 +150,7 @@ class OnnxModel:
         _, had, _, room, _ = self._cache.shape
         if slots <= had and positions <= room:
             return
-        slots = had if slots <= had else max(slots, min(2 * had, 16))
+        slots = had if slots <= had else max(slots, SLOTS if had else 1)
         grown = max(room, -(-positions // ROOM) * ROOM)
         kv_heads, size = self._cache.shape[2::2]
         # NumPy's zeros take up memory only where they are written.

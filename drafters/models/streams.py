@@ -99,6 +99,8 @@ class Streams:
 
     def __init__(self, last: Hashable):
         self._last = last
+        self.reading = 0.0
+        """Seconds spent on prompts so far."""
         self._waiting: dict[Stream[Any], Call | None] = {}
         self._lines: dict[int, Line] = {}
 
@@ -158,6 +160,7 @@ class Streams:
         model, total = calls[0][1].model, sum(call.tokens for _, call in calls)
         if len(calls) == 1 and total > ALONE:
             calls[0][0].own += seconds
+            self.reading += seconds
             return
         line = self._lines.setdefault(id(model), Line())
         line.clock(total, seconds)

@@ -63,14 +63,15 @@ class Batch:
 
     def step(self) -> list[Stream[Any]]:
         """Go on until the target has run once for all that wait for it; returns the streams that have ended."""
-        ended, begun = list[Stream[Any]](), time.perf_counter()
+        ended, begun = list[Stream[Any]](), time.perf_counter() - self._streams.reading
         self.costs.crowd.texts = len(self)
         with self.pool.lock:
             verified = False
             while len(self) and not verified:
                 verified = self._streams.at_last
                 ended += self._streams.step()
-        self.costs.crowd.passed(time.perf_counter() - begun)
+        if verified:
+            self.costs.crowd.passed(time.perf_counter() - self._streams.reading - begun)
         self._idle += [self._pools.pop(stream) for stream in ended]
         return ended
 

@@ -43,9 +43,8 @@ RETRY_AFTER, RETRY_GROWTH = 8, 4
 """Where drafting seems not to pay: rounds without a draft until one is tried all the same, and by how much longer it
 takes from try to try. The first round is one: nothing else would tell that costs measured at a bad time are wrong."""
 REFRESH = 8
-"""Every so many rounds the estimates of all drafters fade; in between only the one that was played has news."""
-REMEASURE = 32
-"""Every so many rounds, and with each evaluation, the measured costs are read anew."""
+"""Every so many rounds the costs are read anew and the estimates of all drafters fade; in between only the one that was
+played has news."""
 DISCOVERY_CHANCE, DISCOVERY_CHANCE_WARM, DISCOVERY_CHANCE_DECAY = 0.5, 0.2, 0.5
 """Chance that there is such a drafter: after a cold start or a surprise, after a warm start as long as it holds what it
 promised, and what is left of it after an evaluation that discovered none."""
@@ -262,9 +261,8 @@ class RateHedge(Policy):
         elif self.change > ALARM:  # no time for an evaluation: others get their turn by the doubt alone
             self.counts[:, self.arm] *= FORGET
             self.change, self.changed = 0.0, 0
-        if self.t % REMEASURE == 0 or self.probing:
-            self._read_costs()
         if self.t % REFRESH == 0 or self.probing:
+            self._read_costs()
             self._estimate(range(self.arm_count))
         elif feedback.gamma is None and arm != NO_DRAFTER:
             self._estimate((arm,))
