@@ -170,6 +170,7 @@ def test_costs_that_are_not_given():
     assert costs.expected(0, 4) == costs.expected(0, 4, 4) == (4, 4)  # a chain that goes on to its end
     assert costs.drafting(0, 3) == pytest.approx(0.3) and costs.overhead == 0.0
     assert costs.evaluation_seconds(5) == 0.0 and costs.verification(3) == 2.0
+    assert costs.beside_tokens == costs.beside_seconds == 0.0
     same = Costs.uniform(2, 3, step=0.1, verify=1.0)
     assert same.verify.tolist() == [1.0] * 4 and same.evaluation_seconds(7) == 0.0
     assert Costs.uniform(2, 3, step=0.1, verify=1.0, evaluate=0.7).evaluation_seconds(7) == 0.7
@@ -194,6 +195,9 @@ def test_what_drafters_have_to_read():
     assert unread.tokens == [6, 3, 6]
     unread.evaluated()
     assert unread.tokens == [0, 0, 0]
+    assert (Unread(3, 9).tokens, Unread(3, readers=[1]).tokens) == ([0, 0, 0], [0, 0, 0])
+    late = Unread(3, 9, [1])  # the others read the prompt when they are first asked
+    assert late.tokens == [9, 0, 9] and late.mean == 6.0 and Unread(0).mean == 0.0
 
 
 def test_what_takes_longer_with_more_than_two_tokens_to_read_is_the_reading():
