@@ -218,15 +218,16 @@ def test_what_takes_longer_with_more_than_two_tokens_to_read_is_the_reading():
     ("texts", "passed", "beside"),
     [
         (1, [2.0], (0.0, 0.0)),
-        (2, [2.0], (1.3, 0.2 - 0.05)),
-        (3, [2.0, 2.0], (2 * 1.3, 0.38 - 0.05)),
-        (3, [0.1], (2 * 1.3, 0.0)),  # never less than nothing
+        (2, [2.0], (3.8, 2.0 - 0.48)),
+        (3, [2.0, 1.0], (2 * 3.8, 1.9 - 0.48)),
+        (3, [0.1], (2 * 3.8, 0.0)),  # never less than nothing
     ],
 )
 def test_what_a_round_of_a_batch_brings_the_other_texts_and_takes_without_one(texts, passed, beside):
-    """The newest round weighs a tenth: 1.3 tokens a text after one of 4, and 0.05 seconds after one of 0.5."""
+    """All rounds but the first weigh a tenth: 3.8 tokens a text after 4 and 2, 0.48 seconds after 0.5 and 0.3."""
     crowd = Crowd(texts)
     crowd.played(4, 0.5)
+    crowd.played(2, 0.3)
     for seconds in passed:
         crowd.passed(seconds)
     assert crowd.beside() == pytest.approx(beside)
@@ -238,7 +239,7 @@ def test_a_meter_knows_what_its_batch_does():
     meter.crowd.texts = 3
     meter.played(0, 4, 4, 0.4, 1.0, 2)
     meter.crowd.passed(2.0)
-    assert (meter.costs(4).beside_tokens, meter.costs(4).beside_seconds) == pytest.approx((2 * 1.1, 0.2 - 0.14))
+    assert (meter.costs(4).beside_tokens, meter.costs(4).beside_seconds) == pytest.approx((2 * 2, 2.0 - 1.4))
 
 
 def test_a_meter_that_has_measured_nothing():
