@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -88,14 +89,14 @@ class OnnxModel:
         self._cache = torch.zeros(2 * self.config.num_hidden_layers, 0, kv_heads, 0, size)
         """Keys and values by turns, ``(2 layers, slots, kv heads, room, head size)``."""
         self._free: list[int] = []
-        self._slots = 0
+        self._slots = itertools.count()
 
     def take_slot(self) -> int:
         """A cache for one more text; the lowest that is free, since forwards span all between those they are for."""
-        if self._free:
+        try:  # not asked first whether there is one: other threads may take slots too
             return heapq.heappop(self._free)
-        self._slots += 1
-        return self._slots - 1
+        except IndexError:
+            return next(self._slots)
 
     def release_slot(self, slot: int) -> None:
         """Take a cache back."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import platform
 import threading
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from importlib.metadata import version as version_of
@@ -121,17 +122,27 @@ class Measurement:
         known = scores.regret_rounds is not None or scores.expected_regret is not None
         return self.cancelled and self.compared and not known
 
+    def use(self, pool: Pool) -> None:
+        """Decode on a twin of the pool; before it has begun."""
+        self.pool = self.decoding.pool = pool
+
     def compute(self) -> Run:
-        """Measure the baseline where there is none, decode, and score; where the pool is, and never raising.
+        """Measure, decode and score at once; see :meth:`steps`."""
+        deque(self.steps(), maxlen=0)
+        return self.run
+
+    def steps(self) -> Iterator[None]:
+        """Measure the baseline where there is none, decode, and score; where the pool is, and never raising. It yields
+        after each round: what others do then is in no figure.
 
         An output that cannot be scored leaves the run as it is, but for its ``error``.
         """
         try:
             if self.run.baseline is None and self.request.measures_baseline:
                 self.phase = "measuring"
-                self.run.baseline = self._measure_baseline()
+                yield from self._measure_baseline()
             self.phase = "decoding"
-            self._decode()
+            yield from self._decode()
         except Exception as error:
             if not isinstance(error, UserError):
                 log.warning("%s failed on %r", self.request.policy, self.request.prompt[:60], exc_info=True)
@@ -145,7 +156,6 @@ class Measurement:
         except Exception as error:
             log.info("the output of %s cannot be scored", self.request.policy, exc_info=True)
             self.generation.error = f"its output cannot be scored: {told(error)}"
-        return self.run
 
     def drop(self) -> None:
         """It was cancelled before it began."""
@@ -154,21 +164,24 @@ class Measurement:
     def _decoding(self, policy: str, params: SamplingParams) -> Decoding:
         return Decoding(self.pool, self.request.prompt, policy, params, self.request.seed, self.request.turns)
 
-    def _measure_baseline(self) -> Baseline | None:
-        """Decode the first tokens of the answer without drafters; ``None`` if cancelled meanwhile."""
+    def _measure_baseline(self) -> Iterator[None]:
+        """Decode the first tokens of the answer without drafters."""
         params = self.request.params
         length = min(PREFIX_TOKENS, params.max_new_tokens)
         self._prefix = self._decoding(BASELINE, replace(params, max_new_tokens=length))
         if self.cancelled:  # before there was anything to cancel
-            return None
-        prefix = self._prefix.run()
-        return None if prefix.status == "cancelled" else Baseline.of(prefix, "prefix")
+            return
+        for _ in self._prefix:
+            yield
+        if self._prefix.generation.status != "cancelled":
+            self.run.baseline = Baseline.of(self._prefix.generation, "prefix")
 
-    def _decode(self) -> None:
+    def _decode(self) -> Iterator[None]:
         if self.cancelled:  # in the queue, or during the baseline: spare the device the prefill
             self.generation.status = "cancelled"
-        else:
-            self.decoding.run()
+            return
+        for _ in self.decoding:
+            yield
 
     def _score(self) -> None:
         generation, params = self.generation, self.request.params

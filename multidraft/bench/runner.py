@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -109,11 +109,12 @@ class SuiteRun:
         if measurement := self.measurement:
             measurement.cancel()
 
-    def steps(self, measure: Callable[[Measurement], Run], done: Callable[[Entry], None]) -> Iterator[None]:
-        """Run all, yielding between runs; where it is closed, what has run until then is still handed over.
+    def steps(self, measure: Callable[[Measurement], Iterable[None]], done: Callable[[Entry], None]) -> Iterator[None]:
+        """Run all, yielding between runs and where a measurement does; where it is closed, what has run until then is
+        still handed over.
 
         Args:
-            measure: carries a measurement out.
+            measure: carries a measurement out, step by step.
             done: called with each entry when its prompt has met all policies, and the baseline is known.
         """
         for turn in range(self.repeat * len(self.items)):
@@ -127,7 +128,9 @@ class SuiteRun:
                     if self._cancelled:
                         return
                     self.now = self.items[index], spec
-                    found[spec] = self._entry(*self.now, repeat, [entry.run for entry in found.values()], measure)
+                    found[spec] = entry = self._entry(*self.now, repeat, [entry.run for entry in found.values()])
+                    if self.measurement and self.measurement.run is entry.run:
+                        yield from measure(self.measurement)
                     self.done += 1
             finally:
                 entries = [found[spec] for spec in self.specs if spec in found]
@@ -139,9 +142,8 @@ class SuiteRun:
             yield
         self.now = None
 
-    def _entry(
-        self, item: SuiteItem, spec: str, repeat: int, earlier: Sequence[Run], measure: Callable[[Measurement], Run]
-    ) -> Entry:
+    def _entry(self, item: SuiteItem, spec: str, repeat: int, earlier: Sequence[Run]) -> Entry:
+        """What is to be measured by :attr:`measurement`, or why it cannot be."""
         request = Request(
             item.prompt,
             spec,
@@ -159,7 +161,7 @@ class SuiteRun:
             return Entry(item, repeat, run, isinstance(error, ContextWindowError))
         if self._cancelled:
             self.measurement.cancel()
-        return Entry(item, repeat, measure(self.measurement))
+        return Entry(item, repeat, self.measurement.run)
 
     def all(self) -> Iterator[Entry]:
         """Run all here; policies and device are warmed up on the first prompt that fits, which is not counted."""
@@ -167,7 +169,7 @@ class SuiteRun:
         ready: list[Entry] = []
         group = len(self.items) * len(self.specs)
         self.pool.previous.clear()  # or the warm-up would be what the first prompts begin with
-        for _ in self.steps(Measurement.compute, ready.append):
+        for _ in self.steps(_at_once, ready.append):
             if self.done % group == 0:
                 self.pool.previous.clear()  # or the same prompts would be what those of the next repeat begin with
             yield from ready
@@ -185,6 +187,11 @@ class SuiteRun:
                 except Exception as error:  # it will fail again, and be reported, when it counts
                     log.info("the warm-up failed: %s", error)
             return
+
+
+def _at_once(measurement: Measurement) -> Iterable[None]:
+    measurement.compute()
+    return ()
 
 
 def seed_of(seed: int, item: SuiteItem, repeat: int = 0) -> int:

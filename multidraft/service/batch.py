@@ -15,7 +15,7 @@ from multidraft.bench.summary import Row
 from multidraft.service.jobs import Job
 from multidraft.service.workbench import Workbench
 from storage.records import Round
-from storage.run import Origin, Run, Source
+from storage.run import Origin, Source
 
 
 class BatchJob(Job[None]):
@@ -90,9 +90,14 @@ class BatchJob(Job[None]):
         found: list[Round] = pickle.loads(zlib.decompress(self._rounds[row]))
         return found
 
-    def steps(self) -> Generator[None, None, None]:
+    def steps(self) -> Generator[object, None, None]:
         assert self._run is not None
-        yield from self._run.steps(self._measure, self._add)
+        own = self._run.pool
+        self._run.pool = pool = yield from self.workbench.lent(own)
+        try:
+            yield from self._run.steps(self._measure, self._add)
+        finally:
+            self.workbench.lender.take_back(pool, own)
 
     def stop(self) -> None:
         if run := self._run:
@@ -101,12 +106,11 @@ class BatchJob(Job[None]):
     def finish(self) -> None:
         self._run = None  # it holds the pool, and batches are retained longer than pools
 
-    def _measure(self, measurement: Measurement) -> Run:
-        begun = time.monotonic()
-        run = self.workbench.measure(measurement)
+    def _measure(self, measurement: Measurement) -> Generator[None]:
+        begun, run = time.monotonic(), measurement.run
+        yield from self.workbench.measure(measurement)
         self.hardware = run.conditions.hardware
         self._seconds[run.generation.policy].append(time.monotonic() - begun)
-        return run
 
     def _add(self, entry: Entry) -> None:
         self.workbench.record(entry.run)

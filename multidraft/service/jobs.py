@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 TURN_SECONDS = 0.3
 """A job's turn on the device ends with the first step that ends after so long."""
 
+WAITING = object()
+"""What a job's step yields that has nothing to do before others have had their turns."""
+
 T = TypeVar("T")
 
 
@@ -47,13 +50,14 @@ class Job(Generic[T]):
         self.cancelled, self.ended = threading.Event(), threading.Event()
         self.context = copy_context()
         self._jobs: Jobs | None = None
-        self._steps: Generator[None, None, T] | None = None
+        self._steps: Generator[object, None, T] | None = None
 
     def prepare(self) -> None:
         """What comes before its first turn and needs no device; in a thread of its own."""
 
-    def steps(self) -> Generator[None, None, T]:
-        """The work on the device's thread, which yields where another job may have its turn.
+    def steps(self) -> Generator[object, None, T]:
+        """The work on the device's thread, which yields where another job may have its turn; ``WAITING`` where another
+        must have one.
 
         A cancelled job is not resumed: its generator is closed where it last yielded.
         """
@@ -101,8 +105,7 @@ class Job(Generic[T]):
         try:
             self._steps = self._steps or self.steps()
             while not self.cancelled.is_set():
-                self.context.run(next, self._steps)
-                if time.monotonic() >= until:
+                if self.context.run(next, self._steps) is WAITING or time.monotonic() >= until:
                     return False
         except StopIteration as end:
             self.result = end.value

@@ -23,7 +23,7 @@ State = Literal["waiting", "measuring", "measured", "left out"]
 
 
 class RaceJob(Job[None]):
-    """The lanes of one race, all on the pool it began with; other jobs may have their turns between lanes.
+    """The lanes of one race, all on the pool it began with; other jobs may have their turns between rounds.
 
     A lane that decodes autoregressively is measured first, whichever it is: it is the baseline of them all.
 
@@ -66,9 +66,9 @@ class RaceJob(Job[None]):
         self.measurement: Measurement | None = None
         self._pool: Pool | None = pool  # until the end: races are kept longer than pools
 
-    def steps(self) -> Generator[None, None, None]:
-        pool = self._pool
-        assert pool is not None
+    def steps(self) -> Generator[object, None, None]:
+        assert self._pool is not None
+        pool = yield from self.workbench.lent(self._pool)
         measures = not any(map(_is_baseline, self.specs))
         origin = Origin("race", self.task, batch_id=self.id)
         try:
@@ -78,9 +78,12 @@ class RaceJob(Job[None]):
                 self.lane, self.measurement = lane, Measurement(pool, request)
                 if self.cancelled.is_set():
                     return
-                self.runs[lane] = self.workbench.measure(self.measurement)
-                yield
+                try:
+                    yield from self.workbench.measure(self.measurement)
+                finally:
+                    self.runs[lane] = self.measurement.run
         finally:
+            self.workbench.lender.take_back(pool, self._pool)
             settle_baseline(list(self.runs.values()))
             for run in self.runs.values():
                 self.workbench.record(run)

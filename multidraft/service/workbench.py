@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Generator
 
 from drafters.costs import CostMeter
@@ -13,6 +14,7 @@ from multidraft._version import version
 from multidraft.bench.measure import Measurement, Request
 from multidraft.engine.decoding import Decoding
 from multidraft.service.jobs import Job, Jobs
+from multidraft.service.lending import Lender
 from multidraft.service.settings import on_zerogpu
 from multidraft.service.zerogpu import ZeroGpu
 from storage.run import Run
@@ -34,6 +36,7 @@ class Workbench:
         self.hardware = describe(pool.device)
         self.version = version()
         self.jobs = Jobs()
+        self.lender = Lender()
         self.gpu = ZeroGpu(pool, warm_up) if on_zerogpu() else None
 
     def submit(self, request: Request) -> RunJob:
@@ -44,15 +47,28 @@ class Workbench:
         """
         return self.jobs.submit(RunJob(self, request))
 
-    def measure(self, measurement: Measurement) -> Run:
-        """Measure and score a run; on the device's thread, and never raising."""
+    def lent(self, pool: Pool) -> Generator[object, None, Pool]:
+        """The pool with caches for a text more, once there is room; a worker process has one text at a time."""
+        return pool if self.gpu else (yield from self.lender.lend(pool))
+
+    def measure(self, measurement: Measurement) -> Generator[None]:
+        """Measure and score a run, yielding after each round; on the device's thread, and never raising.
+
+        Where it is closed, the run ends as a cancelled one.
+        """
         if self.gpu:
             self.gpu.compute(measurement)
             self.hardware = measurement.run.conditions.hardware
         else:
-            measurement.compute()
+            steps = measurement.steps()
+            try:
+                for _ in steps:
+                    yield
+            except GeneratorExit:
+                measurement.cancel()
+                deque(steps, maxlen=0)
+                raise
         measurement.phase = "done"
-        return measurement.run
 
     def record(self, run: Run) -> None:
         """Hand a run that emitted something to the store; never raising."""
@@ -97,11 +113,15 @@ class RunJob(Job[Run]):
         """What is known of it so far."""
         return self.measurement.run
 
-    def steps(self) -> Generator[None, None, Run]:
-        yield from ()
-        run = self.workbench.measure(self.measurement)
-        self.workbench.record(run)
-        return run
+    def steps(self) -> Generator[object, None, Run]:
+        pool = yield from self.workbench.lent(self.pool)
+        try:
+            self.measurement.use(pool)
+            yield from self.workbench.measure(self.measurement)
+        finally:
+            self.workbench.lender.take_back(pool, self.pool)
+            self.workbench.record(self.run)
+        return self.run
 
     def stop(self) -> None:
         self.measurement.cancel()

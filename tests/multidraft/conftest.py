@@ -105,7 +105,7 @@ def lossy_ucb(monkeypatch):
     decode = Measurement._decode
 
     def lossy(measurement):
-        decode(measurement)
+        yield from decode(measurement)
         if measurement.request.policy == "ucb":
             measurement.generation.token_ids[-1] ^= 1
 

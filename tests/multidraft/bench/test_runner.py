@@ -64,7 +64,7 @@ def test_the_baseline_is_the_whole_answer_of_the_same_prompt(pool):
 def test_without_the_baseline_among_the_policies_a_prefix_is_measured_once(pool, monkeypatch):
     monkeypatch.setattr(measure, "PREFIX_TOKENS", 5)
     suite = runner.SuiteRun(pool, ITEMS[:2], ["ucb", "random"], GREEDY, origin=Origin("batch"))
-    list(suite.steps(Measurement.compute, lambda entry: None))
+    list(suite.steps(Measurement.steps, lambda entry: None))
     for entries in by_prompt(suite.entries):
         (baseline,) = {e.run.baseline for e in entries}
         assert (baseline.kind, baseline.tokens) == ("prefix", 5)
@@ -97,7 +97,7 @@ def test_a_loss_is_reported(pool, monkeypatch):
     decode = Measurement._decode
 
     def lossy(measurement):
-        decode(measurement)
+        yield from decode(measurement)
         if measurement.request.policy == "ucb" and measurement.request.prompt == ITEMS[1].prompt:
             measurement.generation.token_ids[-1] ^= 1
 
@@ -228,7 +228,7 @@ def test_a_near_tie_is_no_loss_and_its_gap_is_recorded(pool, monkeypatch, roundi
         return [Difference(11, 1e-5, rounding), Difference(11, 1e-6, True)] if found else found
 
     def other_last_token(measurement):
-        decode(measurement)
+        yield from decode(measurement)
         if measurement.request.policy == "ucb":
             measurement.generation.token_ids[-1] ^= 1
 

@@ -1,0 +1,101 @@
+"""Several visitors' texts are decoded by turns, each as if it were alone."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from drafters.pool import Pool
+from drafters.sampling import SamplingParams
+from multidraft import generate
+from multidraft.bench.measure import Request
+from multidraft.bench.suites import SuiteItem
+from multidraft.service import jobs
+from multidraft.service.batch import BatchJob
+from multidraft.service.jobs import WAITING
+from multidraft.service.lending import TEXTS, Lender
+from multidraft.service.race import RaceJob
+from multidraft.service.workbench import Workbench
+from storage.store import Store
+from tests import tiny
+from tests.history import recorded
+
+PARAMS = SamplingParams(max_new_tokens=16, draft_length=3)
+PROMPTS = tiny.texts(TEXTS + 2, 20, 3)
+
+
+@pytest.fixture
+def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn ends after every round."""
+    monkeypatch.setattr(jobs, "TURN_SECONDS", 0.0)
+
+
+def lent(lender: Lender, pool: Pool) -> Pool | None:
+    """What is lent at once; ``None`` if it has to be waited for."""
+    steps = lender.lend(pool)
+    try:
+        assert next(steps) is WAITING
+    except StopIteration as end:
+        found: Pool = end.value
+        return found
+    return None
+
+
+def test_the_pool_itself_is_lent_first_and_twins_of_it_are_used_again(pool: Pool) -> None:
+    lender = Lender(3)
+    first, second, third = (lent(lender, pool) for _ in range(3))
+    assert first is pool and second is not None and third is not None and lent(lender, pool) is None
+    assert len({id(p.target) for p in (first, second, third)}) == 3
+    assert second.costs.steps is pool.costs.steps and second.costs is not pool.costs
+    lender.take_back(second, pool)
+    assert lent(lender, pool) is second
+    lender.take_back(first, pool)
+    assert lent(lender, pool) is pool
+
+
+@pytest.mark.usefixtures("short_turns")
+def test_nobody_waits_behind_a_long_answer(workbench: Workbench, pool: Pool, store: Store) -> None:
+    alone = [generate(pool, prompt, "ucb", PARAMS).token_ids for prompt in PROMPTS]
+    order: list[str] = []
+    record = workbench.record
+    workbench.record = lambda run: (order.append(run.generation.prompt), record(run))  # type: ignore[method-assign]
+    all_there = threading.Event()
+    workbench.jobs.do(lambda: all_there.wait(60))
+    long = workbench.submit(Request(PROMPTS[0], "ucb", SamplingParams(max_new_tokens=40, draft_length=3)))
+    runs = [workbench.submit(Request(prompt, "ucb", PARAMS)) for prompt in PROMPTS[1:]]
+    all_there.set()
+    assert all(job.wait(60) for job in (long, *runs))
+    assert [job.run.generation.token_ids for job in runs] == alone[1:]
+    assert order.index(PROMPTS[0]) >= TEXTS - 1, "those under way with it ended before, though they came later"
+    assert all(job.run.speedup and job.run.scores.lossless for job in (long, *runs)), "and each was measured alone"
+    assert {job.run.generation.streams for job in runs} == {1}
+    assert store.flush() and len(recorded(store.path)) == len(PROMPTS)
+
+
+@pytest.mark.usefixtures("short_turns")
+def test_runs_races_and_batches_take_turns(workbench: Workbench, pool: Pool) -> None:
+    alone = {prompt: generate(pool, prompt, "fixed:near", PARAMS).token_ids for prompt in PROMPTS}
+    race = workbench.jobs.submit(RaceJob(workbench, PROMPTS[0], ["fixed:near", "ucb"], PARAMS))
+    items = [SuiteItem(str(i), prompt) for i, prompt in enumerate(PROMPTS[1:4])]
+    batch = workbench.jobs.submit(BatchJob(workbench, items, ["fixed:near", "autoregressive"], PARAMS))
+    run = workbench.submit(Request(PROMPTS[4], "fixed:near", PARAMS))
+    assert run.wait(60) and race.wait(60) and batch.wait(60)
+    assert run.run.generation.token_ids == alone[PROMPTS[4]]
+    assert [lane.generation.token_ids for lane in race.measured] == [alone[PROMPTS[0]]] * 2
+    assert len(batch.rows) == 6 and race.error is batch.error is run.error is None
+
+
+@pytest.mark.usefixtures("short_turns")
+def test_a_run_that_is_stopped_between_two_rounds_keeps_what_is_there(workbench: Workbench, store: Store) -> None:
+    params = SamplingParams(max_new_tokens=50, draft_length=1)
+    one, other = (workbench.submit(Request(prompt, "autoregressive", params)) for prompt in PROMPTS[:2])
+    while not (one.run.generation.rounds or one.done):
+        time.sleep(0.001)
+    one.cancel()
+    assert one.wait(60) and other.wait(60)
+    assert one.run.generation.status in ("cancelled", "completed")
+    assert other.run.generation.status == "completed"
+    assert store.flush() and len(recorded(store.path)) == 2
+    assert not workbench.lender._lent, "all caches are free again"
