@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Generator
+from weakref import WeakKeyDictionary
 
 from drafters.pool import Pool
 from multidraft.service.jobs import WAITING
@@ -22,17 +23,16 @@ class Lender:
     def __init__(self, texts: int = TEXTS):
         self.texts = texts
         self._lent: list[Pool] = []
-        self._twins: list[Pool] = []
+        self._twins: WeakKeyDictionary[Pool, list[Pool]] = WeakKeyDictionary()
+        """Those that are not lent, by their pool; they go with it when another is loaded."""
 
     def lend(self, pool: Pool) -> Generator[object, None, Pool]:
         """Yields ``WAITING`` while as many texts as may be are under way; returns the pool or a twin of it."""
         while len(self._lent) >= self.texts:
             yield WAITING
-        # Those of a pool that has been exchanged are let go.
-        self._twins = [twin for twin in self._twins if twin.target.model is pool.target.model]
         lent = pool
         if any(other is pool for other in self._lent):
-            lent = self._twins.pop() if self._twins else pool.twin()
+            lent = twins.pop() if (twins := self._twins.get(pool)) else pool.twin()
             lent.costs = copy.copy(pool.costs)  # what is measured is shared
         self._lent.append(lent)
         return lent
@@ -41,4 +41,4 @@ class Lender:
         """The text has ended."""
         self._lent = [other for other in self._lent if other is not lent]
         if lent is not pool:
-            self._twins.append(lent)
+            self._twins.setdefault(pool, []).append(lent)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
+from pathlib import Path
 
 import pytest
 
-from drafters.pool import Pool
+from drafters.pool import Pool, load_pool
 from drafters.sampling import SamplingParams
 from multidraft import generate
 from multidraft.bench.measure import Request
@@ -99,3 +102,16 @@ def test_a_run_that_is_stopped_between_two_rounds_keeps_what_is_there(workbench:
     assert other.run.generation.status == "completed"
     assert store.flush() and len(recorded(store.path)) == 2
     assert not workbench.lender._lent, "all caches are free again"
+
+
+def test_twins_go_with_their_pool(pool_card: Path) -> None:
+    lender, pool = Lender(), load_pool(pool_card)
+    lent(lender, pool)
+    twin = lent(lender, pool)
+    assert twin is not None
+    for each in (pool, twin):
+        lender.take_back(each, pool)
+    held = weakref.ref(twin.target.model)
+    del pool, twin, each
+    gc.collect()
+    assert held() is None
