@@ -16,6 +16,7 @@ from typing import Any
 import multidraft as md
 from drafters.errors import told
 from drafters.pool import Pool
+from multidraft.bench.batches import BatchFigures, measure_batches, render_batches, summary_of_batches
 from multidraft.bench.engines import Peer, missing_packages, peers_for
 from multidraft.bench.measure import BASELINE
 from multidraft.bench.peers import PeerRun, beside_peers, render_peers, summary_of_peers
@@ -29,6 +30,9 @@ from storage.connection import check_writable
 from storage.queries import count
 from storage.run import Origin
 from storage.store import Store
+
+MOST_TEXTS = 64
+"""Largest batch."""
 
 DEFAULT_POLICIES = "autoregressive,ucb,normal-hedge"
 
@@ -51,6 +55,11 @@ def add(sub: argparse.ArgumentParser) -> None:
         "policy fixed:NAME or by the first language model) and, where llama_cpp and gguf are installed, with "
         "llama.cpp; greedy, float32 on the CPU",
     )
+    sub.add_argument(
+        "--batch-size",
+        metavar="N[,N…]",
+        help="measure throughput instead: all prompts, so many of them decoded at once, prefill included",
+    )
     sub.add_argument("--out", type=Path, help="write the report to this JSON file")
     sub.add_argument("--db", type=Path, help="also record every run in this history database")
     shared.add_decoding(sub)
@@ -67,6 +76,7 @@ def run(options: argparse.Namespace) -> int:
     specs = tuple(dict.fromkeys(map(canonical_spec, given)))
     if options.repeat < 1:
         raise md.UserError("--repeat must be at least 1")
+    sizes = _sizes(options)
     suites = [shared.limited(load_suite(name), options.limit) for name in options.suites]
     for suite in suites:
         more = [f"{suite.more_problems:,} more left out"] if suite.more_problems else []
@@ -85,6 +95,8 @@ def run(options: argparse.Namespace) -> int:
             repeat=options.repeat,
             limit=options.limit,
         )
+        if sizes:
+            return _throughput(options, pool, items, asked, sizes)
         if options.peers and not asked.params.greedy:
             raise md.UserError("--peers compares greedy decoding: leave out --temperature")
         alone = (spec.removeprefix("fixed:") for spec in specs if spec.startswith("fixed:"))
@@ -92,6 +104,39 @@ def run(options: argparse.Namespace) -> int:
         if options.peers and (missing := missing_packages()):
             print(f"multidraft: --peers leaves llama.cpp out: not installed: {', '.join(missing)}", file=sys.stderr)
         return _benchmark(options, pool, items, asked, peers)
+
+
+def _sizes(options: argparse.Namespace) -> list[int]:
+    """The sizes of batches asked for; none where runs are to be measured one by one."""
+    if options.batch_size is None:
+        return []
+    if options.peers or options.db:
+        raise md.UserError("--batch-size measures throughput, not runs: leave out --peers and --db")
+    given = options.batch_size.split(",")
+    if not all(text.strip().isdecimal() and 1 <= int(text) <= MOST_TEXTS for text in given):
+        raise md.UserError(f"--batch-size takes whole numbers from 1 to {MOST_TEXTS}, such as 1,4,8")
+    return sorted({int(text) for text in given})
+
+
+def _throughput(
+    options: argparse.Namespace, pool: Pool, items: Sequence[SuiteItem], asked: Asked, sizes: Sequence[int]
+) -> int:
+    """Measure batches, print and write what was measured; exit status 1 if a greedy output was not the target's own."""
+    runs: list[BatchFigures] = []
+    report = make_report(pool, asked, [])
+    for run in measure_batches(pool, items, asked.policies, asked.params, sizes, seed=asked.seed, repeat=asked.repeat):
+        runs.append(run)
+        print(
+            f"\r{run.policy}, {run.size or 'none'} at once: {run.tokens_per_second:.0f} tokens/s   ",
+            end="",
+            file=sys.stderr,
+        )
+    print(file=sys.stderr)
+    report["batches"] = summary_of_batches(runs)
+    print(render_batches(report["batches"]))
+    written = not options.out or _write(options.out, report)
+    same = not asked.params.greedy or all(run.equal == run.texts for run in runs)
+    return 0 if written and same else 1
 
 
 def _benchmark(

@@ -1,0 +1,87 @@
+"""What ``bench --batch-size`` measures, and how it is shown."""
+
+import json
+
+import pytest
+
+from drafters.sampling import SamplingParams
+from multidraft.__main__ import main
+from multidraft.bench import batches
+from multidraft.bench.batches import ALONE, BatchFigures, measure_batches, render_batches, summary_of_batches
+from multidraft.bench.suites import SuiteItem
+from multidraft.engine.decoding import generate
+from tests import tiny
+
+PARAMS = SamplingParams(max_new_tokens=10, draft_length=3)
+ITEMS = [SuiteItem(str(i), text) for i, text in enumerate(tiny.texts(4, 20, 3))]
+TOO_LONG = SuiteItem("long", "a" * 200)
+
+
+def test_every_policy_decodes_the_suite_at_every_size(pool):
+    runs = list(measure_batches(pool, [TOO_LONG, *ITEMS], ["ucb", "fixed:near"], PARAMS, [1, 3], repeat=2))
+    assert len(runs) == 2 * 3 * 3 and (runs[0].policy, runs[0].size) == ("autoregressive", ALONE)
+    assert {(r.policy, r.size) for r in runs} == {
+        (spec, size) for spec in ("autoregressive", "ucb", "fixed:near") for size in (ALONE, 1, 3)
+    }
+    assert {r.texts for r in runs} == {len(ITEMS)} and all(r.equal == r.texts and r.seconds > 0 for r in runs)
+    plain = [generate(pool, item.prompt, "autoregressive", PARAMS) for item in ITEMS]
+    assert {r.tokens for r in runs} == {sum(len(g.token_ids) for g in plain)}
+    assert {r.rounds for r in runs if r.policy == "autoregressive"} == {sum(len(g.rounds) for g in plain)}
+
+
+def test_a_text_that_differs_is_counted(pool, monkeypatch):
+    decode = batches._decode
+
+    def other(batch, pool, items, spec, *rest):
+        found = decode(batch, pool, items, spec, *rest)
+        if batch is not None:
+            found[0].token_ids[-1] ^= 1
+        return found
+
+    monkeypatch.setattr(batches, "_decode", other)
+    assert {(r.size, r.equal) for r in measure_batches(pool, ITEMS, [], PARAMS, [2])} == {(ALONE, 4), (2, 3)}
+
+
+def test_figures_are_ratios_of_totals():
+    runs = [
+        BatchFigures("autoregressive", ALONE, 2, 100, 100, 2.0, 2),
+        BatchFigures("ucb", ALONE, 2, 100, 40, 1.0, 2),
+        BatchFigures("autoregressive", 4, 2, 100, 100, 0.5, 2),
+        BatchFigures("ucb", 4, 2, 100, 40, 0.5, 1),
+        BatchFigures("ucb", 4, 2, 100, 40, 1.5, 2),
+    ]
+    summary = summary_of_batches(runs)
+    assert [(row["policy"], row["size"], row["tokens_per_second"]) for row in summary] == [
+        ("autoregressive", 0, 50.0), ("ucb", 0, 100.0), ("autoregressive", 4, 200.0), ("ucb", 4, 100.0)
+    ]  # fmt: skip
+    assert [(row["over_batch"], row["over_alone"]) for row in summary] == [
+        (1.0, 1.0),
+        (2.0, 2.0),
+        (1.0, 4.0),
+        (0.5, 2.0),
+    ]
+    table = render_batches(summary)
+    assert table.splitlines()[0] == "| policy, tokens/s | alone | batch of 4 | equal outputs |"
+    assert table.splitlines()[3] == "| ucb | 100 (2.00x) | 100 (0.50x) | 5/6 |"
+
+
+def test_the_command_prints_the_table_and_writes_the_report(pool_card, suite, tmp_path, capsys):
+    out = tmp_path / "report.json"
+    asked = ["bench", str(suite), "--pool", str(pool_card), "--policies", "ucb", "--batch-size", "4,2"]
+    assert main([*asked, "--max-new-tokens", "6", "--out", str(out)]) == 0
+    assert "| alone | batch of 2 | batch of 4 | equal outputs |" in capsys.readouterr().out
+    assert {row["size"] for row in json.loads(out.read_text())["batches"]} == {0, 2, 4}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--batch-size", "0"], "whole numbers from 1 to 64"),
+        (["--batch-size", "two"], "whole numbers from 1 to 64"),
+        (["--batch-size", "65"], "whole numbers from 1 to 64"),
+        (["--batch-size", "2", "--peers"], "leave out --peers and --db"),
+    ],
+)
+def test_what_it_does_not_take(pool_card, suite, capsys, options, said):
+    assert main(["bench", str(suite), "--pool", str(pool_card), *options]) == 2
+    assert said in capsys.readouterr().err
