@@ -3,7 +3,16 @@
 import pytest
 
 from drafters.errors import PolicyError
-from multidraft.policies import Context, Feedback, Policy, PolicySettings, WarmStart, make_policy
+from multidraft.policies import (
+    POLICIES,
+    Context,
+    Feedback,
+    Policy,
+    PolicySettings,
+    WarmStart,
+    make_policy,
+    policy_names,
+)
 
 
 class Noting(Policy):
@@ -47,6 +56,7 @@ def test_a_policy_that_says_nothing_of_itself_needs_nothing():
 def test_a_query_of_which_nothing_is_known():
     context = Context()
     assert (context.prompt, context.draft_length, context.suited()) == ("", 8, None)
+    assert context.prompt_tokens == 0
     assert Feedback(0, 4, 1, 2, 4).seconds == 0.0
 
 
@@ -83,6 +93,10 @@ def test_a_query_forgets_the_one_before():
     assert (policy.t, policy.told, policy.last_reward, policy.context) == (0, [], None, Context())
     assert policy.rng.random() == first
     assert Noting(["a"], seed=1).rng.random() != first
+
+
+def test_policies_are_named_in_the_order_of_the_alphabet():
+    assert policy_names() == sorted(POLICIES)
 
 
 def test_drafters_have_numbers():
