@@ -235,10 +235,10 @@ def test_what_a_round_of_a_batch_brings_the_other_texts_and_takes_without_one(te
 
 def test_a_meter_knows_what_its_batch_does():
     meter = CostMeter(1)
-    assert (meter.costs(4).beside_tokens, meter.costs(4).beside_seconds) == (0.0, 0.0)
-    meter.crowd.texts = 3
     meter.played(0, 4, 4, 0.4, 1.0, 2)
     meter.crowd.passed(2.0)
+    assert (meter.costs(4).beside_tokens, meter.costs(4).beside_seconds) == (0.0, 0.0)
+    meter.crowd.texts = 3
     assert (meter.costs(4).beside_tokens, meter.costs(4).beside_seconds) == pytest.approx((2 * 2, 2.0 - 1.4))
 
 

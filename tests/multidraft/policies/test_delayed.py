@@ -37,6 +37,7 @@ def test_expected_accept_lengths_by_hand():
 def test_losses_come_when_complete_and_not_before():
     queue = LengthLossQueue(1)
     gamma = every_depth([[0.9], [0.8], [0.7], [0.6]])
+    assert len(queue) == 0
     assert queue.push(gamma[:2], 3).shape == (0, 1)
     assert len(queue) == 2
     assert queue.push(gamma[2:3], 3) == pytest.approx(np.array([[1 - (1 + 0.9 + 0.72 + 0.504) / 4]]))
