@@ -125,3 +125,13 @@ def test_a_path_of_a_deterministic_tree_is_as_probable_as_its_text(params, draft
         expected[nodes_to(draft, node), own] = chance
     assert found == pytest.approx(expected, abs=1e-6)
     assert sum(found.values()) == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_sibling_is_judged_by_what_is_left_of_both_distributions(seed):
+    """The first of two is refused: p = (0, .6, .4) never writes it. What is left of q = (.5, .3, .2) is p itself."""
+    q = torch.tensor([0.5, 0.3, 0.2])
+    draft = Draft((0, 1), (-1, -1), torch.stack([q, q]), True)
+    logits = torch.tensor([[0.0, 0.6, 0.4]] * 3).log()
+    generator = torch.Generator().manual_seed(seed)
+    assert verify(draft, logits, SAMPLED["plain"], generator).path == (1,)
