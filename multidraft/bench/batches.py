@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from drafters.errors import ContextWindowError
+from drafters.errors import ContextWindowError, UserError
 from drafters.models.streams import Stream
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
@@ -18,7 +18,6 @@ from multidraft.bench.suites import SuiteItem
 from multidraft.bench.table import markdown
 from multidraft.engine.batch import Batch
 from multidraft.engine.decoding import Decoding
-from storage.figures import divided
 from storage.records import Generation
 
 ALONE = 0
@@ -47,9 +46,9 @@ class BatchFigures:
     equal: int
 
     @property
-    def tokens_per_second(self) -> float | None:
+    def tokens_per_second(self) -> float:
         """Throughput: new tokens of all texts in a second."""
-        return divided(self.tokens, self.seconds)
+        return self.tokens / self.seconds
 
 
 def measure_batches(
@@ -67,9 +66,11 @@ def measure_batches(
     Autoregressive decoding alone comes first. Prompts that the context window does not hold are left out.
 
     Raises:
-        PolicyError, UserError: see :class:`~multidraft.engine.decoding.Decoding`.
+        PolicyError, UserError: see :class:`~multidraft.engine.decoding.Decoding`; or no prompt fits.
     """
     fitting = [item for item in items if _fits(pool, item, params)]
+    if not fitting:
+        raise UserError("no prompt of the suite fits the pool's context window")
     batches = {size: Batch(pool, size) for size in sizes}
     specs = list(dict.fromkeys([BASELINE, *specs]))
     short = replace(params, max_new_tokens=min(WARM_UP_TOKENS, params.max_new_tokens))
@@ -121,17 +122,14 @@ def _decode(
 
 def totals(runs: Sequence[BatchFigures]) -> list[BatchFigures]:
     """The runs of one policy and size as one, in the order in which they first came."""
-    found: dict[tuple[str, int], BatchFigures] = {}
+    found: dict[tuple[str, int], list[BatchFigures]] = {}
     for run in runs:
-        key = run.policy, run.size
-        sums = asdict(run)
-        if before := found.get(key):
-            counted = {
-                name: sums[name] + value for name, value in asdict(before).items() if name not in ("policy", "size")
-            }
-            sums |= counted
-        found[key] = BatchFigures(**sums)
-    return list(found.values())
+        found.setdefault((run.policy, run.size), []).append(run)
+    counted = ("texts", "tokens", "rounds", "seconds", "equal")
+    return [
+        replace(each[0], **{name: sum(getattr(run, name) for run in each) for name in counted})
+        for each in found.values()
+    ]
 
 
 def summary_of_batches(runs: Sequence[BatchFigures]) -> list[dict[str, Any]]:
@@ -142,9 +140,9 @@ def summary_of_batches(runs: Sequence[BatchFigures]) -> list[dict[str, Any]]:
     return [
         {
             **asdict(run),
-            "tokens_per_second": (rate := run.tokens_per_second),
-            "over_batch": divided(rate, plain.get(run.size)),
-            "over_alone": divided(rate, plain.get(ALONE)),
+            "tokens_per_second": run.tokens_per_second,
+            "over_batch": run.tokens_per_second / plain[run.size],
+            "over_alone": run.tokens_per_second / plain[ALONE],
         }
         for run in all_runs
     ]

@@ -126,12 +126,8 @@ def _throughput(
     report = make_report(pool, asked, [])
     for run in measure_batches(pool, items, asked.policies, asked.params, sizes, seed=asked.seed, repeat=asked.repeat):
         runs.append(run)
-        print(
-            f"\r{run.policy}, {run.size or 'none'} at once: {run.tokens_per_second:.0f} tokens/s   ",
-            end="",
-            file=sys.stderr,
-        )
-    print(file=sys.stderr)
+        where = f"in a batch of {run.size}" if run.size else "alone"
+        print(f"{run.policy} {where}: {run.tokens_per_second:.0f} tokens/s", file=sys.stderr)
     report["batches"] = summary_of_batches(runs)
     print(render_batches(report["batches"]))
     written = not options.out or _write(options.out, report)
