@@ -23,8 +23,8 @@ class Costs:
         width: nodes to verify per token of a draft's depth, ``(N,)``: 1 by default, as of chains.
         draft_start: of beginning a draft, ``(N,)``; 0 by default.
         overhead: of choosing and learning, per round.
-        beside_tokens, beside_seconds: in a batch, the tokens that other texts get in a round, and the seconds that it
-            would take without this text. All other seconds are what this text adds to it.
+        texts: how many are decoded at once. In a batch the seconds are those that a text adds to a round, and
+            ``verify`` holds its part of what the round takes whatever its texts do.
     """
 
     draft_step: np.ndarray
@@ -36,8 +36,7 @@ class Costs:
     width: np.ndarray | None = None
     draft_start: np.ndarray | None = None
     overhead: float = 0.0
-    beside_tokens: float = 0.0
-    beside_seconds: float = 0.0
+    texts: int = 1
 
     @classmethod
     def uniform(cls, drafters: int, length: int, *, step: float, verify: float, evaluate: float = 0.0) -> Costs:
@@ -107,32 +106,28 @@ class Crowd:
 
     Attributes:
         texts: how many are decoded.
-        tokens, own: tokens that a text gets in a round, and seconds that it adds to it.
+        own: seconds that a text adds to a round.
         seconds: of a round of them all.
     """
 
     texts: int = 1
-    tokens: float = 0.0
     own: float = 0.0
     seconds: float = 0.0
     NEWS: ClassVar[float] = 0.1
     """Weight of the newest round."""
 
-    def played(self, tokens: int, own: float) -> None:
+    def played(self, own: float) -> None:
         """A text has had a round."""
-        news = self.NEWS if self.tokens else 1.0
-        self.tokens += news * (tokens - self.tokens)
-        self.own += news * (own - self.own)
+        self.own += (self.NEWS if self.own else 1.0) * (own - self.own)
 
     def passed(self, seconds: float) -> None:
         """All have had one."""
         self.seconds += (self.NEWS if self.seconds else 1.0) * (seconds - self.seconds)
 
-    def beside(self) -> tuple[float, float]:
-        """Tokens of the others in a round, and the seconds of one without one of the texts."""
-        if self.texts < 2:
-            return 0.0, 0.0
-        return (self.texts - 1) * self.tokens, max(self.seconds - self.own, 0.0)
+    @property
+    def shared(self) -> float:
+        """Each text's part of the seconds of a round that none of them adds; 0 for a text alone."""
+        return max(self.seconds / self.texts - self.own, 0.0) if self.texts > 1 else 0.0
 
 
 @dataclass
@@ -246,7 +241,7 @@ class CostMeter:
             depth: of the draft, where it was a tree; of a chain it is the number of nodes.
         """
         (self.verify if nodes else self.plain).clock(nodes, verify_seconds)
-        self.crowd.played(emitted, draft_seconds + verify_seconds)
+        self.crowd.played(draft_seconds + verify_seconds)
         if arm is not None:
             drafted = max(nodes if depth is None else depth, 1)  # to find nothing to say takes a look too
             if nodes:
@@ -269,10 +264,9 @@ class CostMeter:
         """The present estimates, for drafts of up to ``length`` tokens."""
         line = self.verify if self.verify.weight else self.plain
         # The first may be measured apart, and a slope takes two more.
-        verify = line.fixed + line.per_unit * np.arange(max(length, 2) + 1)
-        if self.plain.weight:
+        verify = line.fixed + line.per_unit * np.arange(max(length, 2) + 1) + self.crowd.shared
+        if self.plain.weight and self.crowd.texts == 1:  # in a batch a single token goes no other way than several
             verify[0] = self.plain.mean
-        beside = self.crowd.beside()
         persistence = [min(on / of, 1.0) if of else 1.0 for on, of in zip(self.went_on, self.chances, strict=True)]
         return Costs(
             draft_step=_means(self.steps),
@@ -282,8 +276,7 @@ class CostMeter:
             evaluate_token=self.evaluation.per_unit,
             persistence=np.array(persistence),
             width=np.array([line.mean if line.weight else 1.0 for line in self.widths]),
-            beside_tokens=beside[0],
-            beside_seconds=beside[1],
+            texts=self.crowd.texts,
         )
 
 

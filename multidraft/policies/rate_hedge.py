@@ -39,9 +39,10 @@ BETTER = 0.9
 """Acceptance of the drafter that an evaluation may discover."""
 DRAFTS_ON = 4.0
 """How many drafted tokens' worth of evidence the pool's measurement of how long a drafter drafts counts."""
-RETRY_AFTER, RETRY_GROWTH = 8, 4
+RETRY_AFTER, RETRY_GROWTH = 7, 4
 """Where drafting seems not to pay: rounds without a draft until one is tried all the same, and by how much longer it
-takes from try to try. The first round is one: nothing else would tell that costs measured at a bad time are wrong."""
+takes from try to try. The first round of a text alone is one: nothing else would tell that costs measured at a bad time
+are wrong."""
 REFRESH = 8
 """Every so many rounds the costs are read anew and the estimates of all drafters fade; in between only the one that was
 played has news."""
@@ -64,9 +65,9 @@ class RateHedge(Policy):
 
     *Time.* With measured costs the pair yields ``EAL_k[i]`` tokens in ``D_k[i] d_i + v(D_k[i]) + s_i * unread_i``
     seconds, the catch-up of a cold drafter charged. ``D_k`` is how many of ``k`` tokens are drafted, geometric for
-    drafters that end their drafts when unsure. In a batch what the other texts get meanwhile, and the rest of the
-    batch's round, are added to both: the rate is that of all texts together. Of renewals with rewards the best has the
-    largest ratio of the means (Ross 1996, 3.6).
+    drafters that end their drafts when unsure. In a batch verification is cheaper, since texts share what it takes
+    whatever they do, so drafts have to be the better. Of renewals with rewards the best has the largest ratio of the
+    means (Ross 1996, 3.6).
 
     *Evidence.* Each round tells about the drafter that was played, for nothing. When a test says that the drafter in
     charge has become worse, others that the start trusted get a round each; where that does not help, all are evaluated
@@ -116,9 +117,9 @@ class RateHedge(Policy):
         self.change, self.changed = 0.0, 0
         self.trial, self.doubted, self.tried = NO_DRAFTER, NO_DRAFTER, set[int]()
         self.discovery_chance, self.trusting = DISCOVERY_CHANCE if count > 1 else 0.0, False
-        self.elapsed, self.evaluating = 0.0, 0.0
-        self.undrafted, self.retry_after, self.probing = 0, 0, False
+        self.elapsed, self.evaluating, self.emitted = 0.0, 0.0, 0
         self._read_costs()
+        self.undrafted, self.retry_after, self.probing = 0, 0 if self.alone else RETRY_AFTER, False
         self._estimate(range(count))
 
     def begin(self, context: Context | None = None) -> None:
@@ -127,9 +128,12 @@ class RateHedge(Policy):
         self.unread[[arm for arm in range(self.arm_count) if arm not in readers]] = self.context.prompt_tokens
 
     def candidates(self) -> Sequence[int]:
-        """Those that the start trusts, or else the one to begin with."""
+        """Those that the start trusts, or else the one to begin with; none where drafts do not pay in a batch."""
+        rates = self.tokens / self.drafting
+        if not self.alone and rates.max() * self.plain <= 1.0:
+            return []  # nothing will be drafted soon
         trusted = [arm for arm in range(self.arm_count) if self.routed[arm] >= TRUSTED]
-        return trusted or [divmod(int((self.tokens / self.drafting).argmax()), self.longest)[0]]
+        return trusted or [divmod(int(rates.argmax()), self.longest)[0]]
 
     def warm_up(self, guess: Sequence[float]) -> None:
         self.guess = np.clip(guess, 0.05, 0.95)
@@ -144,8 +148,7 @@ class RateHedge(Policy):
         if known is None or not known.verify[0] > 0:
             known = Costs.uniform(self.arm_count, self.longest, step=0.1, verify=1.0)
         self.catch_up, self.plain = known.catch_up, float(known.verify[0])
-        self.beside_tokens, self.beside_seconds = known.beside_tokens, known.beside_seconds
-        self.plain_rate = (1.0 + self.beside_tokens) / (self.plain + self.beside_seconds)
+        self.alone = known.texts == 1
         self.evaluation = (known.evaluate, known.evaluate_token)
         # A round takes so long, and so much more for each drafted token, by the drafter as by the target.
         each = float(known.verify[-1] - known.verify[1]) / max(len(known.verify) - 2, 1)
@@ -157,8 +160,7 @@ class RateHedge(Policy):
         self.drafts_on = np.ones(self.arm_count) if known.persistence is None else known.persistence
         # What a drafter with the acceptance BETTER would make of them, in tokens per second.
         seconds = float(np.median(self.fixed)) + float(np.median(self.each)) * self.lengths
-        tokens = 1.0 + (BETTER**self.lengths).cumsum()
-        self.best_rate = float(((tokens + self.beside_tokens) / (seconds + self.beside_seconds)).max())
+        self.best_rate = float(((1.0 + (BETTER**self.lengths).cumsum()) / seconds).max())
 
     def _estimate(self, arms: Iterable[int]) -> None:
         """Of drafters ``i`` the tokens that a round is expected to emit, ``EAL_k[i]``, and the seconds it takes but for
@@ -190,18 +192,25 @@ class RateHedge(Policy):
             ratio += math.log((1.0 - WORSE * hazard) / (1.0 - hazard))
         return ratio
 
+    @property
+    def resting(self) -> bool:
+        """Whether it looks at nothing in this round: where drafts do not pay, no more often than estimates are made."""
+        return self.undrafted > 0 and self.t % REFRESH > 0
+
     def select(self) -> int:
-        seconds = self.drafting + (self.catch_up * self.unread)[:, None] + self.beside_seconds
-        rates = (self.tokens + self.beside_tokens) / seconds
+        if self.resting:
+            return NO_DRAFTER
+        seconds = self.drafting + (self.catch_up * self.unread)[:, None]
+        rates = self.tokens / seconds
         if self.trial != NO_DRAFTER:
             arm, column = self.trial, int(rates[self.trial].argmax())
         else:
             arm, column = divmod(int(rates.argmax()), self.longest)
         self.rate = float(rates[arm, column])
-        self.probing = self.rate <= self.plain_rate and self.trial == NO_DRAFTER
+        self.probing = self.rate * self.plain <= 1.0 and self.trial == NO_DRAFTER
         if self.probing and self.undrafted < self.retry_after:
             self.probing = False
-            self.rate, self.seconds, self.length = self.plain_rate, self.plain + self.beside_seconds, 0
+            self.rate, self.seconds, self.length = 1.0 / self.plain, self.plain, 0
             return NO_DRAFTER
         self.arm, self.length, self.seconds = arm, column + 1, float(seconds[arm, column])
         if self.trusting and self.routed[arm] < TRUSTED:  # the start's favourites have failed
@@ -213,13 +222,15 @@ class RateHedge(Policy):
         return self.length
 
     def wants_evaluation(self, emitted: int) -> bool:
+        if self.resting:
+            return False
         if self.length and self.trial == NO_DRAFTER:
             accepted = min(emitted - 1, self.length)
             self.change = max(self.change + self._evidence_of_change(self.arm, accepted, self.length), 0.0)
         # The change began where the sum last stood at 0.
         self.changed = self.changed + emitted if self.change > 0.0 else 0
         fixed, per_token = self.evaluation
-        cost = fixed + per_token * (float(self.unread.mean()) + emitted)
+        cost = fixed + per_token * (float(self.unread.mean()) + self.emitted + emitted)
         alarmed = self.change > ALARM and not self._rivals()
         allowed = self.settings.budget * self.elapsed * (PROVOKED if alarmed else 1.0)
         if self.evaluating > 0.0 and self.evaluating + cost > allowed:
@@ -232,11 +243,17 @@ class RateHedge(Policy):
         return max(self.changed, RECENT) if self.change > ALARM else SPAN
 
     def update(self, feedback: Feedback) -> None:
+        rested = self.resting
         self.t += 1
         self.last_reward = feedback.block_efficiency
         self.elapsed += self.seconds  # by the costs, not the clock: hiccups are no reason for anything
-        self.counts *= self.settings.memory**feedback.emitted
-        self.unread += feedback.emitted
+        self.emitted += feedback.emitted
+        if rested and self.t % REFRESH:
+            self.undrafted += 1
+            return
+        self.counts *= self.settings.memory**self.emitted
+        self.unread += self.emitted
+        self.emitted = 0
         arm, length = feedback.arm, feedback.draft_length
         if arm != NO_DRAFTER and length:
             self._count_draft(arm, max(feedback.drafted, 1), feedback.accepted, length)

@@ -170,7 +170,7 @@ def test_costs_that_are_not_given():
     assert costs.expected(0, 4) == costs.expected(0, 4, 4) == (4, 4)  # a chain that goes on to its end
     assert costs.drafting(0, 3) == pytest.approx(0.3) and costs.overhead == 0.0
     assert costs.evaluation_seconds(5) == 0.0 and costs.verification(3) == 2.0
-    assert costs.beside_tokens == costs.beside_seconds == 0.0
+    assert costs.texts == 1
     same = Costs.uniform(2, 3, step=0.1, verify=1.0)
     assert same.verify.tolist() == [1.0] * 4 and same.evaluation_seconds(7) == 0.0
     assert Costs.uniform(2, 3, step=0.1, verify=1.0, evaluate=0.7).evaluation_seconds(7) == 0.7
@@ -215,31 +215,34 @@ def test_what_takes_longer_with_more_than_two_tokens_to_read_is_the_reading():
 
 
 @pytest.mark.parametrize(
-    ("texts", "passed", "beside"),
+    ("texts", "passed", "shared"),
     [
-        (1, [2.0], (0.0, 0.0)),
-        (2, [2.0], (3.8, 2.0 - 0.48)),
-        (3, [2.0, 1.0], (2 * 3.8, 1.9 - 0.48)),
-        (3, [0.1], (2 * 3.8, 0.0)),  # never less than nothing
+        (1, [2.0], 0.0),
+        (2, [2.0], 1.0 - 0.48),
+        (3, [2.0, 1.0], 1.9 / 3 - 0.48),
+        (3, [0.1], 0.0),  # never less than nothing
     ],
 )
-def test_what_a_round_of_a_batch_brings_the_other_texts_and_takes_without_one(texts, passed, beside):
-    """All rounds but the first weigh a tenth: 3.8 tokens a text after 4 and 2, 0.48 seconds after 0.5 and 0.3."""
+def test_what_texts_share_of_a_round(texts, passed, shared):
+    """All rounds but the first weigh a tenth: a text adds 0.48 seconds after 0.5 and 0.3."""
     crowd = Crowd(texts)
-    crowd.played(4, 0.5)
-    crowd.played(2, 0.3)
+    crowd.played(0.5)
+    crowd.played(0.3)
     for seconds in passed:
         crowd.passed(seconds)
-    assert crowd.beside() == pytest.approx(beside)
+    assert crowd.shared == pytest.approx(shared)
 
 
-def test_a_meter_knows_what_its_batch_does():
+def test_a_meter_knows_what_its_batch_shares():
     meter = CostMeter(1)
+    meter.played(None, 0, 0, 0.0, 0.9, 1)
     meter.played(0, 4, 4, 0.4, 1.0, 2)
-    meter.crowd.passed(2.0)
-    assert (meter.costs(4).beside_tokens, meter.costs(4).beside_seconds) == (0.0, 0.0)
+    meter.crowd.passed(6.0)
+    assert meter.costs(4).verify.tolist() == [0.9] + [1.0] * 4 and meter.costs(4).texts == 1
     meter.crowd.texts = 3
-    assert (meter.costs(4).beside_tokens, meter.costs(4).beside_seconds) == pytest.approx((2 * 2, 2.0 - 1.4))
+    shared = 2.0 - (0.9 + 0.1 * (1.4 - 0.9))
+    assert meter.costs(4).verify == pytest.approx(1.0 + shared), "a single token goes the way of several"
+    assert meter.costs(4).texts == 3
 
 
 def test_a_meter_that_has_measured_nothing():

@@ -80,17 +80,25 @@ def test_a_round_without_a_draft_has_the_target_s_rate():
     assert (policy.rate, policy.seconds, policy.length) == (0.5, 2.0, 0)
 
 
-def test_in_a_batch_the_rate_is_that_of_all_texts_together():
-    """Others get 2 tokens in the round, which takes 1 without this text."""
-    costs = replace(STEADY, beside_tokens=2.0, beside_seconds=1.0)
-    policy = made(costs=costs)
-    assert policy.select() == 0
-    assert (policy.length, policy.rate, policy.seconds) == (3, pytest.approx(4.176 / 2.3), pytest.approx(2.3))
-    assert policy.best_rate == pytest.approx((BEST * 1.4 + 2) / 2.4)
-    policy = made(costs=replace(costs, draft_step=np.full(3, 9.0)))
-    assert policy.select() == 0 and policy.probing
-    played(policy, accepted=0)
-    assert policy.select() == NO_DRAFTER and (policy.rate, policy.seconds) == (1.5, 2.0)
+def test_in_a_batch_the_first_round_is_no_try_and_prompts_are_read_when_drafts_pay():
+    """Alone a drafter that does not pay is tried once all the same; in a batch other texts tell what it costs."""
+    slow = replace(STEADY, draft_step=np.full(3, 9.0))
+    assert list(made(costs=slow).candidates()) == [0] and made(costs=slow).select() == 0
+    policy = made(costs=replace(slow, texts=2))
+    assert list(policy.candidates()) == [] and policy.select() == NO_DRAFTER
+    assert list(made(costs=replace(STEADY, texts=2)).candidates()) == [0]
+
+
+def test_where_drafts_do_not_pay_it_looks_no_more_often_than_it_estimates():
+    """What was emitted meanwhile counts then."""
+    policy = made(spec="rate-hedge:memory=0.9", costs=replace(STEADY, draft_step=np.full(3, 9.0), texts=2))
+    policy.counts[:] = 1.0
+    for t in range(1, 8):
+        assert policy.select() == NO_DRAFTER
+        played(policy, NO_DRAFTER, 0, 0)
+        assert policy.resting and policy.undrafted == t and policy.counts.min() == 0.9 and policy.unread.max() == 1
+    played(policy, NO_DRAFTER, 0, 0)
+    assert not policy.resting and policy.counts == pytest.approx(0.9**8) and policy.unread.tolist() == [8] * 3
 
 
 def test_evidence_fades_by_the_token_and_the_others_fall_behind():
@@ -291,4 +299,4 @@ def test_a_round_that_drafted_nothing_tells_of_no_drafter():
     played(policy, NO_DRAFTER, 0, 0)
     assert not policy.tokens.any() and not policy.counts.any()
     policy.update(Feedback(0, 0, 0, 1, 0))  # no room for a draft
-    assert policy.unread.tolist() == [2, 2, 2] and not policy.counts.any()
+    assert policy.unread.max() + policy.emitted == 2 and not policy.counts.any()
