@@ -63,11 +63,11 @@ class RateHedge(Policy):
     and none has to wait (compare HedgeSpec Example 7). ``EAL_k[i] = 1 + sum_{j<=k} prod_{m<=j} hazard_m[i]``. A
     drafter that ends its draft before the length asked for yields no more than one whose next token is refused.
 
-    *Time.* With measured costs the pair yields ``EAL_k[i]`` tokens in ``D_k[i] d_i + v(D_k[i]) + s_i * unread_i``
-    seconds, the catch-up of a cold drafter charged. ``D_k`` is how many of ``k`` tokens are drafted, geometric for
-    drafters that end their drafts when unsure. In a batch verification is cheaper, since texts share what it takes
-    whatever they do, so drafts have to be the better. Of renewals with rewards the best has the largest ratio of the
-    means (Ross 1996, 3.6).
+    *Time.* With measured costs the pair yields ``EAL_k[i]`` tokens in ``D_k[i] d_i + v(D_k[i]) + s_i * unread_i / t``
+    seconds: what a drafter has to read first is spread over as many rounds as there have been. ``D_k`` is how many of
+    ``k`` tokens are drafted, geometric for drafters that end their drafts when unsure. In a batch verification is
+    cheaper, since texts share what it takes whatever they do, so drafts have to be the better. Of renewals with rewards
+    the best has the largest ratio of the means (Ross 1996, 3.6).
 
     *Evidence.* Each round tells about the drafter that was played, for nothing. When a test says that the drafter in
     charge has become worse, others that the start trusted get a round each; where that does not help, all are evaluated
@@ -128,12 +128,12 @@ class RateHedge(Policy):
         self.unread[[arm for arm in range(self.arm_count) if arm not in readers]] = self.context.prompt_tokens
 
     def candidates(self) -> Sequence[int]:
-        """Those that the start trusts, or else the one to begin with; none where drafts do not pay in a batch."""
+        """Those that the start trusts, all where it trusts none; none where drafts do not pay in a batch."""
         rates = self.tokens / self.drafting
         if not self.alone and rates.max() * self.plain <= 1.0:
             return []  # nothing will be drafted soon
         trusted = [arm for arm in range(self.arm_count) if self.routed[arm] >= TRUSTED]
-        return trusted or [divmod(int(rates.argmax()), self.longest)[0]]
+        return trusted or range(self.arm_count)
 
     def warm_up(self, guess: Sequence[float]) -> None:
         self.guess = np.clip(guess, 0.05, 0.95)
@@ -200,7 +200,7 @@ class RateHedge(Policy):
     def select(self) -> int:
         if self.resting:
             return NO_DRAFTER
-        seconds = self.drafting + (self.catch_up * self.unread)[:, None]
+        seconds = self.drafting + (self.catch_up * self.unread)[:, None] / max(self.t, 1)
         rates = self.tokens / seconds
         if self.trial != NO_DRAFTER:
             arm, column = self.trial, int(rates[self.trial].argmax())

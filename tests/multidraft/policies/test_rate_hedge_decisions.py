@@ -83,10 +83,27 @@ def test_a_round_without_a_draft_has_the_target_s_rate():
 def test_in_a_batch_the_first_round_is_no_try_and_prompts_are_read_when_drafts_pay():
     """Alone a drafter that does not pay is tried once all the same; in a batch other texts tell what it costs."""
     slow = replace(STEADY, draft_step=np.full(3, 9.0))
-    assert list(made(costs=slow).candidates()) == [0] and made(costs=slow).select() == 0
+    assert list(made(costs=slow).candidates()) == [0, 1, 2] and made(costs=slow).select() == 0
     policy = made(costs=replace(slow, texts=2))
     assert list(policy.candidates()) == [] and policy.select() == NO_DRAFTER
-    assert list(made(costs=replace(STEADY, texts=2)).candidates()) == [0]
+    assert list(made(costs=replace(STEADY, texts=2)).candidates()) == [0, 1, 2]
+
+
+def test_only_drafters_that_the_start_trusts_read_the_prompt_at_once():
+    policy = policy_with(STEADY, 3, "rate-hedge", lambda prompt: [0.1, 1.0, 0.2])
+    assert list(policy.candidates()) == [1]
+    policy.begin(replace(policy.context, prompt_tokens=50))
+    assert policy.unread.tolist() == [50, 0, 50]
+
+
+def test_what_a_drafter_has_to_read_is_spread_over_as_many_rounds_as_there_were():
+    policy = made(costs=replace(STEADY, catch_up=np.ones(3)))
+    policy.guess[1] = 0.9
+    policy._estimate([1])
+    policy.unread[:] = 0.0, 10.0, 0.0
+    assert policy.select() == 0
+    policy.t = 200
+    assert policy.select() == 1
 
 
 def test_where_drafts_do_not_pay_it_looks_no_more_often_than_it_estimates():

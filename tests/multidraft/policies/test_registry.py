@@ -188,7 +188,6 @@ def test_only_drafters_that_may_be_played_read_the_prompt(name):
         "router": [0],
         "oracle": [0],
         "ucb-length": [0],
-        "rate-hedge": [0],
     }.get(name, [0, 1, 2])
     assert list(policy.candidates()) == expected
 
