@@ -82,7 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name, model in (("target", pool.target.model), (drafter.name, drafter.model.model)):
         runtimes = {"ONNX Runtime": OnnxDecoder(model), "PyTorch": StackMember(LlamaStack([model]), 0)}
         for runtime, decoder in runtimes.items():
-            rows.append([name, runtime, *(f"{span:.2f}" for span in by_width(decoder))])
+            with pool.lock:  # as in decoding
+                rows.append([name, runtime, *(f"{span:.2f}" for span in by_width(decoder))])
     print(f"{torch.get_num_threads()} threads\n")
     print(markdown(["model", "runtime", *map(str, WIDTHS)], rows), "\n")
     prompts = [options.prompt] if options.prompt else [prompt for _, prompt in pool.examples]
