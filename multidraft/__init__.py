@@ -17,6 +17,7 @@ from drafters.pool import Pool
 from drafters.pool import load_pool as _load_pool
 from drafters.sampling import SamplingParams
 from multidraft._version import __version__, version
+from multidraft.engine.batch import generate_batch
 from multidraft.engine.decoding import Decoding, generate, stream
 from multidraft.policies import Feedback, Policy, make_policy, policy_names
 from multidraft.replay.regret import acceptance_table
@@ -41,6 +42,7 @@ __all__ = [
     "__version__",
     "acceptance_table",
     "generate",
+    "generate_batch",
     "load_pool",
     "make_policy",
     "policy_names",

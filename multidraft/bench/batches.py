@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from drafters.errors import ContextWindowError, UserError
-from drafters.models.streams import Stream
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.measure import BASELINE
@@ -106,18 +105,15 @@ def _decode(
 ) -> list[Generation]:
     """Decode all prompts, in a batch or one after the other."""
     pool.previous.clear()
-    if batch is None:
-        return [Decoding(pool, item.prompt, spec, params, seed_of(seed, item)).run() for item in items]
-    waiting, streams = deque(items), list[Stream[Generation]]()
-    while waiting or len(batch):
-        while waiting and not batch.full:
-            item = waiting.popleft()
-            asked = item.prompt, spec, params, seed_of(seed, item)
-            streams.append(batch.start(lambda twin, asked=asked: Decoding(twin, *asked).run()))  # type: ignore[misc]
-        for stream in batch.step():
-            if stream.error:
-                raise stream.error
-    return [stream.result for stream in streams if stream.result is not None]
+
+    def decode(item: SuiteItem, pool: Pool) -> Generation:
+        return Decoding(pool, item.prompt, spec, params, seed_of(seed, item)).run()
+
+    return (
+        batch.run(partial(decode, item) for item in items)
+        if batch is not None
+        else [decode(item, pool) for item in items]
+    )
 
 
 def totals(runs: Sequence[BatchFigures]) -> list[BatchFigures]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, TypeVar, cast
 
 from drafters.models.streams import Stream, Streams
 from drafters.pool import Pool
@@ -75,6 +76,21 @@ class Batch:
         self._idle += [self._pools.pop(stream) for stream in ended]
         return ended
 
+    def run(self, works: Iterable[Callable[[Pool], T]]) -> list[T]:
+        """Do all of these, each as soon as there is room; what they return, in their order.
+
+        Raises:
+            Exception: what one of them raised. Those that are under way are left where they are.
+        """
+        waiting, streams = deque(works), list[Stream[T]]()
+        while waiting or len(self):
+            while waiting and not self.full:
+                streams.append(self.start(waiting.popleft()))
+            for stream in self.step():
+                if stream.error:
+                    raise stream.error
+        return [cast(T, stream.result) for stream in streams]
+
 
 def generate_batch(
     pool: Pool,
@@ -91,14 +107,8 @@ def generate_batch(
     Returns:
         A generation for each prompt, in their order.
     """
-    batch = Batch(pool, size)
-    waiting = deque(prompts)
-    streams = list[Stream[Generation]]()
-    while waiting or len(batch):
-        while waiting and not batch.full:
-            prompt = waiting.popleft()
-            streams.append(batch.start(lambda twin, p=prompt: Decoding(twin, p, policy, params, seed).run()))  # type: ignore[misc]
-        for stream in batch.step():
-            if stream.error:
-                raise stream.error
-    return [stream.result for stream in streams if stream.result is not None]
+
+    def decode(prompt: str | Sequence[int], twin: Pool) -> Generation:
+        return Decoding(twin, prompt, policy, params, seed).run()
+
+    return Batch(pool, size).run(partial(decode, prompt) for prompt in prompts)

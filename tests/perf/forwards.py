@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 import onnxruntime
@@ -82,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name, model in (("target", pool.target.model), (drafter.name, drafter.model.model)):
         runtimes = {"ONNX Runtime": OnnxDecoder(model), "PyTorch": StackMember(LlamaStack([model]), 0)}
         for runtime, decoder in runtimes.items():
-            with pool.lock:  # as in decoding
+            with pool.lock if isinstance(decoder, OnnxDecoder) else nullcontext():  # torch's threads are as in decoding
                 rows.append([name, runtime, *(f"{span:.2f}" for span in by_width(decoder))])
     print(f"{torch.get_num_threads()} threads\n")
     print(markdown(["model", "runtime", *map(str, WIDTHS)], rows), "\n")
