@@ -130,7 +130,11 @@ class SuiteRun:
                     self.now = self.items[index], spec
                     found[spec] = entry = self._entry(*self.now, repeat, [entry.run for entry in found.values()])
                     if self.measurement and self.measurement.run is entry.run:
-                        yield from measure(self.measurement)
+                        try:
+                            yield from measure(self.measurement)
+                        except Exception:  # which a measurement never raises: of this run nothing is known
+                            del found[spec]
+                            raise
                     self.done += 1
             finally:
                 entries = [found[spec] for spec in self.specs if spec in found]

@@ -59,16 +59,18 @@ class Workbench:
         if self.gpu:
             self.gpu.compute(measurement)
             self.hardware = measurement.run.conditions.hardware
-        else:
-            steps = measurement.steps()
-            try:
-                for _ in steps:
-                    yield
-            except GeneratorExit:
-                measurement.cancel()
-                deque(steps, maxlen=0)
-                raise
-        measurement.phase = "done"
+            measurement.phase = "done"
+            return
+        steps = measurement.steps()
+        try:
+            for _ in steps:
+                yield
+        except GeneratorExit:
+            measurement.cancel()
+            deque(steps, maxlen=0)
+            raise
+        finally:
+            measurement.phase = "done"
 
     def record(self, run: Run) -> None:
         """Hand a run that emitted something to the store; never raising."""
