@@ -6,7 +6,10 @@ import copy
 from collections.abc import Generator
 from weakref import WeakKeyDictionary
 
+from drafters.costs import CostMeter
 from drafters.pool import Pool
+from drafters.sampling import SamplingParams
+from multidraft.engine.decoding import Decoding
 from multidraft.service.jobs import WAITING
 
 TEXTS = 4
@@ -42,3 +45,25 @@ class Lender:
         self._lent = [other for other in self._lent if other is not lent]
         if lent is not pool:
             self._twins.setdefault(pool, []).append(lent)
+
+    def warm_up(self, pool: Pool) -> None:
+        """:func:`warm_up` the pool and as many twins as may be lent, so that their caches are there."""
+        warm_up(pool)
+        self._twins[pool] = [pool.twin() for _ in range(self.texts - 1)]
+        for twin in self._twins[pool]:
+            warm_up(twin)
+
+
+def warm_up(pool: Pool) -> None:
+    """Decode a few tokens without drafters, with each one, and with a policy that evaluates all of them, which begins
+    with the router; on the device's thread.
+
+    What the first time took is forgotten: it holds the start of everything. The second leaves the pool some rounds of
+    each, by which policies know what they cost.
+    """
+    specs = ("autoregressive", *(f"fixed:{drafter.name}" for drafter in pool.drafters), "normal-hedge:warmup=1,every=1")
+    for tokens in (4, 8):
+        pool.costs = CostMeter(len(pool.drafters))
+        params = SamplingParams(max_new_tokens=tokens, draft_length=pool.draft_length)
+        for spec in specs:
+            Decoding(pool, "Hello", spec, params).run()

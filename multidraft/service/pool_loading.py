@@ -21,7 +21,7 @@ from drafters.hardware import describe, format_bytes, is_out_of_memory
 from drafters.pool import Pool, load_pool
 from drafters.progress import Step
 from multidraft.service.jobs import Job
-from multidraft.service.workbench import Workbench, warm_up
+from multidraft.service.workbench import Workbench
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class Loading(Job[None]):
         pool = self._pool
         assert pool is not None
         self.phase = "warming"
-        warm_up(pool)
+        self.workbench.lender.warm_up(pool)
         if not self.cancelled.is_set():
             self.workbench.pool, self.workbench.hardware = pool, describe(pool.device)
             self.phase = "done"

@@ -6,15 +6,12 @@ import logging
 from collections import deque
 from collections.abc import Generator
 
-from drafters.costs import CostMeter
 from drafters.hardware import describe
 from drafters.pool import Pool
-from drafters.sampling import SamplingParams
 from multidraft._version import version
 from multidraft.bench.measure import Measurement, Request
-from multidraft.engine.decoding import Decoding
 from multidraft.service.jobs import Job, Jobs
-from multidraft.service.lending import Lender
+from multidraft.service.lending import Lender, warm_up
 from multidraft.service.settings import on_zerogpu
 from multidraft.service.zerogpu import ZeroGpu
 from storage.run import Run
@@ -89,7 +86,7 @@ class Workbench:
         On ZeroGPU each worker process does so for itself.
         """
         if self.gpu is None:
-            self.jobs.do(lambda: warm_up(self.pool)).result()
+            self.jobs.do(lambda: self.lender.warm_up(self.pool)).result()
 
     def close(self) -> None:
         """Cancel what is under way or in the queue and end the device's thread."""
@@ -136,18 +133,3 @@ class RunJob(Job[Run]):
     def finish(self) -> None:
         if self.measurement.phase == "waiting":
             self.measurement.drop()
-
-
-def warm_up(pool: Pool) -> None:
-    """Decode a few tokens without drafters, with each one, and with a policy that evaluates all of them, which begins
-    with the router; on the device's thread.
-
-    What the first time took is forgotten: it holds the start of everything. The second leaves the pool some rounds of
-    each, by which policies know what they cost.
-    """
-    specs = ("autoregressive", *(f"fixed:{drafter.name}" for drafter in pool.drafters), "normal-hedge:warmup=1,every=1")
-    for tokens in (4, 8):
-        pool.costs = CostMeter(len(pool.drafters))
-        params = SamplingParams(max_new_tokens=tokens, draft_length=pool.draft_length)
-        for spec in specs:
-            Decoding(pool, "Hello", spec, params).run()

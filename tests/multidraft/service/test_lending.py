@@ -104,6 +104,15 @@ def test_a_run_that_is_stopped_between_two_rounds_keeps_what_is_there(workbench:
     assert not workbench.lender._lent, "all caches are free again"
 
 
+def test_a_pool_is_warmed_up_with_as_many_twins_as_may_be_lent(pool: Pool) -> None:
+    lender = Lender(3)
+    lender.warm_up(pool)
+    lent_out = [lent(lender, pool) for _ in range(3)]
+    assert lent_out[0] is pool and not lender._twins[pool]
+    assert all(twin is not None and twin.target.queries > 0 for twin in lent_out)
+    assert all(twin is not None and twin.costs.steps is pool.costs.steps for twin in lent_out)
+
+
 def test_twins_go_with_their_pool(pool_card: Path) -> None:
     lender, pool = Lender(), load_pool(pool_card)
     lent(lender, pool)

@@ -24,6 +24,7 @@ from multidraft.bench.suites import SuiteItem
 from multidraft.service import pool_loading
 from multidraft.service.batch import BatchJob
 from multidraft.service.lab import LabWork
+from multidraft.service.lending import Lender
 from multidraft.service.pool_loading import Loading, PoolLoader
 from multidraft.service.race import RaceJob
 from multidraft.service.workbench import Workbench
@@ -91,8 +92,8 @@ def test_runs_in_line_end_on_the_pool_they_were_asked_of(
     late = own_bench.submit(Request(PROMPT, "fixed:near", PARAMS))  # the page does not know yet
     assert "takes over when the queued runs have ended" in loading_html(loading)
     told = list[str]()
-    warm_up = pool_loading.warm_up
-    monkeypatch.setattr(pool_loading, "warm_up", lambda pool: (told.append(loading_html(loading)), warm_up(pool)))
+    warm_up = Lender.warm_up
+    monkeypatch.setattr(Lender, "warm_up", lambda self, pool: (told.append(loading_html(loading)), warm_up(self, pool)))
     go.set()
     assert ended(loading).phase == "done" and late.wait(60) and waiting.wait(60)
     assert "decodes its first tokens" in told[0] and "runs in line" not in told[0]
