@@ -93,8 +93,8 @@ class Drafter(ABC):
 
     def twin(self, target: FeatureSource) -> Drafter:
         """The same drafter for another text that is decoded at the same time and verified by ``target``: weights are
-        shared, what it keeps of a text is its own. By default itself: one drafter for all texts is right too, but reads
-        a text anew whenever it comes back to it."""
+        shared, what it keeps of a text is its own. By default itself: one for all texts, which will do where a draft
+        depends on nothing but the context."""
         return self
 
     @abstractmethod

@@ -240,7 +240,7 @@ class CostMeter:
             emitted: tokens that everybody else now has to read.
             depth: of the draft, where it was a tree; of a chain it is the number of nodes.
         """
-        (self.verify if nodes else self.plain).clock(nodes, verify_seconds)
+        (self.verify if nodes or self.crowd.texts > 1 else self.plain).clock(nodes, verify_seconds)
         self.crowd.played(draft_seconds + verify_seconds)
         if arm is not None:
             drafted = max(nodes if depth is None else depth, 1)  # to find nothing to say takes a look too

@@ -62,9 +62,11 @@ def run(path: str | Path, id: int) -> Run | None:
 def ids_on(
     path: str | Path, card_hash: str, hardware: str, dtype: str, *, after: int = 0, newest: int = 1000
 ) -> list[int]:
-    """The ids of the newest runs on a pool and machine, oldest first; only those beyond ``after``."""
+    """The ids of the newest runs on a pool and machine, oldest first; only those beyond ``after``, and none that was
+    decoded beside others."""
     sql = """
-        SELECT id FROM runs WHERE card_hash = ? AND hardware = ? AND dtype = ? AND id > ? ORDER BY id DESC LIMIT ?
+        SELECT id FROM runs WHERE card_hash = ? AND hardware = ? AND dtype = ? AND streams = 1 AND id > ?
+        ORDER BY id DESC LIMIT ?
     """
     with open_reader(path) as connection:
         return [id for (id,) in connection.execute(sql, [card_hash, hardware, dtype, after, newest])][::-1]

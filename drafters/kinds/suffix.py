@@ -135,7 +135,7 @@ class SuffixDrafter(PointMassDrafter):
     def _keep_output(self) -> None:
         """Keep what followed the prompt of the query that ends, at most the last ``past`` tokens of it."""
         output = self.indexed[len(self.prompt) :]
-        if not self.past or not output or self.indexed[: len(self.prompt)] != self.prompt:
+        if not (self.past and self.prompt and output) or self.indexed[: len(self.prompt)] != self.prompt:
             return
         self.outputs.append(output[-self.past :])
         while (surplus := sum(map(len, self.outputs)) - self.past) > 0:

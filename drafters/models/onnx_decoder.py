@@ -62,7 +62,8 @@ class OnnxDecoder:
             raise ValueError(f"{start + length} tokens exceed the context window of {self.window}")
         rows = length if last is None or last > length else last
         if length <= CHUNK or mask is not None:  # only what is causal can be cut
-            found: Answer = answer(self.runs, Feed(self._slot, ids, start, rows, positions, mask, capture), length)
+            feed = Feed(self._slot, ids, start, rows, positions, mask, capture)
+            found: Answer = answer(self.runs, feed, length, prompt=rows < length)
             self.captured = {layer: found.hidden[layer].clone() for layer in capture}
             return found.logits.clone() if into is None else into.copy_(found.logits)
         pieces = []

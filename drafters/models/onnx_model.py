@@ -89,17 +89,20 @@ class OnnxModel:
         self._cache = torch.zeros(2 * self.config.num_hidden_layers, 0, kv_heads, 0, size)
         """Keys and values by turns, ``(2 layers, slots, kv heads, room, head size)``."""
         self._free: list[int] = []
-        self._slots = itertools.count()
+        self._slots, self._taken = itertools.count(), set[int]()
 
     def take_slot(self) -> int:
         """A cache for one more text; the lowest that is free, since forwards span all between those they are for."""
         try:  # not asked first whether there is one: other threads may take slots too
-            return heapq.heappop(self._free)
+            slot = heapq.heappop(self._free)
         except IndexError:
-            return next(self._slots)
+            slot = next(self._slots)
+        self._taken.add(slot)
+        return slot
 
     def release_slot(self, slot: int) -> None:
         """Take a cache back."""
+        self._taken.discard(slot)
         heapq.heappush(self._free, slot)
 
     def run(self, feeds: Sequence[Feed]) -> list[Answer]:
@@ -156,7 +159,8 @@ class OnnxModel:
         kv_heads, size = self._cache.shape[2::2]
         # NumPy's zeros take up memory only where they are written.
         cache = torch.from_numpy(np.zeros((len(self._cache), slots, kv_heads, grown, size), np.float32))
-        cache[:, :had, :, :room] = self._cache
+        for slot in [slot for slot in self._taken.copy() if slot < had]:  # others are not to be written
+            cache[:, slot, :, :room] = self._cache[:, slot]
         self._cache, self._buffers = cache, {}
         rotary = self.model.model.rotary_emb(cache[0], torch.arange(grown)[None])
         self._rotation = [part[0, :, : size // 2].contiguous().numpy() for part in rotary]

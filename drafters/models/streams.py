@@ -19,7 +19,7 @@ from drafters.costs import Line
 T = TypeVar("T")
 
 ALONE = 64
-"""Calls with more tokens than that, those of prompts, are answered one by one: to the others they would be padding."""
+"""Prompts of more tokens than that are answered one by one: to the others they would be padding."""
 
 
 class Model(Protocol):
@@ -30,21 +30,22 @@ class Model(Protocol):
 
 
 class Call(NamedTuple):
-    """What a stream waits for: ``feed`` run by ``model``; of ``tokens`` tokens."""
+    """What a stream waits for: ``feed`` run by ``model``; of ``tokens`` tokens, which may be a prompt's."""
 
     model: Model
     feed: Any
     tokens: int
+    alone: bool
 
 
-def answer(model: Model, feed: Any, tokens: int) -> Any:
-    """What ``model`` makes of ``feed``; in a stream, together with what other streams want of it."""
+def answer(model: Model, feed: Any, tokens: int, *, prompt: bool = False) -> Any:
+    """What ``model`` makes of ``feed``; in a stream, together with what other streams want of it, but for prompts."""
     stream = getcurrent()
     if not isinstance(stream, Stream):
         return model.run([feed])[0]
     if torch.is_inference_mode_enabled():  # the mode is the thread's: the other streams would go on in it
         raise RuntimeError("a stream cannot wait for others in inference mode")
-    return stream.parent.switch(Call(model, feed, tokens))
+    return stream.parent.switch(Call(model, feed, tokens, prompt and tokens > ALONE))
 
 
 def own_seconds() -> float:
@@ -111,10 +112,16 @@ class Streams:
         """Let a stream begin at the next step."""
         self._waiting[stream], stream.streams = None, self
 
+    def close(self) -> None:
+        """End all streams where they wait."""
+        while self._waiting:
+            stream, _ = self._waiting.popitem()
+            stream.throw(GreenletExit)
+
     @property
     def at_last(self) -> bool:
         """Whether all wait for the model that runs last."""
-        return all(call and call.model is self._last and call.tokens <= ALONE for call in self._waiting.values())
+        return all(call and call.model is self._last and not call.alone for call in self._waiting.values())
 
     def step(self) -> list[Stream[Any]]:
         """Let new streams begin, then answer what the streams wait for: the last model only where all wait for it.
@@ -134,7 +141,7 @@ class Streams:
     def _together(self) -> list[list[tuple[Stream[Any], Call]]]:
         """The calls to be answered next, by forward."""
         waiting = [(stream, call) for stream, call in self._waiting.items() if call and not stream.dead]
-        if long := [[each] for each in waiting if each[1].tokens > ALONE]:
+        if long := [[each] for each in waiting if each[1].alone]:
             return long
         models: dict[int, list[tuple[Stream[Any], Call]]] = {}
         for stream, call in waiting:
@@ -158,7 +165,7 @@ class Streams:
         """Charge each stream with what the forward would have taken less without its tokens. The target runs in any
         case where there are others; what else a forward takes whatever its tokens is shared."""
         model, total = calls[0][1].model, sum(call.tokens for _, call in calls)
-        if len(calls) == 1 and total > ALONE:
+        if calls[0][1].alone:
             calls[0][0].own += seconds
             self.reading += seconds
             return

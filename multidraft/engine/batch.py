@@ -25,7 +25,8 @@ class Batch:
     """Texts under way on one pool, which join and leave as they come.
 
     What decodes a text is what decodes it alone, so outputs are the same; in a step the forwards that all of them wait
-    for run as one where the model can (:class:`~drafters.models.onnx_model.OnnxModel`), else one after the other.
+    for run as one. Only :class:`~drafters.models.onnx_model.OnnxModel` can do so: where another runtime has the target,
+    texts are decoded one after the other.
 
     Args:
         pool: what decodes; each text has caches of its own beside it.
@@ -35,7 +36,8 @@ class Batch:
     def __init__(self, pool: Pool, most: int = MOST):
         self.pool, self.most = pool, most
         self.costs = copy.deepcopy(pool.costs)  # in a batch the parts of a round cost less than alone
-        self._streams = Streams(getattr(pool.target.decoder, "runs", None))
+        target = getattr(pool.target.decoder, "runs", None)
+        self._shares, self._streams = target is not None, Streams(target)
         self._pools: dict[Stream[Any], Pool] = {}
         self._idle: list[Pool] = []
 
@@ -65,7 +67,7 @@ class Batch:
     def step(self) -> list[Stream[Any]]:
         """Go on until the target has run once for all that wait for it; returns the streams that have ended."""
         ended, begun = list[Stream[Any]](), time.perf_counter() - self._streams.reading
-        self.costs.crowd.texts = len(self)
+        self.costs.crowd.texts = len(self) if self._shares else 1
         with self.pool.lock:
             verified = False
             while len(self) and not verified:
@@ -80,16 +82,26 @@ class Batch:
         """Do all of these, each as soon as there is room; what they return, in their order.
 
         Raises:
-            Exception: what one of them raised. Those that are under way are left where they are.
+            Exception: what one of them raised; the others end where they are.
         """
         waiting, streams = deque(works), list[Stream[T]]()
-        while waiting or len(self):
-            while waiting and not self.full:
-                streams.append(self.start(waiting.popleft()))
-            for stream in self.step():
-                if stream.error:
-                    raise stream.error
+        try:
+            while waiting or len(self):
+                while waiting and not self.full:
+                    streams.append(self.start(waiting.popleft()))
+                for stream in self.step():
+                    if stream.error:
+                        raise stream.error
+        except BaseException:
+            self.close()
+            raise
         return [cast(T, stream.result) for stream in streams]
+
+    def close(self) -> None:
+        """End all texts where they are. Until then those under way hold the pool's lock for this thread."""
+        self._streams.close()
+        self._idle += self._pools.values()
+        self._pools.clear()
 
 
 def generate_batch(

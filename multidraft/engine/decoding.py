@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from greenlet import GreenletExit
 
 from drafters.base import Drafter
 from drafters.draft import Draft, unite
@@ -130,7 +131,7 @@ class Decoding(Iterator[Round]):
                 yield round
             if means := self._experience.means():
                 self.pool.previous[generation.policy] = means
-        except GeneratorExit:  # the caller dropped the iterator, perhaps after the last round
+        except (GeneratorExit, GreenletExit):  # the caller dropped iterator or batch, perhaps after the last round
             if generation.status == "running":
                 generation.status = "cancelled"
             raise

@@ -251,9 +251,10 @@ class Jobs:
                 self._end(job)
 
     def _withdraw(self, job: Job) -> None:
-        """Take a cancelled job out of the queue, unless it is at work: then its turn is about to end."""
+        """Take a cancelled job out of the queue, unless it has begun: then it ends with its turn, on the device's
+        thread."""
         with self._changed:
-            waiting = job in self._queue and self._queue[0] is not job
+            waiting = job in self._queue and self._queue[0] is not job and job._steps is None
             if waiting:
                 self._queue.remove(job)
         if waiting:

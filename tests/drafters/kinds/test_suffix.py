@@ -214,3 +214,12 @@ def test_repetition_costs_no_more_than_any_other_text():
     drafter.prepare([5] * 20_000)
     assert time.process_time() - started < 10
     assert draft_of(drafter, [5] * 20_000).tokens == (5,) * 5
+
+
+def test_of_a_query_whose_prompt_was_not_read_at_once_no_output_is_remembered():
+    """It could not tell the output from the prompt."""
+    drafter = SuffixDrafter("suffix", past=20)
+    drafter.forget()
+    drafter.draft([1, 2, 3, 4, 5, 7, 8], 3)
+    drafter.prepare([6])
+    assert drafter.outputs == []

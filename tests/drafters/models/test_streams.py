@@ -64,7 +64,7 @@ def test_long_calls_are_answered_by_themselves():
     target = Doubler(log)
     group = Streams(target)
     for tokens in (1, streams.ALONE + 1, 1):
-        group.add(Stream(lambda n=tokens: answer(target, n, n)))
+        group.add(Stream(lambda n=tokens: answer(target, n, n, prompt=True)))
     run(group)
     assert log == [("", (streams.ALONE + 1,)), ("", (1, 1))]
 

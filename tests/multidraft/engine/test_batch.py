@@ -1,9 +1,11 @@
 """Texts decoded at once: each gets what it gets alone, from the same drafts, and they share forwards."""
 
+import threading
+
 import pytest
 import torch
 
-from drafters.errors import PolicyError
+from drafters.errors import ContextWindowError, PolicyError
 from drafters.models.onnx_model import OnnxModel
 from drafters.pool import load_pool
 from drafters.sampling import SamplingParams
@@ -136,3 +138,40 @@ def test_weights_are_shared_and_caches_are_not(tmp_path):
     runs = pool.target.decoder.runs
     del twin
     assert runs.take_slot() == 1, "its slot is free again"
+
+
+def test_where_one_text_fails_the_others_end_and_the_pool_is_free(pool):
+    too_long = "a" * 300
+    with pytest.raises(ContextWindowError):
+        generate_batch(pool, [*PROMPTS[:2], too_long], "ucb", PARAMS, size=3)
+    assert pool.lock._depth == 0
+    found = []
+    thread = threading.Thread(target=lambda: found.append(generate(pool, PROMPTS[0], "ucb", PARAMS)))
+    thread.start()
+    thread.join(30)
+    assert found and found[0].status == "completed"
+
+
+def test_a_batch_that_is_closed_lets_the_pool_go(pool):
+    batch = Batch(pool)
+    streams = [batch.start(lambda twin, p=p: Decoding(twin, p, "ucb", PARAMS).run()) for p in PROMPTS[:2]]
+    for _ in range(3):
+        batch.step()
+    assert pool.lock._depth == 2
+    batch.close()
+    assert pool.lock._depth == 0 and len(batch) == 0
+    assert all(stream.dead and stream.result is None and stream.error is None for stream in streams)
+    again = batch.run([lambda twin: Decoding(twin, PROMPTS[0], "ucb", PARAMS).run()])
+    assert again[0].token_ids == generate(pool, PROMPTS[0], "ucb", PARAMS).token_ids
+
+
+def test_room_that_grows_leaves_free_slots_unwritten(pool):
+    runs = pool.target.decoder.runs
+    twins = [pool.target.decoder.twin() for _ in range(2)]
+    twins[1].forward([1, 2, 3], 0)
+    with torch.inference_mode():
+        runs._cache[:, twins[0]._slot] = 7.0
+    free, used = twins[0]._slot, twins[1]._slot
+    del twins[0]
+    runs._make_room(3, runs._cache.shape[3] + 1)
+    assert not runs._cache[:, free].any() and runs._cache[:, used].any()
