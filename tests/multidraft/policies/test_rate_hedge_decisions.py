@@ -87,6 +87,7 @@ def test_in_a_batch_the_first_round_is_no_try_and_prompts_are_read_when_drafts_p
     policy = made(costs=replace(slow, texts=2))
     assert list(policy.candidates()) == [] and policy.select() == NO_DRAFTER
     assert list(made(costs=replace(STEADY, texts=2)).candidates()) == [0, 1, 2]
+    assert list(made(costs=replace(slow, draft_step=np.array([0.1, 9.0, 9.0]), texts=2)).candidates()) == [0, 1, 2]
 
 
 def test_only_drafters_that_the_start_trusts_read_the_prompt_at_once():
@@ -195,6 +196,7 @@ WORTH = 0.5 * (1 - RATE / BEST)  # of each second so far, where there is an even
     ("state", "least"),
     [
         ({}, 0.73 / WORTH),
+        ({"emitted": 4}, 0.77 / WORTH),  # in rounds at which it looked at nothing
         ({"discovery_chance": 0.25}, 2 * 0.73 / WORTH),
         ({"evaluating": 1.0}, 1.73 / 0.03),  # all but the first keep within the budget
         ({"evaluating": 1.0, "change": 20.0, "discovery_chance": 0.0}, 1.73 / 0.15),  # five times as much when alarmed
