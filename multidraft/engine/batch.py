@@ -112,7 +112,7 @@ def generate_batch(
     seed: int = 0,
     size: int = 8,
 ) -> list[Generation]:
-    """Decode several prompts, ``size`` at once; the next one begins when one has ended.
+    """Decode several prompts, ``size`` at once; the next one begins when one has ended. Where one fails all end.
 
     The other arguments and errors are those of :class:`~multidraft.engine.decoding.Decoding`; ``seed`` is that of each.
 

@@ -106,8 +106,8 @@ class Decoding(Iterator[Round]):
                 previous = self.pool.previous.get(generation.policy)
                 self._experience = Experience(self.pool.drafters, previous, by_token=policy.uses_gamma)
                 route = self.pool.route if self.pool.router else None
-                known = (self.params.draft_length, self.pool.costs, route, previous, None, len(self.context))
-                policy.begin(Context(generation.prompt, *known))
+                known = Context(generation.prompt, self.params.draft_length, self.pool.costs, route, previous)
+                policy.begin(replace(known, prompt_tokens=len(self.context)))
                 target.prefill(self.context)
                 self.pool.prepare(self.context, readers := policy.candidates())
                 self.pool.costs.begin(len(self.context), readers)
