@@ -2,10 +2,11 @@
 
 PYTHON ?= python3
 VENV   ?= .venv
+VLLM   ?= .venv-vllm
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all lint types unit long browser clean
+.PHONY: demo test test-all test-vllm lint types unit long browser clean
 
 demo: $(VENV)/app
 	$(BIN)/python app.py
@@ -33,6 +34,17 @@ unit: $(VENV)/dev browser
 long: $(VENV)/dev browser
 	$(PYTEST) -m long
 
+# The proposer in a real vLLM, which needs libraries of its own versions. It is made for the CPU and takes 4 GB.
+test-vllm: $(VLLM)/made
+	LD_PRELOAD=$(abspath $(VLLM))/lib/libiomp5.so $(VLLM)/bin/python -m pytest -rfE --timeout 1200 tests/vllm_engine.py
+
+$(VLLM)/made: requirements-vllm.txt
+	@echo "Installing vLLM into $(VLLM): some minutes, once."
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-vllm.txt
+	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
 # The browser tests take the system's Chromium, else fetch one, else fail and say what to install.
 browser: $(VENV)/dev
 	$(BIN)/python tests/browser/find_chromium.py
@@ -48,4 +60,4 @@ $(VENV)/dev: $(VENV)/app requirements-dev.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -15,8 +15,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from drafters.base import Acceptances, Drafter, DrafterGroup, Evidence
 from drafters.card import Card, find_card, load_card, pool_names
 from drafters.checkpoints.digest import digest_of
-from drafters.checkpoints.hub import MODEL_FILES, fetch
+from drafters.checkpoints.hub import MODEL_FILES, TOKENIZER_FILES, fetch
 from drafters.checkpoints.loading import load_model, tokenizer_of
+from drafters.checkpoints.model_sizes import config_of, skeleton
 from drafters.costs import CostMeter
 from drafters.errors import ContextWindowError, PoolError, PoolMemoryError, PromptError, first_line
 from drafters.hardware import is_out_of_memory
@@ -24,6 +25,7 @@ from drafters.kinds.base import BuildContext, build_drafters
 from drafters.memory import check_memory
 from drafters.models.onnx_decoder import OnnxDecoder
 from drafters.models.onnx_model import shared_threads
+from drafters.models.remote import RemoteTarget
 from drafters.models.target import Target
 from drafters.progress import Report, Steps, silent
 from drafters.router import Router
@@ -217,12 +219,22 @@ class Pool:
         return rows
 
 
-def load_pool(name_or_path: str | Path, *, device: str | None = None, progress: Report = silent) -> Pool:
+def load_pool(
+    name_or_path: str | Path,
+    *,
+    device: str | None = None,
+    progress: Report = silent,
+    remote_window: int | None = None,
+    model: PreTrainedModel | None = None,
+) -> Pool:
     """Load a pool from a bundled card's name or a path to a card.
 
     Args:
         device: overrides the card's ``device``; ``"auto"`` takes the GPU if there is one.
         progress: called with each step.
+        remote_window: most tokens of a context in another engine, where that runs the target. Of the target only
+            configuration and tokenizer are read then, and drafters that need more of it are left out.
+        model: the target, where it is loaded already; device and type of the drafters are then its own.
 
     Raises:
         PoolError: unknown pool, invalid card, more than the device has memory for, or models that are missing, corrupt
@@ -230,12 +242,21 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None, progress: 
     """
     path = find_card(name_or_path)
     card, text = load_card(path)
-    where = usable_device(device or card.device, card.name)
-    check_memory(card, path, where)
-    models = [(f"drafter {entry.name!r}", entry.source, entry.source_files) for entry in card.drafters]
-    models = [("the target", card.target, MODEL_FILES), *models]
+    where = str(model.device) if model else usable_device(device or card.device, card.name)
+    remote = remote_window is not None
+    entries = [entry for entry in card.drafters if not (remote and entry.needs_target)]
+    if not entries:
+        names = ", ".join(f"{entry.name} ({entry.kind})" for entry in card.drafters)
+        raise PoolError(
+            f"all drafters of pool {card.name!r} read the target's weights, hidden states or logits, which are in "
+            f"another engine: {names}. Take a card with drafters of kind lm, pld, suffix, rest or custom"
+        )
+    if not remote and model is None:  # otherwise the target has its memory already, and drafters are small
+        check_memory(card, path, where)
+    models = [(f"drafter {entry.name!r}", entry.source, entry.source_files) for entry in entries]
+    models = [("the target", card.target, TOKENIZER_FILES if remote or model else MODEL_FILES), *models]
     repositories = [(what, source, files) for what, source, files in models if source and source.id]
-    steps = Steps(len(repositories) + 1 + len(card.drafters), progress)
+    steps = Steps(len(repositories) + 1 + len(entries), progress)
     for what, source, files in repositories:  # all of them before the first model takes up memory
         steps.begin("fetching", f"{what}, {source.id}")
         fetch(source, files, steps.fetched)
@@ -243,10 +264,15 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None, progress: 
     tokenizer = tokenizer_of(card.target, path)
     if card.chat_template is not None:
         tokenizer.chat_template = card.chat_template
+    dtype = getattr(torch, card.dtype)
     try:
-        model = load_model(card.target, path, getattr(torch, card.dtype), where, "the target")
-        target = Target(model, window=card.context_window)
-        drafters = build_drafters(card.drafters, BuildContext(path, card.draft_length, model, target, tokenizer, steps))
+        if remote_window is None:
+            model = model or load_model(card.target, path, dtype, where, "the target")
+            target = Target(model, window=card.context_window)
+        else:
+            model = copy.deepcopy(skeleton(*config_of(card.target, path))).to(dtype)  # on no device
+            target = RemoteTarget(model, remote_window, where)
+        drafters = build_drafters(entries, BuildContext(path, card.draft_length, model, target, tokenizer, steps))
     except Exception as error:
         if not is_out_of_memory(error):
             raise
@@ -255,7 +281,7 @@ def load_pool(name_or_path: str | Path, *, device: str | None = None, progress: 
             "Quantise the target (quantization: nf4 or int8 in the card), leave drafters out, or stop what else uses "
             "memory there"
         ) from None
-    digest = digest_of(text, model.state_dict(), *(drafter.digest for drafter in drafters))
+    digest = digest_of(text, *([] if remote else [model.state_dict()]), *(drafter.digest for drafter in drafters))
     pool = Pool(target, drafters, tokenizer, card, digest, _stop_ids(card, model, tokenizer), load_router(card, path))
     try:
         pool.encode("Hello", [("Hello", "Hello")] if pool.conversational else [])

@@ -20,7 +20,7 @@ from drafters.sampling import SamplingParams
 from storage import figures
 from storage.records import PHASES, Generation
 
-Source = Literal["play", "race", "batch", "bench", "api", "command"]
+Source = Literal["play", "race", "batch", "bench", "api", "command", "vllm"]
 """Where a run was started."""
 
 BaselineKind = Literal["answer", "prefix"]

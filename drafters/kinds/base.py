@@ -96,10 +96,12 @@ class DrafterEntry(Strict):
     Attributes:
         title: the kind in two or three words.
         description: how it drafts, in a line.
+        needs_target: whether it reads the target's weights, hidden states or logits: then the target has to run here.
     """
 
     title: ClassVar[str]
     description: ClassVar[str]
+    needs_target: ClassVar[bool] = False
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", description="the arm's name, unique in the pool")
     kind: str

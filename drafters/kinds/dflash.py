@@ -104,6 +104,7 @@ class DFlashEntry(ModelEntry):
 
     title = "DFlash"
     description = "a whole block at once from the target's hidden states"
+    needs_target = True
 
     kind: Literal["dflash"]
 

@@ -281,6 +281,7 @@ class EagleEntry(TreeEntry, ModelEntry):
 
     title = "EAGLE head"
     description = "continues the target's hidden states"
+    needs_target = True
 
     kind: Literal["eagle"]
     branches: int = Field(8, ge=1, le=64, description="children of a node in a tree, and nodes grown per level")

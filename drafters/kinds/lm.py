@@ -322,7 +322,7 @@ class LMEntry(ModelEntry):
         """The model, and its drafter if its tokens are not the target's."""
         target, tokenizer = context.target, context.tokenizer
         model = load_model(
-            self.source, context.card, context.model.dtype, str(context.model.device), f"drafter {self.name!r}"
+            self.source, context.card, context.model.dtype, str(context.target.device), f"drafter {self.name!r}"
         )
         positions, size = window_of(model), int(text_config(model).vocab_size)
         if self.window and positions and self.window + context.draft_length - 1 > positions:

@@ -183,6 +183,7 @@ class LookaheadEntry(DrafterEntry):
 
     title = "lookahead"
     description = "n-grams found by Jacobi iterations of the target"
+    needs_target = True
 
     kind: Literal["lookahead"]
     columns: int = Field(8, ge=0, le=64, description="width of the window in which n-grams are looked for")

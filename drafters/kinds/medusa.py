@@ -148,6 +148,8 @@ class MedusaDrafter(FeatureDrafter, PointMassDrafter):
 class HeadsEntry(TreeEntry, ModelEntry):
     """A drafter whose heads each predict one token from the target's last hidden state."""
 
+    needs_target = True
+
     branches: int = Field(8, ge=1, le=64, description="candidates per head: children of a node in a tree")
     confidence: Confidence = 0.0
     rescorer: str | None = Field(None, description="n-gram model that reorders candidates, relative to the card")

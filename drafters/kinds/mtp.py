@@ -75,6 +75,7 @@ class MTPEntry(DrafterEntry):
 
     title = "MTP layers"
     description = "the target's own layers for multi-token prediction"
+    needs_target = True
 
     kind: Literal["mtp"]
 

@@ -8,7 +8,7 @@ lets the streams go on. Outside of streams calls are answered at once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -58,7 +58,7 @@ def own_seconds() -> float:
 def texts_at_once() -> int:
     """How many streams are under way, the caller's included; 1 outside of streams."""
     stream = getcurrent()
-    return len(stream.streams) if isinstance(stream, Stream) else 1
+    return len(stream.streams) - stream.streams.away if isinstance(stream, Stream) else 1
 
 
 class Stream(greenlet, Generic[T]):
@@ -102,6 +102,8 @@ class Streams:
         self._last = last
         self.reading = 0.0
         """Seconds spent on prompts so far."""
+        self.away = 0
+        """How many of the streams another engine has left out of its present step; see :meth:`leave_out`."""
         self._waiting: dict[Stream[Any], Call | None] = {}
         self._lines: dict[int, Line] = {}
 
@@ -123,8 +125,9 @@ class Streams:
         """Whether all wait for the model that runs last."""
         return all(call and call.model is self._last and not call.alone for call in self._waiting.values())
 
-    def step(self) -> list[Stream[Any]]:
-        """Let new streams begin, then answer what the streams wait for: the last model only where all wait for it.
+    def step(self, *, last: bool = True) -> list[Stream[Any]]:
+        """Let new streams begin, then answer what the streams wait for: the last model only where all wait for it, and
+        where it is to run here (``last``).
 
         Returns:
             The streams that have ended.
@@ -132,7 +135,45 @@ class Streams:
         for stream in [stream for stream, call in self._waiting.items() if call is None]:
             self._resume(stream, None)
         for calls in self._together():
-            self._answer(calls)
+            if last or calls[0][1].model is not self._last:
+                self._answer(calls)
+        return self._ended()
+
+    def resume(self, answers: Mapping[Stream[Any], Any], seconds: float) -> list[Stream[Any]]:
+        """Go on where the last model runs elsewhere, until all streams wait for it again.
+
+        Args:
+            answers: what it made of the calls of these streams; the others keep waiting.
+            seconds: that it took.
+
+        Returns:
+            The streams that have ended.
+        """
+        if calls := [(stream, call) for stream in answers if (call := self._waiting[stream])]:
+            self._charge(calls, seconds)
+        for stream, found in answers.items():
+            self._resume(stream, found)
+        ended = self._ended()
+        while not self.at_last:
+            ended += self.step(last=False)
+        return ended
+
+    def leave_out(self, others: Container[Stream[Any]]) -> int:
+        """Count streams that wait and are not among ``others`` as :attr:`away`. Returns how many are left."""
+        self.away = sum(1 for stream, call in self._waiting.items() if call and stream not in others)
+        return len(self) - self.away
+
+    def feed(self, stream: Stream[Any]) -> Any:
+        """What a stream that waits wants of the model it waits for."""
+        call = self._waiting[stream]
+        return call and call.feed
+
+    def drop(self, stream: Stream[Any]) -> None:
+        """End a stream where it waits."""
+        del self._waiting[stream]
+        stream.throw(GreenletExit)
+
+    def _ended(self) -> list[Stream[Any]]:
         ended = [stream for stream in self._waiting if stream.dead]
         for stream in ended:
             del self._waiting[stream]
@@ -172,7 +213,7 @@ class Streams:
         line = self._lines.setdefault(id(model), Line())
         line.clock(total, seconds)
         each = line.per_unit or seconds / total
-        shared = 0.0 if model is self._last and len(self) > 1 else max(seconds - each * total, 0.0)
+        shared = 0.0 if model is self._last and len(calls) > 1 else max(seconds - each * total, 0.0)
         for stream, call in calls:
             stream.own += each * call.tokens + shared / len(calls)
 

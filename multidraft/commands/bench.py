@@ -24,6 +24,7 @@ from multidraft.bench.report import Asked, make_report
 from multidraft.bench.runner import Entry, SuiteRun
 from multidraft.bench.suites import SuiteItem, load_suite
 from multidraft.bench.table import notes, render_table
+from multidraft.bench.vllm_peer import vllm_peers
 from multidraft.commands import options as shared
 from multidraft.policies import canonical_spec, with_start
 from storage.connection import check_writable
@@ -100,7 +101,8 @@ def run(options: argparse.Namespace) -> int:
         if options.peers and not asked.params.greedy:
             raise md.UserError("--peers compares greedy decoding: leave out --temperature")
         alone = (spec.removeprefix("fixed:") for spec in specs if spec.startswith("fixed:"))
-        peers = peers_for(pool, asked.params.draft_length, next(alone, None)) if options.peers else []
+        length = asked.params.draft_length
+        peers = [*peers_for(pool, length, next(alone, None)), *vllm_peers(pool, length)] if options.peers else []
         if options.peers and (missing := missing_packages()):
             print(f"multidraft: --peers leaves llama.cpp out: not installed: {', '.join(missing)}", file=sys.stderr)
         return _benchmark(options, pool, items, asked, peers)

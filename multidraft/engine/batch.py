@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -77,6 +77,28 @@ class Batch:
             self.costs.crowd.passed(time.perf_counter() - self._streams.reading - begun)
         self._idle += [self._pools.pop(stream) for stream in ended]
         return ended
+
+    def resume(self, answers: Mapping[Stream[Any], Any], seconds: float) -> list[Stream[Any]]:
+        """Go on where the target runs in another engine, until all wait for it again; as of
+        :meth:`~drafters.models.streams.Streams.resume`."""
+        begun, reading = time.perf_counter(), self._streams.reading
+        with self.pool.lock:
+            self.costs.crowd.texts = self._streams.leave_out(answers)
+            ended = self._streams.resume(answers, seconds)
+        if answers:
+            drafting = time.perf_counter() - begun - (self._streams.reading - reading)
+            self.costs.crowd.passed(seconds + drafting)
+        self._idle += [self._pools.pop(stream) for stream in ended]
+        return ended
+
+    def feed(self, stream: Stream[Any]) -> Any:
+        """What a stream that waits wants of the target."""
+        return self._streams.feed(stream)
+
+    def drop(self, stream: Stream[Any]) -> None:
+        """End a text where it is."""
+        self._streams.drop(stream)
+        self._idle.append(self._pools.pop(stream))
 
     def run(self, works: Iterable[Callable[[Pool], T]]) -> list[T]:
         """Do all of these, each as soon as there is room; what they return, in their order.

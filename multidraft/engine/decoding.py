@@ -129,8 +129,7 @@ class Decoding(Iterator[Round]):
                 generation.streams = max(generation.streams, texts_at_once())
                 generation.status = self._status(round)
                 yield round
-            if means := self._experience.means():
-                self.pool.previous[generation.policy] = means
+            self.remember()
         except (GeneratorExit, GreenletExit):  # the caller dropped iterator or batch, perhaps after the last round
             if generation.status == "running":
                 generation.status = "cancelled"
@@ -141,6 +140,11 @@ class Decoding(Iterator[Round]):
             if fault:
                 raise fault from error
             raise
+
+    def remember(self) -> None:
+        """Keep how each drafter did, for the next query."""
+        if means := self._experience.means():
+            self.pool.previous[self.generation.policy] = means
 
     def _round(self, text: TextStream) -> Round:
         policy, params = self.policy, self.params
@@ -159,14 +163,17 @@ class Decoding(Iterator[Round]):
         t1, own1 = self._now()
         draft = self._draft(arm, length)
         t2, own2 = self._now()
-        logits = self.pool.target.score(draft)
-        verdict = verify(draft, logits, params, self._generator)
+        asked = draft
+        draft, verdict, logits = self._verify(asked)
+        if len(draft) < len(asked):  # of what was not scored nothing is known
+            length = draft.depth
+            arm = arm if length else NO_DRAFTER
         together = arm == ALL_DRAFTERS
         arm = self._author(verdict) if together else arm
         drafter = self.pool.drafters[arm] if length else None
-        if together:
+        if together and logits is not None:
             self._observe_all(logits)
-        elif drafter:
+        elif drafter and logits is not None:
             drafter.observe(draft, logits)
         tokens, own = self._emitted(draft, verdict)
         # All but the last token are cached then, also where a stop token within the draft ends the output.
@@ -219,6 +226,12 @@ class Decoding(Iterator[Round]):
             evaluated=0.0 if gamma is None else unread,
         )
 
+    def _verify(self, draft: Draft) -> tuple[Draft, Verdict, torch.Tensor | None]:
+        """What the target makes of a draft: as much of it as was scored, the verdict and the logits, ``None`` where
+        they are unknown."""
+        logits = self.pool.target.score(draft)
+        return draft, verify(draft, logits, self.params, self._generator), logits
+
     def _draft(self, arm: int, length: int) -> Draft:
         if not length:
             return Draft.empty()
@@ -266,14 +279,14 @@ class Decoding(Iterator[Round]):
                 return tokens[: index + 1], None
         return [*tokens, verdict.own], verdict.own
 
-    def _evaluate(self, verdict: Verdict, logits: torch.Tensor, emitted: int) -> np.ndarray | None:
+    def _evaluate(self, verdict: Verdict, logits: torch.Tensor | None, emitted: int) -> np.ndarray | None:
         """γ of all drafters at positions verified since the last evaluation, if the policy wants it now."""
         if not self.policy.uses_gamma:
             return None
         rows = [0, *(node + 1 for node in verdict.path)][:emitted]
         if verdict.probs is not None:
             self._unseen_p.append(verdict.probs[rows])
-        elif self.policy.uses_soft_gamma:
+        elif self.policy.uses_soft_gamma and logits is not None:
             self._unseen_p.append(probabilities(logits[rows], self.params))
         if not self.policy.wants_evaluation(emitted):
             return None

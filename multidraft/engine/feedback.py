@@ -11,7 +11,7 @@ from drafters.sampling import SamplingParams, probabilities
 
 
 def block_divergence(
-    draft: Draft, accepted: Sequence[int], logits: torch.Tensor, params: SamplingParams, draft_length: int
+    draft: Draft, accepted: Sequence[int], logits: torch.Tensor | None, params: SamplingParams, draft_length: int
 ) -> float:
     """BD = (1/K) Σ_j (1 − TV(p_j, q_j)) over the drafted positions, those after a rejection too (MetaSD Eq. 4).
 
@@ -22,7 +22,8 @@ def block_divergence(
     Args:
         draft: the draft; of a tree the chain meant is the accepted path continued by first children.
         accepted: the accepted path.
-        logits: target logits ``(n + 1, V)`` from the verification.
+        logits: target logits ``(n + 1, V)`` from the verification. Where they are unknown what is left of BD is
+            whether tokens were accepted: BE.
         draft_length: draft length K asked for, >= 1.
 
     Returns:
@@ -31,6 +32,8 @@ def block_divergence(
     path = draft.main_path(accepted)
     if not path:
         return 0.0
+    if logits is None:
+        return len(accepted) / draft_length
     rows = [draft.parents[node] + 1 for node in path]
     chain = rows == list(range(len(rows)))  # a slice copies nothing
     p = probabilities(logits[: len(rows)] if chain else logits[rows], params)

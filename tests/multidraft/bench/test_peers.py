@@ -1,12 +1,16 @@
 """Other engines decode the same prompts to the same tokens, beside our runs."""
 
 import importlib.util
+import sys
+from types import SimpleNamespace
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
 from drafters.errors import UserError
 from drafters.sampling import SamplingParams
-from multidraft.bench import engines
+from multidraft.bench import engines, vllm_peer
 from multidraft.bench.engines import LlamaCpp, peers_for
 from multidraft.bench.peers import PeerRun, beside_peers, render_peers, summary_of_peers
 from multidraft.bench.runner import SuiteRun
@@ -101,3 +105,31 @@ def test_what_llama_cpp_lacks_is_named(pool, monkeypatch):
     monkeypatch.setattr(engines, "LLAMA_CPP", ("torch", "not_installed_here"))
     assert engines.missing_packages() == ["not_installed_here"]
     assert not any(isinstance(peer, LlamaCpp) for peer in peers_for(pool, 4))
+
+
+class StandIn:
+    """vLLM's class as far as it is used, with transformers inside."""
+
+    def __init__(self, folder, **settings):
+        self.model, self.settings = AutoModelForCausalLM.from_pretrained(folder), settings
+
+    def generate(self, prompts, params, use_tqdm):
+        (ids,) = (prompt["prompt_token_ids"] for prompt in prompts)
+        output = tiny.greedy(self.model, ids, params.max_tokens)
+        ends = [at + 1 for at, token in enumerate(output) if token in params.stop_token_ids]
+        made = SimpleNamespace(token_ids=tuple(output[: min(ends, default=None)]))
+        return [SimpleNamespace(outputs=[made], metrics=SimpleNamespace(first_token_latency=1e-6))]
+
+
+@pytest.mark.skipif(vllm_peer.installed(), reason="tests.vllm_engine runs the real one")
+def test_vllm_is_a_peer_where_it_is_installed(loaded_pool, monkeypatch):
+    assert vllm_peer.vllm_peers(loaded_pool, 4) == []
+    monkeypatch.setattr(vllm_peer, "installed", lambda: True)
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=StandIn, SamplingParams=SimpleNamespace))
+    plain, ngram = vllm_peer.vllm_peers(loaded_pool, 4)
+    assert (plain.name, ngram.name) == ("vLLM", "vLLM, n-gram")
+    assert ngram.engine.settings["speculative_config"]["num_speculative_tokens"] == 4
+    prompt = loaded_pool.encode("abc")
+    peer = peers_for(loaded_pool, 4)[0]
+    assert plain.generate(prompt, 30).token_ids == peer.generate(prompt, 30).token_ids
+    assert plain.engine.model.dtype == torch.float32

@@ -117,7 +117,14 @@ class Control:
 BASELINES = {"answer": "decoding of the whole answer", "prefix": "decoding of its first tokens, their median"}
 """What a speed-up may compare with, by ``run.BaselineKind``: autoregressive decoding of so much."""
 
-_SOURCES = {"play": "Play", "race": "Race", "batch": "Batch", "api": "API", "bench": "bench (command line)"}
+_SOURCES = {
+    "play": "Play",
+    "race": "Race",
+    "batch": "Batch",
+    "api": "API",
+    "bench": "bench (command line)",
+    "vllm": "vLLM",
+}
 
 CONTROLS = (
     Control("pool", "Pool", "pools", "all pools"),

@@ -1,0 +1,286 @@
+"""The proposer for vLLM, driven as vLLM drives it: by what its real engine was recorded to do, and by a stand-in."""
+
+import json
+import logging
+import random
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from drafters.base import common_prefix
+from drafters.errors import PolicyError, PoolError, UserError
+from drafters.sampling import SamplingParams
+from multidraft.engine.decoding import generate
+from multidraft.serving import vllm
+from multidraft.serving.vllm import MultiDraft
+from storage import queries
+from tests import tiny
+
+DATA = Path(__file__).parent / "data"
+LENGTH, TOKENS = 4, 20
+PROMPTS = tiny.prompts(5, seed=7, shortest=3, longest=12)
+
+
+def config(vocab=tiny.VOCAB, rank=0, ranks=1, length=LENGTH, window=tiny.WINDOW):
+    """What the proposer reads of vLLM's configuration."""
+    return SimpleNamespace(
+        parallel_config=SimpleNamespace(rank=rank, tensor_parallel_size=ranks),
+        speculative_config=SimpleNamespace(num_speculative_tokens=length),
+        device_config=SimpleNamespace(device_type="cpu"),
+        model_config=SimpleNamespace(
+            max_model_len=window, model="tiny", dtype=torch.float32, get_vocab_size=lambda: vocab
+        ),
+    )
+
+
+class Engine:
+    """vLLM's part of a step: it verifies drafts of requests whose outputs are known, and calls the proposer.
+
+    Args:
+        texts: prompt and output of each request.
+        cut: by request, the most tokens of a draft that are scored.
+    """
+
+    def __init__(self, proposer, texts, *, cut=None):
+        self.proposer, self.texts, self.cut = proposer, texts, cut or {}
+        self.done = [0] * len(texts)
+        self.drafts = [[] for _ in texts]
+        self.rounds = [[] for _ in texts]
+
+    def step(self, requests):
+        """A step of these requests, in this order of rows."""
+        requests = [one for one in requests if self.done[one] < len(self.texts[one][1])]
+        longest = max(len(prompt) + len(output) for prompt, output in self.texts)
+        ids, counts, written = np.zeros((8, longest), np.int32), np.zeros(8, np.int32), []
+        for row, one in enumerate(requests):
+            prompt, output = self.texts[one]
+            left, draft = output[self.done[one] :], self.drafts[one][: self.cut.get(one, LENGTH)]
+            accepted = min(common_prefix(draft, left), len(left) - 1)
+            written.append(left[: accepted + 1])
+            self.rounds[one].append((tuple(self.drafts[one]), tuple(left[: accepted + 1])))
+            self.done[one] += accepted + 1
+            text = [*prompt, *output[: self.done[one]]]
+            ids[row, : len(text)], counts[row] = text, len(text)
+        for one, draft in zip(requests, self.proposer.propose(written, counts, ids, slot_mappings=None), strict=True):
+            self.drafts[one] = draft
+
+    def run(self, order=lambda live: live):
+        """All of them, to their ends."""
+        while live := [one for one, (_, output) in enumerate(self.texts) if self.done[one] < len(output)]:
+            self.step(order(live))
+
+
+@pytest.fixture(scope="module")
+def texts(loaded_pool):
+    return [(prompt, tiny.greedy(loaded_pool.target.model, prompt, TOKENS)) for prompt in PROMPTS]
+
+
+@pytest.fixture
+def make(pool_card, monkeypatch):
+    """Makes proposers."""
+
+    def made(policy="fixed:near", pool=pool_card, **settings):
+        monkeypatch.setenv("MULTIDRAFT_POOL", str(pool))
+        monkeypatch.setenv("MULTIDRAFT_POLICY", policy)
+        return MultiDraft(config(**settings))
+
+    monkeypatch.delenv("MULTIDRAFT_DB", raising=False)
+    return made
+
+
+def decodings(proposer):
+    """What the proposer knows of its requests, in the order in which they came."""
+    known = [request.decoding for request in proposer._waiting() if request.decoding]
+    return [decoding.generation for decoding in sorted(known, key=lambda decoding: decoding.seed)]
+
+
+def played(rounds):
+    return [(r.drafter, r.drafted, r.accepted, r.tokens, r.draft_length) for r in rounds]
+
+
+POLICIES = [
+    "fixed:near", "autoregressive", "round-robin", "ucb", "ucb:reward=be", "ucbspec", "exp3", "normal-hedge",
+    "hedge", "draft-all",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_its_rounds_are_those_of_our_engine_after_the_first_token(make, pool, texts, policy):
+    proposer = make(policy)
+    Engine(proposer, texts[:1]).run()
+    (found,) = decodings(proposer)
+    prompt, output = texts[0]
+    assert found.token_ids == output and found.rounds[0].tokens == (output[0],) and found.prompt_tokens == len(prompt)
+    alike = {"ucb": "ucb:reward=be"}.get(policy, policy)  # without the target's probabilities
+    pool.previous.clear()
+    trees, pool.target.trees = pool.target.trees, False
+    params = SamplingParams(max_new_tokens=tiny.WINDOW - len(prompt) - 1, draft_length=LENGTH)
+    ours = generate(pool, [*prompt, output[0]], alike, params, seed=1)
+    pool.target.trees = trees
+    assert played(found.rounds[1:-1]) == played(ours.rounds[: len(found.rounds) - 2])
+    assert len(found.rounds) > 3
+
+
+@pytest.mark.parametrize("policy", ["fixed:near", "normal-hedge", "rate-hedge"])
+def test_requests_that_share_steps_and_move_between_rows_are_told_apart(make, texts, policy):
+    shuffle = random.Random(1)
+    together = make(policy)
+    engine = Engine(together, texts)
+    engine.run(lambda live: shuffle.sample(live, len(live)))
+    found = {tuple(g.token_ids): g for g in decodings(together)}
+    assert found.keys() == {tuple(output) for _, output in texts}
+    assert max(g.streams for g in found.values()) == len(texts)
+    if policy == "rate-hedge":  # goes by the clock
+        return
+    for index, (_, output) in enumerate(texts):
+        alone = make(policy)
+        alone._count = found_seed(together, output) - 1
+        Engine(alone, texts[index : index + 1]).run()
+        assert played(decodings(alone)[0].rounds) == played(found[tuple(output)].rounds)
+
+
+def found_seed(proposer, output):
+    return next(r.decoding.seed for r in proposer._waiting() if r.decoding.generation.token_ids == output)
+
+
+def test_a_preempted_request_goes_on_where_it_was_and_its_draft_counts_for_nothing(make, texts):
+    proposer = make()
+    engine = Engine(proposer, texts[:2])
+    for _ in range(3):
+        engine.step([0, 1])
+    before = len(decodings(proposer)[0].rounds)
+    engine.step([1])
+    assert engine.drafts[0], "its draft was not scored"
+    engine.drafts[0] = engine.drafts[0][:0]
+    engine.run(lambda live: live[::-1])
+    first, second = decodings(proposer)
+    assert [first.token_ids, second.token_ids] == [output for _, output in texts[:2]]
+    resumed = first.rounds[before]
+    assert len(resumed.tokens) == 1 and (resumed.accepted, resumed.own) == (0, resumed.tokens[0])
+
+
+def test_of_a_draft_that_was_shortened_only_what_was_scored_counts(make, texts):
+    proposer = make()
+    engine = Engine(proposer, texts[:1], cut={0: 1})
+    engine.run()
+    (found,) = decodings(proposer)
+    assert found.token_ids == texts[0][1]
+    assert all(r.accepted < 2 for r in found.rounds)
+    assert all(r.drafted[r.accepted : r.accepted + 1] != (r.own,) for r in found.rounds)
+    assert any(len(r.drafted) == r.draft_length == 1 for r in found.rounds)
+
+
+def test_equal_requests_are_each_followed(make, texts):
+    proposer = make("round-robin")
+    engine = Engine(proposer, [texts[0]] * 3)
+    engine.run(lambda live: live[::-1])
+    assert [g.token_ids for g in decodings(proposer)] == [texts[0][1]] * 3
+
+
+def test_a_prompt_that_is_still_being_read_gets_no_draft(make, texts):
+    prompt, output = texts[0]
+    ids = np.array([[*prompt, output[0]]], np.int32)
+    proposer = make()
+    assert proposer.propose([[]], np.array([len(prompt)]), ids) == [[]]
+    assert proposer.propose([[output[0]]], np.array([len(prompt) + 1]), ids) != [[]]
+
+
+def test_a_drafter_that_fails_leaves_the_request_and_the_others_alive(make, texts, monkeypatch, caplog):
+    proposer = make("round-robin")
+    monkeypatch.setattr(type(proposer.pool.drafters[1]), "propose", _broken)
+    with caplog.at_level(logging.ERROR, "vllm.multidraft"):
+        engine = Engine(proposer, texts[:2])
+        engine.run()
+    assert engine.done == [TOKENS, TOKENS] and engine.drafts == [[], []]
+    assert "decoded without drafts from here on" in caplog.text and "no luck" in caplog.text
+    assert {g.status for g in decodings(proposer)} == {"error"}
+
+
+def _broken(self, *_, **__):
+    raise OSError("no luck")
+
+
+def test_beyond_so_many_requests_the_others_are_decoded_without_drafts(make, texts, monkeypatch):
+    monkeypatch.setattr(vllm, "MOST", 2)
+    proposer = make()
+    engine = Engine(proposer, texts)
+    engine.step(range(5))
+    assert [bool(draft) for draft in engine.drafts] == [True, True, False, False, False]
+    engine.run(lambda live: [one for one in live if one > 1] or live)
+    assert len(proposer.batch) <= 2
+
+
+def test_requests_that_left_are_dropped_and_their_places_used_again(make, texts, monkeypatch):
+    monkeypatch.setattr(vllm, "ENDED_AFTER", -1.0)
+    proposer = make()
+    for _ in range(3):
+        Engine(proposer, texts).run()
+    assert len(proposer.batch) <= len(texts) and len(proposer._waiting()) <= len(texts)
+
+
+def test_runs_go_to_the_history_up_to_the_stop_token(make, texts, tmp_path, monkeypatch):
+    monkeypatch.setenv("MULTIDRAFT_DB", str(tmp_path / "runs.db"))
+    prompt, output = texts[0]
+    proposer = make("round-robin")
+    proposer.ends = frozenset(output[10:11])
+    end = output.index(output[10])
+    Engine(proposer, [(prompt, output[: end + 1]), (prompt, output[:end])]).run()
+    proposer.settle(0.0)
+    assert proposer.store.flush() and not queries.count(proposer.store.path)
+    proposer.settle(float("inf"))
+    assert proposer.store.flush()
+    proposer.store.close()
+    runs = [queries.run(proposer.store.path, id) for id in (1, 2)]
+    assert {run.generation.status for run in runs} == {"stopped", "completed"}
+    assert all(run.origin.source == "vllm" and run.generation.policy == "round-robin" for run in runs)
+    assert any(r.drafter for run in runs for r in run.generation.rounds)
+
+
+def test_it_says_what_it_serves(kinds_card, make, caplog):
+    with caplog.at_level(logging.INFO, "vllm.multidraft"):
+        proposer = make("ucb", kinds_card)
+    names = [drafter.name for drafter in proposer.pool.drafters]
+    assert {"lm", "pld", "suffix", "rest"} <= {drafter.kind for drafter in proposer.pool.drafters}
+    assert all(name in caplog.text for name in names)
+    assert "left out, since vLLM hands out no hidden states" in caplog.text and "eagle" in caplog.text
+    assert "the reward is block efficiency" in caplog.text and "not recorded (MULTIDRAFT_DB)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "policy", "error", "message"),
+    [
+        ({"vocab": 999}, "ucb", PoolError, "are for a target with a vocabulary of 12 tokens, but tiny has 999"),
+        ({"length": 65}, "ucb", UserError, "num_speculative_tokens must be at most 64, got 65"),
+        ({}, "fixed:nobody", PolicyError, "the pool has no drafter 'nobody'"),
+        ({}, "oracle", PolicyError, "replays"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_at_the_start(make, settings, policy, error, message):
+    with pytest.raises(error, match=message):
+        make(policy, **settings)
+
+
+def test_of_tensor_parallel_ranks_only_the_first_drafts(make, texts):
+    proposer = make(rank=1, ranks=2)
+    Engine(proposer, texts[:1]).run()
+    assert not hasattr(proposer, "pool")
+
+
+def test_a_recorded_engine_is_given_the_same_drafts_and_known_by_its_texts(make):
+    """Recorded by ``tests.vllm_engine``: five requests, two or three at once, as the cache has room."""
+    recorded = json.loads((DATA / "vllm-0.32.json").read_text())
+    proposer = make("round-robin", DATA / "counting.yaml", vocab=recorded["vocabulary"], length=12, window=256)
+    ids, counts = np.zeros((3, 256), np.int32), np.zeros(3, np.int32)
+    for rows, drafts in recorded["calls"]:
+        for row, (written, text) in enumerate(rows):
+            text = [*ids[row, : counts[row]].tolist(), *written] if text is None else text
+            ids[row, : len(text)], counts[row] = text, len(text)
+        assert proposer.propose([written for written, _ in rows], counts, ids, slot_mappings=None) == drafts
+    found = decodings(proposer)
+    for output in recorded["outputs"]:
+        assert sum(g.token_ids[: len(output)] == output for g in found) == 1
+    assert len(found) == len(recorded["outputs"]) and max(g.streams for g in found) == 3
+    assert {r.drafter for g in found for r in g.rounds} == {None, "lookup", "suffix", "rest"}

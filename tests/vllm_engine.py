@@ -1,0 +1,179 @@
+"""The proposer in a real vLLM on the CPU: ``make test-vllm`` runs this in an environment of its own.
+
+Each engine is a process of its own, since one cannot hold several: ``python -m tests.vllm_engine METHOD …`` prints the
+outputs, their seconds and what the proposer recorded as JSON. What the ordinary tests replay was recorded by
+
+    python -m tests.vllm_engine ours --pool tests/multidraft/serving/data/counting.yaml --policy round-robin \\
+        --streams 3 --blocks 14 --prompts 5 --tokens 64 --calls --out tests/multidraft/serving/data/vllm-0.32.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LENGTH, TOKENS = 12, 96
+OURS = {"method": "custom_class", "model": "multidraft.serving.vllm.MultiDraft", "num_speculative_tokens": LENGTH}
+NGRAM = {"method": "ngram", "num_speculative_tokens": LENGTH, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
+METHODS = {"plain": None, "ngram": NGRAM, "ours": OURS}
+ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine is in this process, where the proposer can be looked at
+    "VLLM_USE_V2_MODEL_RUNNER": "0",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "HF_HUB_OFFLINE": "1",
+}
+
+
+def options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Decode prompts of the pocket pool by vLLM.")
+    parser.add_argument("method", choices=METHODS)
+    parser.add_argument("--policy", default="rate-hedge")
+    parser.add_argument("--pool", default="pocket", help="a card for the pocket target")
+    parser.add_argument("--streams", type=int, default=1, help="requests at once")
+    parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=TOKENS, help="most tokens of an answer")
+    parser.add_argument("--repeat", type=int, default=1, help="passes over the prompts; the last one is timed")
+    parser.add_argument("--blocks", type=int, help="of 32 tokens in the cache: few make vLLM preempt requests")
+    parser.add_argument("--calls", action="store_true", help="record the calls of the proposer")
+    parser.add_argument("--out", type=Path, help="write the JSON there, and print the speed alone")
+    return parser
+
+
+def main() -> None:
+    """Decode, and print what came of it."""
+    given = options().parse_args()
+    os.environ.update(ENVIRONMENT, MULTIDRAFT_POOL=given.pool, MULTIDRAFT_POLICY=given.policy)
+    from vllm import LLM, SamplingParams
+
+    from drafters.pool import load_pool
+    from multidraft.bench.suites import load_suite, spread
+
+    pool = load_pool("pocket", remote_window=1024)
+    items = spread(load_suite("pocket").items, given.prompts)
+    prompts = [{"prompt_token_ids": pool.encode(item.prompt)} for item in items]
+    target = ROOT / "drafters" / "pocket" / "target"
+    extra = {"num_gpu_blocks_override": given.blocks, "block_size": 32, "max_model_len": 256} if given.blocks else {}
+    llm = LLM(
+        str(target),
+        dtype="float32",
+        enforce_eager=True,
+        max_num_seqs=given.streams,
+        enable_prefix_caching=False,
+        speculative_config=METHODS[given.method],
+        disable_log_stats=True,
+        **extra,
+    )
+    params = SamplingParams(temperature=0, max_tokens=given.tokens)
+    llm.generate(prompts[:1], params, use_tqdm=False)
+    proposer, calls = None, []
+    if given.method == "ours":
+        core = llm.llm_engine.engine_core.engine_core
+        proposer = core.model_executor.driver_worker.worker.model_runner.drafter
+        if given.calls:
+            proposer.propose = _recording(proposer.propose, calls)
+    for _ in range(given.repeat):
+        if proposer:
+            for request in proposer._waiting():
+                proposer._drop(request)
+        begun = time.perf_counter()
+        outputs = llm.generate(prompts, params, use_tqdm=False)
+        seconds = time.perf_counter() - begun
+    found: dict[str, Any] = {
+        "prompts": [prompt["prompt_token_ids"] for prompt in prompts],
+        "outputs": [list(output.outputs[0].token_ids) for output in outputs],
+        "seconds": seconds,
+        "tokens_per_second": sum(len(output.outputs[0].token_ids) for output in outputs) / seconds,
+        "calls": calls,
+        "vocabulary": pool.target.vocab_size,
+    }
+    if proposer:
+        decodings = [request.decoding for request in proposer._waiting() if request.decoding]
+        found["rounds"] = {
+            json.dumps(one.context[: one.generation.prompt_tokens]): [
+                [r.drafter, list(r.drafted), r.accepted, list(r.tokens)] for r in one.generation.rounds
+            ]
+            for one in decodings
+        }
+    print(json.dumps({key: value for key, value in found.items() if not given.out or key == "tokens_per_second"}))
+    if given.out:
+        given.out.write_text(json.dumps(found, separators=(",", ":")) + "\n")
+
+
+def _recording(propose: Any, calls: list[Any]) -> Any:
+    """``propose``, with each call noted: by row the tokens written and how many there are, the whole text where the row
+    is new or moved, and the drafts returned."""
+    before: dict[int, list[int]] = {}
+
+    def recorded(sampled: Any, counts: Any, ids: Any, slot_mappings: object = None) -> list[list[int]]:
+        rows = []
+        for row, tokens in enumerate(sampled):
+            text = ids[row, : counts[row]].tolist()
+            written = list(map(int, tokens))
+            same = before.get(row) == text[: len(text) - len(written)]
+            before[row] = text
+            rows.append([written, None if same else text])
+        drafts = propose(sampled, counts, ids, slot_mappings=slot_mappings)
+        calls.append([rows, drafts])
+        return drafts
+
+    return recorded
+
+
+def engine(*arguments: str) -> dict[str, Any]:
+    """What a process of its own prints."""
+    command = [sys.executable, "-m", "tests.vllm_engine", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[str, Any]:
+    return engine("plain")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--policy", "fixed:general"),
+        ("--streams", "8"),
+        ("--policy", "normal-hedge", "--streams", "3", "--blocks", "11"),
+    ],
+    ids=" ".join,
+)
+def test_outputs_are_those_of_plain_vllm_and_rounds_those_of_our_engine(plain, arguments):
+    from drafters.pool import load_pool
+    from drafters.sampling import SamplingParams
+    from multidraft.engine.decoding import generate
+    from multidraft.engine.lossless import parting
+
+    found, pool = engine("ours", *arguments), load_pool("pocket")
+    for prompt, one, other in zip(plain["prompts"], plain["outputs"], found["outputs"], strict=True):
+        near = parting(pool, prompt, one, other)
+        if near:
+            print(f"outputs part at token {near.position}, a near-tie of gap {near.gap:.2g}")
+        assert near is None or near.rounding
+    if arguments != ("--policy", "fixed:general"):
+        return
+    params = SamplingParams(max_new_tokens=TOKENS - 1, draft_length=LENGTH)
+    for prompt, output in zip(found["prompts"], found["outputs"], strict=True):
+        ours = generate(pool, [*prompt, output[0]], "fixed:general", params)
+        rounds = found["rounds"][json.dumps(prompt)][1:]
+        played = [[r.drafter, list(r.drafted), r.accepted, list(r.tokens)] for r in ours.rounds]
+        # The engine's last round is cut at the length asked for, of which proposers are not told.
+        assert rounds[: len(played) - 1] == played[:-1] and len(rounds) == len(played)
+
+
+if __name__ == "__main__":
+    main()
