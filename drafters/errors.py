@@ -35,6 +35,10 @@ def first_line(error: BaseException) -> str:
     return (lines[0] if lines else type(error).__name__).rstrip(".")
 
 
+class BusyError(UserError):
+    """Nothing is wrong with what was asked for, but it cannot be done now: try again later."""
+
+
 class PromptError(UserError):
     """A prompt that cannot be run, e.g. an empty one."""
 

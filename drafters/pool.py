@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from drafters.models.target import Target
 from drafters.progress import Report, Steps, silent
 from drafters.router import Router
 from drafters.sampling import SamplingParams
-from drafters.text import Turn, chat_ids, end_ids
+from drafters.text import Turn, chat_ids, end_ids, message_ids
 
 __all__ = ["Pool", "load_pool", "pool_names"]
 
@@ -131,16 +131,41 @@ class Pool:
             PromptError: there are earlier turns, and the pool knows no conversations.
             ContextWindowError: the texts have more characters than the context window could hold.
         """
+        self._check_length([prompt, *(text for turn in turns for text in turn)])
+        if turns and not self.conversational:
+            raise PromptError(f"pool {self.name!r} answers single prompts; it takes no earlier turns")
+        return chat_ids(self.tokenizer, prompt, turns, self.card.chat_template_kwargs)
+
+    def encode_messages(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Token ids of a conversation in the target's chat form; each message has ``role`` and ``content``.
+
+        Raises:
+            PromptError: the pool knows no conversations, or its chat template does not take these messages.
+            ContextWindowError: the texts have more characters than the context window could hold.
+        """
+        self._check_length([message["content"] for message in messages])
+        if not self.conversational:
+            raise PromptError(f"pool {self.name!r} answers single prompts; it takes no earlier turns")
+        try:
+            return message_ids(self.tokenizer, messages, self.card.chat_template_kwargs)
+        except Exception as error:  # a template may raise whatever it likes
+            raise PromptError(
+                f"the chat template of pool {self.name!r} does not take these messages: {first_line(error)}"
+            ) from error
+
+    def encode_text(self, text: str) -> list[int]:
+        """Token ids of a text as it stands, outside any chat form; the first may be the target's begin token."""
+        self._check_length([text])
+        return list(self.tokenizer(text, verbose=False)["input_ids"])
+
+    def _check_length(self, texts: Sequence[str]) -> None:
         most = LONGEST_TOKEN * self.target.window
-        if (characters := len(prompt) + sum(len(text) for turn in turns for text in turn)) > most:
-            earlier = " with the earlier turns" if turns else ""
+        if (characters := sum(map(len, texts))) > most:
+            earlier = " with the earlier turns" if len(texts) > 1 else ""
             raise ContextWindowError(
                 f"the prompt{earlier} has {characters:,} characters, but the context window of pool {self.name!r} "
                 f"holds {self.target.window:,} tokens, hence at most {most:,} characters; shorten the prompt"
             )
-        if turns and not self.conversational:
-            raise PromptError(f"pool {self.name!r} answers single prompts; it takes no earlier turns")
-        return chat_ids(self.tokenizer, prompt, turns, self.card.chat_template_kwargs)
 
     def route(self, prompt: str) -> list[float] | None:
         """How well each drafter suits ``prompt`` (:meth:`~drafters.router.Router.suited`), in the pool's order;

@@ -25,15 +25,25 @@ def chat_ids(
     turns: Sequence[Turn] = (),
     settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[int]:
-    """Token ids of a prompt after ``turns`` in the tokenizer's chat form; of the prompt as it stands where there is no
-    chat template. ``settings`` are given to the template besides, e.g. ``enable_thinking``."""
-    quiet = {"verbose": False}  # a prompt beyond the window is refused later on, not warned of
+    """Token ids of a user's prompt after ``turns``, as :func:`message_ids`; of the prompt as it stands where there is
+    no chat template."""
     if not tokenizer.chat_template:
-        return list(tokenizer(prompt, **quiet)["input_ids"])
+        return list(tokenizer(prompt, verbose=False)["input_ids"])
     texts = [*(text for turn in turns for text in turn), prompt]
     messages = [{"role": "assistant" if i % 2 else "user", "content": text} for i, text in enumerate(texts)]
+    return message_ids(tokenizer, messages, settings)
+
+
+def message_ids(
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Mapping[str, str]],
+    settings: Mapping[str, Any] = MappingProxyType({}),
+) -> list[int]:
+    """Token ids of messages, each with ``role`` and ``content``, in the tokenizer's chat form. The template is given
+    ``settings`` besides, e.g. ``enable_thinking``."""
+    quiet = {"verbose": False}  # a prompt beyond the window is refused later on, not warned of
     ours = {"add_generation_prompt": True, "return_dict": False, "tokenizer_kwargs": quiet}
-    return list(tokenizer.apply_chat_template(messages, **ours, **settings))
+    return list(tokenizer.apply_chat_template([dict(message) for message in messages], **ours, **settings))
 
 
 def end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> set[int]:

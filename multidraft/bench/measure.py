@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import platform
 import threading
+import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from importlib.metadata import version as version_of
@@ -24,6 +25,7 @@ from drafters.sampling import SamplingParams
 from multidraft._version import version
 from multidraft.engine.decoding import Decoding
 from multidraft.engine.lossless import Difference, greedy_differences
+from multidraft.engine.output import Output
 from multidraft.policies import parse_spec
 from multidraft.replay.regret import expected_regret_of, gamma_table, regret_of
 from storage.records import FINISHED, Generation, Turn
@@ -44,15 +46,16 @@ class Request:
     """One run asked for.
 
     Attributes:
-        prompt, policy, params, seed, turns: see :class:`~multidraft.engine.decoding.Decoding`.
+        prompt, policy, params, seed, turns, output: see :class:`~multidraft.engine.decoding.Decoding`.
         origin: where it comes from, for the record.
         measures_baseline: whether the baseline is measured first if no earlier run has one; not where the policies of
             this prompt include autoregressive decoding (see :func:`settle_baseline`).
         earlier: runs of the same prompt, parameters and seed: their baseline is used again, and what is known of an
             output that is equal to this one's.
+        scores_when_idle: whether it is scored only while nothing else waits for the device.
     """
 
-    prompt: str
+    prompt: str | Sequence[int]
     policy: str
     params: SamplingParams
     seed: int = 0
@@ -60,6 +63,8 @@ class Request:
     turns: tuple[Turn, ...] = ()
     measures_baseline: bool = True
     earlier: tuple[Run, ...] = ()
+    output: Output = Output()  # noqa: RUF009
+    scores_when_idle: bool = False
 
 
 class Measurement:
@@ -69,6 +74,8 @@ class Measurement:
         run: what is known so far; its generation grows round by round.
         differences: where a greedy output differs from the target's own choice; ``None`` until that was examined.
         phase: what is being done.
+        asked_at: when it was asked for, by ``time.monotonic``.
+        scores_while: it is scored as long as this is true, by default always.
 
     Raises:
         UserError: what :class:`~multidraft.engine.decoding.Decoding` refuses, at once and in the caller's thread.
@@ -81,9 +88,30 @@ class Measurement:
         known = (request.params, request.seed, conditions_of(pool), request.origin, baseline)
         self.run = Run(self.decoding.generation, *known)
         self.differences: list[Difference] | None = None
-        self.phase: Phase = "waiting"
+        self.asked_at = time.monotonic()
+        self.scores_while: Callable[[], bool] = lambda: True
+        self._phase: Phase = "waiting"
+        self._watchers = list[Callable[[], None]]()
         self._prefix: Decoding | None = None
         self._cancelled = threading.Event()
+
+    @property
+    def phase(self) -> Phase:
+        return self._phase
+
+    @phase.setter
+    def phase(self, phase: Phase) -> None:
+        self._phase = phase
+        self._tell()
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Have this called after each round and at each change of phase, by the thread that decodes: it has to be
+        quick and must not raise. Who came last is told first."""
+        self._watchers.insert(0, watcher)
+
+    def _tell(self) -> None:
+        for watcher in tuple(self._watchers):
+            watcher()
 
     @property
     def generation(self) -> Generation:
@@ -145,11 +173,11 @@ class Measurement:
             yield from self._decode()
         except Exception as error:
             if not isinstance(error, UserError):
-                log.warning("%s failed on %r", self.request.policy, self.request.prompt[:60], exc_info=True)
+                log.warning("%s failed on %r", self.request.policy, self.generation.prompt[:60], exc_info=True)
             self.generation.status, self.generation.error = "error", told(error)
         self.phase = "scoring"
         try:
-            if self.generation.rounds and self.generation.status != "error":
+            if self.generation.rounds and self.generation.status != "error" and self.scores_while():
                 self._score()
         except CancelledError:
             pass
@@ -162,7 +190,8 @@ class Measurement:
         self.generation.status, self.phase = "cancelled", "done"
 
     def _decoding(self, policy: str, params: SamplingParams) -> Decoding:
-        return Decoding(self.pool, self.request.prompt, policy, params, self.request.seed, self.request.turns)
+        asked = self.request
+        return Decoding(self.pool, asked.prompt, policy, params, asked.seed, asked.turns, asked.output)
 
     def _measure_baseline(self) -> Iterator[None]:
         """Decode the first tokens of the answer without drafters."""
@@ -181,6 +210,7 @@ class Measurement:
             self.generation.status = "cancelled"
             return
         for _ in self.decoding:
+            self._tell()
             yield
 
     def _score(self) -> None:
@@ -210,7 +240,7 @@ class Measurement:
         run.scores = replace(regret, lossless=lossless, near_tie_gap=gap, acceptance=table)
 
     def _check(self) -> None:
-        if self.cancelled:
+        if self.cancelled or not self.scores_while():
             raise CancelledError
 
 

@@ -21,6 +21,7 @@ from drafters.text import TextStream
 from multidraft.engine.arguments import check_seed, policy_for, read_prompt
 from multidraft.engine.experience import Experience
 from multidraft.engine.feedback import block_divergence
+from multidraft.engine.output import Output, StopTexts, TokenLogprob, logprobs_of
 from multidraft.engine.verify import Verdict, verify
 from multidraft.policies import (
     ALL_DRAFTERS,
@@ -47,6 +48,10 @@ class Decoding(Iterator[Round]):
         params: see :class:`~drafters.sampling.SamplingParams`.
         seed: seeds the target's and drafters' sampling and the policy.
         turns: earlier prompts of the conversation with their answers; ``prompt`` must be a text then.
+        output: texts that end it, and whether ``logprobs`` are noted.
+
+    Attributes:
+        logprobs: of the tokens so far, where ``output`` asks for them.
 
     Raises:
         PromptError: a prompt that is empty, no text, or holds ids that the target does not have.
@@ -63,8 +68,9 @@ class Decoding(Iterator[Round]):
         params: SamplingParams | None = None,
         seed: int = 0,
         turns: Sequence[Turn] = (),
+        output: Output = Output(),  # noqa: B008
     ):
-        self.pool, self.params, self.seed = pool, params or SamplingParams(), seed
+        self.pool, self.params, self.seed, self.output = pool, params or SamplingParams(), seed, output
         check_seed(seed)
         text, self.context = read_prompt(pool, prompt, turns)
         if len(self.context) >= pool.target.window:
@@ -78,7 +84,8 @@ class Decoding(Iterator[Round]):
         self.generation = Generation(text, spec, tuple(names), len(self.context), turns=tuple(turns))
         self._arms = range(ALL_DRAFTERS, len(names))
         self._queued = pool.target.device.type == "cuda"
-        self._cancelled = threading.Event()
+        self._cancelled, self._stopped = threading.Event(), False
+        self._stop, self.logprobs = StopTexts(output.stop, pool.tokenizer), list[TokenLogprob]()
         self._evaluated, self._unseen_p = len(self.context), list[torch.Tensor]()
         self._rounds = self._decode()
 
@@ -179,6 +186,9 @@ class Decoding(Iterator[Round]):
         # All but the last token are cached then, also where a stop token within the draft ends the output.
         kept = len(tokens) - 1
         self.pool.target.accept(verdict.path[:kept], tokens[-1])
+        if self.output.logprobs is not None and logits is not None:
+            rows = [0, *(node + 1 for node in verdict.path)][: len(tokens)]
+            self.logprobs += logprobs_of(logits[rows], tokens, self.output.logprobs)
         self.context.extend(tokens)
         accepted = len(tokens) - (own is not None)
         t3, own3 = self._now()
@@ -272,12 +282,14 @@ class Decoding(Iterator[Round]):
             drafter.observe(draft.first(len(whole)), logits[rows])
 
     def _emitted(self, draft: Draft, verdict: Verdict) -> tuple[list[int], int | None]:
-        """The round's tokens, cut after the first stop token; without an own token where the cut falls before it."""
-        tokens = [draft.tokens[node] for node in verdict.path]
+        """The round's tokens, cut after the first that ends the output; without an own token where that is before."""
+        tokens = [*(draft.tokens[node] for node in verdict.path), verdict.own]
+        ends = frozenset[int]() if self.output.ignore_end else self.pool.stop_ids
         for index, token in enumerate(tokens):
-            if token in self.pool.stop_ids:
-                return tokens[: index + 1], None
-        return [*tokens, verdict.own], verdict.own
+            if self._stop.completed_by(token) or token in ends:
+                self._stopped = True
+                return tokens[: index + 1], verdict.own if index == len(verdict.path) else None
+        return tokens, verdict.own
 
     def _evaluate(self, verdict: Verdict, logits: torch.Tensor | None, emitted: int) -> np.ndarray | None:
         """γ of all drafters at positions verified since the last evaluation, if the policy wants it now."""
@@ -298,7 +310,7 @@ class Decoding(Iterator[Round]):
         return gamma
 
     def _status(self, round: Round) -> Status:
-        if round.tokens[-1] in self.pool.stop_ids:
+        if self._stopped:
             return "stopped"
         if len(self.generation.token_ids) >= self.params.max_new_tokens:
             return "completed"

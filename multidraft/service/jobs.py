@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from typing import ClassVar, Generic, TypeVar
 
-from drafters.errors import UserError, told
+from drafters.errors import BusyError, UserError, told
 
 log = logging.getLogger(__name__)
 
@@ -188,6 +188,18 @@ class Jobs:
         server is shutting down."""
         return self.submit(Task(work)).future
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits for the device beside the job at work."""
+        return len(self._queue) <= 1
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many jobs have begun, and how many wait for their first turn."""
+        queue = tuple(self._queue)
+        begun = sum(job._steps is not None for job in queue)
+        return begun, len(queue) - begun
+
     def find(self, id: str, kind: type[J]) -> J | None:
         """The job of an id, if it is of this kind and still known."""
         job = self._found.get(id)
@@ -210,10 +222,10 @@ class Jobs:
 
     def _check(self, job: Job) -> None:
         if self._closed:
-            raise UserError("the server is shutting down")
+            raise BusyError("the server is shutting down")
         alike = [other for other in self._found.values() if type(other) is type(job)]
         if job.limit is not None and sum(not other.done for other in alike) >= job.limit:
-            raise UserError(f"{job.limit} {job.plural} are under way on this server; try again when one has ended")
+            raise BusyError(f"{job.limit} {job.plural} are under way on this server; try again when one has ended")
         ended = [other for other in alike if other.done]
         for other in ended[: max(0, len(ended) - job.retained + (not job.done))]:
             del self._found[other.id]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,6 +37,7 @@ class Settings:
             ``/data`` one in there.
         backup_dataset: ``MULTIDRAFT_BACKUP``: dataset on the Hub for copies of the history.
         backup_minutes: ``MULTIDRAFT_BACKUP_MINUTES``: time between copies.
+        api_key: ``MULTIDRAFT_API_KEY``: what clients of the OpenAI-compatible server have to send.
     """
 
     pool: str = "pocket"
@@ -48,6 +49,7 @@ class Settings:
     backup_folder: Path | None = None
     backup_dataset: str | None = None
     backup_minutes: float = 5.0
+    api_key: str | None = field(default=None, repr=False)
 
 
 def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
@@ -88,6 +90,7 @@ def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
         ),
         backup_minutes=read("MULTIDRAFT_BACKUP_MINUTES", float, lambda value: 0 < value <= MINUTES, minutes)
         or Settings.backup_minutes,
+        api_key=given.get("MULTIDRAFT_API_KEY"),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 from drafters.hardware import describe
 from drafters.pool import Pool
@@ -26,6 +26,9 @@ class Workbench:
     Args:
         pool: what decodes; a :class:`~multidraft.service.pool_loading.Loading` exchanges it.
         store: where runs are recorded; it never holds the device up.
+
+    Attributes:
+        observers: each is shown every run when it begins.
     """
 
     def __init__(self, pool: Pool, store: Store):
@@ -34,6 +37,7 @@ class Workbench:
         self.version = version()
         self.jobs = Jobs()
         self.lender = Lender()
+        self.observers: list[Callable[[Measurement], None]] = []
         self.gpu = ZeroGpu(pool, warm_up) if on_zerogpu() else None
 
     def submit(self, request: Request) -> RunJob:
@@ -53,6 +57,8 @@ class Workbench:
 
         Where it is closed, the run ends as a cancelled one.
         """
+        for observer in self.observers:
+            observer(measurement)
         if self.gpu:
             self.gpu.compute(measurement)
             self.hardware = measurement.run.conditions.hardware
@@ -106,6 +112,8 @@ class RunJob(Job[Run]):
         super().__init__()
         self.workbench, self.request, self.pool = workbench, request, workbench.pool
         self.measurement = Measurement(workbench.pool, request)
+        if request.scores_when_idle:
+            self.measurement.scores_while = lambda: workbench.jobs.idle
 
     @property
     def run(self) -> Run:

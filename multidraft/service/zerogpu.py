@@ -170,13 +170,13 @@ class ZeroGpu:
 def _follow(measurement: Measurement, update: Update) -> None:
     """Keep the measurement as it is in the worker."""
     generation = measurement.generation
-    measurement.phase, measurement.run.baseline = update.phase, update.baseline
-    generation.prefill_seconds = update.prefill_seconds
+    measurement.run.baseline, generation.prefill_seconds = update.baseline, update.prefill_seconds
     for round in update.rounds:
         measurement.decoding.context.extend(round.tokens)
         generation.token_ids.extend(round.tokens)
         generation.text += round.text
         generation.rounds.append(round)  # last: others read all that belongs to the rounds that are there
+    measurement.phase = update.phase
 
 
 def _explain(error: Exception) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import gradio as gr
 from starlette.middleware import Middleware
+from starlette.routing import Route
 from transformers.utils import logging
 
 from drafters.card import find_card, load_card
@@ -17,6 +18,8 @@ from multidraft.service.pool_loading import PoolLoader, hub_models
 from multidraft.service.settings import Settings
 from multidraft.service.workbench import Workbench
 from multidraft.serving.api import Api
+from multidraft.serving.metrics import Metrics
+from multidraft.serving.openai.server import Server, healthy
 from multidraft.ui.middleware import BodyLimit, Delivery
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.server import asked_port, ended_by_sigterm, wait_for_the_end, why_not_first
@@ -83,7 +86,7 @@ def launch(settings: Settings) -> None:
         try:
             if later:
                 loader.start(settings.pool, patient=not settings.may_switch)
-            page = serve(workbench, asked, settings.host, loader)
+            page = serve(workbench, asked, settings.host, loader, settings.api_key)
             why = why_not_first(page.server_port) if asked is None else ""
             until = f" until pool {card.name!r} is there" if later else ""
             print(
@@ -97,9 +100,15 @@ def launch(settings: Settings) -> None:
 
 
 def serve(
-    workbench: Workbench, port: int | None = None, host: str | None = None, loader: PoolLoader | None = None
+    workbench: Workbench,
+    port: int | None = None,
+    host: str | None = None,
+    loader: PoolLoader | None = None,
+    api_key: str | None = None,
 ) -> gr.Blocks:
-    """Build the page and serve it in the background; ``page.local_url`` is its address, ``page.close()`` ends it."""
+    """Build the page and serve it in the background, with the servers for programs beside it; ``page.local_url`` is its
+    address, ``page.close()`` ends it."""
+    routes = [Server(workbench, api_key).mount(), Metrics(workbench).route(), Route("/health", healthy)]
     page = _build(workbench, loader or PoolLoader(workbench, allowed=False))
     page.launch(
         server_name=host,
@@ -108,7 +117,7 @@ def serve(
         css=css(),
         max_file_size=MAX_BYTES,
         footer_links=["api", "settings"],
-        app_kwargs={"middleware": [Middleware(BodyLimit, upload=MAX_BYTES), Middleware(Delivery)]},
+        app_kwargs={"routes": routes, "middleware": [Middleware(BodyLimit, upload=MAX_BYTES), Middleware(Delivery)]},
         state_session_capacity=SESSIONS,
         run_history=False,
         mcp_server=find_spec("mcp") is not None,

@@ -12,6 +12,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from multidraft.serving.openai.errors import ApiError
+
 MAX_BODY = 8 * 2**20
 """Bytes of a request's body, uploads of files apart."""
 
@@ -41,7 +43,10 @@ class BodyLimit:
         detail = f"the body of a request may have {limit:,} bytes here; {advice}"
         length = Headers(scope=scope).get("Content-Length", "")
         if length.isdecimal() and (len(length) > 18 or int(length) > limit):
-            return await JSONResponse({"detail": detail}, 413, {"Connection": "close"})(scope, receive, send)
+            answer = JSONResponse({"detail": detail}, 413, {"Connection": "close"})
+            if str(scope["path"]).startswith("/v1/"):
+                answer = ApiError(413, detail).response()
+            return await answer(scope, receive, send)
         read = 0
 
         async def counted() -> Message:

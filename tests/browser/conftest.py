@@ -1,4 +1,4 @@
-"""The app in a process of its own, and a real Chromium that visits it.
+"""The app, and a real Chromium that visits it.
 
 ``MULTIDRAFT_TEST_POOL`` names another pool than the bundled one.
 """
@@ -6,24 +6,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from tests.app import serve
 from tests.browser.find_chromium import started
-from tests.ports import free_port
-
-ROOT = Path(__file__).parent.parent.parent
-START_SECONDS = 240
-"""Loading libraries and models takes long on a busy machine."""
 
 ACTION_MS = 60_000
 
@@ -49,41 +39,6 @@ def address(history: Path) -> Iterator[str]:
     """Address of a freshly started app."""
     with serve(os.environ.get("MULTIDRAFT_TEST_POOL", "pocket"), history) as url:
         yield url
-
-
-@contextmanager
-def serve(pool: str, history: Path) -> Iterator[str]:
-    """The app on ``pool`` in a process of its own; its log lies beside ``history``."""
-    folder = history.parent
-    port = free_port()
-    environment = {
-        **os.environ,
-        "MULTIDRAFT_POOL": pool,
-        "MULTIDRAFT_DB": str(history),
-        "GRADIO_SERVER_PORT": str(port),
-        "GRADIO_TEMP_DIR": str(folder / "uploads"),
-    }
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=environment, stdout=log, stderr=log)
-        try:
-            url = f"http://127.0.0.1:{port}/"
-            _wait_for(url, process, folder / "log")
-            yield url
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
-def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + START_SECONDS
-    while time.monotonic() < until:
-        assert process.poll() is None, f"the app ended while it started:\n{log.read_text()[-3000:]}"
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.5)
-    raise AssertionError(f"the app did not start within {START_SECONDS} s:\n{log.read_text()[-3000:]}")
 
 
 @pytest.fixture(scope="session")

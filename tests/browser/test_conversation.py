@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests import tiny
-from tests.browser.conftest import serve
+from tests.app import serve
 from tests.browser.test_play import DONE, set_length
 from tests.runs import recorded
 

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -189,3 +190,15 @@ def test_the_examples_of_the_documents(
     for updates in ([names["rounds"]], [update["new_rounds"] for _, update in before]):
         numbers = [r["index"] for rounds in updates for r in rounds]
         assert numbers and numbers == list(range(len(numbers))), "each round once"
+
+
+def test_the_examples_of_openais_client(
+    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ADDRESS", address)
+    names: dict[str, Any] = {}
+    for code in (code for code in blocks("docs/serving.md", "python") if "client" in code):
+        elsewhere(exec, code, names)
+    text, figures, policies = capsys.readouterr().out.strip().split("\n")
+    assert "paint a picture" in text and "target" in figures and policies == "ucb:reward=be autoregressive"
+    assert "vllm:spec_decode_num_drafts_total" in urllib.request.urlopen(f"{address}metrics").read().decode()

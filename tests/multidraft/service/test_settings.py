@@ -28,10 +28,12 @@ def test_each_variable_has_its_setting(tmp_path: Path) -> None:
             "MULTIDRAFT_BACKUP": "me/runs",
             "MULTIDRAFT_BACKUP_FOLDER": "/y",
             "MULTIDRAFT_BACKUP_MINUTES": "2.5",
+            "MULTIDRAFT_API_KEY": "secret",
             "GRADIO_SERVER_NAME": "0.0.0.0",
             "GRADIO_SERVER_PORT": "7861",
         }
-    ) == Settings("my.yaml", tmp_path, False, Path("/x/mine.db"), "0.0.0.0", 7861, Path("/y"), "me/runs", 2.5)
+    ) == Settings("my.yaml", tmp_path, False, Path("/x/mine.db"), "0.0.0.0", 7861, Path("/y"), "me/runs", 2.5, "secret")
+    assert "secret" not in repr(Settings(api_key="secret"))
 
 
 @pytest.mark.parametrize(

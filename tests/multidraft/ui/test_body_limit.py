@@ -40,6 +40,11 @@ def test_a_body_may_have_so_many_bytes(limits: None, path: str, most: int) -> No
     assert browser.get(path).text == "0"
 
 
+def test_programs_are_told_in_openais_form(limits: None) -> None:
+    answer = TestClient(BodyLimit(echo, upload=5000)).post("/v1/completions", content=b"x" * 1001)
+    assert answer.status_code == 413 and "may have 1,000 bytes" in answer.json()["error"]["message"]
+
+
 @pytest.fixture
 def address(workbench: Workbench) -> Iterator[tuple[gr.Blocks, str]]:
     page = serve(workbench)

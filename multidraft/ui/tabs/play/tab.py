@@ -252,7 +252,7 @@ class Play(controls.PromptTab):
         to be run again."""
         if not job.pool.conversational:
             return {}
-        asked = view.conversation_html(job.request.turns, job.request.prompt)
+        asked = view.conversation_html(job.request.turns, job.run.generation.prompt)
         return {self.prompt: "", self.conversation: asked, self.anew: gr.Button(interactive=False)}
 
     def _answered(self, job: RunJob, generation: Generation) -> Updates:

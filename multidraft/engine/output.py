@@ -1,0 +1,80 @@
+"""What is asked of an output beyond its sampling: where it ends early, and the probabilities of its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from drafters.errors import UserError
+from drafters.pool import Pool
+from drafters.text import TextStream
+from multidraft.engine.lossless import teacher_forced
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is asked of an output.
+
+    Attributes:
+        stop: texts that end it: the first token that completes one of them is the last.
+        ignore_end: pass over the pool's stop tokens.
+        logprobs: how many alternatives to tell for each token, beside its own log-probability; ``None`` tells nothing.
+    """
+
+    stop: tuple[str, ...] = ()
+    ignore_end: bool = False
+    logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        if not all(self.stop):
+            raise UserError("a stop text is empty; leave it out")
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """How probable the target finds a token after those before it.
+
+    Attributes:
+        logprob: its log-probability, at temperature 1 and without truncation; of the first token of all ``None``.
+        top: the most probable tokens there with theirs, the first one first; the token itself need not be among them.
+    """
+
+    token: int
+    logprob: float | None
+    top: tuple[tuple[int, float], ...] = ()
+
+
+def logprobs_of(logits: torch.Tensor, tokens: Sequence[int], top: int) -> list[TokenLogprob]:
+    """The log-probabilities of ``tokens``, one for each row of the target's ``logits`` ``(T, V)``."""
+    rows = torch.log_softmax(logits.float(), dim=-1)
+    own = rows[torch.arange(len(tokens)), list(tokens)].tolist()
+    best = rows.topk(min(top, rows.shape[-1]), dim=-1)
+    pairs = [tuple(zip(*row)) for row in zip(best.indices.tolist(), best.values.tolist())]
+    return [TokenLogprob(*each) for each in zip(tokens, own, pairs)]
+
+
+def logprobs_of_prompt(pool: Pool, ids: Sequence[int], top: int) -> Iterator[list[TokenLogprob]]:
+    """Let the target read a text that fits its window; yields what is known of its tokens chunk by chunk."""
+    yield [TokenLogprob(ids[0], None)]
+    for _, tokens, logits in teacher_forced(pool, ids[:1], ids[1:]):
+        yield logprobs_of(logits, tokens, top)
+
+
+class StopTexts:
+    """Notices the token that completes one of ``texts`` in an output."""
+
+    def __init__(self, texts: Sequence[str], tokenizer: PreTrainedTokenizerBase):
+        self._texts, self._stream, self._tail = texts, TextStream(tokenizer), ""
+        self._kept = max(map(len, texts), default=1) - 1
+
+    def completed_by(self, token: int) -> bool:
+        """Whether ``token``, the next one of the output, completes a text."""
+        if not self._texts:
+            return False
+        self._tail += self._stream.extend([token])
+        found = any(text in self._tail for text in self._texts)
+        self._tail = self._tail[len(self._tail) - self._kept :]
+        return found

@@ -1,0 +1,154 @@
+"""``/metrics`` for Prometheus: the figures that vLLM has, under its names, and those that tell drafters apart."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter as Counts
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from multidraft.bench.measure import Measurement
+from multidraft.service.workbench import Workbench
+from storage.records import PHASES, Round
+
+TARGET = "target"
+"""What stands for the drafter of rounds without a draft."""
+
+UPDATE_SECONDS = 0.25
+"""How often the rounds of a text are counted while it grows: often enough for those who scrape, and costs little."""
+
+BORDERS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""Of histograms of seconds."""
+
+Metric = TypeVar("Metric", bound=Counter | Gauge | Histogram)
+
+
+class Drafts:
+    """The counters of drafts, told apart by ``labels``."""
+
+    def __init__(self, prefix: str, labels: Sequence[str], registry: CollectorRegistry):
+        def counter(name: str, about: str, *more: str) -> Counter:
+            return Counter(f"{prefix}:spec_decode_{name}", about, (*labels, *more), registry=registry)
+
+        self.drafts = counter("num_drafts", "Drafts.")
+        self.tokens = counter("num_draft_tokens", "Drafted tokens.")
+        self.accepted = counter("num_accepted_tokens", "Drafted tokens that were accepted.")
+        self.accepted_at = counter("num_accepted_tokens_per_pos", "The same by position in the draft.", "position")
+
+    def add(self, rounds: Sequence[Round], *labels: str) -> None:
+        """Count rounds with a draft."""
+        self.drafts.labels(*labels).inc(len(rounds))
+        self.tokens.labels(*labels).inc(sum(len(r.drafted) for r in rounds))
+        self.accepted.labels(*labels).inc(sum(r.accepted for r in rounds))
+        for position, count in Counts(at for r in rounds for at in range(r.accepted)).items():
+            self.accepted_at.labels(*labels, str(position)).inc(count)
+
+
+@dataclass
+class Followed:
+    """A run and how much of it has been counted; times are those of ``time.monotonic``."""
+
+    measurement: Measurement
+    began: float = field(default_factory=time.monotonic)
+    counted: int = 0
+    counted_at: float = 0.0
+    first: float | None = None
+    last: float = 0.0
+
+
+class Metrics:
+    """Counts what a workbench decodes, whoever asked for it; baselines and warm-ups are not counted.
+
+    A client that has its answer finds all rounds of it counted.
+
+    The counters by drafter have names of their own: of vLLM's each model has one series, which vLLM's dashboards and
+    AIPerf's report take for the whole.
+    """
+
+    def __init__(self, workbench: Workbench):
+        self.workbench, self.registry = workbench, CollectorRegistry()
+        model = ["model_name"]
+        self.drafts = Drafts("vllm", model, self.registry)
+        self.by_drafter = Drafts("multidraft", [*model, "drafter"], self.registry)
+        self.rounds = self._make(Counter, "multidraft:rounds", "Rounds by drafter.", *model, "drafter")
+        self.seconds = self._make(
+            Counter, "multidraft:round_seconds", "Seconds of rounds by part.", *model, "drafter", "part"
+        )
+        self.prompt_tokens = self._make(Counter, "vllm:prompt_tokens", "Tokens of prompts.", *model)
+        self.generation_tokens = self._make(Counter, "vllm:generation_tokens", "Tokens generated.", *model)
+        self.finished = self._make(Counter, "vllm:request_success", "Ended texts.", *model, "finished_reason")
+        self.scored = self._make(Counter, "multidraft:scored_rounds", "Rounds of texts with a known regret.", *model)
+        self.best = self._make(
+            Counter, "multidraft:best_drafter_rounds", "Rounds that their best fixed drafter would have needed.", *model
+        )
+        self.queued = self._histogram("request_queue_time", "From the request to its first turn.")
+        self.to_first = self._histogram("time_to_first_token", "From the request to the end of the first round.")
+        self.per_token = self._histogram("request_time_per_output_token", "Between tokens, on average over a text.")
+        self.whole = self._histogram("e2e_request_latency", "From the request to the last token.")
+        running = Gauge("vllm:num_requests_running", "Jobs that have begun.", registry=self.registry)
+        running.set_function(lambda: workbench.jobs.counts[0])
+        waiting = Gauge("vllm:num_requests_waiting", "Jobs that wait for their first turn.", registry=self.registry)
+        waiting.set_function(lambda: workbench.jobs.counts[1])
+        workbench.observers.append(self.follow)
+
+    def route(self) -> Route:
+        """Where Prometheus reads it."""
+        return Route("/metrics", self._answer)
+
+    def follow(self, measurement: Measurement) -> None:
+        """Count a run that begins."""
+        followed = Followed(measurement)
+        measurement.watch(lambda: self._look(followed))
+
+    async def _answer(self, request: Request) -> Response:
+        return Response(generate_latest(self.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    def _make(self, kind: type[Metric], name: str, about: str, *labels: str) -> Metric:
+        return kind(name, about, labels, registry=self.registry)
+
+    def _histogram(self, name: str, about: str) -> Histogram:
+        return Histogram(f"vllm:{name}_seconds", about, ["model_name"], buckets=BORDERS, registry=self.registry)
+
+    def _look(self, followed: Followed) -> None:
+        measurement, now = followed.measurement, time.monotonic()
+        generation = measurement.generation
+        if len(generation.rounds) > followed.counted:
+            followed.first, followed.last = followed.first or now, now
+        if generation.status != "running" or now - followed.counted_at >= UPDATE_SECONDS:
+            new = generation.rounds[followed.counted :]
+            followed.counted, followed.counted_at = followed.counted + len(new), now
+            self._count(measurement.run.conditions.pool, new)
+        if measurement.phase == "done":
+            self._ended(followed)
+
+    def _count(self, pool: str, rounds: Sequence[Round]) -> None:
+        self.drafts.add([r for r in rounds if r.drafted], pool)
+        self.generation_tokens.labels(pool).inc(sum(r.emitted for r in rounds))
+        for name in {r.drafter or TARGET for r in rounds}:
+            own = [r for r in rounds if (r.drafter or TARGET) == name]
+            self.rounds.labels(pool, name).inc(len(own))
+            for part in PHASES:
+                self.seconds.labels(pool, name, part).inc(sum(getattr(r, f"{part}_seconds") for r in own))
+            if drafted := [r for r in own if r.drafted]:
+                self.by_drafter.add(drafted, pool, name)
+
+    def _ended(self, followed: Followed) -> None:
+        run, asked = followed.measurement.run, followed.measurement.asked_at
+        pool, tokens = run.conditions.pool, len(run.generation.token_ids)
+        self.finished.labels(pool, run.generation.status).inc()
+        self.prompt_tokens.labels(pool).inc(run.generation.prompt_tokens)
+        self.queued.labels(pool).observe(followed.began - asked)
+        if followed.first is not None:
+            self.to_first.labels(pool).observe(followed.first - asked)
+            self.whole.labels(pool).observe(followed.last - asked)
+        if followed.first is not None and tokens > 1:
+            self.per_token.labels(pool).observe((followed.last - followed.first) / (tokens - 1))
+        if run.scores.regret_rounds is not None:
+            self.scored.labels(pool).inc(len(run.generation.rounds))
+            self.best.labels(pool).inc(len(run.generation.rounds) - run.scores.regret_rounds)

@@ -1,0 +1,231 @@
+"""Texts that grow, and the answers that are made of them in OpenAI's forms."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from multidraft.engine.output import TokenLogprob
+from multidraft.service.workbench import RunJob
+from multidraft.serving.openai.errors import ApiError
+from multidraft.serving.speculation import metrics_of
+from storage.records import FINISHED
+
+REASONS = {"stopped": "stop", "completed": "length", "context_limit": "length"}
+"""Why a text ended, by its status."""
+
+
+@dataclass
+class News:
+    """What is new of a text: characters, log-probabilities of tokens, and at last why it ended."""
+
+    text: str = ""
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    reason: str | None = None
+
+    def __iadd__(self, later: News) -> News:
+        self.text, self.reason = self.text + later.text, later.reason
+        self.logprobs = [*self.logprobs, *later.logprobs]
+        return self
+
+    def __bool__(self) -> bool:
+        return bool(self.text or self.logprobs or self.reason)
+
+
+@dataclass
+class Growing:
+    """One text of an answer, which :meth:`news` follows; a text of the prompt alone has no ``job``.
+
+    Attributes:
+        prompt_tokens: how many the prompt has; 0 where another text has the same prompt, which counts once.
+        prompt: what of it the answer repeats first.
+        echoed: its log-probabilities.
+        stops: texts that end it and are not part of the answer.
+        offset: characters of the tokens told with their log-probabilities.
+        ended: whether all of it has been told.
+    """
+
+    index: int
+    job: RunJob | None
+    prompt_tokens: int
+    prompt: str = ""
+    echoed: list[TokenLogprob] = field(default_factory=list)
+    stops: Sequence[str] = ()
+    _rounds: int = -1
+    _told: int = 0
+    _text: str = ""
+    _out: int = 0
+    offset: int = 0
+    ended: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """How many it has so far, those of the prompt apart."""
+        return self._told
+
+    def leave(self) -> None:
+        """Nobody waits for it any more."""
+        if self.job and self.job.run.generation.status == "running":
+            self.job.cancel()
+
+    def news(self) -> News:
+        """What has come since the last time.
+
+        Raises:
+            ApiError: it failed, or the server ended it.
+        """
+        news = News()
+        if self._rounds < 0:
+            self._rounds, news.text, news.logprobs = 0, self.prompt, [*self.echoed]
+        if self.job is None:
+            news.reason = "length"
+        else:
+            self._follow(self.job, news)
+        self.ended = news.reason is not None
+        return news
+
+    def _follow(self, job: RunJob, news: News) -> None:
+        generation = job.run.generation
+        status = generation.status  # before the rounds: once it has ended there are no more of them
+        rounds = generation.rounds[self._rounds :]
+        if status in FINISHED:
+            news.reason = REASONS[status]
+        elif status == "error":
+            raise ApiError(500, f"decoding failed: {generation.error}")
+        elif status == "cancelled":
+            raise ApiError(503, job.error or "the server ended this text", code="overloaded")
+        self._rounds += len(rounds)
+        told, self._told = self._told, self._told + sum(r.emitted for r in rounds)
+        news.logprobs += job.measurement.decoding.logprobs[told : self._told]
+        self._text += "".join(r.text for r in rounds)
+        out = released(self._text, self.stops, ended=news.reason is not None)
+        news.text += self._text[self._out : out]
+        self._out = out
+
+
+def released(text: str, stops: Sequence[str], *, ended: bool) -> int:
+    """How many characters of a text are part of the answer for sure: none from the first stop text on, and while it
+    grows none that may belong to one."""
+    if found := [at for stop in stops if (at := text.find(stop)) >= 0]:
+        return min(found)
+    if ended:
+        return len(text)
+    begun = (n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n]))
+    return len(text) - max(begun, default=0)
+
+
+class Form:
+    """One kind of answer.
+
+    Args:
+        model: who answers.
+        fingerprint: of what it answers with.
+    """
+
+    whole: str
+    """``object`` of an answer,"""
+    part: str
+    """of a part of a streamed one, and"""
+    prefix: str
+    """what ids begin with."""
+
+    def __init__(self, id: str, model: str, fingerprint: str, tokenizer: PreTrainedTokenizerBase, *, logprobs: bool):
+        self.tokenizer, self.logprobs = tokenizer, logprobs
+        created = int(time.time())
+        self._head = {"id": self.prefix + id, "created": created, "model": model, "system_fingerprint": fingerprint}
+
+    def answer(self, growing: Sequence[Growing], news: Sequence[News]) -> dict[str, Any]:
+        """The whole answer; ``news`` is all of each text."""
+        choices = [self.choice(g, n) for g, n in zip(growing, news, strict=True)]
+        return {**self._head, "object": self.whole, "choices": choices, **self.end(growing)}
+
+    def chunk(self, choices: Sequence[dict[str, Any]], **more: Any) -> dict[str, Any]:
+        """A part of a streamed answer."""
+        return {**self._head, "object": self.part, "choices": list(choices), **more}
+
+    def end(self, growing: Sequence[Growing]) -> dict[str, Any]:
+        """Usage and metrics; these of a single text, as vLLM does it."""
+        job = growing[0].job if len(growing) == 1 else None
+        metrics = metrics_of(job.run.generation, job.run.params.draft_length) if job else None
+        return {"usage": usage(growing), "metrics": metrics}
+
+    def first(self, growing: Growing) -> dict[str, Any] | None:
+        """The choice of the first part of a streamed text, if there is one before its tokens."""
+        return None
+
+    def choice(self, growing: Growing, news: News) -> dict[str, Any]:
+        """A whole text."""
+        raise NotImplementedError
+
+    def delta(self, growing: Growing, news: News) -> dict[str, Any]:
+        """What is new of a text."""
+        raise NotImplementedError
+
+    def token(self, token: int) -> str:
+        """The text of one token."""
+        return str(self.tokenizer.decode([token]))
+
+
+class CompletionForm(Form):
+    """Answers of ``/v1/completions``."""
+
+    whole = part = "text_completion"
+    prefix = "cmpl-"
+
+    def choice(self, growing: Growing, news: News) -> dict[str, Any]:
+        return self.delta(growing, news)
+
+    def delta(self, growing: Growing, news: News) -> dict[str, Any]:
+        logprobs = self._logprobs(growing, news.logprobs) if self.logprobs else None
+        return {"index": growing.index, "text": news.text, "logprobs": logprobs, "finish_reason": news.reason}
+
+    def _logprobs(self, growing: Growing, known: Sequence[TokenLogprob]) -> dict[str, list[Any]]:
+        told: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+        for k in known:
+            text, top = self.token(k.token), dict[str, float]()
+            for token, value in (*k.top, *(() if k.logprob is None else ((k.token, k.logprob),))):
+                top.setdefault(self.token(token), value)
+            for name, value in zip(told, (text, k.logprob, top or None, growing.offset), strict=True):
+                told[name].append(value)
+            growing.offset += len(text)
+        return told
+
+
+class ChatForm(Form):
+    """Answers of ``/v1/chat/completions``."""
+
+    whole, part = "chat.completion", "chat.completion.chunk"
+    prefix = "chatcmpl-"
+
+    def first(self, growing: Growing) -> dict[str, Any]:
+        delta = {"role": "assistant", "content": ""}
+        return {"index": growing.index, "delta": delta, "logprobs": None, "finish_reason": None}
+
+    def choice(self, growing: Growing, news: News) -> dict[str, Any]:
+        message = {"role": "assistant", "content": news.text, "refusal": None}
+        return {"index": growing.index, "message": message, **self._rest(news)}
+
+    def delta(self, growing: Growing, news: News) -> dict[str, Any]:
+        return {"index": growing.index, "delta": {"content": news.text} if news.text else {}, **self._rest(news)}
+
+    def _rest(self, news: News) -> dict[str, Any]:
+        known = [{**self._named(k.token, k.logprob), "top_logprobs": self._tops(k)} for k in news.logprobs]
+        logprobs = {"content": known, "refusal": None} if self.logprobs else None
+        return {"logprobs": logprobs, "finish_reason": news.reason}
+
+    def _tops(self, known: TokenLogprob) -> list[dict[str, Any]]:
+        return [self._named(token, value) for token, value in known.top]
+
+    def _named(self, token: int, logprob: float | None) -> dict[str, Any]:
+        text = self.token(token)
+        return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
+
+
+def usage(growing: Sequence[Growing]) -> dict[str, int]:
+    """Tokens of an answer so far."""
+    prompt, completion = sum(g.prompt_tokens for g in growing), sum(g.tokens for g in growing)
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}

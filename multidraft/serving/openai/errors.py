@@ -1,0 +1,66 @@
+"""What goes wrong, in OpenAI's form: ``{"error": {"message", "type", "param", "code"}}`` and a status code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from drafters.errors import BusyError, ContextWindowError, PolicyError, PromptError, UserError
+
+TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error", 500: "server_error"}
+"""By status code; others from 500 on are a ``server_error`` too, others below an ``invalid_request_error``."""
+
+RETRY_SECONDS = 1
+"""When to try again what cannot be done now."""
+
+
+class ApiError(Exception):
+    """An answer that is an error.
+
+    Args:
+        status: the HTTP status code.
+        param: the field that is wrong.
+        code: what programs tell errors by.
+    """
+
+    def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None):
+        super().__init__(message)
+        self.status, self.message, self.param, self.code = status, message, param, code
+
+    @classmethod
+    def of(cls, error: Exception) -> ApiError:
+        """The same of another error, which users may read."""
+        if isinstance(error, ApiError):
+            return error
+        if isinstance(error, HTTPException):
+            return cls(error.status_code, error.detail)
+        if isinstance(error, BusyError):
+            return cls(503, str(error), code="overloaded")
+        if isinstance(error, ContextWindowError):
+            return cls(400, str(error), "prompt", "context_length_exceeded")
+        kinds = {PromptError: "prompt", PolicyError: "policy"}
+        if isinstance(error, UserError):
+            return cls(400, str(error), next((param for kind, param in kinds.items() if isinstance(error, kind)), None))
+        return cls(500, "the server failed; its log says why")
+
+    def form(self) -> dict[str, Any]:
+        """The body of the answer."""
+        kind = TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+    def response(self) -> JSONResponse:
+        """The answer itself."""
+        headers = {"Retry-After": str(RETRY_SECONDS)} if self.status in (429, 503) else {}
+        if self.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        if self.status == 413:  # the rest of the body is not read
+            headers["Connection"] = "close"
+        return JSONResponse(self.form(), self.status, headers)
+
+
+async def answer_error(request: Request, error: Exception) -> JSONResponse:
+    """Starlette's handler of exceptions."""
+    return ApiError.of(error).response()

@@ -1,0 +1,150 @@
+"""The routes of the OpenAI-compatible server."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from anyio import to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+
+from drafters.errors import UserError
+from drafters.pool import Pool
+from multidraft.service.workbench import Workbench
+from multidraft.serving.openai.answering import Answering, EventStream, unless_left
+from multidraft.serving.openai.answers import ChatForm, CompletionForm, Form
+from multidraft.serving.openai.errors import ApiError, answer_error
+from multidraft.serving.openai.requests import MOST_TEXTS, Asked, ChatAsked, CompletionAsked, read
+
+log = logging.getLogger(__name__)
+
+CLOSED = 499
+"""Status of an answer that nobody waits for."""
+
+
+async def healthy(request: Request) -> Response:
+    """Says that the server is there; clients look at ``/health`` before they begin."""
+    return Response()
+
+
+class Server:
+    """Answers OpenAI's requests by runs on a workbench, recorded like all others.
+
+    Args:
+        key: what clients have to send as bearer token; ``None`` asks for nothing.
+    """
+
+    def __init__(self, workbench: Workbench, key: str | None = None):
+        self.workbench, self._key = workbench, key
+        self._started, self._texts = int(time.time()), 0
+
+    def mount(self) -> Mount:
+        """The routes, under ``/v1``."""
+        routes = [
+            Route("/completions", self._guarded(self.complete), methods=["POST"]),
+            Route("/chat/completions", self._guarded(self.chat), methods=["POST"]),
+            Route("/models", self._guarded(self.models)),
+            Route("/models/{id:path}", self._guarded(self.model)),
+        ]
+        return Mount("/v1", Starlette(routes=routes, exception_handlers={HTTPException: answer_error}))
+
+    def _guarded(self, answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        """``answer`` for those who have the key, and errors in OpenAI's form."""
+
+        async def guarded(request: Request) -> Response:
+            try:
+                self._check_key(request.headers.get("Authorization", ""))
+                return await answer(request)
+            except Exception as error:
+                if not isinstance(error, (ApiError, UserError, HTTPException)):
+                    log.exception("a request to %s failed", request.url.path)
+                return ApiError.of(error).response()
+
+        return guarded
+
+    def _check_key(self, authorization: str) -> None:
+        sent = authorization.removeprefix("Bearer ").strip()
+        if self._key is not None and not secrets.compare_digest(sent.encode(), self._key.encode()):
+            said = "this key is not valid here" if sent else "this server asks for a key, sent as a bearer token"
+            raise ApiError(401, said, code="invalid_api_key")
+
+    async def models(self, request: Request) -> Response:
+        """The pool that is loaded, as the only model."""
+        return JSONResponse({"object": "list", "data": [self._model()]})
+
+    async def model(self, request: Request) -> Response:
+        """The model of this name."""
+        only = self.workbench.pool.name
+        if (id := request.path_params["id"]) != only:
+            raise ApiError(404, f"there is no model {id!r} here, only {only!r}", "model", "model_not_found")
+        return JSONResponse(self._model())
+
+    def _model(self) -> dict[str, Any]:
+        pool = self.workbench.pool
+        known = {"id": pool.name, "object": "model", "created": self._started, "owned_by": "multidraft"}
+        return {**known, "max_model_len": pool.target.window, "drafters": [d.name for d in pool.drafters]}
+
+    async def complete(self, request: Request) -> Response:
+        """Go on with each prompt as it stands."""
+        asked, pool = read(CompletionAsked, await request.body()), self.workbench.pool
+        form = CompletionForm(*self._head(pool), pool.tokenizer, logprobs=asked.logprobs is not None)
+        most = 16 if asked.max_tokens is None else asked.max_tokens
+        return await self._answer(
+            request, asked, form, Answering(self.workbench, pool, asked, most, asked.logprobs, echo=asked.echo)
+        )
+
+    async def chat(self, request: Request) -> Response:
+        """Answer a conversation."""
+        asked, pool = read(ChatAsked, await request.body()), self.workbench.pool
+        form = ChatForm(*self._head(pool), pool.tokenizer, logprobs=asked.logprobs)
+        logprobs = asked.top_logprobs if asked.logprobs else None
+        return await self._answer(
+            request, asked, form, Answering(self.workbench, pool, asked, asked.most(pool), logprobs)
+        )
+
+    def _head(self, pool: Pool) -> tuple[str, str, str]:
+        """Id, model and fingerprint of an answer."""
+        return secrets.token_hex(12), pool.name, f"{pool.name}-{pool.card_hash[:12]}"
+
+    async def _answer(self, request: Request, asked: Asked, form: Form, answering: Answering) -> Response:
+        if self.workbench.gpu and answering.logprobs is not None:
+            raise ApiError(400, "logprobs are not offered on ZeroGPU; leave them out", "logprobs")
+        prompts = await to_thread.run_sync(asked.prompts, answering.pool)
+        close = self._admit(len(prompts) * asked.n, answering)
+        streamed = False
+
+        async def work() -> Response:
+            await answering.begin(prompts)
+            if asked.stream:
+                return EventStream(answering.events(form), close)
+            return JSONResponse(await answering.whole(form))
+
+        try:
+            answer = await unless_left(request, work())
+            streamed = isinstance(answer, EventStream)
+            return answer or Response(status_code=CLOSED)
+        finally:
+            if not streamed:
+                close()
+
+    def _admit(self, count: int, answering: Answering) -> Callable[[], None]:
+        """Take up ``count`` more texts; returns what lets go of them."""
+        if count > MOST_TEXTS:
+            raise ApiError(400, f"a request may ask for {MOST_TEXTS} texts at once, this one asks for {count}", "n")
+        if self._texts + count > MOST_TEXTS:
+            said = f"{self._texts} texts are under way for programs, and {MOST_TEXTS} may be at once; try again soon"
+            raise ApiError(429, said, code="rate_limit_exceeded")
+        self._texts += count
+
+        def close() -> None:
+            self._texts -= count
+            answering.close()
+
+        return close

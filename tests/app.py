@@ -1,0 +1,54 @@
+"""The app in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.ports import free_port
+
+ROOT = Path(__file__).parent.parent
+START_SECONDS = 240
+"""Loading libraries and models takes long on a busy machine."""
+
+
+@contextmanager
+def serve(pool: str, history: Path) -> Iterator[str]:
+    """The app on ``pool``; its log lies beside ``history``."""
+    folder = history.parent
+    port = free_port()
+    environment = {
+        **os.environ,
+        "MULTIDRAFT_POOL": pool,
+        "MULTIDRAFT_DB": str(history),
+        "GRADIO_SERVER_PORT": str(port),
+        "GRADIO_TEMP_DIR": str(folder / "uploads"),
+    }
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=environment, stdout=log, stderr=log)
+        try:
+            url = f"http://127.0.0.1:{port}/"
+            _wait_for(url, process, folder / "log")
+            yield url
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until:
+        assert process.poll() is None, f"the app ended while it started:\n{log.read_text()[-3000:]}"
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.5)
+    raise AssertionError(f"the app did not start within {START_SECONDS} s:\n{log.read_text()[-3000:]}")

@@ -1,0 +1,149 @@
+"""Requests as they come, good and bad."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from drafters.errors import PromptError
+from drafters.pool import Pool, load_pool
+from multidraft.serving.openai.answers import released
+from multidraft.serving.openai.errors import ApiError
+from multidraft.serving.openai.requests import ChatAsked, CompletionAsked, read
+
+TEMPLATE = (
+    "{% for m in messages %}{{ {'user': 'a', 'assistant': 'b', 'system': 'c'}[m.role] }}{{ m.content }}{% endfor %}i"
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "said"),
+    [
+        ({"prompt": ""}, "prompt", "the prompt is empty"),
+        ({"prompt": []}, "prompt", "the prompt is empty"),
+        ({}, "prompt", "prompt is missing"),
+        ({"prompt": [99]}, "prompt", "token id 99 is not one of the target's"),
+        ({"prompt": {"text": "a"}}, "prompt", "prompt: input should be a valid string"),
+        ({"prompt": "a" * 99}, "prompt", "context window"),
+        ({"prompt": [3] * 65, "echo": True, "logprobs": 1, "max_tokens": 0}, "prompt", "the text has 65 tokens, but"),
+        ({"policy": "nonsense"}, "policy", "choose one of"),
+        ({"policy": 3}, "policy", "should be a valid string, got 3"),
+        ({"draft_length": 65}, "draft_length", "draft_length must be at most 64, got 65"),
+        ({"draft_length": -1}, "draft_length", "draft_length must be at least 1, got -1"),
+        ({"max_tokens": -1}, "max_tokens", "max_tokens must be at least 1, got -1"),
+        ({"max_tokens": 0}, "max_tokens", "only be 0 with echo"),
+        ({"max_tokens": "9"}, "max_tokens", "valid integer, got '9'"),
+        ({"temperature": -1}, "temperature", "temperature must be 0"),
+        ({"top_p": 1.5}, "top_p", "top_p must be above 0 and at most 1, got 1.5"),
+        ({"top_k": -2}, "top_k", "top_k must be at least 1"),
+        ({"seed": -1}, None, "the seed must be a whole number from 0"),
+        ({"n": 0}, "n", "greater than or equal to 1"),
+        ({"n": 2, "best_of": 3}, "best_of", "best_of must be n"),
+        ({"logprobs": 21}, "logprobs", "less than or equal to 20"),
+        ({"stop": ["a", ""]}, "stop", "empty text"),
+        ({"stop": ["a"] * 33}, "stop", "at most 32 texts"),
+        ({"min_tokens": 4}, "min_tokens", "only offered together with ignore_eos"),
+        ({"frequency_penalty": 0.5}, "frequency_penalty", "can only be 0 here, got 0.5"),
+        ({"logit_bias": {"5": 1}}, "logit_bias", "can only be {} here"),
+        ({"suffix": "end"}, "suffix", "can only be"),
+        ({"draft_lenght": 3}, "draft_lenght", "unrecognized request argument: draft_lenght"),
+    ],
+)
+def test_a_bad_field_is_named(http: httpx.Client, fields: dict[str, Any], param: str | None, said: str) -> None:
+    asked = {"prompt": "abc", **fields} if fields else {}
+    answer = http.post("/v1/completions", json=asked)
+    error = answer.json()["error"]
+    assert answer.status_code == 400 and error["type"] == "invalid_request_error"
+    assert said in error["message"] and error["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "said"),
+    [
+        ({"messages": []}, "messages", "at least 1 item"),
+        ({"messages": [{"role": "tool", "content": "a"}]}, "messages", "'system', 'developer', 'user' or 'assistant'"),
+        ({"messages": [{"role": "user"}]}, "messages", "messages.0.content is missing"),
+        ({"messages": [{"role": "assistant", "content": "a"}]}, "messages", "must be the user's"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages", "should be 'text'"),
+        ({"tools": [{"type": "function"}]}, "tools", "tools can only be []"),
+        ({"response_format": {"type": "json_object"}}, "response_format", 'can only be {"type": "text"} here'),
+        ({"top_logprobs": 2}, "top_logprobs", "needs logprobs"),
+        ({"max_completion_tokens": 0}, "max_tokens", "at least 1"),
+    ],
+)
+def test_a_bad_conversation_too(http: httpx.Client, fields: dict[str, Any], param: str, said: str) -> None:
+    answer = http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "abc"}], **fields})
+    error = answer.json()["error"]
+    assert answer.status_code == 400 and said in error["message"] and error["param"] == param
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[" * 100_000, b"[1]", b"\xff", b'"prompt"'])
+def test_what_is_no_request(http: httpx.Client, body: bytes) -> None:
+    answer = http.post("/v1/completions", content=body)
+    assert answer.status_code == 400 and "the body" in answer.json()["error"]["message"]
+
+
+def test_what_is_nowhere(http: httpx.Client) -> None:
+    assert http.get("/v1/embeddings").json()["error"]["type"] == "not_found_error"
+    assert http.get("/v1/completions").status_code == 405
+
+
+def test_what_asks_for_what_is_done_anyway_is_taken() -> None:
+    usual = {"frequency_penalty": 0.0, "logit_bias": {}, "best_of": 1, "user": "me", "stop": None, "min_p": 0}
+    asked = read(CompletionAsked, json.dumps({"prompt": "a", "model": "x", **usual}).encode())
+    assert asked.stops == () and asked.temperature == 1.0 and asked.max_tokens == 16
+    chat = {"messages": [{"role": "user", "content": "a", "name": "me"}], "tools": [], "response_format": None}
+    assert read(ChatAsked, json.dumps({**chat, "ignore_eos": True, "min_tokens": 9}).encode()).min_tokens == 9
+    assert read(ChatAsked, json.dumps({**chat, "max_tokens": 7, "max_completion_tokens": 9}).encode()).most(None) == 9
+
+
+def test_seeds_are_those_after_the_first_or_any() -> None:
+    assert CompletionAsked(prompt="a", seed=7, n=3).seeds == [7, 8, 9]
+    assert CompletionAsked(prompt="a").seeds != CompletionAsked(prompt="a").seeds
+
+
+def chat(*messages: tuple[str, Any]) -> ChatAsked:
+    return ChatAsked.model_validate({"messages": [{"role": role, "content": text} for role, text in messages]})
+
+
+@pytest.fixture
+def talking(pool_card: Path, tmp_path: Path) -> Pool:
+    """A pool that holds conversations."""
+    content = yaml.safe_load(pool_card.read_text())
+    for entry in (content["target"], *content["drafters"]):
+        if "path" in entry:
+            entry["path"] = str(pool_card.parent / entry["path"])
+    path = tmp_path / "card.yaml"
+    path.write_text(yaml.safe_dump({**content, "chat_template": TEMPLATE}))
+    return load_pool(path)
+
+
+def test_a_conversation_in_the_targets_form(talking: Pool) -> None:
+    assert chat(("user", "d"), ("assistant", "e"), ("user", "f")).prompts(talking) == [("f", (("d", "e"),))]
+    assert talking.decode(talking.encode("f", [("d", "e")])) == "adbeafi"
+    ((ids, turns),) = chat(("developer", "d"), ("user", [{"type": "text", "text": "e"}])).prompts(talking)
+    assert talking.decode(ids) == "cdaei" and turns == ()
+    ((ids, _),) = CompletionAsked(prompt="de").prompts(talking)
+    assert talking.decode(ids) == "de", "a completion goes on with the text as it stands"
+
+
+def test_a_pool_for_single_prompts_takes_instructions_and_question_as_one(pool: Pool) -> None:
+    assert chat(("system", "d"), ("user", "e")).prompts(pool) == [("d\n\ne", ())]
+    with pytest.raises(PromptError, match="answers single prompts"):
+        chat(("system", "a"), ("user", "d"), ("assistant", "e"), ("user", "f")).prompts(pool)
+
+
+def test_what_is_released_while_a_text_grows() -> None:
+    stops = ["end", "nd!"]
+    for text, shown in [("ab", 2), ("abe", 2), ("aben", 2), ("abn", 2), ("abend", 2), ("abendx", 2), ("abet", 4)]:
+        assert released(text, stops, ended=False) == shown
+    assert released("aben", stops, ended=True) == 4 and released("abend", stops, ended=True) == 2
+
+
+def test_other_errors_are_not_told_in_full() -> None:
+    assert ApiError.of(RuntimeError("secret")).form()["error"]["message"] == "the server failed; its log says why"

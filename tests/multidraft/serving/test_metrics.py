@@ -1,0 +1,103 @@
+"""What Prometheus reads."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from drafters.sampling import SamplingParams
+from multidraft.bench.measure import Request
+from multidraft.service.workbench import Workbench
+from multidraft.serving.metrics import Metrics
+from storage.records import Generation
+
+DASHBOARD = Path(__file__).parents[3] / "docs" / "grafana.json"
+
+
+@pytest.fixture
+def scrape(workbench: Workbench):
+    client = TestClient(Starlette(routes=[Metrics(workbench).route()]))
+
+    def scrape() -> dict[tuple[str, tuple[str, ...]], float]:
+        """Values by name and labels, the model apart."""
+        answer = client.get("/metrics")
+        assert answer.headers["Content-Type"].startswith("text/plain")
+        found = {}
+        for family in text_string_to_metric_families(answer.text):
+            for sample in family.samples:
+                assert sample.labels.pop("model_name", "tiny") == "tiny"
+                found[sample.name, tuple(sample.labels.values())] = sample.value
+        return found
+
+    return scrape
+
+
+def decoded(workbench: Workbench, policy: str, tokens: int = 24) -> Generation:
+    job = workbench.submit(Request("abc abd", policy, SamplingParams(tokens, draft_length=4)))
+    assert job.wait(60)
+    return job.run.generation
+
+
+def test_rounds_are_counted_in_all_and_by_drafter(workbench: Workbench, scrape) -> None:
+    out = decoded(workbench, "round-robin")
+    told, drafted = scrape(), [r for r in out.rounds if r.drafted]
+    prefix = "vllm:spec_decode_num"
+    assert told[f"{prefix}_drafts_total", ()] == len(drafted) > 0
+    assert told[f"{prefix}_draft_tokens_total", ()] == sum(len(r.drafted) for r in drafted)
+    assert told[f"{prefix}_accepted_tokens_total", ()] == sum(r.accepted for r in drafted) > 0
+    for position in range(4):
+        count = sum(r.accepted > position for r in drafted)
+        assert told.get((f"{prefix}_accepted_tokens_per_pos_total", (str(position),)), 0) == count
+    prefix = "multidraft:spec_decode_num"
+    for name in {r.drafter for r in drafted}:
+        own = [r for r in drafted if r.drafter == name]
+        assert told[f"{prefix}_drafts_total", (name,)] == len(own)
+        assert told[f"{prefix}_draft_tokens_total", (name,)] == sum(len(r.drafted) for r in own)
+        assert told[f"{prefix}_accepted_tokens_total", (name,)] == sum(r.accepted for r in own)
+        assert told["multidraft:round_seconds_total", (name, "draft")] > 0
+        if any(r.accepted for r in own):
+            assert told[f"{prefix}_accepted_tokens_per_pos_total", (name, "0")] == sum(r.accepted > 0 for r in own)
+    assert sum(value for (name, _), value in told.items() if name == "multidraft:rounds_total") == len(out.rounds)
+    assert told["vllm:generation_tokens_total", ()] == 24, "the baseline is not counted"
+    assert told["vllm:prompt_tokens_total", ()] == out.prompt_tokens
+
+
+def test_texts_their_latencies_and_regret(workbench: Workbench, scrape) -> None:
+    runs = [workbench.submit(Request("abc", p, SamplingParams(9, draft_length=4))) for p in ("ucb", "autoregressive")]
+    assert all(job.wait(60) for job in runs)
+    told = scrape()
+    assert told["vllm:request_success_total", ("completed",)] == 2
+    for name in ("time_to_first_token", "e2e_request_latency", "request_queue_time", "request_time_per_output_token"):
+        assert told[f"vllm:{name}_seconds_count", ()] == 2 and told[f"vllm:{name}_seconds_sum", ()] > 0
+    regret = runs[0].run.scores.regret_rounds
+    assert told["multidraft:scored_rounds_total", ()] - told["multidraft:best_drafter_rounds_total", ()] == regret
+    assert told["vllm:num_requests_running", ()] == told["vllm:num_requests_waiting", ()] == 0
+    assert told["multidraft:rounds_total", ("target",)] >= 9
+
+
+def test_jobs_are_told_apart_that_run_and_wait(workbench: Workbench, scrape, gate) -> None:
+    jobs = [workbench.submit(Request("abc", "ucb", SamplingParams(4, draft_length=4))) for _ in range(3)]
+    assert gate.reached.wait(30)
+    told = scrape()
+    assert (told["vllm:num_requests_running", ()], told["vllm:num_requests_waiting", ()]) == (1, 2)
+    gate.open()
+    assert all(job.wait(60) for job in jobs)
+
+
+def test_the_dashboard_shows_what_there_is(workbench: Workbench, scrape) -> None:
+    decoded(workbench, "round-robin")
+    decoded(workbench, "autoregressive")
+    served = {name for name, _ in scrape() if not name.endswith("_created")}
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    queries = [target["expr"] for panel in panels for target in panel.get("targets", [])]
+    asked = {name for query in queries for name in re.findall(r"(?:vllm|multidraft):\w+", query)}
+    assert len(panels) > 8 and asked <= served
+    assert {name for name in served if name.startswith("multidraft:spec")} <= asked | {
+        "multidraft:spec_decode_num_accepted_tokens_per_pos_total"
+    }
