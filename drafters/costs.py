@@ -23,8 +23,9 @@ class Costs:
         width: nodes to verify per token of a draft's depth, ``(N,)``: 1 by default, as of chains.
         draft_start: of beginning a draft, ``(N,)``; 0 by default.
         overhead: of choosing and learning, per round.
-        texts: how many are decoded at once. In a batch the seconds are those that a text adds to a round, and
-            ``verify`` holds its part of what the round takes whatever its texts do.
+        texts: how many are decoded at once. In a batch ``verify`` begins with a text's part of a round without drafts,
+            and all else is by how much the round gets longer.
+        drafts: whether texts may draft now.
     """
 
     draft_step: np.ndarray
@@ -37,6 +38,7 @@ class Costs:
     draft_start: np.ndarray | None = None
     overhead: float = 0.0
     texts: int = 1
+    drafts: bool = True
 
     @classmethod
     def uniform(cls, drafters: int, length: int, *, step: float, verify: float, evaluate: float = 0.0) -> Costs:
@@ -98,36 +100,6 @@ class Unread:
     def evaluated(self) -> None:
         """All drafters were evaluated at the last token."""
         self.tokens = [0] * len(self.tokens)
-
-
-@dataclass
-class Crowd:
-    """Fading means of the rounds of a batch, which texts decoded at the same time share.
-
-    Attributes:
-        texts: how many are decoded.
-        own: seconds that a text adds to a round.
-        seconds: of a round of them all.
-    """
-
-    texts: int = 1
-    own: float = 0.0
-    seconds: float = 0.0
-    NEWS: ClassVar[float] = 0.1
-    """Weight of the newest round."""
-
-    def played(self, own: float) -> None:
-        """A text has had a round."""
-        self.own += (self.NEWS if self.own else 1.0) * (own - self.own)
-
-    def passed(self, seconds: float) -> None:
-        """All have had one."""
-        self.seconds += (self.NEWS if self.seconds else 1.0) * (seconds - self.seconds)
-
-    @property
-    def shared(self) -> float:
-        """Each text's part of the seconds of a round that none of them adds; 0 for a text alone."""
-        return max(self.seconds / self.texts - self.own, 0.0) if self.texts > 1 else 0.0
 
 
 @dataclass
@@ -198,6 +170,63 @@ class Line:
         return self.fixed + self.per_unit * units
 
 
+class Crowd:
+    """Texts that are decoded at once: what their rounds take without drafts, and whether drafts pay.
+
+    Drafts prolong the round of all, so the choice is one for all: stretches with drafts are compared with what the same
+    tokens would have taken without, and where that is less, drafts are tried again only after a long while.
+
+    Attributes:
+        texts: how many are decoded at once.
+    """
+
+    PLAIN_ROUNDS, TRIED_ROUNDS = 3, 16
+    """Rounds without drafts that come before each stretch with drafts, and the rounds of such a stretch."""
+    PAUSE, PAUSE_GROWTH, LONGEST_PAUSE = 16, 4, 1024
+    """Rounds without drafts after a stretch in which they did not pay, for each of the texts that drafted in vain; and
+    by how much longer from time to time."""
+    TOLERANCE = 0.03
+    """By how much a stretch may fall behind, as a share of its time."""
+
+    def __init__(self) -> None:
+        self.texts = 1
+        self.plain = Line()
+        """Seconds of a round without drafts, by the number of texts."""
+        self.rounds, self.pause = -self.PLAIN_ROUNDS, self.PAUSE
+        self.seconds, self.plain_seconds = 0.0, 0.0
+        self._emitted, self._drafted = 0, False
+
+    @property
+    def drafts(self) -> bool:
+        """Whether texts may draft now."""
+        return self.texts == 1 or self.rounds >= 0
+
+    @property
+    def share(self) -> float | None:
+        """Each text's part of the seconds of a round without drafts; ``None`` for a text alone, or while unknown."""
+        return self.plain.at(self.texts) / self.texts if self.texts > 1 and self.plain.weight else None
+
+    def played(self, emitted: int, drafted: bool) -> None:
+        """A text has had a round."""
+        self._emitted += emitted
+        self._drafted |= drafted
+
+    def passed(self, seconds: float) -> None:
+        """All have had one."""
+        if not self._drafted:
+            self.plain.clock(self.texts, seconds)
+        if self.rounds >= 0 and self.share:
+            self.seconds += seconds
+            self.plain_seconds += self._emitted * self.share
+        self.rounds += 1
+        if self.rounds == self.TRIED_ROUNDS:
+            pays = self.seconds <= (1.0 + self.TOLERANCE) * self.plain_seconds
+            self.rounds = -self.PLAIN_ROUNDS if pays else -self.pause * self.texts
+            self.pause = self.PAUSE if pays else min(self.PAUSE_GROWTH * self.pause, self.LONGEST_PAUSE)
+            self.seconds = self.plain_seconds = 0.0
+        self._emitted, self._drafted = 0, False
+
+
 class CostMeter:
     """Fading averages of what rounds have cost on this device, kept by a pool across generations.
 
@@ -241,7 +270,7 @@ class CostMeter:
             depth: of the draft, where it was a tree; of a chain it is the number of nodes.
         """
         (self.verify if nodes or self.crowd.texts > 1 else self.plain).clock(nodes, verify_seconds)
-        self.crowd.played(draft_seconds + verify_seconds)
+        self.crowd.played(emitted, arm is not None)
         if arm is not None:
             drafted = max(nodes if depth is None else depth, 1)  # to find nothing to say takes a look too
             if nodes:
@@ -255,6 +284,11 @@ class CostMeter:
                 self.reads[arm].add(1.0, max(draft_seconds - drafted * step.mean, 0.0) / unread)
         self.unread.emitted(emitted, () if arm is None else (arm,))
 
+    @property
+    def drafts(self) -> bool:
+        """As that of :class:`Costs`."""
+        return self.crowd.drafts
+
     def evaluated(self, seconds: float) -> None:
         """All drafters have read what they had not and were evaluated there."""
         self.evaluation.clock(self.unread.mean, seconds)
@@ -263,8 +297,9 @@ class CostMeter:
     def costs(self, length: int) -> Costs:
         """The present estimates, for drafts of up to ``length`` tokens."""
         line = self.verify if self.verify.weight else self.plain
+        share = self.crowd.share
         # The first may be measured apart, and a slope takes two more.
-        verify = line.fixed + line.per_unit * np.arange(max(length, 2) + 1) + self.crowd.shared
+        verify = line.per_unit * np.arange(max(length, 2) + 1) + (line.fixed if share is None else share)
         if self.plain.weight and self.crowd.texts == 1:  # in a batch a single token goes no other way than several
             verify[0] = self.plain.mean
         persistence = [min(on / of, 1.0) if of else 1.0 for on, of in zip(self.went_on, self.chances, strict=True)]
@@ -277,6 +312,7 @@ class CostMeter:
             persistence=np.array(persistence),
             width=np.array([line.mean if line.weight else 1.0 for line in self.widths]),
             texts=self.crowd.texts,
+            drafts=self.drafts,
         )
 
 

@@ -22,7 +22,8 @@ from storage.records import Generation
 ALONE = 0
 """The size that stands for decoding one prompt after the other, outside of any batch."""
 
-WARM_UP_TOKENS = 16
+ALL_READ, WARM_UP_TOKENS = "normal-hedge:every=1", 16
+"""A policy under which all drafters read: memory is slow when it is first written."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,15 @@ def measure_batches(
     fitting = [item for item in items if _fits(pool, item, params)]
     if not fitting:
         raise UserError("no prompt of the suite fits the pool's context window")
-    batches = {size: Batch(pool, size) for size in sizes}
     specs = list(dict.fromkeys([BASELINE, *specs]))
     short = replace(params, max_new_tokens=min(WARM_UP_TOKENS, params.max_new_tokens))
-    for size in (ALONE, *sizes):
-        for spec in specs:
-            _decode(batches.get(size), pool, fitting[: max(size, 1)], spec, short, seed)
+    for spec in specs:
+        _decode(None, pool, fitting[:1], spec, short, seed)
+    # One each: a batch learns from what its texts do whether drafts pay.
+    batches = {(size, spec): Batch(pool, size) for size in sizes for spec in specs}
+    for (size, spec), batch in batches.items():
+        for each in (ALL_READ, spec):
+            _decode(batch, pool, fitting[:size], each, short, seed)
     expected: list[list[int]] = []
     turn = 0
     for _ in range(repeat):
@@ -83,7 +87,7 @@ def measure_batches(
             first, turn = turn % len(specs) if expected else 0, turn + 1
             for spec in specs[first:] + specs[:first]:
                 begun = time.perf_counter()
-                found = _decode(batches.get(size), pool, fitting, spec, params, seed)
+                found = _decode(batches.get((size, spec)), pool, fitting, spec, params, seed)
                 seconds = time.perf_counter() - begun
                 texts = [generation.token_ids for generation in found]
                 expected = expected or texts

@@ -119,7 +119,8 @@ class RateHedge(Policy):
         self.discovery_chance, self.trusting = DISCOVERY_CHANCE if count > 1 else 0.0, False
         self.elapsed, self.evaluating, self.emitted = 0.0, 0.0, 0
         self._read_costs()
-        self.undrafted, self.retry_after, self.probing = 0, 0 if self.alone else RETRY_AFTER, False
+        self.undrafted, self.wakes, self.retry_after = 0, 0, 0
+        self.probing, self.paused = False, False
         self._estimate(range(count))
 
     def begin(self, context: Context | None = None) -> None:
@@ -128,10 +129,9 @@ class RateHedge(Policy):
         self.unread[[arm for arm in range(self.arm_count) if arm not in readers]] = self.context.prompt_tokens
 
     def candidates(self) -> Sequence[int]:
-        """Those that the start trusts, all where it trusts none; none where drafts do not pay in a batch."""
-        rates = self.tokens / self.drafting
-        if not self.alone and rates.max() * self.plain <= 1.0:
-            return []  # nothing will be drafted soon
+        """Those that the start trusts, all where it trusts none; none in a batch, which may not draft at all."""
+        if not self.alone:
+            return []
         trusted = [arm for arm in range(self.arm_count) if self.routed[arm] >= TRUSTED]
         return trusted or range(self.arm_count)
 
@@ -194,11 +194,14 @@ class RateHedge(Policy):
 
     @property
     def resting(self) -> bool:
-        """Whether it looks at nothing in this round: where drafts do not pay, no more often than estimates are made."""
-        return self.undrafted > 0 and self.t % REFRESH > 0
+        """Whether it looks at nothing in this round: where a batch does not draft; where drafts do not pay, no more
+        often than estimates are made, and in a batch, which others tell about too, less and less often."""
+        return self.paused or (self.undrafted > 0 and self.t < self.wakes)
 
     def select(self) -> int:
+        self.paused = self.context.costs is not None and not self.context.costs.drafts
         if self.resting:
+            self.seconds = self.plain
             return NO_DRAFTER
         seconds = self.drafting + (self.catch_up * self.unread)[:, None] / max(self.t, 1)
         rates = self.tokens / seconds
@@ -208,7 +211,7 @@ class RateHedge(Policy):
             arm, column = divmod(int(rates.argmax()), self.longest)
         self.rate = float(rates[arm, column])
         self.probing = self.rate * self.plain <= 1.0 and self.trial == NO_DRAFTER
-        if self.probing and self.undrafted < self.retry_after:
+        if self.probing and (not self.alone or self.undrafted < self.retry_after):
             self.probing = False
             self.rate, self.seconds, self.length = 1.0 / self.plain, self.plain, 0
             return NO_DRAFTER
@@ -222,8 +225,8 @@ class RateHedge(Policy):
         return self.length
 
     def wants_evaluation(self, emitted: int) -> bool:
-        if self.resting:
-            return False
+        if self.resting or (self.length == 0 and not self.alone):
+            return False  # in a batch that hardly drafts there is nothing to be saved
         if self.length and self.trial == NO_DRAFTER:
             accepted = min(emitted - 1, self.length)
             self.change = max(self.change + self._evidence_of_change(self.arm, accepted, self.length), 0.0)
@@ -248,8 +251,8 @@ class RateHedge(Policy):
         self.last_reward = feedback.block_efficiency
         self.elapsed += self.seconds  # by the costs, not the clock: hiccups are no reason for anything
         self.emitted += feedback.emitted
-        if rested and self.t % REFRESH:
-            self.undrafted += 1
+        if self.resting:
+            self.undrafted += not self.paused
             return
         self.counts *= self.settings.memory**self.emitted
         self.unread += self.emitted
@@ -259,6 +262,9 @@ class RateHedge(Policy):
             self._count_draft(arm, max(feedback.drafted, 1), feedback.accepted, length)
             self.unread[arm] = 1.0
         self.undrafted = self.undrafted + 1 if arm == NO_DRAFTER else 0
+        if not rested:
+            next_refresh = self.t - self.t % REFRESH + REFRESH
+            self.wakes = next_refresh if self.alone else max(next_refresh, self.t + self.undrafted)
         if self.probing:
             self.retry_after = max(RETRY_AFTER, RETRY_GROWTH * self.retry_after)
         elif self.undrafted == 0:
@@ -278,7 +284,7 @@ class RateHedge(Policy):
         elif self.change > ALARM:  # no time for an evaluation: others get their turn by the doubt alone
             self.counts[:, self.arm] *= FORGET
             self.change, self.changed = 0.0, 0
-        if self.t % REFRESH == 0 or self.probing:
+        if self.t % REFRESH == 0 or self.probing or rested:
             self._read_costs()
             self._estimate(range(self.arm_count))
         elif feedback.gamma is None and arm != NO_DRAFTER:

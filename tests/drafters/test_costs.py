@@ -214,35 +214,67 @@ def test_what_takes_longer_with_more_than_two_tokens_to_read_is_the_reading():
     assert meter.unread.tokens == [1, 1, 1] and meter.reads[0].weight == 1.0
 
 
-@pytest.mark.parametrize(
-    ("texts", "passed", "shared"),
-    [
-        (1, [2.0], 0.0),
-        (2, [2.0], 1.0 - 0.48),
-        (3, [2.0, 1.0], 1.9 / 3 - 0.48),
-        (3, [0.1], 0.0),  # never less than nothing
-    ],
-)
-def test_what_texts_share_of_a_round(texts, passed, shared):
-    """All rounds but the first weigh a tenth: a text adds 0.48 seconds after 0.5 and 0.3."""
-    crowd = Crowd(texts)
-    crowd.played(0.5)
-    crowd.played(0.3)
-    for seconds in passed:
-        crowd.passed(seconds)
-    assert crowd.shared == pytest.approx(shared)
+def rounds(crowd, count, *, texts, seconds, emitted, drafting):
+    """``count`` rounds of a batch, in which texts draft where they may if ``drafting``; how many of them drafted."""
+    drafted = 0
+    for _ in range(count):
+        crowd.texts = texts
+        drafts = drafting and crowd.drafts
+        drafted += drafts
+        for _ in range(texts):
+            crowd.played(emitted if drafts else 1, drafts)
+        crowd.passed(seconds if drafts else texts * 0.1)
+    return drafted
 
 
-def test_a_meter_knows_what_its_batch_shares():
+def test_a_text_alone_may_always_draft():
+    assert Crowd().drafts and Crowd().share is None
+
+
+def test_a_batch_begins_with_rounds_without_drafts_and_knows_what_they_take():
+    crowd = Crowd()
+    assert rounds(crowd, Crowd.PLAIN_ROUNDS, texts=4, seconds=9.0, emitted=2, drafting=True) == 0
+    assert crowd.drafts and crowd.share == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("seconds", "pays"), [(0.7, True), (0.82, True), (0.83, False), (2.0, False)])
+def test_drafts_pay_where_the_same_tokens_would_have_taken_longer(seconds, pays):
+    """Eight tokens a round instead of four, which take 0.8 seconds without drafts; three per cent are forgiven."""
+    crowd = Crowd()
+    tried = Crowd.PLAIN_ROUNDS + Crowd.TRIED_ROUNDS
+    assert rounds(crowd, tried, texts=4, seconds=seconds, emitted=2, drafting=True) == Crowd.TRIED_ROUNDS
+    assert not crowd.drafts, "what rounds take without drafts is measured again, or drafts pause"
+    rounds(crowd, Crowd.PLAIN_ROUNDS, texts=4, seconds=seconds, emitted=2, drafting=True)
+    assert crowd.drafts == pays
+
+
+def test_where_drafts_do_not_pay_they_are_tried_less_and_less_often():
+    crowd, pauses = Crowd(), []
+    crowd.texts = 2
+    for _ in range(3):
+        while not crowd.drafts:
+            rounds(crowd, 1, texts=2, seconds=9.0, emitted=2, drafting=True)
+        rounds(crowd, Crowd.TRIED_ROUNDS, texts=2, seconds=9.0, emitted=2, drafting=True)
+        pauses.append(-crowd.rounds)
+    assert pauses == [2 * Crowd.PAUSE * Crowd.PAUSE_GROWTH**tries for tries in range(3)]
+    while not crowd.drafts:
+        rounds(crowd, 1, texts=2, seconds=0.1, emitted=2, drafting=True)
+    rounds(crowd, Crowd.TRIED_ROUNDS, texts=2, seconds=0.1, emitted=2, drafting=True)
+    assert crowd.pause == Crowd.PAUSE and -crowd.rounds == Crowd.PLAIN_ROUNDS, "they pay again"
+
+
+def test_a_meter_knows_what_a_round_of_its_batch_takes():
     meter = CostMeter(1)
     meter.played(None, 0, 0, 0.0, 0.9, 1)
     meter.played(0, 4, 4, 0.4, 1.0, 2)
-    meter.crowd.passed(6.0)
     assert meter.costs(4).verify.tolist() == [0.9] + [1.0] * 4 and meter.costs(4).texts == 1
     meter.crowd.texts = 3
-    shared = 2.0 - (0.9 + 0.1 * (1.4 - 0.9))
-    assert meter.costs(4).verify == pytest.approx(1.0 + shared), "a single token goes the way of several"
-    assert meter.costs(4).texts == 3
+    assert meter.costs(4).verify == pytest.approx(1.0), "nothing is known of the batch yet"
+    meter.crowd.passed(9.0)
+    assert meter.costs(4).verify == pytest.approx(1.0), "a round with drafts says nothing of those without"
+    meter.crowd.passed(6.0)
+    assert meter.costs(4).verify == pytest.approx(2.0) and meter.costs(4).texts == 3
+    assert not meter.drafts and meter.costs(4).drafts is False
 
 
 def test_a_meter_that_has_measured_nothing():

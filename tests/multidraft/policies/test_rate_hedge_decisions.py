@@ -80,14 +80,34 @@ def test_a_round_without_a_draft_has_the_target_s_rate():
     assert (policy.rate, policy.seconds, policy.length) == (0.5, 2.0, 0)
 
 
-def test_in_a_batch_the_first_round_is_no_try_and_prompts_are_read_when_drafts_pay():
+def test_in_a_batch_the_first_round_is_no_try_and_no_prompt_is_read_before_it_is_needed():
     """Alone a drafter that does not pay is tried once all the same; in a batch other texts tell what it costs."""
     slow = replace(STEADY, draft_step=np.full(3, 9.0))
     assert list(made(costs=slow).candidates()) == [0, 1, 2] and made(costs=slow).select() == 0
     policy = made(costs=replace(slow, texts=2))
     assert list(policy.candidates()) == [] and policy.select() == NO_DRAFTER
-    assert list(made(costs=replace(STEADY, texts=2)).candidates()) == [0, 1, 2]
-    assert list(made(costs=replace(slow, draft_step=np.array([0.1, 9.0, 9.0]), texts=2)).candidates()) == [0, 1, 2]
+    assert list(made(costs=replace(STEADY, texts=2)).candidates()) == []
+
+
+def test_it_rests_where_its_batch_does_not_draft_and_goes_on_where_it_was():
+    policy = made(costs=replace(STEADY, texts=2))
+    assert policy.select() != NO_DRAFTER and not policy.resting
+    policy.context = replace(policy.context, costs=replace(STEADY, texts=2, drafts=False))
+    for _ in range(20):
+        assert policy.select() == NO_DRAFTER and policy.resting and not policy.wants_evaluation(1)
+        played(policy, NO_DRAFTER, 0, 0)
+    assert policy.undrafted == 0, "that was not its choice"
+    policy.context = replace(policy.context, costs=replace(STEADY, texts=2))
+    assert policy.select() != NO_DRAFTER and not policy.resting
+
+
+def test_in_a_batch_it_looks_less_and_less_often_whether_drafts_pay():
+    policy, looked = made(costs=replace(STEADY, draft_step=np.full(3, 9.0), texts=2)), []
+    for t in range(100):
+        looked += [] if policy.resting else [t]
+        assert policy.select() == NO_DRAFTER
+        played(policy, NO_DRAFTER, 0, 0)
+    assert looked == [0, 8, 18, 38, 78]
 
 
 def test_only_drafters_that_the_start_trusts_read_the_prompt_at_once():
