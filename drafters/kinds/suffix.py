@@ -1,5 +1,5 @@
-"""``suffix``: the most frequent continuation of the longest suffix seen before (SuffixDecoding, Oliaro et al. 2024;
-by a suffix automaton as in SAM Decoding, Hu et al. 2024)."""
+"""``suffix``: what most probably follows the suffixes of the text, by how they went on before (SuffixDecoding, Oliaro
+et al. 2024; by suffix automata as in SAM Decoding, Hu et al. 2024)."""
 
 from __future__ import annotations
 
@@ -11,44 +11,56 @@ from pydantic import Field
 
 from drafters.base import Acceptances, FeatureSource
 from drafters.draft import Draft
-from drafters.kinds.base import BuildContext, TreeEntry, register
+from drafters.kinds.base import BuildContext, Confidence, TreeEntry, register
 from drafters.proposing import PointMassDrafter
-from drafters.retrieval.automaton import LONGEST, SuffixAutomaton
+from drafters.retrieval.automaton import LONGEST, ROOT, WIDTH, SuffixAutomaton
+from drafters.retrieval.past import Past
 from drafters.tree import acceptances_of, grow
 
-Place = tuple[int, int]
-"""A state of the automaton and the length of the substring meant."""
+ESCAPES = (0.7, 5.0)
+"""How often a suffix of one token goes on in a new way, in occurrences: in the text itself and in other answers. With
+these the probabilities are those that were met on texts of six kinds; see docs/LOG.md."""
 
-Node = tuple[Place, int | None]
-"""A node of a draft: its token, after what stands at a place; without a token the place itself."""
+Place = tuple[int, int]
+"""A state of an automaton and the length of the substring meant."""
+
+Node = tuple[float, list[Place], int | None]
+"""A node of a draft: how probable it is, its token, and the places of what stands before it; without a token the end of
+the text."""
 
 
 class SuffixDrafter(PointMassDrafter):
-    """Drafts what has most often followed the last tokens, in the context and in past outputs.
+    """Drafts what most probably follows, by what followed suffixes of the text of every length, earlier in the text and
+    in the answers to other prompts.
 
-    Unlike prompt lookup it counts: of several continuations the most frequent is taken (ties: the latest), and where
-    one ends with the context the draft goes on after the next shorter suffix, so that it can run through a loop.
-    Drafts are point masses.
+    Each suffix promises its continuations by their counts, a short one less than a long one and one of other answers
+    less than one of the text (:meth:`~drafters.retrieval.automaton.SuffixAutomaton.weigh`, an escape estimate as in
+    PPM, Cleary & Witten 1984); the greatest promise is believed. So of each token drafted there is a probability, and a
+    draft ends where it is not worth verifying. Drafts are point masses.
 
     Args:
-        nodes: draft a tree of at most so many nodes; a chain by default.
-        past: remember up to so many tokens of the outputs of earlier queries, as far as the drafter has read them; the
-            oldest are forgotten first. By default none, so that a query does not depend on those before.
+        nodes: draft a tree of at most so many nodes; a chain by default. past: remember up to so many tokens of the
+        answers to other prompts, as far as the drafter has read them. What is
+            remembered is the pool's own. By default none, so that a query does not depend on those before.
+        confidence: what has less probability than this (tokens of a path multiplied) is not proposed, but for the
+        first.
     """
 
     kind = "suffix"
 
-    def __init__(self, name: str, nodes: int | None = None, past: int = 0):
-        self.name, self.nodes, self.past = name, nodes, past
-        self.outputs: list[list[int]] = []
+    def __init__(self, name: str, nodes: int | None = None, past: int = 0, confidence: float = 0.0):
+        self.name, self.nodes, self.confidence = name, nodes, confidence
+        self.past = Past(past) if past else None
         self.prompt: list[int] = []
+        self.known: list[SuffixAutomaton] = []
+        """Other answers, as known to this query."""
         self.length = 0
         """Longest draft asked for in this query."""
         self._index_anew([])
 
     def twin(self, target: FeatureSource) -> SuffixDrafter:
-        twin = SuffixDrafter(self.name, self.nodes, self.past)
-        twin.outputs = self.outputs  # what one of them remembers all do
+        twin = SuffixDrafter(self.name, self.nodes, 0, self.confidence)
+        twin.past = self.past  # what one of them remembers all do
         return twin
 
     def forget(self) -> None:
@@ -57,6 +69,7 @@ class SuffixDrafter(PointMassDrafter):
     def prepare(self, context: Sequence[int]) -> None:
         self._keep_output()
         self.prompt = list(context)
+        self.known = self.past.begin(self.prompt) if self.past and self.prompt else []
         self.length = 0
         self._index_anew(self.prompt)
 
@@ -80,24 +93,33 @@ class SuffixDrafter(PointMassDrafter):
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
         """Reads the text once more in an automaton of its own, which at each position knows what stood before only."""
-        reader = SuffixDrafter(self.name, self.nodes)
-        reader.outputs = self.outputs
+        reader = SuffixDrafter(self.name, self.nodes, confidence=self.confidence)
+        reader.known = self.known
         drafts = reader.drafts(context, range(start, len(context)), length)
         return acceptances_of(drafts, context, start, length)
 
     def _draft(self, length: int) -> Draft:
-        automaton = self.automaton
-        counts, transitions = automaton.count, automaton.next
+        texts = [self.own, *self.known]
+        width = 1 if self.nodes is None else WIDTH
 
         def continuations(node: Node) -> list[tuple[int, float, Node]]:
-            place, token = node
-            state, matched = place if token is None else automaton.step(*place, token)
-            if not matched:
-                return []
-            children = transitions[state]
-            return [(c, counts[children[c]] / counts[state], ((state, matched), c)) for c in automaton.top[state]]
+            joint, places, token = node
+            ended = int(token is None)  # the end of the text is an occurrence of all its suffixes
+            if token is not None:
+                places = [text.advance(*place, token) for text, place in zip(texts, places, strict=True)]
+            chances: dict[int, float] = {}
+            self.own.weigh(chances, *places[0], ESCAPES[0], ended, width)
+            for text, place in zip(texts[1:], places[1:], strict=True):
+                text.weigh(chances, *place, ESCAPES[1], 0, width)
+            found: list[tuple[int, float, Node]] = []
+            for follower in sorted(chances, key=lambda follower: -chances[follower])[:width]:
+                chance = chances[follower]
+                if joint * chance < self.confidence and (found or token is not None):
+                    break
+                found.append((follower, chance, (joint * chance, places, follower)))
+            return found
 
-        start: Node = (automaton.match(), None)
+        start: Node = (1.0, [(self.own.place, self.own.matched), *self.places], None)
         return grow(start, continuations, length, self.nodes)
 
     def _catch_up(self, context: Sequence[int]) -> bool:
@@ -113,12 +135,10 @@ class SuffixDrafter(PointMassDrafter):
         return True
 
     def _index_anew(self, context: Sequence[int], first: int = sys.maxsize) -> None:
-        """Read the past outputs and ``context``; note drafts from the position ``first`` on, by default none."""
-        self.automaton = SuffixAutomaton()
-        for output in self.outputs:
-            for token in output:
-                self.automaton.extend(token)
-            self.automaton.cut()
+        """Read ``context``; note drafts from the position ``first`` on, by default none."""
+        self.own = SuffixAutomaton()
+        self.places: list[Place] = [(ROOT, 0)] * len(self.known)
+        """Of the end of the text in :attr:`known`."""
         self.indexed: list[int] = []
         self.first, self.noted = first, list[Draft]()
         self._read(context)
@@ -129,18 +149,14 @@ class SuffixDrafter(PointMassDrafter):
         for token in context[len(self.indexed) :]:
             if len(self.indexed) >= self.first:
                 self.noted.append(self._draft(self.length))
-            self.automaton.extend(token)
+            self.own.extend(token)
+            self.places = [text.advance(*at, token) for text, at in zip(self.known, self.places, strict=True)]
             self.indexed.append(token)
 
     def _keep_output(self) -> None:
-        """Keep what followed the prompt of the query that ends, at most the last ``past`` tokens of it."""
-        output = self.indexed[len(self.prompt) :]
-        if not (self.past and self.prompt and output) or self.indexed[: len(self.prompt)] != self.prompt:
-            return
-        self.outputs.append(output[-self.past :])
-        while (surplus := sum(map(len, self.outputs)) - self.past) > 0:
-            if oldest := self.outputs.pop(0)[surplus:]:
-                self.outputs.insert(0, oldest)
+        """Remember what followed the prompt of the query that ends."""
+        if self.past and self.prompt and self.indexed[: len(self.prompt)] == self.prompt:
+            self.past.keep(self.prompt, self.indexed[len(self.prompt) :])
 
 
 @register
@@ -148,10 +164,11 @@ class SuffixEntry(TreeEntry):
     """A drafter of kind ``suffix``: it has no weights."""
 
     title = "suffix automaton"
-    description = "what most often followed the same words in the text"
+    description = "what most often followed the same words, in the text and in past answers"
 
     kind: Literal["suffix"]
-    past: int = Field(0, ge=0, le=100_000, description="tokens of earlier outputs to remember")
+    past: int = Field(20_000, ge=0, le=100_000, description="tokens of earlier answers to remember; 0 for none")
+    confidence: Confidence = 0.3
 
     def build(self, context: BuildContext) -> SuffixDrafter:
-        return SuffixDrafter(self.name, self.nodes, self.past)
+        return SuffixDrafter(self.name, self.nodes, self.past, self.confidence)

@@ -52,20 +52,43 @@ class SuffixAutomaton:
         self._append(-self.time)  # a token that occurs only here and is no continuation
         self.place, self.matched = ROOT, 0
 
-    def match(self) -> tuple[int, int]:
-        """The longest suffix of the text that something has followed before: its state and length; root if none."""
-        return self._followed(self.place, self.matched)
-
-    def step(self, state: int, length: int, token: int) -> tuple[int, int]:
-        """From a substring of ``length`` tokens in ``state``, continued by ``token``, on to the longest suffix
-        of it that something has followed."""
-        length = min(length + 1, LONGEST)
-        return self._followed(self._shortened(self.next[state][token], length), length)
-
-    def _followed(self, state: int, length: int) -> tuple[int, int]:
-        while state and not self.top[state]:
+    def advance(self, state: int, length: int, token: int) -> tuple[int, int]:
+        """From a substring of ``length`` tokens in ``state``, continued by ``token``, on to the longest suffix of it
+        that occurs: its state and length."""
+        transitions = self.next
+        state = self._shortened(state, length)
+        while state and token not in transitions[state]:
             state = self.link[state]
-        return state, min(length, self.length[state])
+            length = self.length[state]
+        if token not in transitions[state]:
+            return ROOT, 0
+        length = min(length + 1, LONGEST)
+        return self._shortened(transitions[state][token], length), length
+
+    def weigh(
+        self, chances: dict[int, float], state: int, length: int, escape: float, ended: int = 0, width: int = WIDTH
+    ) -> None:
+        """Put into ``chances`` the tokens that may follow a substring, and what each of its suffixes promises of them.
+
+        A token that followed ``c`` of the ``n`` occurrences of a suffix of ``m`` tokens is expected with the
+        probability ``c / (n + escape / m)``; of several suffixes the one counts that promises most.
+
+        Args:
+            chances: by token; what stands there already is only raised.
+            ended: occurrences of each suffix that nothing has followed yet.
+            width: how many tokens are considered per suffix.
+        """
+        links, lengths, tops, counts = self.link, self.length, self.top, self.count
+        state = self._shortened(state, length)
+        while state:
+            if top := tops[state]:
+                occurrences = counts[state] - ended + escape / min(length, lengths[state])
+                children = self.next[state]
+                for token in top[:width]:
+                    chance = counts[children[token]] / occurrences
+                    if chance > chances.get(token, 0.0):
+                        chances[token] = chance
+            state = links[state]
 
     def _shortened(self, state: int, length: int) -> int:
         """The state of the last ``length`` tokens of a substring of ``state``."""

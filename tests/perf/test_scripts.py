@@ -15,7 +15,7 @@ from multidraft.ui.tabs.dashboard.views import CHARTS
 from storage import aggregates, queries
 from tests.browser.find_chromium import HINT, find_chromium
 from tests.browser.test_endpoints import elsewhere
-from tests.perf import dashboard, forwards, lookups, policies, streaming
+from tests.perf import dashboard, forwards, lookups, policies, retrieval, streaming
 from tests.runs import recorded
 
 
@@ -40,6 +40,14 @@ def test_lookups(pool_card: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     lookups.main([str(store), "--pool", str(pool_card)])
     printed = capsys.readouterr().out
     assert printed.count("| rest |") == 2 and printed.count("| suffix |") == 2
+
+
+def test_retrieval() -> None:
+    loop = [([1, 2, 3, 4], [1, 2, 3, 4, 1, 2, 3, 5])]
+    found = {name: retrieval.walk(loop, begin, rule, 4) for name, begin, rule in retrieval.rules()}
+    assert found["transformers, 2 tokens"] == (8 / 3, 8 / 3)  # nothing, then twice what followed, all of it
+    assert found["ArcticInference"][0] == 8 / 4  # nothing, 2, then 3 of 4, and what is left
+    assert set(found) > {"`pld`", "`suffix`", "`suffix`, past answers"}
 
 
 def test_dashboard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,20 +18,29 @@ def propose(drafter, context, length):
     return list(drafter.propose(context, length, GREEDY, torch.Generator()).tokens)
 
 
+def found_at(context, longest, shortest, back):
+    """Where the longest suffix of so many tokens ended before: nearest to ``back`` tokens ago, else at first."""
+    for n in [n for n in (4, 2, 1) if longest >= n >= shortest]:
+        ends = [end for end in range(n, len(context)) if context[end - n : end] == context[-n:]]
+        if ends:
+            return ends[0] if back is None else min(ends, key=lambda end: abs(end - (len(context) - back)))
+    return None
+
+
 def naive(context, length):
-    """The latest earlier occurrence of the longest suffix (3, 2, 1 tokens), found by comparing everywhere, and copied
-    token by token, so that the copy is read on where the context ends."""
-    for n in (3, 2, 1):
-        if len(context) < n:
-            continue
-        suffix = context[-n:]
-        for end in range(len(context) - 1, n - 1, -1):
-            if context[end - n : end] == suffix:
-                text = list(context)
-                for place in range(end, end + length):
-                    text.append(text[place])
-                return text[len(context) :]
-    return []
+    """The earlier occurrence of the longest suffix (4, 2, 1 tokens) nearest to where the last four tokens that had
+    occurred before were found, and copied token by token, so that the copy is read on where the context ends."""
+    back = None
+    for end in range(4, len(context) + 1):
+        at = found_at(context[:end], 4, 4, back)
+        back = back if at is None else end - at
+    place = found_at(context, 4, 1, back)
+    if place is None:
+        return []
+    text = list(context)
+    for at in range(place, place + length):
+        text.append(text[at])
+    return text[len(context) :]
 
 
 @pytest.mark.parametrize(
@@ -45,8 +54,10 @@ def naive(context, length):
         ([1, 1], 4, [1, 1, 1, 1]),  # what followed ends with the context, and goes on with the copy
         ([7, 1, 2, 3, 1, 2], 5, [3, 1, 2, 3, 1]),
         ([5, 1, 2, 7, 8, 9, 1, 2], 2, [7, 8]),
-        ([1, 2, 3, 7, 4, 2, 3, 8, 1, 2, 3], 2, [7, 4]),  # three tokens beat the later two
-        ([1, 7, 1, 8, 1], 1, [8]),  # of equals the latest
+        ([2, 5, 1, 2, 7, 4, 1, 2], 2, [7, 4]),  # two tokens beat the earlier one
+        ([1, 7, 1, 8, 1], 1, [7]),  # of equals the first
+        ([9, 7, 1, 2, 3, 4, 9, 8, 1, 2, 3, 4, 9], 1, [8]),  # unless a copy goes on
+        ([6, 9, 1, 2, 3, 4, 6, 5, 1, 2, 3, 4, 0, 6], 1, [5]),  # also after a word that differs
     ],
 )
 def test_examples(context, length, copied):
