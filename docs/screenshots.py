@@ -25,6 +25,7 @@ READY_MS = 240_000
 def run_example(page: Page, tab: str, task: str) -> None:
     """Run the first example of a task; ``tab`` begins the ids of its elements."""
     page.locator(f"#{tab}example-task").get_by_text(task, exact=True).click()
+    page.locator(f"#{tab}prompt textarea").fill("")
     page.locator(f"#{tab}example-0").click()
     expect(page.locator(f"#{tab}prompt textarea")).not_to_have_value("")
     page.locator(f"#{tab}run").click()
@@ -34,7 +35,7 @@ def run_example(page: Page, tab: str, task: str) -> None:
 def race(page: Page) -> None:
     """The lanes that the tab begins with, seen in the middle of their replay."""
     run_example(page, "race-", "sql")
-    page.locator(".md-race-scrub").evaluate(
+    page.locator("#race-stage .md-race-scrub").evaluate(
         "bar => { bar.value = 0.4 * bar.max; bar.dispatchEvent(new Event('input', {bubbles: true})); }"
     )
 

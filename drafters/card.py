@@ -64,6 +64,9 @@ class Card(Strict):
     conversation: bool | None = Field(
         None, description="whether a prompt may follow up on earlier answers; by default if there is a chat template"
     )
+    only_tasks: bool = Field(
+        False, description="whether the target knows nothing but the tasks that the router was trained on"
+    )
     examples: list[Example] = Field(default_factory=list)
 
     @model_validator(mode="after")

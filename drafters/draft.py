@@ -93,6 +93,13 @@ class Draft:
         """Its main path alone."""
         return self.only(self.main_path(()))
 
+    def siblings(self, path: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """The tokens that were proposed beside each node of ``path``; empty for a chain."""
+        if self.is_chain:
+            return ()
+        beside = ((child for child in self.children(self.parents[node]) if child != node) for node in path)
+        return tuple(tuple(self.tokens[child] for child in children) for children in beside)
+
     def main_path(self, accepted: Sequence[int]) -> list[int]:
         """The accepted path continued by the first child of each further node: the chain that BD compares."""
         path = list(accepted)

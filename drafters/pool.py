@@ -30,7 +30,7 @@ from drafters.models.target import Target
 from drafters.progress import Report, Steps, silent
 from drafters.router import Router
 from drafters.sampling import SamplingParams
-from drafters.text import Turn, chat_ids, end_ids, message_ids
+from drafters.text import TokenTexts, Turn, chat_ids, end_ids, message_ids
 
 __all__ = ["Pool", "load_pool", "pool_names"]
 
@@ -69,6 +69,7 @@ class Pool:
         drafters: the arms, in the card's order.
         stop_ids: token ids that end an output.
         card, card_hash: what it was loaded from; the hash covers card and weights.
+        token_texts: the text of single tokens, by their ids.
         router: guesses by the prompt which drafter suits it; ``None`` where the card names none.
         costs: what rounds have cost on this device so far.
         previous: how each drafter did in the last finished query under each policy spec.
@@ -86,6 +87,7 @@ class Pool:
         router: Router | None = None,
     ):
         self.target, self.drafters, self.tokenizer = target, list(drafters), tokenizer
+        self.token_texts = TokenTexts(tokenizer)
         self.card, self.card_hash, self.stop_ids, self.router = card, card_hash, stop_ids, router
         self.name, self.title, self.description = card.name, card.title, card.description
         # Of a quantised target the weights' type belongs to it: its output is another model's.
@@ -174,6 +176,10 @@ class Pool:
             return None
         names = self.card.routed_names()
         return self.router.suited(prompt, [names.get(drafter.name, drafter.name) for drafter in self.drafters])
+
+    def fits(self, prompt: str) -> bool:
+        """Whether the target knows what is asked: not where it knows certain tasks only, and ``prompt`` is of none."""
+        return self.router is None or not self.card.only_tasks or self.router.knows(prompt)
 
     @property
     def weight_bytes(self) -> int:

@@ -15,8 +15,6 @@ Turn = tuple[str, str]
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
 LONGEST_START = 3
 """UTF-8 characters have up to four bytes, so a broken-off one has at most three."""
-CONTEXT = 4
-"""Tokens decoded along with a guess, so that its spaces and broken-off characters come out as in the whole text."""
 
 
 def chat_ids(
@@ -101,8 +99,15 @@ def complete(text: str) -> str:
     return text[: len(text) - min(LONGEST_START, len(text) - len(text.rstrip(INCOMPLETE)))]
 
 
-def guess_text(tokenizer: PreTrainedTokenizerBase, context: Sequence[int], guess: Sequence[int]) -> str:
-    """The text that ``guess`` would have added after ``context``; special tokens are shown by their names."""
-    before = list(context[-CONTEXT:])
-    known = str(tokenizer.decode(before)).rstrip(INCOMPLETE)
-    return str(tokenizer.decode([*before, *guess]))[len(known) :]
+class TokenTexts(dict[int, str]):
+    """The text of each token by itself, as it stands within a text, decoded when it is first asked for; special tokens
+    are shown by their names, parts of a character as U+FFFD."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        super().__init__()
+        self.tokenizer = tokenizer
+
+    def __missing__(self, token: int) -> str:
+        # After itself: at the very start some tokenizers drop the space of a word.
+        once, twice = (str(self.tokenizer.decode([token] * times)) for times in (1, 2))
+        return self.setdefault(token, twice[len(once) :])

@@ -5,6 +5,7 @@ and replayed. (``storage.run`` adds what is known of how it was made.)
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -50,6 +51,10 @@ class Round:
         policy_seconds: choosing and learning.
         evaluate_seconds: full-information evaluation of all drafters, where this round did it.
         evaluated: tokens that a drafter read in that evaluation, on average; 0 where none took place.
+        choices: the target's most probable token after the context and after each of ``drafted``, all from the one
+            forward; a greedy run emits no other. Empty where it is not known, of older runs.
+        siblings: of a tree, the other tokens proposed in the place of each of ``drafted``; empty for a chain.
+        texts: the text of each token of the three that was not emitted.
     """
 
     index: int
@@ -73,11 +78,23 @@ class Round:
     policy_seconds: float
     evaluate_seconds: float
     evaluated: float
+    choices: tuple[int, ...] = ()
+    siblings: tuple[tuple[int, ...], ...] = ()
+    texts: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def emitted(self) -> int:
         """Tokens added to the output."""
         return len(self.tokens)
+
+    @property
+    def rejected(self) -> tuple[int, ...]:
+        """The drafted tokens that are not in the output."""
+        return self.drafted[self.accepted :]
+
+    def text_of(self, token: int) -> str:
+        """The text of a token that was drafted, chosen or emitted; that of an emitted part of a character is empty."""
+        return self.pieces[self.tokens.index(token)] if token in self.tokens else self.texts.get(token, "")
 
     @property
     def block_efficiency(self) -> float:

@@ -17,7 +17,7 @@ from storage.run import Run
 JSON_COLUMNS = ("turns", "drafters", "libraries", "drafter_rounds")
 """Columns of ``runs`` that hold a list or an object as JSON."""
 
-JSON_ROUND_COLUMNS = ("drafted", "tokens", "pieces", "probabilities")
+JSON_ROUND_COLUMNS = ("drafted", "tokens", "pieces", "probabilities", "choices", "siblings", "texts")
 """Likewise of ``rounds``."""
 
 NOT_STORED = ("id", "rounds", "token_ids", "drafter_shares")

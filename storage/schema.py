@@ -86,6 +86,13 @@ def m002_texts_at_once(db: Database) -> None:
     db.execute("ALTER TABLE runs ADD COLUMN streams INTEGER NOT NULL DEFAULT 1")
 
 
+@migrations()
+def m003_what_was_rejected(db: Database) -> None:
+    """What the target chose at each place of a draft, a tree's other guesses, and the texts of what was not emitted."""
+    for column, empty in (("choices", "[]"), ("siblings", "[]"), ("texts", "{}")):  # JSON
+        db.execute(f"ALTER TABLE rounds ADD COLUMN {column} TEXT NOT NULL DEFAULT '{empty}'")
+
+
 def _count_runs(db: Database) -> None:
     """``run_counts``, by which the choices of the dashboard's filters are found without reading the runs."""
     listed = ", ".join(COUNTED)

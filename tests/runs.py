@@ -40,6 +40,9 @@ def make_round(index: int = 0, **changes: Any) -> Round:
         "policy_seconds": 0.002,
         "evaluate_seconds": 0.001,
         "evaluated": 3,
+        "choices": (5, 6, 9, 2),
+        "siblings": (),
+        "texts": {2: "d", 7: "e"},
     }
     return Round(**{**values, **changes})
 

@@ -2,7 +2,8 @@
 
 The baseline of a run is autoregressive decoding of the same prompt with the same parameters and seed on the same
 machine. Where ``autoregressive`` is among the policies that are measured on a prompt, it is that run, the whole answer;
-otherwise it is measured just before the first of them, on the first :data:`PREFIX_TOKENS` tokens of the answer.
+otherwise it is measured just after the first of them, on the first :data:`PREFIX_TOKENS` tokens of the answer: whoever
+watches is not to wait for it.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ log = logging.getLogger(__name__)
 BASELINE = "autoregressive"
 
 PREFIX_TOKENS = 64
-"""Length of a baseline that is measured for one run's sake: short, since a visitor waits for it."""
+"""Length of a baseline that is measured for one run's sake: short, since a visitor waits for the comparison."""
 
-Phase = Literal["waiting", "measuring", "decoding", "scoring", "done"]
+Phase = Literal["waiting", "decoding", "measuring", "scoring", "done"]
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ class Request:
     Attributes:
         prompt, policy, params, seed, turns, output: see :class:`~multidraft.engine.decoding.Decoding`.
         origin: where it comes from, for the record.
-        measures_baseline: whether the baseline is measured first if no earlier run has one; not where the policies of
-            this prompt include autoregressive decoding (see :func:`settle_baseline`).
+        measures_baseline: whether the baseline is measured afterwards if no earlier run has one; not where the policies
+            of this prompt include autoregressive decoding (see :func:`settle_baseline`).
         earlier: runs of the same prompt, parameters and seed: their baseline is used again, and what is known of an
             output that is equal to this one's.
         scores_when_idle: whether it is scored only while nothing else waits for the device.
@@ -160,17 +161,17 @@ class Measurement:
         return self.run
 
     def steps(self) -> Iterator[None]:
-        """Measure the baseline where there is none, decode, and score; where the pool is, and never raising. It yields
+        """Decode, measure the baseline where there is none, and score; where the pool is, and never raising. It yields
         after each round: what others do then is in no figure.
 
         An output that cannot be scored leaves the run as it is, but for its ``error``.
         """
         try:
-            if self.run.baseline is None and self.request.measures_baseline:
-                self.phase = "measuring"
-                yield from self._measure_baseline()
             self.phase = "decoding"
             yield from self._decode()
+            if self.run.baseline is None and self.request.measures_baseline and not self.cancelled:
+                self.phase = "measuring"
+                yield from self._measure_baseline()
         except Exception as error:
             if not isinstance(error, UserError):
                 log.warning("%s failed on %r", self.request.policy, self.generation.prompt[:60], exc_info=True)
@@ -206,7 +207,7 @@ class Measurement:
             self.run.baseline = Baseline.of(self._prefix.generation, "prefix")
 
     def _decode(self) -> Iterator[None]:
-        if self.cancelled:  # in the queue, or during the baseline: spare the device the prefill
+        if self.cancelled:  # in the queue: spare the device the prefill
             self.generation.status = "cancelled"
             return
         for _ in self.decoding:

@@ -19,18 +19,12 @@ from drafters.pool import Pool
 from drafters.sampling import SamplingParams, probabilities
 from drafters.text import TextStream
 from multidraft.engine.arguments import check_seed, policy_for, read_prompt
+from multidraft.engine.checked import checked
 from multidraft.engine.experience import Experience
 from multidraft.engine.feedback import block_divergence
 from multidraft.engine.output import Output, StopTexts, TokenLogprob, logprobs_of
 from multidraft.engine.verify import Verdict, verify
-from multidraft.policies import (
-    ALL_DRAFTERS,
-    NO_DRAFTER,
-    Context,
-    Feedback,
-    Policy,
-    canonical_spec,
-)
+from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Context, Feedback, Policy, canonical_spec
 from multidraft.policies.faults import chosen_arm, chosen_length, raised_by
 from storage.records import Generation, Round, Status, Turn
 
@@ -234,6 +228,7 @@ class Decoding(Iterator[Round]):
             policy_seconds=(t1 - t0) + (t4 - t3) + (t6 - t5),
             evaluate_seconds=t5 - t4,
             evaluated=0.0 if gamma is None else unread,
+            **checked(draft, drafted, verdict, logits, tokens, self.pool.token_texts),
         )
 
     def _verify(self, draft: Draft) -> tuple[Draft, Verdict, torch.Tensor | None]:

@@ -17,12 +17,15 @@ class Verdict:
     Attributes:
         path: indices of the accepted draft nodes, from the root on.
         own: the target's own token: the correction after a rejection, the bonus after full acceptance.
+        choices: the target's most probable token after the context and after each node; ``None`` for sampled decoding,
+            which needs none.
         probs: target probabilities ``(n + 1, V)``, row 0 after the context and row ``j + 1`` after node
             ``j``; ``None`` for greedy decoding, which needs none.
     """
 
     path: tuple[int, ...]
     own: int
+    choices: list[int] | None = None
     probs: torch.Tensor | None = None
 
 
@@ -46,7 +49,7 @@ def verify(draft: Draft, logits: torch.Tensor, params: SamplingParams, generator
         step = _accept_sampled_child if draft.sampled else _accept_drawn_child
         node, own = step(draft, node, probs[node + 1], generator)
         if own is not None:
-            return Verdict(tuple(path), own, probs)
+            return Verdict(tuple(path), own, probs=probs)
         path.append(node)
 
 
@@ -57,7 +60,7 @@ def _verify_greedy(draft: Draft, wanted_by: list[int]) -> Verdict:
         wanted = wanted_by[node + 1]
         node = next((child for child in draft.children(node) if draft.tokens[child] == wanted), -1)
         if node < 0:
-            return Verdict(tuple(path), wanted)
+            return Verdict(tuple(path), wanted, wanted_by)
         path.append(node)
 
 

@@ -134,8 +134,9 @@ class RunJob(Job[Run]):
         self.measurement.cancel()
 
     def leave(self) -> None:
-        """Nobody watches it any more: :meth:`cancel` it, unless it has ended but for its scores, which last."""
-        if self.measurement.phase != "scoring":
+        """Nobody watches it any more: :meth:`cancel` it, unless it has ended but for its baseline and scores,
+        which last."""
+        if self.measurement.phase not in ("measuring", "scoring"):
             self.cancel()
 
     def finish(self) -> None:

@@ -47,7 +47,13 @@ _FILES = (3600, 24 * 3600)
 
 _HERE = Path(__file__).parent
 _HEADER = (_HERE / "header.html").read_text(encoding="utf-8")
-_SCRIPTS = ("widgets/address.js", "tabs/dashboard/dashboard.js", "tabs/play/permalink.js", "page.js")
+_SCRIPTS = (
+    "widgets/address.js",
+    "widgets/stepper.js",
+    "tabs/dashboard/dashboard.js",
+    "tabs/play/permalink.js",
+    "page.js",
+)
 _SCRIPT = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
 
 

@@ -2,7 +2,7 @@
 // functions the handlers of other components call.
 
 Object.assign(window, { address, openTab, copyLink, keepFilters, openRuns, travel, checkDays, linkedRun, focusRun, leaveRun,
-  focusTravelled });
+  focusTravelled, stepThrough, stepThroughText });
 
 const OPENED_MS = 10_000; // after which the first tab is shown in any case
 
@@ -52,4 +52,13 @@ document.addEventListener("blur", ({ target }) => {
   if (target.value !== "" || !isNumber(target)) return;
   target.value = number;
   target.dispatchEvent(new Event("input", { bubbles: true }));
+}, true);
+
+// Results take the place of Play's recording as soon as a run is asked for: what moves later than the click would be in
+// the reader's way.
+
+const ran = () => document.documentElement.classList.add("md-ran");
+document.addEventListener("click", ({ target }) => { if (target.closest("#run")) ran(); }, true);
+document.addEventListener("keydown", ({ key, shiftKey, target }) => {
+  if (key === "Enter" && shiftKey && target.closest("#prompt")) ran();
 }, true);

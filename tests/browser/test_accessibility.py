@@ -55,23 +55,28 @@ def problems_now(page: Page) -> list[str]:
 
 
 def test_no_serious_problem_on_any_tab(visit: Page) -> None:
+    visit.locator("#recorded .md-step-open").last.click()
+    expect(visit.get_by_role("dialog")).to_be_visible()
+    problems = {"a round": serious_problems(visit)}
+    visit.get_by_role("button", name="Close").click()
     run_example(visit, tokens=16)  # it opens the settings, too
     expect(visit.locator(DONE)).to_be_visible()
     visit.get_by_label("Show rejected guesses").check()
     visit.get_by_text("Every round in detail").click()
     visit.get_by_role("slider", name="Round", exact=True).press("ArrowRight")
-    problems = {}
     for tab in TABS:
         visit.get_by_role("tab", name=tab).click()
         problems[tab] = serious_problems(visit)
-    assert problems == {tab: [] for tab in TABS}
+    assert problems == {what: [] for what in ("a round", *TABS)}
 
 
 def test_no_serious_problem_after_a_race_or_in_a_refusal(visit: Page) -> None:
+    visit.locator("#prompt textarea").fill("")
     visit.locator("#run").click()
     expect(visit.locator("#status [role=alert]")).to_be_visible()
     refused = serious_problems(visit)
     visit.get_by_role("tab", name="Race").click()
+    visit.locator("#race-prompt textarea").fill("")
     visit.locator("#race-example-0").click()
     visit.locator("#race-settings > button").click()
     visit.locator("#race-max-new-tokens input[type=number]").fill("12")

@@ -14,6 +14,7 @@ from tests.browser.test_play import DONE, run_example
 def ran(page: Page) -> Page:
     run_example(page, tokens=48)
     expect(page.locator(DONE)).to_be_visible()
+    expect(page.locator("#output .md-coming")).to_have_count(0)
     return page
 
 
@@ -35,6 +36,15 @@ def test_a_bar_for_each_round_as_high_as_its_draft(ran: Page) -> None:
     assert len({round(height - 48 / 16 * most) for height, most in zip(heights, drafted, strict=True)}) == 1
     corrected = ran.locator("#output .md-bar[data-corrected]").count()
     assert corrected == ran.locator("#output .md-round[data-corrected]").count()
+
+
+def test_quick_rounds_come_in_slow_motion_and_the_page_says_so(page: Page) -> None:
+    run_example(page, tokens=96)
+    expect(page.locator("#output .md-round:not(.md-coming)").first).to_be_visible()
+    expect(page.locator("#output .md-run-title")).to_contain_text(re.compile(r"slow motion: they took \d+\.\d\d s"))
+    page.locator(".md-run-skip").dispatch_event("click")  # no harm if all is shown by now
+    expect(page.locator(DONE)).to_be_visible()
+    expect(page.locator("#output .md-coming")).to_have_count(0)
 
 
 def test_a_bar_and_its_text_show_each_other(ran: Page) -> None:

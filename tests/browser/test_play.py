@@ -24,6 +24,7 @@ def run_example(page: Page, tokens: int = 32) -> None:
 def take_example(page: Page, tokens: int) -> None:
     set_length(page, tokens)
     page.locator("#example-task").get_by_text("json", exact=True).click()
+    page.locator("#prompt textarea").fill("")
     page.locator("#example-0").click()
     expect(page.locator("#prompt textarea")).not_to_have_value("")
 
@@ -126,6 +127,7 @@ def test_stop_in_mid_stream(page: Page) -> None:
 
 
 def test_an_empty_prompt_gets_a_message(page: Page) -> None:
+    page.locator("#prompt textarea").fill("")
     page.locator("#run").click()
     expect(page.get_by_role("alert").first).to_contain_text("prompt is empty")
     expect(page.locator("#run")).to_be_enabled()

@@ -9,7 +9,7 @@ from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from tests.browser.test_play import type_into
 
-PLAY = ".md-race-play"
+PLAY = "#race-stage .md-race-play"
 
 WATCH_STATUS = """() => {
   const status = document.querySelector('#race-status');
@@ -39,32 +39,33 @@ def two_lanes(page: Page) -> None:
     open_race(page)
     choose_lane(page, 3, "– no lane –")
     page.locator("#race-example-task").get_by_text("json", exact=True).click()
+    page.locator("#race-prompt textarea").fill("")
     page.locator("#race-example-0").click()
     expect(page.locator("#race-prompt textarea")).not_to_have_value("")
 
 
 def scrub(page: Page, share: float) -> None:
-    page.locator(".md-race-scrub").evaluate(
+    page.locator("#race-stage .md-race-scrub").evaluate(
         "(bar, share) => { bar.value = share * bar.max; bar.dispatchEvent(new Event('input', {bubbles: true})); }",
         share,
     )
 
 
 def tokens_shown(page: Page, lane: int) -> int:
-    return page.locator(".md-lane").nth(lane).locator(".md-token:visible").count()
+    return page.locator("#race-stage .md-lane").nth(lane).locator(".md-token:visible").count()
 
 
 def clock(page: Page) -> float:
-    return float(page.locator(".md-race-clock").inner_text().split()[0])
+    return float(page.locator("#race-stage .md-race-clock").inner_text().split()[0])
 
 
 def test_a_race_of_two_lanes(page: Page) -> None:
     two_lanes(page)
-    page.get_by_label("1/10×").check(force=True)
+    page.locator("#race-stage").get_by_label("1/10×").check(force=True)
     page.evaluate(WATCH_STATUS)
     page.locator("#race-run").click()
     expect(page.locator(PLAY)).to_have_text("Pause")  # it starts by itself
-    expect(page.locator(".md-lane")).to_have_count(2)
+    expect(page.locator("#race-stage .md-lane")).to_have_count(2)
     said = " ".join(page.evaluate("window.said"))
     assert re.search("Lane [12] of 2", said)  # either may be over before the status is brought up to date
     top = page.evaluate("document.querySelector('#race-legend').getBoundingClientRect().top + scrollY")
@@ -75,14 +76,14 @@ def test_a_race_of_two_lanes(page: Page) -> None:
     assert clock(page) == at  # it stands still
 
     scrub(page, 1)
-    expect(page.locator(".md-race-verdict")).to_contain_text("All 2 outputs are identical")
-    expect(page.locator(".md-race-verdict")).to_have_attribute("data-kind", "same")
-    places = page.locator(".md-lane-place").all_inner_texts()
+    expect(page.locator("#race-stage .md-race-verdict")).to_contain_text("Both outputs are identical")
+    expect(page.locator("#race-stage .md-race-verdict")).to_have_attribute("data-kind", "same")
+    places = page.locator("#race-stage .md-lane-place").all_inner_texts()
     assert sorted(places) == ["1st", "2nd"]
-    assert page.locator(".md-lane").nth(places.index("1st")).evaluate("node => node.matches('.md-first')")
-    texts = page.locator(".md-lane-tokens").all_inner_texts()
+    assert page.locator("#race-stage .md-lane").nth(places.index("1st")).evaluate("node => node.matches('.md-first')")
+    texts = page.locator("#race-stage .md-lane-tokens").all_inner_texts()
     assert texts[0] and texts[0] == texts[1]
-    plain, drafted = (page.locator(".md-lane").nth(lane) for lane in (0, 1))
+    plain, drafted = (page.locator("#race-stage .md-lane").nth(lane) for lane in (0, 1))
     assert plain.locator(".md-token[class*=md-arm]").count() == 0
     assert drafted.locator(".md-token[class*=md-arm]").count() > 0
     figures = drafted.locator("dd").all_inner_texts()
@@ -96,9 +97,9 @@ def test_a_race_of_two_lanes(page: Page) -> None:
     assert tokens_shown(page, 0) == tokens_shown(page, 1) == 0
     assert page.evaluate("document.querySelector('#race-legend').getBoundingClientRect().top + scrollY") == top
 
-    page.get_by_label("1×", exact=True).check(force=True)
-    page.locator(".md-race-again").click()
-    expect(page.locator(".md-race-news")).to_contain_text(re.compile("is (1st|2nd)"))
+    page.locator("#race-stage").get_by_label("1×", exact=True).check(force=True)
+    page.locator("#race-stage .md-race-again").click()
+    expect(page.locator("#race-stage .md-race-news")).to_contain_text(re.compile("is (1st|2nd)"))
     expect(page.locator(PLAY)).to_have_text("Play")
     assert tokens_shown(page, 0) == whole
     page.get_by_text("The result in figures").click()
@@ -112,7 +113,7 @@ def test_bad_input_keeps_the_replay(page: Page) -> None:
     page.locator("#race-prompt textarea").fill("")
     page.locator("#race-run").click()
     expect(page.locator("#race-status [role=alert]")).to_contain_text("prompt is empty")
-    expect(page.locator(".md-lane")).to_have_count(2)
+    expect(page.locator("#race-stage .md-lane")).to_have_count(2)
     expect(page.locator("#race-run")).to_be_enabled()
 
 
@@ -123,7 +124,7 @@ def test_a_reload_finds_the_race_again(page: Page) -> None:
     page.locator("#race-run").click()
     expect(page).to_have_url(re.compile("tab=race&race="))
     page.reload()
-    expect(page.locator(".md-lane")).to_have_count(2)
+    expect(page.locator("#race-stage .md-lane")).to_have_count(2)
     expect(page.locator("#race-prompt textarea")).to_have_value(prompt)
     expect(page.locator("#race-lane-3 input")).to_have_value("– no lane –")
     page.locator("#race-settings > button").click()
@@ -156,16 +157,16 @@ def test_the_replay_by_keyboard(page: Page) -> None:
     page.locator("#race-run").click()
     expect(page.locator(PLAY)).to_be_enabled()
     expect(page.locator(PLAY)).to_have_text("Play")  # it ran to its end
-    page.get_by_label("1/10×").focus()
+    page.locator("#race-stage").get_by_label("1/10×").focus()
     page.keyboard.press("Space")
-    page.locator(".md-race-scrub").focus()
+    page.locator("#race-stage .md-race-scrub").focus()
     page.keyboard.press("Home")
     assert clock(page) == 0
     page.keyboard.press("End")
-    expect(page.locator(".md-lane-place").first).to_have_text(re.compile("1st|2nd"))
+    expect(page.locator("#race-stage .md-lane-place").first).to_have_text(re.compile("1st|2nd"))
     for _ in range(8):  # of a short replay one step is less than the hundredth of a second that is shown
         page.keyboard.press("ArrowLeft")
-    valued = page.locator(".md-race-scrub").get_attribute("aria-valuetext") or ""
+    valued = page.locator("#race-stage .md-race-scrub").get_attribute("aria-valuetext") or ""
     now, whole = map(float, re.findall(r"[\d.]+", valued))
     assert 0 < now < whole
     page.keyboard.press("Shift+Tab")
@@ -187,6 +188,6 @@ def test_texts_of_the_data_are_shown_as_texts(page: Page) -> None:
     page.locator("#race-run").click()
     expect(page.locator(PLAY)).to_be_enabled()
     scrub(page, 1)
-    expect(page.locator(".md-lane-tokens").first).to_contain_text(nasty)
+    expect(page.locator("#race-stage .md-lane-tokens").first).to_contain_text(nasty)
     assert page.locator("#race-stage img, #race-stage script").count() == 0
     assert page.evaluate("window.broken") is None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from drafters.text import TextStream, decoder_of, guess_text
+from drafters.text import INCOMPLETE, TextStream, TokenTexts, decoder_of
 from tests import tiny
 
 POCKET = Path(__file__).parents[2] / "drafters" / "pocket" / "target"
@@ -113,13 +113,19 @@ def test_the_space_of_a_word_is_kept_between_words_and_dropped_at_the_start(meta
     assert stream(metaspace, ids) == ["the", " cat", "s", " the", " cat", " the"]
 
 
-def test_a_guess_reads_as_it_would_in_the_text(metaspace, one_byte, pocket):
-    assert guess_text(metaspace, [0, 1, 2], [0, 1]) == " the cat"
-    assert guess_text(metaspace, [], [0, 1]) == "the cat"
-    ids = one_byte("aé🎉b")["input_ids"]
-    assert guess_text(one_byte, ids[:2], ids[2:]) == "é🎉b"  # begun by the context's last byte
+def test_a_token_reads_as_it_would_in_the_text(metaspace, one_byte, pocket):
+    assert [TokenTexts(metaspace)[token] for token in (0, 1, 2)] == [" the", " cat", "s"]
+    texts = TokenTexts(one_byte)
+    assert [texts[token] for token in one_byte("aé")["input_ids"]] == ["a", *2 * INCOMPLETE]
     end = pocket.convert_tokens_to_ids("<|end|>")
-    assert guess_text(pocket, pocket("ab cd")["input_ids"], [end]) == "<|end|>"
+    assert TokenTexts(pocket)[end] == "<|end|>"
+
+
+def test_a_token_is_decoded_once(pocket, monkeypatch):
+    texts, decode = TokenTexts(pocket), type(pocket).decode
+    known = texts[5]
+    monkeypatch.setattr(type(pocket), "decode", lambda *args: pytest.fail("decoded again"))
+    assert texts[5] == known and decode is not type(pocket).decode
 
 
 def test_a_long_output_is_decoded_in_constant_steps(monkeypatch):

@@ -45,6 +45,8 @@ def rounds(draw: st.DrawFn) -> list[Round]:
         values |= {name: draw(NUMBERS) for name in ("accepted", "draft_length", "nodes", "depth", "evaluated")}
         values |= {name: draw(maybe(SHARES)) for name in ("reward", "block_divergence")}
         values |= {"arm": draw(maybe(NUMBERS)), "drafter": draw(maybe(TEXTS)), "own": draw(maybe(NUMBERS))}
+        values |= {"choices": draw(TOKENS), "siblings": tuple(draw(st.lists(TOKENS, max_size=2)))}
+        values |= {"texts": draw(st.dictionaries(NUMBERS, TEXTS, max_size=3))}
         values |= {"together": draw(st.booleans()), "pieces": pieces, "text": "".join(pieces), "index": index}
         found.append(Round(**values, probabilities=draw(maybe(st.lists(SHARES, max_size=3).map(tuple)))))
     return found

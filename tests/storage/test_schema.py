@@ -101,6 +101,9 @@ SCHEMA = dedent("""\
        "policy_seconds" REAL,
        "evaluate_seconds" REAL,
        "evaluated" INTEGER,
+       "choices" TEXT NOT NULL DEFAULT '[]',
+       "siblings" TEXT NOT NULL DEFAULT '[]',
+       "texts" TEXT NOT NULL DEFAULT '{}',
        PRIMARY KEY ("run_id", "index")
     );
     CREATE INDEX "idx_runs_dashboard"
@@ -136,7 +139,11 @@ def test_upgrade_twice_changes_nothing() -> None:
     upgrade(db)
     upgrade(db)
     assert schema(db) == plain(SCHEMA)
-    assert [m.name for m in migrations.applied(db)] == ["m001_runs_and_rounds", "m002_texts_at_once"]
+    assert [m.name for m in migrations.applied(db)] == [
+        "m001_runs_and_rounds",
+        "m002_texts_at_once",
+        "m003_what_was_rejected",
+    ]
 
 
 def test_a_newer_version_s_file_is_refused() -> None:

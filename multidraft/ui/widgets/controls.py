@@ -13,6 +13,7 @@ from drafters.sampling import SamplingParams
 from multidraft.service.inputs import make_params, whole_number
 from multidraft.service.workbench import Workbench
 from multidraft.ui.widgets.events import QUICK, Updates
+from multidraft.ui.widgets.markup import count, message_html
 from multidraft.ui.widgets.policy_fields import offered, with_specs
 
 PREVIEW = 160
@@ -81,20 +82,27 @@ class PromptTab:
     """A tab that asks for a prompt, on what pool there is; the ids of its fields begin with ``prefix``."""
 
     prefix = ""
+    opening: str | None = None
+    """Task whose first example stands in the prompt's field at the first visit, where the pool has it; else its first
+    example of all does."""
 
     def __init__(self, workbench: Workbench):
         self.workbench = workbench
 
     def build_prompt(self) -> None:
         """Lay out the field of the prompt, and examples below it."""
+        examples = self.workbench.pool.examples
+        first = next((prompt for task, prompt in examples if task == self.opening), examples[0][1] if examples else "")
         self.prompt = gr.Textbox(
-            "",
+            first,
             label="Prompt",
-            lines=4,
-            max_lines=12,
+            lines=6,  # a field that grew with the text it begins with would move all below it
+            max_lines=6,
             placeholder="Type a task, or take an example below. Shift+Enter runs it.",
             elem_id=f"{self.prefix}prompt",
         )
+        self.fit = gr.HTML("", js_on_load=None, elem_id=f"{self.prefix}fit")
+        self.prompt.change(self.fit_html, self.prompt, self.fit, **QUICK, trigger_mode="always_last")
         self.examples = Examples(self.workbench, self.prompt, self.prefix)
 
     def build_settings(self, title: str = "Settings") -> None:
@@ -115,6 +123,18 @@ class PromptTab:
     def task_of(self, prompt: str) -> str | None:
         """The task of an example of the present pool."""
         return next((task for task, example in self.workbench.pool.examples if example == prompt), None)
+
+    def fit_html(self, prompt: str) -> str:
+        """A word of warning where the prompt is of no task that the present pool knows."""
+        pool = self.workbench.pool
+        if not prompt.strip() or pool.fits(prompt) or pool.router is None:
+            return ""
+        known = ", ".join(pool.router.drafters)
+        return message_html(
+            "odd",
+            f"{pool.title} knows {count(len(pool.router.drafters), 'task')}: {known}. This prompt seems to be none of "
+            "them, so its answer will make no sense. Below are examples.",
+        )
 
     def follow_pool(self, max_new_tokens: float | None) -> Updates:
         """Examples and settings for the present pool; what was chosen stays if it fits."""

@@ -2,8 +2,11 @@
 // Runs once, when the component is there; `element`, `props` and `watch` are Gradio's. props.value is the HTML of
 // tokens.rounds_html, which only grows during a run: what is new is appended, what is there is never touched again.
 
-const HINT = "One bar per round: its height is the draft, the filled part is what the target accepted, a dot marks a " +
-  "correction by the target. Point at a bar or the text, or use the arrow keys.";
+const HINT = "One bar per round: its height is the draft, the filled part what the target accepted, a dot its correction. " +
+  "Point at a bar or the text, or use the arrow keys; Enter shows the round step by step.";
+const LIVE_MS = 25; // a round that took so long is shown when it comes, a quicker one for longer than it took
+const SHOWN_MS = 80; // for how long
+const CATCH_UP_MS = 5000; // in which all that is there is shown at the latest
 const NEAR = 40; // pixels from the end at which the reader counts as following it
 
 const text = element.querySelector(".md-output");
@@ -16,6 +19,13 @@ let longest = Number(frame.style.getPropertyValue("--longest")); // draft that a
 let shown = ""; // the part of the value that is in the page
 let chosen = -1; // the round that was clicked or reached by keys
 let lit = -1; // the round that is highlighted: the one pointed at, else the chosen one
+
+let coming = 0; // rounds that are in the page and not shown yet
+let pace = SHOWN_MS; // milliseconds per round
+let timer = null; // until the next of them is
+let took = 0, slowed = false; // milliseconds that all rounds took; whether any was shown in slow motion
+
+const title = element.querySelector(".md-run-title > span"), skip = element.querySelector(".md-run-skip");
 
 let follows = true; // whether the reader is at the end of the text
 let scrolled = 0; // where the text was scrolled to last
@@ -37,6 +47,8 @@ function show() {
     light(-1);
     chosen = -1;
     shown = "";
+    coming = took = 0;
+    slowed = false;
     follows = true;
     text.replaceChildren();
     timeline.replaceChildren();
@@ -45,11 +57,47 @@ function show() {
   shown = value;
   const bars = document.createDocumentFragment();
   let round = text.children[timeline.childElementCount];
-  for (; round; round = round.nextElementSibling) bars.append(makeBar(round));
+  for (; round; round = round.nextElementSibling) {
+    round.classList.add("md-coming");
+    bars.append(makeBar(round));
+    bars.lastChild.classList.add("md-coming");
+    coming++;
+    took += Number(round.dataset.ms);
+  }
   timeline.append(bars);
+  pace = Math.min(SHOWN_MS, CATCH_UP_MS / coming);
+  if (document.hidden || matchMedia("(prefers-reduced-motion: reduce)").matches) showAll();
+  else if (timer === null) showNext();
   timeline.setAttribute("aria-valuemax", timeline.childElementCount);
   requestAnimationFrame(follow); // not now: it would lay out the page once more
   describe();
+}
+
+// Text is not pasted in one piece: rounds that are quicker than anyone can watch are shown in slow motion.
+function showNext() {
+  timer = null;
+  const index = timeline.childElementCount - coming, round = text.children[index];
+  if (!round) {
+    skip.hidden = true;
+    return;
+  }
+  for (const node of [round, timeline.children[index]]) node.classList.remove("md-coming");
+  coming--;
+  follow();
+  const ms = Number(round.dataset.ms), slow = ms < LIVE_MS && pace > ms;
+  slowed ||= slow;
+  title.textContent = slowed ? `Rounds in slow motion: they took ${(took / 1000).toFixed(2)} s` : "Rounds";
+  skip.hidden = !slow || !coming;
+  timer = setTimeout(showNext, slow ? pace : Math.min(ms, CATCH_UP_MS / (coming + 1)));
+}
+
+function showAll() {
+  clearTimeout(timer);
+  timer = null;
+  for (const node of element.querySelectorAll(".md-coming")) node.classList.remove("md-coming");
+  coming = 0;
+  skip.hidden = true;
+  follow();
 }
 
 // Keep the end in sight, unless the reader chose a round or scrolled up to read.
@@ -78,6 +126,7 @@ function describe() {
 
 // Choose a round and bring it into sight in both boxes, without moving the page.
 function choose(index) {
+  showAll();
   chosen = index;
   light(index);
   const round = text.children[index], bar = timeline.children[index];
@@ -121,14 +170,17 @@ timeline.addEventListener("keydown", (event) => {
   else if (event.key === "Home") index = 0;
   else if (event.key === "End") index = last;
   else if (event.key === "Escape") index = -1;
-  else return;
-  event.preventDefault();
+  else if (event.key !== "Enter") return;
+  event.preventDefault(); // Enter, too: it would press the button that has the focus then
+  if (event.key === "Enter") return stepThroughText(element);
   choose(event.key === "Escape" ? -1 : Math.max(0, Math.min(last, index)));
 });
 
 element.querySelector(".md-run-rejected input").addEventListener("change", (event) => {
   text.classList.toggle("md-with-rejected", event.target.checked);
 });
+
+skip.addEventListener("click", showAll);
 
 watch("value", show);
 show();

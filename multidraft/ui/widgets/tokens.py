@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,18 +32,10 @@ def arm_class(arm: int | None) -> str:
     return f"md-arm{arm % len(DRAFTER_COLOURS)}{again}"
 
 
-def rounds_html(rounds: Sequence[Round], rejected: Sequence[str] | None = None) -> Markup:
-    """The tokens of ``rounds``, to be appended to :data:`OUTPUT_START`.
-
-    Args:
-        rejected: the text of each round's rejected guesses, in the same order; they are struck through, and shown only
-            where the reader asks for them.
-    """
-    texts = [""] * len(rounds) if rejected is None else rejected
-    return Markup().join(
-        _macros.round(r, arm_class(r.arm), describe_round(r), _visible(text))
-        for r, text in zip(rounds, texts, strict=True)
-    )
+def rounds_html(rounds: Sequence[Round]) -> Markup:
+    """The tokens of ``rounds``, to be appended to :data:`OUTPUT_START`. Rejected guesses are struck through, and shown
+    only where the reader asks for them."""
+    return Markup().join(_macros.round(r, arm_class(r.arm), describe_round(r), _rejected(r), _step(r)) for r in rounds)
 
 
 def describe_round(r: Round) -> str:
@@ -54,6 +47,21 @@ def describe_round(r: Round) -> str:
     if r.accepted < len(r.drafted) and own:
         own = "the target's correction"
     return f"Round {r.index + 1}: {accepted}" + (f", then {own}" if own else "")
+
+
+def step_of(r: Round) -> dict[str, Any]:
+    """What ``stepper.js`` shows of a round, all as text: guesses, of which the first ``accepted`` stay, the target's
+    choice for each place, the other guesses there, and the target's own token. What is empty is left out."""
+    step = {
+        "drafter": r.drafter,
+        "guesses": [r.text_of(token) for token in r.drafted],
+        "accepted": r.accepted,
+        "choices": [r.text_of(token) for token in r.choices],
+        "siblings": [[r.text_of(token) for token in beside] for beside in r.siblings],
+        "own": None if r.own is None else r.text_of(r.own),
+        "together": r.together,
+    }
+    return {name: value for name, value in step.items() if value not in (None, 0, [])}
 
 
 def legend_html(drafters: Sequence[str], shares: Mapping[str, float] | None = None) -> Markup:
@@ -86,6 +94,14 @@ def rounds_table_html(rounds: Sequence[Round]) -> Markup:
     columns = ("Text", "Drafter", "Round", "Accepted", "Reward", "ms")
     table = table_html(columns, rows, figures=4, kind="md-texts", label="Rounds")
     return folded("Every round in detail", table, _macros.reward_note())
+
+
+def _rejected(r: Round) -> str:
+    return _visible("".join(map(r.text_of, r.rejected)))
+
+
+def _step(r: Round) -> str:
+    return json.dumps(step_of(r), ensure_ascii=False, separators=(",", ":"))
 
 
 def _visible(text: str) -> str:

@@ -51,6 +51,7 @@ def check_round(out, r, params, *, last):
         assert r.own != r.drafted[r.accepted]
     assert len(r.pieces) == len(r.tokens)
     assert "".join(r.pieces) == r.text
+    check_choices(r, params)
     assert r.nodes >= r.depth >= len(r.drafted)
     assert r.nodes > 0 or r.drafted == ()
     assert (r.arm is None) == (r.drafter is None)
@@ -66,6 +67,27 @@ def check_round(out, r, params, *, last):
         assert r.arm is None or r.probabilities[r.arm] > 0.0
     assert min(r.draft_seconds, r.verify_seconds, r.policy_seconds, r.evaluate_seconds) >= 0.0
     assert r.verify_seconds > 0.0
+
+
+def check_choices(r, params):
+    assert len(r.choices) == len(r.drafted) + 1
+    assert len(r.siblings) == (len(r.drafted) if r.siblings else 0)
+    if params.greedy:
+        assert r.choices[: r.emitted] == r.tokens
+    shown = {*r.drafted, *r.choices, *(token for beside in r.siblings for token in beside)}
+    assert {*r.texts} == shown - {*r.tokens}
+    assert all(r.text_of(token) for token in r.texts)
+
+
+def test_a_trees_other_guesses_are_recorded_beside_the_path_that_was_accepted(pool):
+    rounds = generate(pool, "abcd", "draft-all", GREEDY).rounds
+    beside = [r for r in rounds if any(r.siblings)]
+    assert beside, "this seed draws no tree"
+    for r in beside:
+        assert len(r.drafted) + sum(map(len, r.siblings)) <= r.nodes
+        for guess, others in zip(r.drafted, r.siblings, strict=True):
+            assert guess not in others
+    assert not any(r.siblings for r in generate(pool, "abcd", "ucb", GREEDY).rounds)
 
 
 def test_rounds_say_whether_they_evaluated_and_how_many_tokens_were_read(pool):

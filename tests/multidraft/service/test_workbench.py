@@ -136,7 +136,7 @@ def test_what_cannot_run_is_refused_at_once(
 def test_runs_wait_in_line(workbench: Workbench, gate) -> None:
     jobs = [workbench.submit(Request(PROMPT, "ucb", PARAMS)) for _ in range(3)]
     assert gate.reached.wait(30)
-    assert [job.measurement.phase for job in jobs] == ["measuring", "waiting", "waiting"]
+    assert [job.measurement.phase for job in jobs] == ["decoding", "waiting", "waiting"]
     assert [job.ahead for job in jobs] == [0, 1, 2]
     gate.open()
     for job in jobs:
@@ -212,13 +212,26 @@ def test_a_run_that_is_left_while_it_is_scored_keeps_its_scores(
     assert jobs[1].run.generation.status == "cancelled"
 
 
-def test_stop_while_measuring(workbench: Workbench, gate) -> None:
+def test_stop_while_measuring_keeps_the_answer(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    baseline = measure.Measurement._measure_baseline
+
+    def stopped(measurement: measure.Measurement):
+        measurement.cancel()
+        yield from baseline(measurement)
+
+    monkeypatch.setattr(measure.Measurement, "_measure_baseline", stopped)
+    run = finished(workbench.submit(Request(PROMPT, "ucb", PARAMS))).run
+    assert run.generation.status == "completed" and len(run.generation.token_ids) == 12
+    assert run.baseline is None and run.speedup is None
+
+
+def test_stop_in_the_first_round(workbench: Workbench, gate) -> None:
     job = workbench.submit(Request(PROMPT, "ucb", PARAMS))
     assert gate.reached.wait(30)
     job.cancel()
     gate.open()
     assert finished(job).run.generation.status == "cancelled"
-    assert job.run.baseline is None and not job.run.generation.rounds
+    assert job.run.baseline is None and len(job.run.generation.rounds) <= 1
 
 
 def test_a_failing_run_is_told_and_the_next_one_works(

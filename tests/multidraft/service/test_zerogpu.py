@@ -138,7 +138,7 @@ def test_rounds_stream_and_stop_keeps_what_is_there(
 ) -> None:
     slow_down(pool, monkeypatch)
     job = streaming(bench.submit(Request("ab", "fixed:far", LONG)))
-    assert job.measurement.phase == "decoding" and job.run.baseline is not None
+    assert job.measurement.phase == "decoding" and job.run.baseline is None
     job.cancel()
     begun = time.monotonic()
     finished(job)
@@ -154,13 +154,14 @@ def test_stop_while_measuring_and_before_the_gpu_is_given(
     bench: Workbench, pool: Pool, monkeypatch: pytest.MonkeyPatch, calls
 ) -> None:
     slow_down(pool, monkeypatch, 0.1)
-    measuring, waiting = (bench.submit(Request(PROMPT, "ucb", LONG)) for _ in range(2))
+    measuring, waiting = (bench.submit(Request(PROMPT, "ucb", params)) for params in (PARAMS, LONG))
     while measuring.measurement.phase != "measuring":
         time.sleep(0.01)
     waiting.cancel()
     measuring.cancel()
-    for job in (measuring, waiting):
-        assert finished(job).run.generation.status == "cancelled" and not job.run.generation.rounds
+    measured = finished(measuring).run
+    assert measured.generation.status == "completed" and measured.baseline is None
+    assert finished(waiting).run.generation.status == "cancelled" and not waiting.run.generation.rounds
     assert len(calls()) == 1, "no GPU for what was stopped in line"
 
 

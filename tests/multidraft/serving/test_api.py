@@ -145,7 +145,9 @@ def test_generate_that_is_left_ends_its_run(workbench: Workbench, gate, store: S
     asked.close()
     gate.open()
     assert workbench.submit(Request("abc", "ucb", SamplingParams(max_new_tokens=4, draft_length=4))).wait(60)
-    assert store.flush() and [run.generation.prompt for run in recorded(store.path)] == ["abc"]
+    assert store.flush()
+    left = [run.generation for run in recorded(store.path) if run.generation.prompt != "abc"]
+    assert all(g.status == "cancelled" and len(g.rounds) == 1 for g in left)
 
 
 def test_a_stream_gives_signs_of_life_while_it_waits(

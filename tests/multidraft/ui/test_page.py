@@ -146,9 +146,11 @@ def test_a_run_stopped_in_line_is_no_turn_and_gives_the_prompt_back(
     workbench: Workbench, gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tab = talking(workbench, monkeypatch)
+    ahead = workbench.submit(Request("abd", "ucb", SamplingParams(max_new_tokens=4, draft_length=4)))
+    assert gate.reached.wait(30)
     parts = say(tab, "abc", (("ab", "de"),))
     next(parts)
-    (job,) = (job for job in workbench.jobs._found.values() if isinstance(job, RunJob))
+    (job,) = (job for job in workbench.jobs._found.values() if isinstance(job, RunJob) and job is not ahead)
     tab.buttons.cancel(job.id)
     gate.open()
     end = after(parts)
@@ -237,4 +239,6 @@ def test_leaving_the_page_ends_the_run(workbench: Workbench, gate, store: Store)
     params = SamplingParams(max_new_tokens=4, draft_length=4)
     follower = workbench.submit(Request("abc", "ucb", params))
     assert follower.wait(60)
-    assert store.flush() and [run.generation.prompt for run in recorded(store.path)] == ["abc"]
+    assert store.flush()
+    left = [run.generation for run in recorded(store.path) if run.generation.prompt != "abc"]
+    assert all(g.status == "cancelled" and len(g.rounds) == 1 for g in left)

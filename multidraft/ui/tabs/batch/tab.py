@@ -41,7 +41,7 @@ _IDLE = message_html(
     "idle",
     "Ready. A batch runs in the background: you may reload or leave, and the page's address finds it again. Decoding "
     "is greedy. Speed-ups compare with autoregressive decoding of the same prompt: the whole answer where No drafter "
-    "is among the policies, else its first tokens, measured just before the first policy.",
+    "is among the policies, else its first tokens, measured just after the first policy.",
 )
 
 _OPEN_PROMPT = """

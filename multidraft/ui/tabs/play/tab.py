@@ -10,29 +10,36 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from markupsafe import Markup
 
 from drafters.errors import ContextWindowError, UserError
-from drafters.text import CONTEXT, guess_text
-from multidraft.bench.measure import Measurement, Request
+from multidraft.bench.measure import Request
 from multidraft.engine.arguments import policy_for
 from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.service.workbench import RunJob
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.tabs.play import permalink, view
-from multidraft.ui.widgets import controls, policy_fields, tokens
+from multidraft.ui.tabs.play.recorded import TASK, recorded_runs
+from multidraft.ui.widgets import controls, lanes, policy_fields, tokens
 from multidraft.ui.widgets.charts import plot_of, policy_chart
 from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, Updates, changes, show_on_phone
 from multidraft.ui.widgets.exports import download, offered_file
 from multidraft.ui.widgets.jobs import RunButtons
 from multidraft.ui.widgets.markup import message_html, sentence
-from storage.records import Generation, Round, Turn
+from storage.records import Generation, Turn
 from storage.run import Origin
 
 UPDATE_SECONDS = (0.15, 1.0)
 """How often the page is brought up to date, at most and at least, whatever the pace of decoding."""
 
+FIRST_SECONDS = 0.03
+"""How often it is looked whether there is something to show, as long as there is nothing."""
+
 UPDATE_SHARE = 0.05
 """Of the time, what may go into it: where handing over an update takes long, they come less often."""
+
+RECORDING_SECONDS = 5.0
+"""How long the recorded run lasts on the page, at least."""
 
 CHART_SECONDS = 2.0
 """How often the chart is: it is sent and drawn whole each time, so the longer it gets, the less often."""
@@ -43,6 +50,8 @@ CHART_ROUNDS = 200
 
 class Play(controls.PromptTab):
     """The tab and what its controls do. Each visitor has at most one run under way."""
+
+    opening = TASK
 
     def build(self, page: gr.Blocks, line: PoolLine) -> None:
         """Lay out the tab inside the surrounding ``gr.Tab``; it follows the pool of ``line``. The event that reads the
@@ -76,6 +85,10 @@ class Play(controls.PromptTab):
         self.turns = gr.State(())
         self.status = gr.HTML(view.IDLE, js_on_load=None, elem_id="status")
         self.conversation = gr.HTML("", js_on_load=None, visible=pool.conversational, elem_id="conversation")
+        with gr.Column(elem_id="recorded"):  # until something is run here: play.css
+            runs = recorded_runs()
+            lanes.stage(lanes.replay_data(runs, RECORDING_SECONDS), elem_id="recorded-stage")
+            gr.HTML(view.recorded_html(runs[-1]), js_on_load=None)
         self.tiles = gr.HTML(view.tiles_html(), js_on_load=None, elem_id="tiles")
         self.output = tokens.output_box(max(controls.LONGEST_DRAFT, pool.draft_length), elem_id="output")
         self.legend = gr.HTML(tokens.legend_html(self.drafters, {}), js_on_load=None, elem_id="legend")
@@ -209,7 +222,7 @@ class Play(controls.PromptTab):
         """What changes while the job runs; it never waits for the page."""
         output, shown, drawn_at = "", 0, time.monotonic()
         often, seldom = UPDATE_SECONDS
-        wait = often
+        wait = FIRST_SECONDS
         measurement = job.measurement
         parts = self._parts(job, measurement.snapshot(), output)
         yield {**parts, **self._blank(), **self.buttons.live(running=True), **self._asked(job), self.buttons.id: job.id}
@@ -217,7 +230,7 @@ class Play(controls.PromptTab):
             done = job.wait(wait)
             generation = measurement.snapshot()
             rounds = generation.rounds
-            output += tokens.rounds_html(rounds[shown:], self._rejected(measurement, rounds, shown))
+            output += tokens.rounds_html(rounds[shown:])
             before, parts = parts, self._parts(job, generation, output)
             updates = changes(before, parts)
             pause = CHART_SECONDS * (1 + len(rounds) / CHART_ROUNDS)
@@ -230,18 +243,23 @@ class Play(controls.PromptTab):
             handed_at = time.monotonic()
             if updates:
                 yield updates
-            wait = min(seldom, max(often, (time.monotonic() - handed_at) / UPDATE_SHARE))
+            if shown:
+                wait = min(seldom, max(often, (time.monotonic() - handed_at) / UPDATE_SHARE))
         updates |= self.buttons.live(running=False)
         updates |= self._exports(self._file(job) if rounds else None)
         yield {**updates, self.details: tokens.rounds_table_html(rounds), **self._answered(job, generation)}
 
     def _parts(self, job: RunJob, generation: Generation, output: str) -> Updates:
         return {
-            self.status: view.status_html(job.measurement, job.ahead, self.workbench.store.problem is None),
+            self.status: self._status(job),
             self.tiles: view.tiles_html(replace(job.run, generation=generation), job.measurement.differences),
             self.output: output,
             self.legend: tokens.legend_html(generation.drafters, generation.drafter_shares),
         }
+
+    def _status(self, job: RunJob) -> Markup:
+        recorded, fits = self.workbench.store.problem is None, job.pool.fits(job.run.generation.prompt)
+        return view.status_html(job.measurement, job.ahead, recorded, fits)
 
     def _blank(self) -> Updates:
         """Without what there is only once a run has ended."""
@@ -265,18 +283,6 @@ class Play(controls.PromptTab):
         if not generation.text:
             return {self.prompt: request.prompt, self.conversation: view.conversation_html(request.turns), **anew}
         return {self.turns: (*request.turns, (request.prompt, generation.text)), **anew}
-
-    def _rejected(self, job: Measurement, rounds: Sequence[Round], start: int) -> list[str]:
-        """The text of the guesses that were rejected in each round from ``start`` on."""
-        tokenizer, context = job.pool.tokenizer, job.decoding.context
-        at = job.generation.prompt_tokens + sum(r.emitted for r in rounds[:start])
-        texts = []
-        for r in rounds[start:]:
-            guess = r.drafted[r.accepted :]
-            known = at + r.accepted
-            texts.append(guess_text(tokenizer, context[max(0, known - CONTEXT) : known], guess) if guess else "")
-            at += r.emitted
-        return texts
 
     def _exports(self, file: Path | None) -> Updates:
         return {self.copy: gr.Button(interactive=file is not None), self.download: download(file)}

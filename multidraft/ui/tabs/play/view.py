@@ -10,7 +10,7 @@ from drafters.pool import Pool
 from multidraft.bench.measure import Measurement
 from multidraft.engine.lossless import Difference
 from multidraft.policies.titles import policy_title
-from multidraft.ui.widgets import markup
+from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.markup import count, macros, message_html, number, percent
 from storage.figures import FEWEST_TOKENS
 from storage.records import Turn
@@ -28,19 +28,20 @@ _ENDS = {
 }
 
 
-def status_html(job: Measurement, ahead: int = 0, recorded: bool = True) -> Markup:
+def status_html(job: Measurement, ahead: int = 0, recorded: bool = True, fits: bool = True) -> Markup:
     """How a run stands, or how it ended, and under which policy.
 
     Args:
         ahead: how many jobs stand before it in the queue.
         recorded: whether the history can be written.
+        fits: whether the prompt is of a task that the pool knows.
     """
     generation, policy = job.generation, policy_title(job.request.policy)
     if job.phase == "waiting":
         jobs = count(ahead, "job")
         return message_html("busy", f"Waiting for the device: {jobs} ahead of yours. Stop leaves the queue.")
     if job.phase == "measuring":
-        return message_html("busy", "Measuring autoregressive decoding of this prompt as the baseline …")
+        return message_html("busy", "Decoded. Measuring autoregressive decoding of this prompt to compare with …")
     if job.phase == "decoding":
         return message_html("busy", f"Decoding under {policy}", f", round {len(generation.rounds) + 1} …")
     counts = f"{count(len(generation.token_ids), 'token')} in {count(len(generation.rounds), 'round')}"
@@ -48,10 +49,11 @@ def status_html(job: Measurement, ahead: int = 0, recorded: bool = True) -> Mark
         return message_html("busy", _scoring(job, counts))
     if generation.status == "error":
         return message_html("error", f"The run failed: {generation.error}. Please try again or report it.")
-    kind = "cancelled" if generation.status == "cancelled" else "done"
+    kind = "cancelled" if generation.status == "cancelled" else "done" if fits else "done md-odd"
+    odd = "" if fits else " The prompt is of no task that the pool knows: the text means nothing, its speed does."
     left_out = " Regret not computed: stopped." if job.unscored else ""
     unsaved = "" if recorded else " Not in the history: the Dashboard tab says why."
-    return message_html(kind, f"{_ENDS[generation.status]} {counts} under {policy}.{left_out}{unsaved}")
+    return message_html(kind, f"{_ENDS[generation.status]} {counts} under {policy}.{left_out}{unsaved}{odd}")
 
 
 def _scoring(job: Measurement, counts: str) -> str:
@@ -108,7 +110,7 @@ def _note(run: Run | None, differences: Sequence[Difference] | None) -> str:
     g, baseline, scores = run.generation, run.baseline, run.scores
     sentences = [
         f"Autoregressive decoding: {baseline.tokens_per_second:.1f} tokens/s ({count(baseline.tokens, 'token')} of the "
-        "same prompt just before the run, median)."
+        "same prompt just after the run, median)."
     ]
     if len(g.token_ids) >= FEWEST_TOKENS and all(r.arm is None for r in g.rounds):
         sentences.append(
@@ -143,7 +145,7 @@ def _checked(token_ids: Sequence[int], differences: Sequence[Difference]) -> str
 
 
 def _how(run: Run | None) -> str:
-    how = "Speed-up compares with autoregressive decoding of the same prompt, parameters and seed just before the run"
+    how = "Speed-up compares with autoregressive decoding of the same prompt, parameters and seed just after the run"
     return f"{how} ({count(run.baseline.tokens, 'token')}, median time per token)" if run and run.baseline else how
 
 
@@ -153,6 +155,12 @@ def conversation_html(turns: Sequence[Turn], prompt: str = "") -> Markup:
     if prompt:
         lines.append(("You", prompt))
     return _macros.conversation(lines) if lines else Markup()
+
+
+def recorded_html(run: Run) -> Markup:
+    """What the recorded run is, and the legend of its colours."""
+    g = run.generation
+    return _macros.recorded(run, len(g.drafters), tokens.legend_html(g.drafters, g.drafter_shares))
 
 
 def about_pool_html(pool: Pool) -> Markup:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -15,19 +14,13 @@ from multidraft.bench.measure import BASELINE
 from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.service.race import FEWEST, MOST, RaceJob, State
 from multidraft.ui.pool_line import PoolLine
-from multidraft.ui.tabs.race import data as race_data
-from multidraft.ui.widgets import controls, markup, tokens
+from multidraft.ui.widgets import controls, lanes, markup, tokens
 from multidraft.ui.widgets.events import PRIVATE, Updates, show_on_phone
 from multidraft.ui.widgets.jobs import AddressedJobs
 from multidraft.ui.widgets.markup import count, macros, message_html, number, percent, problem_html, progress_html
 from storage.run import Run
 
 NO_LANE = ("– no lane –", "")
-
-STAGE = Path(__file__).with_name("race.html").read_text(encoding="utf-8")
-"""What the script fills. It holds no placeholder: data reach the page as the component's value, never as markup."""
-
-SCRIPT = Path(__file__).with_name("race.js").read_text(encoding="utf-8")
 
 _template = macros("tabs/race/hint.html")
 
@@ -45,6 +38,9 @@ _GONE = message_html(
 
 UPDATE_SECONDS = 0.5
 """How often the page is brought up to date: seldom, since each time takes some of the speed that is being measured."""
+
+REPLAY_SECONDS = 3.0
+"""A race that was quicker is replayed in slow motion, unless the viewer has chosen a speed."""
 
 LOOK_SECONDS = 0.1
 """How often it is seen whether another lane has begun, which is shown at once."""
@@ -66,9 +62,7 @@ class Race(controls.PromptTab):
                 self.buttons = AddressedJobs("race", "Race", self.workbench.jobs, RaceJob)
                 self.build_settings("Settings, the same for all lanes")
         self.status = gr.HTML(_IDLE, js_on_load=None, elem_id="race-status")
-        self.stage = gr.HTML(
-            None, html_template=STAGE, js_on_load=SCRIPT, apply_default_css=False, elem_id="race-stage"
-        )
+        self.stage = lanes.stage(elem_id="race-stage")
         self.legend = gr.HTML(tokens.legend_html(self.drafters), js_on_load=None, elem_id="race-legend")
         self.figures = gr.HTML("", js_on_load=None, elem_id="race-figures")
         form = [self.prompt, *self.lanes, *self.settings]
@@ -140,7 +134,7 @@ class Race(controls.PromptTab):
         while not race.ended.wait(LOOK_SECONDS if shown else 0):
             states, now = race.states, time.monotonic()
             if states != shown or now - drawn_at >= UPDATE_SECONDS:
-                stage = {} if states == shown else {self.stage: race_data.pending(race.specs, states)}
+                stage = {} if states == shown else {self.stage: lanes.pending(race.specs, states)}
                 yield {**first, self.status: _progress_html(race), **stage}
                 shown, drawn_at, first = states, now, {}
         over = {**first, **self.buttons.live(running=False)}
@@ -149,7 +143,7 @@ class Race(controls.PromptTab):
             yield {**over, self.status: message_html("error", problem), self.stage: None}
             return
         ready = len(race.measured) >= FEWEST
-        end = race_data.replay_data(race.measured) if ready else race_data.pending(race.specs, race.states)
+        end = lanes.replay_data(race.measured, REPLAY_SECONDS) if ready else lanes.pending(race.specs, race.states)
         figures = figures_html(race.measured) if ready else ""
         yield {**over, self.status: end_html(race), self.stage: end, self.figures: figures}
 
@@ -166,7 +160,7 @@ def _form(race: RaceJob) -> tuple[Any, ...]:
 
 def figures_html(runs: Sequence[Run]) -> Markup:
     """The result as a table in finish order, which also says where each lane's time went."""
-    ranked = zip(race_data.places([run.generation for run in runs]), runs, strict=True)
+    ranked = zip(lanes.places([run.generation for run in runs]), runs, strict=True)
     lines = [_figures(place, run) for place, run in sorted(ranked, key=lambda lane: lane[0])]
     return markup.folded("The result in figures", markup.table_of(lines, figures=12, label="The result in figures"))
 
@@ -180,7 +174,7 @@ def _figures(place: int, run: Run) -> dict[str, str]:
 
     return {
         "Place": str(place),
-        "Policy": race_data.lane_title(g.policy),
+        "Policy": lanes.lane_title(g.policy),
         "Tokens/s": number(g.tokens_per_second, 1),
         "Speed-up": markup.times(run.speedup, tokens),
         "Whole request": number(run.request_speedup, 2, "×"),
@@ -203,13 +197,13 @@ def _progress_html(race: RaceJob) -> Markup:
         doing = f"waiting for the device, {count(race.ahead, 'job')} ahead of it. Stop leaves the queue."
     elif measurement and lane not in race.runs:
         if measurement.phase == "measuring":
-            doing = "measured next; first the autoregressive baseline …"
+            doing = "measured; now the autoregressive baseline …"
         elif measurement.phase == "decoding":
             doing, now = "measured alone on the device", f", round {len(measurement.generation.rounds) + 1:,} …"
         elif measurement.phase == "scoring":
             doing = "measured, being checked …"
         share = len(measurement.generation.token_ids) / race.params.max_new_tokens
-    text = f"Lane {lane + 1} of {len(race.specs)}, {race_data.lane_title(race.specs[lane])}: {doing}"
+    text = f"Lane {lane + 1} of {len(race.specs)}, {lanes.lane_title(race.specs[lane])}: {doing}"
     return progress_html(text, round(done + share, 2), len(race.specs), "Lanes measured", now)
 
 
@@ -218,7 +212,7 @@ def end_html(race: RaceJob) -> Markup:
     measured, total = len(race.measured), len(race.specs)
     runs = (race.runs[lane].generation for lane in sorted(race.runs))
     if failed := next((g for g in runs if g.status == "error"), None):
-        title = race_data.lane_title(failed.policy)
+        title = lanes.lane_title(failed.policy)
         shown = f" The other {measured} are replayed below." if measured >= FEWEST else ""
         return message_html("error", f"Lane {title} failed: {failed.error}. Please try again.{shown}")
     if measured == total:

@@ -44,10 +44,10 @@ def test_a_draft_accepted_whole_is_followed_by_a_bonus(make_round) -> None:
 
 
 def test_rejected_guesses_stand_between_the_accepted_and_the_own_token(make_round) -> None:
-    html = tokens.rounds_html([make_round()], ["<b>\n"])
+    html = tokens.rounds_html([make_round(texts={7: "<b>\n"})])
     assert '<del class="md-rejected md-arm1" aria-hidden="true">&lt;b&gt;↵</del>' in html
     assert html.index(">b<") < html.index("<del") < html.index(">c<")
-    assert "<del" not in tokens.rounds_html([make_round()], [""])
+    assert "<del" not in tokens.rounds_html([make_round(drafted=(5, 6))])
 
 
 def test_a_round_tells_its_bar(make_round) -> None:
@@ -71,9 +71,9 @@ def test_a_round_without_a_drafter(make_round) -> None:
 
 def test_text_of_the_model_never_becomes_markup(make_round) -> None:
     nasty = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "&lt;b&gt;'")
-    rounds = [make_round(drafter="<i>math</i>", pieces=nasty, text="".join(nasty))]
+    rounds = [make_round(drafter="<i>math</i>", texts={7: nasty[0]}, pieces=nasty, text="".join(nasty))]
     tree = Tree(tokens.rounds_html(rounds))
-    assert set(tree.tags) == {"span"}
+    assert set(tree.tags) == {"span", "del"}
     assert "".join(text for _, text in tree.tokens) == "".join(nasty)
     table = Tree(tokens.rounds_table_html(rounds))
     assert not {"script", "img", "i", "b"} & set(table.tags)
@@ -119,3 +119,18 @@ def test_details_list_every_round(make_round) -> None:
     assert "2 of 3" in html and "no draft" in html and "10.0" in html
     assert Tree(html).tags.count("tr") == 3
     assert tokens.rounds_table_html([]) == ""
+
+
+def test_a_round_tells_the_stepper_what_was_guessed_and_what_the_target_would_have_written(make_round) -> None:
+    assert tokens.step_of(make_round()) == {
+        "drafter": "math",
+        "guesses": ["a", "b", "e"],
+        "accepted": 2,
+        "choices": ["a", "b", "c", "d"],
+        "own": "c",
+    }
+    tree = tokens.step_of(make_round(siblings=((), (2,), (9, 2)), together=True))
+    assert tree["siblings"] == [[], ["d"], ["c", "d"]] and tree["together"]
+    older = tokens.step_of(make_round(choices=(), texts={}))
+    assert "choices" not in older and older["guesses"] == ["a", "b", ""]
+    assert 'data-step="{&#34;drafter&#34;:&#34;math&#34;' in tokens.rounds_html([make_round()])

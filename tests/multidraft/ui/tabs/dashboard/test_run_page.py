@@ -48,7 +48,7 @@ GREEDY = {
 def test_texts_are_coloured_and_escaped(record) -> None:
     run = record(**GREEDY, prompt=EVIL, error=EVIL)
     html = run_page.texts_html(run) + run_page.head_html(run)
-    assert "<script" not in html and html.count("&lt;script&gt;") == 3
+    assert "<script" not in html and html.count("&lt;script&gt;") >= 3
     assert '<span class="md-token md-arm1">a</span>' in html
 
 

@@ -50,6 +50,14 @@ def test_a_run_that_is_not_recorded_says_so(make_generation) -> None:
     assert "Not in the history" not in view.status_html(ended)
 
 
+def test_a_prompt_of_no_task_gets_no_green_tick(make_generation) -> None:
+    ended = job(make_generation(status="stopped"))
+    assert "md-odd" in view.status_html(ended, fits=False) and "of no task that the pool knows" in view.status_html(
+        ended, fits=False
+    )
+    assert "md-odd" not in view.status_html(ended)
+
+
 def test_an_error_is_an_alert_with_its_message(make_generation) -> None:
     html = view.status_html(job(make_generation(status="error", error="RuntimeError: <b>out of memory</b>")))
     assert 'role="alert"' in html

@@ -16,9 +16,9 @@ from drafters.sampling import SamplingParams
 from multidraft import generate
 from multidraft.service.race import RaceJob
 from multidraft.service.workbench import Workbench
-from multidraft.ui.tabs.race import data as race_data
 from multidraft.ui.tabs.race import tab as race_tab
 from multidraft.ui.tabs.race.tab import Race, figures_html
+from multidraft.ui.widgets import lanes
 from storage import queries
 from storage.store import Store
 from tests.history import recorded
@@ -179,9 +179,9 @@ def test_stop_after_two_lanes_replays_them(workbench: Workbench, monkeypatch: py
     run.cancel()
     stopped.set()
     assert run.wait(60)
-    lanes = race_data.replay_data(run.measured)["lanes"]
-    assert [lane["title"] for lane in lanes] == ["UCB", "No drafter (autoregressive)"]
-    assert lanes[0]["speedup"], "the baseline was measured"
+    measured = lanes.replay_data(run.measured)["lanes"]
+    assert [lane["title"] for lane in measured] == ["UCB", "No drafter (autoregressive)"]
+    assert measured[0]["speedup"], "the baseline was measured"
     assert "Stopped: 2 of 3 lanes were measured, they are replayed below" in race_tab.end_html(run)
 
 
@@ -282,5 +282,5 @@ def test_figures_come_in_finish_order_and_are_escaped(workbench: Workbench) -> N
 
 def test_nothing_of_the_data_is_ever_a_template() -> None:
     """Gradio runs templates as code: the stage must hold no placeholder, the script no way to write markup."""
-    assert not any(mark in race_tab.STAGE for mark in ("{{", "${", "`", "@children"))
-    assert not any(way in race_tab.SCRIPT for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "eval("))
+    assert not any(mark in lanes._STAGE for mark in ("{{", "${", "`", "@children"))
+    assert not any(way in lanes._SCRIPT for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "eval("))

@@ -1,5 +1,5 @@
-// The replay of a race. Runs once, when the component is there; `element`, `props` and `watch` are Gradio's.
-// props.value is what data.py makes. All texts become text nodes, so nothing in them is ever markup.
+// Lanes played side by side. Runs once, when the component is there; `element`, `props` and `watch` are Gradio's.
+// props.value is what lanes.py makes. All texts become text nodes, so nothing in them is ever markup.
 
 const ORDINALS = ["1st", "2nd", "3rd", "4th"];
 const STATES = {
@@ -21,6 +21,17 @@ const FIGURES = [
 const find = (name) => element.querySelector(`.md-race-${name}`);
 const play = find("play"), again = find("again"), scrub = find("scrub"), clock = find("clock");
 const track = element.querySelector(".md-lanes");
+
+// Radio buttons of one name exclude each other, whichever stage they are on.
+const speeds = [...element.querySelectorAll(".md-race-speed input")];
+const group = crypto.randomUUID?.() ?? String(Math.random());
+let picked = false; // whether the viewer has chosen a speed: it stays then
+for (const input of speeds) {
+  input.name = group;
+  input.addEventListener("change", () => { picked = true; });
+}
+
+const UNSEEN_MS = 300; // how often it is looked whether the stage is in sight again: it waits meanwhile
 
 let lanes = []; // one object a lane: its data and its nodes
 let total = 0; // seconds of the slowest lane
@@ -51,9 +62,23 @@ function makeLane(data, index) {
     make("dt", "", label, cell);
     figures[key] = make("dd", "", "–", cell);
   }
+  const steps = data.rounds.map((round) => ({ kind: round.kind, ...round.step }));
+  const open = node.querySelector(".md-step-open");
+  open.ariaLabel = `Step through a round of lane ${index + 1}`;
+  open.disabled = !steps.length;
+  open.addEventListener("click", () => stepThroughLane(steps, lanes[index].shown - 1));
+  text.addEventListener("click", ({ target }) => {
+    const round = rounds.indexOf(target.closest(".md-round"));
+    if (round >= 0 && getSelection().isCollapsed) stepThroughLane(steps, round);
+  });
   track.append(node);
   return { data, node, place: part("place"), time: part("time"), bar: node.querySelector(".md-lane-track span"), box,
     rounds, figures, count: part("count"), tokens: 0, shown: 0 };
+}
+
+function stepThroughLane(steps, index) {
+  go(false);
+  stepThrough(steps, index);
 }
 
 function makeRound(round, parent) {
@@ -128,7 +153,12 @@ function go(on) {
 
 function step(stamp) {
   if (!playing || !element.isConnected) return;
-  const speed = Number(element.querySelector(".md-race-speed input:checked")?.value ?? 1);
+  if (element.offsetParent === null) {
+    before = stamp + UNSEEN_MS;
+    setTimeout(() => requestAnimationFrame(step), UNSEEN_MS);
+    return;
+  }
+  const speed = Number(speeds.find((input) => input.checked)?.value ?? 1);
   now = Math.min(total, now + (Math.max(0, stamp - before) / 1000) * speed);
   before = Math.max(before, stamp);
   show();
@@ -140,6 +170,7 @@ function load(data) {
   go(false);
   ready = Boolean(data?.ready);
   total = ready ? data.seconds : 0;
+  if (data?.speed && !picked) for (const input of speeds) input.checked = Number(input.value) === data.speed;
   now = 0;
   track.replaceChildren();
   lanes = data?.lanes?.map(makeLane) ?? [];

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from multidraft.ui.tabs.race import data as race_data
+from multidraft.ui.widgets import lanes as stage
 from storage import figures
 from storage.run import Baseline
 from tests.runs import make_run
@@ -15,7 +15,7 @@ BASELINE = Baseline("answer", 6, 0.01, 0.0)
 def replayed(generations, baselines=(None, None, None), *, temperature=0.0, lossless=True):
     """The data of lanes that wrote ``generations``."""
     runs = [make_run(g, baseline=b, temperature=temperature, lossless=lossless) for g, b in zip(generations, baselines)]
-    return race_data.replay_data(runs)
+    return stage.replay_data(runs)
 
 
 @pytest.fixture
@@ -43,6 +43,18 @@ def test_tokens_have_the_kind_of_who_proposed_them(lanes) -> None:
     assert (plain["rounds"][0]["kind"], plain["rounds"][0]["accepted"]) == ("md-own", 0)
 
 
+def test_the_speed_to_begin_with_is_the_fastest_that_lasts_long_enough(lanes) -> None:
+    runs = [make_run(g) for g in lanes]  # of 60 ms
+    begins = {lasting: stage.replay_data(runs, lasting)["speed"] for lasting in (None, 0.06, 0.1, 0.5, 5.0)}
+    assert begins == {None: None, 0.06: 1.0, 0.1: 0.5, 0.5: 0.1, 5.0: 0.025}
+
+
+def test_lane_rounds_can_be_taken_step_by_step(lanes) -> None:
+    plain, ucb = replayed(lanes)["lanes"]
+    assert ucb["rounds"][0]["step"]["guesses"] == ["a", "b", "e"]
+    assert "guesses" not in plain["rounds"][0]["step"] and plain["rounds"][0]["step"]["own"] == "a"
+
+
 def test_places_speed_ups_and_calls_saved(lanes, monkeypatch: pytest.MonkeyPatch) -> None:
     short = replayed(lanes, [BASELINE, BASELINE])["lanes"]
     assert all(lane["speedup"] is None for lane in short), "too short"
@@ -66,32 +78,32 @@ def test_the_speed_up_is_against_what_was_measured_or_unknown(make_generation, m
 
 
 def test_identical_greedy_outputs_are_said_to_be(lanes) -> None:
-    verdict = race_data.verdict(lanes, greedy=True)
+    verdict = stage.verdict(lanes, greedy=True)
     assert (
-        verdict["kind"] == "same" and "All 2 outputs are identical" in verdict["text"] and "6 tokens" in verdict["text"]
+        verdict["kind"] == "same" and "Both outputs are identical" in verdict["text"] and "6 tokens" in verdict["text"]
     )
 
 
 def test_outputs_that_differ_are_said_to_differ_and_where(lanes) -> None:
     lanes[1].token_ids = [5, 6, 9, 5, 7, 9]
-    sure = race_data.verdict(lanes, greedy=True, lossless=[True, True])
+    sure = stage.verdict(lanes, greedy=True, lossless=[True, True])
     assert (
         sure["kind"] == "differ"
         and "NOT identical: they diverge at token 5" in sure["text"]
         and "rounding" in sure["text"]
     )
     for lossless in ([True, False], [True, None], []):
-        doubtful = race_data.verdict(lanes, greedy=True, lossless=lossless)
+        doubtful = stage.verdict(lanes, greedy=True, lossless=lossless)
         assert doubtful["kind"] == "differ" and "Please report" in doubtful["text"]
 
 
 def test_an_output_that_is_shorter_differs_at_its_end(lanes) -> None:
     lanes[1].token_ids = [5, 6]
-    assert "diverge at token 3" in race_data.verdict(lanes, greedy=True)["text"]
+    assert "diverge at token 3" in stage.verdict(lanes, greedy=True)["text"]
 
 
 def test_sampled_outputs_are_never_called_identical(lanes) -> None:
-    verdict = race_data.verdict(lanes, greedy=False)
+    verdict = stage.verdict(lanes, greedy=False)
     assert (
         verdict["kind"] == "sampled" and "same distribution" in verdict["text"] and "identical" not in verdict["text"]
     )
@@ -110,7 +122,7 @@ def test_all_of_it_is_json_and_texts_are_left_as_they_are(make_generation, make_
 
 
 def test_lanes_still_to_be_measured() -> None:
-    data = race_data.pending(["autoregressive", "ucb:beta=0.1"], ["measuring", "waiting"])
+    data = stage.pending(["autoregressive", "ucb:beta=0.1"], ["measuring", "waiting"])
     assert not data["ready"] and json.dumps(data)
     assert [lane["state"] for lane in data["lanes"]] == ["measuring", "waiting"]
     assert data["lanes"][1]["title"] == "UCB (beta=0.1)"

@@ -1,47 +1,74 @@
-"""A race as data: finished runs in, what the browser needs to play them again out.
+"""Runs of one prompt side by side, played again at their recorded speed or slowed: finished runs in, what the browser
+needs out. ``lanes.js`` reads exactly this; all texts in it are plain and become text nodes there:
 
-No HTML and no Gradio here. ``race.js`` reads exactly this; all texts in it are plain and become text nodes there:
-
-- ``ready``: whether there is something to play; ``seconds``: of the slowest lane;
+- ``ready``: whether there is something to play; ``seconds``: of the slowest lane; ``speed``: to begin with, 1 being
+  the recorded one, unless the viewer has chosen one; ``None`` leaves it as it is;
 - ``verdict``: what can be said of the outputs: ``text`` and its ``kind``, see :func:`verdict`;
 - ``lanes``: each has a ``title``, a ``state`` and ``rounds``; once it is ready also ``place`` (lanes of equal time
   share one), ``seconds`` of decoding, ``prefill`` seconds, emitted ``tokens``, ``speedup`` and ``request_speedup``;
 - ``rounds``: ``end``, decoding seconds of the lane until the round's tokens stand; ``pieces``, the text of each token,
-  of which the first ``accepted`` were proposed by a drafter, whose CSS class is ``kind``; ``about``, a line on it.
+  of which the first ``accepted`` were proposed by a drafter, whose CSS class is ``kind``; ``about``, a line on it;
+  ``step``, see ``tokens.step_of``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
+
+import gradio as gr
 
 from multidraft.bench.measure import BASELINE
 from multidraft.policies import parse_spec
 from multidraft.policies.titles import policy_title
 from multidraft.service.race import State
 from multidraft.ui.widgets.markup import count
-from multidraft.ui.widgets.tokens import arm_class, describe_round
+from multidraft.ui.widgets.tokens import arm_class, describe_round, step_of
 from storage.records import Generation
 from storage.run import Run
+
+SPEEDS = (1.0, 0.5, 0.25, 0.1, 0.025)
+"""What a viewer may choose; ``lanes.html`` has them as well."""
+
+_STAGE, _SCRIPT = (Path(__file__).with_name(f"lanes.{kind}").read_text(encoding="utf-8") for kind in ("html", "js"))
 
 DIGITS = 6
 """Times are sent to the microsecond: finer than any clock behind them, and half the size."""
 
 
+def stage(value: Any = None, **settings: Any) -> gr.HTML:
+    """Where lanes are played; its value is what :func:`replay_data` or :func:`pending` makes, ``None`` shows nothing.
+
+    The template holds no placeholder: data reach the page as the component's value, never as markup.
+
+    Args:
+        settings: those of ``gr.HTML``, e.g. ``elem_id``.
+    """
+    return gr.HTML(value, html_template=_STAGE, js_on_load=_SCRIPT, apply_default_css=False, **settings)
+
+
 def pending(specs: Sequence[str], states: Sequence[State]) -> dict[str, Any]:
     """The data of a race whose lanes are still being measured."""
     lanes = [{"title": lane_title(s), "state": state, "rounds": []} for s, state in zip(specs, states, strict=True)]
-    return {"ready": False, "seconds": 0.0, "verdict": None, "lanes": lanes}
+    return {"ready": False, "seconds": 0.0, "speed": None, "verdict": None, "lanes": lanes}
 
 
-def replay_data(runs: Sequence[Run]) -> dict[str, Any]:
-    """The data of a race that was run; ``runs`` are its lanes, of which there are at least two."""
+def replay_data(runs: Sequence[Run], lasting: float | None = None) -> dict[str, Any]:
+    """The data of a race that was run; ``runs`` are its lanes, of which there are at least two.
+
+    Args:
+        lasting: seconds that it is to last at least, if one of :data:`SPEEDS` slows it so far.
+    """
     generations = [run.generation for run in runs]
+    seconds = max(g.seconds for g in generations)
+    slow_enough = [speed for speed in SPEEDS if lasting is None or seconds / speed >= lasting]
     greedy, lossless = all(run.params.greedy for run in runs), [run.scores.lossless for run in runs]
     return {
         "ready": True,
-        "seconds": round(max(g.seconds for g in generations), DIGITS),
+        "seconds": round(seconds, DIGITS),
+        "speed": None if lasting is None else max(slow_enough, default=min(SPEEDS)),
         "verdict": verdict(generations, greedy=greedy, lossless=lossless),
         "lanes": [_lane(run, place) for run, place in zip(runs, places(generations), strict=True)],
     }
@@ -69,7 +96,8 @@ def verdict(generations: Sequence[Generation], *, greedy: bool, lossless: Sequen
         return {"kind": "sampled", "text": text}
     first, *others = (g.token_ids for g in generations)
     if all(ids == first for ids in others):
-        text = f"All {len(generations)} outputs are identical, token by token ({count(len(first), 'token')})."
+        outputs = "Both outputs" if len(generations) == 2 else f"All {len(generations)} outputs"
+        text = f"{outputs} are identical, token by token ({count(len(first), 'token')})."
         return {"kind": "same", "text": text}
     position = min(_first_difference(first, ids) for ids in others if ids != first)
     if lossless and all(lossless):
@@ -94,6 +122,7 @@ def _lane(run: Run, place: int) -> dict[str, Any]:
             "accepted": r.accepted,
             "pieces": r.pieces,
             "about": describe_round(r),
+            "step": step_of(r),
         }
         for r, end in zip(g.rounds, accumulate(r.seconds for r in g.rounds), strict=True)
     ]
