@@ -130,14 +130,11 @@ class Growth:
         return born
 
     def best(self, count: int) -> list[int]:
-        """The first level and of all other nodes the most probable, ``count`` in all, in the order of birth.
+        """The ``count`` most probable nodes, in the order of birth.
 
         No child is more probable than its parent, and of equals the parent is older: what remains is a tree.
         """
-        roots = [node for node, parent in enumerate(self.parents) if parent < 0][:count]
-        others = [node for node, parent in enumerate(self.parents) if parent >= 0]
-        others.sort(key=lambda node: (-self.scores[node], node))
-        return sorted([*roots, *others[: count - len(roots)]])
+        return sorted(sorted(range(len(self.tokens)), key=lambda node: (-self.scores[node], node))[:count])
 
     def feed(self, node: int, column: int) -> list[int]:
         """Which cached pairs ``node`` sees when it is fed as pair ``column``: those of its ancestors, and its own."""

@@ -39,7 +39,8 @@ def dflash_config(config: Mapping[str, Any], file: Path) -> MuseGlimmerAssistant
             "cannot be computed here"
         )
     own = {**config, **(config.get("dflash_config") or {})}
-    layers = own.get("target_layer_ids")
+    own.setdefault("target_layer_ids", _spread_layers(config, file))
+    layers = own["target_layer_ids"]
     if not isinstance(layers, list) or not layers or not all(isinstance(layer, int) for layer in layers):
         raise PoolError(
             f"{file}: target_layer_ids must list the target's layers that the network reads, got {layers!r}"
@@ -47,14 +48,55 @@ def dflash_config(config: Mapping[str, Any], file: Path) -> MuseGlimmerAssistant
     return MuseGlimmerAssistantConfig(
         **{name: whole_number(own, name, file) for name in _SIZES},
         target_layer_ids=layers,
-        layer_types=config.get("layer_types") or ["full_attention"] * whole_number(own, "num_hidden_layers", file),
-        sliding_window=config.get("sliding_window") or 2048,  # of layers that slide; published ones do not
+        **_attention(config, own, file),
         rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
         rope_parameters={"rope_type": "default", "rope_theta": float(rotation["rope_theta"])},
         bos_token_id=None,
         eos_token_id=None,
         pad_token_id=None,
     )
+
+
+def _spread_layers(config: Mapping[str, Any], file: Path) -> list[int] | None:
+    """The target's layers that are read where a configuration names none: spread evenly from the second to the third
+    from the last (``build_target_layer_ids`` of the published code); ``None`` if it does not say how many there are."""
+    if "num_target_layers" not in config:
+        return None
+    count, own = (whole_number(config, name, file) for name in ("num_target_layers", "num_hidden_layers"))
+    if own == 1:
+        return [count // 2]
+    return [round(1 + index * (count - 4) / (own - 1)) for index in range(own)]
+
+
+def _attention(config: Mapping[str, Any], own: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """Which layers slide, over how many positions, and whether a block's tokens see only those before them: in sliding
+    layers they do and in others not, unless the configuration says what holds for all (``causal``)."""
+    kinds = config.get("layer_types") or ["full_attention"] * whole_number(own, "num_hidden_layers", file)
+    if other := sorted(set(kinds) - {"full_attention", "sliding_attention"}):
+        raise PoolError(
+            f"{file}: layer_types has {other[0]!r}; DFlash networks are read with full and sliding attention"
+        )
+    slides, window = "sliding_attention" in kinds, config.get("sliding_window")
+    if slides and (window is None or config.get("use_sliding_window") is False):
+        raise PoolError(
+            f"{file}: layer_types has sliding layers, but there is no sliding_window to say how far they see"
+        )
+    if own.get("use_swa") and not (slides and own.get("swa_window_size", window) == window):
+        raise PoolError(
+            f"{file}: use_swa with swa_window_size {own.get('swa_window_size')!r} is read differently by different "
+            "programs; it is understood only where layer_types names the sliding layers and sliding_window is the same"
+        )
+    for name, harmless in (("attention_sink_bias", False), ("input_embedding_scale", 1.0)):
+        if own.get(name, harmless) != harmless:
+            raise PoolError(f"{file}: {name} is {own[name]!r}; DFlash networks with it cannot be computed here")
+    causal = next((own[name] for name in ("is_causal", "causal") if own.get(name) is not None), None)
+    if causal not in (None, True, False):
+        raise PoolError(f"{file}: is_causal (or causal) must be true or false, got {causal!r}")
+    return {
+        "layer_types": kinds,
+        "sliding_window": whole_number(config, "sliding_window", file) if slides else 2048,
+        "causal": {"full_attention": bool(causal), "sliding_attention": causal is not False},
+    }
 
 
 def read_dflash(folder: Path, dtype: torch.dtype) -> MuseGlimmerAssistantModel:

@@ -100,6 +100,13 @@ def _shape(
     speculators = config.get("speculators_model_type")
     if speculators not in (None, "eagle3"):
         raise PoolError(f"{config_file} is of a speculator of type {speculators!r}; eagle drafters read 'eagle3'")
+    if (
+        speculators and config.get("norm_before_residual") is None
+    ):  # both are published; the wrong one costs acceptance only
+        raise PoolError(
+            f"{config_file} does not say norm_before_residual, whether the first layer adds to normalised states; "
+            "write true or false there, as the head was trained"
+        )
     layer = dict(_part(config, "transformer_layer_config", config_file) if speculators else config)
     eagle = _part(config, "eagle_config", config_file)
     if layer.get("hidden_act", "silu") != "silu":

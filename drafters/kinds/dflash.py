@@ -82,6 +82,7 @@ class DFlashDrafter(BlockDrafter):
         output = self.model(
             noise_embeds=self._embedded(ids.to(self.target.device)).to(device, dtype),
             context_hidden_states=features[None],
+            attention_mask=self._masks(len(known)),
             position_ids=torch.arange(keep, len(known) + self.size, device=device)[None],
             past_key_values=self.cache,
         )
@@ -90,6 +91,24 @@ class DFlashDrafter(BlockDrafter):
         head = self.target.get_output_embeddings()
         hidden = output.last_hidden_state[0, 1:].to(head.weight.device, head.weight.dtype)
         return list(head(hidden).argmax(dim=-1).tolist())
+
+    def _masks(self, cached: int) -> dict[str, torch.Tensor | None] | None:
+        """What a block sees of so many cached positions and of itself, by kind of layer, to be added to the scores;
+        ``None`` leaves it to the library, for whose own networks blocks see themselves both ways.
+
+        Source: ``_attention_mask`` of the published code (``z-lab/dflash``).
+        """
+        config = self.model.config
+        if (causal := getattr(config, "causal", None)) is None:
+            return None
+        ahead = torch.arange(cached + self.size) - torch.arange(cached, cached + self.size)[:, None]
+        masks = dict[str, torch.Tensor | None]()
+        for kind in causal:
+            reach = config.sliding_window if kind == "sliding_attention" else cached + self.size
+            hidden = (ahead <= -reach) | (ahead > 0 if causal[kind] else ahead >= reach)
+            bias = torch.zeros(hidden.shape, dtype=self.model.dtype).masked_fill_(hidden, -torch.inf)
+            masks[kind] = bias[None, None].to(self.model.device) if bool(hidden.any()) else None
+        return masks
 
     def _embedded(self, ids: torch.Tensor) -> torch.Tensor:
         """Embeddings ``(1, n, hidden)``, without the norm that some targets' embedding ends in (as the library)."""

@@ -39,8 +39,7 @@ class EagleDrafter(FeatureDrafter):
 
     A chain follows the head's most probable tokens, or, in sampled runs, is drawn from its distribution. A tree is
     EAGLE-2's: level by level the ``branches`` most probable nodes grow ``branches`` children each, and of all of them
-    the most probable are proposed; it is the same in sampled runs, where verification draws from the target. Unlike
-    EAGLE-2's it always holds the whole first level: so γ, which counts just that, is known from one forward.
+    the most probable are proposed; it is the same in sampled runs, where verification draws from the target.
 
     Args:
         name: the arm's name.
@@ -206,8 +205,7 @@ class EagleDrafter(FeatureDrafter):
         *,
         with_q: bool = False,
     ) -> list[Draft]:
-        """EAGLE-2's dynamic trees, grown together level by level: of each the first level is kept, and the most
-        probable of the other nodes.
+        """EAGLE-2's dynamic trees, grown together level by level: of each the most probable nodes are kept.
 
         Args:
             hidden: what the head made of the last pair before each tree, ``(trees, hidden)``.

@@ -33,7 +33,21 @@ def change(folder, **settings):
     file.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
 
 
-def by_the_definition(tensors, config, embedded, states):
+def seen(kind, causal, window, before, size):
+    """Which positions each token of a block sees, as the published code says it."""
+    rows = []
+    for query in range(before, before + size):
+        row = []
+        for key in range(before + size):
+            visible = key <= query or not causal
+            if kind == "sliding_attention":
+                visible = visible and query - key < window and (causal or key - query < window)
+            row.append(visible)
+        rows.append(row)
+    return torch.tensor(rows)
+
+
+def by_the_definition(tensors, config, embedded, states, causal=None):
     """The network in plain tensor operations: a block of embedded tokens after hidden states of the target."""
 
     def norm(x, weight):
@@ -61,6 +75,10 @@ def by_the_definition(tensors, config, embedded, states):
         query, key = rotated(query, slice(len(states), None)), rotated(key, slice(None))
         key, value = (t.repeat_interleave(heads // kv_heads, 1) for t in (key, value))
         scores = torch.einsum("qhd,khd->hqk", query, key) / size**0.5
+        kind = config.layer_types[index]
+        one_way = kind == "sliding_attention" if causal is None else causal
+        visible = seen(kind, one_way, config.sliding_window, len(states), len(embedded))
+        scores = scores.masked_fill(~visible, -torch.inf)
         attended = torch.einsum("hqk,khd->qhd", scores.softmax(-1), value).flatten(1)
         x = x + attended @ part["self_attn.o_proj.weight"].T
         read = norm(x, part["post_attention_layernorm.weight"])
@@ -69,8 +87,24 @@ def by_the_definition(tensors, config, embedded, states):
     return norm(x, tensors["norm.weight"])
 
 
+SLIDING = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 5}
+OWN = {"mask_token_id": 303, "target_layer_ids": [0, 2]}
+
+
 @torch.inference_mode()
-def test_it_drafts_what_the_published_network_says(target, folder):
+@pytest.mark.parametrize(
+    ("settings", "causal"),
+    [
+        ({}, None),
+        (SLIDING, None),
+        ({**SLIDING, "is_causal": False}, False),
+        ({**SLIDING, "dflash_config": {**OWN, "causal": True}}, True),
+        ({**SLIDING, "is_causal": False, "dflash_config": {**OWN, "use_swa": True, "swa_window_size": 5}}, False),
+        ({"is_causal": True}, True),
+    ],
+)
+def test_it_drafts_what_the_published_network_says(target, folder, settings, causal):
+    change(folder, **settings)
     source = Target(target)
     network = read_dflash(folder, torch.float32)
     drafter = DFlashDrafter("dflash", network, target, source)
@@ -80,8 +114,16 @@ def test_it_drafts_what_the_published_network_says(target, folder):
         hidden = target(torch.tensor([ids[:-1]]), output_hidden_states=True).hidden_states
         states = torch.cat([hidden[layer][0] for layer in drafter.layers], -1)
         block = torch.tensor([ids[-1]] + [config.mask_token_id] * (config.block_size - 1))
-        output = by_the_definition(tensors, config, target.get_input_embeddings()(block), states)
+        output = by_the_definition(tensors, config, target.get_input_embeddings()(block), states, causal)
         assert drafter.block(ids) == target.lm_head(output)[1:].argmax(-1).tolist()
+
+
+def test_the_layers_that_are_read_have_a_default():
+    published = twins.CONFIGS[NAME]
+    own = {key: value for key, value in published["dflash_config"].items() if key != "target_layer_ids"}
+    config = {**published, "dflash_config": own, "num_target_layers": 36}
+    assert dflash_config(config, twins.RECORDED).target_layer_ids == [1, 9, 17, 25, 33]
+    assert dflash_config({**config, "num_hidden_layers": 1}, twins.RECORDED).target_layer_ids == [18]
 
 
 def test_a_pool_reads_it(tmp_path):
@@ -103,7 +145,20 @@ def test_what_is_no_published_folder():
         ({"attention_bias": True}, "attention biases, scaled rotations or another activation"),
         ({"rope_scaling": {"type": "yarn"}}, "attention biases, scaled rotations"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, "attention biases, scaled rotations"),
-        ({"dflash_config": None}, "target_layer_ids must list the target's layers that the network reads, got None"),
+        ({"layer_types": ["chunked_attention"] * 2}, "layer_types has 'chunked_attention'"),
+        ({"layer_types": ["sliding_attention"] * 2, "sliding_window": None}, "no sliding_window to say how far"),
+        ({**SLIDING, "use_sliding_window": False}, "no sliding_window to say how far"),
+        ({"dflash_config": {**OWN, "use_swa": True, "swa_window_size": 5}}, "use_swa with swa_window_size 5 is read"),
+        (
+            {**SLIDING, "dflash_config": {**OWN, "use_swa": True, "swa_window_size": 6}},
+            "use_swa with swa_window_size 6",
+        ),
+        ({"is_causal": "no"}, "must be true or false, got 'no'"),
+        ({"dflash_config": {**OWN, "attention_sink_bias": True}}, "attention_sink_bias is True"),
+        (
+            {"dflash_config": None, "num_target_layers": None},
+            "target_layer_ids must list the target's layers that the network reads, got None",
+        ),
         ({"dflash_config": {"target_layer_ids": [1]}}, "mask_token_id must be a whole number"),
         ({"block_size": 0}, "block_size must be a whole number of at least 1, got 0"),
         ({"head_dim": 8}, r"tensor layers\.0\.self_attn\.q_proj\.weight has the shape \[64, 64\], but \[32, 64\]"),

@@ -274,6 +274,7 @@ def rewritten(folder, change, config=None):
         ),
         ("eagle3", lambda t: None, {"hidden_act": "gelu"}, r"config\.json: hidden_act is 'gelu'"),
         ("speculators", lambda t: None, {"speculators_model_type": "eagle"}, "speculator of type 'eagle'"),
+        ("speculators", lambda t: None, {"norm_before_residual": None}, "does not say norm_before_residual"),
         (
             "eagle3",
             lambda t: None,
