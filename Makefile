@@ -36,7 +36,7 @@ long: $(VENV)/dev browser
 
 # The proposer in a real vLLM, which needs libraries of its own versions. It is made for the CPU and takes 4 GB.
 test-vllm: $(VLLM)/made
-	LD_PRELOAD=$(abspath $(VLLM))/lib/libiomp5.so $(VLLM)/bin/python -m pytest -rfE --timeout 1200 tests/vllm_engine.py
+	LD_PRELOAD=$(abspath $(VLLM))/lib/libiomp5.so $(VLLM)/bin/python -m pytest -rfE --noconftest --timeout 1200 tests/vllm_engine.py
 
 $(VLLM)/made: requirements-vllm.txt
 	@echo "Installing vLLM into $(VLLM): some minutes, once."

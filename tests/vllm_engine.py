@@ -55,12 +55,10 @@ def main() -> None:
     os.environ.update(ENVIRONMENT, MULTIDRAFT_POOL=given.pool, MULTIDRAFT_POLICY=given.policy)
     from vllm import LLM, SamplingParams
 
-    from drafters.pool import load_pool
+    from drafters.text import chat_ids
     from multidraft.bench.suites import load_suite, spread
 
-    pool = load_pool("pocket", remote_window=1024)
     items = spread(load_suite("pocket").items, given.prompts)
-    prompts = [{"prompt_token_ids": pool.encode(item.prompt)} for item in items]
     target = ROOT / "drafters" / "pocket" / "target"
     extra = {"num_gpu_blocks_override": given.blocks, "block_size": 32, "max_model_len": 256} if given.blocks else {}
     llm = LLM(
@@ -73,6 +71,8 @@ def main() -> None:
         disable_log_stats=True,
         **extra,
     )
+    tokenizer = llm.get_tokenizer()
+    prompts = [{"prompt_token_ids": chat_ids(tokenizer, item.prompt)} for item in items]
     params = SamplingParams(temperature=0, max_tokens=given.tokens)
     llm.generate(prompts[:1], params, use_tqdm=False)
     proposer, calls = None, []
@@ -94,7 +94,7 @@ def main() -> None:
         "seconds": seconds,
         "tokens_per_second": sum(len(output.outputs[0].token_ids) for output in outputs) / seconds,
         "calls": calls,
-        "vocabulary": pool.target.vocab_size,
+        "vocabulary": len(tokenizer),
     }
     if proposer:
         decodings = [request.decoding for request in proposer._waiting() if request.decoding]

@@ -28,10 +28,15 @@ HELD_TOKENS, HELD_BUFFERS = 64, 24
 def shared_threads() -> int:
     """Give all sessions one pool of threads: the idle threads of one session would slow the others.
 
-    Returns how many: as many as torch has when the first model is made.
+    Returns how many: :data:`threads`, or as many as torch has when the first model is made.
     """
-    onnxruntime.set_global_thread_pool_sizes(torch.get_num_threads(), 1)
-    return torch.get_num_threads()
+    count = threads or torch.get_num_threads()
+    onnxruntime.set_global_thread_pool_sizes(count, 1)
+    return count
+
+
+threads: int | None = None
+"""How many threads the sessions have, where that is set before the first model is made."""
 
 
 class Feed(NamedTuple):

@@ -40,6 +40,7 @@ class Batch:
         self._shares, self._streams = target is not None, Streams(target)
         self._pools: dict[Stream[Any], Pool] = {}
         self._idle: list[Pool] = []
+        self._drafting = 0.0  # for the target's step under way, where that is in another engine
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -81,13 +82,13 @@ class Batch:
     def resume(self, answers: Mapping[Stream[Any], Any], seconds: float) -> list[Stream[Any]]:
         """Go on where the target runs in another engine, until all wait for it again; as of
         :meth:`~drafters.models.streams.Streams.resume`."""
-        begun, reading = time.perf_counter(), self._streams.reading
+        begun, reading, crowd = time.perf_counter(), self._streams.reading, self.costs.crowd
         with self.pool.lock:
-            self.costs.crowd.texts = self._streams.leave_out(answers)
+            crowd.texts = self._streams.leave_out(answers)
             ended = self._streams.resume(answers, seconds)
-        if answers:
-            drafting = time.perf_counter() - begun - (self._streams.reading - reading)
-            self.costs.crowd.passed(seconds + drafting)
+        if len(answers) == crowd.texts:  # with others new among them it was no round of so many
+            crowd.passed(self._drafting + seconds)
+        self._drafting = time.perf_counter() - begun - (self._streams.reading - reading)
         self._idle += [self._pools.pop(stream) for stream in ended]
         return ended
 

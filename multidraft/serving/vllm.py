@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from drafters.errors import PoolError, UserError, told
+from drafters.models import onnx_model
 from drafters.models.streams import Stream
 from drafters.pool import Pool, load_pool
 from drafters.sampling import MAX_DRAFT_LENGTH, MAX_NEW_TOKENS, SamplingParams
@@ -99,6 +100,8 @@ class MultiDraft:
         self.policy = os.environ.get(POLICY, "").strip() or "rate-hedge"
         device = "cpu" if vllm_config.device_config.device_type == "cpu" else None
         window = int(model.max_model_len)
+        # vLLM binds its threads to cores and lets them spin: more threads of ours would wait for theirs, in one core.
+        onnx_model.threads = 1
         with torch.inference_mode(False):
             self.pool = pool = load_pool(settings.pool, device=device, remote_window=window)
         if (theirs := int(model.get_vocab_size())) != pool.target.vocab_size:

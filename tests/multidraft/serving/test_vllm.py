@@ -12,6 +12,7 @@ import torch
 
 from drafters.base import common_prefix
 from drafters.errors import PolicyError, PoolError, UserError
+from drafters.models import onnx_model
 from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import generate
 from multidraft.serving import vllm
@@ -88,6 +89,7 @@ def make(pool_card, monkeypatch):
         return MultiDraft(config(**settings))
 
     monkeypatch.delenv("MULTIDRAFT_DB", raising=False)
+    monkeypatch.setattr(onnx_model, "threads", None)  # or later tests would find it changed
     return made
 
 
@@ -284,3 +286,10 @@ def test_a_recorded_engine_is_given_the_same_drafts_and_known_by_its_texts(make)
         assert sum(g.token_ids[: len(output)] == output for g in found) == 1
     assert len(found) == len(recorded["outputs"]) and max(g.streams for g in found) == 3
     assert {r.drafter for g in found for r in g.rounds} == {None, "lookup", "suffix", "rest"}
+
+
+def test_drafters_take_one_thread_beside_those_of_vllm(make, monkeypatch):
+    given = []
+    make()
+    monkeypatch.setattr(onnx_model.onnxruntime, "set_global_thread_pool_sizes", lambda *sizes: given.append(sizes))
+    assert onnx_model.shared_threads.__wrapped__() == 1 and given == [(1, 1)]
