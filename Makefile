@@ -6,7 +6,7 @@ VLLM   ?= .venv-vllm
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all test-vllm lint types unit long browser clean
+.PHONY: demo test test-all test-vllm test-clients lint types unit long browser clean
 
 demo: $(VENV)/app
 	$(BIN)/python app.py
@@ -43,6 +43,16 @@ $(VLLM)/made: requirements-vllm.txt
 	$(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-vllm.txt
 	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+
+# Programs that people use with such servers, each in an environment of its own, against a real server.
+CLIENTS := openai guidellm
+
+test-clients: $(VENV)/dev $(CLIENTS:%=.clients/%/done)
+	$(BIN)/python -m tests.clients
+
+.clients/%/done: tests/clients/%.txt
+	$(PYTHON) -m venv .clients/$*
+	.clients/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
 # The browser tests take the system's Chromium, else fetch one, else fail and say what to install.
@@ -60,4 +70,4 @@ $(VENV)/dev: $(VENV)/app requirements-dev.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VLLM) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) .clients .pytest_cache .mypy_cache .ruff_cache .hypothesis

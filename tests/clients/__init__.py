@@ -1,0 +1,1 @@
+"""Programs that people use with OpenAI-compatible servers, really run; see ``python -m tests.clients --help``."""
