@@ -132,7 +132,14 @@ def load_card(path: Path) -> tuple[Card, str]:
     text, content = _read(path)
     if isinstance(other := content.get("examples"), str):
         beside = path.parent / other
-        content["examples"] = _read(beside if beside.exists() else POOLS / other)[1].get("examples")
+        if not os.path.isfile(beside):
+            beside = POOLS / (f"{other}.yaml" if other in pool_names() else other)
+        if not os.path.isfile(beside):
+            raise PoolError(
+                f"the pool card {path} takes its examples from {other!r}, which is neither a card in its folder nor a "
+                f"bundled one; bundled pools: {', '.join(pool_names())}"
+            )
+        content["examples"] = _read(beside)[1].get("examples")
         if not isinstance(content["examples"], list):
             raise PoolError(f"the pool card {path} takes its examples from {other}, which has none of its own")
     try:

@@ -7,6 +7,7 @@ Values reach SQL as parameters only.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pandas as pd
 
 from storage.connection import open_reader, read_dicts, read_frame
 from storage.filters import ALL, Filter, run_id
-from storage.rows import run_of
+from storage.rows import converted, run_of
 from storage.run import Run
 
 PREVIEW = 160
@@ -74,12 +75,15 @@ def ids_on(
 
 def timed_rounds(path: str | Path, ids: Sequence[int]) -> list[dict[str, Any]]:
     """What the rounds of some runs tell about costs, in the order in which they were played: the lengths of ``drafted``
-    and ``tokens``, and the other columns of the table that are numbers."""
+    and ``tokens``, the other columns of the table that are numbers, and of the run ``prompt_tokens`` and ``readers``,
+    the arms that read the prompt during prefill (``None`` is unknown)."""
     sql = f"""
-        SELECT run_id, arm, draft_length, json_array_length(drafted) AS drafted, accepted,
+        SELECT run_id, arm, rounds.draft_length, json_array_length(drafted) AS drafted, accepted,
                json_array_length(tokens) AS emitted, nodes, depth, together,
-               draft_seconds, verify_seconds, policy_seconds, evaluate_seconds, evaluated
-        FROM rounds WHERE run_id IN ({", ".join("?" * len(ids))}) ORDER BY run_id, "index"
+               rounds.draft_seconds, rounds.verify_seconds, rounds.policy_seconds, rounds.evaluate_seconds, evaluated,
+               prompt_tokens, readers
+        FROM rounds JOIN runs ON runs.id = run_id WHERE run_id IN ({", ".join("?" * len(ids))})
+        ORDER BY run_id, "index"
     """
     with open_reader(path) as connection:
-        return read_dicts(connection, sql, ids)
+        return [converted(row, ["readers"], json.loads) for row in read_dicts(connection, sql, ids)]

@@ -113,7 +113,8 @@ class Generation:
 
     ``seconds`` and the rates derived from it cover decoding only; ``prefill_seconds`` stands apart. ``turns`` are
     those of the conversation before ``prompt``. ``streams`` is how many texts were decoded at once, at the most: beside
-    others it takes longer.
+    others it takes longer. ``readers`` are the drafters (arms) that read the prompt during prefill; the others read it
+    before their first draft. ``None`` is unknown.
     """
 
     prompt: str
@@ -128,6 +129,7 @@ class Generation:
     error: str | None = None
     turns: tuple[Turn, ...] = ()
     streams: int = 1
+    readers: tuple[int, ...] | None = None
 
     @property
     def seconds(self) -> float:

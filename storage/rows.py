@@ -14,7 +14,7 @@ import numpy as np
 from drafters.base import Acceptances
 from storage.run import Run
 
-JSON_COLUMNS = ("turns", "drafters", "libraries", "drafter_rounds")
+JSON_COLUMNS = ("turns", "drafters", "readers", "libraries", "drafter_rounds")
 """Columns of ``runs`` that hold a list or an object as JSON."""
 
 JSON_ROUND_COLUMNS = ("drafted", "tokens", "pieces", "probabilities", "choices", "siblings", "texts")

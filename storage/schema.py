@@ -93,6 +93,12 @@ def m003_what_was_rejected(db: Database) -> None:
         db.execute(f"ALTER TABLE rounds ADD COLUMN {column} TEXT NOT NULL DEFAULT '{empty}'")
 
 
+@migrations()
+def m004_readers_of_the_prompt(db: Database) -> None:
+    """The drafters that read the prompt during prefill, as a JSON list of arms; NULL where it was not recorded."""
+    db.execute("ALTER TABLE runs ADD COLUMN readers TEXT")
+
+
 def _count_runs(db: Database) -> None:
     """``run_counts``, by which the choices of the dashboard's filters are found without reading the runs."""
     listed = ", ".join(COUNTED)

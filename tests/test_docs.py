@@ -4,8 +4,10 @@ import re
 import shutil
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import yaml
@@ -15,10 +17,13 @@ from drafters.card import Card, card_schema, load_card
 from drafters.errors import PoolError
 from drafters.kinds import KINDS
 from drafters.pool import load_pool
-from multidraft.__main__ import main
+from multidraft.__main__ import COMMANDS, main
 from multidraft.policies import base
+from multidraft.ui.tabs.dashboard import charts, views
 from multidraft.ui.tabs.pool.tab import Known, pools_html
+from storage.store import Store
 from tests import tiny
+from tests.runs import make_run
 
 ROOT = Path(__file__).parent.parent
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -36,11 +41,14 @@ def test_the_first_use_from_python(capsys):
 
 def test_the_policy_of_ones_own(pool, monkeypatch):
     (code,) = blocks("docs/policies.md", "python")
-    monkeypatch.setitem(base.POLICIES, "greedy", None)  # so that it is forgotten afterwards
+    monkeypatch.setitem(base.POLICIES, "epsilon-greedy", None)  # so that it is forgotten afterwards
     exec(code, {})
-    assert "greedy" in md.policy_names()
+    assert "epsilon-greedy" in md.policy_names()
     params = md.SamplingParams(max_new_tokens=30, draft_length=4)
-    outs = [md.generate(pool, "a badge", policy=spec, params=params) for spec in ("greedy", "autoregressive")]
+    outs = [
+        md.generate(pool, "a badge", policy=spec, params=params)
+        for spec in ("epsilon-greedy:epsilon=0.5", "autoregressive")
+    ]
     assert outs[0].token_ids == outs[1].token_ids
 
 
@@ -103,6 +111,46 @@ def test_every_kind_is_in_the_documents():
     table = re.findall(r"^\| (`.*?) \|", (ROOT / "docs/pools.md").read_text(), re.MULTILINE)
     named = {name for cell in table for name in re.findall(r"`(\w+)`", cell)}
     assert set(KINDS) <= named
+
+
+def test_the_chart_of_ones_own(monkeypatch):
+    chart, *_ = blocks("docs/architecture.md", "python")
+    monkeypatch.setattr(views, "CHARTS", [])
+    exec(chart, dict(vars(charts)))
+    (added,) = views.CHARTS
+    rows = pd.DataFrame({"policy": ["ucb", "exp3"], "output_tokens": [12, 7]})
+    assert list(added.figure(rows, ["ucb"]).data[0].x) == [12, 7] and added.id == "output-tokens"
+
+
+def test_the_subcommand_of_ones_own(tmp_path, monkeypatch, capsys):
+    _, code, *_ = blocks("docs/architecture.md", "python")
+    exec(code, vars(runs := ModuleType("runs")))
+    monkeypatch.setitem(COMMANDS, "runs", (runs, "Count the runs of a history."))
+    with Store(tmp_path / "runs.db") as store:
+        store.add(make_run())
+    assert main(["runs", "--db", str(tmp_path / "runs.db")]) == 0
+    assert capsys.readouterr().out == "1\n"
+
+
+def test_parts_by_themselves(tmp_path, monkeypatch, capsys):
+    *_, history, text = blocks("docs/architecture.md", "python")
+    monkeypatch.chdir(tmp_path)
+    with Store("runs.db") as store:
+        store.add(make_run(policy="exp3"))
+    exec(history, {})
+    assert "exp3 None ['math', 'math']" in capsys.readouterr().out  # six tokens are too few for a speed-up
+    exec(text, {})
+    assert re.match(r"perplexity \d+\.\d \{'math': ", capsys.readouterr().out)
+
+
+def test_the_sample_table_is_that_of_the_results(capsys):
+    table = pd.read_csv(ROOT / "docs/mats.csv", index_col="drafter")
+    results = (ROOT / "docs/results.md").read_text().split("| drafter | json |")[1].split("\n\n")[0].splitlines()
+    rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in results[2:]]
+    shown = [[name, *(f"{mat:.2f}" for mat in mats)] for name, *mats in table.itertuples()]
+    assert shown == [row[:-1] for row in rows]
+    assert main(["simulate", str(ROOT / "docs/mats.csv"), "--tokens", "50", "--seeds", "2", "--policies", "ucb"]) == 0
+    assert "| policy | json |" in capsys.readouterr().out
 
 
 def test_the_card():

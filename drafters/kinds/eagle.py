@@ -77,7 +77,7 @@ class EagleDrafter(FeatureDrafter):
 
     def twin(self, target: FeatureSource) -> Self:
         twin = super().twin(target)
-        twin.head = self.head.twin()
+        twin.head = self.head.twin(target)
         return twin
 
     def forget(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.nn import functional
@@ -94,12 +95,15 @@ class EagleHead:
         self._query: Sequence[int] = ()
         self.cached: list[int] = []
         """The context whose pairs the cache holds; drafted ones beyond it are overwritten."""
+        self._twins: WeakKeyDictionary[FeatureSource, EagleHead] = WeakKeyDictionary()
 
-    def twin(self) -> EagleHead:
-        """The same head for another text: weights are shared, the cache is its own."""
-        twin = copy.copy(self)
-        twin.layers = [replace(layer, cache=layer.cache[:, :, :0]) for layer in self.layers]
-        twin.room, twin.cached, twin._query = 0, [], ()
+    def twin(self, target: FeatureSource) -> EagleHead:
+        """The same head for another text, that of ``target``: weights are shared, the cache is the text's own. Drafters
+        that share a head share its twin too."""
+        if (twin := self._twins.get(target)) is None:
+            self._twins[target] = twin = copy.copy(self)
+            twin.layers = [replace(layer, cache=layer.cache[:, :, :0]) for layer in self.layers]
+            twin.room, twin.cached, twin._query = 0, [], ()
         return twin
 
     def begin(self, context: Sequence[int]) -> None:

@@ -6,10 +6,12 @@ All decode greedily, from token ids, with the pool's weights in float32 on its c
 from __future__ import annotations
 
 import importlib.util
+import logging
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,6 +27,12 @@ from drafters.errors import UserError
 from drafters.kinds.lm import LMDrafter
 from drafters.models.onnx_decoder import OnnxDecoder
 from drafters.pool import Pool
+from drafters.sampling import SamplingParams
+from multidraft.bench.inspect import accepted_by_task
+from multidraft.bench.suites import SuiteItem
+
+EXAMPLE_TOKENS = 96
+"""Of each example so many tokens decide which drafter assists peers, if none is named."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,10 @@ class Transformers(Peer):
         self.stop = sorted(pool.stop_ids) or None
 
     def generate(self, ids: Sequence[int], most: int) -> Output:
+        with _without(MIXED_ARGUMENTS, logging.getLogger("transformers.generation.utils")):
+            return self._generate(ids, most)
+
+    def _generate(self, ids: Sequence[int], most: int) -> Output:
         if self.assistant is not None:
             self.assistant.generation_config.update(**self.settings, num_assistant_tokens_schedule="constant")
         prompt = torch.tensor([list(ids)], device=self.model.device)
@@ -93,6 +105,24 @@ class Transformers(Peer):
         )
         seconds = time.perf_counter() - begun
         return Output(output[0, len(ids) :].tolist(), clock.at - begun, seconds, clock.first)
+
+
+MIXED_ARGUMENTS = "Passing `generation_config` together with generation-related"
+"""The beginning of a warning that the library gives of its own call of an assistant (transformers 5)."""
+
+
+@contextmanager
+def _without(message: str, logger: logging.Logger) -> Iterator[None]:
+    """Keep what begins with ``message`` out of the log."""
+
+    def others(record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith(message)
+
+    logger.addFilter(others)
+    try:
+        yield
+    finally:
+        logger.removeFilter(others)
 
 
 class _FirstTokens(BaseStreamer):
@@ -249,6 +279,14 @@ def _as_gguf(model: PreTrainedModel) -> bool:
     return plain and config.rope_parameters.get("rope_type", "default") == "default"
 
 
+def _best_over_all(pool: Pool, names: Sequence[str], draft_length: int) -> str:
+    """The drafter of the greatest mean over the tasks of the pool's examples of its tokens per round; the first one
+    where there are no examples, ``""`` where there are no names."""
+    examples = [SuiteItem("", prompt, task) for task, prompt in pool.examples] if len(names) > 1 else []
+    matrix = accepted_by_task(pool, examples, SamplingParams(EXAMPLE_TOKENS, draft_length=draft_length))
+    return max(names, key=lambda name: sum(row[name] for row in matrix.values()), default="")
+
+
 LLAMA_CPP = ("llama_cpp", "gguf")
 """The packages that llama.cpp takes."""
 
@@ -262,7 +300,8 @@ def peers_for(pool: Pool, draft_length: int, drafter: str | None = None) -> list
     """All peers that are installed and can run the pool's target.
 
     Args:
-        drafter: the one that assists them; by default the first that is a language model on the target's tokens.
+        drafter: the one that assists them, a language model on the target's tokens; by default the one of most tokens
+            per round over the tasks of the pool's examples.
 
     Raises:
         UserError: the pool is not on the CPU in float32, where all of them can be compared.
@@ -282,7 +321,7 @@ def peers_for(pool: Pool, draft_length: int, drafter: str | None = None) -> list
         and one.model.vocab_size == pool.target.vocab_size
         and one.model.window >= pool.target.window
     }
-    name = drafter if drafter in models else next(iter(models), "")
+    name = drafter if drafter in models else _best_over_all(pool, list(models), draft_length)
     if small := models.get(name):
         for schedule, confidence in (("constant", 0.0), ("confidence", 0.4)):
             title = f"transformers, assisted by {name}, {schedule}"

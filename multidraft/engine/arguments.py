@@ -24,7 +24,9 @@ def policy_for(pool: Pool, policy: str | Policy, seed: int = 0) -> Policy:
         )
     check_live(player)
     if player.needs_route and pool.router is None:
-        raise PolicyError(f"policy {player.name!r} needs a router, and pool {pool.name!r} has none")
+        raise PolicyError(
+            f"policy {player.name!r} needs a router, and pool {pool.name!r} has none; its card can name one"
+        )
     return player
 
 
@@ -47,7 +49,9 @@ def read_prompt(pool: Pool, prompt: str | Sequence[int], turns: Sequence[Turn]) 
     if turns:
         raise PromptError("earlier turns need a prompt that is a text, not token ids")
     if not isinstance(prompt, Sequence) or not all(isinstance(token, int) for token in prompt):
-        raise PromptError(f"the prompt must be a text or a list of token ids, got {type(prompt).__name__}")
+        several = isinstance(prompt, Sequence) and all(isinstance(one, Sequence) for one in prompt)
+        hint = "; generate_batch decodes several prompts" if several else ""
+        raise PromptError(f"the prompt must be a text or a list of token ids, got {type(prompt).__name__}{hint}")
     ids = [int(token) for token in prompt]
     if not ids:
         raise PromptError("the prompt is empty; give at least one token id")

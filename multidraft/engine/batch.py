@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
+from drafters.errors import PromptError
 from drafters.models.streams import Stream, Streams
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
@@ -142,6 +143,8 @@ def generate_batch(
     Returns:
         A generation for each prompt, in their order.
     """
+    if isinstance(prompts, str):
+        raise PromptError("generate_batch takes a list of prompts, not one text; generate decodes one")
 
     def decode(prompt: str | Sequence[int], twin: Pool) -> Generation:
         return Decoding(twin, prompt, policy, params, seed).run()

@@ -110,8 +110,9 @@ class Decoding(Iterator[Round]):
                 known = Context(generation.prompt, self.params.draft_length, self.pool.costs, route, previous)
                 policy.begin(replace(known, prompt_tokens=len(self.context)))
                 target.prefill(self.context)
-                self.pool.prepare(self.context, readers := policy.candidates())
-                self.pool.costs.begin(len(self.context), readers)
+                generation.readers = tuple(policy.candidates())
+                self.pool.prepare(self.context, generation.readers)
+                self.pool.costs.begin(len(self.context), generation.readers)
                 generation.prefill_seconds = self._now()[0] - started
                 query = target.queries
             while generation.status == "running":

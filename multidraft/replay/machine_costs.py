@@ -111,9 +111,11 @@ class RecordedCosts:
 def with_unread(
     rounds: Iterable[Mapping[str, Any]], drafters: int
 ) -> Iterator[tuple[Mapping[str, Any], Sequence[int], list[int]]]:
-    """The rounds of one run, each with the drafters that drafted in it and what every drafter had to read before."""
-    unread = Unread(drafters)
+    """The rounds of one run, each with the drafters that drafted in it and what every drafter had to read before: the
+    prompt too, if it did not read it during prefill. Where the history does not know who did, all are taken to have."""
+    unread: Unread | None = None
     for row in rounds:
+        unread = unread or Unread(drafters, row["prompt_tokens"], row["readers"])
         arms: Sequence[int] = range(drafters) if row["together"] else () if row["arm"] is None else (row["arm"],)
         yield row, arms, unread.tokens
         unread.emitted(row["emitted"], arms)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from drafters.errors import PromptError
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams, probabilities
 from multidraft.engine.lossless import teacher_forced
@@ -27,7 +28,12 @@ def acceptance_table(pool: Pool, prompt_ids: Sequence[int], output_ids: Sequence
 
     Returns:
         int64 ``(drafters, output positions)``, entries in ``0 … draft_length``.
+
+    Raises:
+        PromptError: a text in place of token ids.
     """
+    if isinstance(prompt_ids, str) or isinstance(output_ids, str):
+        raise PromptError("an acceptance table is made from token ids: pool.encode(prompt) and generation.token_ids")
     return pool.acceptances([*prompt_ids, *output_ids], len(prompt_ids), draft_length).accepted
 
 

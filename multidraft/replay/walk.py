@@ -120,7 +120,7 @@ def replay(
     names = drafters or [f"arm{i}" for i in range(count)]
     player = make_policy(policy, names, seed) if isinstance(policy, str) else policy
     if player.needs_route and route is None:
-        raise PolicyError(f"policy {player.name!r} needs a router")
+        raise PolicyError(f"policy {player.name!r} needs a router: give that of a pool that has one (route=pool.route)")
     unknown = "policy {!r} learns from {}, which a recorded text does not hold; use {}"
     if player.uses_block_divergence:
         raise PolicyError(unknown.format(player.name, "block divergence", "the setting reward=be"))

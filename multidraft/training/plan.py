@@ -227,8 +227,8 @@ answers: {answers:,} at temperatures {plan.asking.listed}; at most {tokens:,} to
 {tokens * BYTES_PER_TOKEN / 1e9:.2f} GB in {plan.work}
 drafters: {", ".join(plan.drafters)}; of kind {plan.kind}, {size_of_drafter} parameters each; \
 {training / 1e9:.2f} GB in training
-training: at most {plan.minutes:g} minutes or {plan.epochs:g} epochs each, \
-{len(plan.drafters) * plan.minutes:g} minutes in all{f", by {processes} processes" if processes > 1 else ""}
+training: at most {plan.minutes:g} min or {plan.epochs:g} {"epoch" if plan.epochs == 1 else "epochs"} each, \
+{len(plan.drafters) * plan.minutes:g} min in all{f", by {processes} processes" if processes > 1 else ""}
 These minutes are of training alone. Answering the prompts comes before it and takes as long as the target needs for \
 its tokens; measuring the drafters on held-out prompts comes after it."""
     if parameters > target.num_parameters():

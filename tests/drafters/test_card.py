@@ -36,7 +36,7 @@ def test_examples_of_another_card(tmp_path):
     assert [example.model_dump() for example in card.examples] == examples
     with pytest.raises(PoolError, match=r"takes its examples from card\.yaml, which has none of its own"):
         load_card(write(tmp_path, {**GOOD, "examples": "card.yaml"}))
-    with pytest.raises(PoolError, match=r"cannot read the pool card .*none\.yaml"):
+    with pytest.raises(PoolError, match=r"from 'none\.yaml', which is neither .*; bundled pools: .*pocket"):
         load_card(write(tmp_path, {**GOOD, "examples": "none.yaml"}))
 
 
@@ -186,6 +186,12 @@ def test_bundled_cards_are_valid(name):
     card, _ = load_card(find_card(name))
     assert isinstance(card, Card)
     assert card.name == name
+
+
+@pytest.mark.parametrize("name", ["pocket", "pocket.yaml"])
+def test_examples_of_a_bundled_card_by_its_name(tmp_path, name):
+    card, _ = load_card(write(tmp_path, {**GOOD, "examples": name}))
+    assert card.examples == load_card(POOLS / "pocket.yaml")[0].examples
 
 
 def test_examples_of_a_bundled_card_are_found_from_anywhere(tmp_path):

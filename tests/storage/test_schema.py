@@ -77,7 +77,8 @@ SCHEMA = dedent("""\
        "best_arm_rounds" TEXT,
        "drafter_rounds" TEXT,
        "acceptance" BLOB,
-       "streams" INTEGER NOT NULL DEFAULT 1
+       "streams" INTEGER NOT NULL DEFAULT 1,
+       "readers" TEXT
     );
     CREATE TABLE "rounds" (
        "run_id" INTEGER REFERENCES "runs"("id") ON DELETE CASCADE,
@@ -143,6 +144,7 @@ def test_upgrade_twice_changes_nothing() -> None:
         "m001_runs_and_rounds",
         "m002_texts_at_once",
         "m003_what_was_rejected",
+        "m004_readers_of_the_prompt",
     ]
 
 
@@ -219,4 +221,4 @@ def test_an_older_file_is_brought_up_to_date_when_it_is_read(tmp_path: Path) -> 
     db.conn.commit()
     db.close()
     with open_reader(path) as connection:
-        assert connection.execute("SELECT id, streams FROM runs").fetchall() == [(1, 1)]
+        assert connection.execute("SELECT id, streams, readers FROM runs").fetchall() == [(1, 1, None)]

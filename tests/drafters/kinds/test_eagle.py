@@ -200,6 +200,13 @@ def test_chain_and_tree_share_a_head_and_what_it_has_read(pool):
         del chain.head.step
 
 
+def test_twins_of_drafters_that_share_a_head_share_its_twin(pool):
+    first, second = pool.twin(), pool.twin()
+    heads = [{id(d.head) for d in of.drafters if d.name in ("chain", "tree")} for of in (pool, first, second)]
+    assert [len(found) for found in heads] == [1, 1, 1], "one cache for each text"
+    assert len(set.union(*heads)) == 3, "and none for two"
+
+
 @pytest.mark.parametrize("policy", ["fixed:chain", "fixed:tree", "fixed:first", "normal-hedge", "ucb:reward=bd"])
 def test_sampled_outputs_follow_the_target(card, policy):
     pool = load_pool(card)

@@ -1,11 +1,13 @@
 """Other engines decode the same prompts to the same tokens, beside our runs."""
 
 import importlib.util
+import logging
 import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
+import transformers
 from transformers import AutoModelForCausalLM
 
 from drafters.errors import UserError
@@ -68,6 +70,22 @@ def test_the_summary(beside):
 def test_the_drafter_that_assists_can_be_chosen(pool):
     assert "transformers, assisted by far, constant" in [peer.name for peer in peers_for(pool, 4, "far")]
     assert "transformers, assisted by near, constant" in [peer.name for peer in peers_for(pool, 4, "lookup")]
+
+
+def test_the_drafter_that_is_best_over_all_examples_assists(pool, monkeypatch):
+    matrix = {"a": {"near": 4.0, "far": 1.0}, "b": {"near": 1.0, "far": 6.0}}
+    monkeypatch.setattr(engines, "accepted_by_task", lambda *asked: matrix)
+    assert "transformers, assisted by far, constant" in [peer.name for peer in peers_for(pool, 4)]
+
+
+def test_the_library_s_warning_of_its_own_call_is_kept_out_of_the_log(pool, caplog, monkeypatch):
+    logger = logging.getLogger("transformers.generation.utils")
+    transformers.utils.logging.warning_once.cache_clear()  # it is given once in a process
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    for peer in peers_for(pool, 4):
+        peer.generate(pool.encode("abc"), 12)
+    logger.warning("another")
+    assert {record.getMessage() for record in caplog.records} == {"another"}
 
 
 def test_the_settings_of_a_model_s_own_do_not_change_what_peers_write(pool, monkeypatch):

@@ -165,7 +165,7 @@ def test_a_dry_run_says_what_would_be_done(made, data, tmp_path, capsys):
     assert ["letters", "8", "2"] in rows and ["words", "8", "2"] in rows
     assert "answers: 32 at temperatures 0, 0.7; at most 768 tokens" in shown
     assert "drafters: general, letters, words; of kind lm" in shown
-    assert "at most 3 minutes or 20 epochs each, 9 minutes in all" in shown
+    assert "at most 3 min or 20 epochs each, 9 min in all" in shown
     assert "of training alone. Answering the prompts comes before it" in shown
     assert not (tmp_path / "out").exists()
 

@@ -4,6 +4,7 @@ import pytest
 
 from drafters.errors import ContextWindowError, PolicyError, PromptError, UserError
 from drafters.sampling import SamplingParams
+from multidraft.engine.batch import generate_batch
 from multidraft.engine.decoding import generate, stream
 from tests import tiny
 
@@ -59,3 +60,10 @@ def test_any_token_ids_are_a_prompt(pool):
 def test_seeds_that_are_none(pool, seed):
     with pytest.raises(UserError, match="the seed must be a whole number from 0"):
         generate(pool, "abc", seed=seed)
+
+
+def test_several_prompts_are_for_generate_batch(pool):
+    with pytest.raises(PromptError, match=r"got list; generate_batch decodes several prompts"):
+        generate(pool, ["a", "b"], "ucb")
+    with pytest.raises(PromptError, match="a list of prompts, not one text"):
+        generate_batch(pool, "ab", "ucb")

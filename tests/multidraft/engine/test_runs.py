@@ -169,9 +169,8 @@ def test_a_policy_may_ask_for_short_drafts_or_none(pool):
 def test_only_candidates_read_the_prompt(pool, monkeypatch):
     asked = []
     monkeypatch.setattr(type(pool), "prepare", lambda self, context, arms: asked.append(list(arms)))
-    for policy in ("autoregressive", "fixed:far", "ucb"):
-        next(stream(pool, "abcd", policy, GREEDY))
-    assert asked == [[], [2], [0, 1, 2, 3]]
+    runs = [generate(pool, "abcd", policy, GREEDY) for policy in ("autoregressive", "fixed:far", "ucb")]
+    assert asked == [list(run.readers) for run in runs] == [[], [2], [0, 1, 2, 3]]
 
 
 def test_threads_on_one_pool_never_mix(pool):

@@ -7,7 +7,8 @@ import pytest
 
 from drafters.costs import Costs, Unread
 from multidraft.replay import machine_costs
-from multidraft.replay.machine_costs import MachineCosts, RecordedCosts, fit
+from multidraft.replay.machine_costs import MachineCosts, RecordedCosts, fit, with_unread
+from storage import queries
 from storage.records import Generation
 from storage.store import Store
 from tests.perf.replay_clock import priced
@@ -52,11 +53,11 @@ TRUE = Costs(
 )
 
 
-def timed(count, seed=0):
+def timed(count, seed=0, readers=None):
     """Recorded rounds timed by ``TRUE``: chains of drafter 0, which stop early, and trees of drafter 1, some rounds
     without a draft, some with an evaluation."""
     rng = np.random.default_rng(seed)
-    unread, since, rounds = Unread(2), 0, []
+    unread, since, rounds = Unread(2, 40, readers), 0, []
     for _ in range(count):
         arm = (0, 1, None)[rng.choice(3, p=(0.5, 0.4, 0.1))]
         depth = 0 if arm is None else int(rng.integers(1, 9))
@@ -77,6 +78,8 @@ def timed(count, seed=0):
                 "policy_seconds": TRUE.overhead,
                 "evaluate_seconds": TRUE.evaluation_seconds(evaluated) if evaluated else 22e-6,
                 "evaluated": evaluated,
+                "prompt_tokens": 40,
+                "readers": readers,
             }
         )
         unread.emitted(emitted, () if arm is None else (arm,))
@@ -113,6 +116,25 @@ def test_recorded_rounds_are_priced_at_what_they_took():
     costs = found_in(runs)
     for rounds in runs:
         assert priced(rounds, costs, 2) == pytest.approx(seconds_of(rounds), rel=1e-3)
+
+
+def test_who_had_not_read_the_prompt_reads_it_before_the_first_draft():
+    """It is charged for it, as it is timed; and a step costs no more for it."""
+    runs = [timed(12, seed, readers=[0]) for seed in range(60)]
+    found = found_in(runs)
+    np.testing.assert_allclose(found.catch_up, TRUE.catch_up, rtol=1e-4)
+    np.testing.assert_allclose(found.draft_start, TRUE.draft_start, rtol=1e-4, atol=1e-9)
+    for rounds in runs:
+        assert priced(rounds, found, 2) == pytest.approx(seconds_of(rounds), rel=1e-3)
+
+
+@pytest.mark.parametrize(("readers", "unread"), [((1,), [4, 0]), ((), [4, 4]), ((0, 1), [0, 0]), (None, [0, 0])])
+def test_the_history_says_who_read_the_prompt(readers, unread, tmp_path):
+    path = tmp_path / "runs.db"
+    with Store(path) as store:
+        store.add(make_run(readers=readers))
+    ((_, arms, first), (_, _, second)) = with_unread(queries.timed_rounds(path, [1]), 2)
+    assert (arms, first) == ((1,), unread) and second == [0, 0], "the first round evaluated all"
 
 
 def test_hiccups_of_the_machine_change_no_cost():
@@ -161,6 +183,8 @@ def a_row(arm=0, **changes):
         "policy_seconds": 0.01,
         "evaluate_seconds": 0.0,
         "evaluated": 0,
+        "prompt_tokens": 40,
+        "readers": None,
     }
     return row | changes
 

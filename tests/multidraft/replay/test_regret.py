@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from drafters.base import common_prefix
+from drafters.errors import PromptError
 from drafters.sampling import SamplingParams, probabilities
 from multidraft.engine.decoding import generate
 from multidraft.replay.regret import (
@@ -71,6 +72,12 @@ def test_the_walk_equals_a_live_run_that_ends_early(pool):
                 assert live.status == baseline.status
                 assert fixed_rounds(row) == len(live.rounds), drafter.name
         pool.stop_ids = frozenset()
+
+
+@pytest.mark.parametrize("ids", [("abc", [1]), ([1], "abc")])
+def test_a_table_is_not_made_from_a_text(pool, ids):
+    with pytest.raises(PromptError, match=r"from token ids: pool\.encode\(prompt\)"):
+        acceptance_table(pool, *ids, 4)
 
 
 def test_the_table_of_no_output_is_empty(pool):

@@ -111,6 +111,9 @@ class Control:
         if not self.every:
             return gr.Dropdown([], multiselect=True, min_width=220, **place)
         value = getattr(chosen, self.name)
+        # A value of one's own is no error: the choices may have changed on the server before the page knows, and
+        # :func:`known` drops what is not there.
+        place["allow_custom_value"] = True
         return gr.Dropdown(self.choices([value] if value else []), value=value, min_width=160, **place)
 
 

@@ -278,9 +278,7 @@ class Lab:
 
     def replay_linked(self, run: int | None, *values: Any) -> Iterator[Updates]:
         """As :meth:`replay`, if the page's address names a run; the event comes without one too."""
-        if run is None:
-            yield {}
-        else:
+        if run is not None:
             yield from self.replay(*values)
 
     def replay(self, *values: Any) -> Iterator[Updates]:

@@ -8,6 +8,7 @@ from multidraft.ui.tabs.dashboard.filters import (
     CONTROLS,
     PARAMETERS,
     Chosen,
+    Control,
     days,
     known,
     more_title,
@@ -46,6 +47,15 @@ def test_filters_of_an_address() -> None:
         since="2026-01-02",
         until="2026-02-01",  # the last day is part of it
     )
+
+
+@pytest.mark.parametrize("control", [control for control in CONTROLS if control.every], ids=lambda c: c.name)
+def test_what_a_page_shows_that_is_not_offered_any_more_is_no_error(control: Control) -> None:
+    """The choices may have changed on the server before the page knows."""
+    with gr.Blocks():
+        dropdown = control.build(Chosen(**DEFAULTS))
+    assert dropdown.preprocess("gone") == "gone"
+    assert not getattr(known(FOUND, Chosen(**{control.name: "gone"})), control.name)
 
 
 def test_every_control_has_its_parameter() -> None:

@@ -243,6 +243,11 @@ def test_a_link_names_a_run(filled: Workbench, query: dict[str, str], run: float
     assert lab.linked(visit) == (run, run or gr.skip())  # type: ignore[arg-type]
 
 
+def test_a_page_without_a_link_replays_nothing(filled: Workbench) -> None:
+    """Gradio logs an error for updates that do not name every output."""
+    assert list(Lab(filled).replay_linked(None)) == []
+
+
 def test_the_tab_is_built_with_the_page(filled: Workbench) -> None:
     """What is chosen while an answer is under way is answered too."""
     lab = Lab(filled)
