@@ -166,13 +166,13 @@ def test_outputs_are_those_of_plain_vllm_and_rounds_those_of_our_engine(plain, a
         assert near is None or near.rounding
     if arguments != ("--policy", "fixed:general"):
         return
-    params = SamplingParams(max_new_tokens=TOKENS - 1, draft_length=LENGTH)
+    # Proposers are told of no limit, so ours is further away; the last round is the one that the end cuts.
+    params = SamplingParams(max_new_tokens=TOKENS + 2 * LENGTH, draft_length=LENGTH)
     for prompt, output in zip(found["prompts"], found["outputs"], strict=True):
         ours = generate(pool, [*prompt, output[0]], "fixed:general", params)
         rounds = found["rounds"][json.dumps(prompt)][1:]
         played = [[r.drafter, list(r.drafted), r.accepted, list(r.tokens)] for r in ours.rounds]
-        # The engine's last round is cut at the length asked for, of which proposers are not told.
-        assert rounds[: len(played) - 1] == played[:-1] and len(rounds) == len(played)
+        assert rounds[:-1] == played[: len(rounds) - 1] and len(rounds) <= len(played)
 
 
 if __name__ == "__main__":
