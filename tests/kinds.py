@@ -23,7 +23,7 @@ DRAFTERS: list[dict[str, Any]] = [
     {"name": "bridged", "kind": "lm", "path": "bridged"},
     {"name": "lookup", "kind": "pld"},
     {"name": "suffix", "kind": "suffix"},
-    {"name": "suffix-tree", "kind": "suffix", "nodes": 8},
+    {"name": "suffix-tree", "kind": "suffix", "nodes": 8, "confidence": 0},
     {"name": "rest", "kind": "rest", "path": "past.store"},
     {"name": "rest-tree", "kind": "rest", "path": "past.store", "nodes": 8},
     {"name": "lookahead", "kind": "lookahead"},
