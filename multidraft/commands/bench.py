@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
         length = asked.params.draft_length
         peers = [*peers_for(pool, length, next(alone, None)), *vllm_peers(pool, length)] if options.peers else []
         if options.peers and (missing := missing_packages()):
-            print(f"multidraft: --peers leaves llama.cpp out: not installed: {', '.join(missing)}", file=sys.stderr)
+            print(f"multidraft: --peers runs without llama.cpp; not installed: {', '.join(missing)}", file=sys.stderr)
         return _benchmark(options, pool, items, asked, peers)
 
 

@@ -62,7 +62,7 @@ def weights_chart(rounds: Sequence[Round], drafters: Sequence[str]) -> Chart:
         }
         for arm, name in enumerate(drafters)
     ]
-    layout = base_layout("Chance of each drafter, round by round", "round", "probability", POLICY_HEIGHT)
+    layout = base_layout("Probability of each drafter, round by round", "round", "probability", POLICY_HEIGHT)
     layout["hovermode"] = "x unified"
     layout["xaxis"] |= {"range": [1, max(2, len(rounds))], "unifiedhovertitle": {"text": "Round %{x}"}}
     layout["yaxis"] |= {"range": [0, 1], "tickformat": ".0%"}
@@ -136,7 +136,7 @@ def _axis(title: str) -> dict[str, Any]:
 REFERENCE = {"line": {"dash": "dot", "color": theme.TARGET_COLOUR, "width": 1.5}}
 """The line that stands for autoregressive decoding, or for what else a chart compares with."""
 
-NO_GREEDY_RUN = "Known of greedy runs with drafters: there is none here."
+NO_GREEDY_RUN = "Known only for greedy runs with drafters, of which there are none here."
 
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "star")

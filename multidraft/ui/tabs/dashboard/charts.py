@@ -31,12 +31,12 @@ NO_SPEEDUP = "No run here has a speed-up."
 FAST = Section(
     "Speed",
     "Speed-up is tokens per second divided by those of autoregressive decoding of the same prompt on the same machine. "
-    "Means of it are geometric. Intervals treat runs as independent, and policies may have met different prompts.",
+    "Averages are geometric means. Intervals treat runs as independent, and policies may have met different prompts.",
 )
 LEARNING = Section(
     "Quality of the choices",
     "Regret counts the rounds beyond those that the best single drafter would have needed for the same text: a flat "
-    "line has converged, a falling one beats every single drafter. It is known of greedy runs.",
+    "line has converged, a falling one beats every single drafter. It is known for greedy runs only.",
 )
 TIME = Section(
     "Time",

@@ -79,7 +79,7 @@ class Chart:
     rows: Rows
     draw: Draw
     of: Literal["coloured", "listed", "all"] = "coloured"
-    missing: str = "No run here has it."
+    missing: str = "No run here has this figure."
     table: Callable[[pd.DataFrame, Sequence[str]], tables.Table] | None = None
     wide: bool = False
 
