@@ -4,6 +4,7 @@ with the server's history. ``make test-clients`` makes their environments first.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import subprocess
@@ -82,6 +83,42 @@ def check_openai(bench: Bench) -> str:
     return f"{AT_ONCE} answers, acceptance rate {told[2] / told[1]:.4f}"
 
 
+def check_aiperf(bench: Bench) -> str:
+    """AIPerf: its figures of single requests, and its report from the server's counters."""
+    rows = [
+        {
+            "question_id": hashlib.md5(str(number).encode()).hexdigest(),
+            "category": "math",
+            "messages": [{"role": "user", "content": prompt}],
+        }
+        for number, prompt in enumerate(prompts(32, "math"))
+    ]
+    (bench.folder / "speed.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    artifacts = bench.folder / "aiperf" / "math"
+    command = f"""aiperf profile --model {POOL} --url {bench.address} --endpoint-type chat --streaming
+        --input-file speed.jsonl --custom-dataset-type speed-bench-math --concurrency {AT_ONCE} --request-count 32
+        --tokenizer {TARGET} --use-server-token-count --extra-inputs temperature:0 --extra-inputs max_tokens:64
+        --ui-type none --output-artifact-dir {artifacts}"""
+    bench.run("aiperf", *command.split(), HF_HUB_OFFLINE="")  # offline it takes folders for names of repositories
+    runs = bench.runs()
+    report = json.loads((artifacts / "profile_export_aiperf.json").read_text())
+    assert len(runs) == report["request_count"]["avg"] == 32 and not report["error_summary"]
+    steps, drafted, accepted = drafts(runs)
+    assert report["total_spec_decode_steps"]["avg"] == steps and report["total_draft_tokens"]["avg"] == drafted
+    assert report["total_accepted_draft_tokens"]["avg"] == accepted
+    close(report["spec_decode_overall_draft_acceptance_rate"]["avg"], 100 * accepted / drafted)
+    close(report["spec_decode_token_weighted_acceptance_length"]["avg"], 1 + accepted / steps)
+    bench.run("aiperf", "aiperf", "speed-bench-report", str(artifacts.parent), "--metric", "accept_rate")
+    csv = (bench.folder / "speed_bench_report.csv").read_text().splitlines()
+    close(float(csv[1].split(",")[1]), accepted / drafted, 0.005)  # two decimals
+    return f"32 requests, acceptance rate {accepted / drafted:.4f}, length {1 + accepted / steps:.3f}; report: {csv[1]}"
+
+
+def close(one: float, other: float, by: float = 1e-6) -> None:
+    """Fail unless they are equal but for rounding."""
+    assert abs(one - other) <= by, f"the client says {one}, the history {other}"
+
+
 def check_guidellm(bench: Bench) -> str:
     """GuideLLM: sixteen streams at once."""
     rows = "\n".join(json.dumps({"prompt": prompt, "output_tokens_count": 48}) for prompt in prompts(48))
@@ -107,6 +144,7 @@ def check_guidellm(bench: Bench) -> str:
 
 CHECKS: dict[str, Callable[[Bench], str]] = {
     "openai": check_openai,
+    "aiperf": check_aiperf,
     "guidellm": check_guidellm,
 }
 
