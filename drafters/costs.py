@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -49,6 +49,15 @@ class Costs:
         """Itself: what is given does not change, unlike what a :class:`CostMeter` measures."""
         return self
 
+    def without(self, arm: int) -> Costs:
+        """Those of the pool without a drafter, whose part of an evaluation is that of what all take to read a token."""
+        reading = float(self.catch_up.sum())
+        part = float(self.catch_up[arm]) / reading if reading else 1.0 / len(self.catch_up)
+        names = ("draft_step", "catch_up", "persistence", "width", "draft_start")
+        left: dict[str, Any] = {name: np.delete(of, arm) for name in names if (of := getattr(self, name)) is not None}
+        evaluation = self.evaluate * (1.0 - part), self.evaluate_token * (1.0 - part)
+        return replace(self, **left, evaluate=evaluation[0], evaluate_token=evaluation[1])
+
     def expected(self, arm: int, length: int, accepted: int = 0) -> tuple[float, float]:
         """Tokens in depth and nodes of a draft of up to ``length`` tokens of which ``accepted`` are accepted, where
         nothing more is known of it."""
@@ -61,6 +70,10 @@ class Costs:
         """Seconds in which ``arm`` reads ``unread`` tokens and drafts; to find nothing takes as long as a token."""
         start = 0.0 if self.draft_start is None else float(self.draft_start[arm])
         return start + float(self.draft_step[arm]) * max(drafted, 1.0) + float(self.catch_up[arm]) * unread
+
+    def reading(self, arms: Iterable[int], tokens: int) -> float:
+        """Seconds in which these drafters read a prompt of so many tokens."""
+        return float(sum(self.catch_up[arm] for arm in arms)) * tokens
 
     def verification(self, nodes: float) -> float:
         """Seconds of verifying so many nodes; beyond K, which trees may exceed, as the last step goes on."""

@@ -1,4 +1,4 @@
-"""The command line, ``python -m multidraft``: ``generate | bench | replay | simulate | pool | datastore | …``."""
+"""The command line, ``python -m multidraft``: ``generate | bench | replay | advise | pool | datastore | …``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import multidraft as md
 from multidraft.commands import (
+    advise,
     bench,
     datastore,
     demo,
@@ -26,6 +27,7 @@ COMMANDS = {
     "generate": (generate, "Answer one prompt."),
     "bench": (bench, "Compare policies on suites of prompts."),
     "replay": (replay, "Try policies on recorded runs."),
+    "advise": (advise, "Which policy, draft length and drafters for this traffic?"),
     "simulate": (simulate, "Policies on a table of mean accepted tokens."),
     "pool": (pool, "Show what is in a pool."),
     "datastore": (datastore, "Build datastores of past text, for rest drafters."),

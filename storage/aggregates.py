@@ -3,14 +3,15 @@ beside them, never rounds or texts.
 
 As in ``queries``, each function opens its own read-only connection and an absent file gives empty results. Only runs
 that ended by themselves count (completed, stopped, or at the context limit). SQL adds up by policy and prompt; the
-figures and their intervals are those of ``storage.figures``: ratios of totals, bootstrapped over prompts.
+figures and their intervals are those of ``storage.figures``: ratios of totals over prompts, each with the mean of its
+runs, bootstrapped over prompts.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from storage.connection import open_reader, read_frame
-from storage.figures import FEWEST_TOKENS, Ratio, ratio_of_totals
+from storage.figures import FEWEST_PROMPTS, FEWEST_TOKENS, Ratio, ratio_of_totals
 from storage.filters import ALL, COMPARED, FINISHED, Filter
 
 NO_TASK = "no task"
@@ -66,7 +67,7 @@ def conditions(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
     and runs."""
     where, values = filter.where(FINISHED)
     columns = ", ".join(CONDITIONS)
-    counted = "count(*) AS runs FROM runs" if filter.dated else "sum(runs) AS runs FROM run_counts"
+    counted = "count(*) AS runs FROM runs" if filter.by_run else "sum(runs) AS runs FROM run_counts"
     sql = f"SELECT {columns}, {counted} {where} GROUP BY {columns} ORDER BY runs DESC, {columns}"
     with open_reader(path) as connection:
         return read_frame(connection, sql, values)
@@ -78,7 +79,10 @@ def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
 
     Columns: policy, runs, short_runs (those too short for a speed-up); for each figure of ``RATIOS`` its value, its
     95 % interval (``…_low``, ``…_high``) and over how many runs (``…_runs``) and distinct prompts (``…_prompts``) it
-    is; NaN where unknown.
+    is; NaN where unknown. ``compared`` says whether a policy's figures are over the same prompts as those of the other
+    compared ones: with ``filter.shared`` the prompts that all of them ran. Then these come first, and the others
+    follow with figures over their own prompts. Without it all are taken for compared. ``common`` is the number of those
+    prompts, 0 where there are none.
     """
     where, values = filter.where(FINISHED)
     sums = ", ".join(
@@ -87,25 +91,57 @@ def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
         for name, (above, below, counts) in RATIOS.items()
     )
     sql = f"""
-        SELECT policy, count(*) AS runs, total(output_tokens < {FEWEST_TOKENS}) AS short_runs, {sums}
+        SELECT policy, prompt_hash, count(*) AS runs, total(output_tokens < {FEWEST_TOKENS}) AS short_runs, {sums}
         FROM runs {where} GROUP BY policy, prompt_hash ORDER BY policy, prompt_hash
     """
     with open_reader(path) as connection:
         by_prompt = read_frame(connection, sql, values)
+    ran = {str(policy): set(prompts["prompt_hash"]) for policy, prompts in by_prompt.groupby("policy")}
+    compared, common = shared_prompts(ran, strict=bool(filter.policies)) if filter.shared else (list(ran), None)
     rows = []
     for policy, prompts in by_prompt.groupby("policy", sort=True):
         row = {"policy": policy, "runs": int(prompts["runs"].sum()), "short_runs": int(prompts["short_runs"].sum())}
+        row |= {"compared": policy in compared, "common": len(common or ())}
+        if row["compared"] and common is not None:
+            prompts = prompts[prompts["prompt_hash"].isin(common)]
         for name in RATIOS:
             counted = prompts[prompts[f"{name}_runs"] > 0]
-            row |= _ratio(name, counted[f"{name}_above"], counted[f"{name}_below"])
+            row |= _ratio(name, *(counted[f"{name}_{part}"] / counted[f"{name}_runs"] for part in ("above", "below")))
             row[f"{name}_runs"] = int(counted[f"{name}_runs"].sum())
         rows.append(row)
     figures = [f"{name}{part}" for name in RATIOS for part in ("", "_low", "_high", "_prompts", "_runs")]
-    frame = pd.DataFrame(rows, columns=["policy", "runs", "short_runs", *figures])
+    frame = pd.DataFrame(rows, columns=["policy", "runs", "short_runs", "compared", "common", *figures])
     frame = frame.astype({column: float for column in figures if not column.endswith("_runs")})
     frame = frame.assign(few=frame["speedup_low"].isna())
-    order = ["few", "speedup", "policy"]
-    return frame.sort_values(order, ascending=[True, False, True], ignore_index=True).drop(columns="few")
+    order = ["compared", "few", "speedup", "policy"]
+    ranked = frame.sort_values(order, ascending=[False, True, False, True], ignore_index=True)
+    return ranked.drop(columns="few")
+
+
+def shared_prompts(ran: Mapping[str, set[Any]], *, strict: bool = False) -> tuple[list[str], set[Any] | None]:
+    """The policies to compare and the prompts that all of them ran.
+
+    Of the policies in order of their number of prompts the first so many are taken that policies times common prompts
+    are the most: a policy that ran on a few prompts, or on others, does not make the comparison of the rest worthless.
+
+    Args:
+        ran: the prompts of each policy.
+        strict: all policies were asked for, so all are compared.
+
+    Returns:
+        all policies and ``None`` where no two of them have ``FEWEST_PROMPTS`` prompts in common.
+    """
+    order = sorted(ran, key=lambda policy: (-len(ran[policy]), policy))
+    best, common = 0, ran[order[0]] if order else set()
+    size = 0
+    for count, policy in enumerate(order, start=1):
+        common = common & ran[policy]
+        worth = count * len(common)
+        if count > 1 and len(common) >= FEWEST_PROMPTS and (worth >= size or strict):
+            best, size = count, worth
+    if not best or (strict and best < len(order)):
+        return order, None
+    return order[:best], set.intersection(*(ran[policy] for policy in order[:best]))
 
 
 def speedup_by_run(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
@@ -144,7 +180,7 @@ def speedup_by_period(path: str | Path, filter: Filter = ALL, periods: int = 40)
             "policy": policy,
             "created_at": prompts["days"].sum() / prompts["runs"].sum(),
             "runs": int(prompts["runs"].sum()),
-            **_ratio("speedup", prompts["above"], prompts["below"]),
+            **_ratio("speedup", prompts["above"] / prompts["runs"], prompts["below"] / prompts["runs"]),
         }
         for (policy, _), prompts in by_prompt.groupby(["policy", "period"], sort=True)
     ]
@@ -193,8 +229,8 @@ def best_arm_by_round(path: str | Path, filter: Filter = ALL, rounds: int = 200)
 def drafter_by_task(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
     """How well each drafter alone would have done on each task, whoever was chosen: over finished greedy runs.
 
-    Columns: drafter, task (``NO_TASK`` for runs without one), runs, mean_accepted_tokens (tokens of these runs ÷
-    rounds the drafter would have needed for them).
+    Columns: drafter, task (``NO_TASK`` for runs without one), runs, mean_accepted_tokens (tokens ÷ rounds the drafter
+    would have needed for them, each prompt with the means of its runs).
     """
     where, values = filter.where(FINISHED, "drafter_rounds IS NOT NULL")
     found: list[tuple[Any, ...]] = []
@@ -203,8 +239,14 @@ def drafter_by_task(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
             of_card, asked = f"{where} AND card_hash IS ?", [*values, card]
             row = connection.execute(f"SELECT drafter_rounds FROM runs {of_card} LIMIT 1", asked).fetchone()
             names = list(json.loads(row[0])) if row else []  # runs of one card have the same drafters
-            sums = "".join(", total(json_extract(drafter_rounds, ?))" for _ in names)
-            sql = f"SELECT coalesce(task, ?), count(*), total(output_tokens){sums} FROM runs {of_card} GROUP BY 1"
+            means = "".join(f", avg(json_extract(drafter_rounds, ?)) AS rounds{i}" for i in range(len(names)))
+            sums = "".join(f", total(rounds{i})" for i in range(len(names)))
+            sql = f"""
+                SELECT task, sum(runs), total(tokens){sums} FROM (
+                    SELECT coalesce(task, ?) AS task, count(*) AS runs, avg(output_tokens) AS tokens{means}
+                    FROM runs {of_card} GROUP BY 1, prompt_hash
+                ) GROUP BY 1
+            """
             paths = [f'$."{name}"' for name in names]
             for task, runs, tokens, *needed in connection.execute(sql, [NO_TASK, *paths, *asked]):
                 found += [(name, task, runs, tokens, rounds) for name, rounds in zip(names, needed, strict=True)]
@@ -215,13 +257,15 @@ def drafter_by_task(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
 
 
 def time_by_phase(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
-    """Where the decoding time of each policy's finished runs went: policy, runs, output_tokens, and the sums
-    draft_seconds, verify_seconds, policy_seconds and evaluate_seconds."""
+    """Where the decoding time of each policy's finished runs went: policy, runs, and output_tokens, draft_seconds,
+    verify_seconds, policy_seconds and evaluate_seconds, each the sum over prompts of the mean of their runs."""
     where, values = filter.where(FINISHED)
     names = ("draft_seconds", "verify_seconds", "policy_seconds", "evaluate_seconds")
-    sums = ", ".join(f"total({name}) AS {name}" for name in ("output_tokens", *names))
+    counted = ("output_tokens", *names)
+    sums, means = (", ".join(f"{of}({name}) AS {name}" for name in counted) for of in ("total", "avg"))
     with open_reader(path) as connection:
-        sql = f"SELECT policy, count(*) AS runs, {sums} FROM runs {where} GROUP BY policy ORDER BY policy"
+        each = f"SELECT policy, count(*) AS runs, {means} FROM runs {where} GROUP BY policy, prompt_hash"
+        sql = f"SELECT policy, sum(runs) AS runs, {sums} FROM ({each}) GROUP BY policy ORDER BY policy"
         return read_frame(connection, sql, values, numbers=names)
 
 
@@ -236,15 +280,22 @@ def latency(path: str | Path, filter: Filter = ALL, percentiles: Sequence[int] =
     return pd.DataFrame(rows, columns=["policy", "runs", *names])
 
 
+def ratio_in(line: Mapping[str, Any], name: str) -> Ratio:
+    """A figure of a row of :func:`policy_summary`."""
+    low, high = (None if pd.isna(value := line[f"{name}_{end}"]) else float(value) for end in ("low", "high"))
+    return Ratio(float(line[name]), low, high, int(line[f"{name}_prompts"]))
+
+
 def _ratio(name: str, above: pd.Series, below: pd.Series) -> dict[str, float | None]:
-    """A figure with its interval as columns, of sums by prompt."""
+    """A figure with its interval as columns, of means by prompt."""
     ratio = ratio_of_totals(above, below) or Ratio(float("nan"), None, None, 0)
     return {name: ratio.value, f"{name}_low": ratio.low, f"{name}_high": ratio.high, f"{name}_prompts": ratio.prompts}
 
 
 def _kinds(connection: sqlite3.Connection, column: str, filter: Filter) -> list[Any]:
-    """The distinct values, sorted, of the finished runs that the filter lets through, whenever they were made."""
-    where, values = replace(filter, since=None, until=None).where(FINISHED)
+    """The distinct values, sorted, of the finished runs that the filter lets through, whatever their
+    time and prompt."""
+    where, values = replace(filter, since=None, until=None, prompts=()).where(FINISHED)
     sql = f"SELECT DISTINCT {column} FROM run_counts {where} ORDER BY 1"
     return [value for (value,) in connection.execute(sql, values)]
 

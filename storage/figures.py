@@ -1,6 +1,7 @@
 """The definition of every figure, on plain numbers: page, command line, report and database all use these.
 
-Figures of several runs are ratios of totals, not means of ratios, so every second and every token counts the same:
+Figures of several runs are ratios of totals, not means of ratios, so every second and every token counts the same. Each
+distinct prompt counts once, with the mean of its runs: ten runs of one prompt weigh as much as one.
 
 - decode speed-up: what the baseline needs for the tokens of all runs ÷ the decoding seconds of all runs,
 - request speed-up: likewise with the prefill of target and drafters, routing and the first decision on both sides,
@@ -14,12 +15,12 @@ Their intervals come from a bootstrap over distinct prompts (:func:`ratio_of_tot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import ndtr, stdtrit
+from scipy.special import ndtr, ndtri, stdtrit
 
 FEWEST_TOKENS = 8
 """Tokens that an answer needs for a speed-up: that of a shorter one depends on one or two steps, on any machine."""
@@ -28,6 +29,9 @@ FEWEST_PROMPTS = 3
 """Distinct prompts that an interval needs."""
 
 CONFIDENCE = 0.95
+
+POWER = 0.8
+"""How likely a difference is to be found with as many prompts as :func:`prompts_to_settle` says."""
 
 DRAWS = 2000
 """Bootstrap samples."""
@@ -74,14 +78,15 @@ def speedup(tokens: int, baseline_seconds: float, seconds: float) -> float | Non
 def ratio_of_totals(
     numerators: Iterable[float], denominators: Iterable[float], prompts: Iterable[object] | None = None
 ) -> Ratio | None:
-    """``sum(numerators) / sum(denominators)`` with its 95 % interval by a paired bootstrap over prompts.
+    """``sum(numerators) / sum(denominators)`` over prompts, with its 95 % interval by a paired bootstrap over them.
 
-    Runs of one prompt are one cluster: they are drawn together, so repeating prompts does not narrow the interval.
+    A prompt stands for all of its runs with their means, so that repeating it neither moves the value nor narrows the
+    interval.
     Percentiles of the draws are widened for few prompts as Student's t is against the normal distribution; in a
     simulation 95 % intervals covered 90 % of the time with 5 prompts, 94 % with 21.
 
     Args:
-        numerators, denominators: of each run, or summed up by prompt.
+        numerators, denominators: of each run.
         prompts: what tells the prompt of each; by default each has one of its own.
 
     Returns:
@@ -89,9 +94,7 @@ def ratio_of_totals(
 
     Source: Efron & Tibshirani 1993, chapter 13; expanded percentiles: Hesterberg 2015, section 4.2.
     """
-    sums = np.stack([np.fromiter(numerators, float), np.fromiter(denominators, float)], axis=1)
-    if prompts is not None:
-        sums = _summed(sums, list(prompts))
+    sums = _by_prompt(numerators, denominators, prompts)
     above, below = sums.sum(axis=0).tolist()
     if not below:
         return None
@@ -110,15 +113,45 @@ def ratio_of_totals(
     return Ratio(above / below, float(low), float(high), count)
 
 
-def _summed(sums: np.ndarray, prompts: Sequence[object]) -> np.ndarray:
-    """``sums`` ``(runs, 2)`` added up by prompt: ``(distinct prompts, 2)``, in the order of first appearance."""
+def prompts_to_settle(numerators: Iterable[float], denominators: Iterable[float]) -> float | None:
+    """How many prompts in all it takes to tell the ratio of two totals from 1, if it is what it is now.
+
+    So many that a difference of this size is found at the 95 % level in ``POWER`` of the cases, by the variance of the
+    paired differences: the standard size of a paired comparison, with the ratio linearised.
+
+    Args:
+        numerators, denominators: of each prompt.
+
+    Returns:
+        ``inf`` where there is no difference, ``None`` for fewer than ``FEWEST_PROMPTS``.
+
+    Source: Cochran 1977, section 6.4 (variance of a ratio); Chow, Shao & Wang 2008, section 3.1 (sample size).
+    """
+    above, below = _by_prompt(numerators, denominators).T
+    if len(above) < FEWEST_PROMPTS or not above.sum() or not below.sum():
+        return None
+    ratio = above.sum() / below.sum()
+    if ratio == 1:
+        return float("inf")
+    spread = float(np.std(above - ratio * below, ddof=1) / above.mean())
+    needed = ((ndtri((1 + CONFIDENCE) / 2) + ndtri(POWER)) * spread / np.log(ratio)) ** 2
+    return float(max(np.ceil(needed), FEWEST_PROMPTS))
+
+
+def _by_prompt(
+    numerators: Iterable[float], denominators: Iterable[float], prompts: Iterable[object] | None = None
+) -> np.ndarray:
+    """Means over the runs of each prompt: ``(distinct prompts, 2)``, in the order of first appearance."""
+    pairs = np.stack([np.fromiter(numerators, float), np.fromiter(denominators, float)], axis=1)
+    if prompts is None:
+        return pairs
     places: dict[object, int] = {}
     index = [places.setdefault(prompt, len(places)) for prompt in prompts]
-    if len(index) != len(sums):
-        raise ValueError(f"{len(sums)} runs, but {len(index)} prompts")
-    by_prompt = np.zeros((len(places), sums.shape[1]))
-    np.add.at(by_prompt, index, sums)
-    return by_prompt
+    if len(index) != len(pairs):
+        raise ValueError(f"{len(pairs)} runs, but {len(index)} prompts")
+    sums = np.zeros((len(places), 2))
+    np.add.at(sums, index, pairs)
+    return sums / np.bincount(index, minlength=len(places))[:, None]
 
 
 @lru_cache(maxsize=32)

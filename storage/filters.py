@@ -23,6 +23,8 @@ class Filter:
         until: likewise the moment before which a run must have been created.
         card: hash of the pool's card.
         baseline: what speed-ups compare with (``run.BaselineKind``).
+        prompts: any of these, by their ``prompt_hash``.
+        shared: have policies compared on the prompts that all of them ran (``aggregates.policy_summary`` alone).
     """
 
     pool: str | None = None
@@ -36,6 +38,8 @@ class Filter:
     dtype: str | None = None
     version: str | None = None
     baseline: str | None = None
+    prompts: tuple[int, ...] = ()
+    shared: bool = False
 
     def where(self, *conditions: str) -> tuple[str, list[Any]]:
         """The WHERE clause, further ``conditions`` (SQL, not user text) included, and its parameters."""
@@ -51,17 +55,17 @@ class Filter:
                 "created_at >=": self.since,
                 "created_at <": self.until,
             },
-            {"policy": self.policies, "task": self.tasks, "source": self.sources},
+            {"policy": self.policies, "task": self.tasks, "source": self.sources, "prompt_hash": self.prompts},
         )
 
     @property
-    def dated(self) -> bool:
-        """Whether it asks for the time of the runs."""
-        return self.since is not None or self.until is not None
+    def by_run(self) -> bool:
+        """Whether it asks for what the counts of runs do not tell: time or prompt."""
+        return self.since is not None or self.until is not None or bool(self.prompts)
 
 
 def clause(
-    conditions: Iterable[str], compared: Mapping[str, object], among: Mapping[str, Sequence[str]]
+    conditions: Iterable[str], compared: Mapping[str, object], among: Mapping[str, Sequence[object]]
 ) -> tuple[str, list[Any]]:
     """A WHERE clause and its parameters; what is ``None`` or empty restricts nothing.
 

@@ -32,7 +32,7 @@ LISTED = """
 def count(path: str | Path, filter: Filter = ALL) -> int:
     """How many runs the filter lets through."""
     where, values = filter.where()
-    counted = "count(*) FROM runs" if filter.dated else "total(runs) FROM run_counts"
+    counted = "count(*) FROM runs" if filter.by_run else "total(runs) FROM run_counts"
     with open_reader(path) as connection:
         return int(connection.execute(f"SELECT {counted} {where}", values).fetchone()[0])
 

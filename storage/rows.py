@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from drafters.base import Acceptances
-from storage.run import Run
+from storage.records import Generation
+from storage.run import Run, plain
 
 JSON_COLUMNS = ("turns", "drafters", "readers", "libraries", "drafter_rounds")
 """Columns of ``runs`` that hold a list or an object as JSON."""
@@ -57,6 +58,11 @@ def run_of(row: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]]) -> Run:
 def prompt_hash(prompt: str, turns: str) -> int:
     """64 bits that tell prompts apart, together with the conversation before them (``turns``, as JSON); signed."""
     return int.from_bytes(blake2b(f"{turns}\0{prompt}".encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def prompt_of(generation: Generation) -> int:
+    """What ``prompt_hash`` is in the row of a run with this generation."""
+    return prompt_hash(generation.prompt, _json(plain(generation.turns)))
 
 
 def pack_tables(tables: Mapping[str, Any]) -> bytes:

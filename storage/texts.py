@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from storage.connection import open_reader, read_dicts
-from storage.filters import FINISHED, clause, run_id
+from storage.filters import ALL, FINISHED, Filter, clause, run_id
 from storage.rows import run_of
 from storage.run import Run
 
@@ -31,10 +31,11 @@ class TextFilter:
     Attributes:
         id: one run alone.
         card_hash, hardware, dtype: the pool's card, and the machine.
-        suite: the suite the prompt belongs to.
+        suite, batch_id: of the runs that wrote it.
         tasks: any of them.
         newest: the newest so many texts only.
         among: of the newest so many runs only, which keeps a long history quick.
+        runs: what else the runs that wrote it must be.
     """
 
     id: int | None = None
@@ -45,13 +46,18 @@ class TextFilter:
     tasks: Sequence[str] = ()
     newest: int | None = None
     among: int | None = None
+    batch_id: str | None = None
+    runs: Filter = ALL
 
     def where(self) -> tuple[str, list[Any]]:
         """The WHERE clause and its parameters."""
-        compared = {f"{column} =": getattr(self, column) for column in ("card_hash", "hardware", "dtype", "suite")}
+        columns = ("card_hash", "hardware", "dtype", "suite", "batch_id")
+        compared = {f"{column} =": getattr(self, column) for column in columns}
         compared["id ="] = None if self.id is None else run_id(self.id)
         compared["id > (SELECT max(id) FROM runs) -"] = self.among
-        return clause([REPLAYABLE], compared, {"task": self.tasks})
+        more, values = self.runs.where(REPLAYABLE)
+        where, further = clause([more.removeprefix("WHERE ")], compared, {"task": self.tasks})
+        return where, [*values, *further]
 
 
 ALL_TEXTS = TextFilter()

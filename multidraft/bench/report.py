@@ -74,7 +74,14 @@ def make_report(pool: Pool, asked: Asked, runs: Sequence[Entry], *, interrupted:
         "interrupted": interrupted,
         "failures": [{"id": i.id, "policy": policy, "error": error} for (i, policy), error in failures.items()],
         "policies": {spec: _summary([run for run in runs if run.policy == spec], by_task=True) for spec in specs},
+        "rows": [_row(run) for run in runs],
     }
+
+
+def _row(run: Entry) -> dict[str, Any]:
+    """The figures of one run, without its output."""
+    row = asdict(Row.of(run.item.id, run.item.task, run.run, too_long=run.too_long))
+    return {name: value for name, value in row.items() if name != "output"}
 
 
 def _summary(runs: Sequence[Entry], *, by_task: bool = False) -> dict[str, Any]:
@@ -86,7 +93,7 @@ def _summary(runs: Sequence[Entry], *, by_task: bool = False) -> dict[str, Any]:
     drafted = sum(len(r.drafted) for r in rounds)
     seconds = {f"{phase}_seconds": sum(getattr(r, f"{phase}_seconds") for r in rounds) for phase in PHASES}
     rows = [Row.of(run.item.id, run.item.task, run.run) for run in done]
-    decode, request = speedups(rows, [run.item for run in done])
+    decode, request = speedups(rows)
     chosen = [sum(r.arm is not None for r in g.rounds) if s.best_drafter else 0 for g, s in zip(generations, scores)]
     played = sum((s.best_arm_ratio or 0.0) * count for s, count in zip(scores, chosen))
     names = ("lossless", "near_tie_gap", "regret_rounds", "expected_regret")

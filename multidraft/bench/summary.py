@@ -12,6 +12,7 @@ import pandas as pd
 
 from storage.figures import FEWEST_TOKENS, Ratio, divided, ratio_of_totals
 from storage.records import FINISHED
+from storage.rows import prompt_of
 from storage.run import Run
 
 NO_TASK = "no task"
@@ -36,6 +37,7 @@ class Row:
             decided otherwise.
         error: why nothing, or not all, was decoded.
         output: the text.
+        prompt: tells prompts apart, as ``prompt_hash`` does in the history.
     """
 
     id: str
@@ -56,6 +58,7 @@ class Row:
     near_tie_gap: float | None = None
     error: str | None = None
     output: str = ""
+    prompt: int = 0
 
     @classmethod
     def of(cls, id: str, task: str, run: Run, *, too_long: bool = False) -> Row:
@@ -81,6 +84,7 @@ class Row:
             run.scores.near_tie_gap,
             g.error,
             g.text,
+            prompt_of(g),
         )
 
     @property
@@ -93,17 +97,13 @@ COLUMNS = [field.name for field in fields(Row)]
 NUMBERS = [field.name for field in fields(Row) if "float" in str(field.type)]
 
 
-def speedups(rows: Sequence[Row], prompts: Sequence[object]) -> tuple[Ratio | None, Ratio | None]:
-    """Decode and whole-request speed-up: ratios of totals over the rows long enough to compare.
-
-    Args:
-        prompts: what identifies the prompt of each row (see ``storage.figures.ratio_of_totals``).
-    """
-    compared = [(row, prompt) for row, prompt in zip(rows, prompts, strict=True) if row.speedup is not None]
+def speedups(rows: Sequence[Row]) -> tuple[Ratio | None, Ratio | None]:
+    """Decode and whole-request speed-up: ratios of totals over the rows long enough to compare."""
+    compared = [row for row in rows if row.speedup is not None]
 
     def ratio(above: str, below: str) -> Ratio | None:
-        numerators, denominators = ([getattr(row, name) for row, _ in compared] for name in (above, below))
-        return ratio_of_totals(numerators, denominators, [prompt for _, prompt in compared])
+        numerators, denominators = ([getattr(row, name) for row in compared] for name in (above, below))
+        return ratio_of_totals(numerators, denominators, [row.prompt for row in compared])
 
     return ratio("baseline_seconds", "seconds"), ratio("baseline_request_seconds", "request_seconds")
 
@@ -138,11 +138,29 @@ def _figures(rows: Sequence[Row]) -> dict[str, Any]:
         "tokens_per_second": divided(tokens, sum(row.seconds or 0.0 for row in done)),
         "mean_accepted_tokens": divided(tokens, sum(row.rounds for row in done)),
     }
-    ids = [(row.task, row.id) for row in done]
-    for name, ratio in zip(("speedup", "request_speedup"), speedups(done, ids), strict=True):
+    for name, ratio in zip(("speedup", "request_speedup"), speedups(done), strict=True):
         figures[name] = ratio.value if ratio else None
         figures[f"{name}_low"], figures[f"{name}_high"] = (ratio.low, ratio.high) if ratio else (None, None)
     return figures
+
+
+def fastest(rows: Sequence[Row]) -> str | None:
+    """The policy that is faster in decoding than each of the others, at the 95 % level, each pair on the prompts that
+    both ran; ``None`` where there is none or no other."""
+    ran: dict[str, dict[int, list[Row]]] = {}
+    for row in rows:
+        if row.finished and row.speedup is not None:
+            ran.setdefault(row.policy, {}).setdefault(row.prompt, []).append(row)
+
+    def faster(one: str, other: str) -> bool:
+        common = [prompt for prompt in ran[one] if prompt in ran[other]]
+        seconds = [[sum(r.seconds or 0.0 for r in of[p]) / len(of[p]) for p in common] for of in (ran[other], ran[one])]
+        found = ratio_of_totals(*seconds)
+        return found is not None and found.low is not None and found.low > 1.0
+
+    if len(ran) < 2:
+        return None
+    return next((one for one in ran if all(faster(one, other) for other in ran if other != one)), None)
 
 
 def short_rows(rows: Sequence[Row]) -> int:

@@ -13,6 +13,7 @@ from drafters.base import Acceptances
 from drafters.card import find_card, load_card
 from drafters.costs import Costs
 from drafters.errors import UserError
+from drafters.memory import estimate
 from drafters.pool import load_router
 from multidraft.policies import make_policy, parse_spec, start_of
 from multidraft.policies.specs import read_spec, stand_ins
@@ -21,6 +22,7 @@ from multidraft.replay.regret import fixed_rounds
 from multidraft.replay.walk import Replayed, best_fixed_rate, replay
 from storage import queries, texts
 from storage.records import FINISHED
+from storage.rows import prompt_of
 from storage.run import Run
 from storage.texts import ALL_TEXTS, TextFilter
 
@@ -57,6 +59,23 @@ class Recorded:
         """Most tokens that the run could have emitted, where it ended earlier at a stop token."""
         run = self.run
         return max(run.params.max_new_tokens, self.tokens) if run.generation.status == "stopped" else None
+
+    @property
+    def prompt(self) -> int:
+        """What tells its prompt from others, as ``prompt_hash`` does in the history."""
+        return prompt_of(self.run.generation)
+
+    def without(self, drafter: str) -> Recorded:
+        """The same text, had the pool not had this drafter."""
+        arm = self.drafters.index(drafter)
+        left = tuple(name for name in self.drafters if name != drafter)
+        table = Acceptances(*(np.delete(part, arm, axis=0) for part in self.table))
+        run = replace(
+            self.run,
+            generation=replace(self.run.generation, drafters=left),
+            scores=replace(self.run.scores, acceptance=table),
+        )
+        return Recorded(run, self.costs.without(arm))
 
     def replay(self, policy: str, route: Route | None = None, draft_length: int | None = None) -> Replayed:
         """The rounds of ``policy`` on this run's text; drafts of at most ``draft_length``, by default as recorded."""
@@ -108,6 +127,32 @@ def route_of(source: str | Path, drafters: Sequence[str]) -> Route | None:
     if list(called) != list(drafters) or (router := load_router(card, path)) is None:
         return None
     return lru_cache(maxsize=1024)(lambda prompt: router.suited(prompt, list(called.values())))
+
+
+def memory_of(source: str | Path, drafters: Sequence[str], hardware: str) -> dict[str, int]:
+    """Bytes of weights and cache of each drafter, as far as the card of the pool that recorded the texts tells.
+
+    Args:
+        source: as of :func:`route_of`.
+        hardware: what they were recorded on, in words.
+    """
+    try:
+        card, _ = load_card(path := find_card(source))
+        if list(card.routed_names()) != list(drafters):
+            return {}
+        parts = estimate(card, path, "cpu" if "core" in hardware else "cuda").parts
+    except UserError:  # such as a card whose models are on the Hub, and the Hub out of reach
+        return {}
+    return {part.name: part.weights + part.cache for part in parts[1:]}
+
+
+def of_newest_bench(runs: Sequence[Run]) -> list[Run]:
+    """The texts of the pool and machine that wrote the first: costs and drafters of others are not comparable."""
+
+    def bench(run: Run) -> tuple[str, ...]:
+        return run.conditions.card_hash, run.conditions.hardware, run.conditions.dtype
+
+    return [run for run in runs if bench(run) == bench(runs[0])]
 
 
 def recorded_runs(path: Path, filter: TextFilter = ALL_TEXTS) -> Iterator[Recorded]:

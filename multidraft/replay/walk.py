@@ -32,6 +32,7 @@ class Replayed:
         best_arm: the drafter that alone would have needed the fewest rounds (ties: the first).
         best_rounds: its rounds, at the full draft length.
         seconds: time of all rounds by the given costs; ``None`` without costs.
+        reading_seconds: likewise that in which drafters read the prompt before the first round.
     """
 
     arms: list[int]
@@ -40,6 +41,7 @@ class Replayed:
     best_arm: int
     best_rounds: int
     seconds: float | None = None
+    reading_seconds: float | None = None
 
     @property
     def rounds(self) -> int:
@@ -131,6 +133,7 @@ def replay(
     spec = policy if isinstance(policy, str) else policy.name
     try:
         player.begin(Context(prompt, longest, costs, route, hindsight=needed, prompt_tokens=prompt_tokens))
+        reading = costs.reading(player.candidates(), prompt_tokens) if costs else None
         rounds = list(_walk(text, player, spec, longest, limit))
     except Exception as error:
         if fault := raised_by(player, spec, error):
@@ -138,7 +141,7 @@ def replay(
         raise
     best = int(np.argmin(needed))
     arms, lengths, emitted, seconds = map(list, zip(*rounds)) if rounds else ([], [], [], [])
-    return Replayed(arms, lengths, emitted, best, needed[best], sum(seconds) if costs else None)
+    return Replayed(arms, lengths, emitted, best, needed[best], sum(seconds) if costs else None, reading)
 
 
 class _Text:

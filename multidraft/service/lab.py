@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -13,12 +13,23 @@ from drafters.card import pool_names
 from drafters.errors import UserError
 from multidraft.policies import canonical_spec
 from multidraft.policies.titles import policy_choices, policy_title
-from multidraft.replay.machine_costs import MachineCosts
+from multidraft.replay.advice import NEWEST, Advice, advise, candidates, measured_on, most_replays
+from multidraft.replay.options import of_replays
 from multidraft.replay.outcomes import Outcome, is_whole, mean_regret, numeric_settings, sweep, sweep_values
-from multidraft.replay.recorded import Recorded, Route, recorded_texts, route_of, with_costs, without_divergence
+from multidraft.replay.recorded import (
+    Recorded,
+    Route,
+    memory_of,
+    of_newest_bench,
+    recorded_texts,
+    route_of,
+    with_costs,
+    without_divergence,
+)
 from multidraft.replay.walk import Replayed
 from multidraft.service.jobs import Job
 from multidraft.service.workbench import Workbench
+from storage.figures import Ratio, ratio_of_totals
 from storage.problems import StorageError
 from storage.texts import Bench, TextFilter
 
@@ -37,15 +48,39 @@ class Experiment:
     Attributes:
         played: replays in the order of the texts, by spec; ``ORACLE``, ``PLAIN`` and ``BEST_FIXED`` among them.
         regret: after each round, mean over the texts (``outcomes.mean_regret``), of the policies that were asked for.
+        measured: decode and request speed-up of the policies that ran live on these very prompts, as Batch and
+            Dashboard have them.
     """
 
     recorded: list[Recorded]
     played: dict[str, list[Replayed]]
     regret: dict[str, np.ndarray]
+    measured: dict[str, tuple[Ratio, Ratio]] = field(default_factory=dict)
 
     def outcome(self, spec: str) -> Outcome:
         """The figures of one policy."""
         return Outcome.of(self.played[spec])
+
+    def leads(self, spec: str, figure: Callable[[Replayed], float]) -> bool:
+        """Whether a policy that was asked for has less of a figure than each of the others, at the 95 % level."""
+        prompts = [text.prompt for text in self.recorded]
+        own = [figure(played) for played in self.played[spec]]
+        ratios = [
+            ratio_of_totals([figure(played) for played in self.played[other]], own, prompts)
+            for other in self.regret
+            if other != spec
+        ]
+        return bool(ratios) and all(ratio and ratio.low is not None and ratio.low > 1.0 for ratio in ratios)
+
+    def speedups(self, spec: str) -> tuple[Ratio | None, Ratio | None]:
+        """Replayed decode and request speed-up, as of the verdict (``replay.options``); ``None`` without costs, and of
+        requests also where a text has no baseline, whose prefill it would take."""
+        length = max(text.run.params.draft_length for text in self.recorded)
+        own, plain = (of_replays(self.recorded, of, length, self.played[of]) for of in (spec, PLAIN))
+        if not own.decode.all():
+            return None, None
+        known = all(text.run.baseline for text in self.recorded)
+        return own.times_as_fast(plain, "decode"), own.times_as_fast(plain) if known else None
 
     @property
     def policies(self) -> list[str]:
@@ -80,7 +115,7 @@ class LabWork:
 
     def __init__(self, workbench: Workbench):
         self.workbench = workbench
-        self.costs = MachineCosts(workbench.store.path)
+        self.costs = workbench.recorded_costs
 
     def route(self, pool: str, card_hash: str, drafters: Sequence[str]) -> Route | None:
         """The router of the pool that wrote a text, the loaded or a bundled one; it is asked once for each prompt."""
@@ -100,6 +135,10 @@ class LabWork:
     def experiment(self, filter: TextFilter, specs: Sequence[str]) -> ExperimentJob:
         """Start replaying policies on texts; raises :class:`UserError` where that cannot be done."""
         return self.workbench.jobs.submit(ExperimentJob(self, filter, specs))
+
+    def advise(self, filter: TextFilter) -> AdviceJob:
+        """Start working out the verdict on the traffic that the texts stand for; likewise."""
+        return self.workbench.jobs.submit(AdviceJob(self, replace(filter, newest=NEWEST)))
 
     def sweep(self, filter: TextFilter, spec: str, setting: str, values: Range) -> SweepJob:
         """Start sweeping a setting; likewise."""
@@ -149,6 +188,10 @@ class ExperimentJob(ReplayJob[Experiment]):
         super().__init__(lab, filter)
         self._asked = list(dict.fromkeys(without_divergence(canonical_spec(spec)) for spec in specs))
 
+    def prepare(self) -> None:
+        super().prepare()
+        self._measured = measured_on(self.lab.workbench.store.path, self._texts)
+
     def steps(self) -> Generator[None, None, Experiment]:
         recorded, route = yield from self._recorded()
         for spec in self._asked:  # one that cannot be replayed shows before the long work begins
@@ -165,7 +208,7 @@ class ExperimentJob(ReplayJob[Experiment]):
         for spec in self._asked:
             curves[spec] = mean_regret(recorded, found[spec])
             yield
-        return Experiment(recorded, found, curves)
+        return Experiment(recorded, found, curves, self._measured)
 
 
 class SweepJob(ReplayJob[Sweep]):
@@ -194,3 +237,31 @@ class SweepJob(ReplayJob[Sweep]):
             yield
         outcomes = {value: Outcome.of(played) for value, played in found.items()}
         return Sweep(self._spec, self._setting, outcomes, Outcome.of(oracle), Outcome.of(best))
+
+
+class AdviceJob(ReplayJob[Advice]):
+    """The verdict on the traffic that some texts stand for."""
+
+    def prepare(self) -> None:
+        store = self.lab.workbench.store
+        store.flush()  # a batch that has just ended
+        found = recorded_texts(store.path, self.filter)
+        self._texts = of_newest_bench(found)
+        self._left_out = len(found) - len(self._texts)
+        drafters, made_on = self._texts[0].generation.drafters, self._texts[0].conditions
+        self._memory = memory_of(made_on.pool, drafters, made_on.hardware) if made_on.pool in pool_names() else {}
+        self._measured = measured_on(store.path, self._texts)
+
+    def steps(self) -> Generator[None, None, Advice]:
+        recorded, route = yield from self._recorded()
+        drafters = recorded[0].drafters
+        specs = candidates(drafters, route, self._measured)
+        self.total = most_replays(len(recorded), len(specs), len(drafters))
+        work = advise(recorded, specs, route, self._memory, self._measured)
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                return replace(end.value, left_out=self._left_out)
+            self.replays = min(self.replays + 1, self.total)
+            yield

@@ -10,6 +10,7 @@ from drafters.hardware import describe
 from drafters.pool import Pool
 from multidraft._version import version
 from multidraft.bench.measure import Measurement, Request
+from multidraft.replay.machine_costs import MachineCosts
 from multidraft.service.jobs import Job, Jobs
 from multidraft.service.lending import Lender, warm_up
 from multidraft.service.settings import on_zerogpu
@@ -29,12 +30,14 @@ class Workbench:
 
     Attributes:
         observers: each is shown every run when it begins.
+        recorded_costs: what the rounds of the history have cost; read on the device's thread.
     """
 
     def __init__(self, pool: Pool, store: Store):
         self.pool, self.store = pool, store
         self.hardware = describe(pool.device)
         self.version = version()
+        self.recorded_costs = MachineCosts(store.path)
         self.jobs = Jobs()
         self.lender = Lender()
         self.observers: list[Callable[[Measurement], None]] = []

@@ -14,6 +14,7 @@ from drafters.card import find_card, load_card
 from drafters.pool import Pool, load_pool
 from multidraft.bench.suites import MAX_BYTES
 from multidraft.service import zerogpu
+from multidraft.service.lab import LabWork
 from multidraft.service.pool_loading import PoolLoader, hub_models
 from multidraft.service.settings import Settings
 from multidraft.service.workbench import Workbench
@@ -154,7 +155,7 @@ def _build(workbench: Workbench, loader: PoolLoader) -> gr.Blocks:
         with gr.Tab("Lab", id="lab") as lab:
             Lab(workbench).build(lab, page)
         with gr.Tab("Dashboard", id="dashboard") as tab:
-            dashboard = Dashboard(workbench.store, present)
+            dashboard = Dashboard(workbench.store, present, LabWork(workbench))
             dashboard.build(page, tab)
             line.changed(dashboard.follow, dashboard.followers, dashboard.followers)
         with gr.Tab("Pool", id="pool") as tab:

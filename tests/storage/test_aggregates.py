@@ -117,6 +117,45 @@ def test_repeating_prompts_does_not_narrow_the_interval(store, path: Path) -> No
         assert frame.loc["once", column] == pytest.approx(frame.loc["often", column])
 
 
+def test_ten_runs_of_a_prompt_move_no_mean(store, path: Path) -> None:
+    for policy, repeats in (("once", 1), ("often", 10)):
+        for prompt, speed, count in (("a", 100.0, repeats), ("b", 300.0, 1), ("c", 200.0, 1)):
+            for _ in range(count):
+                rounds = ROUNDS[: 1 if prompt == "a" else 3]
+                more = {"drafter_rounds": {"code": 1 if prompt == "a" else 9, "math": 3}, "best_drafter": "math"}
+                store.add(make_run(prompt=prompt, policy=policy, rounds=rounds, baseline=speed, **more))
+    assert store.flush()
+    for asked in (aggregates.policy_summary, aggregates.time_by_phase):
+        once, often = (asked(path, Filter(policies=(p,))).iloc[0] for p in ("once", "often"))
+        for name in set(once.index) - {"policy", "runs", "short_runs", *(n for n in once.index if n.endswith("_runs"))}:
+            assert once[name] == pytest.approx(often[name], nan_ok=True), name
+    tables = [aggregates.drafter_by_task(path, Filter(policies=(p,))) for p in ("once", "often")]
+    assert tables[0]["mean_accepted_tokens"].tolist() == pytest.approx(tables[1]["mean_accepted_tokens"].tolist())
+
+
+def test_policies_are_compared_on_the_prompts_that_all_of_them_ran(store, path: Path) -> None:
+    """``b`` ran on a slow prompt more than ``a``; ``c`` on others, of which two are common."""
+    for policy, prompts in (("a", "pqrs"), ("b", "pqrst"), ("c", "rsxy")):
+        for prompt in prompts:
+            store.add(make_run(prompt=prompt, policy=policy, rounds=ROUNDS, baseline=600.0 if prompt == "t" else 150.0))
+    assert store.flush()
+    alone, shared = (aggregates.policy_summary(path, Filter(shared=s)).set_index("policy") for s in (False, True))
+    assert alone["compared"].all() and not alone["common"].any()
+    assert alone.loc["a", "speedup"] == pytest.approx(2) and alone.loc["b", "speedup"] < 1.8
+    assert list(shared.index) == ["a", "b", "c"] and shared["compared"].tolist() == [True, True, False]
+    assert shared.loc["b", "speedup"] == pytest.approx(2) and (shared["common"] == 4).all()
+    asked = aggregates.policy_summary(path, Filter(shared=True, policies=("a", "c")))
+    assert asked["compared"].all() and not asked["common"].any(), "two prompts are too few"
+
+
+def test_shared_prompts_are_the_largest_comparison() -> None:
+    ran = {"a": set(range(20)), "b": set(range(20)), "c": set(range(3, 20)), "d": {1, 2}, "e": {99}}
+    assert aggregates.shared_prompts(ran) == (["a", "b", "c"], set(range(3, 20)))
+    assert aggregates.shared_prompts(ran, strict=True) == (["a", "b", "c", "d", "e"], None)
+    assert aggregates.shared_prompts({}) == ([], None)
+    assert aggregates.shared_prompts({"a": {1, 2, 3}}) == (["a"], None)
+
+
 def test_plain_decoding_has_no_acceptance(store, path: Path) -> None:
     plain = make_round(0, arm=None, drafter=None, drafted=(), accepted=0, tokens=(9,))
     store.add(make_run(policy="autoregressive", rounds=[plain]))
@@ -200,13 +239,15 @@ def test_best_arm_by_round(store, path: Path) -> None:
 
 def test_drafter_by_task(store, path: Path) -> None:
     """Six tokens a run: totals of tokens over totals of rounds, whoever was played."""
-    for card, task, needed in (
-        ("one", "math", {"code": 6, "math": 2}),
-        ("one", "math", {"code": 4, "math": 2}),
-        ("two", None, {"code": 3}),
-        ("two", "math", {"code": 2}),
+    for number, (card, task, needed) in enumerate(
+        (
+            ("one", "math", {"code": 6, "math": 2}),
+            ("one", "math", {"code": 4, "math": 2}),
+            ("two", None, {"code": 3}),
+            ("two", "math", {"code": 2}),
+        )
     ):
-        store.add(make_run(task=task, card_hash=card, drafter_rounds=needed))
+        store.add(make_run(task=task, card_hash=card, prompt=f"{number}", drafter_rounds=needed))
     store.add(make_run(task="sql"))  # a sampled run: not known
     store.add(make_run(status="cancelled", task="math", drafter_rounds={"code": 1}))
     assert store.flush()

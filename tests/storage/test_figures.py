@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage import figures
-from storage.figures import FEWEST_PROMPTS, FEWEST_TOKENS, MOST_BLOCKS, divided, ratio_of_totals, speedup
+from storage.figures import (
+    FEWEST_PROMPTS,
+    FEWEST_TOKENS,
+    MOST_BLOCKS,
+    divided,
+    prompts_to_settle,
+    ratio_of_totals,
+    speedup,
+)
 
 POSITIVE = st.floats(1e-3, 1e3)
 
@@ -50,6 +58,32 @@ def test_repeating_prompts_leaves_value_and_interval(pairs: list[tuple[float, fl
     often = ratio_of_totals(above * repeats, below * repeats, prompts * repeats)
     assert once is not None and often is not None and often.prompts == once.prompts
     assert (often.value, often.low, often.high) == pytest.approx((once.value, once.low, once.high))
+
+
+def test_ten_runs_of_a_prompt_weigh_as_much_as_one() -> None:
+    once = ratio_of_totals([4.0, 1.0, 1.0], [1.0, 1.0, 1.0], "abc")
+    often = ratio_of_totals([4.0] * 10 + [1.0, 1.0], [1.0] * 12, "aaaaaaaaaabc")
+    assert once is not None and often is not None and often == once and often.value == 2.0
+
+
+def test_so_many_prompts_settle_a_comparison() -> None:
+    """With the number that a large sample gives, the difference is found in some 80 % of the samples."""
+    rng = np.random.default_rng(4)
+
+    def sample(prompts: int) -> tuple[np.ndarray, np.ndarray]:
+        fast = rng.gamma(4.0, 1.0, prompts)
+        return 1.1 * fast * rng.normal(1.0, 0.2, prompts), fast
+
+    needed = prompts_to_settle(*sample(5000))
+    assert needed is not None and 20 < needed < 80
+    found = [ratio_of_totals(*sample(int(needed))) for _ in range(200)]
+    assert 0.68 < np.mean([ratio is not None and (ratio.low or 0.0) > 1 for ratio in found]) < 0.92
+
+
+def test_prompts_that_settle_nothing() -> None:
+    assert prompts_to_settle([1.0, 2.0], [1.0, 1.0]) is None and prompts_to_settle([0.0] * 3, [1.0] * 3) is None
+    assert prompts_to_settle([1.0, 2.0, 3.0], [3.0, 1.0, 2.0]) == float("inf")
+    assert prompts_to_settle([2.0, 2.0, 2.0], [1.0, 1.0, 1.0]) == FEWEST_PROMPTS
 
 
 def test_the_same_is_drawn_each_time() -> None:

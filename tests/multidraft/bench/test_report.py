@@ -50,6 +50,7 @@ def generation(policy, rounds, status="completed", prefill=0.5):
 
 def entry(item, generation, baseline=None, **scores):
     """One prompt under one policy; ``baseline`` is the autoregressive generation."""
+    generation = replace(generation, prompt=item.prompt)
     run = Run(generation, ASKED.params, 7, Conditions("tiny", "0123", "a machine", "float32", "1"), Origin("bench"))
     run.baseline = Baseline.of(baseline, "answer") if baseline else None
     run.scores = Scores(**scores)
@@ -300,7 +301,7 @@ def many(prompts, repeats=1):
         baseline = generation("autoregressive", [PLAIN] * 12)
         rounds = (4, 6)[number % 2]
         fast = generation("ucb", [replace(ROUND, tokens=(1,) * (12 // rounds))] * rounds)
-        item = SuiteItem(str(number), "a", "math")
+        item = SuiteItem(str(number), f"a {number}", "math")
         for repeat in range(repeats):
             found.append(replace(entry(item, baseline, baseline, lossless=True), repeat=repeat))
             found.append(replace(entry(item, fast, baseline, lossless=True), repeat=repeat))

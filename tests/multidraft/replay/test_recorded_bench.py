@@ -1,25 +1,14 @@
-"""Replayed seconds against measured ones, on a bench of the pocket pool recorded on a quiet machine.
-
-``data/pocket-bench.db.xz`` holds the runs of ``python -m multidraft bench pocket --limit 21 --max-new-tokens 256
---policies ucb:reward=be,ucbspec,normal-hedge,rate-hedge,fixed:general,router --start both --db runs.db``.
-"""
-
-import lzma
-from pathlib import Path
+"""Replayed seconds against measured ones, on a bench of the pocket pool recorded on a quiet machine."""
 
 import pytest
 
 from multidraft.replay.recorded import is_estimate
 from tests.perf.replay_clock import FIXED, OTHERS, measure
 
-RECORDED = Path(__file__).with_name("data") / "pocket-bench.db.xz"
-
 
 @pytest.fixture(scope="module")
-def lines(tmp_path_factory):
-    path = tmp_path_factory.mktemp("bench") / "runs.db"
-    path.write_bytes(lzma.decompress(RECORDED.read_bytes()))
-    return {policy: line for (_, policy), line in measure(path).items()}
+def lines(bench_db):
+    return {policy: line for (_, policy), line in measure(bench_db).items()}
 
 
 def test_priced_seconds_are_the_measured_ones(lines):

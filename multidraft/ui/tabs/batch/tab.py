@@ -17,6 +17,7 @@ from multidraft.bench.suites import MAX_BYTES, load_suite, spread, suite_names
 from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.service.batch import BatchJob
 from multidraft.service.inputs import make_params, whole_number
+from multidraft.service.lab import LabWork
 from multidraft.service.workbench import Workbench
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.tabs.batch import view
@@ -27,6 +28,8 @@ from multidraft.ui.widgets.exports import download, offered_file
 from multidraft.ui.widgets.jobs import AddressedJobs
 from multidraft.ui.widgets.markup import message_html, problem_html
 from multidraft.ui.widgets.policy_fields import offered
+from multidraft.ui.widgets.verdict import watched_verdict
+from storage.texts import TextFilter
 
 LOOK_SECONDS = 0.5
 """How often the page looks at its batch."""
@@ -58,8 +61,9 @@ class Batch:
     """The tab and what its controls do."""
 
     def __init__(self, workbench: Workbench):
-        self.workbench = workbench
+        self.workbench, self.work = workbench, LabWork(workbench)
         self._files: WeakKeyDictionary[BatchJob, list[Path | None]] = WeakKeyDictionary()
+        self._verdicts: WeakKeyDictionary[BatchJob, str] = WeakKeyDictionary()
         self._writing = threading.Lock()
 
     def build(self, page: gr.Blocks, line: PoolLine) -> None:
@@ -100,6 +104,7 @@ class Batch:
         self.status = gr.HTML(_IDLE, js_on_load=None, elem_id="batch-status")
         self.rows = gr.HTML(view.rows_start(), js_on_load=_OPEN_PROMPT, apply_default_css=False, elem_id="rows")
         self.detail = gr.HTML("", js_on_load=None, apply_default_css=False, elem_id="prompt-detail")
+        self.verdict = gr.HTML("", js_on_load=None, elem_id="batch-verdict")
         self.summary = gr.HTML("", js_on_load=None, elem_id="summary")
         with gr.Row(elem_classes="md-columns"):
             self.charts = [plot(id, visible=False) for id in view.CHARTS]
@@ -112,7 +117,7 @@ class Batch:
             control.change(self.preview, [suite, file], read, concurrency_limit=1, **HIDDEN)
         form = [suite, file, policies, limit, length]
         self.buttons.start([self.buttons.run.click], self.start, form, self.status)
-        shown = [self.status, self.rows, self.detail, self.summary, *self.charts, *self.downloads]
+        shown = [self.status, self.rows, self.detail, self.verdict, self.summary, *self.charts, *self.downloads]
         self.buttons.wire(page, form, _form, self.show, self._gone, shown)
         self.rows.click(self.open, self.buttons.id, self.detail, **QUICK).then(None, js=_SHOW_PROMPT, **PRIVATE)
         line.followed_by(lambda: gr.Dropdown(offered(self.workbench.pool)), None, policies)
@@ -169,14 +174,19 @@ class Batch:
                 break
             yield now
             first, ended = {}, batch.ended.wait(LOOK_SECONDS)
-        yield {**now, **self._results(batch), **self.buttons.live(running=False)}
+        known = {self.verdict: said} if (said := self._verdicts.get(batch)) else {}
+        yield {**now, **self._results(batch), **known, **self.buttons.live(running=False)}
+        if batch.rows and not known:
+            for verdict in watched_verdict(self.work, TextFilter(batch_id=batch.id)):
+                yield {self.verdict: verdict}
+            self._verdicts[batch] = verdict
 
     def _gone(self) -> Updates:
         return {**self._blank(), self.status: view.GONE}
 
     def _blank(self) -> Updates:
         charts = {chart: gr.Plot(visible=False) for chart in self.charts}
-        empty = {self.rows: view.rows_start(), self.detail: "", self.summary: ""}
+        empty = {self.rows: view.rows_start(), self.detail: "", self.verdict: "", self.summary: ""}
         return {**empty, **charts, **{button: download(None) for button in self.downloads}}
 
     def _results(self, batch: BatchJob) -> Updates:

@@ -125,7 +125,12 @@ def _ended(row: Row) -> Markup:
 def summary_html(rows: Sequence[Row], policies: Sequence[str], measured_on: str) -> Markup:
     """Tasks by policies, and all figures of each."""
     matrix = matrix_html(rows, policies)
-    what = "Speed-up over autoregressive decoding (ratio of totals); ★ marks the best of each task." if matrix else ""
+    what = (
+        "Decode speed-up over autoregressive decoding (ratio of totals, each prompt once) with its 95 % interval; ★ is "
+        "faster than every other policy, at the 95 % level."
+        if matrix
+        else ""
+    )
     label = "All figures by task and policy"
     whole = markup.table_of([_figures(line) for line in summary.summarise(rows).itertuples()], figures=8, label=label)
     about = f"{measured_on}. {what} {markup.left_out(summary.short_rows(rows))}"
@@ -152,26 +157,34 @@ def matrix_html(rows: Sequence[Row], policies: Sequence[str]) -> Markup:
     where no run has one."""
     if all(row.speedup is None for row in rows):
         return Markup()
-    by_task = summary.summarise(rows).pivot_table(index="task", columns="policy", values="speedup")
-    lines: list[tuple[str, Sequence[float | None]]] = [
-        (str(task), [by_task.loc[task].get(policy) for policy in policies]) for task in sorted(by_task.index)
-    ]
+    of_task: dict[str, dict[str, Any]] = {}
+    for line in summary.summarise(rows).to_dict("records"):
+        of_task.setdefault(str(line["task"]), {})[line["policy"]] = line
+    lines = [(task, found, [row for row in rows if row.task == task]) for task, found in sorted(of_task.items())]
     if len(lines) > 1:
-        whole = summary.overall(rows)
-        lines.append((ALL_TASKS, [whole.get(policy, {}).get("speedup") for policy in policies]))
+        lines.append((ALL_TASKS, summary.overall(rows), list(rows)))
     return markup.table_html(
         ("Task", *map(policy_title, policies)),
-        ([task, *_cells(line)] for task, line in lines),
+        ([task, *_cells(found, policies, summary.fastest(own))] for task, found, own in lines),
         figures=len(policies),
         kind="md-matrix",
         label="Speed-up by task and policy",
     )
 
 
-def _cells(values: Sequence[float | None]) -> list[str]:
-    known = [value for value in values if value is not None and not pd.isna(value)]
-    best = max(known) if len(values) > 1 and known else None
-    return [markup.best(number(v, 2, "×")) if v == best else number(v, 2, "×") for v in values]
+def _cells(found: Mapping[str, Mapping[str, Any]], policies: Sequence[str], fastest: str | None) -> list[str]:
+    cells = []
+    for policy in policies:
+        line = found.get(policy, {})
+        value = number(line.get("speedup"), 2, "×")
+        cell = _template.interval(markup.best(value) if policy == fastest else value, _around(line))
+        cells.append(cell)
+    return cells
+
+
+def _around(line: Mapping[str, Any]) -> str:
+    low, high = line.get("speedup_low"), line.get("speedup_high")
+    return "" if low is None or pd.isna(low) else f"{number(low, 2)} – {number(high, 2)}"
 
 
 def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
@@ -224,16 +237,14 @@ def detail_html(run: BatchJob, item: int) -> Markup:
     """One prompt under all its policies: figures, error, and the output in the drafters' colours."""
     prompt, first = run.items[item], item * len(run.policies)
     rows = run.rows[first : first + len(run.policies)]
-    speedups = [row.speedup for row in rows if row.speedup]
-    cards = [_card_html(run, first + i, row, max(speedups, default=0.0)) for i, row in enumerate(rows)]
+    cards = [_card_html(run, first + i, row) for i, row in enumerate(rows)]
     title = f"Prompt {prompt.id}, {prompt.task or summary.NO_TASK}"
     return _template.detail(title, prompt.prompt, cards, tokens.legend_html(run.drafters))
 
 
-def _card_html(run: BatchJob, index: int, row: Row, best: float) -> Markup:
-    speedup = times(row.speedup, row.tokens if row.finished else None)
+def _card_html(run: BatchJob, index: int, row: Row) -> Markup:
     facts = (
-        (markup.best(speedup) if row.speedup == best and len(run.policies) > 1 else speedup, "speed-up"),
+        (times(row.speedup, row.tokens if row.finished else None), "speed-up"),
         (number(row.tokens_per_second, 1), "tokens/s"),
         (number(row.mean_accepted_tokens, 2), "tokens per round"),
         (count(row.tokens, "token"), ""),

@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 
 from multidraft.policies.titles import policy_title, policy_titles
 from multidraft.ui.tabs.dashboard import tables
-from multidraft.ui.tabs.dashboard.views import Section, chart
+from multidraft.ui.tabs.dashboard.views import Section, chart, ranked
 from multidraft.ui.widgets import charts as look
 from multidraft.ui.widgets.markup import count
 from multidraft.ui.widgets.theme import DRAFTER_COLOURS, TARGET_COLOUR
@@ -31,7 +31,7 @@ NO_SPEEDUP = "No run here has a speed-up."
 FAST = Section(
     "Speed",
     "Speed-up is tokens per second divided by those of autoregressive decoding of the same prompt on the same machine. "
-    "Averages are geometric means. Intervals treat runs as independent, and policies may have met different prompts.",
+    "A figure of several runs is a ratio of totals in which each prompt counts once.",
 )
 LEARNING = Section(
     "Quality of the choices",
@@ -54,7 +54,13 @@ def _speedups(path: Path, filter: Filter) -> pd.DataFrame:
     return aggregates.speedup_by_period(path, filter, periods=min(40, max(8, timed // (20 * policies))))
 
 
-@chart("Decode speed-up (open: whole request)", FAST, aggregates.policy_summary, of="listed", missing=NO_SPEEDUP)
+def _ranking(path: Path, filter: Filter) -> pd.DataFrame:
+    """The policies with a line of their own, as the table ranks them."""
+    policies = ranked(path, filter)
+    return policies.summary[policies.summary["policy"].isin(policies.listed)]
+
+
+@chart("Decode speed-up (open: whole request)", FAST, _ranking, of="all", missing=NO_SPEEDUP)
 def ranking(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     """Decode speed-up of each policy with its 95 % interval, the fastest on top, and of the whole request; policies
     without a colour are grey."""

@@ -23,6 +23,7 @@ class Chosen:
     """What the controls hold, in their order; ``""``, ``None`` and empty lists restrict nothing.
 
     ``since`` and ``until`` are days, both inclusive, as ``2026-01-31``; ``card`` is the hash of the pool's card.
+    ``unshared`` ranks policies over all their prompts, whether the others ran them or not.
     """
 
     pool: str = ALL
@@ -36,6 +37,7 @@ class Chosen:
     source: Sequence[str] = ()
     since: str | None = None
     until: str | None = None
+    unshared: bool = False
 
     def filter(self) -> Filter:
         """The runs meant.
@@ -51,6 +53,7 @@ class Chosen:
             **chosen,
             since=first.isoformat() if first else None,
             until=(last + timedelta(days=1)).isoformat() if last else None,
+            shared=not self.unshared,
         )
 
     @classmethod
@@ -60,7 +63,8 @@ class Chosen:
         given: dict[str, Any] = {c.name: [one for one in asked.get(c.name, []) if one] for c in CONTROLS if not c.every}
         single = {c.name: asked.get(c.name, [defaults.get(c.name, ALL)])[-1] for c in CONTROLS if c.every}
         since, until = (asked.get(end, [""])[-1] or None for end in ("from", "to"))
-        return cls(**given, **single, since=since, until=until)
+        unshared = asked.get("unshared", [""])[-1] == "true"
+        return cls(**given, **single, since=since, until=until, unshared=unshared)
 
     def values(self) -> list[Any]:
         """In the order of the controls."""
@@ -140,17 +144,18 @@ CONTROLS = (
     Control("baseline", "Baseline of speed-ups", "baselines", "all baselines", BASELINES),
     Control("source", "Sources", "sources", titles=_SOURCES),
 )
-"""All but the two days, which follow them."""
+"""All but the two days and the switch, which follow them."""
 
 FOLDED = 4
 """So many of them are always in sight; the others, and the days, are folded away."""
 
-PARAMETERS = (*(control.name for control in CONTROLS), "from", "to")
+PARAMETERS = (*(control.name for control in CONTROLS), "from", "to", "unshared")
 """The address's parameters, in the order of the controls."""
 
 
 def build_filters(chosen: Chosen) -> tuple[list[Any], gr.Accordion, gr.Button]:
-    """The controls, in the order of :class:`Chosen`, holding ``chosen``, the accordion that has those that are less
+    """The controls, in the order of :class:`Chosen`, holding ``chosen`` (the last, a switch, is to be put beside the
+    ranking), the accordion that has those that are less
     asked for, titled by :func:`more_title`, and the button that reads the history again."""
     with gr.Row(elem_classes="md-filters"):
         shown = [control.build(chosen) for control in CONTROLS[:FOLDED]]
@@ -162,7 +167,13 @@ def build_filters(chosen: Chosen) -> tuple[list[Any], gr.Accordion, gr.Button]:
             for label, end in (("From (UTC)", "from"), ("To, inclusive (UTC)", "to"))
         ]
         folded = [control.build(chosen) for control in CONTROLS[FOLDED:]]
-    return [*shown, *folded, *days], more, refresh
+    switch = gr.Checkbox(
+        label="Rank over all prompts, also those that not all policies ran",
+        container=False,
+        render=False,
+        elem_id="unshared",
+    )
+    return [*shown, *folded, *days, switch], more, refresh
 
 
 def more_title(chosen: Chosen) -> str:
@@ -206,9 +217,9 @@ def offered(found: Mapping[str, Sequence[str]], chosen: Chosen, shown: Chosen | 
 
 
 def days(chosen: Chosen) -> list[Any]:
-    """The values of the last two controls; an invalid day is dropped, and one that is not set left alone, since
+    """The values of the two days and the switch; an invalid day is dropped, and one that is not set left alone, since
     setting a day, even to nothing, counts as a change."""
-    return [_known_day(text) or gr.skip() for text in (chosen.since, chosen.until)]
+    return [*(_known_day(text) or gr.skip() for text in (chosen.since, chosen.until)), chosen.unshared]
 
 
 def _known_day(text: str | None) -> str | None:

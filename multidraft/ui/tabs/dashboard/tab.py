@@ -13,6 +13,7 @@ import gradio as gr
 from markupsafe import Markup
 
 from drafters.errors import UserError
+from multidraft.service.lab import LabWork
 from multidraft.ui.tabs.dashboard import filters as dashboard_filters
 from multidraft.ui.tabs.dashboard import tables, views
 from multidraft.ui.tabs.dashboard.charts import FAST
@@ -24,14 +25,18 @@ from multidraft.ui.widgets.charts import plot
 from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, Updates
 from multidraft.ui.widgets.exports import export_file
 from multidraft.ui.widgets.markup import count, heading_html, message_html, problem_html
+from multidraft.ui.widgets.verdict import watched_verdict
 from storage import aggregates, queries
 from storage.export import EXPORTS
 from storage.kept import kept
 from storage.problems import StorageError
 from storage.store import Store
+from storage.texts import TextFilter
 
 _KEEP_FILTERS = f"(...values) => keepFilters({json.dumps(PARAMETERS)}, values)"
 _DOWNLOAD = "() => setTimeout(() => document.querySelector('#export-file').click(), 150)"
+
+ADVISE = "Which policy for this traffic?"
 
 _found = kept(aggregates.filters)
 _count = kept(queries.count)
@@ -42,10 +47,11 @@ class Dashboard:
 
     Args:
         defaults: the filters to begin with, by their names in :class:`Chosen`; asked for whenever a page is opened.
+        work: replays the runs for a verdict on them; without it there is none.
     """
 
-    def __init__(self, store: Store, defaults: Callable[[], dict[str, str]] = dict):
-        self.store, self.defaults = store, defaults
+    def __init__(self, store: Store, defaults: Callable[[], dict[str, Any]] = dict, work: LabWork | None = None):
+        self.store, self.defaults, self.work = store, defaults, work
         self.run = RunSection(store.path)
         self.places: dict[Chart, list[Any]] = {}
 
@@ -81,7 +87,11 @@ class Dashboard:
         for section, group in groupby(CHARTS, key=lambda chart: chart.section):
             gr.HTML(heading_html(section.title, section.hint), js_on_load=None)
             if section is FAST:
+                self.filters[-1].render()
                 self.summary = gr.HTML("", js_on_load=None, elem_id="policy-summary")
+                with gr.Row(elem_classes="md-pager", visible=self.work is not None):
+                    self.advise = gr.Button(ADVISE, size="md", elem_id="advise")
+                self.verdict = gr.HTML("", js_on_load=None, elem_id="dashboard-verdict")
                 self.legend = gr.HTML("", js_on_load=None, elem_id="policy-legend")
             for _, row in groupby(group, key=lambda chart: chart.wide):
                 listed = list(row)
@@ -113,6 +123,8 @@ class Dashboard:
         # All in one: two events could end in the other order, and show the filters' former values.
         changes = [control.change if isinstance(control, gr.DateTime) else control.input for control in self.filters]
         overview = [self.note, self.body, self.mixture, self.restrict, self.summary, self.legend, self.usual]
+        overview.append(self.verdict)
+        self.advise.click(self.advised, self.filters, self.verdict, concurrency_limit=4, **HIDDEN)
         choices = self.filters[: len(CONTROLS)]
         shown = gr.on(
             [tab.select, self.refresh.click, self.narrowed.change, *changes],
@@ -216,7 +228,18 @@ class Dashboard:
             self.summary: view.summary,
             self.legend: view.legend,
             self.usual: view.usual,
+            self.verdict: "",  # it was on the runs shown before
         }
+
+    def advised(self, *values: Any) -> Iterator[Markup]:
+        """The verdict on the texts of the filtered runs."""
+        assert self.work is not None
+        try:
+            chosen = dashboard_filters.known(self._found(), Chosen(*values)).filter()
+        except UserError as error:
+            yield problem_html(error)
+            return
+        yield from watched_verdict(self.work, TextFilter(runs=chosen))
 
     def chart(self, chart: Chart, *values: Any) -> Updates:
         """A chart, and its figures as a table; left as it is where the overview has said why there is nothing."""

@@ -63,7 +63,7 @@ def legend_html(drawn: Sequence[str], others: int = 0) -> Markup:
 
 def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = ()) -> Markup:
     """The policies ranked, one a line (``aggregates.policy_summary``); under each figure its interval. Those of too few
-    prompts for one stand below, without a rank."""
+    prompts for one stand below, without a rank, and so do those that are not compared with the others."""
     columns = (
         markup.tip("Rank", "By speed-up"),
         "Policy",
@@ -78,8 +78,8 @@ def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = ()) -> Markup:
     titles = policy_titles(summary["policy"])
     rows = (
         [
-            str(rank) if line.speedup_prompts >= FEWEST_PROMPTS else UNKNOWN,
-            _policy(line.policy, titles[line.policy], line.speedup_prompts, drawn),
+            str(rank) if line.compared and line.speedup_prompts >= FEWEST_PROMPTS else UNKNOWN,
+            _policy(line, titles[line.policy], drawn),
             _interval(line, "speedup", 2, "×"),
             _interval(line, "request_speedup", 2, "×"),
             number(line.runs, 0),
@@ -91,8 +91,19 @@ def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = ()) -> Markup:
         for rank, line in enumerate(summary.itertuples(), start=1)
     )
     table = markup.table_html(columns, rows, figures=7, kind="md-ranking", label="Policies ranked")
-    short = markup.left_out(int(summary["short_runs"].sum()))
-    return table + (markup.caption_html(short) if short else "")
+    said = f"{compared_on(summary)} {markup.left_out(int(summary['short_runs'].sum()))}".strip()
+    return table + (markup.caption_html(said) if said else "")
+
+
+def compared_on(summary: pd.DataFrame) -> str:
+    """A sentence on the prompts over which the figures of the policies are; empty for a single policy."""
+    common, others = int(summary["common"].max() or 0), int((~summary["compared"].astype(bool)).sum())
+    if len(summary) < 2:
+        return ""
+    ranked = f"The {len(summary) - others} ranked policies are compared on"
+    of = f"{count(common, 'prompt')} that all of them ran" if common else "prompts of their own, which may differ"
+    said = f"Each prompt counts once. {ranked} {of}."
+    return said + (f" {count(others, 'policy')} that ran others stand below, over their own." if others else "")
 
 
 def list_html(runs: pd.DataFrame) -> Markup:
@@ -162,10 +173,15 @@ def latency(rows: pd.DataFrame, policies: Sequence[str]) -> Table:
     return "Latency in figures: milliseconds", ("Policy", "Runs", *titles), lines
 
 
-def _policy(policy: str, title: str, prompts: float, drawn: Sequence[str]) -> Markup:
-    """Its name, and why it has no rank, if it has none; ``prompts`` are those with a speed-up."""
-    why = f"A rank takes {FEWEST_PROMPTS} prompts with a speed-up; this policy has {prompts:.0f}"
-    return template.policy(policy, title, key_html(policy, drawn), prompts < FEWEST_PROMPTS, why)
+def _policy(line: Any, title: str, drawn: Sequence[str]) -> Markup:
+    """Its name, and why it has no rank, if it has none."""
+    few, why = "", ""
+    if not line.compared:
+        few, why = "other prompts", "It did not run on the prompts on which the others are compared"
+    elif line.speedup_prompts < FEWEST_PROMPTS:
+        few = "too few prompts to rank"
+        why = f"A rank takes {FEWEST_PROMPTS} prompts with a speed-up; this policy has {line.speedup_prompts:.0f}"
+    return template.policy(line.policy, title, key_html(line.policy, drawn), few, why)
 
 
 def _interval(line: Any, name: str, digits: int, unit: str = "", scale: float = 1.0) -> str:

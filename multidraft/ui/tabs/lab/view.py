@@ -20,10 +20,14 @@ from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.charts import NO_DRAFT, REFERENCE, base_figure, policy_style
 from multidraft.ui.widgets.markup import UNKNOWN, count, number, percent, signed
 from multidraft.ui.widgets.theme import TARGET_COLOUR, TEXT, drafter_colour, drafter_pattern
+from storage.figures import Ratio
 
 _template = markup.macros("tabs/lab/view.html")
 
 ESTIMATE = "It depends on measured time: live, on another machine or day, it may play other rounds"
+
+MEASURED = "Decode and below it request speed-up of live runs on these prompts, as Batch and Dashboard show them"
+PREFILL = "Of whole requests: with the baseline's prefill, and what the drafters take to read the prompt"
 
 MOST_LANES = 6
 """Policies whose rounds are shown one by one."""
@@ -57,44 +61,48 @@ def progress_html(job: ReplayJob[Any]) -> Markup:
 
 
 def outcomes_html(experiment: Experiment) -> Markup:
-    """One line per policy, the fastest first and the best of each column marked; then what they are compared with."""
-    rivals = [experiment.outcome(spec) for spec in experiment.policies]
+    """One line per policy, the fastest first; then what they are compared with. What is better than every other policy
+    at the 95 % level is marked."""
     references = [spec for spec in _REFERENCES if spec not in experiment.policies]
-    lines = [_outcome_line(experiment, spec, rivals) for spec in experiment.policies]
-    lines += [_outcome_line(experiment, spec, []) for spec in references]
-    return markup.table_of(lines, figures=7, kind="md-outcomes", label="What the policies would have done")
+    lines = [_outcome_line(experiment, spec, rival=True) for spec in experiment.policies]
+    lines += [_outcome_line(experiment, spec, rival=False) for spec in references]
+    return markup.table_of(lines, figures=8, kind="md-outcomes", label="What the policies would have done")
 
 
-def _outcome_line(experiment: Experiment, spec: str, rivals: Sequence[Outcome]) -> dict[str, Any]:
-    o, plain = experiment.outcome(spec), experiment.outcome(PLAIN).tokens_per_second
+def _outcome_line(experiment: Experiment, spec: str, *, rival: bool) -> dict[str, Any]:
+    o, (decode, request) = experiment.outcome(spec), experiment.speedups(spec)
     rate, about = o.tokens_per_second, "≈ " if estimated(spec) else ""
+    fewest = rival and experiment.leads(spec, lambda played: played.rounds)
+    fastest = rival and bool(rate) and experiment.leads(spec, lambda played: played.seconds or 0.0)
 
-    def mark(cell: str, figure: Callable[[Outcome], float], leader: Callable[..., float] = max) -> str:
-        return markup.best(cell) if rivals and figure(o) == leader(map(figure, rivals)) else cell
+    def mark(cell: str, best: bool) -> str:
+        return markup.best(cell) if best else cell
 
     return {
         "Policy": _template.policy(spec, title(spec), spec in _REFERENCES, ESTIMATE if about else ""),
-        "Tokens per round": mark(about + number(o.mean_accepted_tokens, 2), lambda o: o.mean_accepted_tokens),
         "Rounds": about + number(o.rounds, 0),
-        "Regret per text": mark(about + signed(o.regret, 1), lambda o: o.regret, min),
+        "Tokens per round": mark(about + number(o.mean_accepted_tokens, 2), fewest),
+        "Regret per text": about + signed(o.regret, 1),
         "Best drafter played": UNKNOWN if o.best_arm_ratio is None else about + percent(o.best_arm_ratio),
-        "Replayed tokens/s": mark(number(rate, 1), lambda o: o.tokens_per_second or 0.0) if rate else number(rate, 1),
-        "Decode speed-up": number(rate / plain if rate and plain else None, 2, "×"),
-        markup.tip("Request speed-up", "Of whole requests: with the prefill that was recorded with each text"): number(
-            _request_speedup(experiment, spec, o), 2, "×"
-        ),
+        "Replayed tokens/s": mark(number(rate, 1), fastest),
+        "Decode speed-up": _interval(decode),
+        markup.tip("Request speed-up", PREFILL): _interval(request),
+        markup.tip("Measured", MEASURED): _measured(experiment, spec),
     }
 
 
-def _request_speedup(experiment: Experiment, spec: str, o: Outcome) -> float | None:
-    """Speed-up of whole requests, with the prefill of each recorded run and of its baseline; ``None`` where a text has
-    no baseline."""
-    runs = [text.run for text in experiment.recorded]
-    baselines = [run.baseline.prefill_seconds for run in runs if run.baseline]
-    if not o.seconds or len(baselines) < len(runs):
-        return None
-    prefill = sum(baselines) if spec == PLAIN else sum(run.generation.prefill_seconds for run in runs)
-    return (sum(baselines) + experiment.outcome(PLAIN).seconds) / (prefill + o.seconds)
+def _measured(experiment: Experiment, spec: str) -> str:
+    if (found := experiment.measured.get(spec)) is None:
+        return UNKNOWN
+    return _template.interval(*(number(ratio.value, 2, "×") for ratio in found))
+
+
+def _interval(ratio: Ratio | None) -> str:
+    """A speed-up, and below it its interval."""
+    if ratio is None:
+        return UNKNOWN
+    around = "" if ratio.interval is None else " – ".join(number(end, 2) for end in ratio.interval)
+    return _template.interval(number(ratio.value, 2, "×"), around)
 
 
 def regret_curves_figure(experiment: Experiment) -> go.Figure:
@@ -229,16 +237,14 @@ def sweep_figure(
 
 def sweep_html(sweep: Sweep) -> Markup:
     """The sweep as a table."""
-    fastest = max(o.tokens_per_second or 0.0 for o in sweep.outcomes.values())
     lines = []
     for value, o in sweep.outcomes.items():
-        rate = number(o.tokens_per_second or 0.0, 1)
         lines.append(
             {
                 sweep.setting: f"{value:g}",
                 "Tokens per round": number(o.mean_accepted_tokens, 2),
                 "Regret per text": signed(o.regret, 1),
-                "Replayed tokens/s": markup.best(rate) if o.tokens_per_second == fastest else rate,
+                "Replayed tokens/s": number(o.tokens_per_second or 0.0, 1),
             }
         )
     return markup.folded("The sweep in figures", markup.table_of(lines, figures=4, label="The sweep in figures"))
@@ -258,7 +264,8 @@ def replayed_html(experiment: Experiment) -> Markup:
     return markup.message_html(
         "done",
         f"Replayed {texts}, {count(tokens, 'token')}, without running a model. Rounds and regret are {known}. Tokens/s "
-        "and speed-up are replayed from the costs measured in these runs.",
+        "and speed-up are replayed from the costs measured on that machine, so they differ by some percent from those "
+        "of live runs, which Batch and Dashboard show: column Measured.",
     )
 
 

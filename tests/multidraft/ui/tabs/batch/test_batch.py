@@ -181,6 +181,7 @@ def test_a_page_that_leaves_and_another_that_comes_back(workbench: Workbench, ga
     last = after(tab.buttons.watch(id))
     rows = last[tab.rows]
     assert "Done: 4 of 4 runs" in last[tab.status] and rows.count("data-item") == 4 and 'data-item="1"' in rows
+    assert "Too few prompts for a verdict: 2 prompts" in last[tab.verdict] and "<code>" in last[tab.verdict]
     assert "UCB" in last[tab.summary] and all(last[chart].visible for chart in tab.charts)
     assert last[run].interactive and not last[stop].interactive
     as_csv, as_json, as_parquet = (last[button] for button in tab.downloads)
@@ -188,6 +189,7 @@ def test_a_page_that_leaves_and_another_that_comes_back(workbench: Workbench, ga
     assert len(pd.read_parquet(as_parquet.value["path"])) == 4
     (again,) = tab.buttons.watch(id)  # a batch that has ended is there at once
     assert again[tab.rows] == rows and again[tab.detail] == batch_view.HINT
+    assert again[tab.verdict] == last[tab.verdict]
 
 
 def test_a_batch_is_followed_while_it_runs(

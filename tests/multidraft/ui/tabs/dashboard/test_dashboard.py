@@ -15,6 +15,7 @@ from starlette.datastructures import QueryParams
 
 from drafters.sampling import SamplingParams
 from multidraft.bench.measure import Request
+from multidraft.service.lab import LabWork
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.dashboard import charts as dashboard_charts
 from multidraft.ui.tabs.dashboard import tab as dashboard_tab
@@ -70,6 +71,14 @@ def drawn(dashboard: Dashboard, name: str, values: list[Any] = ALL) -> list[Any]
 
 def controls_of(dashboard: Dashboard, updates: dict[Any, Any]) -> list[Any]:
     return [updates.get(control, gr.skip()) for control in dashboard.filters[: len(CONTROLS)]]
+
+
+def test_a_verdict_on_the_filtered_runs(workbench: Workbench, filled: Dashboard, store: Store) -> None:
+    dashboard = Dashboard(store, dict, LabWork(workbench))
+    *_, verdict = dashboard.advised(*ALL)
+    assert "Too few prompts for a verdict: 1 prompt" in verdict and "Replayed on 1 recorded text" in verdict
+    *_, none = dashboard.advised(*Chosen(policy=["ucb"], since="2999-01-01").values())
+    assert "No verdict: no run can be replayed" in none
 
 
 def test_an_empty_history_says_how_to_fill_it(store: Store) -> None:

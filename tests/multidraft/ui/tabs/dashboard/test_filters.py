@@ -32,7 +32,7 @@ FOUND = {
 
 
 def test_an_address_without_filters_has_the_defaults() -> None:
-    assert Chosen.from_query("tab=dashboard", DEFAULTS).filter() == Filter(pool="pocket", hardware="CPU")
+    assert Chosen.from_query("tab=dashboard", DEFAULTS).filter() == Filter(pool="pocket", hardware="CPU", shared=True)
 
 
 def test_filters_of_an_address() -> None:
@@ -46,6 +46,7 @@ def test_filters_of_an_address() -> None:
         version="1",
         since="2026-01-02",
         until="2026-02-01",  # the last day is part of it
+        shared=True,
     )
 
 
@@ -61,7 +62,9 @@ def test_what_a_page_shows_that_is_not_offered_any_more_is_no_error(control: Con
 def test_every_control_has_its_parameter() -> None:
     query = "&".join(f"{name}={name}" for name in PARAMETERS)
     chosen = Chosen.from_query(query, {})
-    assert [value if isinstance(value, str) else value[0] for value in chosen.values()] == list(PARAMETERS)
+    *values, unshared = chosen.values()
+    assert [*(v if isinstance(v, str) else v[0] for v in values), "unshared"] == list(PARAMETERS) and unshared is False
+    assert not Chosen.from_query("unshared=true", {}).filter().shared
 
 
 @pytest.mark.parametrize(
@@ -91,7 +94,8 @@ def test_choices_that_are_gone_are_dropped() -> None:
 
 
 def test_days_that_are_none_leave_the_controls_alone() -> None:
-    since, until = days(Chosen(since="2026-01-01", until="never"))
+    since, until, unshared = days(Chosen(since="2026-01-01", until="never"))
+    assert unshared is False
     assert since == "2026-01-01" and until == days(Chosen())[0] == gr.skip()
 
 

@@ -12,7 +12,7 @@ from storage import aggregates
 
 def test_summary_shows_a_dash_for_what_is_unknown() -> None:
     nan = float("nan")
-    line: dict[str, Any] = {"policy": "<b>x</b>", "runs": 2, "short_runs": 2}
+    line: dict[str, Any] = {"policy": "<b>x</b>", "runs": 2, "short_runs": 2, "compared": True, "common": 0}
     for name, value in (
         ("speedup", nan),
         ("request_speedup", nan),
@@ -33,7 +33,7 @@ def test_summary_shows_a_dash_for_what_is_unknown() -> None:
 def test_policies_of_few_runs_have_no_rank_and_say_why() -> None:
     lines = []
     for policy, runs, value in (("ucb", 41, 2.0), ("hedge", 1, 2.67)):
-        line: dict[str, Any] = {"policy": policy, "runs": runs, "short_runs": 0}
+        line: dict[str, Any] = {"policy": policy, "runs": runs, "short_runs": 0, "compared": True, "common": 0}
         for name in aggregates.RATIOS:
             line |= {name: value, f"{name}_low": value, f"{name}_high": value}
             line |= {f"{name}_runs": runs, f"{name}_prompts": runs}
@@ -42,6 +42,15 @@ def test_policies_of_few_runs_have_no_rank_and_say_why() -> None:
     assert many.startswith("<td>1</td>") and "too few prompts" not in many
     assert few.startswith("<td>–</td>") and "has 1" in few and "too few prompts to rank" in few
     assert few.index("2.67×") < few.index('<td class="md-figure">1</td>'), "speed-up stands beside the policy"
+
+
+def test_the_table_says_on_which_prompts_the_policies_are_compared() -> None:
+    lines = [{"policy": p, "compared": c, "common": 4} for p, c in (("ucb", True), ("exp3", True), ("sh", False))]
+    said = dashboard_tables.compared_on(pd.DataFrame(lines))
+    assert "The 2 ranked policies are compared on 4 prompts that all of them ran. 1 policy that ran others" in said
+    own = dashboard_tables.compared_on(pd.DataFrame([line | {"compared": True, "common": 0} for line in lines]))
+    assert "The 3 ranked policies are compared on prompts of their own, which may differ." in own
+    assert dashboard_tables.compared_on(pd.DataFrame(lines[:1])) == ""
 
 
 def test_spellings_of_one_policy_are_told_apart() -> None:

@@ -106,9 +106,10 @@ def test_the_page_shows_table_and_curves(filled: Workbench) -> None:
     )
     button, stop = (last[part] for part in lab.buttons.both)
     assert "2 texts, 32 tokens" in status and "without running a model" in status
-    assert outcomes.count("<tr>") == 1 + 3 + 3 and "md-best" in outcomes and "Oracle" in outcomes
+    assert outcomes.count("<tr>") == 1 + 3 + 3 and "Oracle" in outcomes
+    assert "md-best" not in outcomes, "of two texts nothing is certain"
     (plain,) = [line for line in outcomes.split("<tr>") if "No drafter" in line]
-    assert "Request speed-up" in outcomes and outcomes.count("×") == 2 * 6 and plain.count("1.00×") == 2
+    assert "Request speed-up" in outcomes and outcomes.count("×") >= 2 * 6 and plain.count("1.00×") == 2
     assert chart.visible and not lanes.visible and rounds == ""
     assert button.interactive and not stop.interactive
 
@@ -201,7 +202,7 @@ def test_a_sweep_ends_in_three_charts_and_a_table(filled: Workbench) -> None:
     status, table, charts = last[section.status], last[section.table], [last[chart] for chart in section.charts]
     assert "at 4 values" in status and "2 texts" in status
     assert [chart.visible for chart in charts] == [True] * 3
-    assert table.count("<tr>") == 5 and table.count("md-best") >= 1
+    assert table.count("<tr>") == 5
 
 
 @pytest.mark.parametrize(

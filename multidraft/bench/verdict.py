@@ -1,0 +1,279 @@
+"""The verdict on a kind of traffic in words, tables and JSON: the same for the command line and the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from drafters.errors import UserError
+from drafters.hardware import format_bytes
+from multidraft.bench.measure import BASELINE
+from multidraft.bench.summary import Row
+from multidraft.bench.table import NOTHING, shown
+from multidraft.replay.advice import Advice, Share
+from multidraft.replay.options import Option
+from storage.figures import FEWEST_PROMPTS, Ratio
+from storage.run import plain
+
+MOST_NAMED = 3
+"""Policies that a sentence names; the table has them all."""
+
+MOST_PROMPTS = 1000
+"""Where it would take more prompts than this to tell two policies apart, either will do."""
+
+
+def of_rows(rows: Sequence[Row], draft_length: int) -> Advice:
+    """What measured runs say by themselves: which policy is the fastest, on the prompts that all of them ran.
+
+    Raises:
+        UserError: no policy beside autoregressive decoding was measured, or they have no prompt in common.
+    """
+    compared = [row for row in rows if row.finished and row.speedup is not None and row.policy != BASELINE]
+    policies = list(dict.fromkeys(row.policy for row in compared))
+    if not policies:
+        raise UserError("no policy with drafters has a speed-up here, so there is nothing to compare")
+    common = set.intersection(*({row.prompt for row in compared if row.policy == policy} for policy in policies))
+    if not common:
+        raise UserError(f"the policies {', '.join(policies)} have no prompt in common; run all of them on the same")
+    chosen = sorted((row for row in compared if row.prompt in common), key=lambda row: row.prompt)
+
+    def option(spec: str, length: int, own: Sequence[Row], measured: str = "") -> Option:
+        names = f"{measured}seconds", f"{measured}request_seconds", "tokens", "tokens" if measured else "rounds"
+        return Option.of(spec, length, [(row.prompt, *(getattr(row, name) for name in names)) for row in own])
+
+    baseline = option(BASELINE, 0, [row for row in chosen if row.policy == policies[0]], "baseline_")
+    found = [option(spec, draft_length, [row for row in chosen if row.policy == spec]) for spec in policies]
+    return Advice.of(baseline, found)
+
+
+def sentences(advice: Advice) -> list[str]:
+    """The verdict, the conclusion first; names of policies and drafters stand in backticks."""
+    said = [_conclusion(advice)]
+    if advice.pays == "yes":
+        said += [*_rivals(advice), *_lengths(advice), *_drafters(advice)]
+    return [*said, _basis(advice)]
+
+
+def _conclusion(advice: Advice) -> str:
+    best, plain = advice.best, advice.plain
+    decode, request = best.times_as_fast(plain, "decode"), best.times_as_fast(plain)
+    speeds = (
+        f"decoding {times(decode)} and whole requests {times(request)} as fast as autoregressive decoding, on "
+        f"{many(advice.prompts, 'prompt')}"
+    )
+    named = f"`{best.spec}`, draft length {'up to ' if best.spec != BASELINE else ''}{best.length}"
+    counted = (
+        f"it saves {percent(best.calls_saved)} of the target's calls ({best.mean_accepted_tokens:.2f} tokens per round)"
+    )
+    if advice.pays == "yes":
+        time = f"Requests take {percent(1 - 1 / request.value)} less of the device's time."
+        return f"For this traffic: {named}: {counted} and makes {speeds}. {time}"
+    if advice.pays == "no":
+        return f"Don't speculate on this traffic: the fastest policy, {named}, makes {speeds}, though {counted}."
+    if advice.prompts < FEWEST_PROMPTS:
+        return (
+            f"Too few prompts for a verdict: {many(advice.prompts, 'prompt')}, and an interval takes {FEWEST_PROMPTS}. "
+            f"The fastest so far is {named}: {counted}."
+        )
+    return (
+        f"No speed-up is certain on this traffic: the fastest policy, {named}, makes {speeds}. "
+        f"{counted[0].upper()}{counted[1:]}. {_settled(advice, best, plain)}"
+    )
+
+
+def _rivals(advice: Advice) -> list[str]:
+    level, slower = advice.level(), advice.slower()
+    if not advice.options[1:]:
+        return ["No other policy is compared with it."]
+    if advice.certain:
+        return [f"It is faster than {_each(slower)}, each at the 95 % level: {_named(slower, advice)}."]
+    said = [f"Not told apart from it: {_named(level, advice)}. {_settled(advice, advice.best, level[0])}"]
+    if slower:
+        said.append(f"Slower at the 95 % level: {_named(slower, advice)}.")
+    simple = next((option for option in level if option.spec.startswith("fixed:")), None)
+    if simple and not advice.best.spec.startswith("fixed:"):
+        said.append(f"Of those, `{simple.spec}` needs a single drafter{_freed(advice, simple)}.")
+    return said
+
+
+def _each(slower: Sequence[Option]) -> str:
+    return "the other policy" if len(slower) == 1 else f"all {len(slower)} others"
+
+
+def _named(options: Sequence[Option], advice: Advice) -> str:
+    named = [f"`{o.spec}` {o.times_as_fast(advice.plain).value:.2f}×" for o in options[:MOST_NAMED]]
+    more = len(options) - len(named)
+    return ", ".join([*named, *([f"{more} more"] if more else [])])
+
+
+def _settled(advice: Advice, best: Option, other: Option) -> str:
+    """How many more prompts would tell the two apart."""
+    needed, against = best.prompts_to_settle(other), f"`{best.spec}` against `{other.spec}`"
+    if needed is None:
+        return f"{FEWEST_PROMPTS} prompts or more are needed to settle {against}."
+    if needed > MOST_PROMPTS:
+        return f"More than {MOST_PROMPTS:,} prompts would be needed to settle {against}: either will do."
+    return f"About {many(max(round(needed) - advice.prompts, 1), 'more prompt')} would settle {against}."
+
+
+def _freed(advice: Advice, simple: Option) -> str:
+    used = simple.spec.removeprefix("fixed:")
+    freed = sum(share.memory or 0 for share in advice.shares if share.drafter != used)
+    return f": {format_bytes(freed)} less memory" if freed else ""
+
+
+def _lengths(advice: Advice) -> list[str]:
+    if not advice.lengths:
+        return []
+    slower = [str(length) for length, ratio in advice.lengths.items() if (ratio.high or math.inf) < 1]
+    level = [str(length) for length, ratio in advice.lengths.items() if str(length) not in slower]
+    parts = [f"slower at the 95 % level with {_listed(slower)}" if slower else ""]
+    parts.append(f"not told apart from {_listed(level)}" if level else "")
+    return [f"Draft length up to {advice.best.length}: {'; '.join(filter(None, parts))} tokens."]
+
+
+def _drafters(advice: Advice) -> list[str]:
+    said = []
+    if keep := [share for share in advice.shares if share.verdict == "keep"]:
+        said.append(f"Keep {_listed([_kept(share) for share in keep])}.")
+    gone, ratio = advice.removed
+    if gone:
+        memory = sum(share.memory or 0 for share in advice.shares if share.drafter in gone)
+        freed = f"; {format_bytes(memory)} of memory are free then" if memory else ""
+        why = "it never drafts" if len(gone) == 1 else "they never draft"
+        cost = f"requests take {times(ratio)} as long without" if ratio else f"under this policy {why}"
+        said.append(f"Remove {_listed([f'`{name}`' for name in gone])}: {cost}{freed}.")
+    if unknown := [f"`{s.drafter}`" for s in advice.shares if s.drafter not in gone and s.verdict != "keep"]:
+        said.append(f"Not settled by these prompts whether it pays: {_listed(unknown)}.")
+    return said
+
+
+def _kept(share: Share) -> str:
+    missed = f"; without it requests take {times(share.without)} as long" if share.without else ""
+    return f"`{share.drafter}` (proposes {percent(share.share)} of the tokens{missed})"
+
+
+def _basis(advice: Advice) -> str:
+    intervals = "Intervals: 95 %, paired bootstrap over prompts."
+    if not advice.texts:
+        return f"Measured runs, each prompt once. {intervals} Drafters and draft lengths take the history (--db)."
+    made_on = advice.conditions
+    where = f"pool {made_on.pool} on {made_on.hardware}, {made_on.dtype}" if made_on else "that machine"
+    said = f"Replayed on {many(advice.texts, 'recorded text')} with the costs measured there: {where}. {intervals}"
+    if any(option.estimate for option in advice.options):
+        said += " ≈: it chooses by the clock, so its rounds are estimates."
+    if advice.left_out:
+        said += f" {many(advice.left_out, 'text')} of other pools or machines left out."
+    off = [
+        option.times_as_fast(advice.plain, "decode").value / advice.measured[option.spec][0].value - 1
+        for option in advice.options
+        if option.spec in advice.measured
+    ]
+    if off:
+        reach = f"{percent(min(off), '+')} to {percent(max(off), '+')}"
+        said += f" Against the measured decode speed-ups of {many(len(off), 'policy')}: {reach}."
+    return said
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text; the last ``figures`` columns are figures."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    figures: int
+
+
+def tables(advice: Advice) -> list[Table]:
+    """The policies, the fastest first, a star only where it is certain; and the drafters under the first."""
+    policies = [_policy(advice, option) for option in advice.options]
+    columns = "policy|draft length|tokens per round|calls saved|decode|whole request|first is faster|measured"
+    found = [Table("Policies", tuple(columns.split("|")), policies, 7)]
+    if advice.shares:
+        columns = "drafter|proposed|requests without it|memory|verdict"
+        drafters = [
+            (
+                share.drafter,
+                f"{percent(share.share)}",
+                times(share.without) if share.without else NOTHING,
+                format_bytes(share.memory) if share.memory else NOTHING,
+                {"keep": "keep", "remove": "can go", "open": "not settled"}[share.verdict],
+            )
+            for share in advice.shares
+        ]
+        found.append(Table(f"Drafters under {advice.best.spec}", tuple(columns.split("|")), drafters, 4))
+    return found
+
+
+def _policy(advice: Advice, option: Option) -> tuple[str, ...]:
+    first = option is advice.best
+    star = " ★" if first and advice.certain and advice.pays == "yes" else ""
+    known = advice.measured.get(option.spec)
+    return (
+        f"{option.spec}{' ≈' if option.estimate else ''}{star}",
+        str(option.length),
+        f"{option.mean_accepted_tokens:.2f}",
+        f"{percent(option.calls_saved)}",
+        times(option.times_as_fast(advice.plain, "decode")),
+        times(option.times_as_fast(advice.plain)),
+        NOTHING if first else times(advice.best.times_as_fast(option)),
+        shown(known and known[0].value, "{:.2f}×") + (shown(known and known[1].value, " / {:.2f}×") if known else ""),
+    )
+
+
+def as_json(advice: Advice) -> dict[str, Any]:
+    """All of it as plain values."""
+    options = [
+        {
+            "policy": option.spec,
+            "draft_length": option.length,
+            "exact_rounds": not option.estimate,
+            "mean_accepted_tokens": option.mean_accepted_tokens,
+            "calls_saved": option.calls_saved,
+            "speedup": asdict(option.times_as_fast(advice.plain, "decode")),
+            "request_speedup": asdict(option.times_as_fast(advice.plain)),
+            "first_is_faster": asdict(advice.best.times_as_fast(option)),
+            "prompts_to_settle": None if option is advice.best else advice.best.prompts_to_settle(option),
+            "measured": [asdict(ratio) for ratio in advice.measured.get(option.spec, ())],
+        }
+        for option in advice.options
+    ]
+    gone, ratio = advice.removed
+    values: dict[str, Any] = plain(
+        {
+            "verdict": sentences(advice),
+            "pays": advice.pays,
+            "certain": advice.certain,
+            "prompts": advice.prompts,
+            "texts": advice.texts,
+            "policies": options,
+            "lengths": {str(length): asdict(found) for length, found in advice.lengths.items()},
+            "drafters": [{**asdict(share), "verdict": share.verdict} for share in advice.shares],
+            "removed": {"drafters": gone, "without": ratio and asdict(ratio)},
+        }
+    )
+    return values
+
+
+def times(ratio: Ratio | None) -> str:
+    """A ratio with its interval: ``2.10× (1.80–2.40)``."""
+    if ratio is None:
+        return NOTHING
+    return f"{ratio.value:.2f}×" + (f" ({ratio.low:.2f}–{ratio.high:.2f})" if ratio.interval else "")
+
+
+def percent(share: float, sign: str = "") -> str:
+    """``84 %``."""
+    return f"{100 * share:{sign}.0f} %"
+
+
+def many(number: int, noun: str) -> str:
+    """``1 prompt``, ``2 prompts``, ``2 policies``."""
+    return f"{number:,} {noun if number == 1 else noun[:-1] + 'ies' if noun.endswith('cy') else noun + 's'}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)

@@ -1,0 +1,303 @@
+"""What to use for the traffic that some recorded prompts stand for: policy, draft length, drafters.
+
+Every policy is replayed on every text with the costs measured on that machine, so all meet the same prompts and the
+same clock, and differences between them are those of their choices. Policies are compared by the seconds of whole
+requests, prompt by prompt (``storage.figures``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from drafters.errors import PolicyError, UserError
+from multidraft.policies import canonical_spec, parse_spec
+from multidraft.policies.specs import read_spec
+from multidraft.replay.options import Option, replayed
+from multidraft.replay.recorded import Recorded, Route, without_divergence
+from storage import aggregates
+from storage.figures import FEWEST_PROMPTS, FEWEST_TOKENS, Ratio, ratio_of_totals
+from storage.filters import Filter
+from storage.rows import prompt_of
+from storage.run import Conditions, Run
+
+PLAIN = "autoregressive"
+
+USUAL = ("rate-hedge", "ucb:reward=be", "ucb:reward=be,start=router", "normal-hedge", "router")
+"""Policies that are always tried, beside each drafter alone and those that were recorded."""
+
+NEWEST = 200
+"""Texts that a verdict rests on, the newest, unless another number is asked for."""
+
+SWEPT = 5
+"""So many of the fastest policies are tried at shorter drafts too."""
+
+NEGLIGIBLE = 1.01
+"""A drafter is not missed if without it requests take, at the 95 % level, less than so many times as long."""
+
+Paying = Literal["yes", "no", "open"]
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a drafter does under the policy chosen.
+
+    Attributes:
+        asked: whether the policy ever plays it.
+        share: of the output's tokens, those that it proposed.
+        without: how many times as long requests take without it; ``None`` where it is never or always the one played.
+        memory: bytes of its weights and cache; ``None`` where unknown.
+    """
+
+    drafter: str
+    asked: bool
+    share: float
+    without: Ratio | None
+    memory: int | None = None
+
+    @property
+    def verdict(self) -> Literal["keep", "remove", "open"]:
+        """Whether it pays, as far as that can be told."""
+        if self.without is None:
+            return "keep" if self.asked else "remove"
+        if self.without.low is None or self.without.high is None:
+            return "open"
+        return "keep" if self.without.low > 1.0 else "remove" if self.without.high < NEGLIGIBLE else "open"
+
+
+@dataclass(frozen=True, eq=False)
+class Advice:
+    """What the prompts say.
+
+    Attributes:
+        plain: autoregressive decoding.
+        options: the policies, each at its best draft length, the fastest first (by whole requests).
+        lengths: how many times as fast the first is at other draft lengths as at its own.
+        shares: its drafters; empty where the texts are not at hand.
+        removed: the drafters that can go at once, and how many times as long requests take without all of them.
+        measured: decode and request speed-up of policies that ran live on these very prompts.
+        texts: how many were replayed; 0 where runs were measured instead.
+        left_out: texts of other pools and machines, whose costs are others.
+        conditions: of the runs.
+    """
+
+    plain: Option
+    options: tuple[Option, ...]
+    lengths: Mapping[int, Ratio] = field(default_factory=dict)
+    shares: tuple[Share, ...] = ()
+    removed: tuple[tuple[str, ...], Ratio | None] = ((), None)
+    measured: Mapping[str, tuple[Ratio, Ratio]] = field(default_factory=dict)
+    texts: int = 0
+    left_out: int = 0
+    conditions: Conditions | None = None
+
+    @classmethod
+    def of(cls, plain: Option, options: Sequence[Option], **known: Any) -> Advice:
+        """With the options in their order."""
+        return cls(plain, tuple(sorted(options, key=_seconds)), **known)
+
+    @property
+    def best(self) -> Option:
+        """The fastest policy."""
+        return self.options[0]
+
+    @property
+    def prompts(self) -> int:
+        """Distinct prompts."""
+        return len(self.plain.request)
+
+    @property
+    def pays(self) -> Paying:
+        """Whether speculation is faster than plain decoding; ``"open"`` where these prompts do not tell."""
+        found = self.best.times_as_fast(self.plain)
+        if found.low is None or found.high is None:
+            return "open"
+        return "yes" if found.low > 1.0 else "no" if found.high < 1.0 else "open"
+
+    def slower(self) -> list[Option]:
+        """The policies that are slower than the fastest, at the 95 % level."""
+        return [option for option in self.options[1:] if (self.best.times_as_fast(option).low or 0.0) > 1.0]
+
+    def level(self) -> list[Option]:
+        """Those of which that cannot be said."""
+        slower = self.slower()
+        return [option for option in self.options[1:] if option not in slower]
+
+    @property
+    def certain(self) -> bool:
+        """Whether the fastest is faster than each of the others, at the 95 % level.
+
+        A policy that is not the best is taken for it in at most 5 % of all cases, however many there are: it would have
+        to beat the best one too.
+        """
+        return len(self.slower()) == len(self.options) - 1 and self.prompts >= FEWEST_PROMPTS
+
+
+def candidates(drafters: Sequence[str], route: Route | None, more: Iterable[str] = ()) -> list[str]:
+    """The policies to compare on texts of a pool, in a form that can be replayed: ``more``, the usual ones, drafters
+    alone; those that need a router only with one."""
+    found: dict[str, None] = {}
+    for spec in (*more, *USUAL, *(f"fixed:{drafter}" for drafter in drafters)):
+        with suppress(PolicyError):  # a history may hold policies that are no more
+            found[without_divergence(canonical_spec(spec))] = None
+    return [spec for spec in found if parse_spec(spec)[0] != PLAIN and (route or not _routed(spec))]
+
+
+def usable(run: Run) -> bool:
+    """Whether a text has a baseline, and is long enough for a speed-up."""
+    table = run.scores.acceptance
+    return run.baseline is not None and table is not None and table.accepted.shape[-1] >= FEWEST_TOKENS
+
+
+def advise(
+    recorded: Sequence[Recorded],
+    specs: Sequence[str],
+    route: Route | None = None,
+    memory: Mapping[str, int] | None = None,
+    measured: Mapping[str, tuple[Ratio, Ratio]] | None = None,
+) -> Generator[None, None, Advice]:
+    """Compare policies on texts of one pool and machine, yielding after each replay.
+
+    Policies that cannot be replayed on them are left out.
+
+    Args:
+        specs: as of :func:`candidates`.
+        memory: bytes of each drafter that has any.
+        measured: see :class:`Advice`.
+
+    Raises:
+        UserError: there is no text of ``FEWEST_TOKENS`` tokens with a measured baseline, or no policy to compare.
+    """
+    texts = [text for text in recorded if usable(text.run)]
+    if not texts:
+        raise UserError(
+            f"no text here has {FEWEST_TOKENS} tokens or more and a measured baseline; run more or longer prompts"
+        )
+    longest = max(text.run.params.draft_length for text in texts)
+    plain = yield from replayed(texts, PLAIN, longest)
+    found = list[Option]()
+    for spec in specs:
+        try:
+            found.append((yield from replayed(texts, spec, longest, route)))
+        except PolicyError:
+            continue
+    if not found:
+        raise UserError("no policy can be replayed on these texts; name one with drafters of their pool")
+    found.sort(key=_seconds)
+    at_lengths: dict[str, list[Option]] = {option.spec: [option] for option in found}
+    for option in found[:SWEPT]:
+        for length in shorter(longest):
+            at_lengths[option.spec].append((yield from replayed(texts, option.spec, length, route)))
+    options = [min(each, key=_seconds) for each in at_lengths.values()]
+    best = min(options, key=_seconds)
+    lengths = {other.length: other.times_as_fast(best) for other in at_lengths[best.spec] if other is not best}
+    shares = yield from _shares(texts, best, route, memory or {})
+    removed = yield from _removed(texts, best, shares, route)
+    return Advice.of(
+        plain,
+        options,
+        lengths=lengths,
+        shares=shares,
+        removed=removed,
+        measured=measured or {},
+        texts=len(texts),
+        conditions=texts[0].run.conditions,
+    )
+
+
+def measured_on(path: Path, texts: Sequence[Run]) -> dict[str, tuple[Ratio, Ratio]]:
+    """Decode and request speed-up of the policies that ran live on every prompt of the texts, on the same pool and
+    machine."""
+    prompts, made_on = {prompt_of(run.generation) for run in texts if usable(run)}, texts[0].conditions
+    filter = Filter(
+        card=made_on.card_hash, hardware=made_on.hardware, dtype=made_on.dtype, prompts=tuple(sorted(prompts))
+    )
+    found: dict[str, tuple[Ratio, Ratio]] = {}
+    for line in aggregates.policy_summary(path, filter).to_dict("records"):
+        if line["speedup_prompts"] == len(prompts):
+            decode, request = (aggregates.ratio_in(line, name) for name in ("speedup", "request_speedup"))
+            found[line["policy"]] = decode, request
+    return found
+
+
+def most_replays(texts: int, specs: int, drafters: int) -> int:
+    """How many replays :func:`advise` makes at the most, or about so many."""
+    return texts * (1 + specs + SWEPT * 5 + drafters + 2)
+
+
+def shorter(longest: int) -> list[int]:
+    """The shorter draft lengths that are tried."""
+    return sorted({max(round(longest * part), 1) for part in (1 / 12, 1 / 4, 1 / 3, 1 / 2, 3 / 4)} - {longest})
+
+
+def _shares(
+    texts: Sequence[Recorded], best: Option, route: Route | None, memory: Mapping[str, int]
+) -> Generator[None, None, tuple[Share, ...]]:
+    """Each drafter left out in turn."""
+    names, tokens = texts[0].drafters, sum(text.tokens for text in texts)
+    proposed, asked = dict.fromkeys(names, 0), set[str]()
+    for text in texts:
+        played = text.replay(best.spec, route, best.length)
+        for arm, emitted in zip(played.arms, played.emitted, strict=True):
+            if arm >= 0:
+                asked.add(names[arm])
+                proposed[names[arm]] += emitted - 1
+        yield
+    shares = []
+    for name in names:
+        found = None
+        if name in asked and len(asked) > 1:
+            left = [text.without(name) for text in texts]
+            other = yield from replayed(left, best.spec, best.length, _without(route, names, [name]))
+            found = ratio_of_totals(other.request, best.request)
+        shares.append(Share(name, name in asked, proposed[name] / tokens, found, memory.get(name)))
+    return tuple(shares)
+
+
+def _removed(
+    texts: Sequence[Recorded], best: Option, shares: Sequence[Share], route: Route | None
+) -> Generator[None, None, tuple[tuple[str, ...], Ratio | None]]:
+    """The drafters that none misses one by one, and together neither: else the one missed most stays, and so one does
+    of equal ones."""
+    names = texts[0].drafters
+    going = [share for share in shares if share.verdict == "remove"]
+    going.sort(key=lambda share: share.without.value if share.without else 0.0)
+    if len(going) == len(names):
+        going.pop()
+    while going:
+        gone = [share.drafter for share in going]
+        if all(share.without is None for share in going):  # they never draft
+            return tuple(gone), None
+        left = list(texts)
+        for name in gone:
+            left = [text.without(name) for text in left]
+        other = yield from replayed(left, best.spec, best.length, _without(route, names, gone))
+        found = ratio_of_totals(other.request, best.request)
+        if found and found.high is not None and found.high < NEGLIGIBLE:
+            return tuple(gone), found
+        going.pop()
+    return (), None
+
+
+def _without(route: Route | None, names: Sequence[str], gone: Sequence[str]) -> Route | None:
+    """The router of a pool without some drafters."""
+    if route is None:
+        return None
+
+    def routed(prompt: str) -> Sequence[float] | None:
+        found = route(prompt)
+        return None if found is None else [v for name, v in zip(names, found, strict=True) if name not in gone]
+
+    return routed
+
+
+def _routed(spec: str) -> bool:
+    """Whether it would be another policy without a router."""
+    return read_spec(spec)[0].needs_route or read_spec(spec)[1].get("start") == "router"
+
+
+def _seconds(option: Option) -> float:
+    return float(option.request.sum())

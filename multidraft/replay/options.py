@@ -1,0 +1,90 @@
+"""A policy as an option for some prompts: what it takes for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from multidraft.replay.recorded import Recorded, Route, is_estimate
+from multidraft.replay.walk import Replayed
+from storage.figures import Ratio, prompts_to_settle, ratio_of_totals
+
+
+@dataclass(frozen=True, eq=False)
+class Option:
+    """A policy, and what it takes for each prompt, ``(prompts,)``: means over the prompt's texts.
+
+    Attributes:
+        length: most tokens that it drafts.
+        decode, request: seconds of decoding and of the whole request.
+        tokens, rounds: of the output; each round is a call of the target.
+        estimate: whether its rounds are one: live it chooses by the clock.
+    """
+
+    spec: str
+    length: int
+    decode: np.ndarray
+    request: np.ndarray
+    tokens: np.ndarray
+    rounds: np.ndarray
+    estimate: bool = False
+
+    @classmethod
+    def of(cls, spec: str, length: int, runs: Sequence[tuple[Any, ...]], *, estimate: bool = False) -> Option:
+        """Of runs ``(prompt, decode seconds, request seconds, tokens, rounds)``; the prompts are in the order of first
+        appearance."""
+        found: dict[object, list[tuple[float, ...]]] = {}
+        for prompt, *figures in runs:
+            found.setdefault(prompt, []).append(tuple(figures))
+        decode, request, tokens, rounds = np.array([np.mean(each, axis=0) for each in found.values()]).T
+        return cls(spec, length, decode, request, tokens, rounds, estimate)
+
+    def times_as_fast(self, other: Option, part: Literal["decode", "request"] = "request") -> Ratio:
+        """How many times as fast as the other it is, paired by prompt."""
+        found = ratio_of_totals(getattr(other, part), getattr(self, part))
+        assert found is not None, "requests take time"
+        return found
+
+    def prompts_to_settle(self, other: Option) -> float | None:
+        """How many prompts in all would tell which of the two is faster."""
+        return prompts_to_settle(other.request, self.request)
+
+    @property
+    def mean_accepted_tokens(self) -> float:
+        """Tokens per round."""
+        return float(self.tokens.sum() / self.rounds.sum())
+
+    @property
+    def calls_saved(self) -> float:
+        """The share of the target's forward passes that it saves of one per token."""
+        return 1.0 - float(self.rounds.sum() / self.tokens.sum())
+
+
+def replayed(
+    texts: Sequence[Recorded], spec: str, length: int, route: Route | None = None
+) -> Generator[None, None, Option]:
+    """A policy at a draft length, replayed on all texts, yielding after each."""
+    played = list[Replayed]()
+    for text in texts:
+        played.append(text.replay(spec, route, length))
+        yield
+    return of_replays(texts, spec, length, played)
+
+
+def of_replays(texts: Sequence[Recorded], spec: str, length: int, played: Sequence[Replayed]) -> Option:
+    """A policy at a draft length, as it was replayed on the texts."""
+    runs = [
+        (text.prompt, p.seconds or 0.0, request_seconds(text, p), text.tokens, p.rounds)
+        for text, p in zip(texts, played, strict=True)
+    ]
+    return Option.of(spec, length, runs, estimate=bool(spec) and is_estimate(spec))
+
+
+def request_seconds(text: Recorded, played: Replayed) -> float:
+    """Seconds of a replayed request: the prefill of its baseline, if it has one, that of the drafters by the costs, and
+    decoding."""
+    baseline = text.run.baseline
+    return (baseline.prefill_seconds if baseline else 0.0) + (played.reading_seconds or 0.0) + (played.seconds or 0.0)

@@ -1,0 +1,69 @@
+"""``advise``: a verdict on a history and on a report; one clear line on bad input."""
+
+import json
+import lzma
+
+import pytest
+
+from multidraft.__main__ import main
+from tests.multidraft.replay.conftest import RECORDED
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory):
+    path = tmp_path_factory.mktemp("bench") / "runs.db"
+    path.write_bytes(lzma.decompress(RECORDED.read_bytes()))
+    return path
+
+
+def test_a_verdict_on_a_history(history, capsys):
+    assert main(["advise", "--db", str(history), "--tasks", "math,code,sql", "--policies", "exp3spec"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("For this traffic: `") and "on 9 prompts" in printed and "| exp3spec |" in printed
+    assert "Replayed on 9 recorded texts" in printed and "| drafter | proposed |" in printed
+
+
+def test_the_same_as_json(history, capsys):
+    assert main(["advise", "--db", str(history), "--newest", "6", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["prompts"] == found["texts"] == 6 and len(found["drafters"]) == 8
+    assert found["drafters"][0]["memory"] > 1 << 20
+
+
+def test_a_verdict_on_a_report(pool_card, suite, tmp_path, capsys):
+    report = tmp_path / "report.json"
+    asked = ["--policies", "fixed:near,fixed:far", "--max-new-tokens", "12", "--out", str(report)]
+    assert main(["bench", str(suite), "--pool", str(pool_card), *asked]) == 0
+    capsys.readouterr()
+    assert main(["advise", str(report)]) == 0
+    printed = capsys.readouterr().out
+    assert "Measured runs, each prompt once." in printed and "| fixed:near" in printed and "| fixed:far" in printed
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "is not JSON"),
+        ('{"policies": {}}', "write it anew with bench --out"),
+        ('{"rows": [{"id": 1}]}', "write it anew with bench --out"),
+        ('{"rows": []}', "nothing to compare"),
+    ],
+)
+def test_reports_that_cannot_be_read(content, said, tmp_path, capsys):
+    path = tmp_path / "report.json"
+    path.write_text(content)
+    assert main(["advise", str(path)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_bad_input(history, tmp_path, capsys):
+    asked = ("--db", str(history))
+    for arguments, said in (
+        (["advise", "--db", str(tmp_path / "none.db")], "there is no database"),
+        (["advise", str(tmp_path / "none.json")], "cannot be read"),
+        (["advise", *asked, "--newest", "0"], "--newest"),
+        (["advise", *asked, "--policies", "nonsense"], "unknown policy"),
+        (["advise", *asked, "--suite", "none"], "no run can be replayed"),
+    ):
+        assert main(arguments) == 2
+        assert said in capsys.readouterr().err

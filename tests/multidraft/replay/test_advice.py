@@ -1,0 +1,190 @@
+"""Advice: by hand on small tables, never more than is certain, and held out on a recorded bench."""
+
+from itertools import groupby
+from operator import itemgetter
+
+import numpy as np
+import pytest
+
+from drafters.base import Acceptances
+from drafters.costs import Costs
+from drafters.errors import UserError
+from multidraft.replay.advice import Advice, advise, candidates, measured_on, usable
+from multidraft.replay.machine_costs import RecordedCosts
+from multidraft.replay.options import Option
+from multidraft.replay.recorded import Recorded, is_estimate, recorded_texts, route_of
+from storage import queries
+from storage.figures import ratio_of_totals
+from storage.run import Baseline
+from tests.runs import make_run
+
+K, TOKENS = 4, 40
+CHEAP = Costs(np.array([0.1, 0.1]), np.zeros(2), np.full(K + 1, 1.0))
+
+
+def text(number, accepted, costs=CHEAP):
+    """One of 40 tokens, of which drafter ``i`` drafts ``accepted[i]`` right from any position."""
+    end = np.arange(TOKENS, 0, -1) - 1
+    table = np.minimum(np.array(accepted)[:, None], end)
+    sizes = np.full_like(table, K)
+    acceptance = Acceptances(table, sizes, sizes)
+    run = make_run(
+        prompt=f"prompt {number}",
+        policy="ucb",
+        drafters=("a", "b"),
+        acceptance=acceptance,
+        draft_length=K,
+        max_new_tokens=TOKENS,
+        baseline=Baseline("answer", TOKENS, 1.0, 1.0),
+    )
+    return Recorded(run, costs)
+
+
+def advice_on(texts, specs=("fixed:a", "fixed:b", "ucb:reward=be"), **more):
+    steps = advise(texts, specs, **more)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def test_the_fastest_policy_its_length_and_its_drafter():
+    found = advice_on([text(number, (4, 0)) for number in range(4)], memory={"a": 5, "b": 7})
+    assert found.best.spec == "fixed:a" and found.best.length == K and found.pays == "yes" and found.certain
+    assert found.plain.request.tolist() == [41.0] * 4, "a token a second, and the prefill"
+    assert found.best.rounds.tolist() == [8.0] * 4 and found.best.calls_saved == pytest.approx(0.8)
+    decode = found.best.times_as_fast(found.plain, "decode")
+    assert decode.value == pytest.approx(40 / (8 * 1.4)) and decode.interval == pytest.approx((decode.value,) * 2)
+    assert found.best.times_as_fast(found.plain).value == pytest.approx(41 / (8 * 1.4 + 1))
+    a, b = found.shares
+    assert (a.verdict, a.share, a.memory, a.without) == ("keep", 0.8, 5, None), "it is the only one"
+    assert (b.verdict, b.share, b.memory, b.without) == ("remove", 0.0, 7, None)
+    assert found.removed == (("b",), None)
+
+
+def test_of_equal_drafters_one_can_go_but_not_both():
+    texts = [text(number, (3, 3)) for number in range(5)]
+    found = advice_on(texts, ["round-robin"])
+    assert [share.verdict for share in found.shares] == ["remove", "remove"]
+    (gone, without), both = found.removed, {"a", "b"}
+    assert len(gone) == 1 and set(gone) < both and without is not None and without.value == pytest.approx(1.0)
+
+
+def test_a_drafter_that_carries_some_prompts_is_kept():
+    texts = [text(number, (4, 0) if number % 2 else (0, 4)) for number in range(12)]
+    found = advice_on(texts, ["ucb:reward=be"])
+    assert [share.verdict for share in found.shares] == ["keep", "keep"] and found.removed == ((), None)
+    assert all(share.without.low > 1 for share in found.shares)
+
+
+def test_drafts_that_cost_more_than_they_save_are_advised_against():
+    dear = Costs(np.array([2.0, 2.0]), np.zeros(2), np.full(K + 1, 1.0))
+    found = advice_on([text(number, (1, 0), dear) for number in range(4)])
+    assert found.pays == "no" and not found.best.times_as_fast(found.plain).high >= 1
+
+
+def test_shorter_drafts_where_long_ones_are_wrong():
+    found = advice_on([text(number, (1, 0)) for number in range(4)])
+    assert (found.best.spec, found.best.length) == ("fixed:a", 1)
+    assert set(found.lengths) == {2, 3, 4} and all(ratio.high < 1 for ratio in found.lengths.values())
+
+
+def test_texts_of_a_prompt_count_once():
+    one, other = text(1, (4, 0)), text(2, (0, 0))
+    once, often = (advice_on([one, other, *[other] * n], ["fixed:a"]) for n in (0, 9))
+    assert often.prompts == 2 and often.best.request == pytest.approx(once.best.request)
+
+
+def test_texts_too_short_or_without_a_baseline_do_not_count():
+    bare = text(1, (4, 0))
+    bare.run.baseline = None
+    with pytest.raises(UserError, match="measured baseline"):
+        advice_on([bare])
+    assert usable(text(1, (4, 0)).run) and not usable(bare.run)
+    with pytest.raises(UserError, match="no policy can be replayed"):
+        advice_on([text(1, (4, 0))], ["fixed:unknown"])
+
+
+def test_without_a_router_no_policy_that_needs_one_is_tried():
+    def route(prompt):
+        return [1.0, 0.0]
+
+    cold, routed = candidates("ab", None, ["UCB", "gone"]), candidates("ab", route)
+    assert cold[0] == "ucb:reward=be" and "gone" not in cold and "router" not in cold
+    assert {"router", "ucb:reward=be,start=router", "fixed:a", "fixed:b"} < set(routed)
+    assert len(cold) == len(set(cold))
+
+
+def option(spec, request):
+    ones = np.ones(len(request))
+    return Option(spec, K, request, request, ones, ones)
+
+
+@pytest.mark.parametrize("policies", [2, 6])
+def test_equal_policies_are_rarely_told_apart(policies):
+    """Of 200 samples from equally fast policies at most 5 % may have a winner; more than 9 % has a probability below
+    0.01."""
+    rng, wrong = np.random.default_rng(3), 0
+    for _ in range(200):
+        prompts = rng.gamma(4.0, 1.0, 20)
+        found = Advice.of(
+            option("autoregressive", prompts),
+            [option(str(i), prompts * rng.lognormal(0, 0.1, 20)) for i in range(policies)],
+        )
+        wrong += found.certain
+    assert wrong / 200 <= 0.09
+
+
+@pytest.fixture(scope="module")
+def halves(bench_db):
+    """The bench's texts in two halves of the prompts, each with costs fitted on the rounds of the other alone."""
+    runs = sorted(recorded_texts(bench_db), key=lambda run: run.generation.prompt)
+    every = [queries.run(bench_db, id) for id in queries.listed(bench_db, limit=1000)["id"].tolist()]
+    found = []
+    for half in (0, 1):
+        fitted = {run.generation.prompt for run in runs[1 - half :: 2]}
+        ids = sorted(run.id for run in every if run.generation.prompt in fitted)
+        costs = RecordedCosts(8)
+        for _, rounds in groupby(queries.timed_rounds(bench_db, ids), key=itemgetter("run_id")):
+            costs.add(rounds)
+        found.append([Recorded(run, costs.costs(12)) for run in runs[half::2]])
+    return found
+
+
+def test_held_out_speedups_are_the_measured_ones(halves, bench_db):
+    """Costs of one half of the prompts predict the speed-ups of the other half."""
+    for texts in halves:
+        measured = measured_on(bench_db, [text.run for text in texts])
+        route = route_of("pocket", texts[0].drafters)
+        found = advice_on(texts, candidates(texts[0].drafters, route, measured), route=route)
+        errors = {
+            (option.spec, part): option.times_as_fast(found.plain, part).value / ratio.value - 1
+            for option in found.options
+            if option.length == 12
+            for part, ratio in zip(("decode", "request"), measured.get(option.spec, ()))
+        }
+        assert len(errors) >= 16
+        exact = [error for (spec, _), error in errors.items() if not is_estimate(spec)]
+        assert max(map(abs, exact)) < 0.12 and np.mean(np.abs(exact)) < 0.05, errors
+        assert max(map(abs, errors.values())) < 0.2, "those that choose by the clock too"
+
+
+def test_what_is_advised_on_one_half_is_good_on_the_other(halves, bench_db):
+    for texts, others in (halves, halves[::-1]):
+        route = route_of("pocket", texts[0].drafters)
+        measured = measured_on(bench_db, [text.run for text in others])
+        best = advice_on(texts, list(measured), route=route).best.spec
+        fastest = max(request.value for _, request in measured.values())
+        assert measured[best][1].value > 0.93 * fastest, best
+
+
+def test_measured_speedups_are_those_of_the_same_prompts(halves, bench_db):
+    texts = halves[0]
+    prompts = {text.run.generation.prompt for text in texts}
+    runs = [queries.run(bench_db, id) for id in queries.listed(bench_db, limit=1000)["id"].tolist()]
+    own = [run for run in runs if run.generation.policy == "router" and run.generation.prompt in prompts]
+    above = [run.baseline.decode_seconds(len(run.generation.token_ids)) for run in own]
+    expected = ratio_of_totals(above, [run.generation.seconds for run in own])
+    decode, _ = measured_on(bench_db, [text.run for text in texts])["router"]
+    assert (decode.value, decode.prompts) == (pytest.approx(expected.value), expected.prompts)

@@ -1,0 +1,86 @@
+"""The same runs give the same figures on Batch, Dashboard, Lab and in the verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drafters.sampling import SamplingParams
+from multidraft.bench.suites import SuiteItem
+from multidraft.bench.summary import overall
+from multidraft.bench.verdict import of_rows
+from multidraft.replay.advice import measured_on
+from multidraft.replay.recorded import recorded_texts
+from multidraft.service.batch import BatchJob
+from multidraft.service.lab import ORACLE, LabWork
+from multidraft.service.workbench import Workbench
+from multidraft.ui.tabs.batch.view import matrix_html
+from multidraft.ui.tabs.dashboard.views import ranked
+from multidraft.ui.tabs.lab.view import outcomes_html
+from multidraft.ui.widgets.markup import number
+from storage.filters import Filter
+from storage.texts import TextFilter
+from tests import tiny
+
+POLICIES = ["fixed:near", "exp3spec"]
+FIGURES = ("speedup", "request_speedup")
+
+
+@pytest.fixture
+def batch(workbench: Workbench) -> BatchJob:
+    texts = tiny.texts(4, 5, 6, 9)
+    items = [SuiteItem(str(n), text, "letters") for n, text in enumerate([*texts, texts[0]])]  # one of them twice
+    batch = BatchJob(workbench, items, POLICIES, SamplingParams(max_new_tokens=16, draft_length=4))
+    workbench.jobs.submit(batch).wait(120)
+    assert workbench.store.flush() and len(batch.rows) == 10
+    return batch
+
+
+def test_a_batch_has_one_figure_everywhere(workbench: Workbench, batch: BatchJob) -> None:
+    path: Path = workbench.store.path
+    shown = overall(batch.rows)
+    summary = ranked(path, Filter(shared=True)).summary.set_index("policy")
+    live = measured_on(path, recorded_texts(path, TextFilter(batch_id=batch.id)))
+    said = of_rows(batch.rows, 4)
+    job = LabWork(workbench).experiment(TextFilter(batch_id=batch.id), POLICIES)
+    assert job.wait(60) and job.result
+    lab, page = outcomes_html(job.result), matrix_html(batch.rows, batch.policies)
+    for policy in POLICIES:
+        option = next(option for option in said.options if option.spec == policy)
+        verdict = [option.times_as_fast(said.plain, part).value for part in ("decode", "request")]
+        for name, measured, advised in zip(FIGURES, live[policy], verdict, strict=True):
+            figure = shown[policy][name]
+            assert figure == pytest.approx(summary.loc[policy, name]) == pytest.approx(measured.value)
+            assert figure == pytest.approx(advised)
+            assert measured.prompts == summary.loc[policy, f"{name}_prompts"] == 4, "one was asked twice"
+            assert number(figure, 2, "×") in lab
+        assert number(shown[policy]["speedup"], 2, "×") in page
+
+
+def test_the_lab_and_the_verdict_replay_alike(workbench: Workbench, batch: BatchJob) -> None:
+    work, texts = LabWork(workbench), TextFilter(batch_id=batch.id)
+    experiment, verdict = work.experiment(texts, POLICIES), work.advise(texts)
+    assert experiment.wait(60) and verdict.wait(60) and experiment.result and verdict.result
+    for option in verdict.result.options:
+        if option.spec in POLICIES and option.length == 4:
+            decode, request = experiment.result.speedups(option.spec)
+            assert decode and request
+            assert decode.value == pytest.approx(option.times_as_fast(verdict.result.plain, "decode").value)
+            assert request.value == pytest.approx(option.times_as_fast(verdict.result.plain).value)
+            outcome = experiment.result.outcome(option.spec)
+            assert outcome.texts == 4 and outcome.mean_accepted_tokens == pytest.approx(option.mean_accepted_tokens)
+    assert experiment.result.speedups(ORACLE)[0] is not None
+
+
+def test_ten_runs_of_one_prompt_move_nothing(workbench: Workbench, batch: BatchJob) -> None:
+    path = workbench.store.path
+    before = ranked(path, Filter(policies=("exp3spec",))).summary.iloc[0]
+    item = [SuiteItem("again", batch.items[0].prompt, "letters")]
+    again = BatchJob(workbench, item * 10, ["exp3spec"], batch.params)
+    workbench.jobs.submit(again).wait(120)
+    assert workbench.store.flush()
+    after = ranked(path, Filter(policies=("exp3spec",))).summary.iloc[0]
+    assert after["runs"] == before["runs"] + 10
+    for name in ("mean_accepted_tokens_prompts", "speedup_prompts"):
+        assert after[name] == before[name]

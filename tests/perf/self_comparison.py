@@ -1,0 +1,63 @@
+"""Plain decoding against itself, measured as *Play* measures a run: how far from 1 speed-ups stray on this machine.
+
+``python -m tests.perf.self_comparison --visits 40`` decodes prompts without drafters after the usual baseline and prints each
+decode speed-up. On a quiet machine 38 of 40 lie within 0.93–1.07; the exit status is 1 where fewer do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+
+from drafters.pool import Pool, load_pool
+from drafters.sampling import SamplingParams
+from multidraft.bench.measure import BASELINE, Measurement, Request
+
+REACH = 0.93, 1.07
+SHARE = 38 / 40
+
+
+def speedups(pool: Pool, visits: int, tokens: int) -> list[float]:
+    """The decode speed-up of each visit; answers too short for one are left out."""
+    params = SamplingParams(max_new_tokens=tokens, draft_length=pool.draft_length)
+    found = []
+    for visit in range(visits + 1):  # the first warms up
+        _, prompt = pool.examples[visit % len(pool.examples)]
+        run = Measurement(pool, Request(prompt, BASELINE, params)).compute()
+        if visit and run.speedup is not None:
+            found.append(run.speedup)
+    return found
+
+
+def within(found: Sequence[float]) -> int:
+    """How many lie within ``REACH``."""
+    return sum(REACH[0] <= speedup <= REACH[1] for speedup in found)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print them; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pool", default="pocket")
+    parser.add_argument("--visits", type=int, default=40)
+    parser.add_argument("--max-new-tokens", type=int, default=128)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    found = speedups(load_pool(options.pool), options.visits, options.max_new_tokens)
+    quiet = within(found) >= SHARE * len(found) > 0
+    if options.json:
+        print(json.dumps({"speedups": found, "within": within(found), "quiet": quiet}))
+        return int(not quiet)
+    low, middle, high = np.percentile(found, (2.5, 50, 97.5)) if found else (np.nan,) * 3
+    print(" ".join(f"{speedup:.2f}" for speedup in found))
+    print(f"{within(found)} of {len(found)} within {REACH[0]}–{REACH[1]}; median {middle:.3f}, 95 % {low:.3f}–{high:.3f}")
+    if not quiet:
+        print("This machine is too noisy to tell: single speed-ups mean little on it.")
+    return int(not quiet)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
