@@ -96,7 +96,8 @@ def test_a_batch_goes_on_while_the_page_is_reloaded(page: Page) -> None:
     expect(page.locator("#limit input")).to_have_value("4")
     expect(page.locator("#length input")).to_have_value("12")
     expect(page.locator("#rows tbody tr")).to_have_count(8)
-    expect(page.locator("#summary .md-matrix .md-best").first).to_be_visible()
+    expect(page.locator("#summary .md-matrix td").first).to_be_visible()
+    expect(page.locator("#batch-verdict .md-verdict")).to_be_visible(timeout=60_000)
     expect(page.locator("#batch-spread .js-plotly-plot")).to_be_visible()
 
     page.locator("#rows .md-open").nth(2).press("Enter")

@@ -1,7 +1,7 @@
 """Plain decoding against itself, measured as *Play* measures a run: how far from 1 speed-ups stray on this machine.
 
-``python -m tests.perf.self_comparison --visits 40`` decodes prompts without drafters after the usual baseline and prints each
-decode speed-up. On a quiet machine 38 of 40 lie within 0.93–1.07; the exit status is 1 where fewer do.
+``python -m tests.perf.self_comparison --visits 40`` decodes prompts without drafters after the usual baseline and shows
+each decode speed-up. On a quiet machine 38 of 40 lie within 0.93–1.07; the exit status is 1 where fewer do.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(not quiet)
     low, middle, high = np.percentile(found, (2.5, 50, 97.5)) if found else (np.nan,) * 3
     print(" ".join(f"{speedup:.2f}" for speedup in found))
-    print(f"{within(found)} of {len(found)} within {REACH[0]}–{REACH[1]}; median {middle:.3f}, 95 % {low:.3f}–{high:.3f}")
+    inside = f"{within(found)} of {len(found)} within {REACH[0]}–{REACH[1]}"
+    print(f"{inside}; median {middle:.3f}, 95 % of them {low:.3f}–{high:.3f}")
     if not quiet:
         print("This machine is too noisy to tell: single speed-ups mean little on it.")
     return int(not quiet)

@@ -15,7 +15,7 @@ from multidraft.ui.tabs.dashboard.views import CHARTS
 from storage import aggregates, queries
 from tests.browser.find_chromium import HINT, find_chromium
 from tests.browser.test_endpoints import elsewhere
-from tests.perf import dashboard, forwards, lookups, policies, retrieval, streaming
+from tests.perf import dashboard, forwards, lookups, policies, retrieval, self_comparison, streaming
 from tests.runs import recorded
 
 
@@ -62,6 +62,15 @@ def test_dashboard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run is not None and len(run.generation.rounds) == stored["round_count"]
     assert len(run.generation.token_ids) == stored["output_tokens"]
     assert run.generation.seconds == pytest.approx(stored["decode_seconds"])
+
+
+def test_self_comparison(pool_card: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--pool", str(pool_card), "--visits", "2", "--max-new-tokens", "12", "--json"]
+    status = self_comparison.main(asked)
+    measured = json.loads(capsys.readouterr().out)
+    assert len(measured["speedups"]) <= 2 and min(measured["speedups"], default=1.0) > 0
+    assert status == (0 if measured["quiet"] else 1)
+    assert self_comparison.within([0.9, 0.94, 1.0, 1.08]) == 2
 
 
 @pytest.mark.long
