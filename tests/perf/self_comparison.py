@@ -16,18 +16,18 @@ import numpy as np
 from drafters.pool import Pool, load_pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.measure import BASELINE, Measurement, Request
+from multidraft.bench.suites import load_suite
 
 REACH = 0.93, 1.07
 SHARE = 38 / 40
 
 
-def speedups(pool: Pool, visits: int, tokens: int) -> list[float]:
+def speedups(pool: Pool, prompts: Sequence[str], visits: int, tokens: int) -> list[float]:
     """The decode speed-up of each visit; answers too short for one are left out."""
     params = SamplingParams(max_new_tokens=tokens, draft_length=pool.draft_length)
     found = []
     for visit in range(visits + 1):  # the first warms up
-        _, prompt = pool.examples[visit % len(pool.examples)]
-        run = Measurement(pool, Request(prompt, BASELINE, params)).compute()
+        run = Measurement(pool, Request(prompts[visit % len(prompts)], BASELINE, params)).compute()
         if visit and run.speedup is not None:
             found.append(run.speedup)
     return found
@@ -42,11 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print them; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pool", default="pocket")
+    parser.add_argument("--suite", default="pocket")
     parser.add_argument("--visits", type=int, default=40)
     parser.add_argument("--max-new-tokens", type=int, default=128)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    found = speedups(load_pool(options.pool), options.visits, options.max_new_tokens)
+    prompts = [item.prompt for item in load_suite(options.suite).items]
+    found = speedups(load_pool(options.pool), prompts, options.visits, options.max_new_tokens)
     quiet = within(found) >= SHARE * len(found) > 0
     if options.json:
         print(json.dumps({"speedups": found, "within": within(found), "quiet": quiet}))

@@ -64,8 +64,10 @@ def test_dashboard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run.generation.seconds == pytest.approx(stored["decode_seconds"])
 
 
-def test_self_comparison(pool_card: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["--pool", str(pool_card), "--visits", "2", "--max-new-tokens", "12", "--json"]
+def test_self_comparison(pool_card: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    suite = tmp_path / "suite.txt"
+    suite.write_text("abc abd\nbcd\n")
+    asked = ["--pool", str(pool_card), "--suite", str(suite), "--visits", "2", "--max-new-tokens", "12", "--json"]
     status = self_comparison.main(asked)
     measured = json.loads(capsys.readouterr().out)
     assert len(measured["speedups"]) <= 2 and min(measured["speedups"], default=1.0) > 0
