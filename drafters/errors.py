@@ -47,6 +47,10 @@ class ContextWindowError(PromptError):
     """A prompt that does not fit the target's context window."""
 
 
+class TextMemoryError(PromptError):
+    """A text whose keys and values do not fit the memory: there is never room for them, or it ran out."""
+
+
 class PolicyError(UserError):
     """A policy spec that names no policy, or settings it cannot take; or a policy that misbehaves."""
 

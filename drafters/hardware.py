@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import gc
 import os
 import platform
 from pathlib import Path
@@ -82,10 +84,18 @@ def _left_to_container(folder: Path = CONTROL_GROUP) -> int | None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether torch, on a GPU or a CPU, or Python ran out of memory."""
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+    """Whether torch, on a GPU or a CPU, ONNX Runtime, the system or Python ran out of memory."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or getattr(error, "errno", None) == errno.ENOMEM:
         return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    # Both say so in an error of a general class only: torch on a CPU, and ONNX Runtime.
+    return any(said in str(error) for said in ("can't allocate memory", "Failed to allocate memory"))
+
+
+def free_unused() -> None:
+    """Give back memory that nobody refers to: parts of a pool refer to each other, so they wait for the collector."""
+    gc.collect()
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def format_bytes(size: int) -> str:

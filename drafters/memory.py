@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from drafters.caches import SETTING, Caches
 from drafters.card import Card
 from drafters.checkpoints.model_sizes import (
     cache_numbers,
@@ -32,6 +34,9 @@ CUDA_RESERVE = GIB // 2
 SKIP = "MULTIDRAFT_SKIP_MEMORY_CHECK"
 """An environment variable: if it is set, pools are loaded whatever the estimate says."""
 
+SHARE = 0.9
+"""Of the memory that weights and the largest forward leave, what keys and values may take where no budget is set."""
+
 SHORTEST_CONTEXT = 1024
 """Contexts shorter than this are not advised."""
 
@@ -43,7 +48,8 @@ class Part:
     Attributes:
         name: of the drafter, or ``target``.
         parameters: numbers of its weights.
-        weights, cache: bytes, of the cache in a full context; 0 for what is shared.
+        weights, cache: bytes, of the cache in a full context; 0 for what is shared. Weights that a runtime has a copy
+            of count twice.
         shares: the part whose weights and cache it uses.
     """
 
@@ -63,19 +69,35 @@ class Estimate:
     Attributes:
         context: the tokens of the longest context.
         parts: the target first, then the drafters with weights, in the card's order.
+        drafts: what verifying a text's draft needs: logits, as they come and as probabilities.
         working: what the largest forward (the prefill of a full context) or the loading needs besides.
         reserve: what the device's libraries take.
     """
 
     context: int
     parts: tuple[Part, ...]
+    drafts: int
     working: int
     reserve: int
 
     @property
+    def text(self) -> int:
+        """What each text under way needs in a full context."""
+        return sum(part.cache for part in self.parts) + self.drafts
+
+    @property
+    def alone(self) -> int:
+        """What the pool needs without any text."""
+        return sum(part.weights for part in self.parts) + self.working + self.reserve
+
+    @property
     def total(self) -> int:
-        """All of it."""
-        return sum(part.weights + part.cache for part in self.parts) + self.working + self.reserve
+        """What it needs with one text."""
+        return self.alone + self.text
+
+    def texts(self, free: int) -> int:
+        """How many texts there is room for at once, each in a full context, where so many bytes are free."""
+        return max(free - self.alone, 0) // self.text
 
 
 def estimate(card: Card, path: Path, device: str) -> Estimate:
@@ -107,18 +129,31 @@ def estimate(card: Card, path: Path, device: str) -> Estimate:
         parts.append(Part(entry.name, entry.kind, size.parameters, weights, cache, stored, other))
     forward = prefill_bytes(model, tokens, dtype.itemsize, all_states=bool(watched) and copies == 1)
     forward = max(forward, *(size.working for _, size in footprints), 0)
-    # Verification: logits of the largest draft, as they come and as probabilities, and those of a drafter beside them.
-    nodes = 1 + max(entry.most_nodes(card.draft_length) for entry in card.drafters)
-    forward += 3 * 4 * nodes * text_config(model).vocab_size
+    # Logits of the largest draft, as they come and as probabilities, and those of a drafter beside them.
+    drafts = 3 * 4 * (1 + _most_nodes(card)) * text_config(model).vocab_size
     working = max(forward, sum(size.loading for _, size in footprints))
-    return Estimate(tokens, tuple(parts), working, CUDA_RESERVE if device.startswith("cuda") else 0)
+    return Estimate(tokens, tuple(parts), drafts, working, CUDA_RESERVE if device.startswith("cuda") else 0)
+
+
+def _most_nodes(card: Card) -> int:
+    return max(entry.most_nodes(card.draft_length) for entry in card.drafters)
+
+
+def text_bytes(card: Card, path: Path, device: str, tokens: int) -> int:
+    """What a text of at most ``tokens`` tokens needs beside the weights; otherwise as :func:`estimate`."""
+    longest = card.model_copy(
+        update={"context_window": min(tokens + _most_nodes(card), card.context_window or 1 << 30)}
+    )
+    return estimate(longest, path, device).text
 
 
 def describe_estimate(card: Card, path: Path, device: str) -> dict[str, Any]:
-    """An estimate for printing: bytes by part, and what is free (``None`` where that is unknown)."""
-    found = estimate(card, path, device)
+    """An estimate for printing: bytes by part, and what is free and for how many texts that is enough (``None`` where
+    that is unknown)."""
+    found, free = estimate(card, path, device), free_memory(device)
     asked = {"pool": card.name, "device": device, "dtype": card.dtype}
-    return {**asked, **asdict(found), "total": found.total, "free": free_memory(device)}
+    sizes = {"text": found.text, "total": found.total, "free": free}
+    return {**asked, **asdict(found), **sizes, "texts": None if free is None else found.texts(free)}
 
 
 def render_estimate(content: dict[str, Any]) -> str:
@@ -139,34 +174,48 @@ def render_estimate(content: dict[str, Any]) -> str:
         lines.append(f"| {part['name']} | {part['kind']} | {size} | {stored} | {numbers} |")
     free = "unknown" if content["free"] is None else format_bytes(content["free"])
     reserve = f" and {format_bytes(content['reserve'])} for CUDA's libraries" if content["reserve"] else ""
-    total = f"needs {format_bytes(content['total'])}; free: {free}."
-    lines.append(f"\nWith {format_bytes(content['working'])} to work in{reserve} it {total}")
+    each = f"{format_bytes(content['text'])} for every text under way, hence {format_bytes(content['total'])} for one"
+    lines.append(f"\nWith {format_bytes(content['working'])} to work in{reserve} it needs {each}; free: {free}.")
+    if content["texts"]:
+        lines.append(f"That is enough for {content['texts']:,} at once; shorter texts take less each.")
     if "advice" in content:
         lines.append(f"That does not fit. {content['advice']}.")
     return "\n".join(lines)
 
 
-def check_memory(card: Card, path: Path, device: str) -> None:
+def check_memory(card: Card, path: Path, device: str, budget: int | None = None) -> Caches:
     """Refuse a pool that does not fit the device's free memory; one of unknown size passes, as loading it says why.
+
+    Args:
+        budget: bytes for the keys and values of all texts under way; by default what the pool leaves free, at least
+            those of one text in a full context.
+
+    Returns:
+        The budget of its texts.
 
     Raises:
         PoolMemoryError: it needs more than is free; the message says what would fit.
     """
-    if os.environ.get(SKIP, "") not in ("", "0"):
-        return
     free = free_memory(device)
     try:
-        needed = estimate(card, path, device).total
+        found = estimate(card, path, device)
     except Exception:  # whatever a configuration may lack
-        return
-    if free is None or needed <= free:
-        return
-    raise PoolMemoryError(
-        f"pool {card.name!r} needs about {format_bytes(needed)} of memory on {device}, "
-        f"where {format_bytes(free)} are free. {advice(card, path, device, free)}. "
-        f"Set {SKIP}=1 to load it all the same",
-        needed - free,
-    )
+        return Caches(budget=None)
+    needed = found.alone + (found.text if budget is None else budget)
+    if free is not None and needed > free and os.environ.get(SKIP, "") in ("", "0"):
+        what, remedy = "", advice(card, path, device, free)
+        if budget is not None:
+            what = f", {format_bytes(budget)} of it for keys and values"
+            remedy = f"Lower {SETTING}" if found.total <= free else f"{remedy}, and a lower {SETTING}"
+        raise PoolMemoryError(
+            f"pool {card.name!r} needs about {format_bytes(needed)} of memory on {device}{what}, "
+            f"where {format_bytes(free)} are free. {remedy}. "
+            f"Set {SKIP}=1 to load it all the same",
+            needed - free,
+        )
+    if budget is None and free is not None:
+        budget = max(found.text, int(SHARE * (free - found.alone)))
+    return Caches(partial(text_bytes, card, path, device), budget)
 
 
 def advice(card: Card, path: Path, device: str, free: int) -> str:

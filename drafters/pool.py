@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,19 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from drafters.base import Acceptances, Drafter, DrafterGroup, Evidence
+from drafters.caches import Caches
 from drafters.card import Card, find_card, load_card, pool_names
 from drafters.checkpoints.digest import digest_of
 from drafters.checkpoints.hub import MODEL_FILES, TOKENIZER_FILES, fetch
 from drafters.checkpoints.loading import load_model, tokenizer_of
 from drafters.checkpoints.model_sizes import config_of, skeleton
 from drafters.costs import CostMeter
+from drafters.device_lock import DeviceLock
 from drafters.errors import ContextWindowError, PoolError, PoolMemoryError, PromptError, first_line
 from drafters.hardware import is_out_of_memory
 from drafters.kinds.base import BuildContext, build_drafters
 from drafters.memory import check_memory
 from drafters.models.onnx_decoder import OnnxDecoder
-from drafters.models.onnx_model import shared_threads
 from drafters.models.remote import RemoteTarget
 from drafters.models.target import Target
 from drafters.progress import Report, Steps, silent
@@ -36,30 +36,6 @@ __all__ = ["Pool", "load_pool", "pool_names"]
 
 LONGEST_TOKEN = 32
 """Characters that a token of a prompt spells at most on average: longer texts are refused before they are tokenised."""
-
-
-class DeviceLock:
-    """Use of target and drafters for one thread, which may take it again.
-
-    Args:
-        one_thread: let torch run on one thread meanwhile. What is left to it beside ONNX Runtime is small, and its
-            threads would wait for cores that the other's threads hold.
-    """
-
-    def __init__(self, *, one_thread: bool = False) -> None:
-        self._lock, self._depth, self._one_thread = threading.RLock(), 0, one_thread
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        self._depth += 1
-        if self._one_thread and self._depth == 1:
-            torch.set_num_threads(1)
-
-    def __exit__(self, *error: object) -> None:
-        self._depth -= 1
-        if self._one_thread and self._depth == 0:  # not what it was before: another thread may have found it at one
-            torch.set_num_threads(shared_threads())
-        self._lock.release()
 
 
 class Pool:
@@ -74,6 +50,7 @@ class Pool:
         costs: what rounds have cost on this device so far.
         previous: how each drafter did in the last finished query under each policy spec.
         lock: held for one round at a time: caches of target and drafters serve one generation.
+        caches: the budget of the texts that are decoded on it and its twins.
     """
 
     def __init__(
@@ -85,6 +62,7 @@ class Pool:
         card_hash: str = "",
         stop_ids: frozenset[int] = frozenset(),
         router: Router | None = None,
+        caches: Caches | None = None,
     ):
         self.target, self.drafters, self.tokenizer = target, list(drafters), tokenizer
         self.token_texts = TokenTexts(tokenizer)
@@ -94,6 +72,7 @@ class Pool:
         quantization = card.target.quantization
         self.dtype = card.dtype if quantization is None else f"{card.dtype}, {quantization} weights"
         self.draft_length = card.draft_length
+        self.caches = caches or Caches()
         self.costs = CostMeter(len(self.drafters))
         self.previous: dict[str, list[float]] = {}
         self.lock = DeviceLock(one_thread=isinstance(target.decoder, OnnxDecoder))
@@ -103,15 +82,20 @@ class Pool:
         """The same pool for another text that is decoded at the same time: weights, router, costs and experience are
         shared, caches are its own."""
         twin = copy.copy(self)
-        twin.target = self.target.twin()
-        groups = {id(drafter.group): drafter.group for drafter in self.drafters if drafter.group}
-        members: dict[Drafter, Drafter] = {}
-        for group in groups.values():
-            members |= zip(group.members, group.twin(twin.target).members, strict=True)
-        twin.drafters = [members.get(drafter) or drafter.twin(twin.target) for drafter in self.drafters]
+        twin.renew()
         twin.costs = copy.copy(self.costs)
         twin.costs.begin()
         return twin
+
+    def renew(self) -> None:
+        """Have caches of its own, empty ones, instead of those it has; not while a text is under way."""
+        target = self.target.twin()
+        groups = {id(drafter.group): drafter.group for drafter in self.drafters if drafter.group}
+        members: dict[Drafter, Drafter] = {}
+        for group in groups.values():
+            members |= zip(group.members, group.twin(target).members, strict=True)
+        self.drafters = [members.get(drafter) or drafter.twin(target) for drafter in self.drafters]
+        self.target = target
 
     @property
     def device(self) -> torch.device:
@@ -254,6 +238,7 @@ def load_pool(
     name_or_path: str | Path,
     *,
     device: str | None = None,
+    cache_bytes: int | None = None,
     progress: Report = silent,
     remote_window: int | None = None,
     model: PreTrainedModel | None = None,
@@ -262,6 +247,7 @@ def load_pool(
 
     Args:
         device: overrides the card's ``device``; ``"auto"`` takes the GPU if there is one.
+        cache_bytes: what keys and values of all texts under way may take; by default most of what the weights leave.
         progress: called with each step.
         remote_window: most tokens of a context in another engine, where that runs the target. Of the target only
             configuration and tokenizer are read then, and drafters that need more of it are left out.
@@ -282,8 +268,9 @@ def load_pool(
             f"all drafters of pool {card.name!r} read the target's weights, hidden states or logits, which are in "
             f"another engine: {names}. Take a card with drafters of kind lm, pld, suffix, rest or custom"
         )
+    caches = None
     if not remote and model is None:  # otherwise the target has its memory already, and drafters are small
-        check_memory(card, path, where)
+        caches = check_memory(card, path, where, cache_bytes)
     models = [(f"drafter {entry.name!r}", entry.source, entry.source_files) for entry in entries]
     models = [("the target", card.target, TOKENIZER_FILES if remote or model else MODEL_FILES), *models]
     repositories = [(what, source, files) for what, source, files in models if source and source.id]
@@ -313,7 +300,8 @@ def load_pool(
             "memory there"
         ) from None
     digest = digest_of(text, *([] if remote else [model.state_dict()]), *(drafter.digest for drafter in drafters))
-    pool = Pool(target, drafters, tokenizer, card, digest, _stop_ids(card, model, tokenizer), load_router(card, path))
+    stop_ids, router = _stop_ids(card, model, tokenizer), load_router(card, path)
+    pool = Pool(target, drafters, tokenizer, card, digest, stop_ids, router, caches)
     try:
         pool.encode("Hello", [("Hello", "Hello")] if pool.conversational else [])
     except Exception as error:  # a template may raise whatever it likes

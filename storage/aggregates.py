@@ -21,7 +21,7 @@ import pandas as pd
 
 from storage.connection import open_reader, read_frame
 from storage.figures import FEWEST_PROMPTS, FEWEST_TOKENS, Ratio, ratio_of_totals
-from storage.filters import ALL, COMPARED, FINISHED, Filter
+from storage.filters import ALL, COMPARED, FINISHED, TIMED, Filter
 
 NO_TASK = "no task"
 """Stands for the task of runs that have none, where tasks are a chart's axis."""
@@ -257,9 +257,9 @@ def drafter_by_task(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
 
 
 def time_by_phase(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
-    """Where the decoding time of each policy's finished runs went: policy, runs, and output_tokens, draft_seconds,
+    """Where the decoding time of each policy's finished, timed runs went: policy, runs, output_tokens, draft_seconds,
     verify_seconds, policy_seconds and evaluate_seconds, each the sum over prompts of the mean of their runs."""
-    where, values = filter.where(FINISHED)
+    where, values = filter.where(FINISHED, TIMED)
     names = ("draft_seconds", "verify_seconds", "policy_seconds", "evaluate_seconds")
     counted = ("output_tokens", *names)
     sums, means = (", ".join(f"{of}({name}) AS {name}" for name in counted) for of in ("total", "avg"))
@@ -270,12 +270,12 @@ def time_by_phase(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
 
 
 def latency(path: str | Path, filter: Filter = ALL, percentiles: Sequence[int] = (50, 90, 99)) -> pd.DataFrame:
-    """Percentiles over the finished runs of each policy: policy, runs, and ``token_p50`` … (seconds per output token,
-    decoding only) and ``first_p50`` … (seconds of the prefill, which the first token waits for)."""
+    """Percentiles over the finished, timed runs of each policy: policy, runs, and ``token_p50`` … (seconds per output
+    token, decoding only) and ``first_p50`` … (seconds of the prefill, which the first token waits for)."""
     names = [f"{column}_p{p}" for column in ("token", "first") for p in percentiles]
     rows: list[list[Any]] = []
     seconds = "decode_seconds / output_tokens, prefill_seconds"
-    for policy, found in _by_policy(path, filter, seconds, "output_tokens > 0"):
+    for policy, found in _by_policy(path, filter, seconds, f"output_tokens > 0 AND {TIMED}"):
         rows.append([policy, len(found), *np.nanpercentile(np.array(found, float), percentiles, axis=0).T.ravel()])
     return pd.DataFrame(rows, columns=["policy", "runs", *names])
 

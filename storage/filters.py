@@ -13,6 +13,10 @@ COMPARED = "speedup IS NOT NULL"
 """SQL: runs with a baseline whose answers are long enough for a speed-up."""
 
 
+TIMED = "tokens_per_second IS NOT NULL"
+"""SQL: runs whose rounds were taken alone: where a text was decoded beside others, its seconds measure no policy."""
+
+
 @dataclass(frozen=True)
 class Filter:
     """Which runs; what is left out restricts nothing.

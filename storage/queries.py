@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from storage.connection import open_reader, read_dicts, read_frame
-from storage.filters import ALL, Filter, run_id
+from storage.filters import ALL, TIMED, Filter, run_id
 from storage.rows import converted, run_of
 from storage.run import Run
 
@@ -65,8 +65,8 @@ def ids_on(
 ) -> list[int]:
     """The ids of the newest runs on a pool and machine, oldest first; only those beyond ``after``, and none that was
     decoded beside others."""
-    sql = """
-        SELECT id FROM runs WHERE card_hash = ? AND hardware = ? AND dtype = ? AND streams = 1 AND id > ?
+    sql = f"""
+        SELECT id FROM runs WHERE card_hash = ? AND hardware = ? AND dtype = ? AND {TIMED} AND id > ?
         ORDER BY id DESC LIMIT ?
     """
     with open_reader(path) as connection:

@@ -153,6 +153,11 @@ class Run:
     id: int | None = None
 
     @property
+    def tokens_per_second(self) -> float | None:
+        """Rate of decoding; ``None`` where the text was decoded beside others, since its rounds held theirs too."""
+        return self.generation.tokens_per_second if self.generation.streams == 1 else None
+
+    @property
     def speedup(self) -> float | None:
         """Decode speed-up: how many times as fast as the baseline it was decoded (``figures.speedup``)."""
         if self.baseline is None:
@@ -188,7 +193,7 @@ class Run:
             "drafted_tokens": sum(len(r.drafted) for r in g.rounds),
             "accepted_tokens": sum(r.accepted for r in g.rounds),
             "decode_seconds": g.seconds,
-            "tokens_per_second": g.tokens_per_second,
+            "tokens_per_second": self.tokens_per_second,
             "mean_accepted_tokens": g.mean_accepted_tokens,
             "acceptance_rate": g.acceptance_rate if any(r.drafted for r in g.rounds) else None,
             "drafter_shares": g.drafter_shares,

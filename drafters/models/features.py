@@ -37,9 +37,9 @@ class Features:
         self.ids = []
         self._other = ([], torch.empty(0, 0))
 
-    def twin(self, read: Read) -> Features:
+    def twin(self) -> Features:
         """Those of another text: of the same layers."""
-        twin = Features(read)
+        twin = Features(self.read)
         twin.layers = self.layers
         return twin
 

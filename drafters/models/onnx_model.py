@@ -15,6 +15,7 @@ import torch
 from transformers import PreTrainedModel
 
 from drafters.models.decoder_graph import DecoderGraph, head_size_of, sliding_window_of
+from drafters.models.pages import Pages
 
 ROOM, SLOTS = 512, 16
 """Caches have room for a multiple of so many positions, and grow with the context; as soon as there is more than one
@@ -91,10 +92,12 @@ class OnnxModel:
         self._captured = set[int]()
         self._buffers: dict[tuple[int, ...], _Buffers] = {}
         kv_heads, size = int(self.config.num_key_value_heads), head_size_of(self.config)
-        self._cache = torch.zeros(2 * self.config.num_hidden_layers, 0, kv_heads, 0, size)
+        self._pages = Pages((2 * self.config.num_hidden_layers, 0, kv_heads, 0, size))
         """Keys and values by turns, ``(2 layers, slots, kv heads, room, head size)``."""
         self._free: list[int] = []
-        self._slots, self._taken = itertools.count(), set[int]()
+        self._slots = itertools.count()
+        self._written: dict[int, int] = {}
+        """How many positions have been written of each slot that is taken."""
 
     def take_slot(self) -> int:
         """A cache for one more text; the lowest that is free, since forwards span all between those they are for."""
@@ -102,13 +105,20 @@ class OnnxModel:
             slot = heapq.heappop(self._free)
         except IndexError:
             slot = next(self._slots)
-        self._taken.add(slot)
+        self._written[slot] = 0
         return slot
 
     def release_slot(self, slot: int) -> None:
-        """Take a cache back."""
-        self._taken.discard(slot)
+        """Take a cache back, and give its memory back."""
+        self._written.pop(slot, None)
+        if slot < self._cache.shape[1]:
+            for layer in self._cache[:, slot]:
+                self._pages.forget(layer)
         heapq.heappush(self._free, slot)
+
+    @property
+    def _cache(self) -> torch.Tensor:
+        return self._pages.array
 
     def run(self, feeds: Sequence[Feed]) -> list[Answer]:
         """One forward of several texts, each in a slot of its own."""
@@ -119,6 +129,7 @@ class OnnxModel:
         slots, positions, longest = 0, 0, 0
         for slot, ids, start, *_ in feeds:
             slots, positions, longest = max(slots, slot + 1), max(positions, start), max(longest, len(ids))
+            self._written[slot] = max(self._written.get(slot, 0), start + len(ids))
         if slots > self._cache.shape[1] or positions + longest > self._cache.shape[3]:
             self._make_room(slots, positions + longest)
         buffers = self._fill_one(feeds[0]) if len(feeds) == 1 else self._fill(feeds)
@@ -162,13 +173,15 @@ class OnnxModel:
         slots = had if slots <= had else max(slots, SLOTS if had else 1)
         grown = max(room, -(-positions // ROOM) * ROOM)
         kv_heads, size = self._cache.shape[2::2]
-        # NumPy's zeros take up memory only where they are written.
-        cache = torch.from_numpy(np.zeros((len(self._cache), slots, kv_heads, grown, size), np.float32))
-        for slot in [slot for slot in self._taken.copy() if slot < had]:  # others are not to be written
-            cache[:, slot, :, :room] = self._cache[:, slot]
-        self._cache, self._buffers = cache, {}
-        rotary = self.model.model.rotary_emb(cache[0], torch.arange(grown)[None])
-        self._rotation = [part[0, :, : size // 2].contiguous().numpy() for part in rotary]
+        pages = Pages((len(self._cache), slots, kv_heads, grown, size))
+        rotary = self.model.model.rotary_emb(pages.array[0], torch.arange(grown)[None])
+        rotation = [part[0, :, : size // 2].contiguous().numpy() for part in rotary]
+        written = [(slot, min(end, room)) for slot, end in self._written.copy().items() if slot < had]
+        for layer, before in zip(pages.array, self._cache, strict=True):
+            for slot, end in written:  # what was never written shall take up no memory here either
+                layer[slot, :, :end] = before[slot, :, :end]
+            self._pages.forget(before)  # or for a moment there would be twice as much
+        self._pages, self._rotation, self._buffers = pages, rotation, {}
 
     def _fill_one(self, feed: Feed) -> _Buffers:
         """The inputs and outputs of a forward of one text, the inputs filled in."""

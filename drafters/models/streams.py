@@ -15,6 +15,7 @@ import torch
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from drafters.costs import Line
+from drafters.hardware import is_out_of_memory
 
 T = TypeVar("T")
 
@@ -56,9 +57,18 @@ def own_seconds() -> float:
 
 
 def texts_at_once() -> int:
-    """How many streams are under way, the caller's included; 1 outside of streams."""
+    """How many streams share forwards with the caller's, itself included; 1 outside of streams."""
     stream = getcurrent()
-    return len(stream.streams) - stream.streams.away if isinstance(stream, Stream) else 1
+    if not isinstance(stream, Stream) or not stream.streams.shares:
+        return 1
+    return len(stream.streams) - stream.streams.away
+
+
+def let_others_on() -> None:
+    """A round has ended: where streams share no forwards, the others have one before the caller goes on."""
+    stream = getcurrent()
+    if isinstance(stream, Stream) and not stream.streams.shares:
+        stream.parent.switch(None)
 
 
 class Stream(greenlet, Generic[T]):
@@ -95,11 +105,11 @@ class Streams:
 
     Args:
         last: the model that runs when no stream waits for another: the target, so that as many drafts as can be are
-            verified in one forward.
+            verified in one forward. ``None`` where it cannot run several texts: streams take turns then.
     """
 
-    def __init__(self, last: Hashable):
-        self._last = last
+    def __init__(self, last: Hashable | None):
+        self._last, self.shares = last, last is not None
         self.reading = 0.0
         """Seconds spent on prompts so far."""
         self.away = 0
@@ -195,8 +205,14 @@ class Streams:
         try:
             answers = model.run([call.feed for _, call in calls])
         except BaseException as error:  # each stream decides what to make of it; those that wait elsewhere go on
-            for stream, _ in calls:
+            half = len(calls) // 2 if is_out_of_memory(error) else 0
+            for stream, _ in () if half else calls:
                 self._resume(stream, error)
+            answers = None
+        if answers is None:
+            if half:  # there may be room for fewer at once; what was computed is free again by now
+                self._answer(calls[:half])
+                self._answer(calls[half:])
             return
         self._charge(calls, time.perf_counter() - begun)
         for (stream, _), found in zip(calls, answers, strict=True):

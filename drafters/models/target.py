@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from transformers import PreTrainedModel
@@ -35,7 +36,7 @@ class Target:
         self.window: int = min(self.decoder.window, window or self.decoder.window)
         self._length = 0
         self._pending: int | None = None
-        self._features = Features(self._read)
+        self._features = Features(partial(_hidden_states, model))
         self._fed: list[int] = []
         self.queries = 0
         """How many prompts were prefilled: by it a generation notices that another took over the cache."""
@@ -46,7 +47,7 @@ class Target:
     def twin(self) -> Target:
         """The same model for another text: weights are shared, the cache is its own."""
         twin = copy.copy(self)
-        twin.decoder, twin._features = self.decoder.twin(), self._features.twin(self._read)
+        twin.decoder, twin._features = self.decoder.twin(), self._features.twin()
         twin._length, twin._pending, twin.queries = 0, None, 0
         return twin
 
@@ -149,11 +150,12 @@ class Target:
         exact = self.model.dtype == torch.float32 and not getattr(self.model, "is_quantized", False)
         return bool((scores.float() - expected).abs().max() <= (1e-3 if exact else 0.05) * expected.std())
 
-    @torch.inference_mode()
-    def _read(self, ids: Sequence[int], layers: Sequence[int]) -> torch.Tensor:
-        tokens = torch.tensor([list(ids)], device=self.device)
-        states = self.model(input_ids=tokens, use_cache=False, output_hidden_states=True, logits_to_keep=1)
-        return torch.cat([states.hidden_states[layer][0] for layer in layers], dim=-1)
+
+@torch.inference_mode()
+def _hidden_states(model: PreTrainedModel, ids: Sequence[int], layers: Sequence[int]) -> torch.Tensor:
+    tokens = torch.tensor([list(ids)], device=model.device)
+    states = model(input_ids=tokens, use_cache=False, output_hidden_states=True, logits_to_keep=1)
+    return torch.cat([states.hidden_states[layer][0] for layer in layers], dim=-1)
 
 
 def tree_mask(draft: Draft, start: int) -> torch.Tensor:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from drafters.errors import ContextWindowError, UserError
+from drafters.errors import ContextWindowError, TextMemoryError, UserError
+from drafters.models.streams import Stream
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
-from multidraft.bench.measure import BASELINE
-from multidraft.bench.runner import seed_of
+from multidraft.bench.measure import BASELINE, Measurement
+from multidraft.bench.runner import Entry, SuiteRun, seed_of
 from multidraft.bench.suites import SuiteItem
 from multidraft.bench.table import markdown
-from multidraft.engine.batch import Batch
+from multidraft.engine.batch import Batch, Text, text_of
 from multidraft.engine.decoding import Decoding
-from storage.records import Generation
+from storage.records import FINISHED, Generation
+from storage.run import Origin
+
+T = TypeVar("T")
 
 ALONE = 0
 """The size that stands for decoding one prompt after the other, outside of any batch."""
@@ -45,6 +50,12 @@ class BatchFigures:
     seconds: float
     equal: int
 
+    @classmethod
+    def of(cls, spec: str, size: int, texts: Sequence[Generation], seconds: float, equal: int) -> BatchFigures:
+        """What was made of these texts in so many seconds."""
+        tokens, rounds = sum(len(text.token_ids) for text in texts), sum(len(text.rounds) for text in texts)
+        return cls(spec, size, len(texts), tokens, rounds, seconds, equal)
+
     @property
     def tokens_per_second(self) -> float:
         """Throughput: new tokens of all texts in a second."""
@@ -63,7 +74,7 @@ def measure_batches(
 ) -> Iterator[BatchFigures]:
     """Decode a suite once for every policy and size, and ``repeat`` times in all; policies rotate from time to time.
 
-    Autoregressive decoding alone comes first. Prompts that the context window does not hold are left out.
+    Autoregressive decoding alone comes first. Prompts that context window or memory do not hold are left out.
 
     Raises:
         PolicyError, UserError: see :class:`~multidraft.engine.decoding.Decoding`; or no prompt fits.
@@ -72,52 +83,172 @@ def measure_batches(
     if not fitting:
         raise UserError("no prompt of the suite fits the pool's context window")
     specs = list(dict.fromkeys([BASELINE, *specs]))
-    short = replace(params, max_new_tokens=min(WARM_UP_TOKENS, params.max_new_tokens))
     for spec in specs:
-        _decode(None, pool, fitting[:1], spec, short, seed)
+        _decode(None, pool, fitting[:1], spec, _short(params), seed)
     # One each: a batch learns from what its texts do whether drafts pay.
     batches = {(size, spec): Batch(pool, size) for size in sizes for spec in specs}
     for (size, spec), batch in batches.items():
-        for each in (ALL_READ, spec):
-            _decode(batch, pool, fitting[:size], each, short, seed)
+        for each in _warm_up(pool, fitting[:size], spec, params, seed):
+            deque(timed(batch, each), maxlen=0)
     expected: list[list[int]] = []
     turn = 0
     for _ in range(repeat):
         for size in (ALONE, *sizes):
             first, turn = turn % len(specs) if expected else 0, turn + 1
             for spec in specs[first:] + specs[:first]:
-                begun = time.perf_counter()
-                found = _decode(batches.get((size, spec)), pool, fitting, spec, params, seed)
-                seconds = time.perf_counter() - begun
+                found, seconds = _decode(batches.get((size, spec)), pool, fitting, spec, params, seed)
                 texts = [generation.token_ids for generation in found]
                 expected = expected or texts
                 equal = sum(one == other for one, other in zip(texts, expected, strict=True))
-                rounds = sum(len(generation.rounds) for generation in found)
-                yield BatchFigures(spec, size, len(texts), sum(map(len, texts)), rounds, seconds, equal)
+                yield BatchFigures.of(spec, size, found, seconds, equal)
 
 
 def _fits(pool: Pool, item: SuiteItem, params: SamplingParams) -> bool:
     try:
         Decoding(pool, item.prompt, BASELINE, params)
-    except ContextWindowError:
+    except (ContextWindowError, TextMemoryError):
         return False
     return True
 
 
 def _decode(
     batch: Batch | None, pool: Pool, items: Sequence[SuiteItem], spec: str, params: SamplingParams, seed: int
-) -> list[Generation]:
-    """Decode all prompts, in a batch or one after the other."""
+) -> tuple[list[Generation], float]:
+    """Decode all prompts, in a batch or one after the other, and the seconds that it took."""
     pool.previous.clear()
+    decodings, seconds = _decodings(pool, items, spec, params, seed), 0.0
+    if batch is None:
+        begun = time.perf_counter()
+        return [decoding.run() for decoding in decodings], time.perf_counter() - begun
+    with closing(timed(batch, map(text_of, decodings))) as steps:
+        for ended, passed in steps:
+            seconds += passed
+            for stream in ended:
+                if stream.error:
+                    raise stream.error
+    return [decoding.generation for decoding in decodings], seconds
 
-    def decode(item: SuiteItem, pool: Pool) -> Generation:
-        return Decoding(pool, item.prompt, spec, params, seed_of(seed, item)).run()
 
-    return (
-        batch.run(partial(decode, item) for item in items)
-        if batch is not None
-        else [decode(item, pool) for item in items]
-    )
+def _decodings(pool: Pool, items: Sequence[SuiteItem], spec: str, params: SamplingParams, seed: int) -> list[Decoding]:
+    return [Decoding(pool, item.prompt, spec, params, seed_of(seed, item)) for item in items]
+
+
+def _short(params: SamplingParams) -> SamplingParams:
+    return replace(params, max_new_tokens=min(WARM_UP_TOKENS, params.max_new_tokens))
+
+
+def _warm_up(
+    pool: Pool, items: Sequence[SuiteItem], spec: str, params: SamplingParams, seed: int
+) -> list[list[Text[Generation]]]:
+    """What a batch decodes before it is timed under a policy, one list after the other."""
+    return [list(map(text_of, _decodings(pool, items, each, _short(params), seed))) for each in (ALL_READ, spec)]
+
+
+def timed(batch: Batch, texts: Iterable[Text[T]]) -> Generator[tuple[list[Stream[T]], float]]:
+    """Decode texts in a batch; yields the streams that have ended in each step, and the step's seconds. What is done
+    between two steps is in no figure."""
+    with closing(batch.steps(texts)) as steps:
+        while True:
+            begun = time.perf_counter()
+            if (ended := next(steps, None)) is None:
+                return
+            yield ended, time.perf_counter() - begun
+
+
+class SuiteBatch(SuiteRun):
+    """Every prompt under every policy, several prompts at once: one policy after the other, each on all prompts.
+
+    What is measured is the throughput of each policy. Single runs, whose rounds were taken beside others, have no
+    baseline, hence no speed-up.
+
+    Args:
+        size: texts decoded at once, at most.
+        waiting: what :meth:`steps` yields while texts that are decoded elsewhere leave no room for one.
+
+    Attributes:
+        figures: of each policy all of whose texts came to their end; ``equal`` are those that are the target's own.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        items: Sequence[SuiteItem],
+        policies: Sequence[str],
+        params: SamplingParams,
+        size: int,
+        *,
+        seed: int = 0,
+        origin: Origin = Origin("bench"),  # noqa: B008
+        waiting: object = None,
+    ):
+        super().__init__(pool, items, policies, params, seed=seed, origin=origin)
+        self.size, self.waiting, self.measures_baseline = size, waiting, False
+        self.figures: list[BatchFigures] = []
+        self._measured: list[Measurement] = []
+
+    def cancel(self) -> None:
+        """As of :class:`SuiteRun`."""
+        super().cancel()
+        for measurement in list(self._measured):
+            measurement.cancel()
+
+    def steps(
+        self, measure: Callable[[Measurement], Iterable[object]], done: Callable[[Entry], None]
+    ) -> Iterator[object]:
+        """As of :class:`SuiteRun`; ``measure`` finds out what is to be known of runs that were decoded, and ``done`` is
+        called with each entry then."""
+        fitting = [item for item in self.items if _fits(self.pool, item, self.params)][: self.size]
+        for spec in self.specs:
+            with Batch(self.pool, self.size) as batch:  # one each: a batch learns whether drafts pay
+                for texts in _warm_up(self.pool, fitting, spec, self.params, self.seed):
+                    for _ in timed(batch, texts):
+                        yield None if len(batch) else self.waiting
+                yield from self._under(spec, batch, measure, done)
+        self.now = None
+
+    def _under(
+        self,
+        spec: str,
+        batch: Batch,
+        measure: Callable[[Measurement], Iterable[object]],
+        done: Callable[[Entry], None],
+    ) -> Iterator[object]:
+        entries, seconds, self._measured = list[Entry](), 0.0, []
+        for item in self.items:
+            self.now = item, spec
+            entries.append(self._entry(item, spec, 0, ()))
+            if self.measurement:
+                self._measured.append(self.measurement)
+        self.done += len(entries) - len(self._measured)
+        texts = [Text(measurement.decode_beside_others, measurement.decoding.longest) for measurement in self._measured]
+        open_ones = list(entries)
+        try:
+            with closing(timed(batch, texts)) as steps:
+                for ended, passed in steps:
+                    seconds += passed
+                    self.done += len(ended)
+                    yield None if len(batch) else self.waiting
+            scored = {id(measurement.run): measurement for measurement in self._measured}
+            for entry in entries:
+                if measurement := scored.get(id(entry.run)):
+                    yield from measure(measurement)
+                self._hand_over(open_ones.pop(0), done)
+            self._sum_up(spec, seconds)
+        finally:
+            for entry in open_ones:
+                if entry.run.generation.rounds:
+                    self._hand_over(entry, done)
+
+    def _hand_over(self, entry: Entry, done: Callable[[Entry], None]) -> None:
+        self.entries.append(entry)
+        done(entry)
+
+    def _sum_up(self, spec: str, seconds: float) -> None:
+        runs = [measurement.run for measurement in self._measured]
+        generations = [run.generation for run in runs]
+        if generations and all(generation.status in FINISHED for generation in generations):
+            equal = sum(bool(run.scores.lossless) for run in runs)
+            self.figures.append(BatchFigures.of(spec, self.size, generations, seconds, equal))
 
 
 def totals(runs: Sequence[BatchFigures]) -> list[BatchFigures]:
@@ -134,15 +265,19 @@ def totals(runs: Sequence[BatchFigures]) -> list[BatchFigures]:
 
 def summary_of_batches(runs: Sequence[BatchFigures]) -> list[dict[str, Any]]:
     """For the report: the figures of each policy and size, and how many times the throughput of autoregressive decoding
-    they are, alone and in a batch of that size."""
+    they are, alone and in a batch of that size; ``None`` where that was not measured."""
     all_runs = totals(runs)
     plain = {run.size: run.tokens_per_second for run in all_runs if run.policy == BASELINE}
+
+    def over(run: BatchFigures, size: int) -> float | None:
+        return run.tokens_per_second / plain[size] if size in plain else None
+
     return [
         {
             **asdict(run),
             "tokens_per_second": run.tokens_per_second,
-            "over_batch": run.tokens_per_second / plain[run.size],
-            "over_alone": run.tokens_per_second / plain[ALONE],
+            "over_batch": over(run, run.size),
+            "over_alone": over(run, ALONE),
         }
         for run in all_runs
     ]

@@ -15,10 +15,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version as version_of
 from typing import Literal
 
+from drafters.caches import ran_out
 from drafters.errors import UserError, told
 from drafters.hardware import describe
 from drafters.pool import Pool
@@ -162,20 +164,17 @@ class Measurement:
 
     def steps(self) -> Iterator[None]:
         """Decode, measure the baseline where there is none, and score; where the pool is, and never raising. It yields
-        after each round: what others do then is in no figure.
+        after each round: what others do then is in no figure. What was decoded beside others is scored only.
 
         An output that cannot be scored leaves the run as it is, but for its ``error``.
         """
-        try:
-            self.phase = "decoding"
-            yield from self._decode()
-            if self.run.baseline is None and self.request.measures_baseline and not self.cancelled:
-                self.phase = "measuring"
-                yield from self._measure_baseline()
-        except Exception as error:
-            if not isinstance(error, UserError):
-                log.warning("%s failed on %r", self.request.policy, self.generation.prompt[:60], exc_info=True)
-            self.generation.status, self.generation.error = "error", told(error)
+        if self.generation.status == "running":
+            with self._noted():
+                self.phase = "decoding"
+                yield from self._decode()
+                if self.run.baseline is None and self.request.measures_baseline and not self.cancelled:
+                    self.phase = "measuring"
+                    yield from self._measure_baseline()
         self.phase = "scoring"
         try:
             if self.generation.rounds and self.generation.status != "error" and self.scores_while():
@@ -184,7 +183,25 @@ class Measurement:
             pass
         except Exception as error:
             log.info("the output of %s cannot be scored", self.request.policy, exc_info=True)
+            ran_out(error, self.pool, len(self.decoding.context))  # then the caches are given back
             self.generation.error = f"its output cannot be scored: {told(error)}"
+
+    def decode_beside_others(self, pool: Pool) -> None:
+        """Decode on a twin of the pool, in a stream of a batch; never raising. :meth:`steps` scores it then."""
+        self.use(pool)
+        with self._noted():
+            self.phase = "decoding"
+            deque(self._decode(), maxlen=0)
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Note an error instead of raising it."""
+        try:
+            yield
+        except Exception as error:
+            if not isinstance(error, UserError):
+                log.warning("%s failed on %r", self.request.policy, self.generation.prompt[:60], exc_info=True)
+            self.generation.status, self.generation.error = "error", told(error)
 
     def drop(self) -> None:
         """It was cancelled before it began."""

@@ -101,6 +101,7 @@ class SuiteRun:
         self.total = len(items) * len(self.specs) * repeat
         self.now: tuple[SuiteItem, str] | None = None
         self.measurement: Measurement | None = None
+        self.measures_baseline = all(parse_spec(spec)[0] != BASELINE for spec in self.specs)
         self._cancelled = False
 
     def cancel(self) -> None:
@@ -109,7 +110,9 @@ class SuiteRun:
         if measurement := self.measurement:
             measurement.cancel()
 
-    def steps(self, measure: Callable[[Measurement], Iterable[None]], done: Callable[[Entry], None]) -> Iterator[None]:
+    def steps(
+        self, measure: Callable[[Measurement], Iterable[object]], done: Callable[[Entry], None]
+    ) -> Iterator[object]:
         """Run all, yielding between runs and where a measurement does; where it is closed, what has run until then is
         still handed over.
 
@@ -124,12 +127,12 @@ class SuiteRun:
             try:
                 for spec in self.specs[first:] + self.specs[:first]:
                     if turn or found:
-                        yield
+                        yield None
                     if self._cancelled:
                         return
                     self.now = self.items[index], spec
                     found[spec] = entry = self._entry(*self.now, repeat, [entry.run for entry in found.values()])
-                    if self.measurement and self.measurement.run is entry.run:
+                    if self.measurement:
                         try:
                             yield from measure(self.measurement)
                         except Exception:  # which a measurement never raises: of this run nothing is known
@@ -143,23 +146,24 @@ class SuiteRun:
                     self.entries.append(entry)
                     done(entry)
         if self.total:
-            yield
+            yield None
         self.now = None
 
     def _entry(self, item: SuiteItem, spec: str, repeat: int, earlier: Sequence[Run]) -> Entry:
-        """What is to be measured by :attr:`measurement`, or why it cannot be."""
+        """What is to be measured by :attr:`measurement`, or why it cannot be, and there is none."""
         request = Request(
             item.prompt,
             spec,
             self.params,
             seed_of(self.seed, item, repeat),
             replace(self.origin, task=item.task or None),
-            measures_baseline=all(parse_spec(other)[0] != BASELINE for other in self.specs),
+            measures_baseline=self.measures_baseline,
             earlier=tuple(earlier),
         )
         try:
             self.measurement = Measurement(self.pool, request)
         except PromptError as error:
+            self.measurement = None
             refused = Generation(item.prompt, spec, (), 0, status="error", error=str(error))
             run = Run(refused, self.params, request.seed, conditions_of(self.pool), request.origin)
             return Entry(item, repeat, run, isinstance(error, ContextWindowError))

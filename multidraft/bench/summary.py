@@ -33,6 +33,8 @@ class Row:
         baseline_seconds, baseline_request_seconds: what the baseline needs for as many tokens.
         tokens_per_second, mean_accepted_tokens: ``None`` where nothing was decoded.
         speedup, request_speedup: likewise, and for answers too short to compare (``storage.figures.speedup``).
+        streams: how many texts were decoded at once. Where it is more than one, seconds hold the work for the others
+            too: neither a rate nor a speed-up is made of them.
         lossless: whether the output is the target's own; ``near_tie_gap``: the largest gap of the logits where rounding
             decided otherwise.
         error: why nothing, or not all, was decoded.
@@ -54,6 +56,7 @@ class Row:
     mean_accepted_tokens: float | None = None
     speedup: float | None = None
     request_speedup: float | None = None
+    streams: int = 1
     lossless: bool | None = None
     near_tie_gap: float | None = None
     error: str | None = None
@@ -76,10 +79,11 @@ class Row:
             g.request_seconds if g.rounds else None,
             baseline.decode_seconds(tokens) if baseline and g.rounds else None,
             baseline.request_seconds(tokens) if baseline and g.rounds else None,
-            g.tokens_per_second or None,
+            run.tokens_per_second or None,
             g.mean_accepted_tokens or None,
             run.speedup,
             run.request_speedup,
+            g.streams,
             run.scores.lossless,
             run.scores.near_tie_gap,
             g.error,
@@ -131,11 +135,12 @@ def overall(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
 def _figures(rows: Sequence[Row]) -> dict[str, Any]:
     done = [row for row in rows if row.finished]
     tokens = sum(row.tokens for row in done)
+    timed = [row for row in done if row.tokens_per_second is not None]
     figures: dict[str, Any] = {
         "prompts": len(rows),
         "finished": len(done),
         "too_long": sum(row.status == TOO_LONG for row in rows),
-        "tokens_per_second": divided(tokens, sum(row.seconds or 0.0 for row in done)),
+        "tokens_per_second": divided(sum(row.tokens for row in timed), sum(row.seconds or 0.0 for row in timed)),
         "mean_accepted_tokens": divided(tokens, sum(row.rounds for row in done)),
     }
     for name, ratio in zip(("speedup", "request_speedup"), speedups(done), strict=True):

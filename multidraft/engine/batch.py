@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import copy
 import time
+import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from types import TracebackType
+from typing import Any, Generic, TypeVar
 
-from drafters.errors import PromptError
+from drafters.caches import Waiting
+from drafters.errors import PromptError, TextMemoryError
 from drafters.models.streams import Stream, Streams
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
@@ -22,46 +27,67 @@ MOST = 16
 """Texts that are decoded at once by default, at most."""
 
 
+@dataclass(frozen=True, eq=False)
+class Text(Waiting, Generic[T]):
+    """A text to decode: what does it with a pool, and how many tokens it may have, prompt and answer."""
+
+    work: Callable[[Pool], T]
+    tokens: int
+
+
 class Batch:
-    """Texts under way on one pool, which join and leave as they come.
+    """Texts under way on one pool, which join and leave as they come, as far as there is room for their caches.
 
     What decodes a text is what decodes it alone, so outputs are the same; in a step the forwards that all of them wait
     for run as one. Only :class:`~drafters.models.onnx_model.OnnxModel` can do so: where another runtime has the target,
-    texts are decoded one after the other.
+    texts take turns, which last a round.
+
+    Texts under way hold the pool's lock for this thread. A batch ends them when it is closed, at the end of a ``with``
+    block, or as soon as nothing refers to it.
 
     Args:
         pool: what decodes; each text has caches of its own beside it.
-        most: texts at once at most, which bounds the memory of their caches.
+        most: texts at once at most.
     """
 
     def __init__(self, pool: Pool, most: int = MOST):
         self.pool, self.most = pool, most
         self.costs = copy.deepcopy(pool.costs)  # in a batch the parts of a round cost less than alone
-        target = getattr(pool.target.decoder, "runs", None)
-        self._shares, self._streams = target is not None, Streams(target)
+        self._streams = streams = Streams(getattr(pool.target.decoder, "runs", None))
         self._pools: dict[Stream[Any], Pool] = {}
         self._idle: list[Pool] = []
         self._drafting = 0.0  # for the target's step under way, where that is in another engine
+        weakref.finalize(self, streams.close).atexit = False
 
     def __len__(self) -> int:
         return len(self._streams)
 
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
     @property
     def full(self) -> bool:
-        """Whether no other text can join now."""
+        """Whether as many texts as may be are under way."""
         return len(self) >= self.most
 
-    def start(self, work: Callable[[Pool], T]) -> Stream[T]:
-        """Let ``work`` begin at the next step, with a pool of its own.
+    def start(self, text: Text[T]) -> Stream[T] | None:
+        """Let a text begin at the next step, with a pool of its own; ``None`` if there is no room for it now.
 
-        Raises:
-            RuntimeError: the batch is full.
+        There is none while :attr:`most` texts are under way, or while its caches would not fit beside those of others,
+        in this batch or outside (:meth:`~drafters.caches.Caches.admit`).
         """
         if self.full:
-            raise RuntimeError(f"{self.most} texts are decoded at once at most")
-        pool = self._idle.pop() if self._idle else self.pool.twin()
+            return None
+        self._idle = self._idle or [self.pool.twin()]
+        pool = self._idle[-1]
+        if not pool.caches.admit(text, pool, text.tokens):
+            return None
+        self._idle.pop()
         pool.costs = copy.copy(self.costs)  # its measurements are shared
-        stream = Stream(lambda: work(pool))
+        stream = Stream(lambda: text.work(pool))
         self._pools[stream] = pool
         self._streams.add(stream)
         return stream
@@ -69,15 +95,18 @@ class Batch:
     def step(self) -> list[Stream[Any]]:
         """Go on until the target has run once for all that wait for it; returns the streams that have ended."""
         ended, begun = list[Stream[Any]](), time.perf_counter() - self._streams.reading
-        self.costs.crowd.texts = len(self) if self._shares else 1
+        shares = self._streams.shares
+        self.costs.crowd.texts = len(self) if shares else 1
         with self.pool.lock:
             verified = False
             while len(self) and not verified:
                 verified = self._streams.at_last
                 ended += self._streams.step()
+                if not shares:
+                    break
         if verified:
             self.costs.crowd.passed(time.perf_counter() - self._streams.reading - begun)
-        self._idle += [self._pools.pop(stream) for stream in ended]
+        self._leave(ended)
         return ended
 
     def resume(self, answers: Mapping[Stream[Any], Any], seconds: float) -> list[Stream[Any]]:
@@ -90,7 +119,7 @@ class Batch:
         if len(answers) == crowd.texts:  # with others new among them it was no round of so many
             crowd.passed(self._drafting + seconds)
         self._drafting = time.perf_counter() - begun - (self._streams.reading - reading)
-        self._idle += [self._pools.pop(stream) for stream in ended]
+        self._leave(ended)
         return ended
 
     def feed(self, stream: Stream[Any]) -> Any:
@@ -100,32 +129,56 @@ class Batch:
     def drop(self, stream: Stream[Any]) -> None:
         """End a text where it is."""
         self._streams.drop(stream)
-        self._idle.append(self._pools.pop(stream))
+        self._leave([stream])
 
-    def run(self, works: Iterable[Callable[[Pool], T]]) -> list[T]:
-        """Do all of these, each as soon as there is room; what they return, in their order.
+    def steps(self, texts: Iterable[Text[T]]) -> Generator[list[Stream[T]]]:
+        """Decode all of these, each as soon as there is room; yields the streams that have ended in each step.
 
-        Raises:
-            Exception: what one of them raised; the others end where they are.
+        Where it is closed, those under way end where they are.
         """
-        waiting, streams = deque(works), list[Stream[T]]()
+        waiting = deque(texts)
         try:
             while waiting or len(self):
-                while waiting and not self.full:
-                    streams.append(self.start(waiting.popleft()))
-                for stream in self.step():
+                while waiting and self.start(waiting[0]) is not None:
+                    waiting.popleft()
+                yield self.step()
+        finally:
+            if waiting:
+                self.pool.caches.leave(waiting[0])
+            self.close()
+
+    def run(self, texts: Iterable[Text[T]]) -> list[T]:
+        """Decode all of these; what they return, in their order.
+
+        Raises:
+            TextMemoryError: what others decode outside leaves no room for one of them.
+            Exception: what one of them raised; the others end where they are.
+        """
+        found: dict[int, T] = {}
+
+        def keep(number: int, work: Callable[[Pool], T], twin: Pool) -> None:
+            found[number] = work(twin)
+
+        numbered = [Text(partial(keep, number, text.work), text.tokens) for number, text in enumerate(texts)]
+        with closing(self.steps(numbered)) as steps:
+            for ended in steps:
+                for stream in ended:
                     if stream.error:
                         raise stream.error
-        except BaseException:
-            self.close()
-            raise
-        return [cast(T, stream.result) for stream in streams]
+                if not ended and not len(self):
+                    raise TextMemoryError("the caches of texts that are decoded elsewhere leave no room for this one")
+        return [found[number] for number in range(len(numbered))]
 
     def close(self) -> None:
-        """End all texts where they are. Until then those under way hold the pool's lock for this thread."""
+        """End all texts where they are."""
         self._streams.close()
-        self._idle += self._pools.values()
-        self._pools.clear()
+        self._leave(list(self._pools))
+
+    def _leave(self, ended: Iterable[Stream[Any]]) -> None:
+        for stream in ended:
+            pool = self._pools.pop(stream)
+            pool.caches.end(pool)
+            self._idle.append(pool)
 
 
 def generate_batch(
@@ -145,8 +198,15 @@ def generate_batch(
     """
     if isinstance(prompts, str):
         raise PromptError("generate_batch takes a list of prompts, not one text; generate decodes one")
+    with Batch(pool, size) as batch:
+        return batch.run(text_of(Decoding(pool, prompt, policy, params, seed)) for prompt in prompts)
 
-    def decode(prompt: str | Sequence[int], twin: Pool) -> Generation:
-        return Decoding(twin, prompt, policy, params, seed).run()
 
-    return Batch(pool, size).run(partial(decode, prompt) for prompt in prompts)
+def text_of(decoding: Decoding) -> Text[Generation]:
+    """A decoding that has not begun, to be run in a batch."""
+
+    def decode(twin: Pool) -> Generation:
+        decoding.pool = twin
+        return decoding.run()
+
+    return Text(decode, decoding.longest)

@@ -12,9 +12,10 @@ import torch
 from greenlet import GreenletExit
 
 from drafters.base import Drafter
+from drafters.caches import ran_out
 from drafters.draft import Draft, unite
 from drafters.errors import ContextWindowError, told
-from drafters.models.streams import own_seconds, texts_at_once
+from drafters.models.streams import let_others_on, own_seconds, texts_at_once
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams, probabilities
 from drafters.text import TextStream
@@ -33,7 +34,7 @@ class Decoding(Iterator[Round]):
     """A generation under way: iterate over it to decode, round by round.
 
     Nothing is computed before the first round is asked for. ``generation`` always holds what is done so
-    far, also after :meth:`cancel` or an exception.
+    far, also after :meth:`cancel` or an exception; ``longest`` is how many tokens prompt and answer may have.
 
     Args:
         pool: target, drafters and tokenizer.
@@ -50,6 +51,7 @@ class Decoding(Iterator[Round]):
     Raises:
         PromptError: a prompt that is empty, no text, or holds ids that the target does not have.
         ContextWindowError: a prompt that fills the target's context window.
+        TextMemoryError: one for whose keys and values there is never room; while decoding, the memory ran out.
         PolicyError: an unknown policy or a setting it cannot take; while decoding, a policy that misbehaves.
         UserError: a seed that is none.
     """
@@ -72,6 +74,7 @@ class Decoding(Iterator[Round]):
                 f"the prompt has {len(self.context):,} tokens, but the context window of pool {pool.name!r} holds "
                 f"{pool.target.window:,} including the answer; shorten the prompt or pick a pool with a larger window"
             )
+        self.longest = pool.caches.check(len(self.context), self.params.max_new_tokens, pool.target.window)
         names = [drafter.name for drafter in pool.drafters]
         self.policy = policy_for(pool, policy, seed)
         spec = canonical_spec(policy) if isinstance(policy, str) else policy.name
@@ -130,6 +133,7 @@ class Decoding(Iterator[Round]):
                 generation.text += round.text
                 generation.streams = max(generation.streams, texts_at_once())
                 generation.status = self._status(round)
+                let_others_on()
                 yield round
             self.remember()
         except (GeneratorExit, GreenletExit):  # the caller dropped iterator or batch, perhaps after the last round
@@ -137,7 +141,7 @@ class Decoding(Iterator[Round]):
                 generation.status = "cancelled"
             raise
         except BaseException as error:
-            fault = raised_by(policy, generation.policy, error)
+            fault = raised_by(policy, generation.policy, error) or ran_out(error, self.pool, len(self.context))
             generation.status, generation.error = "error", told(fault or error)
             if fault:
                 raise fault from error

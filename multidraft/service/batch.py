@@ -1,4 +1,4 @@
-"""A batch: the prompts of a suite under one or more policies."""
+"""A batch: the prompts of a suite under one or more policies, one by one or several at once."""
 
 from __future__ import annotations
 
@@ -7,23 +7,30 @@ import time
 import zlib
 from collections.abc import Generator, Sequence
 
+from drafters.errors import UserError
 from drafters.sampling import SamplingParams
+from multidraft.bench.batches import BatchFigures, SuiteBatch
 from multidraft.bench.measure import Measurement
 from multidraft.bench.runner import Entry, SuiteRun
 from multidraft.bench.suites import Suite, SuiteItem
 from multidraft.bench.summary import Row
-from multidraft.service.jobs import Job
+from multidraft.service.jobs import WAITING, Job
 from multidraft.service.workbench import Workbench
 from storage.records import Round
 from storage.run import Origin, Source
 
+TEXTS_AT_ONCE = (1, 2, 4, 8, 16)
+"""How many prompts of a batch may be decoded at once."""
+
 
 class BatchJob(Job[None]):
-    """The runs of one batch, one after the other; other jobs may have their turns in between.
+    """The runs of one batch; other jobs may have their turns in between.
 
-    All run on the pool that the batch began with, whichever is loaded meanwhile.
+    They are timed one by one, each alone on the device; or so many prompts are decoded at once under each policy, and
+    what is timed is the batch of them. All run on the pool that the batch began with, whichever is loaded meanwhile.
 
     Args:
+        texts_at_once: one of :data:`TEXTS_AT_ONCE`.
         suite: what the prompts are taken from; ``None`` leaves their origin unnamed in the records.
         file: where the suite was uploaded, unless it is a bundled one.
 
@@ -31,10 +38,13 @@ class BatchJob(Job[None]):
         policies: their specs in the canonical spelling, each once.
         pool, dtype, drafters: that pool's name, dtype and drafters' names.
         hardware: what its last run was computed on.
-        rows: those of the prompts that are done, ``len(policies)`` each, in order; it only grows.
+        rows: those of the runs that are done; it only grows. ``items_of_rows`` has the place of the prompt of each.
+        figures: the throughput of each policy whose texts have all ended, where several are decoded at once.
+        shares_forwards: whether texts that are decoded at once share forwards; else they take turns.
 
     Raises:
-        UserError: no policy, or one that cannot be played, or an invalid seed; nothing has run then.
+        UserError: no policy, or one that cannot be played, an invalid seed, or a number of texts at once that is none
+            of those; nothing has run then.
     """
 
     kind, plural = "batch", "batches"
@@ -50,17 +60,34 @@ class BatchJob(Job[None]):
         source: Source = "batch",
         suite: Suite | None = None,
         file: str | None = None,
+        texts_at_once: int = 1,
     ):
         super().__init__()
         pool = workbench.pool
+        if texts_at_once not in TEXTS_AT_ONCE:
+            raise UserError(f"texts at once must be one of {', '.join(map(str, TEXTS_AT_ONCE))}, got {texts_at_once}")
+        if texts_at_once > 1 and workbench.gpu:
+            raise UserError("on ZeroGPU prompts are decoded one by one; set texts at once to 1")
         origin = Origin(source, suite=suite.name if suite else None, batch_id=self.id)
         self.workbench, self.items, self.params, self.seed = workbench, items, params, seed
         self.suite, self.file = suite, file
-        self._run: SuiteRun | None = SuiteRun(pool, items, policies, params, seed=seed, origin=origin)
+        self.texts_at_once, self.shares_forwards = texts_at_once, hasattr(pool.target.decoder, "runs")
+        self.figures: list[BatchFigures] = []
+        self._run: SuiteRun | None
+        if texts_at_once == 1:
+            self._run = SuiteRun(pool, items, policies, params, seed=seed, origin=origin)
+        else:
+            self._run = SuiteBatch(
+                pool, items, policies, params, texts_at_once, seed=seed, origin=origin, waiting=WAITING
+            )
+            self.figures = self._run.figures
         self.policies, self.total = self._run.specs, self._run.total
         self.pool, self.dtype, self.hardware = pool.name, pool.dtype, workbench.hardware
         self.drafters = [drafter.name for drafter in pool.drafters]
         self.rows: list[Row] = []
+        self.items_of_rows: list[int] = []
+        self._places = {id(item): place for place, item in enumerate(items)}
+        self._begun = 0.0
         self._rounds: list[bytes] = []
         self._seconds: dict[str, list[float]] = {policy: [] for policy in self.policies}
 
@@ -78,8 +105,11 @@ class BatchJob(Job[None]):
     def seconds_left(self) -> float | None:
         """How long the rest would take if each policy's runs took as long as they did so far.
 
-        ``None`` until every policy has had a run.
+        ``None`` until every policy has had a run, or where several prompts are decoded at once, until one has ended.
         """
+        if self.texts_at_once > 1:
+            done_runs = self.runs_done
+            return (time.monotonic() - self._begun) * (self.total - done_runs) / done_runs if done_runs else None
         done = {policy: list(seconds) for policy, seconds in self._seconds.items()}
         if not all(done.values()):
             return None
@@ -92,12 +122,8 @@ class BatchJob(Job[None]):
 
     def steps(self) -> Generator[object, None, None]:
         assert self._run is not None
-        own = self._run.pool
-        self._run.pool = pool = yield from self.workbench.lent(own)
-        try:
-            yield from self._run.steps(self._measure, self._add)
-        finally:
-            self.workbench.lender.take_back(pool, own)
+        self._begun = time.monotonic()
+        yield from self._run.steps(self._measure, self._add)
 
     def stop(self) -> None:
         if run := self._run:
@@ -106,7 +132,7 @@ class BatchJob(Job[None]):
     def finish(self) -> None:
         self._run = None  # it holds the pool, and batches are retained longer than pools
 
-    def _measure(self, measurement: Measurement) -> Generator[None]:
+    def _measure(self, measurement: Measurement) -> Generator[object]:
         begun, run = time.monotonic(), measurement.run
         yield from self.workbench.measure(measurement)
         self.hardware = run.conditions.hardware
@@ -117,4 +143,5 @@ class BatchJob(Job[None]):
         if not entry.run.generation.prompt_tokens:  # refused: it took no time
             self._seconds[entry.policy].append(0.0)
         self._rounds.append(zlib.compress(pickle.dumps(entry.run.generation.rounds)))
+        self.items_of_rows.append(self._places[id(entry.item)])
         self.rows.append(Row.of(entry.item.id, entry.item.task, entry.run, too_long=entry.too_long))

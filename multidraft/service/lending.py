@@ -6,6 +6,7 @@ import copy
 from collections.abc import Generator
 from weakref import WeakKeyDictionary
 
+from drafters.caches import Waiting
 from drafters.costs import CostMeter
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
@@ -29,13 +30,18 @@ class Lender:
         self._twins: WeakKeyDictionary[Pool, list[Pool]] = WeakKeyDictionary()
         """Those that are not lent, by their pool; they go with it when another is loaded."""
 
-    def lend(self, pool: Pool) -> Generator[object, None, Pool]:
-        """Yields ``WAITING`` while as many texts as may be are under way; returns the pool or a twin of it."""
-        while len(self._lent) >= self.texts:
-            yield WAITING
-        lent = pool
-        if any(other is pool for other in self._lent):
-            lent = twins.pop() if (twins := self._twins.get(pool)) else pool.twin()
+    def lend(self, pool: Pool, tokens: int) -> Generator[object, None, Pool]:
+        """The pool or a twin of it, for a text of at most ``tokens`` tokens; yields ``WAITING`` while as many texts as
+        may be are under way, or those that are leave no room for its caches."""
+        text = Waiting()
+        try:
+            while len(self._lent) >= self.texts or not pool.caches.admit(text, lent := self._free(pool), tokens):
+                yield WAITING
+        except GeneratorExit:
+            pool.caches.leave(text)
+            raise
+        if lent is not pool:
+            self._twins[pool].remove(lent)
             lent.costs = copy.copy(pool.costs)  # what is measured is shared
         self._lent.append(lent)
         return lent
@@ -43,8 +49,18 @@ class Lender:
     def take_back(self, lent: Pool, pool: Pool) -> None:
         """The text has ended."""
         self._lent = [other for other in self._lent if other is not lent]
+        pool.caches.end(lent)
         if lent is not pool:
             self._twins.setdefault(pool, []).append(lent)
+
+    def _free(self, pool: Pool) -> Pool:
+        """The pool or a twin of it that is not lent."""
+        if not any(other is pool for other in self._lent):
+            return pool
+        twins = self._twins.setdefault(pool, [])
+        if not twins:
+            twins.append(pool.twin())
+        return twins[-1]
 
     def warm_up(self, pool: Pool) -> None:
         """:func:`warm_up` the pool and as many twins as may be lent, so that their caches are there."""

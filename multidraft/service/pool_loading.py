@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
 import time
@@ -12,12 +11,10 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Literal
 
-import torch
-
 from drafters.card import Card, find_card, load_card
 from drafters.checkpoints.hub import HubDownError
 from drafters.errors import PoolError, PoolMemoryError, UserError, first_line
-from drafters.hardware import describe, format_bytes, is_out_of_memory
+from drafters.hardware import describe, format_bytes, free_unused, is_out_of_memory
 from drafters.pool import Pool, load_pool
 from drafters.progress import Step
 from multidraft.service.jobs import Job
@@ -199,17 +196,10 @@ def _free(workbench: Workbench, old: weakref.ref[Pool] | None) -> None:
     pause = FREE_SECONDS
     while True:
         try:
-            workbench.jobs.do(free_memory).result()
+            workbench.jobs.do(free_unused).result()
         except (CancelledError, UserError):  # the server is shutting down
             return
         if old is None or old() is None:
             return
         time.sleep(pause)
         pause = min(2 * pause, MOST_FREE_SECONDS)
-
-
-def free_memory() -> None:
-    """Give back what nobody refers to: a pool's parts refer to each other, so they wait for the collector."""
-    gc.collect()
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()

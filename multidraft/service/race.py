@@ -68,14 +68,13 @@ class RaceJob(Job[None]):
 
     def steps(self) -> Generator[object, None, None]:
         assert self._pool is not None
-        pool = yield from self.workbench.lent(self._pool)
         measures = not any(map(_is_baseline, self.specs))
         origin = Origin("race", self.task, batch_id=self.id)
         try:
             for lane in self._order:
                 asked = self.prompt, self.specs[lane], self.params, self.seed, origin
                 request = Request(*asked, measures_baseline=measures, earlier=tuple(self.runs.values()))
-                self.lane, self.measurement = lane, Measurement(pool, request)
+                self.lane, self.measurement = lane, Measurement(self._pool, request)
                 if self.cancelled.is_set():
                     return
                 try:
@@ -83,7 +82,6 @@ class RaceJob(Job[None]):
                 finally:
                     self.runs[lane] = self.measurement.run
         finally:
-            self.workbench.lender.take_back(pool, self._pool)
             settle_baseline(list(self.runs.values()))
             for run in self.runs.values():
                 self.workbench.record(run)

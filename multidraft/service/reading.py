@@ -17,6 +17,7 @@ class Reading(Job[list[TokenLogprob]]):
 
     Raises:
         ContextWindowError: the text has more tokens than the window of the target.
+        TextMemoryError: its keys and values take more than those of all texts may.
     """
 
     kind, plural = "reading", "readings"
@@ -28,10 +29,11 @@ class Reading(Job[list[TokenLogprob]]):
             raise ContextWindowError(
                 f"the text has {len(ids):,} tokens, but the context window of pool {name!r} holds {most:,}; shorten it"
             )
+        workbench.pool.caches.check(len(ids), 0, most)
         self.workbench, self.pool, self.ids, self.top = workbench, workbench.pool, ids, top
 
     def steps(self) -> Generator[object, None, list[TokenLogprob]]:
-        pool = yield from self.workbench.lent(self.pool)
+        pool = yield from self.workbench.lender.lend(self.pool, len(self.ids))
         found = list[TokenLogprob]()
         try:
             with pool.lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -9,7 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from drafters.caches import SETTING as CACHE_MEMORY
 from drafters.errors import UserError
+from drafters.hardware import GIB
 
 VOLUME = Path("/data")
 """Where a Space mounts storage that outlasts it."""
@@ -38,6 +41,8 @@ class Settings:
         backup_dataset: ``MULTIDRAFT_BACKUP``: dataset on the Hub for copies of the history.
         backup_minutes: ``MULTIDRAFT_BACKUP_MINUTES``: time between copies.
         api_key: ``MULTIDRAFT_API_KEY``: what clients of the OpenAI-compatible server have to send.
+        cache_bytes: ``MULTIDRAFT_CACHE_MEMORY``, in GiB there: what keys and values of all texts under way may take; by
+            default most of what the pool leaves free.
     """
 
     pool: str = "pocket"
@@ -50,6 +55,7 @@ class Settings:
     backup_dataset: str | None = None
     backup_minutes: float = 5.0
     api_key: str | None = field(default=None, repr=False)
+    cache_bytes: int | None = None
 
 
 def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
@@ -77,6 +83,7 @@ def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
     volume = VOLUME / "multidraft" if on_space and os.access(VOLUME, os.W_OK) else None
     dataset = re.compile(r"[\w.-]+/[\w.-]+").fullmatch
     minutes = f"a number of minutes up to {MINUTES}"
+    caches = read(CACHE_MEMORY, float, lambda value: 0 < value < math.inf, "a number of GiB above 0")
     return Settings(
         pool=given.get("MULTIDRAFT_POOL", Settings.pool),
         pools=read("MULTIDRAFT_POOLS", Path, Path.is_dir, "a folder with cards"),
@@ -91,6 +98,7 @@ def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
         backup_minutes=read("MULTIDRAFT_BACKUP_MINUTES", float, lambda value: 0 < value <= MINUTES, minutes)
         or Settings.backup_minutes,
         api_key=given.get("MULTIDRAFT_API_KEY"),
+        cache_bytes=None if caches is None else int(caches * GIB),
     )
 
 

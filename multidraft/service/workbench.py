@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 
 from drafters.hardware import describe
 from drafters.pool import Pool
@@ -51,32 +51,37 @@ class Workbench:
         """
         return self.jobs.submit(RunJob(self, request))
 
-    def lent(self, pool: Pool) -> Generator[object, None, Pool]:
-        """The pool with caches for a text more, once there is room; a worker process has one text at a time."""
-        return pool if self.gpu else (yield from self.lender.lend(pool))
-
-    def measure(self, measurement: Measurement) -> Generator[None]:
-        """Measure and score a run, yielding after each round; on the device's thread, and never raising.
+    def measure(self, measurement: Measurement) -> Generator[object]:
+        """Measure and score a run once there is room for its caches, yielding after each round; on the device's
+        thread, and never raising.
 
         Where it is closed, the run ends as a cancelled one.
         """
         for observer in self.observers:
             observer(measurement)
-        if self.gpu:
+        if self.gpu:  # a worker process has one text at a time
             self.gpu.compute(measurement)
             self.hardware = measurement.run.conditions.hardware
             measurement.phase = "done"
             return
-        steps = measurement.steps()
+        yield from self.on_lent(measurement, measurement.steps())
+
+    def on_lent(self, measurement: Measurement, steps: Iterator[None]) -> Generator[object]:
+        """Take the steps of a measurement on caches that are lent to it meanwhile; see :meth:`measure`."""
+        own, lent = measurement.pool, None
         try:
+            lent = yield from self.lender.lend(own, measurement.decoding.longest)
+            measurement.use(lent)
             for _ in steps:
-                yield
+                yield None
         except GeneratorExit:
             measurement.cancel()
             deque(steps, maxlen=0)
             raise
         finally:
             measurement.phase = "done"
+            if lent:
+                self.lender.take_back(lent, own)
 
     def record(self, run: Run) -> None:
         """Hand a run that emitted something to the store; never raising."""
@@ -124,12 +129,9 @@ class RunJob(Job[Run]):
         return self.measurement.run
 
     def steps(self) -> Generator[object, None, Run]:
-        pool = yield from self.workbench.lent(self.pool)
         try:
-            self.measurement.use(pool)
             yield from self.workbench.measure(self.measurement)
         finally:
-            self.workbench.lender.take_back(pool, self.pool)
             self.workbench.record(self.run)
         return self.run
 

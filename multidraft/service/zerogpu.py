@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from drafters.costs import CostMeter
+from drafters.device_lock import DeviceLock
 from drafters.hardware import describe
-from drafters.pool import DeviceLock, Pool
+from drafters.pool import Pool
 from multidraft.bench.measure import Measurement, Phase, Request
 from multidraft.engine.lossless import Difference
 from multidraft.service.settings import on_zerogpu

@@ -10,6 +10,7 @@ from typing import Any, TypedDict, TypeVar
 import gradio as gr
 
 from drafters.errors import UserError, quoted
+from multidraft.bench.batches import summary_of_batches
 from multidraft.bench.measure import Request
 from multidraft.bench.suites import SuiteItem
 from multidraft.bench.summary import as_json
@@ -79,10 +80,12 @@ class PoolReport(TypedDict):
 
 
 class BatchReport(TypedDict):
-    """Of a batch a row for each prompt and policy, and their summary by task and policy."""
+    """Of a batch a row for each prompt and policy, and their summary by task and policy; where several texts were
+    decoded at once, also the throughput of each policy."""
 
     rows: list[dict[str, Any]]
     summary: list[dict[str, Any]]
+    throughput: list[dict[str, Any]]
 
 
 def endpoint(result: Any, takes: Callable[..., Any] | None = None) -> Callable[[Endpoint], Endpoint]:
@@ -220,6 +223,7 @@ class Api:
         max_new_tokens: int = 128,
         draft_length: int | None = None,
         seed: int = 0,
+        texts_at_once: int = 1,
     ) -> Iterator[BatchReport | None]:
         """Decode prompts under several policies, greedily, and return a row per prompt and policy and their summary.
 
@@ -229,12 +233,15 @@ class Api:
             max_new_tokens: most tokens to generate for each prompt.
             draft_length: most tokens a drafter proposes in a round; null takes the pool's.
             seed: same seed, same choices.
+            texts_at_once: 1 times each run alone; 2, 4, 8 or 16 decode as many prompts at once and measure the
+                throughput of each policy instead of speed-ups.
         """
         try:
             items, specs = _items(prompts, policies)
             length = self.workbench.pool.draft_length if draft_length is None else draft_length
             params = make_params(max_new_tokens, 0.0, 1.0, 0, length)
-            job = BatchJob(self.workbench, items, specs, params, whole_number("seed", seed), "api")
+            seed, at_once = whole_number("seed", seed), whole_number("texts at once", texts_at_once)
+            job = BatchJob(self.workbench, items, specs, params, seed, "api", texts_at_once=at_once)
             batch = self.workbench.jobs.submit(job)
         except UserError as error:
             raise gr.Error(str(error), print_exception=False) from None
@@ -246,7 +253,8 @@ class Api:
         if batch.error:
             raise gr.Error(f"the batch broke off after {len(batch.rows)} of {batch.total} runs: {batch.error}")
         report = as_json(batch.rows)
-        yield {"rows": report["rows"], "summary": report["summary"]}
+        throughput = summary_of_batches(batch.figures)
+        yield {"rows": report["rows"], "summary": report["summary"], "throughput": throughput}
 
 
 def _alive(job: Job) -> Iterator[None]:

@@ -31,7 +31,7 @@ from drafters.sampling import MAX_DRAFT_LENGTH, MAX_NEW_TOKENS, SamplingParams
 from multidraft._version import version
 from multidraft.bench.measure import conditions_of
 from multidraft.engine.arguments import policy_for
-from multidraft.engine.batch import Batch
+from multidraft.engine.batch import Batch, Text
 from multidraft.engine.following import Following
 from multidraft.policies import Policy
 from multidraft.service.settings import read_settings
@@ -199,7 +199,7 @@ class MultiDraft:
             self._drop(oldest)
         if not self.batch.full:
             self._count += 1
-            request.stream = self.batch.start(partial(self._decode, request, text, self._count))
+            request.stream = self.batch.start(Text(partial(self._decode, request, text, self._count), len(text)))
         return request
 
     def _decode(self, request: Request, text: list[int], seed: int, pool: Pool) -> Generation:

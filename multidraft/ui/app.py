@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -78,7 +79,8 @@ def launch(settings: Settings) -> None:
     logging.disable_progress_bar()
     card, _ = load_card(find_card(settings.pool))
     later = bool(hub_models(card)) and not zerogpu.on_zerogpu()  # there only what the start loads reaches the GPU
-    loaded = load_pool(MEANWHILE if later else settings.pool)
+    load = partial(load_pool, cache_bytes=settings.cache_bytes)
+    loaded = load(MEANWHILE if later else settings.pool)
     copies: list[Place] = [Folder(settings.backup_folder)] if settings.backup_folder else []
     copies += [Dataset(settings.backup_dataset)] if settings.backup_dataset else []
     with (
@@ -89,7 +91,7 @@ def launch(settings: Settings) -> None:
         store.backup = backup
         workbench = Workbench(loaded, store)
         workbench.warm_up()
-        loader = PoolLoader(workbench, settings.may_switch, settings.pools)
+        loader = PoolLoader(workbench, settings.may_switch, settings.pools, load)
         try:
             if later:
                 loader.start(settings.pool, patient=not settings.may_switch)

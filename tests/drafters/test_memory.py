@@ -90,7 +90,7 @@ def test_context_dtype_and_draft_length_count():
     assert changed(context_window=None).context == 32768
     assert changed(context_window=1 << 20).context == 32768
     assert changed(dtype="float32").parts[0].weights == 2 * whole.parts[0].weights
-    assert changed(draft_length=60).working > whole.working
+    assert changed(draft_length=60).drafts > whole.drafts
     assert whole.parts[3].name == "math" and whole.parts[3].cache < whole.parts[1].cache * 3
     assert estimate(card, path, "cuda").total == whole.total + GIB // 2
 
@@ -263,7 +263,8 @@ def test_the_command_prints_the_table(capsys):
     assert main(["pool", "qwen3-8b", "--estimate", "--device", "cpu", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     sizes = sum(part["weights"] + part["cache"] for part in content["parts"])
-    assert content["total"] == sizes + content["working"] + content["reserve"] and content["free"] > 0
+    assert content["total"] == sizes + content["drafts"] + content["working"] + content["reserve"]
+    assert content["free"] > 0 and content["texts"] >= 0
 
 
 def test_the_command_says_what_would_fit(capsys, monkeypatch):

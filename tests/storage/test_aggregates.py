@@ -278,6 +278,23 @@ def test_latency(filled: Path) -> None:
     assert frame.loc["hedge", "first_p90"] == pytest.approx(0.003)
 
 
+def test_runs_beside_others_are_in_no_figure_of_time(store, path: Path) -> None:
+    """Of two runs one was decoded in a batch: without a baseline, and with rounds that held the others' too."""
+    store.add(make_run(rounds=ROUNDS))
+    store.add(make_run(rounds=ROUNDS, streams=4, baseline=None))
+    assert store.flush()
+    alone, beside = (queries.run(path, id) for id in (1, 2))
+    assert alone and beside and alone.tokens_per_second == pytest.approx(300) and beside.tokens_per_second is None
+    for table in (aggregates.time_by_phase, aggregates.latency, aggregates.speedup_by_run):
+        frame = table(path)
+        assert len(frame) == 1 and frame.get("runs", pd.Series([1]))[0] == 1
+    summary = aggregates.policy_summary(path)
+    assert (summary["runs"][0], summary["speedup_runs"][0], summary["mean_accepted_tokens_runs"][0]) == (2, 1, 2)
+    assert queries.listed(path)["tokens_per_second"].notna().tolist() == [False, True]
+    made_on = alone.conditions
+    assert queries.ids_on(path, made_on.card_hash, made_on.hardware, made_on.dtype) == [1]
+
+
 @pytest.mark.parametrize("table", TABLES)
 def test_nothing_there(filled: Path, tmp_path: Path, table: Callable[..., pd.DataFrame]) -> None:
     path = tmp_path / "other.db"

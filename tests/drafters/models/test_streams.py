@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from drafters.models import streams
-from drafters.models.streams import Stream, Streams, answer, own_seconds, texts_at_once
+from drafters.models.streams import Stream, Streams, answer, let_others_on, own_seconds, texts_at_once
 
 
 class Doubler:
@@ -79,6 +79,42 @@ def test_a_forward_that_fails_fails_for_those_who_asked():
     run(group)
     assert well.result == 6 and well.error is None
     assert bad.result is None and isinstance(bad.error, MemoryError)
+
+
+def test_where_there_is_no_room_for_all_fewer_are_answered_at_once():
+    class Small(Doubler):
+        def run(self, feeds):
+            found = super().run(feeds)
+            if len(feeds) > 2 or 7 in feeds:
+                raise MemoryError("no room")
+            return found
+
+    log = []
+    target = Small(log)
+    group = Streams(target)
+    found = [Stream(lambda n=n: answer(target, n, 1)) for n in (1, 2, 7, 3)]
+    for stream in found:
+        group.add(stream)
+    run(group)
+    assert [fed for _, fed in log] == [(1, 2, 7, 3), (1, 2), (7, 3), (7,), (3,)]
+    assert [stream.result for stream in found] == [2, 4, None, 6]
+    assert [type(stream.error) for stream in found] == [type(None), type(None), MemoryError, type(None)]
+
+
+def test_where_no_forwards_can_be_shared_streams_take_turns():
+    order = []
+
+    def work(number):
+        for _ in range(3):
+            order.append((number, texts_at_once()))
+            let_others_on()
+
+    group = Streams(None)
+    for number in range(2):
+        group.add(Stream(lambda n=number: work(n)))
+    run(group)
+    assert order == [(0, 1), (1, 1)] * 3
+    let_others_on()  # outside of streams there are no others
 
 
 def test_a_stream_that_fails_leaves_the_others():

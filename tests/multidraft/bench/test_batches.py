@@ -33,10 +33,10 @@ def test_a_text_that_differs_is_counted(pool, monkeypatch):
     decode = batches._decode
 
     def other(batch, pool, items, spec, *rest):
-        found = decode(batch, pool, items, spec, *rest)
+        found, seconds = decode(batch, pool, items, spec, *rest)
         if batch is not None:
             found[0].token_ids[-1] ^= 1
-        return found
+        return found, seconds
 
     monkeypatch.setattr(batches, "_decode", other)
     assert {(r.size, r.equal) for r in measure_batches(pool, ITEMS, [], PARAMS, [2])} == {(ALONE, 4), (2, 3)}

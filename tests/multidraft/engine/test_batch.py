@@ -5,11 +5,11 @@ import threading
 import pytest
 import torch
 
-from drafters.errors import ContextWindowError, PolicyError
+from drafters.errors import ContextWindowError, PolicyError, TextMemoryError
 from drafters.models.onnx_model import OnnxModel
 from drafters.pool import load_pool
 from drafters.sampling import SamplingParams
-from multidraft.engine.batch import Batch, generate_batch
+from multidraft.engine.batch import Batch, Text, generate_batch, text_of
 from multidraft.engine.decoding import Decoding, generate
 from multidraft.policies import POLICIES
 from tests import kinds, tiny
@@ -21,6 +21,10 @@ CHOOSING = sorted(name for name, policy in POLICIES.items() if policy.live and n
 
 def spec(name):
     return f"{name}:near" if name == "fixed" else name
+
+
+def text(prompt, policy="ucb"):
+    return Text(lambda twin: Decoding(twin, prompt, policy, PARAMS).run(), len(prompt) + PARAMS.max_new_tokens)
 
 
 def played(generation):
@@ -78,19 +82,19 @@ def test_texts_join_and_leave_and_each_has_its_own_policy_and_length(pool):
     alone = [generate(pool, p, policy, SamplingParams(n, draft_length=3)) for p, policy, n in cases]
     batch, found, waiting = Batch(pool, most=2), {}, list(enumerate(cases))
     while waiting or len(batch):
-        while waiting and not batch.full:
-            number, (prompt, policy, tokens) = waiting.pop(0)
+        while waiting:
+            number, (prompt, policy, tokens) = waiting[0]
             params = SamplingParams(tokens, draft_length=3)
-            stream = batch.start(lambda twin, p=prompt, s=policy, a=params: Decoding(twin, p, s, a).run())
+            if (stream := batch.start(text_of(Decoding(pool, prompt, policy, params)))) is None:
+                break
             found[stream] = number
+            del waiting[0]
         assert 1 <= len(batch) <= 2
         for stream in batch.step():
             assert stream.error is None
             assert played(stream.result) == played(alone[found.pop(stream)])
     assert not found
-    with pytest.raises(RuntimeError, match="2 texts are decoded at once at most"):
-        for _ in range(3):
-            batch.start(lambda twin: None)
+    assert [batch.start(Text(lambda twin: None, 5)) is None for _ in range(3)] == [False, False, True]
 
 
 def test_forwards_are_shared(pool, monkeypatch):
@@ -104,8 +108,8 @@ def test_forwards_are_shared(pool, monkeypatch):
 def test_a_text_that_fails_leaves_the_others_alone(pool):
     alone = generate(pool, PROMPTS[0], "ucb", PARAMS)
     batch = Batch(pool)
-    well = batch.start(lambda twin: Decoding(twin, PROMPTS[0], "ucb", PARAMS).run())
-    bad = batch.start(lambda twin: Decoding(twin, PROMPTS[1], "ucb:beta=-1", PARAMS).run())
+    well = batch.start(text(PROMPTS[0], "ucb"))
+    bad = batch.start(text(PROMPTS[1], "ucb:beta=-1"))
     while len(batch):
         batch.step()
     assert isinstance(bad.error, PolicyError) and well.result.token_ids == alone.token_ids
@@ -115,7 +119,7 @@ def test_a_text_under_way_does_not_disturb_one_alone(pool):
     """A batch that stops in the middle, and goes on after another generation."""
     alone = [generate(pool, prompt, "ucb", PARAMS).token_ids for prompt in PROMPTS[:2]]
     batch = Batch(pool)
-    stream = batch.start(lambda twin: Decoding(twin, PROMPTS[0], "ucb", PARAMS).run())
+    stream = batch.start(text(PROMPTS[0], "ucb"))
     for _ in range(3):
         batch.step()
     assert generate(pool, PROMPTS[1], "ucb", PARAMS).token_ids == alone[1]
@@ -154,15 +158,115 @@ def test_where_one_text_fails_the_others_end_and_the_pool_is_free(pool):
 
 def test_a_batch_that_is_closed_lets_the_pool_go(pool):
     batch = Batch(pool)
-    streams = [batch.start(lambda twin, p=p: Decoding(twin, p, "ucb", PARAMS).run()) for p in PROMPTS[:2]]
+    streams = [batch.start(text(p)) for p in PROMPTS[:2]]
     for _ in range(3):
         batch.step()
     assert pool.lock._depth == 2
     batch.close()
     assert pool.lock._depth == 0 and len(batch) == 0
     assert all(stream.dead and stream.result is None and stream.error is None for stream in streams)
-    again = batch.run([lambda twin: Decoding(twin, PROMPTS[0], "ucb", PARAMS).run()])
+    again = batch.run([text(PROMPTS[0])])
     assert again[0].token_ids == generate(pool, PROMPTS[0], "ucb", PARAMS).token_ids
+
+
+def test_a_batch_ends_with_its_block_and_with_its_last_reference(pool):
+    with Batch(pool) as batch:
+        batch.start(text(PROMPTS[0]))
+        batch.step()
+        assert pool.lock._depth == 1
+    assert pool.lock._depth == 0
+    batch.start(text(PROMPTS[0]))
+    batch.step()
+    del batch
+    assert pool.lock._depth == 0
+
+
+@pytest.fixture
+def own_pool(tmp_path):
+    """A pool of its own without stop tokens."""
+    pool = load_pool(tiny.write_pool(tmp_path))
+    pool.stop_ids = frozenset()
+    return pool
+
+
+def test_texts_that_do_not_fit_wait(own_pool):
+    """With room for two at once, whatever the batch would take."""
+    prompts = tiny.prompts(5, seed=2, shortest=10, longest=10)
+    alone = [generate(own_pool, prompt, "ucb", PARAMS).token_ids for prompt in prompts]
+    own_pool.caches.budget = 2 * own_pool.caches.size(10 + PARAMS.max_new_tokens)
+    together = generate_batch(own_pool, prompts, "ucb", PARAMS, size=5)
+    assert [g.token_ids for g in together] == alone and max(g.streams for g in together) == 2
+    own_pool.caches.budget = own_pool.caches.size(10 + PARAMS.max_new_tokens)
+    assert {g.streams for g in generate_batch(own_pool, prompts, "ucb", PARAMS, size=5)} == {1}
+    own_pool.caches.budget //= 2
+    with pytest.raises(TextMemoryError, match="keys and values"):
+        generate_batch(own_pool, ["a" * 60], "ucb", PARAMS)
+
+
+def test_texts_wait_no_longer_than_others_are_there(own_pool):
+    own_pool.caches.budget = own_pool.caches.size(64)
+    with Batch(own_pool) as one, Batch(own_pool) as other:
+        one.start(text(PROMPTS[0]))
+        with pytest.raises(TextMemoryError, match="decoded elsewhere"):
+            other.run([text(PROMPTS[1])])
+        while len(one):
+            one.step()
+        assert len(other.run([text(PROMPTS[1])])) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError("no room"), torch.OutOfMemoryError("CUDA ran out"), RuntimeError("can't allocate memory")]
+)
+def test_memory_that_runs_out_ends_one_text_alone(own_pool, monkeypatch, error):
+    """The forward of the second text always fails, alone and with others; its caches are given back."""
+    alone = [generate(own_pool, prompt, "autoregressive", PARAMS).token_ids for prompt in PROMPTS[:3]]
+    run = OnnxModel.run
+
+    def small(model, feeds):
+        if model is own_pool.target.decoder.runs and any(feed.slot == bad for feed in feeds):
+            raise error
+        return run(model, feeds)
+
+    with Batch(own_pool) as batch:
+        streams = [batch.start(text(prompt, "autoregressive")) for prompt in PROMPTS[:3]]
+        for _ in range(4):
+            batch.step()
+        twin = batch._pools[streams[1]]
+        before, bad = twin.target, twin.target.decoder._slot
+        monkeypatch.setattr(OnnxModel, "run", small)
+        while len(batch):
+            batch.step()
+        assert [streams[0].result.token_ids, streams[2].result.token_ids] == [alone[0], alone[2]]
+        assert isinstance(streams[1].error, TextMemoryError) and "this text held is free again" in str(streams[1].error)
+        assert twin.target is not before
+    monkeypatch.undo()
+    again = generate_batch(own_pool, PROMPTS[:3], "autoregressive", PARAMS, size=3)
+    assert [g.token_ids for g in again] == alone
+
+
+def test_memory_that_runs_out_ends_a_text_that_is_alone(own_pool, monkeypatch):
+    def fail(model, feeds):
+        raise MemoryError
+
+    expected = generate(own_pool, PROMPTS[0], "ucb", PARAMS)
+    decoding = Decoding(own_pool, PROMPTS[0], "ucb", PARAMS)
+    next(decoding)
+    with monkeypatch.context() as patched, pytest.raises(TextMemoryError, match="ran out after"):
+        patched.setattr(OnnxModel, "run", fail)
+        decoding.run()
+    assert decoding.generation.status == "error" and "memory ran out after" in decoding.generation.error
+    assert generate(own_pool, PROMPTS[0], "ucb", PARAMS).token_ids == expected.token_ids
+
+
+def test_where_no_forwards_are_shared_a_step_is_a_round(pool, monkeypatch):
+    monkeypatch.setattr(pool.target, "decoder", tiny.RUNTIMES["hub"](pool.target.model))
+    with Batch(pool) as batch:
+        streams = [batch.start(text(prompt, "autoregressive")) for prompt in PROMPTS[:2]]
+        steps = 0
+        while len(batch):
+            batch.step()
+            steps += 1
+    assert steps >= PARAMS.max_new_tokens and {stream.result.streams for stream in streams} == {1}
 
 
 def test_room_that_grows_leaves_free_slots_unwritten(pool):

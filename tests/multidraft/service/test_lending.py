@@ -9,7 +9,12 @@ import weakref
 from pathlib import Path
 
 import pytest
+import torch
 
+from drafters.caches import Waiting
+from drafters.draft import Draft
+from drafters.errors import TextMemoryError
+from drafters.models.target import Target
 from drafters.pool import Pool, load_pool
 from drafters.sampling import SamplingParams
 from multidraft import generate
@@ -37,7 +42,7 @@ def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def lent(lender: Lender, pool: Pool) -> Pool | None:
     """What is lent at once; ``None`` if it has to be waited for."""
-    steps = lender.lend(pool)
+    steps = lender.lend(pool, 20)
     try:
         assert next(steps) is WAITING
     except StopIteration as end:
@@ -75,6 +80,60 @@ def test_nobody_waits_behind_a_long_answer(workbench: Workbench, pool: Pool, sto
     assert all(job.run.speedup and job.run.scores.lossless for job in (long, *runs)), "and each was measured alone"
     assert {job.run.generation.streams for job in runs} == {1}
     assert store.flush() and len(recorded(store.path)) == len(PROMPTS)
+
+
+@pytest.mark.usefixtures("short_turns")
+def test_texts_that_do_not_fit_beside_others_wait_for_them(own_bench: Workbench) -> None:
+    pool = own_bench.pool
+    pool.stop_ids = frozenset()
+    alone = [generate(pool, prompt, "ucb", PARAMS).token_ids for prompt in PROMPTS]
+    pool.caches.budget = pool.caches.size(64)
+    most = []
+    take_back = own_bench.lender.take_back
+    own_bench.lender.take_back = lambda *a: (most.append(len(own_bench.lender._lent)), take_back(*a))  # type: ignore[method-assign]
+    runs = [own_bench.submit(Request(prompt, "ucb", PARAMS)) for prompt in PROMPTS]
+    assert all(job.wait(60) for job in runs)
+    assert [job.run.generation.token_ids for job in runs] == alone and set(most) == {1}
+    pool.caches.budget = 1
+    with pytest.raises(TextMemoryError, match="raise MULTIDRAFT_CACHE_MEMORY"):
+        own_bench.submit(Request(PROMPTS[0], "ucb", PARAMS))
+
+
+@pytest.mark.usefixtures("short_turns")
+def test_a_run_that_is_cancelled_while_it_waits_leaves_the_line(own_bench: Workbench) -> None:
+    pool = own_bench.pool
+    pool.caches.budget = pool.caches.size(64)
+    twin = pool.twin()
+    assert pool.caches.admit(Waiting(), twin, 64)
+    waiting, next_one = (own_bench.submit(Request(prompt, "ucb", PARAMS)) for prompt in PROMPTS[:2])
+    while len(pool.caches._line) < 2:
+        time.sleep(0.001)
+    waiting.cancel()
+    assert waiting.wait(60) and waiting.run.generation.status == "cancelled" and not next_one.done
+    pool.caches.end(twin)
+    assert next_one.wait(60) and next_one.error is None and next_one.run.generation.rounds
+
+
+@pytest.mark.usefixtures("short_turns")
+def test_memory_that_runs_out_in_one_run_leaves_the_others_alive(
+    workbench: Workbench, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    score = Target.score
+
+    def small(target: Target, draft: Draft) -> torch.Tensor:
+        if target.context_length > 25:  # of the second prompt only
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return score(target, draft)
+
+    monkeypatch.setattr(Target, "score", small)
+    prompts = [PROMPTS[0][:3], "a" * 20, PROMPTS[2][:3]]
+    alone = [generate(pool, prompt, "autoregressive", PARAMS).token_ids for prompt in (prompts[0], prompts[2])]
+    runs = [workbench.submit(Request(prompt, "autoregressive", PARAMS)) for prompt in prompts]
+    assert all(job.wait(60) for job in runs)
+    assert [runs[0].run.generation.token_ids, runs[2].run.generation.token_ids] == alone
+    failed = runs[1].run.generation
+    assert failed.status == "error" and str(failed.error).startswith("the memory ran out after ")
+    assert workbench.submit(Request(prompts[0], "autoregressive", PARAMS)).wait(60)
 
 
 @pytest.mark.usefixtures("short_turns")

@@ -29,10 +29,13 @@ def test_each_variable_has_its_setting(tmp_path: Path) -> None:
             "MULTIDRAFT_BACKUP_FOLDER": "/y",
             "MULTIDRAFT_BACKUP_MINUTES": "2.5",
             "MULTIDRAFT_API_KEY": "secret",
+            "MULTIDRAFT_CACHE_MEMORY": "1.5",
             "GRADIO_SERVER_NAME": "0.0.0.0",
             "GRADIO_SERVER_PORT": "7861",
         }
-    ) == Settings("my.yaml", tmp_path, False, Path("/x/mine.db"), "0.0.0.0", 7861, Path("/y"), "me/runs", 2.5, "secret")
+    ) == Settings(
+        "my.yaml", tmp_path, False, Path("/x/mine.db"), "0.0.0.0", 7861, Path("/y"), "me/runs", 2.5, "secret", 3 << 29
+    )
     assert "secret" not in repr(Settings(api_key="secret"))
 
 
@@ -51,6 +54,8 @@ def test_each_variable_has_its_setting(tmp_path: Path) -> None:
         ("MULTIDRAFT_BACKUP_MINUTES", "0"),
         ("MULTIDRAFT_BACKUP_MINUTES", "nan"),
         ("MULTIDRAFT_BACKUP_MINUTES", "inf"),
+        ("MULTIDRAFT_CACHE_MEMORY", "0"),
+        ("MULTIDRAFT_CACHE_MEMORY", "4 GB"),
     ],
 )
 def test_a_bad_value_is_named(name: str, value: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -113,21 +112,6 @@ def test_a_batch_that_is_left_ends_and_is_let_go(workbench: Workbench, gate) -> 
     assert batch.wait(30) and len(batch.rows) < batch.total and not batches(workbench)
 
 
-def test_the_end_of_the_server_ends_batches_of_programs(pool: Pool, store: Store, gate) -> None:
-    workbench = Workbench(pool, store)
-    asked = Api(workbench).batch(["abc", "abd"], ["ucb", "random"], max_new_tokens=6, draft_length=4)
-    next(asked)
-    (batch,) = batches(workbench)
-    assert gate.reached.wait(30)
-    closing = threading.Thread(target=workbench.close)
-    closing.start()
-    assert batch.cancelled.wait(30)
-    gate.open()
-    closing.join(30)
-    *_, report = asked
-    assert report and len(report["rows"]) < 4
-
-
 def test_programs_and_visitors_share_the_limit_on_batches(workbench: Workbench, gate) -> None:
     runs = [Api(workbench).batch(["abc"], ["ucb"], max_new_tokens=6) for _ in range(BatchJob.limit + 1)]
     for run in runs[:-1]:
@@ -205,6 +189,15 @@ def test_batch_returns_rows_and_summary(workbench: Workbench, store: Store) -> N
     assert store.flush()
     origins = {(run.origin.source, run.origin.suite) for run in recorded(store.path)}
     assert origins == {("api", None)}, "no suite that the Lab would list"
+
+
+def test_a_batch_of_several_texts_at_once_returns_its_throughput(workbench: Workbench) -> None:
+    report = last(Api(workbench).batch(["abc", "abd"], ["ucb", "autoregressive"], max_new_tokens=9, texts_at_once=2))
+    assert [line["policy"] for line in report["throughput"]] == ["ucb", "autoregressive"]
+    assert all(line["tokens_per_second"] > 0 < line["over_batch"] for line in report["throughput"])
+    assert {(row["streams"], row["speedup"]) for row in report["rows"]} == {(2, None)}
+    with pytest.raises(gr.Error, match="texts at once must be one of 1, 2, 4, 8, 16, got 5"):
+        next(Api(workbench).batch(["abc"], ["ucb"], texts_at_once=5))
 
 
 def test_endpoints_are_documented_for_their_callers() -> None:

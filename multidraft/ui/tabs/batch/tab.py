@@ -13,9 +13,10 @@ import gradio as gr
 from markupsafe import Markup
 
 from drafters.errors import SuiteError, UserError
+from multidraft.bench.batches import summary_of_batches
 from multidraft.bench.suites import MAX_BYTES, load_suite, spread, suite_names
 from multidraft.policies.titles import DEFAULT_POLICY
-from multidraft.service.batch import BatchJob
+from multidraft.service.batch import TEXTS_AT_ONCE, BatchJob
 from multidraft.service.inputs import make_params, whole_number
 from multidraft.service.lab import LabWork
 from multidraft.service.workbench import Workbench
@@ -44,7 +45,8 @@ _IDLE = message_html(
     "idle",
     "Ready. A batch runs in the background: you may reload or leave, and the page's address finds it again. Decoding "
     "is greedy. Speed-ups compare with autoregressive decoding of the same prompt: the whole answer where No drafter "
-    "is among the policies, else its first tokens, measured just after the first policy.",
+    "is among the policies, else its first tokens, measured just after the first policy. With several texts at once "
+    "prompts share forwards, and what is measured is the throughput of each policy.",
 )
 
 _OPEN_PROMPT = """
@@ -100,6 +102,15 @@ class Batch:
                 with gr.Row():
                     limit = gr.Number(10, label="Max prompts", info="0 takes all", min_width=130, elem_id="limit")
                     length = gr.Number(64, label="Max new tokens", info="per answer", min_width=130, elem_id="length")
+                    at_once = gr.Dropdown(
+                        list(TEXTS_AT_ONCE),
+                        value=1,
+                        label="Texts at once",
+                        info="1: each timed alone",
+                        min_width=130,
+                        visible=self.workbench.gpu is None,
+                        elem_id="at-once",
+                    )
                 self.buttons = AddressedJobs("batch", "Run batch", self.workbench.jobs, BatchJob)
         self.status = gr.HTML(_IDLE, js_on_load=None, elem_id="batch-status")
         self.rows = gr.HTML(view.rows_start(), js_on_load=_OPEN_PROMPT, apply_default_css=False, elem_id="rows")
@@ -115,7 +126,7 @@ class Batch:
             ]
         for control in (suite, file):
             control.change(self.preview, [suite, file], read, concurrency_limit=1, **HIDDEN)
-        form = [suite, file, policies, limit, length]
+        form = [suite, file, policies, limit, length, at_once]
         self.buttons.start([self.buttons.run.click], self.start, form, self.status)
         shown = [self.status, self.rows, self.detail, self.verdict, self.summary, *self.charts, *self.downloads]
         self.buttons.wire(page, form, _form, self.show, self._gone, shown)
@@ -132,7 +143,13 @@ class Batch:
             return problem_html(error)
 
     def start(
-        self, suite: str | None, file: str | None, policies: list[str], limit: float | None, length: float | None
+        self,
+        suite: str | None,
+        file: str | None,
+        policies: list[str],
+        limit: float | None,
+        length: float | None,
+        at_once: int = 1,
     ) -> Updates:
         """Start a batch: its id, or none and what is wrong; then the results of the last one stay. Then the buttons."""
         try:
@@ -146,7 +163,7 @@ class Batch:
             if params.max_new_tokens > longest:
                 raise UserError(f"max new tokens must be at most {longest:,}, got {params.max_new_tokens:,}")
             items = spread(loaded.items, most or None)
-            batch = BatchJob(self.workbench, items, policies, params, suite=loaded, file=file)
+            batch = BatchJob(self.workbench, items, policies, params, suite=loaded, file=file, texts_at_once=at_once)
             self.workbench.jobs.submit(batch)
         except UserError as error:
             return {self.buttons.asked: "", self.status: problem_html(error)}
@@ -157,7 +174,7 @@ class Batch:
         batch, item = self.buttons.find(id), event.item
         if batch is None:
             return view.GONE
-        if not isinstance(item, int) or not 0 <= item * len(batch.policies) < len(batch.rows):
+        if not isinstance(item, int) or item not in batch.items_of_rows:
             return view.HINT
         return view.detail_html(batch, item)
 
@@ -166,8 +183,9 @@ class Batch:
         first = {} if ended else {**self._blank(), **self.buttons.live(running=True)}
         first[self.detail] = view.HINT
         while True:
-            policies, fresh = len(batch.policies), batch.rows[shown:]
-            table += Markup().join(view.row_html(row, (shown + i) // policies) for i, row in enumerate(fresh))
+            fresh = batch.rows[shown:]
+            places = batch.items_of_rows[shown : shown + len(fresh)]
+            table += Markup().join(map(view.row_html, fresh, places))
             shown += len(fresh)
             now = {**first, self.status: view.status_html(batch), self.rows: table}
             if ended:
@@ -195,7 +213,8 @@ class Batch:
         fast = any(row.speedup is not None for row in batch.rows)
         figures = [draw(batch.rows, batch.policies) for draw in view.CHARTS.values()]
         return {
-            self.summary: view.summary_html(batch.rows, batch.policies, f"Pool {batch.pool} on {batch.hardware}"),
+            self.summary: view.throughput_html(batch)
+            + view.summary_html(batch.rows, batch.policies, f"Pool {batch.pool} on {batch.hardware}"),
             **{chart: gr.Plot(figure, visible=fast) for chart, figure in zip(self.charts, figures, strict=True)},
             **{button: download(file) for button, file in zip(self.downloads, self.files(batch), strict=True)},
         }
@@ -217,6 +236,8 @@ class Batch:
             "version": self.workbench.version,
             "batch": batch.id,
             "parameters": asdict(batch.params),
+            "texts_at_once": batch.texts_at_once,
+            "throughput": summary_of_batches(batch.figures),
             "seed": batch.seed,
             "problems": [asdict(problem) for problem in (batch.suite.problems if batch.suite else [])],
             "suite": name,
@@ -225,8 +246,8 @@ class Batch:
 
 
 def _form(held: BatchJob) -> tuple[Any, ...]:
-    """Suite, file, policies, most prompts and tokens, so that they start this batch once more."""
+    """Suite, file, policies, most prompts and tokens, texts at once, so that they start this batch once more."""
     name = held.suite.name if held.suite else None
     suite = name if held.file is None and name in suite_names() else None
     file = held.file if held.file and Path(held.file).exists() else None  # uploads are kept for a day
-    return suite, file, held.policies, len(held.items), held.params.max_new_tokens
+    return suite, file, held.policies, len(held.items), held.params.max_new_tokens, held.texts_at_once

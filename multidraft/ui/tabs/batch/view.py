@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 
 from multidraft.bench import summary
+from multidraft.bench.batches import summary_of_batches
 from multidraft.bench.suites import Suite
 from multidraft.bench.summary import Row
 from multidraft.policies.titles import policy_title
@@ -61,7 +62,8 @@ def status_html(run: BatchJob) -> Markup:
         now += f", {time_left(run.seconds_left)}"
         if at_work := run.now:
             item, policy = at_work
-            now += f"; now {item.task or item.id}, {policy_title(policy)} …"
+            what = item.task or item.id if run.texts_at_once == 1 else f"{run.texts_at_once} texts at once"
+            now += f"; now {what}, {policy_title(policy)} …"
     return progress_html(doing, run.runs_done, run.total, "Progress of the batch", now)
 
 
@@ -92,7 +94,8 @@ def _end_html(run: BatchJob) -> Markup:
         more = f" and {run.suite.more_problems:,} more" if run.suite.more_problems else ""
         parts.append(f"left out of the file: line{'s' * (len(problems) > 1)} {lines}{more}")
     most = count(run.params.max_new_tokens, "token")
-    about = f"{count(len(run.items), 'prompt')}, {count(len(run.policies), 'policy')}, at most {most} each."
+    at_once = f", {run.texts_at_once} texts at once" if run.texts_at_once > 1 else ""
+    about = f"{count(len(run.items), 'prompt')}, {count(len(run.policies), 'policy')}, at most {most} each{at_once}."
     suite = f"Suite {run.suite.name}" if run.suite else "Batch"
     return message_html(kind, f"{', '.join(parts)}. {suite} on pool {run.pool}: {about}")
 
@@ -120,6 +123,38 @@ def row_html(row: Row, item: int) -> Markup:
 def _ended(row: Row) -> Markup:
     """How a run ended, in a word."""
     return _template.status(_STATUS_TITLES.get(row.status, row.status), row.finished)
+
+
+def throughput_html(run: BatchJob) -> Markup:
+    """What the batches of several texts at once made under each policy, and that single runs have no speeds."""
+    if run.texts_at_once == 1:
+        return Markup()
+    beside = f"Rounds were taken beside those of up to {run.texts_at_once - 1} other texts, " + (
+        "with which they shared forwards"
+        if run.shares_forwards
+        else "with which they share no forwards on this pool's runtime: texts took turns"
+    )
+    lines = [
+        {
+            "Policy": policy_title(line["policy"]),
+            "Tokens/s": number(line["tokens_per_second"], 1),
+            "Over no drafter": number(line["over_batch"], 2, "×"),
+            "MAT": number(line["tokens"] / line["rounds"], 2),
+            "Texts": line["texts"],
+            "Tokens": line["tokens"],
+            "Seconds": number(line["seconds"], 1),
+        }
+        for line in summary_of_batches(run.figures)
+    ]
+    about = (
+        f"{beside}. So speeds of single runs are not shown, but the throughput: new tokens of all texts in a second, "
+        f"reading prompts and waiting for the last text included; × compares with No drafter, {run.texts_at_once} "
+        "texts at once too, where that is among the policies."
+    )
+    if missing := len(run.policies) - len(run.figures):
+        about += f" Of {count(missing, 'policy')} there is none, since not all texts came to their end."
+    label = f"Throughput of {run.texts_at_once} texts at once"
+    return markup.caption_html(about) + (markup.table_of(lines, figures=6, label=label) if lines else Markup())
 
 
 def summary_html(rows: Sequence[Row], policies: Sequence[str], measured_on: str) -> Markup:
@@ -235,9 +270,9 @@ CHARTS = {"batch-chart": speedup_by_task_figure, "batch-spread": spread_figure}
 
 def detail_html(run: BatchJob, item: int) -> Markup:
     """One prompt under all its policies: figures, error, and the output in the drafters' colours."""
-    prompt, first = run.items[item], item * len(run.policies)
-    rows = run.rows[first : first + len(run.policies)]
-    cards = [_card_html(run, first + i, row) for i, row in enumerate(rows)]
+    prompt = run.items[item]
+    places = [index for index, place in enumerate(run.items_of_rows) if place == item]
+    cards = [_card_html(run, index, run.rows[index]) for index in places]
     title = f"Prompt {prompt.id}, {prompt.task or summary.NO_TASK}"
     return _template.detail(title, prompt.prompt, cards, tokens.legend_html(run.drafters))
 

@@ -38,8 +38,9 @@ def head_html(run: Run) -> Markup:
     drafted = any(r.drafted for r in g.rounds)
     over = f"over autoregressive {BASELINES[run.baseline.kind]}" if run.baseline else "no baseline"
     settings = {**asdict(run.params), "seed": run.seed}
+    beside = f"not of one of up to {g.streams} texts at once" if g.streams > 1 else ""
     tiles = (
-        ("Speed", number(g.tokens_per_second, 1), "tokens/s", ""),
+        ("Speed", number(run.tokens_per_second, 1), beside or "tokens/s", ""),
         ("Decode speed-up", times(run.speedup, len(g.token_ids)), over, ""),
         ("Request speed-up", times(run.request_speedup, len(g.token_ids)), "prefill and routing included", ""),
         ("Tokens per round", number(g.mean_accepted_tokens, 2), "autoregressive: 1", ""),

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 from drafters.errors import PolicyError, UserError
-from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.suites import Suite, SuiteItem
 from multidraft.bench.summary import NO_TASK
@@ -128,18 +127,6 @@ def test_time_left_is_that_of_the_runs_so_far(workbench: Workbench) -> None:
     said = {None: "unknown", 2: "about 5 s left", 62: "about 60 s left", 300: "about 5 min", 7200: "about 2.0 h"}
     for seconds, words in said.items():
         assert words in batch_view.time_left(seconds)
-
-
-def test_closing_the_workbench_ends_batches(pool: Pool, store: Store, gate) -> None:
-    workbench = Workbench(pool, store)
-    batch = workbench.jobs.submit(job(workbench, ["ucb", "random"]))
-    assert gate.reached.wait(30)
-    closing = threading.Thread(target=workbench.close)
-    closing.start()
-    assert batch.cancelled.wait(30)
-    gate.open()
-    closing.join(30)
-    assert batch.done and batch.error is None and len(batch.rows) < batch.total
 
 
 def test_a_batch_that_breaks_off_says_so(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +262,7 @@ def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, tmp_path: 
     held = threading.Event()
     workbench.jobs.do(lambda: held.wait(30))
     tab = placed(workbench)
-    values = ["pocket", None, ["ucb:beta=0.5"], 3, 12]
+    values = ["pocket", None, ["ucb:beta=0.5"], 3, 12, 4]
     begun = tab.start(*values)
     id, (run, stop) = begun[tab.buttons.asked], tab.buttons.both
     assert not begun[run].interactive and begun[stop].interactive, "a second start would be followed as well"
@@ -290,7 +277,7 @@ def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, tmp_path: 
     )
     assert there[stop].interactive and not there[run].interactive
     id, path = started(tab, tmp_path), str(tmp_path / "mine.txt")
-    assert [linked(batch=id)[field] for field in tab.buttons.form] == [None, path, ["ucb", "fixed:near"], 2, 8]
+    assert [linked(batch=id)[field] for field in tab.buttons.form] == [None, path, ["ucb", "fixed:near"], 2, 8, 1]
     Path(path).unlink()
     assert linked(batch=id)[tab.buttons.form[1]] is None
     assert linked() == {tab.buttons.asked: gr.skip()}, "a batch that was started meanwhile is still followed"
