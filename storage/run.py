@@ -31,7 +31,8 @@ class Baseline:
     """Autoregressive decoding of the same prompt with the same parameters, which the run's speed is compared with.
 
     Attributes:
-        kind: what was decoded: the whole ``"answer"``, or a ``"prefix"`` of it, its first tokens.
+        kind: what was decoded: the whole ``"answer"``, or a ``"prefix"`` of it, its first tokens; those take less each
+            than later ones, which read a longer context.
         tokens: how many it emitted.
         seconds_per_token: decoding only; the mean over an answer, the median over a prefix, where a single slow
             step would weigh too much.

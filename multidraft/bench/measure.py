@@ -2,8 +2,8 @@
 
 The baseline of a run is autoregressive decoding of the same prompt with the same parameters and seed on the same
 machine. Where ``autoregressive`` is among the policies that are measured on a prompt, it is that run, the whole answer;
-otherwise it is measured just after the first of them, on the first :data:`PREFIX_TOKENS` tokens of the answer: whoever
-watches is not to wait for it.
+otherwise it is measured just after the first of them: the whole answer too where that is soon done, else its first
+tokens, since whoever watches is not to wait for it.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 
 BASELINE = "autoregressive"
 
-PREFIX_TOKENS = 64
-"""Length of a baseline that is measured for one run's sake: short, since a visitor waits for the comparison."""
+PREFIX_TOKENS, WHOLE_SECONDS = 64, 1.0
+"""A baseline that is measured for one run's sake ends after a multiple of so many tokens once it has taken so long."""
 
 Phase = Literal["waiting", "decoding", "measuring", "scoring", "done"]
 
@@ -95,7 +95,7 @@ class Measurement:
         self.scores_while: Callable[[], bool] = lambda: True
         self._phase: Phase = "waiting"
         self._watchers = list[Callable[[], None]]()
-        self._prefix: Decoding | None = None
+        self._plain: Decoding | None = None
         self._cancelled = threading.Event()
 
     @property
@@ -133,8 +133,8 @@ class Measurement:
         """
         self._cancelled.set()
         self.decoding.cancel()
-        if prefix := self._prefix:
-            prefix.cancel()
+        if plain := self._plain:
+            plain.cancel()
 
     @property
     def cancelled(self) -> bool:
@@ -212,16 +212,18 @@ class Measurement:
         return Decoding(self.pool, asked.prompt, policy, params, asked.seed, asked.turns, asked.output)
 
     def _measure_baseline(self) -> Iterator[None]:
-        """Decode the first tokens of the answer without drafters."""
-        params = self.request.params
-        length = min(PREFIX_TOKENS, params.max_new_tokens)
-        self._prefix = self._decoding(BASELINE, replace(params, max_new_tokens=length))
+        """Decode as many tokens as the answer has without drafters, or the first of them."""
+        length = len(self.generation.token_ids)
+        self._plain = plain = self._decoding(BASELINE, replace(self.request.params, max_new_tokens=length))
         if self.cancelled:  # before there was anything to cancel
             return
-        for _ in self._prefix:
+        found = plain.generation
+        for _ in plain:
             yield
-        if self._prefix.generation.status != "cancelled":
-            self.run.baseline = Baseline.of(self._prefix.generation, "prefix")
+            if len(found.rounds) % PREFIX_TOKENS == 0 and found.seconds > WHOLE_SECONDS:
+                break
+        if found.status != "cancelled":
+            self.run.baseline = Baseline.of(found, "answer" if _finished(found) else "prefix")
 
     def _decode(self) -> Iterator[None]:
         if self.cancelled:  # in the queue: spare the device the prefill

@@ -63,11 +63,20 @@ def test_the_baseline_is_the_whole_answer_of_the_same_prompt(pool):
 
 def test_without_the_baseline_among_the_policies_a_prefix_is_measured_once(pool, monkeypatch):
     monkeypatch.setattr(measure, "PREFIX_TOKENS", 5)
+    monkeypatch.setattr(measure, "WHOLE_SECONDS", 0.0)
     suite = runner.SuiteRun(pool, ITEMS[:2], ["ucb", "random"], GREEDY, origin=Origin("batch"))
     list(suite.steps(Measurement.steps, lambda entry: None))
     for entries in by_prompt(suite.entries):
         (baseline,) = {e.run.baseline for e in entries}
         assert (baseline.kind, baseline.tokens) == ("prefix", 5)
+
+
+def test_a_baseline_that_is_soon_done_is_the_whole_answer(pool, monkeypatch):
+    monkeypatch.setattr(measure, "PREFIX_TOKENS", 1)
+    monkeypatch.setattr(measure, "WHOLE_SECONDS", 60.0)
+    measurement = Measurement(pool, measure.Request(ITEMS[0].prompt, "ucb", GREEDY))
+    run = measurement.compute()
+    assert (run.baseline.kind, run.baseline.tokens) == ("answer", len(run.generation.token_ids))
 
 
 def by_prompt(entries):

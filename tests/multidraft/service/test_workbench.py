@@ -53,6 +53,7 @@ def test_a_greedy_run_is_checked_to_its_end_however_short_the_baseline(
     workbench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measure, "PREFIX_TOKENS", 5)
+    monkeypatch.setattr(measure, "WHOLE_SECONDS", 0.0)
     job = finished(workbench.submit(Request(PROMPT, "ucb", PARAMS)))
     assert job.run.baseline.tokens == 5
     assert job.measurement.differences == [] and job.run.scores.lossless is True

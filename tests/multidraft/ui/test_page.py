@@ -112,7 +112,7 @@ def test_the_run_as_json(workbench: Workbench) -> None:
     assert record["max_new_tokens"] == 8 and record["seed"] == 0 and record["source"] == "play"
     assert record["hardware"] == workbench.hardware and record["version"] == workbench.version
     assert sum(record[f"{phase}_seconds"] for phase in PHASES) == pytest.approx(record["decode_seconds"])
-    assert record["speedup"] > 0 and record["request_speedup"] > 0 and record["baseline_kind"] == "prefix"
+    assert record["speedup"] > 0 and record["request_speedup"] > 0 and record["baseline_kind"] == "answer"
 
 
 def test_a_pool_of_single_prompts_keeps_the_prompt_and_no_turns(workbench: Workbench) -> None:

@@ -44,8 +44,8 @@ FILES = {"csv": "CSV", "json": "JSON", "parquet": "Parquet"}
 _IDLE = message_html(
     "idle",
     "Ready. A batch runs in the background: you may reload or leave, and the page's address finds it again. Decoding "
-    "is greedy. Speed-ups compare with autoregressive decoding of the same prompt: the whole answer where No drafter "
-    "is among the policies, else its first tokens, measured just after the first policy. With several texts at once "
+    "is greedy. Speed-ups compare with autoregressive decoding of the same prompt: the policy No drafter where it is "
+    "among them, else measured just after the first policy. With several texts at once "
     "prompts share forwards, and what is measured is the throughput of each policy.",
 )
 

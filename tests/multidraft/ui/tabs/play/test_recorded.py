@@ -55,7 +55,7 @@ def test_the_recorded_tokens_are_what_the_target_writes() -> None:
         assert run.conditions.card_hash == pool.card_hash, "the pool has changed: record it anew"
         assert greedy_differences(pool, pool.encode(prompt), g.token_ids) == []
         assert [r.choices[: r.emitted] for r in g.rounds] == [r.tokens for r in g.rounds]
-    assert len({r.drafter for r in drafted.generation.rounds}) > 2, "several drafters are to be seen at work"
+    assert len({r.drafter for r in drafted.generation.rounds}) > 1, "several drafters are to be seen at work"
 
 
 def test_it_is_slowed_so_far_that_one_can_follow() -> None:
