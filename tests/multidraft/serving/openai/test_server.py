@@ -195,7 +195,7 @@ def test_a_client_that_goes_ends_its_texts(http: httpx.Client, workbench, store:
         answer.read()
     assert gate.reached.wait(30)
     jobs = list(workbench.jobs._found.values())
-    assert len(jobs) == 2 and all(job.cancelled.wait(30) for job in jobs)
+    assert jobs and all(job.cancelled.wait(30) for job in jobs), "the second may not even have begun"
     gate.open()
     assert all(job.wait(30) for job in jobs)
     assert max(len(job.run.generation.rounds) for job in jobs) <= 1
