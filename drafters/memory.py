@@ -25,7 +25,7 @@ from drafters.checkpoints.model_sizes import (
 from drafters.errors import PoolMemoryError
 from drafters.hardware import GIB, format_bytes, free_memory
 from drafters.kinds.base import SizeContext
-from drafters.models.decoder import runtime_of
+from drafters.models.decoder import cached_positions, runtime_of
 from drafters.source import Quantization, Source
 
 CUDA_RESERVE = GIB // 2
@@ -111,14 +111,16 @@ def estimate(card: Card, path: Path, device: str) -> Estimate:
     footprints = [(entry, size) for entry in card.drafters if (size := entry.footprint(context))]
     watched = len(frozenset().union(*(size.hidden_states for _, size in footprints)))
     states = 2 * watched * text_config(model).hidden_size  # buffered with as much room again as they fill
-    copies = 1 if quantization or runtime_of(model, dtype, device) == "hub" else 2
+    runtime = runtime_of(model, dtype, device)
+    copies = 2 if runtime == "onnx" and not quantization else 1
     parts = [
         Part(
             "target",
             type(model).__name__,
             model.num_parameters(),
             weight_bytes(model, dtype.itemsize, quantization) * copies,
-            dtype.itemsize * tokens * (cache_numbers(text_config(model)) + states),
+            dtype.itemsize
+            * (cached_positions(runtime, tokens, own) * cache_numbers(text_config(model)) + tokens * states),
             quantization,
         )
     ]
@@ -127,7 +129,9 @@ def estimate(card: Card, path: Path, device: str) -> Estimate:
         weights, cache = (0, 0) if other else (size.weights, size.cache)
         stored = source.quantization if source else None
         parts.append(Part(entry.name, entry.kind, size.parameters, weights, cache, stored, other))
-    forward = prefill_bytes(model, tokens, dtype.itemsize, all_states=bool(watched) and copies == 1)
+    forward = prefill_bytes(
+        model, tokens, dtype.itemsize, all_states=bool(watched) and (runtime == "hub" or bool(quantization))
+    )
     forward = max(forward, *(size.working for _, size in footprints), 0)
     # Logits of the largest draft, as they come and as probabilities, and those of a drafter beside them.
     drafts = 3 * 4 * (1 + _most_nodes(card)) * text_config(model).vocab_size

@@ -106,6 +106,21 @@ def likeliest(logits: torch.Tensor) -> tuple[int, float]:
     return best, float(row[best] - row.logsumexp(dim=-1))
 
 
+def uniforms(count: int, generator: torch.Generator) -> torch.Tensor:
+    """So many uniform numbers on the generator's device; of a type that does not depend on torch's default, which
+    changes while another pool is being loaded."""
+    return torch.rand(count, generator=generator, device=generator.device, dtype=torch.float64)
+
+
+def drawn(probs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    """The token ids ``(N,)`` that uniform numbers ``(N,)`` draw from ``probs`` ``(N, V)`` (need not be normalised).
+
+    Unlike ``torch.multinomial`` it does not wait for the device."""
+    cumulated = probs.double().cumsum(dim=-1)
+    points = uniform[:, None] * cumulated[:, -1:]
+    return torch.searchsorted(cumulated, points, right=True)[:, 0].clamp_(max=probs.shape[-1] - 1)
+
+
 def draw(probs: torch.Tensor, generator: torch.Generator) -> int:
     """Draw one token id from ``probs`` ``(V,)`` (need not be normalised)."""
-    return int(torch.multinomial(probs, 1, generator=generator))
+    return int(drawn(probs[None], uniforms(1, generator)))

@@ -24,9 +24,9 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from drafters.models.decoder import HubDecoder, StackMember
-from drafters.models.llama import LlamaStack
+from drafters.models.decoder import HubDecoder
 from drafters.models.onnx_decoder import OnnxDecoder
+from drafters.models.torch_decoder import TorchDecoder
 
 END = 0
 VOCAB = 12
@@ -40,14 +40,15 @@ HUB_KINDS = ("gpt2", "gpt_neox", "qwen2", "qwen3", "mistral", "gemma2")
 
 RUNTIMES = {
     "onnx": OnnxDecoder,
-    "lean": lambda model: StackMember(LlamaStack([model]), 0),
+    "torch": TorchDecoder,
+    "static": lambda model: TorchDecoder(model, static=True),
     "hub": HubDecoder,
 }
-"""Ways to run a Llama, by name."""
+"""Ways to run a plain decoder, by name; ``static`` is what a GPU does, without its graphs."""
 
 KINDS_BY_RUNTIME = [
     *(f"llama:{runtime}" for runtime in RUNTIMES),
-    *(f"{kind}:onnx" for kind in ("qwen2", "qwen3", "mistral")),
+    *(f"{kind}:{runtime}" for kind in ("qwen2", "qwen3", "mistral") for runtime in ("onnx", "torch", "static")),
     *(f"{kind}:hub" for kind in HUB_KINDS),
 ]
 """Architectures, each with the runtimes that it has."""

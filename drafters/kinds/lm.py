@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from pydantic import Field, model_validator
 from torch import Generator
-from torch.nn import functional
 from transformers import PreTrainedModel
 
 from drafters.base import Acceptances, Drafter, Evidence, FeatureSource, common_prefix
@@ -31,11 +30,12 @@ from drafters.checkpoints.model_sizes import (
 from drafters.draft import Draft
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, register
-from drafters.models.decoder import Decoder, Group, decoder_for, group_of, groups_with, runtime_of
+from drafters.models.decoder import Decoder, Group, cached_positions, decoder_for, group_of, groups_with, runtime_of
+from drafters.models.drafting import aligned
 from drafters.models.teacher_forcing import follow, gamma_of, judge, judge_confident
 from drafters.models.window import Window
 from drafters.retrieval.datastore import tokenizer_fingerprint
-from drafters.sampling import SamplingParams, draw, likeliest, probabilities
+from drafters.sampling import SamplingParams, likeliest
 from drafters.source import Quantization, Source
 
 
@@ -96,27 +96,20 @@ class LMDrafter(Drafter):
             return Draft.empty()
         context = self.window.view(context)
         length = min(length, self.model.window - len(context) + 1)
-        logits = self.logits(context, last=1)
-        tokens: list[int] = []
-        rows: list[torch.Tensor] = []
-        sure = 0.0
-        while len(tokens) < length and sure >= self.log_confidence:
-            if tokens:
-                logits = self._aligned(self.model.forward(tokens[-1:], len(context) + len(tokens) - 1, last=1))
-                self.cached.append(tokens[-1])
-            if params.greedy:
-                token, chance = likeliest(logits[0])
-                tokens.append(token)
-                sure += chance
-                if with_q:
-                    rows.append(logits)
-            else:
-                rows.append(probabilities(logits, params))
-                tokens.append(draw(rows[-1][0], generator))
-        if not rows:
-            return Draft.chain(tokens)
-        q = torch.cat(rows)
-        return Draft.chain(tokens, probabilities(q, params) if params.greedy else q, sampled=not params.greedy)
+        keep = min(common_prefix(self.cached, context), len(context) - 1)
+        self.cached = []  # a forward that fails leaves the cache in an undefined state
+        draft = self.model.draft(
+            context[keep:],
+            keep,
+            length,
+            params,
+            generator,
+            vocab_size=self.vocab_size,
+            log_confidence=self.log_confidence,
+            with_q=with_q,
+        )
+        self.cached = [*context, *draft.tokens[:-1]]
+        return draft
 
     def gamma(self, evidence: Evidence) -> np.ndarray:
         if evidence.p is None and self.log_confidence > -math.inf:
@@ -151,11 +144,7 @@ class LMDrafter(Drafter):
         self.cached = []  # a forward that fails leaves the cache in an undefined state
         logits = self.model.forward(context[keep:], keep, last=last)
         self.cached = list(context)
-        return self._aligned(logits)
-
-    def _aligned(self, logits: torch.Tensor) -> torch.Tensor:
-        missing = self.vocab_size - logits.shape[-1]
-        return logits if missing == 0 else functional.pad(logits, (0, missing), value=-torch.inf)
+        return aligned(logits, self.vocab_size)
 
 
 class LMGroup:
@@ -275,21 +264,18 @@ class LMEntry(ModelEntry):
     def footprint(self, context: SizeContext) -> Footprint:
         itemsize = context.dtype.itemsize
         model = skeleton(*config_of(self.source, context.card))
-        weights, loading = weight_bytes(model, itemsize, self.quantization), 0
+        weights = weight_bytes(model, itemsize, self.quantization)
         read = min(self.window or context.tokens, window_of(model) or context.tokens, context.tokens)
         cached = min(context.tokens, read + context.draft_length)
-        runtime = "hub" if self.quantization else runtime_of(model, context.dtype, context.device)
-        if runtime == "onnx":
+        runtime = runtime_of(model, context.dtype, context.device)
+        if not self.quantization and runtime == "onnx":
             weights *= 2
-        elif runtime == "lean":  # the library's own weights are then freed, and the cache is made for the whole window
-            loading = weights
-            cached = window_of(model) or cached
+        cached = cached_positions(runtime, cached, window_of(model))
         return Footprint(
             model.num_parameters(),
             weights,
             itemsize * cache_numbers(text_config(model)) * cached,
             prefill_bytes(model, read, itemsize),
-            loading,
         )
 
     def build(self, context: BuildContext) -> Drafter:

@@ -100,10 +100,12 @@ class RMSNorm:
         self.root_eps = torch.tensor(eps**0.5, device=device)
 
     def __call__(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        if x.dtype == torch.float32:  # the library's kernel is a chain of nine on a CPU
+        if x.dtype == torch.float32 and not x.is_cuda:  # the library's kernel is a chain of nine on a CPU
             size = x.shape[-1]
             root = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
             return x / root.mul_(size**-0.5).hypot_(self.root_eps) * weight
+        if weight.ndim == 1:
+            return functional.rms_norm(x, x.shape[-1:], weight, self.eps)
         return functional.rms_norm(x, x.shape[-1:], eps=self.eps) * weight
 
 

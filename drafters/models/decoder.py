@@ -7,11 +7,16 @@ from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
 import torch
+from torch import Generator
 from transformers import DynamicCache, PreTrainedModel
 
-from drafters.models import llama, onnx_decoder
-from drafters.models.llama import LlamaStack
+from drafters.draft import Draft
+from drafters.models import onnx_decoder, torch_decoder
+from drafters.models.drafting import step_by_step
 from drafters.models.onnx_decoder import OnnxDecoder, OnnxGroup
+from drafters.models.torch_decoder import TorchDecoder, TorchGroup
+from drafters.models.torch_model import room_for
+from drafters.sampling import SamplingParams
 
 
 class Decoder(Protocol):
@@ -42,13 +47,37 @@ class Decoder(Protocol):
             ids: token ids.
             start: how many cached positions precede them.
             positions: rotary positions ``(T,)`` of a tree; by default ``start, start + 1, …``.
-            mask: which cached positions each token of a tree sees, bool ``(T, start + T)``; causal by default.
+            mask: which cached positions each token of a tree sees, bool ``(T, start + T)``, all those before ``start``
+                among them; causal by default. Like ``positions`` on the CPU.
             last: return the logits of the last ``last`` tokens only.
             capture: layers whose hidden states are put into :attr:`captured`: ``i`` is what enters layer ``i``, and
                 the number of layers what leaves the final norm (as ``transformers`` counts them).
 
         Returns:
             Logits ``(T or last, V)``.
+        """
+
+    def draft(
+        self,
+        ids: Sequence[int],
+        start: int,
+        length: int,
+        params: SamplingParams,
+        generator: Generator,
+        *,
+        vocab_size: int,
+        log_confidence: float,
+        with_q: bool,
+    ) -> Draft:
+        """Continue ``ids`` by a chain of up to ``length`` tokens; all of it but the last token is then cached.
+
+        Args:
+            start: how many cached positions precede ``ids``.
+            generator: what draws the tokens if ``params`` say so.
+            vocab_size: of the target, whose tokens these are.
+            log_confidence: a greedy draft ends with the token at which the logarithms of its tokens' probabilities add
+                up to less.
+            with_q: whether a greedy draft is to carry the probabilities that its tokens had; a sampled one does.
         """
 
     def twin(self) -> Decoder:
@@ -72,12 +101,17 @@ class Group(Protocol):
         """Logits ``(models, last, V)`` of the last tokens of a text, of which each model has ``cached`` already."""
 
 
-def runtime_of(model: PreTrainedModel, dtype: torch.dtype, device: str) -> Literal["onnx", "lean", "hub"]:
-    """The fastest runtime that ``model`` has in ``dtype`` on ``device``: ONNX Runtime, the lean forward of Llamas, or
-    its own forward. Besides the library's, the first two have a copy of the weights."""
+def runtime_of(model: PreTrainedModel, dtype: torch.dtype, device: str) -> Literal["onnx", "torch", "hub"]:
+    """The fastest runtime that ``model`` has in ``dtype`` on ``device``: ONNX Runtime, our own forward in PyTorch, or
+    the library's. The first one has a copy of the weights besides those of the library."""
     if onnx_decoder.unsupported(model, dtype, device) is None:
         return "onnx"
-    return "lean" if llama.unsupported(model) is None else "hub"
+    return "torch" if torch_decoder.unsupported(model, dtype, device) is None else "hub"
+
+
+def cached_positions(runtime: str, positions: int, window: int | None) -> int:
+    """For how many positions a text's cache has room where it needs so many; ``window`` is the model's."""
+    return room_for(positions, window or positions) if runtime == "torch" else positions
 
 
 def _runtime(model: PreTrainedModel) -> str:
@@ -89,15 +123,16 @@ def decoder_for(model: PreTrainedModel) -> Decoder:
     runtime = _runtime(model)
     if runtime == "onnx":
         return OnnxDecoder(model)
-    return StackMember(LlamaStack([model]), 0) if runtime == "lean" else HubDecoder(model)
+    return TorchDecoder(model) if runtime == "torch" else HubDecoder(model)
 
 
 def groups_with(model: PreTrainedModel, other: PreTrainedModel) -> bool:
     """Whether :func:`group_of` takes both, which may be the same."""
-    if _runtime(model) == "lean":
-        return llama.unsupported(other, model) is None
-    if _runtime(model) == "hub" or _runtime(other) != "onnx":
+    runtime = _runtime(model)
+    if runtime == "hub" or _runtime(other) != runtime:
         return False
+    if runtime == "torch":
+        return torch_decoder.differs(model, other) is None
     names = ("vocab_size", "max_position_embeddings")
     return all(getattr(model.config, name) == getattr(other.config, name) for name in names)
 
@@ -107,50 +142,8 @@ def group_of(models: Sequence[PreTrainedModel]) -> tuple[Group, Sequence[Decoder
     if _runtime(models[0]) == "onnx":
         decoders = [OnnxDecoder(model) for model in models]
         return OnnxGroup(decoders), decoders
-    return _members(LlamaStack(models))
-
-
-def _members(stack: LlamaStack) -> tuple[StackGroup, Sequence[Decoder]]:
-    return StackGroup(stack), [StackMember(stack, index) for index in range(stack.size)]
-
-
-class StackGroup:
-    """All models of a stack of Llamas; see :class:`Group`."""
-
-    def __init__(self, stack: LlamaStack):
-        self.stack, self.window, self.vocab_size = stack, stack.window, stack.vocab_size
-
-    def twin(self) -> tuple[Group, Sequence[Decoder]]:
-        """As of :class:`Group`."""
-        return _members(self.stack.twin())
-
-    def forward(self, ids: Sequence[int], cached: Sequence[int], *, last: int) -> torch.Tensor:
-        """As of :class:`Group`; the models move in step, so what one of them lacks all are fed."""
-        start = min(cached)
-        return self.stack.forward(ids[start:], start, last=last)
-
-
-class StackMember:
-    """One model of a stack of Llamas; see :class:`Decoder`."""
-
-    def __init__(self, stack: LlamaStack, index: int):
-        self.stack, self.index = stack, index
-        self.window, self.parameter_count = stack.window, stack.parameter_count
-        self.captured: dict[int, torch.Tensor] = {}
-
-    def twin(self) -> StackMember:
-        """As of :class:`Decoder`."""
-        return StackMember(self.stack.twin(), self.index)
-
-    def forward(self, ids: Sequence[int], start: int, **options: Any) -> torch.Tensor:
-        """As of :class:`Decoder`."""
-        logits = self.stack.forward(ids, start, self.index, **options)
-        self.captured = {layer: states[0] for layer, states in self.stack.captured.items()}
-        return logits[0]
-
-    def keep(self, start: int, kept: Sequence[int]) -> None:
-        """As of :class:`Decoder`; of all models of the stack."""
-        self.stack.keep(start, kept)
+    group = TorchGroup(models)
+    return group, group.decoders
 
 
 class HubDecoder:
@@ -194,6 +187,7 @@ class HubDecoder:
             self.cache.crop(start - self.length)
         extra: dict[str, Any] = {}
         if positions is not None and mask is not None:
+            positions, mask = positions.to(self.model.device), mask.to(self.model.device)
             extra = {"position_ids": positions[None], "attention_mask": self._layer_masks(start, positions, mask)}
         output = self.model(
             # Tokens of the target that a drafter's smaller vocabulary lacks stand as its last one.
@@ -231,6 +225,21 @@ class HubDecoder:
         if len(kinds) == 1:
             return sliding if kinds == {"sliding_attention"} else additive(mask)
         return {"full_attention": additive(mask), "sliding_attention": sliding}
+
+    def draft(
+        self,
+        ids: Sequence[int],
+        start: int,
+        length: int,
+        params: SamplingParams,
+        generator: Generator,
+        *,
+        vocab_size: int,
+        log_confidence: float,
+        with_q: bool,
+    ) -> Draft:
+        """As of :class:`Decoder`."""
+        return step_by_step(self, ids, start, length, params, generator, vocab_size, log_confidence, with_q)
 
     @torch.inference_mode()
     def keep(self, start: int, kept: Sequence[int]) -> None:

@@ -13,15 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
-from transformers import (
-    LlamaForCausalLM,
-    MistralForCausalLM,
-    PreTrainedModel,
-    Qwen2ForCausalLM,
-    Qwen3ForCausalLM,
-)
+from transformers import PreTrainedModel
 
-DECODERS = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
+from drafters.models.families import head_size_of, joined, not_plain, sliding_layers
 
 MAX_PARAMETERS = 500_000_000
 """Beyond, fused kernels gain little and a second, packed copy of the weights costs a lot."""
@@ -32,34 +26,15 @@ _FUSED = "com.microsoft"
 
 def unsupported(model: PreTrainedModel) -> str | None:
     """Why :func:`decoder_graph` does not know ``model``; ``None`` if it does."""
-    if type(model) not in DECODERS:
-        return f"{type(model).__name__} is not a plain decoder"
-    config = model.config
+    if reason := not_plain(model):
+        return reason
     if getattr(model, "hf_quantizer", None) is not None:
         return "quantised weights"
-    if (config.rope_parameters or {}).get("rope_type", "default") not in ("default", "linear", "llama3", "yarn"):
-        return "rotary frequencies that depend on the length"
-    if config.hidden_act != "silu":
-        return f"activation {config.hidden_act}"
-    if head_size_of(config) % 16:
-        return f"attention heads of size {head_size_of(config)}, no multiple of 16"
+    if (size := head_size_of(model.config)) % 16:
+        return f"attention heads of size {size}, no multiple of 16"
     if model.num_parameters() > MAX_PARAMETERS:
         return "a model so large that a second copy of its weights costs more memory than its speed is worth"
     return None
-
-
-def head_size_of(config: Any) -> int:
-    """Numbers per attention head."""
-    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
-
-
-def sliding_window_of(config: Any) -> int | None:
-    """Most positions that sliding layers see; ``None`` where there are none or they see all the model knows."""
-    window = getattr(config, "sliding_window", None)
-    kinds = getattr(config, "layer_types", None) or ["sliding_attention"]
-    if window is None or "sliding_attention" not in kinds or window >= config.max_position_embeddings:
-        return None
-    return int(window)
 
 
 class DecoderGraph:
@@ -96,14 +71,13 @@ class DecoderGraph:
 
     def _build(self, model: PreTrainedModel) -> None:
         body = model.model
-        kinds = getattr(self.config, "layer_types", None) or ["sliding_attention"] * len(body.layers)
-        slides = sliding_window_of(self.config) is not None
+        slides = sliding_layers(self.config)
         x = self._op("Gather", self._weight(body.embed_tokens.weight), "ids")
         skip = None
         for index, layer in enumerate(body.layers):
             normed, x = self._norm(x, skip, layer.input_layernorm)
             self._hidden[index] = x
-            bias = "sliding" if slides and kinds[index] == "sliding_attention" else "bias"
+            bias = "sliding" if slides[index] else "bias"
             self.biases = sorted({*self.biases, bias})
             attended = self._linear(self._attention(normed, layer.self_attn, index, bias), layer.self_attn.o_proj)
             normed, skip = self._norm(attended, x, layer.post_attention_layernorm)
@@ -217,14 +191,9 @@ class DecoderGraph:
 
 
 def _joined(*layers: Any) -> torch.nn.Module:
-    """One layer that computes what several do, side by side; their parameters become views of its own."""
-    joined = torch.nn.Module()
+    """One layer that computes what several do, side by side."""
+    whole = torch.nn.Module()
     for name in ("weight", "bias"):
-        parts = [getattr(layer, name) for layer in layers]
-        if parts[0] is None:
-            continue
-        whole = torch.cat([part.detach() for part in parts])
-        setattr(joined, name, whole)
-        for part, view in zip(parts, whole.split([len(part) for part in parts]), strict=True):
-            part.data = view
-    return joined
+        if getattr(layers[0], name) is not None:
+            setattr(whole, name, joined(*(getattr(layer, name) for layer in layers)))
+    return whole

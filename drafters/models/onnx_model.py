@@ -7,14 +7,15 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 import onnxruntime
 import torch
 from transformers import PreTrainedModel
 
-from drafters.models.decoder_graph import DecoderGraph, head_size_of, sliding_window_of
+from drafters.models.decoder_graph import DecoderGraph
+from drafters.models.families import head_size_of, sliding_window_of
+from drafters.models.feeds import Answer, Feed
 from drafters.models.pages import Pages
 
 ROOM, SLOTS = 512, 16
@@ -38,25 +39,6 @@ def shared_threads() -> int:
 
 threads: int | None = None
 """How many threads the sessions have, where that is set before the first model is made."""
-
-
-class Feed(NamedTuple):
-    """What one text feeds into a forward: see :meth:`~drafters.models.decoder.Decoder.forward`."""
-
-    slot: int
-    ids: Sequence[int]
-    start: int
-    last: int
-    positions: torch.Tensor | None = None
-    mask: torch.Tensor | None = None
-    capture: Sequence[int] = ()
-
-
-class Answer(NamedTuple):
-    """Logits ``(last, V)`` and, by layer, hidden states ``(T, hidden)``: valid until the next forward."""
-
-    logits: torch.Tensor
-    hidden: dict[int, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -87,6 +69,7 @@ class OnnxModel:
         shared_threads()
         self.model, self.config = model, model.config
         self.vocab_size, self.parameter_count = int(self.config.vocab_size), model.num_parameters()
+        self.window = int(self.config.max_position_embeddings)
         self._sliding = sliding_window_of(self.config)
         self._session: onnxruntime.InferenceSession | None = None
         self._captured = set[int]()

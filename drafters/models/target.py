@@ -92,9 +92,8 @@ class Target:
         start, layers = self._length, self._features.layers
         if draft.is_chain:
             return self.decoder.forward(ids, start, capture=layers)
-        positions = start + torch.tensor([0, *(depth + 1 for depth in draft.depths)], device=self.device)
-        mask = tree_mask(draft, start).to(self.device)
-        return self.decoder.forward(ids, start, positions=positions, mask=mask, capture=layers)
+        positions = start + torch.tensor([0, *(depth + 1 for depth in draft.depths)])
+        return self.decoder.forward(ids, start, positions=positions, mask=tree_mask(draft, start), capture=layers)
 
     def accept(self, path: Sequence[int], own: int) -> None:
         """Keep the nodes of ``path`` from the draft just scored, forget the others; ``own`` becomes pending."""

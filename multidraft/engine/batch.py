@@ -39,8 +39,8 @@ class Batch:
     """Texts under way on one pool, which join and leave as they come, as far as there is room for their caches.
 
     What decodes a text is what decodes it alone, so outputs are the same; in a step the forwards that all of them wait
-    for run as one. Only :class:`~drafters.models.onnx_model.OnnxModel` can do so: where another runtime has the target,
-    texts take turns, which last a round.
+    for run as one. Where the library's own forward has the target, which cannot do so, texts take turns, which last a
+    round.
 
     Texts under way hold the pool's lock for this thread. A batch ends them when it is closed, at the end of a ``with``
     block, or as soon as nothing refers to it.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from drafters.draft import Draft
-from drafters.sampling import SamplingParams, choices, draw, probabilities
+from drafters.hardware import sent
+from drafters.sampling import SamplingParams, choices, draw, drawn, probabilities, uniforms
 
 
 @dataclass(frozen=True)
@@ -41,19 +42,19 @@ def verify(draft: Draft, logits: torch.Tensor, params: SamplingParams, generator
         generator: source of randomness on the device of ``logits``.
     """
     if params.greedy:
-        return _verify_greedy(draft, choices(logits))
+        return _follow(draft, choices(logits))
     probs = probabilities(logits, params)
-    path: list[int] = []
-    node = -1
-    while True:
-        step = _accept_sampled_child if draft.sampled else _accept_drawn_child
-        node, own = step(draft, node, probs[node + 1], generator)
-        if own is not None:
-            return Verdict(tuple(path), own, probs=probs)
-        path.append(node)
+    if not draft.sampled:  # the target draws after every node, and what it draws is in the draft or not
+        verdict = _follow(draft, drawn(probs, uniforms(len(probs), generator)).tolist())
+    elif draft.is_chain:
+        verdict = _verify_sampled_chain(draft, probs, generator)
+    else:
+        verdict = _verify_sampled_tree(draft, probs, generator)
+    return replace(verdict, choices=None, probs=probs)
 
 
-def _verify_greedy(draft: Draft, wanted_by: list[int]) -> Verdict:
+def _follow(draft: Draft, wanted_by: list[int]) -> Verdict:
+    """The path of the tokens that the target wants after the context and after each node."""
     path: list[int] = []
     node = -1
     while True:
@@ -64,13 +65,29 @@ def _verify_greedy(draft: Draft, wanted_by: list[int]) -> Verdict:
         path.append(node)
 
 
-def _accept_drawn_child(draft: Draft, node: int, p: torch.Tensor, generator: torch.Generator) -> tuple[int, int | None]:
-    """Deterministic children: the target draws, and the draft either contains that token or not."""
-    token = draw(p, generator)
-    for child in draft.children(node):
-        if draft.tokens[child] == token:
-            return child, None
-    return -1, token
+def _verify_sampled_chain(draft: Draft, probs: torch.Tensor, generator: torch.Generator) -> Verdict:
+    """Accept each token with min(1, p/q), and after the first rejection draw from the residual norm((p − q)₊); all at
+    once, so that the device is waited for once."""
+    assert draft.q is not None
+    count, p, q = len(draft), probs[: len(draft)], draft.q
+    tokens = sent(torch.tensor(draft.tokens, dtype=torch.long), probs.device)[:, None]
+    u = uniforms(count + 1, generator)
+    accepted = (u[:-1] * q.gather(1, tokens)[:, 0] < p.gather(1, tokens)[:, 0]).cumprod(dim=0).sum(dim=0, keepdim=True)
+    residual = (p - q).clamp_(min=0.0)
+    # p = q to the last bit leaves no residual; a rejection then has probability zero but for rounding.
+    after = torch.cat([torch.where(residual.sum(dim=-1, keepdim=True) > 0.0, residual, p), probs[count:]])
+    kept, own = torch.cat([accepted, drawn(after.index_select(0, accepted), u[-1:])]).tolist()
+    return Verdict(tuple(range(kept)), own)
+
+
+def _verify_sampled_tree(draft: Draft, probs: torch.Tensor, generator: torch.Generator) -> Verdict:
+    path: list[int] = []
+    node = -1
+    while True:
+        node, own = _accept_sampled_child(draft, node, probs[node + 1], generator)
+        if own is not None:
+            return Verdict(tuple(path), own)
+        path.append(node)
 
 
 def _accept_sampled_child(
@@ -88,8 +105,7 @@ def _accept_sampled_child(
         if tried:
             q = q.index_fill(0, torch.tensor(tried, device=q.device), 0.0)
             q = q / q.sum()
-        # Of a type that does not depend on torch's default, which changes while another pool is being loaded.
-        u = float(torch.rand((), generator=generator, device=p.device, dtype=torch.float32))
+        u = float(uniforms(1, generator))
         if u * float(q[token]) < float(p[token]):
             return child, None
         residual = (p - q).clamp_(min=0.0)

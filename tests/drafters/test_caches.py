@@ -133,7 +133,7 @@ def test_a_slot_that_is_free_takes_up_no_memory_nor_do_those_that_were_never_wri
         decoder.forward([1, 2, 3], 0)
     kept = runs._cache[:, 0, :, :3].clone()
     assert runs._cache[:, 1, :, :3].any()
-    slot = second._slot
+    slot = second._slot.number
     del second, decoder
     assert not runs._cache[:, slot].any()
     first.forward([4] * 600, 3, last=1)  # more than there is room for

@@ -86,7 +86,7 @@ def test_context_dtype_and_draft_length_count():
     def changed(**changes):
         return estimate(card.model_copy(update=changes), path, "cpu")
 
-    assert changed(context_window=4096).parts[0].cache * 2 == whole.parts[0].cache
+    assert changed(context_window=4096).parts[0].cache * 2 == pytest.approx(whole.parts[0].cache, rel=0.01)
     assert changed(context_window=None).context == 32768
     assert changed(context_window=1 << 20).context == 32768
     assert changed(dtype="float32").parts[0].weights == 2 * whole.parts[0].weights
@@ -95,13 +95,15 @@ def test_context_dtype_and_draft_length_count():
     assert estimate(card, path, "cuda").total == whole.total + GIB // 2
 
 
-def test_heads_make_the_target_keep_its_states():
+def test_heads_make_the_target_keep_its_states(monkeypatch):
     card, path = bundled("llama-3.1-8b")
     without = card.model_copy(update={"drafters": card.drafters[2:]})
     with_heads, alone = (estimate(c, path, "cpu") for c in (card, without))
     # Three layers of 4,096 numbers of two bytes, in a buffer of twice the context.
     assert with_heads.parts[0].cache - alone.parts[0].cache == 2 * 8192 * 3 * 4096 * 2
-    assert with_heads.working - alone.working >= 8192 * 33 * 4096 * 2
+    assert with_heads.working == alone.working, "our forward returns the hidden states of those layers only"
+    monkeypatch.setattr(memory, "runtime_of", lambda *_: "hub")
+    assert estimate(card, path, "cpu").working - estimate(without, path, "cpu").working >= 8192 * 33 * 4096 * 2
 
 
 def test_a_head_that_two_drafters_use_is_held_once():
@@ -120,7 +122,7 @@ def test_no_weights_are_touched(monkeypatch):
 
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", loaded)
     card, path = bundled("vicuna-7b")
-    assert 17 * GIB < estimate(card, path, "cuda").total < 19 * GIB
+    assert 16 * GIB < estimate(card, path, "cuda").total < 18 * GIB
 
 
 # What is said when it is too much.

@@ -2,7 +2,7 @@
 
     python -m tests.perf.forwards
 
-The first table has the target and a drafter on ONNX Runtime and on the lean forward in PyTorch: milliseconds by tokens
+The first table has the target and a drafter on ONNX Runtime and on our forward in PyTorch: milliseconds by tokens
 fed, on a cache of 150 positions, the 20 % quantile of 60. The second has, by policy, the share of the rounds' seconds
 that is outside the calls of ONNX Runtime, over the card's examples or the prompt given.
 """
@@ -20,9 +20,9 @@ import torch
 
 import multidraft as md
 from drafters.kinds.lm import LMDrafter
-from drafters.models.decoder import Decoder, StackMember
-from drafters.models.llama import LlamaStack
+from drafters.models.decoder import Decoder
 from drafters.models.onnx_decoder import OnnxDecoder
+from drafters.models.torch_decoder import TorchDecoder
 from drafters.pool import Pool
 from multidraft.bench.table import markdown
 
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     assert isinstance(drafter, LMDrafter) and isinstance(drafter.model, OnnxDecoder)
     rows = []
     for name, model in (("target", pool.target.model), (drafter.name, drafter.model.model)):
-        runtimes = {"ONNX Runtime": OnnxDecoder(model), "PyTorch": StackMember(LlamaStack([model]), 0)}
+        runtimes = {"ONNX Runtime": OnnxDecoder(model), "PyTorch": TorchDecoder(model)}
         for runtime, decoder in runtimes.items():
             with pool.lock if isinstance(decoder, OnnxDecoder) else nullcontext():  # torch's threads are as in decoding
                 rows.append([name, runtime, *(f"{span:.2f}" for span in by_width(decoder))])

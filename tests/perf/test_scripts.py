@@ -15,7 +15,7 @@ from multidraft.ui.tabs.dashboard.views import CHARTS
 from storage import aggregates, queries
 from tests.browser.find_chromium import HINT, find_chromium
 from tests.browser.test_endpoints import elsewhere
-from tests.perf import dashboard, forwards, lookups, policies, retrieval, self_comparison, streaming
+from tests.perf import dashboard, forwards, graphs, lookups, policies, retrieval, self_comparison, streaming
 from tests.runs import recorded
 
 
@@ -31,6 +31,13 @@ def test_forwards(pool_card: Path, capsys: pytest.CaptureFixture[str], monkeypat
     forwards.main(["--pool", str(pool_card), "--drafter", "near", "--prompt", "abc abd"])
     printed = capsys.readouterr().out
     assert printed.count("| ONNX Runtime |") == 2 and "| fixed:near |" in printed
+
+
+def test_graphs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "REPEATS", 2)
+    graphs.main(["--tiny", "--device", "cpu"])
+    printed = capsys.readouterr().out
+    assert "tiny shapes" in printed and "| drafter, ms a step |" in printed and "unknown without a GPU" in printed
 
 
 def test_lookups(pool_card: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from drafters.base import Evidence
 from drafters.kinds.lm import LMDrafter, LMGroup, make_lm_drafters
-from drafters.sampling import SamplingParams, probabilities
+from drafters.sampling import SamplingParams, draw, probabilities
 from tests import tiny
 
 V = tiny.VOCAB
@@ -50,7 +50,7 @@ def reference(model, context, length, params=GREEDY, seed=0):
         if params.greedy:
             tokens.append(int(logits.argmax()))
         else:
-            tokens.append(int(torch.multinomial(rows[-1], 1, generator=generator)))
+            tokens.append(draw(rows[-1], generator))
     return tuple(tokens), torch.stack(rows)
 
 

@@ -6,76 +6,20 @@ from itertools import pairwise
 
 import pytest
 import torch
-from transformers import (
-    BitsAndBytesConfig,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
 
-from drafters.draft import Draft
-from drafters.models.onnx_decoder import CHUNK, OnnxDecoder, OnnxGroup, unsupported
+from drafters.models.feeds import CHUNK
+from drafters.models.onnx_decoder import OnnxDecoder, OnnxGroup, unsupported
 from drafters.models.onnx_model import HELD_BUFFERS, ROOM
 from drafters.models.target import tree_mask
 from tests import tiny
-from tests.drafters.models.test_llama import SHAPES
-
-VOCAB, WINDOW = 97, 700
-DRAFT = Draft(tokens=(4, 7, 1, 4, 9), parents=(-1, -1, 0, 0, 2))
-DEPTHS = torch.tensor([0, 1, 1, 2, 2, 3])
-PATHS = ((0,), (1,), (0, 2), (0, 3), (0, 2, 4))
-
-
-def made(config_class, model_class, **settings):
-    config = config_class(
-        vocab_size=VOCAB,
-        hidden_size=64,
-        intermediate_size=48,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=WINDOW,
-        **settings,
-    )
-    torch.manual_seed(0)
-    model = model_class(config).eval()
-    with torch.no_grad():  # biases and norms too
-        for parameter in model.parameters():
-            parameter.add_(0.05 * torch.randn_like(parameter))
-    return model
-
-
-MODELS = {
-    "llama": (LlamaConfig, LlamaForCausalLM, {}),
-    "llama with biases": (LlamaConfig, LlamaForCausalLM, {"attention_bias": True, "mlp_bias": True}),
-    "mistral": (MistralConfig, MistralForCausalLM, {"sliding_window": None}),
-    "sliding mistral": (MistralConfig, MistralForCausalLM, {"sliding_window": 5}),
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM, {"tie_word_embeddings": True}),
-    "partly sliding qwen2": (
-        Qwen2Config,
-        Qwen2ForCausalLM,
-        {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1},
-    ),
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM, {"head_dim": 32}),
-    "yarn": (
-        Qwen2Config,
-        Qwen2ForCausalLM,
-        {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0,
-                             "original_max_position_embeddings": 175}},
-    ),
-}  # fmt: skip
+from tests.plain import DEPTHS, DRAFT, MODELS, PATHS, SHAPES, VOCAB, made
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def case(request):
     """A model, its decoder, a text that fills most of its window, and the model's own forward of it."""
-    config_class, model_class, settings = MODELS[request.param]
-    model = made(config_class, model_class, **settings)
+    model = made(request.param)
     ids = torch.randint(0, VOCAB, (600,), generator=torch.Generator().manual_seed(1)).tolist()
     with torch.inference_mode():
         whole = model(torch.tensor([ids]), output_hidden_states=True)
@@ -133,7 +77,7 @@ def test_shapes_of_llamas(settings):
 
 
 def test_the_cache_grows_with_the_context():
-    model = made(LlamaConfig, LlamaForCausalLM)
+    model = made("llama")
     decoder, ids = OnnxDecoder(model), [i % VOCAB for i in range(ROOM + 3)]
     decoder.forward(ids[: ROOM - 1], 0, last=1)
     rows = [decoder.forward(ids[at : at + 1], at)[0] for at in range(ROOM - 1, ROOM + 3)]

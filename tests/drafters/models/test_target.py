@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from drafters.draft import Draft
 from drafters.errors import ContextWindowError
-from drafters.models.decoder import HubDecoder, StackMember
+from drafters.models.decoder import HubDecoder
 from drafters.models.onnx_decoder import OnnxDecoder
 from drafters.models.target import Target, tree_mask
+from drafters.models.torch_decoder import TorchDecoder
 from tests import tiny
 
 
@@ -90,7 +91,7 @@ def test_a_prompt_of_one_token(kind, targets):
     check_scores(targets[kind], [5], Draft.chain([3, 4]))
 
 
-@pytest.mark.parametrize("kind", ["mistral:onnx", "mistral:hub", "gemma2:hub"])
+@pytest.mark.parametrize("kind", ["mistral:onnx", "mistral:torch", "mistral:static", "mistral:hub", "gemma2:hub"])
 def test_a_tree_beyond_the_sliding_window(kind, targets):
     """Twenty tokens, of which a layer sees six: a node's ancestors count towards them, its siblings do not."""
     target = targets[kind]
@@ -145,7 +146,7 @@ def test_each_model_runs_on_the_fastest_runtime_that_it_has():
     for kind in ("qwen2", "qwen3", "mistral"):
         assert runtime(tiny.causal_lm(kind)) is OnnxDecoder
     assert runtime(tiny.llama(attention_bias=True)) is OnnxDecoder
-    assert runtime(tiny.llama().to(torch.bfloat16)) is StackMember
+    assert runtime(tiny.llama().to(torch.bfloat16)) is TorchDecoder
     assert runtime(tiny.causal_lm("gpt2")) is HubDecoder
 
 

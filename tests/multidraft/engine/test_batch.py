@@ -137,7 +137,7 @@ def test_weights_are_shared_and_caches_are_not(tmp_path):
     twin.target.prefill([4, 5])
     first = pool.target.score(Decoding(pool, [1, 2, 3])._draft(-1, 0))
     torch.testing.assert_close(first[0], tiny.logits_of(pool.target.model, [1, 2, 3])[-1], rtol=1e-4, atol=1e-5)
-    slots = {decoder._slot for decoder in (pool.target.decoder, twin.target.decoder)}
+    slots = {decoder._slot.number for decoder in (pool.target.decoder, twin.target.decoder)}
     assert slots == {0, 1}
     runs = pool.target.decoder.runs
     del twin
@@ -232,7 +232,7 @@ def test_memory_that_runs_out_ends_one_text_alone(own_pool, monkeypatch, error):
         for _ in range(4):
             batch.step()
         twin = batch._pools[streams[1]]
-        before, bad = twin.target, twin.target.decoder._slot
+        before, bad = twin.target, twin.target.decoder._slot.number
         monkeypatch.setattr(OnnxModel, "run", small)
         while len(batch):
             batch.step()
@@ -274,8 +274,8 @@ def test_room_that_grows_leaves_free_slots_unwritten(pool):
     twins = [pool.target.decoder.twin() for _ in range(2)]
     twins[1].forward([1, 2, 3], 0)
     with torch.inference_mode():
-        runs._cache[:, twins[0]._slot] = 7.0
-    free, used = twins[0]._slot, twins[1]._slot
+        runs._cache[:, twins[0]._slot.number] = 7.0
+    free, used = twins[0]._slot.number, twins[1]._slot.number
     del twins[0]
     runs._make_room(3, runs._cache.shape[3] + 1)
     assert not runs._cache[:, free].any() and runs._cache[:, used].any()

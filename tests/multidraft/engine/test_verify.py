@@ -246,13 +246,23 @@ def test_long_outputs_follow_the_target(pool, policy):
 # These tests can fail.
 
 MUTANTS = {
-    "accept every token": ("if u * float(q[token]) < float(p[token]):", "if True:", "sampled chain"),
-    "accept likely tokens": ("if u * float(q[token]) < float(p[token]):", "if u < float(p[token]):", "sampled chain"),
-    "correct from p": ("(p - q).clamp_(min=0.0)", "p.clone()", "sampled chain"),
-    "correct from p in a tree": ("(p - q).clamp_(min=0.0)", "p.clone()", "sampled tree"),
+    "accept every token": ("u[:-1] * q.gather(1, tokens)[:, 0] <", "0 * u[:-1] <", "sampled chain"),
+    "accept likely tokens": ("u[:-1] * q.gather(1, tokens)[:, 0] <", "u[:-1] <", "sampled chain"),
+    "accept what follows a rejection": (".cumprod(dim=0)", "", "sampled chain"),
+    "correct from p": ("residual = (p - q).clamp_(min=0.0)\n    #", "residual = p\n    #", "sampled chain"),
+    "correct from p in a tree": (
+        "residual = (p - q).clamp_(min=0.0)\n        mass",
+        "residual = p; mass",
+        "sampled tree",
+    ),
+    "accept every token of a tree": ("if u * float(q[token]) < float(p[token]):", "if True:", "sampled tree"),
     "do not normalise the residual": ("residual / mass if", "residual if", "sampled tree"),
     "leave tried tokens in q": ("if tried:", "if False:", "sampled tree"),
-    "draw again after a rejection": ("return -1, token", "return -1, draw(p, generator)", "point-mass chain"),
+    "draw once for all": (
+        "uniforms(len(probs), generator)",
+        "uniforms(1, generator).expand(len(probs))",
+        "point-mass chain",
+    ),
 }
 """What is replaced by what in the source of ``verify``, and the kind of draft that shows it."""
 
@@ -268,7 +278,7 @@ def test_a_wrong_verification_is_found_out(name):
 
 
 def test_a_wrong_verification_is_found_out_through_the_engine(pool, monkeypatch):
-    source = inspect.getsource(verify_module).replace("(p - q).clamp_(min=0.0)", "p.clone()")
+    source = inspect.getsource(verify_module).replace("residual = (p - q).clamp_(min=0.0)", "residual = p.clone()")
     namespace = {"__name__": verify_module.__name__}
     exec(compile(source, "mutant", "exec"), namespace)
     monkeypatch.setattr("multidraft.engine.decoding.verify", namespace["verify"])

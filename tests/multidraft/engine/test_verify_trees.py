@@ -91,12 +91,22 @@ def outcomes(draft, logits, params, monkeypatch):
     while waiting:
         forced, asked = waiting.pop(), []
 
-        def draw(p, generator, forced=forced, asked=asked):
-            token = forced[len(asked)] if len(asked) < len(forced) else int(p.argmax())
-            asked.append((p, token))
-            return token
+        class Draws:
+            """A token for each row, of which those are told that are asked for."""
 
-        monkeypatch.setattr(verify_module, "draw", draw)
+            def __init__(self, probs, uniform, forced=forced, asked=asked):
+                self.probs, self.forced, self.asked = probs, forced, asked
+
+            def tolist(self):
+                return self
+
+            def __getitem__(self, row):
+                p, count = self.probs[row], len(self.asked)
+                token = self.forced[count] if count < len(self.forced) else int(p.argmax())
+                self.asked.append((p, token))
+                return token
+
+        monkeypatch.setattr(verify_module, "drawn", Draws)
         verdict = verify(draft, logits, params, torch.Generator())
         for place in range(len(forced), len(asked)):
             before = tuple(token for _, token in asked[:place])

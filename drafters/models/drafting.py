@@ -1,0 +1,62 @@
+"""A draft by a causal LM that is fed each of its tokens in turn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Generator
+from torch.nn import functional
+
+from drafters.draft import Draft
+from drafters.sampling import SamplingParams, draw, likeliest, probabilities
+
+
+class Forward(Protocol):
+    """A model, as :class:`~drafters.models.decoder.Decoder` has it."""
+
+    def forward(self, ids: Sequence[int], start: int, *, last: int | None = None) -> torch.Tensor: ...
+
+
+def aligned(logits: torch.Tensor, vocab_size: int) -> torch.Tensor:
+    """Logits over ``vocab_size`` tokens: rows of padding are cut off, tokens that a model lacks are impossible."""
+    missing = vocab_size - logits.shape[-1]
+    return logits if missing == 0 else functional.pad(logits, (0, missing), value=-math.inf)
+
+
+def step_by_step(
+    model: Forward,
+    ids: Sequence[int],
+    start: int,
+    length: int,
+    params: SamplingParams,
+    generator: Generator,
+    vocab_size: int,
+    log_confidence: float,
+    with_q: bool,
+) -> Draft:
+    """As :meth:`~drafters.models.decoder.Decoder.draft`, by a forward for each token, which is looked at before the
+    next."""
+    logits = aligned(model.forward(ids, start, last=1), vocab_size)
+    end = start + len(ids)
+    tokens: list[int] = []
+    rows: list[torch.Tensor] = []
+    sure = 0.0
+    while len(tokens) < length and sure >= log_confidence:
+        if tokens:
+            logits = aligned(model.forward(tokens[-1:], end + len(tokens) - 1, last=1), vocab_size)
+        if params.greedy:
+            token, chance = likeliest(logits[0])
+            tokens.append(token)
+            sure += chance
+            if with_q:
+                rows.append(logits)
+        else:
+            rows.append(probabilities(logits, params))
+            tokens.append(draw(rows[-1][0], generator))
+    if not rows:
+        return Draft.chain(tokens)
+    q = torch.cat(rows)
+    return Draft.chain(tokens, probabilities(q, params) if params.greedy else q, sampled=not params.greedy)

@@ -1,0 +1,57 @@
+"""Plain decoders: the families whose forward we compute ourselves, and what their configurations say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import (
+    LlamaForCausalLM,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2ForCausalLM,
+    Qwen3ForCausalLM,
+)
+
+DECODERS = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
+
+
+def not_plain(model: PreTrainedModel) -> str | None:
+    """Why ``model`` is none of these families' plain decoders; ``None`` if it is."""
+    if type(model) not in DECODERS:
+        return f"{type(model).__name__} is not a plain decoder"
+    config = model.config
+    if (config.rope_parameters or {}).get("rope_type", "default") not in ("default", "linear", "llama3", "yarn"):
+        return "rotary frequencies that depend on the length"
+    return None if config.hidden_act == "silu" else f"activation {config.hidden_act}"
+
+
+def head_size_of(config: Any) -> int:
+    """Numbers per attention head."""
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+
+
+def sliding_window_of(config: Any) -> int | None:
+    """Most positions that sliding layers see; ``None`` where there are none or they see all the model knows."""
+    window = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None) or ["sliding_attention"]
+    if window is None or "sliding_attention" not in kinds or window >= config.max_position_embeddings:
+        return None
+    return int(window)
+
+
+def sliding_layers(config: Any) -> list[bool]:
+    """Of each layer whether it sees a sliding window only."""
+    count = int(config.num_hidden_layers)
+    kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * count
+    return [sliding_window_of(config) is not None and kind == "sliding_attention" for kind in kinds]
+
+
+def joined(*parts: torch.nn.Parameter) -> torch.Tensor:
+    """Parameters one after the other as one tensor, of which they become views: memory holds them once."""
+    if len(parts) == 1:
+        return parts[0].detach()
+    whole = torch.cat([part.detach() for part in parts])
+    for part, view in zip(parts, whole.split([len(part) for part in parts]), strict=True):
+        part.data = view
+    return whole

@@ -1,0 +1,165 @@
+"""What texts feed into a model that runs several of them at once, each in a slot of its cache."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, Self
+
+import torch
+from torch import Generator
+
+from drafters.draft import Draft
+from drafters.models.drafting import step_by_step
+from drafters.models.streams import answer
+from drafters.sampling import SamplingParams
+
+CHUNK = 512
+"""Longer inputs are fed in pieces of so many tokens, which bounds the memory of scores and biases."""
+
+
+class Feed(NamedTuple):
+    """What one text feeds into a forward: see :meth:`~drafters.models.decoder.Decoder.forward`."""
+
+    slot: int
+    ids: Sequence[int]
+    start: int
+    last: int
+    positions: torch.Tensor | None = None
+    mask: torch.Tensor | None = None
+    capture: Sequence[int] = ()
+
+
+class DraftFeed(NamedTuple):
+    """What one text feeds into a draft: see :meth:`~drafters.models.decoder.Decoder.draft`."""
+
+    slot: int
+    ids: Sequence[int]
+    start: int
+    length: int
+    params: SamplingParams
+    generator: Generator
+    vocab_size: int
+    log_confidence: float
+    with_q: bool
+
+    @property
+    def kind(self) -> tuple[Hashable, ...]:
+        """Drafts of one kind can be made together."""
+        sampling = self.params.temperature, self.params.top_k, self.params.top_p
+        return *sampling, self.vocab_size, self.log_confidence, self.with_q
+
+
+class Answer(NamedTuple):
+    """Logits ``(last, V)`` and, by layer, hidden states ``(T, hidden)``: valid until the next forward."""
+
+    logits: torch.Tensor
+    hidden: dict[int, torch.Tensor]
+
+
+def pieces_of(begin: int, end: int, rows: int) -> Iterator[tuple[int, int, int]]:
+    """An input in pieces: where each begins and ends, and how many of its last tokens logits are wanted of, if they are
+    of the last ``rows`` of all."""
+    for piece in range(begin, end, CHUNK):
+        until = min(piece + CHUNK, end)
+        yield piece, until, max(until - max(piece, end - rows), 1)  # no forward is without logits
+
+
+class Runs(Protocol):
+    """A model with a cache in slots, one for each text."""
+
+    window: int
+    vocab_size: int
+    parameter_count: int
+
+    def take_slot(self) -> int:
+        """A slot for one more text."""
+
+    def release_slot(self, slot: int) -> None:
+        """Take a slot back."""
+
+    def run(self, feeds: Sequence[Any]) -> Sequence[Any]:
+        """What the model makes of each :class:`Feed`, an :class:`Answer`."""
+
+    def keep(self, slot: int, start: int, kept: Sequence[int]) -> None:
+        """As :meth:`~drafters.models.decoder.Decoder.keep`."""
+
+
+class Slot:
+    """A slot that is given back when nothing refers to it any more."""
+
+    def __init__(self, runs: Runs):
+        self.number = runs.take_slot()
+        weakref.finalize(self, runs.release_slot, self.number)
+
+
+class SlotDecoder:
+    """One text under a model; see :class:`~drafters.models.decoder.Decoder`.
+
+    Args:
+        runs: the model, which may run other texts too.
+        slot: where its keys and values are; by default one of its own.
+    """
+
+    def __init__(self, runs: Runs, slot: Slot | None = None):
+        self.runs, self._slot = runs, slot or Slot(runs)
+        self.window, self.vocab_size, self.parameter_count = runs.window, runs.vocab_size, runs.parameter_count
+        self.captured: dict[int, torch.Tensor] = {}
+
+    def twin(self) -> Self:
+        """As of :class:`~drafters.models.decoder.Decoder`."""
+        twin = copy.copy(self)
+        twin._slot, twin.captured = Slot(self.runs), {}
+        return twin
+
+    def forward(
+        self,
+        ids: Sequence[int],
+        start: int,
+        *,
+        positions: torch.Tensor | None = None,
+        mask: torch.Tensor | None = None,
+        last: int | None = None,
+        capture: Sequence[int] = (),
+        into: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """As of :class:`~drafters.models.decoder.Decoder`; ``into`` is where to write the logits."""
+        length = len(ids)
+        self._check(start + length)
+        rows = length if last is None or last > length else last
+        if length <= CHUNK or mask is not None:  # only what is causal can be cut
+            feed = Feed(self._slot.number, ids, start, rows, positions, mask, capture)
+            found: Answer = answer(self.runs, feed, length, prompt=rows < length)
+            self.captured = {layer: found.hidden[layer].clone() for layer in capture}
+            return found.logits.clone() if into is None else into.copy_(found.logits)
+        pieces = []
+        for begin, end, wanted in pieces_of(0, length, rows):
+            logits = self.forward(ids[begin:end], start + begin, last=wanted, capture=capture)
+            pieces.append((logits, self.captured))
+        self.captured = {layer: torch.cat([hidden[layer] for _, hidden in pieces]) for layer in capture}
+        whole = torch.cat([logits for logits, _ in pieces])[-rows:]
+        return whole if into is None else into.copy_(whole)
+
+    def draft(
+        self,
+        ids: Sequence[int],
+        start: int,
+        length: int,
+        params: SamplingParams,
+        generator: Generator,
+        *,
+        vocab_size: int,
+        log_confidence: float,
+        with_q: bool,
+    ) -> Draft:
+        """As of :class:`~drafters.models.decoder.Decoder`."""
+        return step_by_step(self, ids, start, length, params, generator, vocab_size, log_confidence, with_q)
+
+    def keep(self, start: int, kept: Sequence[int]) -> None:
+        """As of :class:`~drafters.models.decoder.Decoder`."""
+        self.runs.keep(self._slot.number, start, kept)
+
+    def _check(self, end: int) -> None:
+        if end > self.window:
+            raise ValueError(f"{end} tokens exceed the context window of {self.window}")

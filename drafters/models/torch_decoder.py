@@ -1,0 +1,153 @@
+"""Plain decoders in PyTorch: what runs them on a GPU, and in half precision on a CPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Generator
+from transformers import PreTrainedModel
+
+from drafters.draft import Draft
+from drafters.models.families import not_plain
+from drafters.models.feeds import Answer, DraftFeed, Feed, Slot, SlotDecoder, pieces_of
+from drafters.models.streams import answer
+from drafters.models.torch_model import SPARE, TorchModel
+from drafters.sampling import SamplingParams
+
+QUANTISED = ("Linear4bit", "Linear8bitLt")
+"""Layers of ``bitsandbytes`` that compute without waiting for the device."""
+
+
+def unsupported(model: PreTrainedModel, dtype: torch.dtype, device: str) -> str | None:
+    """Why :class:`TorchDecoder` cannot run ``model`` in ``dtype`` on ``device``; ``None`` if it can."""
+    if reason := not_plain(model):
+        return reason
+    if device.startswith("cuda") and os.environ.get("SPACES_ZERO_GPU"):
+        return "weights that ZeroGPU moves to another process"  # whether views outlive that has not been tried
+    if not dtype.is_floating_point or dtype.itemsize > 4:
+        return f"{dtype}"
+    if getattr(model, "hf_quantizer", None) is None:
+        return None
+    if not device.startswith("cuda"):
+        return "quantised weights on a CPU"
+    layers = (module for name, module in model.named_modules() if name.endswith(("_proj", "lm_head")))
+    kinds = {type(module).__name__ for module in layers}
+    return None if kinds <= {"Linear", *QUANTISED} else f"weights quantised otherwise: {', '.join(sorted(kinds))}"
+
+
+def differs(model: PreTrainedModel, other: PreTrainedModel) -> str | None:
+    """What keeps two models from sharing a forward; ``None`` if they can."""
+    if any(getattr(each, "hf_quantizer", None) is not None for each in (model, other)):
+        return "quantised weights"
+    if type(model) is not type(other):
+        return f"architectures differ: {type(model).__name__} and {type(other).__name__}"
+    for name in (
+        "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim "
+        "max_position_embeddings rms_norm_eps tie_word_embeddings rope_parameters attention_bias mlp_bias "
+        "sliding_window layer_types"
+    ).split():
+        mine, others = getattr(model.config, name, None), getattr(other.config, name, None)
+        if mine != others:
+            return f"{name} differs: {mine} and {others}"
+    return None
+
+
+class Member:
+    """One model of a stack, for any number of texts; see :class:`~drafters.models.feeds.Runs`."""
+
+    def __init__(self, stack: TorchModel, index: int):
+        self.stack, self.index, self.model = stack, index, stack.models[index]
+        self.window, self.vocab_size, self.parameter_count = stack.window, stack.vocab_size, stack.parameter_count
+        self.take_slot, self.release_slot, self.keep = stack.take_slot, stack.release_slot, stack.keep
+
+    def run(self, feeds: Sequence[Feed | DraftFeed]) -> list[Answer | Draft]:
+        """Drafts and forwards of several texts, those of one kind together."""
+        kinds: dict[Any, list[int]] = {}
+        for place, feed in enumerate(feeds):
+            kinds.setdefault(feed.kind if isinstance(feed, DraftFeed) else (), []).append(place)
+        answers: dict[int, Answer | Draft] = {}
+        for kind in sorted(kinds, key=len, reverse=True):  # a forward's answers last until the next one
+            each: Any = [feeds[place] for place in kinds[kind]]
+            answers |= zip(kinds[kind], (self.stack.draft if kind else self.stack.forward)(each, self.index))
+        return [answers[place] for place in range(len(feeds))]
+
+
+class TorchDecoder(SlotDecoder):
+    """One text under one model; see :class:`~drafters.models.decoder.Decoder`.
+
+    Args:
+        model: one that :func:`unsupported` has nothing against, or what runs it already for other texts.
+        static: as of :class:`~drafters.models.torch_model.TorchModel`.
+    """
+
+    runs: Member
+
+    def __init__(self, model: PreTrainedModel | Member, slot: Slot | None = None, *, static: bool | None = None):
+        super().__init__(model if isinstance(model, Member) else Member(TorchModel([model], static=static), 0), slot)
+        self.model = self.runs.model
+
+    def draft(
+        self,
+        ids: Sequence[int],
+        start: int,
+        length: int,
+        params: SamplingParams,
+        generator: Generator,
+        *,
+        vocab_size: int,
+        log_confidence: float,
+        with_q: bool,
+    ) -> Draft:
+        """As of :class:`~drafters.models.decoder.Decoder`. On a GPU all steps are one graph; those after the token that
+        is doubted are computed, too, and not looked at."""
+        options: dict[str, Any] = {"vocab_size": vocab_size, "log_confidence": log_confidence, "with_q": with_q}
+        if not self.runs.stack.static:
+            return super().draft(ids, start, length, params, generator, **options)
+        self._check(start + len(ids) + length - 1)
+        if (most := len(ids) - 1) >= SPARE:  # long ones first, without the last token
+            self.forward(ids[:most], start, last=1)
+            ids, start = ids[most:], start + most
+        feed = DraftFeed(self._slot.number, ids, start, length, params, generator, vocab_size, log_confidence, with_q)
+        found: Draft = answer(self.runs, feed, len(ids) + length - 1)
+        return found
+
+
+class TorchGroup:
+    """Models of one shape, which share every product.
+
+    Args:
+        models: models of which no two :func:`differs`, or the members of a stack of them.
+    """
+
+    def __init__(self, models: Sequence[PreTrainedModel] | Sequence[Member], *, static: bool | None = None):
+        members = [model for model in models if isinstance(model, Member)]
+        if not members:
+            plain = [model for model in models if isinstance(model, PreTrainedModel)]
+            for model in plain[1:]:
+                if problem := differs(plain[0], model):
+                    raise ValueError(problem)
+            stack = TorchModel(plain, static=static)
+            members = [Member(stack, index) for index in range(len(plain))]
+        self._members, self._stack = members, members[0].stack
+        self._slot = Slot(members[0])
+        self.window, self.vocab_size = self._stack.window, self._stack.vocab_size
+        self.decoders = [TorchDecoder(member, self._slot) for member in members]
+
+    def twin(self) -> tuple[TorchGroup, Sequence[TorchDecoder]]:
+        """As of :class:`~drafters.models.decoder.Group`."""
+        group = TorchGroup(self._members)
+        return group, group.decoders
+
+    def forward(self, ids: Sequence[int], cached: Sequence[int], *, last: int) -> torch.Tensor:
+        """As of :class:`~drafters.models.decoder.Group`; what one of the models lacks all are fed."""
+        start, last = min(cached), min(last, len(ids))
+        if len(ids) > self.window:
+            raise ValueError(f"{len(ids)} tokens exceed the context window of {self.window}")
+        pieces = []
+        for begin, end, rows in pieces_of(start, len(ids), last):
+            feed = Feed(self._slot.number, ids[begin:end], begin, rows)
+            pieces.append(self._stack.forward([feed], None)[0].logits.clone())
+        return torch.cat(pieces, dim=1)[:, -last:]

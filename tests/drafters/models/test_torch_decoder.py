@@ -1,0 +1,308 @@
+"""Our forward in PyTorch computes what transformers' models compute, padded as on a GPU and as it is."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.nn import functional
+from transformers import BitsAndBytesConfig
+
+from drafters.draft import Draft
+from drafters.models.decoder import runtime_of
+from drafters.models.feeds import CHUNK, Feed
+from drafters.models.target import tree_mask
+from drafters.models.torch_decoder import TorchDecoder, TorchGroup, differs, unsupported
+from drafters.models.torch_model import LEAST_ROOM, SPARE
+from tests import tiny
+from tests.plain import DEPTHS, DRAFT, MODELS, PATHS, SHAPES, VOCAB, made
+
+IDS = [3, 7, 2, 9, 9, 4, 1, 5, 8, 2, 6, 3]
+
+
+def close(found, expected):
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=5e-5)
+
+
+@pytest.fixture(params=[False, True], ids=["as it is", "padded"])
+def static(request):
+    return request.param
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def case(request):
+    """A model, a text that fills most of its window, and the model's own forward of it."""
+    model = made(request.param)
+    ids = torch.randint(0, VOCAB, (600,), generator=torch.Generator().manual_seed(1)).tolist()
+    with torch.inference_mode():
+        whole = model(torch.tensor([ids]), output_hidden_states=True)
+    return model, ids, whole
+
+
+@pytest.mark.parametrize("cuts", [[], [1], [50, 51, 60], [CHUNK - 1, CHUNK + 1]], ids=str)
+def test_feeding_in_pieces_changes_nothing(case, cuts, static):
+    model, ids, whole = case
+    decoder = TorchDecoder(model, static=static)
+    rows = [decoder.forward(ids[a:b], a) for a, b in pairwise([0, *cuts, len(ids)])]
+    close(torch.cat(rows), whole.logits[0])
+
+
+@pytest.mark.parametrize("last", [1, 3, 599])
+def test_last_returns_the_last_rows_only(case, last, static):
+    model, ids, whole = case
+    decoder = TorchDecoder(model, static=static)
+    close(decoder.forward(ids, 0, last=last), whole.logits[0, -last:])
+    close(decoder.forward(ids[590:], 590, last=min(last, 4)), whole.logits[0, -min(last, 4) :])
+
+
+def test_hidden_states_are_those_of_the_library(case, static):
+    model, ids, whole = case
+    decoder = TorchDecoder(model, static=static)
+    for capture, begin in (((2,), 0), ((0, 1, 3), 0), ((2,), 570)):
+        decoder.forward(ids[begin:], begin, last=1, capture=capture)
+        assert set(decoder.captured) == set(capture)
+        for layer, states in decoder.captured.items():
+            close(states, whole.hidden_states[layer][0, begin:])
+
+
+@pytest.mark.parametrize("cached", [0, 3, 20, 300])
+def test_a_tree_in_one_forward_equals_each_of_its_paths(case, cached, static):
+    model, ids, _ = case
+    decoder = TorchDecoder(model, static=static)
+    if cached:
+        decoder.forward(ids[:cached], 0, last=1)
+    tree = [ids[cached], *DRAFT.tokens]
+    scores = decoder.forward(tree, cached, positions=cached + DEPTHS, mask=tree_mask(DRAFT, cached))
+    for path in PATHS:
+        text = [*ids[: cached + 1], *(DRAFT.tokens[node] for node in path)]
+        close(scores[path[-1] + 1], tiny.logits_of(model, text)[-1])
+    decoder.keep(cached, [0, 1, 3, 5])
+    text = [*ids[: cached + 1], 4, 1, 9, 11]
+    close(decoder.forward(text[-1:], len(text) - 1)[0], tiny.logits_of(model, text)[-1])
+    # A chain afterwards sees all before it: nothing of the tree's mask is left.
+    close(decoder.forward([11, 3, 2, 8, 1, 5], len(text) - 1), tiny.logits_of(model, [*text, 3, 2, 8, 1, 5])[-6:])
+
+
+def test_a_tree_of_more_nodes_than_the_widest_graph(static):
+    model = made("sliding mistral")
+    decoder, tokens = TorchDecoder(model, static=static), [1 + i % 9 for i in range(80)]
+    draft = Draft(tuple(tokens), (-1, -1, *range(78)))  # two chains, by turns
+    decoder.forward(IDS, 0, last=1)
+    positions = len(IDS) + torch.tensor([0, *(depth + 1 for depth in draft.depths)])
+    scores = decoder.forward([5, *tokens], len(IDS), positions=positions, mask=tree_mask(draft, len(IDS)))
+    for first in (0, 1):
+        close(scores[79 + first], tiny.logits_of(model, [*IDS, 5, *tokens[first::2]])[-1])
+
+
+@pytest.mark.parametrize("settings", SHAPES.values(), ids=SHAPES.keys())
+def test_shapes_of_llamas(settings, static):
+    model = tiny.llama(1, **settings)
+    close(TorchDecoder(model, static=static).forward(IDS, 0), tiny.logits_of(model, IDS))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_stays_within_rounding_of_transformers(case, dtype, static):
+    model, ids, whole = case
+    half = type(model)(model.config).eval().to(dtype)
+    half.load_state_dict(model.state_dict())
+    decoder = TorchDecoder(half, static=static)
+    logits = torch.cat([decoder.forward(ids[:100], 0), decoder.forward(ids[100:110], 100)])
+    assert logits.dtype == dtype
+    exact = whole.logits[0, :110]
+    theirs = (tiny.logits_of(half, ids[:110]).float() - exact).abs().max()
+    assert (logits.float() - exact).abs().max() <= 2 * theirs + 1e-3 * exact.abs().max()
+
+
+def test_feeding_at_an_earlier_position_rolls_the_cache_back(static):
+    model = tiny.llama(1)
+    decoder = TorchDecoder(model, static=static)
+    decoder.forward([*IDS[:6], 1, 1, 1, 1], 0)
+    close(decoder.forward(IDS[6:], 6), tiny.logits_of(model, IDS)[6:])
+
+
+def test_the_cache_grows_with_the_context(static):
+    model = made("llama")
+    decoder, ids = TorchDecoder(model, static=static), [i % VOCAB for i in range(LEAST_ROOM + 3)]
+    twin = decoder.twin()
+    twin.forward(IDS, 0)
+    decoder.forward(ids[: LEAST_ROOM - 1], 0, last=1)
+    rows = [decoder.forward(ids[at : at + 1], at)[0] for at in range(LEAST_ROOM - 1, LEAST_ROOM + 3)]
+    close(torch.stack(rows), tiny.logits_of(model, ids)[-4:])
+    close(twin.forward([5], len(IDS)), tiny.logits_of(model, [*IDS, 5])[-1:])
+
+
+def test_weights_are_held_once():
+    models = [tiny.llama(1, attention_bias=True), tiny.llama(2, attention_bias=True)]
+    expected = [tiny.logits_of(model, IDS) for model in models]
+    weights = TorchGroup(models).decoders[0].runs.stack.weights
+    products = [p for layer in weights.layers for p in (layer.qkv, layer.out, layer.gate_up, layer.down)]
+    held = {
+        t.untyped_storage().data_ptr() for p in [*products, weights.head] for t in (p.weight, p.bias) if t is not None
+    }
+    held |= {t.untyped_storage().data_ptr() for layer in weights.layers for t in (layer.norm1, layer.norm2)}
+    held |= {t.untyped_storage().data_ptr() for t in (weights.embedding, weights.final_norm)}
+    assert {p.untyped_storage().data_ptr() for model in models for p in model.parameters()} == held
+    for model, logits in zip(models, expected, strict=True):
+        close(tiny.logits_of(model, IDS), logits)  # the library's forward still computes it
+
+
+def test_texts_of_one_model_are_run_together(static):
+    """Those of several lengths, one of them a tree, with a text between them that feeds nothing."""
+    model = made("sliding mistral")
+    texts = [TorchDecoder(model, static=static)]
+    texts += [texts[0].twin() for _ in range(3)]
+    contexts = tiny.prompts(4, seed=2, shortest=9, longest=30)
+    for decoder, context in zip(texts, contexts, strict=True):
+        decoder.forward(context, 0, last=1)
+    tree = len(contexts[2]) + DEPTHS, tree_mask(DRAFT, len(contexts[2]))
+    feeds = [
+        Feed(0, [1, 2, 3], len(contexts[0]), 3),
+        Feed(2, [4, *DRAFT.tokens], len(contexts[2]), len(DRAFT) + 1, *tree, (1, 2)),
+        Feed(3, [9], len(contexts[3]), 1),
+    ]
+    first, second, third = texts[0].runs.run(feeds)
+    close(first.logits, tiny.logits_of(model, [*contexts[0], 1, 2, 3])[-3:])
+    for path in PATHS:
+        expected = tiny.logits_of(model, [*contexts[2], 4, *(DRAFT.tokens[node] for node in path)])[-1]
+        close(second.logits[path[-1] + 1], expected)
+    assert {layer: states.shape for layer, states in second.hidden.items()} == dict.fromkeys((1, 2), (6, 64))
+    close(third.logits, tiny.logits_of(model, [*contexts[3], 9])[-1:])
+    close(texts[1].forward([7], len(contexts[1])), tiny.logits_of(model, [*contexts[1], 7])[-1:])
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "sliding mistral"])
+def test_a_group_computes_what_its_models_compute_alone(kind, static):
+    models = [made(kind, seed) for seed in range(3)]
+    expected = [tiny.logits_of(model, [*IDS, 5, 6]) for model in models]
+    group = TorchGroup(models, static=static)
+    found = group.forward(IDS, [0, 0, 0], last=3)
+    assert found.shape == (3, 3, VOCAB)
+    close(found, torch.stack([logits[len(IDS) - 3 : len(IDS)] for logits in expected]))
+    close(group.forward([*IDS, 5, 6], [12, 12, 10], last=1)[:, -1], torch.stack([logits[-1] for logits in expected]))
+    for decoder, logits in zip(group.decoders, expected, strict=True):
+        close(decoder.forward([*IDS[4:], 5, 6], 4), logits[4:])
+    group.decoders[1].forward([1, 1, 1], 0)
+    close(group.decoders[2].forward([6], len(IDS) + 1)[0], expected[2][-1])  # the others' caches are left alone
+    twin, decoders = group.twin()
+    twin.forward([5, 5], [0, 0, 0], last=1)
+    close(decoders[0].forward([6], 2), tiny.logits_of(models[0], [5, 5, 6])[-1:])
+    close(group.decoders[0].forward([6], len(IDS) + 1)[0], expected[0][-1])
+
+
+def test_a_group_reads_long_texts_in_pieces(static):
+    models = [made("llama", seed) for seed in range(2)]
+    ids = [i % VOCAB for i in range(CHUNK + 90)]
+    found = TorchGroup(models, static=static).forward(ids, [0, 0], last=100)
+    close(found, torch.stack([tiny.logits_of(model, ids)[-100:] for model in models]))
+
+
+def test_the_window_is_held(static):
+    decoder = TorchDecoder(tiny.llama(1, window=8), static=static)
+    assert decoder.window == 8
+    decoder.forward(IDS[:8], 0)
+    with pytest.raises(ValueError, match="9 tokens exceed the context window of 8"):
+        decoder.forward([1], 8)
+
+
+def test_a_result_outlives_the_next_forward(static):
+    decoder = TorchDecoder(tiny.llama(1), static=static)
+    first = decoder.forward([3, 4], 0, capture=(1,))
+    states = decoder.captured[1]
+    before = first.clone(), states.clone()
+    decoder.forward([5, 6], 0, capture=(1,))
+    assert torch.equal(first, before[0]) and torch.equal(states, before[1])
+
+
+def test_tokens_that_a_smaller_vocabulary_lacks_stand_as_its_last_one(static):
+    decoder = TorchDecoder(tiny.llama(1), static=static)
+    close(decoder.forward([3, tiny.VOCAB + 5], 0), decoder.forward([3, tiny.VOCAB - 1], 0))
+
+
+def test_what_it_cannot_run():
+    def reason(model, dtype=torch.bfloat16, device="cpu"):
+        return unsupported(model, dtype, device)
+
+    assert reason(tiny.llama()) is None and reason(tiny.llama(), device="cuda") is None
+    assert "GPT2LMHeadModel" in reason(tiny.causal_lm("gpt2"))
+    assert "activation gelu" in reason(tiny.llama(hidden_act="gelu"))
+    dynamic = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+    assert "rotary" in reason(tiny.llama(rope_parameters=dynamic))
+    quantised = tiny.llama()
+    quantised.hf_quantizer = BitsAndBytesConfig(load_in_8bit=True)
+    assert "quantised" in reason(quantised) and reason(quantised, device="cuda:0") is None
+    quantised.lm_head = type("OtherLinear", (torch.nn.Module,), {})()
+    assert "OtherLinear" in reason(quantised, device="cuda:0")
+
+
+def test_on_zerogpu_the_library_s_own_forward_is_used(monkeypatch):
+    """Weights are moved to another process there; whether views of them outlive that has not been tried."""
+    monkeypatch.setenv("SPACES_ZERO_GPU", "true")
+    assert runtime_of(tiny.llama(), torch.bfloat16, "cuda") == "hub"
+    assert runtime_of(tiny.llama(), torch.bfloat16, "cpu") == "torch"
+
+
+def test_what_is_made_anew_has_room_for_the_texts_that_are_left(static):
+    model = tiny.llama(1, window=4096)
+    first = TorchDecoder(model, static=static)
+    runs, others = first.runs.stack, [first.twin() for _ in range(4)]
+    ids = [n % tiny.VOCAB for n in range(600)]
+    for decoder in (first, *others):
+        decoder.forward(ids[:20], 0, last=1)
+    others[1].forward(ids, 0, last=1)
+    assert runs._cache.shape[1:4:2] == (8, 1024 + SPARE)
+    others[1].forward(ids[:5], 0)  # another text
+    del others[2:], decoder
+    first.forward([1], 20)
+    assert runs._cache.shape[1:4:2] == (8, 1024 + SPARE), "as long as there is room nothing is made anew"
+    others[0].forward(ids * 2, 20, last=1)
+    assert runs._cache.shape[1:4:2] == (4, 2048 + SPARE)
+    expected = [*ids[:20], *ids, *ids, 7]
+    close(others[0].forward([7], 1220)[-1], tiny.logits_of(model, expected)[-1])
+    close(others[1].forward([7], 5)[-1], tiny.logits_of(model, [*ids[:5], 7])[-1])
+    close(first.forward([7], 21)[-1], tiny.logits_of(model, [*ids[:20], 1, 7])[-1])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"hidden": 32},
+        {"layers": 1},
+        {"vocab": 13},
+        {"window": 32},
+        {"intermediate_size": 40},
+        {"num_key_value_heads": 4},
+        {"num_attention_heads": 2},
+        {"head_dim": 10},
+        {"tie_word_embeddings": True},
+        {"attention_bias": True},
+        {"rms_norm_eps": 1e-3},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
+    ],
+    ids=lambda settings: ",".join(settings),
+)
+def test_models_of_unlike_shape_share_no_forward(settings):
+    like, model = tiny.llama(1), tiny.llama(2, **settings)
+    with pytest.raises(ValueError, match="differs"):
+        TorchGroup([like, model])
+
+
+def test_models_of_other_kinds_share_no_forward():
+    assert "architectures" in differs(tiny.llama(), tiny.causal_lm("qwen2"))
+    quantised = tiny.llama()
+    quantised.hf_quantizer = BitsAndBytesConfig(load_in_8bit=True)
+    assert "quantised" in differs(quantised, quantised)
+
+
+def test_kernels_may_return_any_strides(monkeypatch, static):
+    """Those of a GPU return the heads last but one in memory; what comes of them must not depend on that."""
+    model = tiny.llama(1)
+    expected = tiny.logits_of(model, IDS)
+    kernel = functional.scaled_dot_product_attention
+
+    def strided(*args, **kwargs):
+        return kernel(*args, **kwargs).transpose(1, 2).contiguous().transpose(1, 2)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", strided)
+    decoder = TorchDecoder(model, static=static)
+    close(decoder.forward(IDS[:5], 0), expected[:5])
+    close(decoder.forward(IDS[5:9], 5), expected[5:9])
+    close(decoder.forward(IDS[9:10], 9), expected[9:10])
