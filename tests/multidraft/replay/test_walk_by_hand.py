@@ -48,7 +48,7 @@ def test_figures_of_no_rounds():
     played = Replayed([], [], [], 0, 0)
     assert (played.rounds, played.regret, played.mean_accepted_tokens, played.best_arm_ratio) == (0, 0, 0.0, 0.0)
     assert played.seconds is None and played.tokens_per_second is None
-    assert replay(np.zeros((2, 0), dtype=int), "ucbspec", costs=COSTS).seconds == 0
+    assert replay(np.zeros((1, 0), dtype=int), "ucbspec", costs=COSTS).seconds == 0
 
 
 def test_what_a_policy_is_told_and_the_time():

@@ -141,19 +141,19 @@ def test_mixed_conditions_are_told_and_can_be_left(filled: Dashboard, context_of
 
 
 def test_speedups_over_two_baselines_are_told_apart(filled: Dashboard, context_of) -> None:
-    """A race with an autoregressive lane compares with the whole answer, others with its first tokens."""
+    """Long answers alone are compared with their first tokens."""
     (row,) = aggregates.conditions(filled.store.path).to_dict("records")
     row.pop("runs")
     row.pop("baseline_kind")
     for _ in range(4):
-        context_of(filled.store, **row, source="race", baseline=Baseline("answer", 6, 0.01, 0.01))
+        context_of(filled.store, **row, source="race", baseline=Baseline("prefix", 6, 0.01, 0.01))
     shown = overview(filled)
-    assert "whole answer (4 runs), " in shown["mixture"] and "first tokens, their median (3 runs)" in shown["mixture"]
-    assert "4 runs" in shown["restrict"].value and shown["usual"]["baseline"] == "answer"
+    assert "first tokens, their median (4 runs), " in shown["mixture"] and "whole answer (3 runs)" in shown["mixture"]
+    assert "4 runs" in shown["restrict"].value and shown["usual"]["baseline"] == "prefix"
     controls = controls_of(filled, filled.restricted(shown["usual"], 0, *ALL))
     shown = overview(filled, [control.value for control in controls] + [None, None])
     assert shown["mixture"] == "" and shown["body"].visible is True
-    shown = overview(filled, Chosen(baseline="prefix").values())
+    shown = overview(filled, Chosen(baseline="answer").values())
     assert shown["mixture"] == "" and "One drafter" in shown["summary"]
 
 
