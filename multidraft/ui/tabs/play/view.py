@@ -14,7 +14,7 @@ from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.markup import count, macros, message_html, number, percent
 from storage.figures import FEWEST_TOKENS
 from storage.records import Turn
-from storage.run import Run
+from storage.run import Baseline, Run
 
 _macros = macros("tabs/play/view.html")
 
@@ -110,7 +110,7 @@ def _note(run: Run | None, differences: Sequence[Difference] | None) -> str:
     g, baseline, scores = run.generation, run.baseline, run.scores
     sentences = [
         f"Autoregressive decoding: {baseline.tokens_per_second:.1f} tokens/s ({count(baseline.tokens, 'token')} of the "
-        "same prompt just after the run, median)."
+        f"same prompt just after the run, {_mean(baseline)} time per token)."
     ]
     if len(g.token_ids) >= FEWEST_TOKENS and all(r.arm is None for r in g.rounds):
         sentences.append(
@@ -146,7 +146,14 @@ def _checked(token_ids: Sequence[int], differences: Sequence[Difference]) -> str
 
 def _how(run: Run | None) -> str:
     how = "Speed-up compares with autoregressive decoding of the same prompt, parameters and seed just after the run"
-    return f"{how} ({count(run.baseline.tokens, 'token')}, median time per token)" if run and run.baseline else how
+    if run is None or run.baseline is None:
+        return how
+    return f"{how} ({count(run.baseline.tokens, 'token')}, {_mean(run.baseline)} time per token)"
+
+
+def _mean(baseline: Baseline) -> str:
+    """Which mean of the time per token it tells."""
+    return "mean" if baseline.kind == "answer" else "median"
 
 
 def conversation_html(turns: Sequence[Turn], prompt: str = "") -> Markup:
