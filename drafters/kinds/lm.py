@@ -31,7 +31,7 @@ from drafters.draft import Draft
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, register
 from drafters.models.decoder import Decoder, Group, cached_positions, decoder_for, group_of, groups_with, runtime_of
-from drafters.models.drafting import aligned
+from drafters.models.drafting import DraftOptions, aligned
 from drafters.models.teacher_forcing import follow, gamma_of, judge, judge_confident
 from drafters.models.window import Window
 from drafters.retrieval.datastore import tokenizer_fingerprint
@@ -98,16 +98,8 @@ class LMDrafter(Drafter):
         length = min(length, self.model.window - len(context) + 1)
         keep = min(common_prefix(self.cached, context), len(context) - 1)
         self.cached = []  # a forward that fails leaves the cache in an undefined state
-        draft = self.model.draft(
-            context[keep:],
-            keep,
-            length,
-            params,
-            generator,
-            vocab_size=self.vocab_size,
-            log_confidence=self.log_confidence,
-            with_q=with_q,
-        )
+        options = DraftOptions(length, params, generator, self.vocab_size, self.log_confidence, with_q)
+        draft = self.model.draft(context[keep:], keep, options)
         self.cached = [*context, *draft.tokens[:-1]]
         return draft
 

@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
 import torch
-from torch import Generator
 from transformers import DynamicCache, PreTrainedModel
 
 from drafters.draft import Draft
 from drafters.models import onnx_decoder, torch_decoder
-from drafters.models.drafting import step_by_step
+from drafters.models.drafting import DraftOptions, step_by_step
 from drafters.models.onnx_decoder import OnnxDecoder, OnnxGroup
 from drafters.models.torch_decoder import TorchDecoder, TorchGroup
 from drafters.models.torch_model import room_for
-from drafters.sampling import SamplingParams
 
 
 class Decoder(Protocol):
@@ -57,27 +55,11 @@ class Decoder(Protocol):
             Logits ``(T or last, V)``.
         """
 
-    def draft(
-        self,
-        ids: Sequence[int],
-        start: int,
-        length: int,
-        params: SamplingParams,
-        generator: Generator,
-        *,
-        vocab_size: int,
-        log_confidence: float,
-        with_q: bool,
-    ) -> Draft:
-        """Continue ``ids`` by a chain of up to ``length`` tokens; all of it but the last token is then cached.
+    def draft(self, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
+        """Continue ``ids`` by a chain of tokens; all of it but the last token is then cached.
 
         Args:
             start: how many cached positions precede ``ids``.
-            generator: what draws the tokens if ``params`` say so.
-            vocab_size: of the target, whose tokens these are.
-            log_confidence: a greedy draft ends with the token at which the logarithms of its tokens' probabilities add
-                up to less.
-            with_q: whether a greedy draft is to carry the probabilities that its tokens had; a sampled one does.
         """
 
     def twin(self) -> Decoder:
@@ -226,20 +208,9 @@ class HubDecoder:
             return sliding if kinds == {"sliding_attention"} else additive(mask)
         return {"full_attention": additive(mask), "sliding_attention": sliding}
 
-    def draft(
-        self,
-        ids: Sequence[int],
-        start: int,
-        length: int,
-        params: SamplingParams,
-        generator: Generator,
-        *,
-        vocab_size: int,
-        log_confidence: float,
-        with_q: bool,
-    ) -> Draft:
+    def draft(self, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
         """As of :class:`Decoder`."""
-        return step_by_step(self, ids, start, length, params, generator, vocab_size, log_confidence, with_q)
+        return step_by_step(self, ids, start, options)
 
     @torch.inference_mode()
     def keep(self, start: int, kept: Sequence[int]) -> None:

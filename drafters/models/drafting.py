@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -20,6 +21,33 @@ class Forward(Protocol):
     def forward(self, ids: Sequence[int], start: int, *, last: int | None = None) -> torch.Tensor: ...
 
 
+@dataclass(frozen=True)
+class DraftOptions:
+    """How a model is to draft.
+
+    Attributes:
+        length: most tokens, >= 1.
+        generator: what draws the tokens if ``params`` say so.
+        vocab_size: of the target, whose tokens these are.
+        log_confidence: a greedy draft ends with the token at which the logarithms of its tokens' probabilities add up
+            to less.
+        with_q: whether a greedy draft is to carry the probabilities that its tokens had; a sampled one does.
+    """
+
+    length: int
+    params: SamplingParams
+    generator: Generator
+    vocab_size: int
+    log_confidence: float = -math.inf
+    with_q: bool = False
+
+    @property
+    def kind(self) -> tuple[Hashable, ...]:
+        """Drafts of one kind can be made together."""
+        sampling = self.params.temperature, self.params.top_k, self.params.top_p
+        return *sampling, self.vocab_size, self.log_confidence, self.with_q
+
+
 def aligned(logits: torch.Tensor, vocab_size: int) -> torch.Tensor:
     """Logits over ``vocab_size`` tokens: rows of padding are cut off, tokens that a model lacks are impossible."""
     missing = vocab_size - logits.shape[-1]
@@ -30,32 +58,28 @@ def step_by_step(
     model: Forward,
     ids: Sequence[int],
     start: int,
-    length: int,
-    params: SamplingParams,
-    generator: Generator,
-    vocab_size: int,
-    log_confidence: float,
-    with_q: bool,
+    options: DraftOptions,
 ) -> Draft:
     """As :meth:`~drafters.models.decoder.Decoder.draft`, by a forward for each token, which is looked at before the
     next."""
-    logits = aligned(model.forward(ids, start, last=1), vocab_size)
+    params = options.params
+    logits = aligned(model.forward(ids, start, last=1), options.vocab_size)
     end = start + len(ids)
     tokens: list[int] = []
     rows: list[torch.Tensor] = []
     sure = 0.0
-    while len(tokens) < length and sure >= log_confidence:
+    while len(tokens) < options.length and sure >= options.log_confidence:
         if tokens:
-            logits = aligned(model.forward(tokens[-1:], end + len(tokens) - 1, last=1), vocab_size)
+            logits = aligned(model.forward(tokens[-1:], end + len(tokens) - 1, last=1), options.vocab_size)
         if params.greedy:
             token, chance = likeliest(logits[0])
             tokens.append(token)
             sure += chance
-            if with_q:
+            if options.with_q:
                 rows.append(logits)
         else:
             rows.append(probabilities(logits, params))
-            tokens.append(draw(rows[-1][0], generator))
+            tokens.append(draw(rows[-1][0], options.generator))
     if not rows:
         return Draft.chain(tokens)
     q = torch.cat(rows)

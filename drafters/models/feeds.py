@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
 import torch
-from torch import Generator
 
 from drafters.draft import Draft
-from drafters.models.drafting import step_by_step
+from drafters.models.drafting import DraftOptions, step_by_step
 from drafters.models.streams import answer
-from drafters.sampling import SamplingParams
 
 CHUNK = 512
 """Longer inputs are fed in pieces of so many tokens, which bounds the memory of scores and biases."""
@@ -37,18 +35,7 @@ class DraftFeed(NamedTuple):
     slot: int
     ids: Sequence[int]
     start: int
-    length: int
-    params: SamplingParams
-    generator: Generator
-    vocab_size: int
-    log_confidence: float
-    with_q: bool
-
-    @property
-    def kind(self) -> tuple[Hashable, ...]:
-        """Drafts of one kind can be made together."""
-        sampling = self.params.temperature, self.params.top_k, self.params.top_p
-        return *sampling, self.vocab_size, self.log_confidence, self.with_q
+    options: DraftOptions
 
 
 class Answer(NamedTuple):
@@ -141,20 +128,9 @@ class SlotDecoder:
         whole = torch.cat([logits for logits, _ in pieces])[-rows:]
         return whole if into is None else into.copy_(whole)
 
-    def draft(
-        self,
-        ids: Sequence[int],
-        start: int,
-        length: int,
-        params: SamplingParams,
-        generator: Generator,
-        *,
-        vocab_size: int,
-        log_confidence: float,
-        with_q: bool,
-    ) -> Draft:
+    def draft(self, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
         """As of :class:`~drafters.models.decoder.Decoder`."""
-        return step_by_step(self, ids, start, length, params, generator, vocab_size, log_confidence, with_q)
+        return step_by_step(self, ids, start, options)
 
     def keep(self, start: int, kept: Sequence[int]) -> None:
         """As of :class:`~drafters.models.decoder.Decoder`."""

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Generator
 from transformers import PreTrainedModel
 
 from drafters.draft import Draft
+from drafters.models.drafting import DraftOptions
 from drafters.models.families import not_plain
 from drafters.models.feeds import Answer, DraftFeed, Feed, Slot, SlotDecoder, pieces_of
 from drafters.models.streams import answer
 from drafters.models.torch_model import SPARE, TorchModel
-from drafters.sampling import SamplingParams
 
 QUANTISED = ("Linear4bit", "Linear8bitLt")
 """Layers of ``bitsandbytes`` that compute without waiting for the device."""
@@ -67,7 +66,7 @@ class Member:
         """Drafts and forwards of several texts, those of one kind together."""
         kinds: dict[Any, list[int]] = {}
         for place, feed in enumerate(feeds):
-            kinds.setdefault(feed.kind if isinstance(feed, DraftFeed) else (), []).append(place)
+            kinds.setdefault(feed.options.kind if isinstance(feed, DraftFeed) else (), []).append(place)
         answers: dict[int, Answer | Draft] = {}
         for kind in sorted(kinds, key=len, reverse=True):  # a forward's answers last until the next one
             each: Any = [feeds[place] for place in kinds[kind]]
@@ -89,29 +88,18 @@ class TorchDecoder(SlotDecoder):
         super().__init__(model if isinstance(model, Member) else Member(TorchModel([model], static=static), 0), slot)
         self.model = self.runs.model
 
-    def draft(
-        self,
-        ids: Sequence[int],
-        start: int,
-        length: int,
-        params: SamplingParams,
-        generator: Generator,
-        *,
-        vocab_size: int,
-        log_confidence: float,
-        with_q: bool,
-    ) -> Draft:
+    def draft(self, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
         """As of :class:`~drafters.models.decoder.Decoder`. On a GPU all steps are one graph; those after the token that
         is doubted are computed, too, and not looked at."""
-        options: dict[str, Any] = {"vocab_size": vocab_size, "log_confidence": log_confidence, "with_q": with_q}
         if not self.runs.stack.static:
-            return super().draft(ids, start, length, params, generator, **options)
-        self._check(start + len(ids) + length - 1)
+            return super().draft(ids, start, options)
+        self._check(start + len(ids) + options.length - 1)
         if (most := len(ids) - 1) >= SPARE:  # long ones first, without the last token
             self.forward(ids[:most], start, last=1)
             ids, start = ids[most:], start + most
-        feed = DraftFeed(self._slot.number, ids, start, length, params, generator, vocab_size, log_confidence, with_q)
-        found: Draft = answer(self.runs, feed, len(ids) + length - 1)
+        found: Draft = answer(
+            self.runs, DraftFeed(self._slot.number, ids, start, options), len(ids) + options.length - 1
+        )
         return found
 
 

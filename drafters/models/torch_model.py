@@ -20,7 +20,7 @@ from drafters.draft import Draft
 from drafters.hardware import sent
 from drafters.models.attention import rotation_table
 from drafters.models.cuda_graph import Graphs, Replayed
-from drafters.models.drafting import aligned
+from drafters.models.drafting import DraftOptions, aligned
 from drafters.models.feeds import Answer, DraftFeed, Feed
 from drafters.models.torch_layers import Cache, Tree, logits_of, run
 from drafters.models.torch_weights import Weights, weights_of
@@ -149,20 +149,21 @@ class TorchModel:
         """Drafts of several texts, of one kind, by a model."""
         if len(feeds) > 1 and max(len(feed.ids) for feed in feeds) > SPARE:
             return [self.draft([feed], model)[0] for feed in feeds]
-        like, steps = feeds[0], max(feed.length for feed in feeds)
+        like, steps = feeds[0].options, max(feed.options.length for feed in feeds)
         call = self._call(feeds, model, steps, (*like.kind, steps))
         program = self._program(call, lambda call: self._draft_program(call, like, steps))
         program.numbers.copy_(self._numbers(call, feeds), non_blocking=True)
         if program.noise is not None:
             for feed in feeds:
-                program.noise[feed.slot - call.first, : feed.length] = uniforms(feed.length, feed.generator)
+                options = feed.options
+                program.noise[feed.slot - call.first, : options.length] = uniforms(options.length, options.generator)
         found, q = program.run()
         drafts, rows = [], found.tolist()  # the only wait for the device
         for feed in feeds:
             row = feed.slot - call.first
-            tokens = [token for token in rows[row][: feed.length] if token >= 0]
+            tokens = [token for token in rows[row][: feed.options.length] if token >= 0]
             own = None if q is None else q[row, : len(tokens)].clone()
-            drafts.append(Draft.chain(tokens, own, sampled=not feed.params.greedy))
+            drafts.append(Draft.chain(tokens, own, sampled=not like.params.greedy))
         return drafts
 
     def _call(self, feeds: Sequence[Feed | DraftFeed], model: int | None, steps: int, kind: Hashable) -> _Call:
@@ -250,7 +251,7 @@ class TorchModel:
 
         return self._made(call, forward)
 
-    def _draft_program(self, call: _Call, like: DraftFeed, steps: int) -> _Program:
+    def _draft_program(self, call: _Call, like: DraftOptions, steps: int) -> _Program:
         width, params, vocab_size = call.width, like.params, like.vocab_size
         noise = None
         if not params.greedy:

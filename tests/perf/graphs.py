@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qw
 
 from drafters.kinds.lm import LMDrafter
 from drafters.models.decoder import Decoder, HubDecoder
+from drafters.models.drafting import DraftOptions
 from drafters.models.target import Target
 from drafters.models.torch_decoder import TorchDecoder
 from drafters.sampling import SamplingParams
@@ -135,9 +136,8 @@ def measure(sizes: Sizes, device: torch.device, dtype: torch.dtype, *, library: 
     vocab = int(sizes.target.vocab_size)
 
     def draft(length: int) -> float:
-        options = {"vocab_size": vocab, "log_confidence": -float("inf"), "with_q": False}
-        generator, params = torch.Generator(device), SamplingParams()
-        return clock(lambda: small.draft(prompt[:1], CACHED, length, params, generator, **options), device)  # type: ignore[arg-type]
+        options = DraftOptions(length, SamplingParams(), torch.Generator(device), vocab)
+        return clock(lambda: small.draft(prompt[:1], CACHED, options), device)
 
     step = (draft(LENGTH + 1) - draft(1)) / LENGTH
     target, drafter = Target(model, decoder), LMDrafter("drafter", small, vocab)

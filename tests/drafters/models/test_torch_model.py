@@ -12,6 +12,7 @@ from transformers import DynamicCache, StaticCache
 from drafters.draft import Draft
 from drafters.kinds.lm import LMDrafter, make_lm_drafters
 from drafters.models.decoder import HubDecoder
+from drafters.models.drafting import DraftOptions
 from drafters.models.feeds import DraftFeed, Feed
 from drafters.models.target import Target, tree_mask
 from drafters.models.torch_decoder import TorchDecoder, TorchGroup
@@ -60,9 +61,7 @@ def test_greedy_drafts_are_the_library_s(name):
     model = made(name)
     decoder = TorchDecoder(model, static=True)
     context = [5, 3, 8, 1, 9, 12, 4]
-    draft = decoder.draft(
-        context, 0, 5, SAMPLING["greedy"], seeded(), vocab_size=97, log_confidence=-float("inf"), with_q=False
-    )
+    draft = decoder.draft(context, 0, DraftOptions(5, SAMPLING["greedy"], seeded(), 97))
     assert list(draft.tokens) == tiny.greedy(model, context, 5) and draft.q is None
 
 
@@ -80,15 +79,14 @@ def test_drafts_of_several_texts_are_made_together():
     params = SamplingParams(temperature=1.0)
 
     def feed(slot, length, params):
-        options = tiny.VOCAB, -float("inf"), True
-        return DraftFeed(slot, contexts[slot], 0, length, params, seeded(slot), *options)
+        return DraftFeed(slot, contexts[slot], 0, DraftOptions(length, params, seeded(slot), tiny.VOCAB, with_q=True))
 
     feeds = [feed(0, 5, params), feed(2, 3, params), Feed(1, contexts[1], 0, 1), feed(1, 4, SAMPLING["greedy"])]
     found = first.runs.run(feeds)
     del twins
     for asked, draft in zip((feeds[0], feeds[1], feeds[3]), [*found[:2], found[3]], strict=True):
         alone = LMDrafter("one", TorchDecoder(model, static=False), tiny.VOCAB)
-        expected = alone.propose(asked.ids, asked.length, asked.params, seeded(asked.slot), with_q=True)
+        expected = alone.propose(asked.ids, asked.options.length, asked.options.params, seeded(asked.slot), with_q=True)
         assert draft.tokens == expected.tokens
         torch.testing.assert_close(draft.q, expected.q, rtol=1e-3, atol=1e-5)
     torch.testing.assert_close(found[2].logits[0], tiny.logits_of(model, contexts[1])[-1], rtol=1e-4, atol=5e-5)
@@ -186,8 +184,7 @@ def traced_whole(decoder):
 
 def test_a_draft_is_traced_whole():
     decoder = TorchDecoder(made("llama"), static=True)
-    options = {"vocab_size": 97, "log_confidence": -5.0, "with_q": True}
-    decoder.draft([1, 2, 3], 0, 2, SamplingParams(temperature=1.0, top_k=5), seeded(), **options)
+    decoder.draft([1, 2, 3], 0, DraftOptions(2, SamplingParams(temperature=1.0, top_k=5), seeded(), 97, -5.0, True))
     assert traced_whole(decoder) and len(decoder.runs.stack._programs) == 1
 
 
@@ -197,9 +194,8 @@ def test_forward_and_draft_are_traced_whole(name):
     decoder = TorchDecoder(made(name), static=True)
     decoder.forward([1, 2, 3], 0, capture=(1, 3))
     decoder.forward([4, *DRAFT.tokens], 3, positions=3 + DEPTHS, mask=tree_mask(DRAFT, 3))
-    options = {"vocab_size": 97, "log_confidence": -5.0, "with_q": True}
     for params in (SAMPLING["greedy"], SamplingParams(temperature=1.0, top_k=5, top_p=0.9)):
-        decoder.draft([1, 2, 3], 0, 3, params, seeded(), **options)
+        decoder.draft([1, 2, 3], 0, DraftOptions(3, params, seeded(), 97, -5.0, with_q=True))
     assert traced_whole(decoder) and len(decoder.runs.stack._programs) == 4
 
 
