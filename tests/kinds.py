@@ -43,17 +43,20 @@ NAMES = [*(entry["name"] for entry in DRAFTERS), "mtp"]
 """Layers for multi-token prediction belong to a target's checkpoint, and none of a Llama is known: made by hand."""
 
 
-def write_pool(folder: Path) -> Path:
+def write_pool(folder: Path, seed: int = 1) -> Path:
     """Write models, heads, datastore and card of the pool to ``folder``.
+
+    Args:
+        seed: of the target's weights, and those of the models that resemble it.
 
     Returns:
         The card's path; load it by :func:`load`.
     """
     card = tiny.write_pool(folder, drafters=DRAFTERS, draft_length=4)
-    target = tiny.llama(1, layers=3, num_mtp_layers=2)
+    target = tiny.llama(seed, layers=3, num_mtp_layers=2)
     target.save_pretrained(folder / "target")
-    for seed, name in enumerate(("near", "far", "bridged"), start=2):
-        tiny.blend(tiny.llama(seed, layers=3), target, 0.1 if name == "near" else 0.3).save_pretrained(folder / name)
+    for other, name in enumerate(("near", "far", "bridged"), start=seed + 1):
+        tiny.blend(tiny.llama(other, layers=3), target, 0.1 if name == "near" else 0.3).save_pretrained(folder / name)
     tiny.tokenizer().save_pretrained(folder / "bridged")
     vocabulary = folder / "bridged" / "tokenizer.json"
     vocabulary.write_text(vocabulary.read_text().replace('"j":', '"J":', 1).replace('"i":', '"I":', 1))
