@@ -19,7 +19,8 @@ def open_lab(page: Page) -> None:
 def test_it_opens_without_a_replay_or_an_error(page: Page) -> None:
     open_lab(page)
     page.wait_for_timeout(1000)  # for an answer that must not come
-    expect(page.locator("#lab-status")).not_to_contain_text("⚠")
+    expect(page.locator("#lab-status")).to_contain_text("Ready")
+    expect(page.locator("#lab-replay")).to_have_text("Replay")
     expect(page.locator("#lab-outcomes tbody tr")).to_have_count(0)
 
 

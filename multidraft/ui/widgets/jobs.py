@@ -104,4 +104,4 @@ class AddressedJobs(RunButtons[J]):
         elif id:
             yield {**self.gone(), **self.live(running=False)}
         else:
-            yield {self.run: gr.skip()}
+            yield gr.skip()

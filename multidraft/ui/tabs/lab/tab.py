@@ -278,7 +278,9 @@ class Lab:
 
     def replay_linked(self, run: int | None, *values: Any) -> Iterator[Updates]:
         """As :meth:`replay`, if the page's address names a run; the event comes without one too."""
-        if run is not None:
+        if run is None:
+            yield gr.skip()  # to yield nothing would blank all outputs
+        else:
             yield from self.replay(*values)
 
     def replay(self, *values: Any) -> Iterator[Updates]:

@@ -33,7 +33,8 @@ def client(serve) -> Iterator[openai.OpenAI]:
 
 def test_a_completion_is_the_targets_text_with_its_figures(client: openai.OpenAI, pool: Pool, store: Store) -> None:
     answer = client.completions.create(prompt=PROMPT, max_tokens=20, **GREEDY, extra_body={"policy": "round-robin"})
-    out = generate(pool, PROMPT, "round-robin", SamplingParams(20, draft_length=pool.draft_length))
+    # The server may still score what it has answered, on the same caches.
+    out = generate(pool.twin(), PROMPT, "round-robin", SamplingParams(20, draft_length=pool.draft_length))
     Completion.model_validate(answer.model_dump(), strict=True)
     assert answer.choices[0].text == out.text and answer.choices[0].finish_reason == "length"
     assert answer.usage.completion_tokens == 20 and answer.usage.prompt_tokens == len(pool.encode(PROMPT))
@@ -185,6 +186,7 @@ def test_sixteen_at_once(client: openai.OpenAI, pool: Pool) -> None:
     with ThreadPoolExecutor(16) as threads:
         texts = list(threads.map(ask, prompts))
     params = SamplingParams(16, draft_length=pool.draft_length)
+    pool = pool.twin()  # the server may still score what it has answered
     assert texts == [generate(pool, prompt, "autoregressive", params).text for prompt in prompts]
 
 
