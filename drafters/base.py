@@ -51,6 +51,28 @@ class Evidence:
         return range(max(self.start - self.params.draft_length + 1, first), len(self.context))
 
 
+TOP = 8
+"""Likeliest tokens of the target that are kept of each position: what is left out is a fraction of a percent of the
+probability where it is certain, a few percent where it is not."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A text that the target has written, for drafters that learn from past texts.
+
+    Attributes:
+        prompt, answer: token ids.
+        top_ids: the target's likeliest tokens ``(len(answer), TOP)`` where each token of the answer stands, int64 on
+            the CPU, from its own forwards; ``None`` where they are not known.
+        top_probs: their probabilities at temperature 1, float32.
+    """
+
+    prompt: list[int]
+    answer: list[int]
+    top_ids: torch.Tensor | None = None
+    top_probs: torch.Tensor | None = None
+
+
 class Acceptances(NamedTuple):
     """What greedy drafts begun at each position of a finished text hold, and how far the text follows them.
 
@@ -77,6 +99,8 @@ class Drafter(ABC):
     Attributes:
         group: evaluates this drafter together with others, if any.
         digest: of the weights or files it was made from, where its entry in the card does not say all.
+        learns: whether :meth:`learn` wants the target's probabilities.
+        version: of what it has learnt, as the present query drafts with it; empty where queries do not change it.
     """
 
     name: str
@@ -84,6 +108,8 @@ class Drafter(ABC):
     parameter_count: int = 0
     group: DrafterGroup | None = None
     digest: str = ""
+    learns: bool = False
+    version: str = ""
 
     def prepare(self, context: Sequence[int]) -> None:  # noqa: B027 (some cache nothing)
         """Begin a new query with the prompt ``context``, and read it; what was cached before is forgotten."""
@@ -115,6 +141,10 @@ class Drafter(ABC):
         Args:
             logits: the target's logits ``(n + 1, V)``: row 0 after the context, row ``j + 1`` after node ``j``.
         """
+
+    def learn(self, lesson: Lesson) -> None:  # noqa: B027
+        """Take note of a text that has ended, for queries to come; most drafters do not. It is called between rounds,
+        so it has to be quick."""
 
     @abstractmethod
     def gamma(self, evidence: Evidence) -> np.ndarray:

@@ -121,6 +121,10 @@ class Union(NamedTuple):
     places: list[list[int | None]]
     authors: list[int]
 
+    def author(self, path: Sequence[int]) -> int:
+        """The first draft that holds the nodes of ``path``; of an empty one the first of all."""
+        return self.authors[path[-1]] if path else 0
+
     def main_chain(self) -> Union:
         """Its tree's main path alone."""
         path = self.draft.main_path(())

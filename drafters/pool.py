@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from drafters.base import Acceptances, Drafter, DrafterGroup, Evidence
+from drafters.base import Acceptances, Drafter, DrafterGroup, Evidence, Lesson
 from drafters.caches import Caches
 from drafters.card import Card, find_card, load_card, pool_names
 from drafters.checkpoints.digest import digest_of
@@ -184,6 +184,15 @@ class Pool:
             self.drafters[arm].forget()
         for judge, _ in self._judges(arms):
             judge.prepare(context)
+
+    def learn(self, lesson: Lesson) -> None:
+        """Let the drafters learn from a text that the target has written."""
+        for drafter in self.drafters:
+            drafter.learn(lesson)
+
+    def versions(self) -> dict[str, str]:
+        """What drafters that learn draft with in the present query, by name."""
+        return {drafter.name: drafter.version for drafter in self.drafters if drafter.version}
 
     def gamma(self, context: Sequence[int], start: int, p: torch.Tensor | None, params: SamplingParams) -> np.ndarray:
         """Acceptance probabilities ``(m, K, N)`` of all drafters at positions ``start … len(context) - 1``, by depth

@@ -114,7 +114,8 @@ class Generation:
     ``seconds`` and the rates derived from it cover decoding only; ``prefill_seconds`` stands apart. ``turns`` are
     those of the conversation before ``prompt``. ``streams`` is how many texts were decoded at once, at the most: beside
     others it takes longer. ``readers`` are the drafters (arms) that read the prompt during prefill; the others read it
-    before their first draft. ``None`` is unknown.
+    before their first draft. ``None`` is unknown. ``versions`` are those of drafters that learn, by name: what they
+    drafted with.
     """
 
     prompt: str
@@ -130,6 +131,7 @@ class Generation:
     turns: tuple[Turn, ...] = ()
     streams: int = 1
     readers: tuple[int, ...] | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:

@@ -15,7 +15,7 @@ from drafters.base import Acceptances
 from storage.records import Generation
 from storage.run import Run, plain
 
-JSON_COLUMNS = ("turns", "drafters", "readers", "libraries", "drafter_rounds")
+JSON_COLUMNS = ("turns", "drafters", "readers", "libraries", "versions", "drafter_rounds")
 """Columns of ``runs`` that hold a list or an object as JSON."""
 
 JSON_ROUND_COLUMNS = ("drafted", "tokens", "pieces", "probabilities", "choices", "siblings", "texts")
@@ -47,7 +47,7 @@ def round_rows(values: Mapping[str, Any]) -> list[dict[str, Any]]:
 def run_of(row: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]]) -> Run:
     """The run that was stored as these rows."""
     values = converted(converted(row, JSON_COLUMNS, json.loads), ["acceptance"], unpack_tables)
-    values = converted(values, ["lossless"], bool)
+    values = converted(values, ["lossless", "learn"], bool)
     values["rounds"] = [converted(r, JSON_ROUND_COLUMNS, json.loads) for r in rounds]
     for r in values["rounds"]:
         r["text"] = "".join(r["pieces"])

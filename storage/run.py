@@ -90,12 +90,14 @@ class Origin:
     Attributes:
         task, suite: of the prompt, where they are known.
         batch_id: common to the runs of one batch, race or benchmark.
+        learn: whether drafters and policies may learn from it; who asked for the run says so.
     """
 
     source: Source
     task: str | None = None
     suite: str | None = None
     batch_id: str | None = None
+    learn: bool = True
 
     def __post_init__(self) -> None:
         if self.source not in get_args(Source):

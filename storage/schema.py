@@ -99,6 +99,13 @@ def m004_readers_of_the_prompt(db: Database) -> None:
     db.execute("ALTER TABLE runs ADD COLUMN readers TEXT")
 
 
+@migrations()
+def m005_what_was_learnt(db: Database) -> None:
+    """With which versions drafters that learn drafted, and whether the run may be learnt from."""
+    db.execute("ALTER TABLE runs ADD COLUMN versions TEXT NOT NULL DEFAULT '{}'")  # JSON
+    db.execute("ALTER TABLE runs ADD COLUMN learn INTEGER NOT NULL DEFAULT 1")
+
+
 def _count_runs(db: Database) -> None:
     """``run_counts``, by which the choices of the dashboard's filters are found without reading the runs."""
     listed = ", ".join(COUNTED)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from drafters.base import Acceptances, FeatureSource
+from drafters.base import Acceptances, FeatureSource, Lesson
 from drafters.draft import Draft
 from drafters.kinds.base import BuildContext, Confidence, TreeEntry, register
 from drafters.proposing import PointMassDrafter
@@ -40,8 +40,8 @@ class SuffixDrafter(PointMassDrafter):
 
     Args:
         nodes: draft a tree of at most so many nodes; a chain by default. past: remember up to so many tokens of the
-        answers to other prompts, as far as the drafter has read them. What is
-            remembered is the pool's own. By default none, so that a query does not depend on those before.
+        answers to other prompts. What is remembered is the pool's own. By default none, so that a query does not depend
+            on those before.
         confidence: what has less probability than this (tokens of a path multiplied) is not proposed, but for the
         first.
     """
@@ -51,7 +51,6 @@ class SuffixDrafter(PointMassDrafter):
     def __init__(self, name: str, nodes: int | None = None, past: int = 0, confidence: float = 0.0):
         self.name, self.nodes, self.confidence = name, nodes, confidence
         self.past = Past(past) if past else None
-        self.prompt: list[int] = []
         self.known: list[SuffixAutomaton] = []
         """Other answers, as known to this query."""
         self.length = 0
@@ -67,11 +66,13 @@ class SuffixDrafter(PointMassDrafter):
         self.prepare(())
 
     def prepare(self, context: Sequence[int]) -> None:
-        self._keep_output()
-        self.prompt = list(context)
-        self.known = self.past.begin(self.prompt) if self.past and self.prompt else []
+        self.known = self.past.begin(context) if self.past and context else []
         self.length = 0
-        self._index_anew(self.prompt)
+        self._index_anew(context)
+
+    def learn(self, lesson: Lesson) -> None:
+        if self.past:
+            self.past.keep(lesson.prompt, lesson.answer)
 
     def draft(self, context: Sequence[int], length: int) -> Draft:
         self.length = max(self.length, length)
@@ -152,11 +153,6 @@ class SuffixDrafter(PointMassDrafter):
             self.own.extend(token)
             self.places = [text.advance(*at, token) for text, at in zip(self.known, self.places, strict=True)]
             self.indexed.append(token)
-
-    def _keep_output(self) -> None:
-        """Remember what followed the prompt of the query that ends."""
-        if self.past and self.prompt and self.indexed[: len(self.prompt)] == self.prompt:
-            self.past.keep(self.prompt, self.indexed[len(self.prompt) :])
 
 
 @register

@@ -207,14 +207,15 @@ class Measurement:
         """It was cancelled before it began."""
         self.generation.status, self.phase = "cancelled", "done"
 
-    def _decoding(self, policy: str, params: SamplingParams) -> Decoding:
+    def _decoding(self, policy: str, params: SamplingParams, learn: bool = True) -> Decoding:
         asked = self.request
-        return Decoding(self.pool, asked.prompt, policy, params, asked.seed, asked.turns, asked.output)
+        known = asked.seed, asked.turns, asked.output
+        return Decoding(self.pool, asked.prompt, policy, params, *known, learn=asked.origin.learn and learn)
 
     def _measure_baseline(self) -> Iterator[None]:
         """Decode as many tokens as the answer has without drafters, or the first of them."""
         length = len(self.generation.token_ids)
-        self._plain = plain = self._decoding(BASELINE, replace(self.request.params, max_new_tokens=length))
+        self._plain = plain = self._decoding(BASELINE, replace(self.request.params, max_new_tokens=length), False)
         if self.cancelled:  # before there was anything to cancel
             return
         found = plain.generation
@@ -251,7 +252,8 @@ class Measurement:
         run.scores = Scores(lossless, gap)
         if not self.compared or not lossless:
             return
-        known = (r.scores.acceptance for r in self.request.earlier if r.generation.token_ids == ids)
+        alike = (r for r in self.request.earlier if r.generation.versions == self.generation.versions)
+        known = (r.scores.acceptance for r in alike if r.generation.token_ids == ids)
         table = next((found for found in known if found is not None), None)
         if table is None:
             context = [*prompt_ids, *ids]

@@ -23,6 +23,7 @@ from multidraft.engine.arguments import check_seed, policy_for, read_prompt
 from multidraft.engine.checked import checked
 from multidraft.engine.experience import Experience
 from multidraft.engine.feedback import block_divergence
+from multidraft.engine.lesson import Notes
 from multidraft.engine.output import Output, StopTexts, TokenLogprob, logprobs_of
 from multidraft.engine.verify import Verdict, verify
 from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Context, Feedback, Policy, canonical_spec
@@ -44,6 +45,7 @@ class Decoding(Iterator[Round]):
         seed: seeds the target's and drafters' sampling and the policy.
         turns: earlier prompts of the conversation with their answers; ``prompt`` must be a text then.
         output: texts that end it, and whether ``logprobs`` are noted.
+        learn: whether later queries may profit from this one: drafters and policies keep something of it.
 
     Attributes:
         logprobs: of the tokens so far, where ``output`` asks for them.
@@ -65,8 +67,10 @@ class Decoding(Iterator[Round]):
         seed: int = 0,
         turns: Sequence[Turn] = (),
         output: Output = Output(),  # noqa: B008
+        learn: bool = True,
     ):
         self.pool, self.params, self.seed, self.output = pool, params or SamplingParams(), seed, output
+        self.learn, self._notes = learn, Notes(pool if learn else None)
         check_seed(seed)
         text, self.context = read_prompt(pool, prompt, turns)
         if len(self.context) >= pool.target.window:
@@ -115,6 +119,7 @@ class Decoding(Iterator[Round]):
                 target.prefill(self.context)
                 generation.readers = tuple(policy.candidates())
                 self.pool.prepare(self.context, generation.readers)
+                generation.versions = self.pool.versions()
                 self.pool.costs.begin(len(self.context), generation.readers)
                 generation.prefill_seconds = self._now()[0] - started
                 query = target.queries
@@ -148,9 +153,11 @@ class Decoding(Iterator[Round]):
             raise
 
     def remember(self) -> None:
-        """Keep how each drafter did, for the next query."""
-        if means := self._experience.means():
+        """Keep how each drafter did, for the next query, and let those that can learn from the text."""
+        if self.learn and (means := self._experience.means()):
             self.pool.previous[self.generation.policy] = means
+        if self.learn and self.generation.token_ids:
+            self.pool.learn(self._notes.lesson(self.context, self.generation))
 
     def _round(self, text: TextStream) -> Round:
         policy, params = self.policy, self.params
@@ -167,15 +174,14 @@ class Decoding(Iterator[Round]):
             length = chosen_length(spec, policy.draft_length(most), most)
             arm = NO_DRAFTER if arm == ALL_DRAFTERS and not length else arm
         t1, own1 = self._now()
-        draft = self._draft(arm, length)
+        asked = self._draft(arm, length)
         t2, own2 = self._now()
-        asked = draft
         draft, verdict, logits = self._verify(asked)
         if len(draft) < len(asked):  # of what was not scored nothing is known
             length = draft.depth
             arm = arm if length else NO_DRAFTER
         together = arm == ALL_DRAFTERS
-        arm = self._author(verdict) if together else arm
+        arm = self._union.author(verdict.path) if together else arm
         drafter = self.pool.drafters[arm] if length else None
         if together and logits is not None:
             self._observe_all(logits)
@@ -183,14 +189,14 @@ class Decoding(Iterator[Round]):
             drafter.observe(draft, logits)
         tokens, own = self._emitted(draft, verdict)
         # All but the last token are cached then, also where a stop token within the draft ends the output.
-        kept = len(tokens) - 1
-        self.pool.target.accept(verdict.path[:kept], tokens[-1])
+        self.pool.target.accept(verdict.path[: len(tokens) - 1], tokens[-1])
+        rows = [0, *(node + 1 for node in verdict.path)][: len(tokens)]  # of the logits, one for each token
         if self.output.logprobs is not None and logits is not None:
-            rows = [0, *(node + 1 for node in verdict.path)][: len(tokens)]
             self.logprobs += logprobs_of(logits[rows], tokens, self.output.logprobs)
         self.context.extend(tokens)
         accepted = len(tokens) - (own is not None)
         t3, own3 = self._now()
+        self._notes.add(logits, rows)
         divergence = None
         if policy.uses_block_divergence and drafter:
             divergence = block_divergence(draft, verdict.path, logits, params, length)
@@ -200,7 +206,7 @@ class Decoding(Iterator[Round]):
         costs.played(alone, length, len(draft), *seconds, emitted=len(tokens), depth=draft.depth)
         unread = costs.unread.mean
         t4, own4 = self._now()
-        gamma = self._evaluate(verdict, logits, len(tokens)) if room > 1 else None
+        gamma = self._evaluate(verdict, logits, rows) if room > 1 else None
         t5, own5 = self._now()
         if gamma is not None:
             costs.evaluated(own5 - own4)
@@ -247,8 +253,7 @@ class Decoding(Iterator[Round]):
             return Draft.empty()
         if arm == ALL_DRAFTERS:
             return self._draft_all(length)
-        with_q = self.policy.uses_block_divergence
-        draft = self._proposed(self.pool.drafters[arm], length, self.params, with_q=with_q)
+        draft = self._proposed(self.pool.drafters[arm], length, self.params, with_q=self.policy.uses_block_divergence)
         draft = draft if self.pool.target.trees else draft.main_chain()
         return draft.first(self.pool.target.window - len(self.context))  # the target's cache holds no more nodes
 
@@ -270,10 +275,6 @@ class Decoding(Iterator[Round]):
         self._union = union if self.pool.target.trees else union.main_chain()
         return self._union.draft
 
-    def _author(self, verdict: Verdict) -> int:
-        """The drafter that was first to propose the accepted path, or where none is, the first of all."""
-        return self._union.authors[verdict.path[-1]] if verdict.path else 0
-
     def _observe_all(self, logits: torch.Tensor) -> None:
         """Show every drafter what the target made of its own draft, as far as that is in the union."""
         for drafter, draft, places in zip(self.pool.drafters, self._drafts, self._union.places, strict=True):
@@ -291,16 +292,15 @@ class Decoding(Iterator[Round]):
                 return tokens[: index + 1], verdict.own if index == len(verdict.path) else None
         return tokens, verdict.own
 
-    def _evaluate(self, verdict: Verdict, logits: torch.Tensor | None, emitted: int) -> np.ndarray | None:
+    def _evaluate(self, verdict: Verdict, logits: torch.Tensor | None, rows: list[int]) -> np.ndarray | None:
         """γ of all drafters at positions verified since the last evaluation, if the policy wants it now."""
         if not self.policy.uses_gamma:
             return None
-        rows = [0, *(node + 1 for node in verdict.path)][:emitted]
         if verdict.probs is not None:
             self._unseen_p.append(verdict.probs[rows])
         elif self.policy.uses_soft_gamma and logits is not None:
             self._unseen_p.append(probabilities(logits[rows], self.params))
-        if not self.policy.wants_evaluation(emitted):
+        if not self.policy.wants_evaluation(len(rows)):
             return None
         p = torch.cat(self._unseen_p) if self._unseen_p else None
         span = min(self.policy.evaluation_span or len(self.context), len(self.context) - self._evaluated)

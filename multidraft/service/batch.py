@@ -61,6 +61,7 @@ class BatchJob(Job[None]):
         suite: Suite | None = None,
         file: str | None = None,
         texts_at_once: int = 1,
+        learn: bool = True,
     ):
         super().__init__()
         pool = workbench.pool
@@ -68,7 +69,7 @@ class BatchJob(Job[None]):
             raise UserError(f"texts at once must be one of {', '.join(map(str, TEXTS_AT_ONCE))}, got {texts_at_once}")
         if texts_at_once > 1 and workbench.gpu:
             raise UserError("on ZeroGPU prompts are decoded one by one; set texts at once to 1")
-        origin = Origin(source, suite=suite.name if suite else None, batch_id=self.id)
+        origin = Origin(source, suite=suite.name if suite else None, batch_id=self.id, learn=learn)
         self.workbench, self.items, self.params, self.seed = workbench, items, params, seed
         self.suite, self.file = suite, file
         self.texts_at_once, self.shares_forwards = texts_at_once, hasattr(pool.target.decoder, "runs")

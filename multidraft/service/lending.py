@@ -82,4 +82,4 @@ def warm_up(pool: Pool) -> None:
         pool.costs = CostMeter(len(pool.drafters))
         params = SamplingParams(max_new_tokens=tokens, draft_length=pool.draft_length)
         for spec in specs:
-            Decoding(pool, "Hello", spec, params).run()
+            Decoding(pool, "Hello", spec, params, learn=False).run()

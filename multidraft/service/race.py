@@ -30,6 +30,7 @@ class RaceJob(Job[None]):
     Attributes:
         specs: the policy of each lane.
         runs: the lanes measured so far, by their index.
+        learn: whether its runs may be learnt from.
         lane: the index of the last one begun; ``measurement`` is what measures it, until the race has ended.
 
     Raises:
@@ -47,6 +48,7 @@ class RaceJob(Job[None]):
         params: SamplingParams,
         seed: int = 0,
         task: str | None = None,
+        learn: bool = True,
     ):
         super().__init__()
         if not FEWEST <= len(specs) <= MOST:
@@ -58,7 +60,7 @@ class RaceJob(Job[None]):
         for spec in specs:  # all of them are checked before anything runs; nothing is computed here
             Decoding(pool, prompt, spec, params, seed)
         self.workbench, self.prompt, self.specs, self.params = workbench, prompt, list(specs), params
-        self.seed, self.task = seed, task
+        self.seed, self.task, self.learn = seed, task, learn
         self.drafters = [drafter.name for drafter in pool.drafters]
         self.runs: dict[int, Run] = {}
         self._order = sorted(range(len(specs)), key=lambda lane: not _is_baseline(specs[lane]))
@@ -69,7 +71,7 @@ class RaceJob(Job[None]):
     def steps(self) -> Generator[object, None, None]:
         assert self._pool is not None
         measures = not any(map(_is_baseline, self.specs))
-        origin = Origin("race", self.task, batch_id=self.id)
+        origin = Origin("race", self.task, batch_id=self.id, learn=self.learn)
         try:
             for lane in self._order:
                 asked = self.prompt, self.specs[lane], self.params, self.seed, origin

@@ -135,6 +135,7 @@ class Api:
         top_k: int = 0,
         draft_length: int | None = None,
         seed: int = 0,
+        learn: bool = True,
     ) -> RunJob:
         """Put a run in line, or say what is wrong with it.
 
@@ -147,12 +148,15 @@ class Api:
             top_k: keep this many most probable tokens; 0 keeps all.
             draft_length: most tokens a drafter proposes in a round; null takes the pool's.
             seed: same seed, same tokens (but under a policy with start=previous).
+            learn: whether drafters and policies may learn from this run for later ones; the history records it anyway.
         """
         try:
             length = self.workbench.pool.draft_length if draft_length is None else draft_length
             params = make_params(max_new_tokens, temperature, top_p, top_k, length)
             prompt, policy, seed = _text("prompt", prompt), _text("policy", policy), whole_number("seed", seed)
-            return self.workbench.submit(Request(prompt, policy, params, seed, Origin("api")))
+            return self.workbench.submit(
+                Request(prompt, policy, params, seed, Origin("api", learn=_truth("learn", learn)))
+            )
         except UserError as error:
             raise gr.Error(str(error), print_exception=False) from None
 
@@ -224,6 +228,7 @@ class Api:
         draft_length: int | None = None,
         seed: int = 0,
         texts_at_once: int = 1,
+        learn: bool = True,
     ) -> Iterator[BatchReport | None]:
         """Decode prompts under several policies, greedily, and return a row per prompt and policy and their summary.
 
@@ -235,13 +240,15 @@ class Api:
             seed: same seed, same choices.
             texts_at_once: 1 times each run alone; 2, 4, 8 or 16 decode as many prompts at once and measure the
                 throughput of each policy instead of speed-ups.
+            learn: whether drafters and policies may learn from these runs for later ones.
         """
         try:
             items, specs = _items(prompts, policies)
             length = self.workbench.pool.draft_length if draft_length is None else draft_length
             params = make_params(max_new_tokens, 0.0, 1.0, 0, length)
             seed, at_once = whole_number("seed", seed), whole_number("texts at once", texts_at_once)
-            job = BatchJob(self.workbench, items, specs, params, seed, "api", texts_at_once=at_once)
+            known = {"texts_at_once": at_once, "learn": _truth("learn", learn)}
+            job = BatchJob(self.workbench, items, specs, params, seed, "api", **known)  # type: ignore[arg-type]
             batch = self.workbench.jobs.submit(job)
         except UserError as error:
             raise gr.Error(str(error), print_exception=False) from None
@@ -283,6 +290,13 @@ def _text(name: str, value: Any) -> str:
     """``value`` if it is a text: the endpoint hands on whatever JSON was sent, and a list would pass for token ids."""
     if not isinstance(value, str):
         raise UserError(f"{name} must be a text, got {quoted(value)}")
+    return value
+
+
+def _truth(name: str, value: Any) -> bool:
+    """``value`` if it is true or false."""
+    if not isinstance(value, bool):
+        raise UserError(f"{name} must be true or false, got {quoted(value)}")
     return value
 
 

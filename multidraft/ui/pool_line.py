@@ -23,6 +23,12 @@ _SCRIPT = Path(__file__).with_name("pool_line.js").read_text(encoding="utf-8")
 
 Follow = Callable[..., Any]
 
+KEPT = (
+    "The history of this server records every run, with prompt and answer. Drafters and policies learn from them "
+    "besides, to be faster later on, unless you empty this box. What the target writes stays its own either way."
+)
+"""What is told beside the box."""
+
 SILENT_SECONDS = 5.0
 """After so long without data from the Hub the page says so."""
 
@@ -37,6 +43,8 @@ class PoolLine:
         self.loader = loader
 
     def build(self) -> None:
+        self.learn = gr.Checkbox(True, label="Later runs may learn from mine", info=KEPT, elem_id="learn", render=False)
+
         def report(nothing: Any = None) -> PoolReport:  # Gradio marks it, which a method does not allow
             return self.pool()
 
@@ -50,6 +58,11 @@ class PoolLine:
         )
         gr.api(self.pool, api_name="pool", queue=False)
         self.line.click(self._announce, None, None, **HIDDEN)  # messages come by the queue only
+
+    def build_learn(self) -> None:
+        """Lay out the box that visitors empty who do not want anything to be learnt from what they run: one for all
+        tabs. Its value is an input of whatever starts runs."""
+        self.learn.render()
 
     def look_after(self, restored: Dependency) -> None:
         """Compare the pool with the one that the page was built with once ``restored``, an event of its loading,

@@ -78,7 +78,9 @@ SCHEMA = dedent("""\
        "drafter_rounds" TEXT,
        "acceptance" BLOB,
        "streams" INTEGER NOT NULL DEFAULT 1,
-       "readers" TEXT
+       "readers" TEXT,
+       "versions" TEXT NOT NULL DEFAULT '{}',
+       "learn" INTEGER NOT NULL DEFAULT 1
     );
     CREATE TABLE "rounds" (
        "run_id" INTEGER REFERENCES "runs"("id") ON DELETE CASCADE,
@@ -145,6 +147,7 @@ def test_upgrade_twice_changes_nothing() -> None:
         "m002_texts_at_once",
         "m003_what_was_rejected",
         "m004_readers_of_the_prompt",
+        "m005_what_was_learnt",
     ]
 
 
@@ -221,4 +224,6 @@ def test_an_older_file_is_brought_up_to_date_when_it_is_read(tmp_path: Path) -> 
     db.conn.commit()
     db.close()
     with open_reader(path) as connection:
-        assert connection.execute("SELECT id, streams, readers FROM runs").fetchall() == [(1, 1, None)]
+        assert connection.execute("SELECT id, streams, readers, versions, learn FROM runs").fetchall() == [
+            (1, 1, None, "{}", 1)
+        ]

@@ -76,7 +76,7 @@ class Answering:
         if self.most:
             params = asked.params(self.pool, self.most)
             named = {"turns": prompt[1], "output": asked.output(self.logprobs)}
-            aside = {"origin": Origin("api"), "measures_baseline": False, "scores_when_idle": True}
+            aside = {"origin": Origin("api", learn=asked.store), "measures_baseline": False, "scores_when_idle": True}
             job = self.workbench.submit(Request(prompt[0], asked.spec, params, seed, **named, **aside))  # type: ignore[arg-type]
         text, ids = read_prompt(self.pool, *prompt)
         shown = text if self.echo else ""

@@ -36,7 +36,6 @@ IGNORED = {
     "request_id",
     "safety_identifier",
     "service_tier",
-    "store",
     "user",
 }
 """Fields that do not say what the answer is to be."""
@@ -92,6 +91,7 @@ class Asked(BaseModel):
         policy: a policy spec.
         draft_length: most tokens of a draft; ``None`` takes the pool's, 0 decodes without drafters.
         ignore_eos: decode to the last token asked for; only with it ``min_tokens`` may be above 0.
+        store: whether later queries may profit from the answer: drafters and policies learn from it.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid")
@@ -110,6 +110,7 @@ class Asked(BaseModel):
     draft_length: int | None = None
     ignore_eos: bool = False
     min_tokens: int = 0
+    store: bool = True
 
     @model_validator(mode="before")
     @classmethod

@@ -24,6 +24,9 @@ MOST_EXAMPLES = 4
 
 SEED = "The same seed gives the same run, unless the policy depends on measured time, as rate-hedge does"
 
+SETTINGS = 6
+"""Fields of :func:`settings`."""
+
 LONGEST_DRAFT = 16
 """Tokens that a draft may have at most, where the pool's own length is not longer."""
 
@@ -181,10 +184,15 @@ def limits(pool: Pool, max_new_tokens: float | None = 256) -> tuple[dict[str, An
 
 
 def read_settings(values: Sequence[float | None]) -> tuple[SamplingParams, int]:
-    """Parameters and seed from the values of :func:`settings`.
+    """Parameters and seed from the values of :func:`settings`, after which others may stand.
 
     Raises:
         UserError: a field is empty or out of range; the message names it.
     """
-    *params, seed = values
+    *params, seed = values[:SETTINGS]
     return make_params(*params), whole_number("seed", seed)
+
+
+def agreed(values: Sequence[Any]) -> bool:
+    """Whether runs may be learnt from: the value after those of :func:`settings`, where there is one."""
+    return all(value is not False for value in values[SETTINGS:])

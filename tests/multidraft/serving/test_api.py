@@ -33,6 +33,19 @@ def last(items: Iterator[Any]) -> Any:
     return result
 
 
+def test_what_is_not_to_be_learnt_from_says_so_in_the_history(workbench: Workbench, store: Store) -> None:
+    pool = workbench.pool
+    pool.previous.clear()
+    last(Api(workbench).generate("abc", "ucb", max_new_tokens=4, learn=False))
+    last(Api(workbench).batch(["abd"], ["ucb"], max_new_tokens=4, learn=False))
+    assert not pool.previous
+    with pytest.raises(gr.Error, match="learn must be true or false"):
+        next(Api(workbench).generate("abc", learn="no"))
+    last(Api(workbench).generate("abc", "ucb", max_new_tokens=4))
+    assert pool.previous and store.flush()
+    assert [run.origin.learn for run in recorded(store.path)] == [True, False, False]
+
+
 def test_generate_returns_text_and_figures(workbench: Workbench) -> None:
     report = last(Api(workbench).generate("abc abd", "ucb", max_new_tokens=8, draft_length=4))
     assert report["status"] == "completed" and report["output_tokens"] == 8

@@ -127,7 +127,7 @@ class Batch:
         for control in (suite, file):
             control.change(self.preview, [suite, file], read, concurrency_limit=1, **HIDDEN)
         form = [suite, file, policies, limit, length, at_once]
-        self.buttons.start([self.buttons.run.click], self.start, form, self.status)
+        self.buttons.start([self.buttons.run.click], self.start, [*form, line.learn], self.status)
         shown = [self.status, self.rows, self.detail, self.verdict, self.summary, *self.charts, *self.downloads]
         self.buttons.wire(page, form, _form, self.show, self._gone, shown)
         self.rows.click(self.open, self.buttons.id, self.detail, **QUICK).then(None, js=_SHOW_PROMPT, **PRIVATE)
@@ -150,6 +150,7 @@ class Batch:
         limit: float | None,
         length: float | None,
         at_once: int = 1,
+        learn: bool = True,
     ) -> Updates:
         """Start a batch: its id, or none and what is wrong; then the results of the last one stay. Then the buttons."""
         try:
@@ -163,7 +164,8 @@ class Batch:
             if params.max_new_tokens > longest:
                 raise UserError(f"max new tokens must be at most {longest:,}, got {params.max_new_tokens:,}")
             items = spread(loaded.items, most or None)
-            batch = BatchJob(self.workbench, items, policies, params, suite=loaded, file=file, texts_at_once=at_once)
+            kept = {"suite": loaded, "file": file, "texts_at_once": at_once, "learn": learn}
+            batch = BatchJob(self.workbench, items, policies, params, **kept)  # type: ignore[arg-type]
             self.workbench.jobs.submit(batch)
         except UserError as error:
             return {self.buttons.asked: "", self.status: problem_html(error)}

@@ -118,7 +118,7 @@ class Play(controls.PromptTab):
         gr.on(
             started,
             self.run,
-            [self.turns, *form],
+            [self.turns, *form, line.learn],
             [*shown, *self.buttons.both, *talk, self.buttons.id],
             concurrency_limit=16,
             **HIDDEN,
@@ -199,7 +199,7 @@ class Play(controls.PromptTab):
         """Run the prompt and yield what changes until it ends; leaving the page ends the run."""
         try:
             params, seed = controls.read_settings(settings)
-            origin = Origin("play", self.task_of(prompt))
+            origin = Origin("play", self.task_of(prompt), learn=controls.agreed(settings))
             request = Request(prompt, policy or "", params, seed, origin, tuple(turns))
             job = self.workbench.submit(request)
         except UserError as error:

@@ -67,7 +67,7 @@ class Race(controls.PromptTab):
         self.figures = gr.HTML("", js_on_load=None, elem_id="race-figures")
         form = [self.prompt, *self.lanes, *self.settings]
         begin = [self.buttons.run.click, self.prompt.submit]
-        self.buttons.start(begin, self.start, [self.buttons.id, *form], self.status)
+        self.buttons.start(begin, self.start, [self.buttons.id, *form, line.learn], self.status)
         self.buttons.run.click(None, js=show_on_phone("#race-status"), **PRIVATE)
         shown = [self.status, self.stage, self.figures, self.legend]
         self.buttons.wire(page, form, _form, self.show, self._gone, shown)
@@ -109,15 +109,16 @@ class Race(controls.PromptTab):
         While the race that is ``shown`` goes on nothing happens: the prompt's field has a key for it, too.
 
         Args:
-            fields: the values of the lanes, then those of the settings.
+            fields: the values of the lanes, then those of the settings, then whether runs may be learnt from.
         """
         if (last := self.buttons.find(shown)) and not last.done:
             return {self.buttons.asked: gr.skip()}
         lanes, settings = fields[:MOST], fields[MOST:]
         try:
             params, seed = controls.read_settings(settings)
+            learn = controls.agreed(settings)
             specs = [spec.strip() for spec in lanes if spec and spec.strip()]
-            race = RaceJob(self.workbench, prompt, specs, params, seed, self.task_of(prompt))
+            race = RaceJob(self.workbench, prompt, specs, params, seed, self.task_of(prompt), learn)
             self.workbench.jobs.submit(race)
         except UserError as error:
             return {self.buttons.asked: "", self.status: problem_html(error)}

@@ -56,6 +56,13 @@ def test_a_completion_is_the_targets_text_with_its_figures(client: openai.OpenAI
     assert run.scores.lossless and run.scores.regret_rounds is not None, "nothing else waited"
 
 
+def test_an_answer_may_be_kept_from_those_that_learn(client: openai.OpenAI, workbench, store: Store) -> None:
+    client.completions.create(prompt=PROMPT, max_tokens=4, **GREEDY, extra_body={"store": False})
+    while workbench.jobs.counts[0]:  # it is scored and recorded when its text has been sent
+        workbench.jobs.do(lambda: None).result()
+    assert the_run(store).origin.learn is False
+
+
 def the_run(store: Store) -> Run:
     assert store.flush()
     (run,) = recorded(store.path)

@@ -64,6 +64,14 @@ def start(
     return tab.start(shown, prompt, *lanes, tokens, heat, 1, 0, 4, 0)
 
 
+def test_visitors_may_keep_their_runs_to_themselves(workbench: Workbench) -> None:
+    tab = placed(workbench)
+    form = [PROMPT, "ucb", "random", "", "", 4, 0, 1, 0, 4, 0]
+    for learn in (False, True):
+        race = tab.buttons.find(tab.start("", *form, learn)[tab.buttons.asked])
+        assert race.wait(30) and {run.origin.learn for run in race.runs.values()} == {learn}
+
+
 def started(tab: Race, *specs: str, heat: float = 0) -> str:
     """The id of a race."""
     return start(tab, *specs, heat=heat)[tab.buttons.asked]
