@@ -30,6 +30,9 @@ FEWEST_PROMPTS = 3
 
 CONFIDENCE = 0.95
 
+TOO_NOISY = 0.25
+"""Of a single run's speed-up: half the width of its interval, as a share of it, beyond which there is none."""
+
 POWER = 0.8
 """How likely a difference is to be found with as many prompts as :func:`prompts_to_settle` says."""
 

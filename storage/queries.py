@@ -24,7 +24,7 @@ PREVIEW = 160
 
 LISTED = """
     id created_at policy task status source output_tokens round_count tokens_per_second mean_accepted_tokens
-    regret_rounds speedup request_speedup
+    regret_rounds speedup request_speedup speedup_uncertainty
 """.split()
 """Columns of a run in lists, beside the beginning of its prompt."""
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 from drafters.draft import OWN
 from drafters.text import Turn
+from storage.clock import uncertainty
 from storage.figures import divided
 
 PHASES = ("draft", "verify", "policy", "evaluate")
@@ -157,6 +158,12 @@ class Generation:
     def acceptance_rate(self) -> float:
         """Accepted ÷ drafted tokens; 0 where nothing was drafted."""
         return divided(sum(r.accepted for r in self.rounds), sum(len(r.drafted) for r in self.rounds)) or 0.0
+
+    @property
+    def uncertainty(self) -> float | None:
+        """By what share :attr:`seconds` may be off, by how far the target's forwards strayed from each other
+        (:func:`~storage.clock.uncertainty`); ``None`` for few rounds."""
+        return uncertainty([(r.nodes, r.verify_seconds) for r in self.rounds])
 
     @property
     def drafter_shares(self) -> dict[str, float]:

@@ -36,19 +36,26 @@ class Baseline:
         tokens: how many it emitted.
         seconds_per_token: decoding only; the mean over an answer, the median over a prefix, where a single slow
             step would weigh too much.
+        uncertainty: half the width of the 95 % interval of ``seconds_per_token``, as a share of it
+            (:func:`~storage.clock.uncertainty`); of a median also how far it lies from the mean. ``None`` is unknown.
     """
 
     kind: BaselineKind
     tokens: int
     seconds_per_token: float
     prefill_seconds: float
+    uncertainty: float | None = None
 
     @classmethod
     def of(cls, generation: Generation, kind: BaselineKind) -> Baseline:
         """The baseline that an autoregressive generation of at least one round makes."""
         rounds, tokens = generation.rounds, len(generation.token_ids)
-        each = generation.seconds / tokens if kind == "answer" else median(r.seconds for r in rounds)
-        return cls(kind, tokens, each, generation.prefill_seconds)
+        mean = generation.seconds / tokens
+        each = mean if kind == "answer" else median(r.seconds for r in rounds)
+        off = generation.uncertainty
+        if off is not None and each:
+            off = math.hypot(off, mean / each - 1.0)
+        return cls(kind, tokens, each, generation.prefill_seconds, off)
 
     @property
     def tokens_per_second(self) -> float:
@@ -176,6 +183,15 @@ class Run:
         tokens = len(self.generation.token_ids)
         return figures.speedup(tokens, self.baseline.request_seconds(tokens), self.generation.request_seconds)
 
+    @property
+    def speedup_uncertainty(self) -> float | None:
+        """Half the width of the 95 % interval of the decode speed-up, as a share of it, by how far the forwards of the
+        run and of its baseline strayed; 0 for the run that is the baseline, ``None`` is unknown."""
+        if self.speedup and math.isclose(self.speedup, 1.0, rel_tol=1e-9):
+            return 0.0
+        off = self.generation.uncertainty, self.baseline.uncertainty if self.baseline else None
+        return math.hypot(*known) if len(known := [share for share in off if share is not None]) == 2 else None
+
     def to_json(self) -> dict[str, Any]:
         """All fields as plain values in one flat object, and the figures that follow from them.
 
@@ -201,6 +217,7 @@ class Run:
             "acceptance_rate": g.acceptance_rate if any(r.drafted for r in g.rounds) else None,
             "drafter_shares": g.drafter_shares,
             "speedup": self.speedup,
+            "speedup_uncertainty": self.speedup_uncertainty,
             "request_speedup": self.request_speedup,
         }
         values: dict[str, Any] = plain(flat)

@@ -106,6 +106,13 @@ def m005_what_was_learnt(db: Database) -> None:
     db.execute("ALTER TABLE runs ADD COLUMN learn INTEGER NOT NULL DEFAULT 1")
 
 
+@migrations()
+def m006_uncertainty(db: Database) -> None:
+    """By what share a baseline and a single run's speed-up may be off; NULL where it was not recorded."""
+    for column in ("baseline_uncertainty", "speedup_uncertainty"):
+        db.execute(f"ALTER TABLE runs ADD COLUMN {column} REAL")
+
+
 def _count_runs(db: Database) -> None:
     """``run_counts``, by which the choices of the dashboard's filters are found without reading the runs."""
     listed = ", ".join(COUNTED)

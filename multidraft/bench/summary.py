@@ -33,6 +33,7 @@ class Row:
         baseline_seconds, baseline_request_seconds: what the baseline needs for as many tokens.
         tokens_per_second, mean_accepted_tokens: ``None`` where nothing was decoded.
         speedup, request_speedup: likewise, and for answers too short to compare (``storage.figures.speedup``).
+        speedup_uncertainty: by what share they may be off (``storage.run.Run``).
         streams: how many texts were decoded at once. Where it is more than one, seconds hold the work for the others
             too: neither a rate nor a speed-up is made of them.
         lossless: whether the output is the target's own; ``near_tie_gap``: the largest gap of the logits where rounding
@@ -56,6 +57,7 @@ class Row:
     mean_accepted_tokens: float | None = None
     speedup: float | None = None
     request_speedup: float | None = None
+    speedup_uncertainty: float | None = None
     streams: int = 1
     lossless: bool | None = None
     near_tie_gap: float | None = None
@@ -83,6 +85,7 @@ class Row:
             g.mean_accepted_tokens or None,
             run.speedup,
             run.request_speedup,
+            run.speedup_uncertainty,
             g.streams,
             run.scores.lossless,
             run.scores.near_tie_gap,

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from drafters.costs import Costs, Unread
 from storage import queries
+from storage.clock import fit
 from storage.run import Run
 
 NEWEST = 2000
@@ -20,11 +20,6 @@ NEWEST = 2000
 
 AT_ONCE = 20
 """Runs that are read in one step, in a few hundredths of a second."""
-
-OUTLIER = 3.0
-"""A measurement of more than so many times what is expected counts as that much: a hiccup of the machine is not a
-property of the model."""
-
 
 Rows = list[tuple[float, ...]]
 
@@ -121,25 +116,6 @@ def with_unread(
         unread.emitted(row["emitted"], arms)
         if row["evaluated"]:
             unread.evaluated()
-
-
-def fit(rows: Sequence[tuple[float, ...]], units: int) -> np.ndarray:
-    """Non-negative coefficients ``(units,)`` by which the last number of each row follows from those before it.
-
-    By least squares in which outliers (``OUTLIER``) are cut; zeros where there are no rows.
-    """
-    if not rows:
-        return np.zeros(units)
-    table = np.asarray(rows, dtype=np.float64)
-    work, seconds = table[:, :units], table[:, units]
-    allowed = np.minimum(seconds, OUTLIER * 10 * np.median(seconds))
-    for _ in range(10):
-        coefficients: np.ndarray = nnls(work, allowed)[0]
-        cut = np.minimum(seconds, OUTLIER * (work @ coefficients))
-        if np.array_equal(cut, allowed):
-            break
-        allowed = cut
-    return coefficients
 
 
 class MachineCosts:

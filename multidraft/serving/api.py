@@ -166,8 +166,9 @@ class Api:
 
         Returns:
             the run as in the history: text, status, error, output_tokens, rounds, tokens_per_second, speedup (of
-            decoding), request_speedup (of the whole request, prefill and routing included), mean_accepted_tokens,
-            acceptance_rate, drafter_shares, regret_rounds, best_drafter, lossless, near_tie_gap (null where unknown)
+            decoding), request_speedup (of the whole request, prefill and routing included), speedup_uncertainty (half
+            the width of the 95 % interval, as a share of the speed-up), mean_accepted_tokens, acceptance_rate,
+            drafter_shares, regret_rounds, best_drafter, lossless, near_tie_gap (null where unknown)
             and all that was asked. A run that fails has status "error", and error says why.
         """
         job = self.submit(*asked, **named)

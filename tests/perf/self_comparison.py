@@ -1,7 +1,8 @@
 """Plain decoding against itself, measured as *Play* measures a run: how far from 1 speed-ups stray on this machine.
 
 ``python -m tests.perf.self_comparison --visits 40`` decodes prompts without drafters after the usual baseline and shows
-each decode speed-up. On a quiet machine 38 of 40 lie within 0.93–1.07; the exit status is 1 where fewer do.
+each decode speed-up, and how many of the intervals that the page shows with them hold the 1. On a quiet machine 38 of
+40 speed-ups lie within 0.93–1.07; the exit status is 1 where fewer do.
 """
 
 from __future__ import annotations
@@ -17,19 +18,20 @@ from drafters.pool import Pool, load_pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.measure import BASELINE, Measurement, Request
 from multidraft.bench.suites import load_suite
+from storage.figures import TOO_NOISY
 
 REACH = 0.93, 1.07
 SHARE = 38 / 40
 
 
-def speedups(pool: Pool, prompts: Sequence[str], visits: int, tokens: int) -> list[float]:
-    """The decode speed-up of each visit; answers too short for one are left out."""
+def speedups(pool: Pool, prompts: Sequence[str], visits: int, tokens: int) -> list[tuple[float, float | None]]:
+    """The decode speed-up of each visit and its uncertainty; answers too short for one are left out."""
     params = SamplingParams(max_new_tokens=tokens, draft_length=pool.draft_length)
     found = []
     for visit in range(visits + 1):  # the first warms up
         run = Measurement(pool, Request(prompts[visit % len(prompts)], BASELINE, params)).compute()
         if visit and run.speedup is not None:
-            found.append(run.speedup)
+            found.append((run.speedup, run.speedup_uncertainty))
     return found
 
 
@@ -48,15 +50,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     prompts = [item.prompt for item in load_suite(options.suite).items]
-    found = speedups(load_pool(options.pool), prompts, options.visits, options.max_new_tokens)
+    visits = speedups(load_pool(options.pool), prompts, options.visits, options.max_new_tokens)
+    found = [speedup for speedup, _ in visits]
+    known = [(speedup, off) for speedup, off in visits if off is not None]
+    covered, noisy = sum(abs(s - 1) <= s * off for s, off in known), sum(off > TOO_NOISY for _, off in known)
     quiet = within(found) >= SHARE * len(found) > 0
     if options.json:
-        print(json.dumps({"speedups": found, "within": within(found), "quiet": quiet}))
+        said = {"covered": covered, "intervals": len(known), "quiet": quiet}
+        print(json.dumps({"speedups": found, "within": within(found), **said}))
         return int(not quiet)
     low, middle, high = np.percentile(found, (2.5, 50, 97.5)) if found else (np.nan,) * 3
     print(" ".join(f"{speedup:.2f}" for speedup in found))
     inside = f"{within(found)} of {len(found)} within {REACH[0]}–{REACH[1]}"
     print(f"{inside}; median {middle:.3f}, 95 % of them {low:.3f}–{high:.3f}")
+    print(f"{covered} of {len(known)} intervals hold the 1; {noisy} are too wide for a figure")
     if not quiet:
         print("This machine is too noisy to tell: single speed-ups mean little on it.")
     return int(not quiet)

@@ -78,6 +78,7 @@ def test_self_comparison(pool_card: Path, tmp_path: Path, capsys: pytest.Capture
     status = self_comparison.main(asked)
     measured = json.loads(capsys.readouterr().out)
     assert len(measured["speedups"]) <= 2 and min(measured["speedups"], default=1.0) > 0
+    assert measured["covered"] <= measured["intervals"] <= 2
     assert status == (0 if measured["quiet"] else 1)
     assert self_comparison.within([0.9, 0.94, 1.0, 1.08]) == 2
 

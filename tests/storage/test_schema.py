@@ -80,7 +80,9 @@ SCHEMA = dedent("""\
        "streams" INTEGER NOT NULL DEFAULT 1,
        "readers" TEXT,
        "versions" TEXT NOT NULL DEFAULT '{}',
-       "learn" INTEGER NOT NULL DEFAULT 1
+       "learn" INTEGER NOT NULL DEFAULT 1,
+       "baseline_uncertainty" REAL,
+       "speedup_uncertainty" REAL
     );
     CREATE TABLE "rounds" (
        "run_id" INTEGER REFERENCES "runs"("id") ON DELETE CASCADE,
@@ -148,6 +150,7 @@ def test_upgrade_twice_changes_nothing() -> None:
         "m003_what_was_rejected",
         "m004_readers_of_the_prompt",
         "m005_what_was_learnt",
+        "m006_uncertainty",
     ]
 
 

@@ -9,12 +9,12 @@ const STATES = {
   "left out": "Not measured.",
 };
 const FIGURES = [
-  ["rate", "Tokens/s", "Emitted tokens per second of decoding, up to the last round shown"],
-  ["speedup", "Decode speed-up", "Tokens per second of the whole answer over those of autoregressive decoding; known at " +
-    "the finish. Answers of a few tokens are too short for one"],
-  ["request_speedup", "Whole request", "Speed-up of the whole request: prefill, routing and the first decision included"],
   ["calls", "Target calls", "Forward passes of the target so far, one per round"],
   ["saved", "Calls saved", "Autoregressive decoding needs one call per token"],
+  ["rate", "Tokens/s", "Emitted tokens per second of decoding, up to the last round shown"],
+  ["speedup", "Decode speed-up", "Tokens per second of the whole answer over those of autoregressive decoding; known at " +
+    "the finish, with how far it may be off (95 %). Answers of a few tokens are too short for one"],
+  ["request_speedup", "Whole request", "Speed-up of the whole request: prefill, routing and the first decision included"],
   ["prefill", "Prefill", "Time before the first round; the replay begins after it"],
 ];
 
@@ -113,7 +113,7 @@ function showLane(lane, longest) {
   const rate = lane.shown ? lane.tokens / data.rounds[lane.shown - 1].end : null;
   lane.figures.rate.textContent = rate === null ? "–" : rate.toFixed(rate < 100 ? 1 : 0);
   for (const key of ["speedup", "request_speedup"]) {
-    lane.figures[key].textContent = done && data[key] ? `${data[key].toFixed(2)}×` : "–";
+    lane.figures[key].textContent = done && data[key] || "–";
   }
   lane.figures.prefill.textContent = `${(1000 * data.prefill).toFixed(0)} ms`;
   lane.figures.calls.textContent = lane.shown;

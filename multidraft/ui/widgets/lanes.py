@@ -5,7 +5,8 @@ needs out. ``lanes.js`` reads exactly this; all texts in it are plain and become
   the recorded one, unless the viewer has chosen one; ``None`` leaves it as it is;
 - ``verdict``: what can be said of the outputs: ``text`` and its ``kind``, see :func:`verdict`;
 - ``lanes``: each has a ``title``, a ``state`` and ``rounds``; once it is ready also ``place`` (lanes of equal time
-  share one), ``seconds`` of decoding, ``prefill`` seconds, emitted ``tokens``, ``speedup`` and ``request_speedup``;
+  share one), ``seconds`` of decoding, ``prefill`` seconds, emitted ``tokens``, and as texts ``speedup`` and
+  ``request_speedup``;
 - ``rounds``: ``end``, decoding seconds of the lane until the round's tokens stand; ``pieces``, the text of each token,
   of which the first ``accepted`` were proposed by a drafter, whose CSS class is ``kind``; ``about``, a line on it;
   ``step``, see ``tokens.step_of``.
@@ -24,7 +25,7 @@ from multidraft.bench.measure import BASELINE
 from multidraft.policies import parse_spec
 from multidraft.policies.titles import policy_title
 from multidraft.service.race import State
-from multidraft.ui.widgets.markup import count
+from multidraft.ui.widgets.markup import count, speedup_text
 from multidraft.ui.widgets.tokens import arm_class, describe_round, step_of
 from storage.records import Generation
 from storage.run import Run
@@ -133,8 +134,8 @@ def _lane(run: Run, place: int) -> dict[str, Any]:
         "seconds": round(g.seconds, DIGITS),
         "prefill": round(g.prefill_seconds, DIGITS),
         "tokens": len(g.token_ids),
-        "speedup": run.speedup,
-        "request_speedup": run.request_speedup,
+        "speedup": run.speedup and speedup_text(run.speedup, run.speedup_uncertainty),
+        "request_speedup": run.request_speedup and speedup_text(run.request_speedup, run.speedup_uncertainty),
         "rounds": rounds,
     }
 

@@ -15,7 +15,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from storage.figures import FEWEST_TOKENS
+from storage.figures import FEWEST_TOKENS, TOO_NOISY
 
 UNKNOWN = "–"
 
@@ -87,11 +87,38 @@ def table_of(lines: Sequence[Mapping[str, Any]], **settings: Any) -> Markup:
     return table_html(columns, [line.values() for line in lines], **settings)
 
 
-def times(speedup: float | None, tokens: float | None) -> str:
-    """An answer's speed-up; a dash that says why where the answer is too short for one."""
+def times(speedup: float | None, tokens: float | None, uncertainty: float | None = None) -> str:
+    """An answer's speed-up and by how much it may be off; in place of the figure why there is none, where the answer is
+    too short for one, or the machine too noisy.
+
+    Args:
+        uncertainty: ``Run.speedup_uncertainty``.
+    """
     if tokens is not None and tokens < FEWEST_TOKENS:
         return tip(UNKNOWN, f"Too short to say: fewer than {FEWEST_TOKENS} tokens")
-    return number(speedup, 2, "×")
+    if speedup is None or pd.isna(speedup) or uncertainty is None or pd.isna(uncertainty) or not uncertainty:
+        return number(speedup, 2, "×")
+    return tip(speedup_text(speedup, uncertainty), interval_text(speedup, uncertainty))
+
+
+def speedup_text(speedup: float | None, uncertainty: float | None) -> str:
+    """``1.85× ± 0.11``, or that the machine was too noisy to tell."""
+    if speedup and too_noisy(uncertainty):
+        return "too noisy to tell"
+    off = f" ± {speedup * uncertainty:.2f}" if speedup and uncertainty else ""
+    return number(speedup, 2, "×") + off
+
+
+def interval_text(speedup: float, uncertainty: float) -> str:
+    """A sentence on what a single run's speed-up may be."""
+    within = f"{max(speedup * (1 - uncertainty), 0):.2f}× to {speedup * (1 + uncertainty):.2f}×"
+    noise = " The machine was too busy with other work" if too_noisy(uncertainty) else " So far the clock strayed"
+    return f"95 % interval {within}.{noise} during this run and its baseline."
+
+
+def too_noisy(uncertainty: float | None) -> bool:
+    """Whether a single run's speed-up is too uncertain to be shown."""
+    return uncertainty is not None and uncertainty > TOO_NOISY
 
 
 def left_out(runs: int) -> str:

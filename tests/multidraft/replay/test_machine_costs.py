@@ -7,8 +7,9 @@ import pytest
 
 from drafters.costs import Costs, Unread
 from multidraft.replay import machine_costs
-from multidraft.replay.machine_costs import MachineCosts, RecordedCosts, fit, with_unread
+from multidraft.replay.machine_costs import MachineCosts, RecordedCosts, with_unread
 from storage import queries
+from storage.clock import fit
 from storage.records import Generation
 from storage.store import Store
 from tests.perf.replay_clock import priced

@@ -102,18 +102,19 @@ def _end_html(run: BatchJob) -> Markup:
 
 def rows_start() -> Markup:
     """Head of the table of results, to which rows are appended."""
-    columns = ("Prompt", "Task", "Policy", "Status", "Note", "Tokens", "Tokens/s", "Speed-up", "Request", "MAT")
+    columns = ("Prompt", "Task", "Policy", "Status", "Note", "Tokens", "MAT", "Tokens/s", "Speed-up", "Request")
     return markup.table_start(columns, FIGURES, "md-rows", "Runs of the batch")
 
 
 def row_html(row: Row, item: int) -> Markup:
     """One line of the table of results; its button opens the prompt, ``item`` of the batch."""
+    tokens = row.tokens if row.finished else None
     figures = [
         str(row.tokens),
-        number(row.tokens_per_second, 1),
-        times(row.speedup, row.tokens if row.finished else None),
-        number(row.request_speedup, 2, "×"),
         number(row.mean_accepted_tokens, 2),
+        number(row.tokens_per_second, 1),
+        times(row.speedup, tokens, row.speedup_uncertainty),
+        times(row.request_speedup, tokens, row.speedup_uncertainty),
     ]
     note = _template.note(row.error) if row.error else ""
     texts = [_template.opener(item, row.id), row.task, policy_title(row.policy), _ended(row), note]
@@ -279,10 +280,10 @@ def detail_html(run: BatchJob, item: int) -> Markup:
 
 def _card_html(run: BatchJob, index: int, row: Row) -> Markup:
     facts = (
-        (times(row.speedup, row.tokens if row.finished else None), "speed-up"),
-        (number(row.tokens_per_second, 1), "tokens/s"),
-        (number(row.mean_accepted_tokens, 2), "tokens per round"),
         (count(row.tokens, "token"), ""),
+        (number(row.mean_accepted_tokens, 2), "tokens per round"),
+        (number(row.tokens_per_second, 1), "tokens/s"),
+        (times(row.speedup, row.tokens if row.finished else None, row.speedup_uncertainty), "speed-up"),
     )
     output = tokens.OUTPUT_START + tokens.rounds_html(run.rounds(index)) + Markup("</div>")
     return _template.card(policy_title(row.policy), _ended(row), facts, row.error, output)

@@ -36,15 +36,16 @@ def head_html(run: Run) -> Markup:
     g, origin, made_on, scores = run.generation, run.origin, run.conditions, run.scores
     ended = STATUS.get(g.status, g.status) + (f": {g.error}" if g.error else "")
     drafted = any(r.drafted for r in g.rounds)
+    certain = len(g.token_ids), run.speedup_uncertainty
     over = f"over autoregressive {BASELINES[run.baseline.kind]}" if run.baseline else "no baseline"
     settings = {**asdict(run.params), "seed": run.seed}
     beside = f"not of one of up to {g.streams} texts at once" if g.streams > 1 else ""
     tiles = (
-        ("Speed", number(run.tokens_per_second, 1), beside or "tokens/s", ""),
-        ("Decode speed-up", times(run.speedup, len(g.token_ids)), over, ""),
-        ("Request speed-up", times(run.request_speedup, len(g.token_ids)), "prefill and routing included", ""),
         ("Tokens per round", number(g.mean_accepted_tokens, 2), "autoregressive: 1", ""),
         ("Acceptance rate", percent(g.acceptance_rate if drafted else None), "of drafted tokens", ""),
+        ("Speed", number(run.tokens_per_second, 1), beside or "tokens/s", ""),
+        ("Decode speed-up", times(run.speedup, *certain), over, ""),
+        ("Request speed-up", times(run.request_speedup, *certain), "prefill and routing included", ""),
         ("Regret", number(scores.regret_rounds, 0), f"rounds beyond {scores.best_drafter or 'the best drafter'}", ""),
         ("Prefill", number(1000 * g.prefill_seconds, 0), "ms before the first round", ""),
     )

@@ -119,9 +119,11 @@ def list_html(runs: pd.DataFrame) -> Markup:
             "Tokens": number(line.output_tokens, 0),
             "Rounds": number(line.round_count, 0),
             "Tokens/s": number(line.tokens_per_second, 1),
-            markup.tip("Decode", "Decode speed-up"): markup.times(line.speedup, line.output_tokens),
+            markup.tip("Decode", "Decode speed-up"): markup.times(
+                line.speedup, line.output_tokens, line.speedup_uncertainty
+            ),
             markup.tip("Request", "Speed-up of the whole request"): markup.times(
-                line.request_speedup, line.output_tokens
+                line.request_speedup, line.output_tokens, line.speedup_uncertainty
             ),
         }
         for line in runs.itertuples()

@@ -68,7 +68,8 @@ def _scoring(job: Measurement, counts: str) -> str:
 
 
 def tiles_html(run: Run | None = None, differences: Sequence[Difference] | None = None) -> Markup:
-    """Speed, speed-ups, mean accepted tokens and acceptance rate (dashes before the first round), and their basis.
+    """Mean accepted tokens and acceptance rate, which no clock changes, then speed-up and speed (dashes before the
+    first round), and their basis.
 
     Args:
         differences: where a greedy output differs from the target's own choice, if that was examined.
@@ -76,23 +77,19 @@ def tiles_html(run: Run | None = None, differences: Sequence[Difference] | None 
     g = run.generation if run and run.generation.rounds else None
     rate = g.tokens_per_second if g else None
     faster, whole = (run.speedup, run.request_speedup) if run and g else (None, None)
-    request = f"whole request {number(whole, 2, '×')}" if whole else "over autoregressive"
-    short = g is not None and g.status != "running" and len(g.token_ids) < FEWEST_TOKENS
+    off = run.speedup_uncertainty if run and faster else None
+    noisy, short = markup.too_noisy(off), g is not None and g.status != "running" and len(g.token_ids) < FEWEST_TOKENS
+    around = f"± {faster * off:.2f}; " if faster and off else ""
+    request = f"{around}request {number(whole, 2, '×')}" if whole else "over autoregressive"
     drafted = g is not None and any(r.drafted for r in g.rounds)
+    saved = f"{len(g.token_ids) - len(g.rounds):,} of {len(g.token_ids):,} calls saved" if g else "autoregressive: 1"
     tiles = [
-        ("Speed", number(rate, 0 if rate and rate >= 100 else 1), "tokens/s", "Emitted tokens per second of decoding"),
-        (
-            "Speed-up",
-            number(faster, 2, "×"),
-            "too short to say" if short else request,
-            f"{_how(run)}: of decoding, and of the whole request, prefill and routing included. Answers of fewer than "
-            f"{FEWEST_TOKENS} tokens have none",
-        ),
         (
             "Tokens per round",
             number(g.mean_accepted_tokens if g else None, 2),
-            "autoregressive: 1",
-            "MAT, mean accepted tokens: emitted tokens per round, the target's own token counted",
+            saved,
+            "MAT, mean accepted tokens: emitted tokens per round, the target's own token counted. Each round is one "
+            "call of the target; autoregressive decoding has one per token",
         ),
         (
             "Acceptance rate",
@@ -100,6 +97,15 @@ def tiles_html(run: Run | None = None, differences: Sequence[Difference] | None 
             "of drafted tokens",
             "Accepted tokens ÷ drafted tokens",
         ),
+        (
+            "Speed-up",
+            number(None if noisy else faster, 2, "×"),
+            "too short to say" if short else "too noisy to tell" if noisy else request,
+            f"{_how(run)}: of decoding, and of the whole request, prefill and routing included. ± is the 95 % "
+            f"interval, by how far rounds and baseline strayed. Answers of fewer than {FEWEST_TOKENS} "
+            "tokens have none",
+        ),
+        ("Speed", number(rate, 0 if rate and rate >= 100 else 1), "tokens/s", "Emitted tokens per second of decoding"),
     ]
     return markup.tiles_html(tiles) + markup.note_html(_note(run, differences))
 
@@ -112,6 +118,8 @@ def _note(run: Run | None, differences: Sequence[Difference] | None) -> str:
         f"Autoregressive decoding: {baseline.tokens_per_second:.1f} tokens/s ({count(baseline.tokens, 'token')} of the "
         f"same prompt just after the run, {_mean(baseline)} time per token)."
     ]
+    if run.speedup and run.speedup_uncertainty:
+        sentences.append(_noise(g.uncertainty, baseline.uncertainty, run.speedup_uncertainty))
     if len(g.token_ids) >= FEWEST_TOKENS and all(r.arm is None for r in g.rounds):
         sentences.append(
             "This run drafts nothing: it is autoregressive decoding as well, so its speed-up only shows how far two "
@@ -126,6 +134,16 @@ def _note(run: Run | None, differences: Sequence[Difference] | None) -> str:
             f"run took {len(g.rounds)} (regret {scores.regret_rounds:+.0f})."
         )
     return " ".join(sentences)
+
+
+def _noise(of_run: float | None, of_baseline: float | None, off: float) -> str:
+    """How noisy the machine was, and what to do where that leaves no speed-up."""
+    noise = f"Noise of the machine: ± {percent(of_run)} in the run, ± {percent(of_baseline)} in the baseline."
+    if not markup.too_noisy(off):
+        return noise
+    return (
+        f"{noise} That is too much for a speed-up; counts do not depend on it. Run it again when less else is going on."
+    )
 
 
 def _checked(token_ids: Sequence[int], differences: Sequence[Difference]) -> str:

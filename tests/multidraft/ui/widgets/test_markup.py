@@ -70,3 +70,12 @@ def test_cells_are_escaped_but_for_html_of_templates() -> None:
     html = markup.table_html(("<i>", "B"), [["<b>x</b>", markup.best("<u>")]], figures=1)
     assert "<i>" not in html and "<td>&lt;b&gt;x&lt;/b&gt;</td>" in html
     assert '<td class="md-figure"><b class="md-best" title="The best">&lt;u&gt;</b></td>' in html
+
+
+def test_a_speed_up_comes_with_its_uncertainty_or_why_there_is_none() -> None:
+    assert "1.85× ± 0.19" in markup.times(1.85, 90, 0.1) and "1.67× to 2.04×" in markup.times(1.85, 90, 0.1)
+    noisy = markup.times(1.85, 90, 0.3)
+    assert ">too noisy to tell<" in noisy and "1.29× to 2.41×" in noisy
+    assert markup.times(1.85, 90) == markup.times(1.85, 90, None) == "1.85×"
+    assert markup.times(1.0, 90, 0.0) == "1.00×"
+    assert "fewer than" in markup.times(None, 3, 0.1)

@@ -63,9 +63,9 @@ def test_spellings_of_one_policy_are_told_apart() -> None:
 
 def test_prompts_in_lists_are_escaped() -> None:
     columns = "id created_at policy task status output_tokens round_count tokens_per_second".split()
-    columns += "speedup request_speedup prompt".split()
+    columns += "speedup request_speedup speedup_uncertainty prompt".split()
     evil = '"><img src=x onerror=alert(1)>'
     html = dashboard_tables.list_html(
-        pd.DataFrame([[1, "2026-01-02T03:04:05", evil, evil, evil, 1, 1, 1.0, None, None, evil]], columns=columns)
+        pd.DataFrame([[1, "2026-01-02T03:04:05", evil, evil, evil, 1, 1, 1.0, None, None, None, evil]], columns=columns)
     )
     assert "<img" not in html and "2026-01-02 03:04" in html

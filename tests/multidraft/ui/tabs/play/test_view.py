@@ -10,6 +10,7 @@ from drafters.sampling import SamplingParams
 from multidraft.engine.lossless import Difference
 from multidraft.ui.tabs.play import view
 from multidraft.ui.widgets.markup import message_html, progress_html
+from storage import figures
 from storage.run import Baseline
 from tests.runs import make_run
 
@@ -163,3 +164,16 @@ def test_plain_decoding_has_no_acceptance(make_generation, make_round) -> None:
     plain = make_round(0, arm=None, drafter=None, drafted=(), accepted=0)
     assert "<dt>Acceptance rate</dt><dd>–</dd>" in tiles(make_generation(rounds=[plain]))
     assert "<dt>Acceptance rate</dt><dd>67 %</dd>" in tiles(make_generation())
+
+
+@pytest.mark.parametrize(("off", "shown", "hidden"), [(0.1, "± 0.", "too noisy"), (0.4, "too noisy to tell", "×<")])
+def test_a_speed_up_says_how_certain_it_is(
+    make_generation, monkeypatch: pytest.MonkeyPatch, off: float, shown: str, hidden: str
+) -> None:
+    for module in (figures, view):
+        monkeypatch.setattr(module, "FEWEST_TOKENS", 1)
+    monkeypatch.setattr(type(make_generation()), "uncertainty", off)
+    html = tiles(make_generation(status="stopped"), baseline=Baseline("answer", 6, 1 / 150, 0.0, 0.02))
+    assert shown in html and hidden not in html.partition("</dl>")[0]
+    assert f"Noise of the machine: ± {100 * off:.0f} % in the run, ± 2 % in the baseline." in html
+    assert html.index("Tokens per round") < html.index("Speed-up")

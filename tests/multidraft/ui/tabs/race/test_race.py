@@ -19,6 +19,7 @@ from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.race import tab as race_tab
 from multidraft.ui.tabs.race.tab import Race, figures_html
 from multidraft.ui.widgets import lanes
+from multidraft.ui.widgets.markup import speedup_text
 from storage import queries
 from storage.store import Store
 from tests.history import recorded
@@ -254,14 +255,15 @@ def test_a_run_has_one_speed_up_whoever_tells_it(workbench: Workbench, store: St
     """The race, and the history; that of autoregressive decoding is one, wherever its lane is."""
     lanes = raced(workbench, "ucb", "autoregressive", "fixed:near", tokens=12)["lanes"]
     assert [lane["title"] for lane in lanes][1] == "No drafter (autoregressive)"
-    assert lanes[1]["speedup"] == 1.0
+    assert lanes[1]["speedup"] == "1.00×"
     assert store.flush()
     runs = {run.generation.policy: run for run in recorded(store.path)}
     rates = {policy: run.generation.tokens_per_second for policy, run in runs.items()}
     for policy, lane in zip(("ucb", "autoregressive", "fixed:near"), lanes, strict=True):
-        assert runs[policy].speedup == pytest.approx(lane["speedup"])
-        assert runs[policy].request_speedup == pytest.approx(lane["request_speedup"])
-        assert lane["speedup"] == pytest.approx(rates[policy] / rates["autoregressive"])
+        run = runs[policy]
+        assert lane["speedup"] == speedup_text(run.speedup, run.speedup_uncertainty)
+        assert lane["request_speedup"] == speedup_text(run.request_speedup, run.speedup_uncertainty)
+        assert run.speedup == pytest.approx(rates[policy] / rates["autoregressive"])
 
 
 def test_a_lane_that_fails_is_named_and_the_others_are_replayed(
