@@ -28,6 +28,7 @@ class Filter:
         card: hash of the pool's card.
         baseline: what speed-ups compare with (``run.BaselineKind``).
         prompts: any of these, by their ``prompt_hash``.
+        experiments: of these batches, races or benchmarks, by their ``batch_id``.
         shared: have policies compared on the prompts that all of them ran (``aggregates.policy_summary`` alone).
     """
 
@@ -43,6 +44,7 @@ class Filter:
     version: str | None = None
     baseline: str | None = None
     prompts: tuple[int, ...] = ()
+    experiments: tuple[str, ...] = ()
     shared: bool = False
 
     def where(self, *conditions: str) -> tuple[str, list[Any]]:
@@ -59,13 +61,19 @@ class Filter:
                 "created_at >=": self.since,
                 "created_at <": self.until,
             },
-            {"policy": self.policies, "task": self.tasks, "source": self.sources, "prompt_hash": self.prompts},
+            {
+                "policy": self.policies,
+                "task": self.tasks,
+                "source": self.sources,
+                "prompt_hash": self.prompts,
+                "batch_id": self.experiments,
+            },
         )
 
     @property
     def by_run(self) -> bool:
-        """Whether it asks for what the counts of runs do not tell: time or prompt."""
-        return self.since is not None or self.until is not None or bool(self.prompts)
+        """Whether it asks for what the counts of runs do not tell: time, prompt or experiment."""
+        return self.since is not None or self.until is not None or bool(self.prompts or self.experiments)
 
 
 def clause(

@@ -67,6 +67,13 @@ DASHBOARD_COLUMNS = """
 """.split()
 """What queries over many runs may read without leaving the index."""
 
+EXPERIMENT_COLUMNS = """
+    batch_id created_at source suite pool card_hash hardware dtype version policy prompt_hash status
+    max_new_tokens temperature draft_length streams output_tokens round_count decode_seconds
+    baseline_seconds_per_token speedup regret_rounds
+""".split()
+"""What the list of experiments reads without leaving its index."""
+
 COUNTED = "policy task pool card_hash hardware dtype version source baseline_kind status".split()
 """What ``run_counts`` tells runs apart by."""
 
@@ -111,6 +118,13 @@ def m006_uncertainty(db: Database) -> None:
     """By what share a baseline and a single run's speed-up may be off; NULL where it was not recorded."""
     for column in ("baseline_uncertainty", "speedup_uncertainty"):
         db.execute(f"ALTER TABLE runs ADD COLUMN {column} REAL")
+
+
+@migrations()
+def m007_notes_on_experiments(db: Database) -> None:
+    """Notes on batches, races and benchmarks, by what their runs have in common; an index that lists these."""
+    db.execute("CREATE TABLE notes (batch_id TEXT PRIMARY KEY, note TEXT NOT NULL)")
+    db.execute(f"CREATE INDEX idx_runs_batch ON runs ({', '.join(EXPERIMENT_COLUMNS)}) WHERE batch_id IS NOT NULL")
 
 
 def _count_runs(db: Database) -> None:

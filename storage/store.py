@@ -64,10 +64,16 @@ class Store:
         Raises:
             RuntimeError: the store is closed. (Nothing that happens to the database raises.)
         """
-        values = run.to_json()
+        self._queue(run.to_json())
+
+    def note(self, experiment: str, text: str) -> None:
+        """Queue what is noted on an experiment (the ``batch_id`` of its runs) in place of what was; likewise."""
+        self._queue({"batch_id": experiment, "note": text})
+
+    def _queue(self, values: dict[str, Any]) -> None:
         with self._changed:
             if self._closed:
-                raise RuntimeError(f"the store {self.path} is closed; open another to add runs")
+                raise RuntimeError(f"the store {self.path} is closed; open another to write")
             self._waiting.append(values)
             if len(self._waiting) > self._queue_limit:
                 self._waiting.popleft()
@@ -167,14 +173,19 @@ class Store:
                 db.close()
 
     def _write(self, values: dict[str, Any]) -> None:
-        """Write a run with all its rounds and take it out of the queue; one that is itself at fault is left out."""
+        """Write a run with all its rounds, or a note, and take it out of the queue; one that is itself at fault is left
+        out."""
         assert self._db is not None
         cause = None
         try:
-            row, rounds = run_row(values), round_rows(values)
-            with writing(self._db):
-                run_id = self._db.table("runs").insert(row).last_pk
-                self._db.table("rounds").insert_all({"run_id": run_id, **r} for r in rounds)
+            if "note" in values:
+                with writing(self._db):
+                    self._db.table("notes").insert(values, pk="batch_id", replace=True)
+            else:
+                row, rounds = run_row(values), round_rows(values)
+                with writing(self._db):
+                    run_id = self._db.table("runs").insert(row).last_pk
+                    self._db.table("rounds").insert_all({"run_id": run_id, **r} for r in rounds)
         except Exception as error:
             if _concerns_database(error):
                 raise

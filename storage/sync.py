@@ -275,6 +275,7 @@ def take_in(path: Path, other: Path) -> None:
 
 
 def _add_missing(db: Database) -> None:
+    db.execute("INSERT OR IGNORE INTO notes SELECT * FROM other.notes")
     runs = ", ".join(column.name for column in db.table("runs").columns if column.name != "id")
     rounds = ", ".join(f'"{column.name}"' for column in db.table("rounds").columns if column.name != "run_id")
     missing = db.execute(

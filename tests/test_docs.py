@@ -18,7 +18,9 @@ from drafters.errors import PoolError
 from drafters.kinds import KINDS
 from drafters.pool import load_pool
 from multidraft.__main__ import COMMANDS, main
+from multidraft._version import __version__
 from multidraft.policies import base
+from multidraft.ui.results import cite
 from multidraft.ui.tabs.dashboard import charts, views
 from multidraft.ui.tabs.pool.tab import Known, pools_html
 from storage.store import Store
@@ -207,3 +209,9 @@ def test_every_column_and_key_of_a_benchmark_is_in_the_documents():
 def test_every_policy_is_in_the_documents():
     text = (ROOT / "docs" / "policies.md").read_text()
     assert [name for name in md.policy_names() if f"`{name}" not in text] == []
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["cff-version"] == "1.2.0" and citation["version"] == __version__
+    assert citation["license"] == "Apache-2.0" and citation["authors"] == [{"name": cite.AUTHOR}]

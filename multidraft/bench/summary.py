@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import groupby
 from operator import attrgetter
@@ -92,6 +92,35 @@ class Row:
             g.error,
             g.text,
             prompt_of(g),
+        )
+
+    @classmethod
+    def recorded(cls, values: Mapping[str, Any]) -> Row:
+        """The row of a run of the history (``storage.experiments.figures``); its number there is its id."""
+        tokens, each = values["output_tokens"], values["baseline_seconds_per_token"]
+        ran = values["round_count"] > 0
+        baseline = None if each is None or not ran else tokens * each
+        return cls(
+            str(values["id"]),
+            values["task"] or NO_TASK,
+            values["policy"],
+            values["status"],
+            tokens,
+            values["round_count"],
+            values["decode_seconds"] if ran else None,
+            values["prefill_seconds"] + values["decode_seconds"] if ran else None,
+            baseline,
+            None if baseline is None else values["baseline_prefill_seconds"] + baseline,
+            values["tokens_per_second"] or None,
+            values["mean_accepted_tokens"] or None,
+            values["speedup"],
+            values["request_speedup"],
+            values["streams"],
+            None if values["lossless"] is None else bool(values["lossless"]),
+            values["near_tie_gap"],
+            values["error"],
+            values["text"],
+            values["prompt_hash"],
         )
 
     @property

@@ -24,6 +24,7 @@ from multidraft.serving.metrics import Metrics
 from multidraft.serving.openai.server import Server, healthy
 from multidraft.ui.middleware import BodyLimit, Delivery
 from multidraft.ui.pool_line import PoolLine
+from multidraft.ui.results.pages import Results
 from multidraft.ui.server import asked_port, ended_by_sigterm, wait_for_the_end, why_not_first
 from multidraft.ui.tabs.batch.tab import Batch
 from multidraft.ui.tabs.dashboard.tab import Dashboard
@@ -117,7 +118,9 @@ def serve(
 ) -> gr.Blocks:
     """Build the page and serve it in the background, with the servers for programs beside it; ``page.local_url`` is its
     address, ``page.close()`` ends it."""
+    results = Results(workbench.store.path)
     routes = [Server(workbench, api_key).mount(), Metrics(workbench).route(), Route("/health", healthy)]
+    routes += results.routes()
     page = _build(workbench, loader or PoolLoader(workbench, allowed=False))
     page.launch(
         server_name=host,
@@ -126,7 +129,10 @@ def serve(
         css=css(),
         max_file_size=MAX_BYTES,
         footer_links=["api", "settings"],
-        app_kwargs={"routes": routes, "middleware": [Middleware(BodyLimit, upload=MAX_BYTES), Middleware(Delivery)]},
+        app_kwargs={
+            "routes": routes,
+            "middleware": [Middleware(BodyLimit, upload=MAX_BYTES), Middleware(Delivery, tags=results.tags)],
+        },
         state_session_capacity=SESSIONS,
         run_history=False,
         mcp_server=find_spec("mcp") is not None,

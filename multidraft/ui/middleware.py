@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import brotli
 from anyio import sleep_forever, to_thread
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from multidraft.serving.openai.errors import ApiError
+from multidraft.ui.results.pages import root_of
 
 MAX_BODY = 8 * 2**20
 """Bytes of a request's body, uploads of files apart."""
@@ -22,6 +25,7 @@ FORM = 2**16
 
 _SCRIPT = f"<script>{Path(__file__).with_name('early.js').read_text(encoding='utf-8')}</script>".encode()
 _HEAD = b"<head>"
+_PREVIEW = re.compile(rb'<meta\s+(?:property="og:|name="twitter:)[^>]*>')
 _ASSET = re.compile(r"/assets/[\w.-]+")
 
 
@@ -65,11 +69,15 @@ class Delivery:
 
     The names of Gradio's scripts and styles hold a hash of their content, so each is read and compressed once, where
     Gradio does so for every visit, and browsers may cache it. The page itself, most of it Gradio's description of the
-    components, is compressed too (Gradio's own compression, further out, then leaves it alone), and gets ``early.js``.
+    components, is compressed too (Gradio's own compression, further out, then leaves it alone), and gets ``early.js``,
+    and in place of Gradio's own the tags by which sites show a preview of a link.
+
+    Args:
+        tags: those tags, by the address's query and the app's own address; HTML.
     """
 
-    def __init__(self, app: ASGIApp):
-        self._app = app
+    def __init__(self, app: ASGIApp, tags: Callable[[Mapping[str, str], str], str]):
+        self._app, self._tags = app, tags
         self._cached: dict[str, tuple[Response, Response]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -104,7 +112,11 @@ class Delivery:
         is_page = headers.get("Content-Type", "").startswith("text/html")
         kept = not is_page and status == 200 and not messages[-1].get("more_body", False)
         if is_page:
-            body = body.replace(_HEAD, _HEAD + _SCRIPT, 1)
+            asked = Request(scope)
+            tags = await to_thread.run_sync(self._tags, asked.query_params, root_of(asked))
+            head, styles, rest = body.partition(b"<style")
+            head = _PREVIEW.sub(b"", head).replace(_HEAD, _HEAD + _SCRIPT + tags.encode(), 1)
+            body = head + styles + rest
         if kept:
             headers["Cache-Control"] = "public, max-age=31536000, immutable"
         whole = small = _response(status, headers, body)

@@ -15,7 +15,7 @@ from sqlite_utils import Database
 
 from storage.connection import open_reader
 from storage.problems import StorageError
-from storage.schema import COUNTED, DASHBOARD_COLUMNS, migrations, upgrade
+from storage.schema import COUNTED, DASHBOARD_COLUMNS, EXPERIMENT_COLUMNS, migrations, upgrade
 from storage.store import Store
 from tests.runs import make_run
 
@@ -115,8 +115,11 @@ SCHEMA = dedent("""\
         ON "runs" (@);
     CREATE TABLE run_counts (%, runs INTEGER NOT NULL);
     CREATE INDEX idx_run_counts ON run_counts (policy, task, version);
+    CREATE TABLE notes (batch_id TEXT PRIMARY KEY, note TEXT NOT NULL);
+    CREATE INDEX idx_runs_batch ON runs (&) WHERE batch_id IS NOT NULL;
 """).replace("@", ", ".join(f'"{column}"' for column in DASHBOARD_COLUMNS))
 SCHEMA = SCHEMA.replace("%", ", ".join(f"{column} TEXT" for column in COUNTED))
+SCHEMA = SCHEMA.replace("&", ", ".join(EXPERIMENT_COLUMNS))
 
 
 def schema(db: Database) -> str:
@@ -151,6 +154,7 @@ def test_upgrade_twice_changes_nothing() -> None:
         "m004_readers_of_the_prompt",
         "m005_what_was_learnt",
         "m006_uncertainty",
+        "m007_notes_on_experiments",
     ]
 
 

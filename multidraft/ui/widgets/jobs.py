@@ -65,7 +65,7 @@ class AddressedJobs(RunButtons[J]):
         form: list[Any],
         form_of: Callable[[J], tuple[Any, ...]],
         show: Callable[[J], Iterator[Updates]],
-        gone: Callable[[], Updates],
+        gone: Callable[[str], Updates],
         shown: list[Any],
     ) -> None:
         """Watch what is asked for, and what the address of ``page`` names.
@@ -73,7 +73,7 @@ class AddressedJobs(RunButtons[J]):
         Args:
             form: the fields, with the values that ``form_of`` a job start it once more.
             show: what changes in ``shown`` until a job has ended.
-            gone: the same for a job that is no longer known.
+            gone: the same for the id of a job that is no longer known.
         """
         self.form, self.form_of, self.show, self.gone = form, form_of, show, gone
         page.load(self.linked, None, [self.asked, self.id, *form, *self.both], **HIDDEN)
@@ -102,6 +102,6 @@ class AddressedJobs(RunButtons[J]):
         if job := self.find(id):
             yield from self.show(job)
         elif id:
-            yield {**self.gone(), **self.live(running=False)}
+            yield {**self.gone(id), **self.live(running=False)}
         else:
             yield gr.skip()

@@ -67,12 +67,18 @@ def macros(template: str) -> Any:
     return _environment.get_template(template).module
 
 
+def page(template: str, **values: Any) -> str:
+    """A whole document from a template, named likewise."""
+    return _environment.get_template(template).render(values)
+
+
 _macros = macros("widgets/markup.html")
 message_html, progress_html = _macros.message, _macros.progress
 tiles_html, facts_html, empty_html = _macros.tiles, _macros.facts, _macros.empty
 heading_html, caption_html, note_html = _macros.heading, _macros.caption, _macros.note
 table_start, row_html, table_html = _macros.table_start, _macros.row, _macros.table
 folded, best, tip = _macros.folded, _macros.best, _macros.tip
+shared_html, ended_html = _macros.shared, _macros.ended
 refusal_html, explanation_html = _macros.refusal, _macros.explanation
 
 

@@ -95,14 +95,17 @@ def hatch_colour(arm: int) -> str:
 
 def css() -> str:
     """The page's style sheet, with the colours of the arms for light and dark."""
-    light = _variables(SURFACE, TINT)
-    dark = _variables(SURFACE_DARK, TINT_DARK)
+    style = "\n".join(path.read_text(encoding="utf-8") for path in STYLES)
+    return f"{colours('.dark {{ {} }}')}\n{style}"
+
+
+def colours(dark: str) -> str:
+    """The colours of the arms, and the class of each; ``dark`` is what has its variables where the page is dark."""
     classes = "\n".join(
         f".md-arm{i} {{ --arm: var(--arm{i}); --tint: var(--tint{i}); --hatch: {hatch_colour(i)}; }}"
         for i in range(len(DRAFTER_COLOURS))
     )
-    style = "\n".join(path.read_text(encoding="utf-8") for path in STYLES)
-    return f":root {{ {light} }}\n.dark {{ {dark} }}\n{classes}\n{style}"
+    return f":root {{ {_variables(SURFACE, TINT)} }}\n{dark.format(_variables(SURFACE_DARK, TINT_DARK))}\n{classes}"
 
 
 def _variables(ground: str, tint: float) -> str:

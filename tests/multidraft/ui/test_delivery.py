@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import brotli
 import pytest
 from starlette.applications import Starlette
@@ -14,8 +16,16 @@ from starlette.types import Receive, Scope, Send
 
 from multidraft.ui.middleware import Delivery
 
-PAGE = "<html><head><script>first()</script></head>" + "<p>text</p>" * 1000
+PAGE = (
+    '<html><head><script>first()</script><meta property="og:title" content="Gradio" />\n<meta\n\tname="twitter:card" />'
+    "<style></style></head>"
+)
+PAGE += "<p>text</p>" * 1000
 ASKED: list[str] = []
+
+
+def tags(query: Mapping[str, str], root: str) -> str:
+    return f'<meta property="og:title" content="{root}?run={query.get("run")}">'
 
 
 def asset(request: Request) -> Response:
@@ -35,7 +45,7 @@ APP = Starlette(
 @pytest.fixture
 def browser() -> TestClient:
     ASKED.clear()
-    return TestClient(Delivery(APP), headers={"Accept-Encoding": "gzip, br"})
+    return TestClient(Delivery(APP, tags), headers={"Accept-Encoding": "gzip, br"})
 
 
 def test_a_fixed_file_is_read_once_and_kept_by_browsers(browser: TestClient) -> None:
@@ -49,7 +59,7 @@ def test_a_fixed_file_is_read_once_and_kept_by_browsers(browser: TestClient) -> 
 
 
 def test_what_middleware_further_out_adds_for_one_visitor_is_not_kept() -> None:
-    app = CORSMiddleware(Delivery(APP), allow_origin_regex=".*", allow_credentials=True)
+    app = CORSMiddleware(Delivery(APP, tags), allow_origin_regex=".*", allow_credentials=True)
     browser = TestClient(app, headers={"Accept-Encoding": "br"})
     for origin in ("https://one", "https://two", "https://two"):
         answer = browser.get("/assets/a.js", headers={"Origin": origin})
@@ -63,13 +73,13 @@ def test_half_a_file_is_not_kept() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"let a", "more_body": True})
 
-    delivery = Delivery(cut)
+    delivery = Delivery(cut, tags)
     browser = TestClient(delivery)
     assert "Cache-Control" not in browser.get("/assets/a.js").headers and not delivery._cached
 
 
 def test_other_spellings_of_a_path_are_not_kept() -> None:
-    delivery = Delivery(APP)
+    delivery = Delivery(APP, tags)
     TestClient(delivery).get("/assets/x/..%2fa.js")
     assert not delivery._cached
 
@@ -85,7 +95,7 @@ def test_the_page_begins_with_its_own_script(browser: TestClient) -> None:
         text = brotli.decompress(b"".join(answer.iter_raw())).decode()
     head, rest = text.split("</script>", 1)
     assert head.startswith("<html><head><script>// Before all other scripts") and "requestAnimationFrame" in head
-    assert rest == PAGE.removeprefix("<html><head>")
+    assert rest.startswith("<meta") and rest.endswith(PAGE.partition("<style>")[2])
     assert int(answer.headers["Content-Length"]) < len(PAGE) / 5
 
 
@@ -104,7 +114,7 @@ def test_browsers_without_brotli_get_the_same_uncompressed(browser: TestClient) 
         assert "Cache-Control" in answer.headers
     assert ASKED == ["a.js"]
     answer = browser.get("/", headers={"Accept-Encoding": "identity"})
-    assert "requestAnimationFrame" in answer.text and answer.text.endswith(PAGE.removeprefix("<html><head>"))
+    assert "requestAnimationFrame" in answer.text and answer.text.endswith(PAGE.partition("<style>")[2])
 
 
 def test_other_questions_are_gradio_s(browser: TestClient) -> None:
@@ -116,5 +126,11 @@ def test_other_questions_are_gradio_s(browser: TestClient) -> None:
 
 
 def test_under_a_path_of_its_own(browser: TestClient) -> None:
-    inside = TestClient(Delivery(APP), headers={"Accept-Encoding": "br"}, root_path="/space")
+    inside = TestClient(Delivery(APP, tags), headers={"Accept-Encoding": "br"}, root_path="/space")
     assert inside.get("/space/assets/a.js").headers["Content-Encoding"] == "br"
+
+
+def test_the_page_has_our_tags_for_previews_of_links_and_none_of_gradios() -> None:
+    page = TestClient(Delivery(APP, tags)).get("/?run=7").text
+    assert page.count("og:title") == 1 and 'content="http://testserver?run=7"' in page
+    assert "twitter:card" not in page and "first()" in page and "<p>text</p>" in page

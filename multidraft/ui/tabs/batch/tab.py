@@ -27,9 +27,10 @@ from multidraft.ui.widgets.controls import limits
 from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, Updates
 from multidraft.ui.widgets.exports import download, offered_file
 from multidraft.ui.widgets.jobs import AddressedJobs
-from multidraft.ui.widgets.markup import message_html, problem_html
+from multidraft.ui.widgets.markup import ended_html, message_html, problem_html, shared_html
 from multidraft.ui.widgets.policy_fields import offered
 from multidraft.ui.widgets.verdict import watched_verdict
+from storage.experiments import in_history
 from storage.texts import TextFilter
 
 LOOK_SECONDS = 0.5
@@ -201,8 +202,9 @@ class Batch:
                 yield {self.verdict: verdict}
             self._verdicts[batch] = verdict
 
-    def _gone(self) -> Updates:
-        return {**self._blank(), self.status: view.GONE}
+    def _gone(self, id: str) -> Updates:
+        known = in_history(self.workbench.store.path, id)
+        return {**self._blank(), self.status: ended_html("batch", id) if known else view.GONE}
 
     def _blank(self) -> Updates:
         charts = {chart: gr.Plot(visible=False) for chart in self.charts}
@@ -216,7 +218,8 @@ class Batch:
         figures = [draw(batch.rows, batch.policies) for draw in view.CHARTS.values()]
         return {
             self.summary: view.throughput_html(batch)
-            + view.summary_html(batch.rows, batch.policies, f"Pool {batch.pool} on {batch.hardware}"),
+            + view.summary_html(batch.rows, batch.policies, f"Pool {batch.pool} on {batch.hardware}")
+            + shared_html(f"batch/{batch.id}"),
             **{chart: gr.Plot(figure, visible=fast) for chart, figure in zip(self.charts, figures, strict=True)},
             **{button: download(file) for button, file in zip(self.downloads, self.files(batch), strict=True)},
         }

@@ -21,7 +21,16 @@ from multidraft.ui.widgets import tokens
 from multidraft.ui.widgets.charts import POLICY_HEIGHT, REFERENCE, arms_chart, base_figure, plot, plot_of, weights_chart
 from multidraft.ui.widgets.events import Updates
 from multidraft.ui.widgets.exports import export_file
-from multidraft.ui.widgets.markup import facts_html, macros, message_html, number, percent, tiles_html, times
+from multidraft.ui.widgets.markup import (
+    facts_html,
+    macros,
+    message_html,
+    number,
+    percent,
+    shared_html,
+    tiles_html,
+    times,
+)
 from multidraft.ui.widgets.theme import DRAFTER_COLOURS
 from storage import queries
 from storage.problems import StorageError
@@ -59,7 +68,13 @@ def head_html(run: Run) -> Markup:
     )
     title = f"Run {run.id}: {policy_title(g.policy)}" + (f" on {origin.task}" if origin.task else "")
     replay = run.id if scores.acceptance is not None else None
-    return _template.head(title, replay, tiles_html(tiles, "md-run-tiles"), facts_html(facts, "md-run-facts"))
+    return _template.head(
+        title,
+        replay,
+        tiles_html(tiles, "md-run-tiles"),
+        facts_html(facts, "md-run-facts"),
+        shared_html(f"run/{run.id}"),
+    )
 
 
 def texts_html(run: Run) -> Markup:

@@ -17,7 +17,19 @@ from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.widgets import controls, lanes, markup, tokens
 from multidraft.ui.widgets.events import PRIVATE, Updates, show_on_phone
 from multidraft.ui.widgets.jobs import AddressedJobs
-from multidraft.ui.widgets.markup import count, macros, message_html, number, percent, problem_html, progress_html
+from multidraft.ui.widgets.markup import (
+    count,
+    ended_html,
+    macros,
+    message_html,
+    number,
+    percent,
+    problem_html,
+    progress_html,
+    shared_html,
+)
+from storage import experiments
+from storage.records import FINISHED
 from storage.run import Run
 
 NO_LANE = ("– no lane –", "")
@@ -145,11 +157,20 @@ class Race(controls.PromptTab):
             return
         ready = len(race.measured) >= FEWEST
         end = lanes.replay_data(race.measured, REPLAY_SECONDS) if ready else lanes.pending(race.specs, race.states)
-        figures = figures_html(race.measured) if ready else ""
+        figures = figures_html(race.measured) + shared_html(f"race/{race.id}") if ready else ""
         yield {**over, self.status: end_html(race), self.stage: end, self.figures: figures}
 
-    def _gone(self) -> Updates:
-        return {self.status: _GONE, self.stage: None, self.figures: ""}
+    def _gone(self, id: str) -> Updates:
+        path = self.workbench.store.path
+        if not experiments.in_history(path, id):
+            return {self.status: _GONE, self.stage: None, self.figures: ""}
+        runs = [run for run in experiments.runs(path, id, MOST) if run.generation.status in FINISHED]
+        ready = len(runs) >= FEWEST
+        return {
+            self.status: ended_html("race", id),
+            self.stage: lanes.replay_data(runs, REPLAY_SECONDS) if ready else None,
+            self.figures: figures_html(runs) if ready else "",
+        }
 
 
 def _form(race: RaceJob) -> tuple[Any, ...]:

@@ -1,0 +1,120 @@
+"""Results as pictures: bars of speed-ups, the tokens of a run, the ratios of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from multidraft.ui.results.picture import HEIGHT, WIDTH, Picture, fits
+from multidraft.ui.widgets.theme import DRAFTER_COLOURS, TARGET_COLOUR, drafter_colour
+from storage.records import Round
+
+MARGIN = 60
+MOST_BARS = 7
+_TOP, _BOTTOM = 212, HEIGHT - 84
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A figure with its interval, if it has one; ``name`` stands at its left, ``shown`` at its right; a ``marked``
+    one stands out."""
+
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    shown: str = ""
+    marked: bool = False
+
+
+def bars(
+    title: str, subtitle: str, found: Sequence[Bar], foot: str, unit: str, reference: float | None = 1.0
+) -> Picture:
+    """Bars from 0, with a line at the reference."""
+    picture = _begun(title, subtitle, foot)
+    listed = found[:MOST_BARS]
+    left, right, step = 400, WIDTH - 220, min((_BOTTOM - _TOP - 20) / max(len(listed), 1), 62)
+    most = max([bar.high or bar.value for bar in listed] + ([reference] if reference else []), default=1.0) or 1.0
+    scale = (right - left) / most
+    for place, bar in enumerate(listed):
+        y = _TOP + place * step
+        picture.text(left - 16, y + step * 0.6, bar.name, 25, anchor="end", width=left - 16 - MARGIN)
+        picture.box(
+            left, y + step * 0.18, bar.value * scale, step * 0.6, DRAFTER_COLOURS[0] if not place else "#85bbdc"
+        )
+        _interval(picture, bar, left, scale, y + step * 0.48)
+        end = max(bar.value, bar.high or 0.0) * scale
+        picture.text(left + end + 14, y + step * 0.6, bar.shown, 25, bold=bar.marked)
+    if reference:
+        x = left + reference * scale
+        picture.box(x - 1, _TOP - 4, 2, step * len(listed) + 8, TARGET_COLOUR)
+        picture.text(x, _TOP + step * len(listed) + 30, unit, 20, colour="faint", anchor="middle")
+    return picture
+
+
+def ratios(title: str, subtitle: str, found: Sequence[Bar], foot: str) -> Picture:
+    """Ratios with their intervals around 1."""
+    picture = _begun(title, subtitle, foot)
+    listed = found[:MOST_BARS]
+    left, right, step = 400, WIDTH - 330, min((_BOTTOM - _TOP - 50) / max(len(listed), 1), 62)
+    reach = max([0.05, *(abs(end - 1) for bar in listed for end in (bar.value, bar.low or 1.0, bar.high or 1.0))])
+    reach = min(reach, 1.0) * 1.1
+    middle, scale = (left + right) / 2, (right - left) / 2 / reach
+    picture.box(middle - 1, _TOP - 4, 2, step * len(listed) + 8, TARGET_COLOUR)
+    for place, bar in enumerate(listed):
+        y = _TOP + place * step
+        picture.text(left - 16, y + step * 0.6, bar.name, 25, anchor="end", width=left - 16 - MARGIN)
+        low, high = (None if end is None else max(1 - reach, min(1 + reach, end)) for end in (bar.low, bar.high))
+        inside = Bar(bar.name, max(1 - reach, min(1 + reach, bar.value)), low, high)
+        _interval(picture, inside, middle - scale, scale, y + step * 0.48)
+        picture.box(middle + (inside.value - 1) * scale - 8, y + step * 0.48 - 8, 16, 16, DRAFTER_COLOURS[0])
+        picture.text(right + 14, y + step * 0.6, bar.shown, 25)
+    below = _TOP + step * len(listed) + 30
+    for x, said, anchor in ((middle - 14, "← A is faster", "end"), (middle + 14, "B is faster →", "start")):
+        picture.text(x, below, said, 20, colour="faint", anchor=anchor)  # type: ignore[arg-type]
+    return picture
+
+
+def tokens(
+    title: str, subtitle: str, figures: Sequence[tuple[str, str]], rounds: Sequence[Round], foot: str
+) -> Picture:
+    """The tokens of a run, each in the colour of the drafter that proposed it, below its figures."""
+    picture = _begun(title, subtitle, foot)
+    for place, (value, name) in enumerate(figures):
+        x = MARGIN + place * (WIDTH - 2 * MARGIN) / len(figures)
+        picture.text(x, _TOP + 40, value, 52, bold=True)
+        picture.text(x, _TOP + 76, name, 22, colour="faint")
+    colours = [
+        drafter_colour(r.arm) if r.arm is not None and place < r.accepted else TARGET_COLOUR
+        for r in rounds
+        for place in range(len(r.tokens))
+    ]
+    top, rows = _TOP + 110, max(1, min(4, -(-len(colours) // 64)))
+    across = max(-(-len(colours) // rows), 24)
+    width, height = (WIDTH - 2 * MARGIN) / across, (_BOTTOM - top - 10) / rows
+    for place, colour in enumerate(colours):
+        row, column = divmod(place, across)
+        picture.box(MARGIN + column * width, top + row * height, width - min(2, width / 5), height - 6, colour)
+    return picture
+
+
+def _begun(title: str, subtitle: str, foot: str) -> Picture:
+    picture = Picture(f"{title}. {subtitle}")
+    for arm in range(6):
+        picture.box(MARGIN + arm * 26, 46, 22, 10, drafter_colour(arm))
+    picture.text(WIDTH - MARGIN, 60, "multidraft", 26, colour="faint", anchor="end", bold=True)
+    size = next((size for size in (42, 38, 34) if fits(title, size, WIDTH - 2 * MARGIN)), 30)
+    picture.text(MARGIN, 118, title, size, bold=True, width=WIDTH - 2 * MARGIN)
+    picture.text(MARGIN, 164, subtitle, 25, colour="faint", width=WIDTH - 2 * MARGIN)
+    picture.box(MARGIN, HEIGHT - 66, WIDTH - 2 * MARGIN, 1, "line")
+    picture.text(MARGIN, HEIGHT - 30, foot, 21, colour="faint", width=WIDTH - 2 * MARGIN)
+    return picture
+
+
+def _interval(picture: Picture, bar: Bar, left: float, scale: float, y: float) -> None:
+    if bar.low is None or bar.high is None:
+        return
+    x, end = left + bar.low * scale, left + bar.high * scale
+    picture.box(x, y - 1.5, end - x, 3, "ink")
+    for edge in (x, end):
+        picture.box(edge - 1.5, y - 8, 3, 16, "ink")

@@ -1,0 +1,215 @@
+"""The addresses of results: pages that need no script, so that previews of links, frames and archives have them whole.
+
+``/result/run/ID``, ``/result/race/ID``, ``/result/batch/ID`` and ``/result/comparison/ID/ID`` are pages; with ``.svg``,
+``.png``, ``.csv`` or ``.json`` at the end they are the picture, its figures, and all data. ``/embed/…`` is the picture
+for a frame on another site.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from gradio.route_utils import get_root_url
+from markupsafe import Markup
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from drafters.errors import UserError
+from multidraft.ui.results import cite, result
+from multidraft.ui.results.picture import HEIGHT, WIDTH
+from multidraft.ui.results.result import Result
+from multidraft.ui.widgets import markup, theme
+from multidraft.ui.widgets.events import run_number
+from storage.problems import StorageError
+from storage.run import plain
+
+ABOUT = (
+    "One language model writes, several small drafters propose tokens ahead of it, and a policy learns which drafter "
+    "to trust. The output is exactly the model's own; it only comes faster."
+)
+
+PICTURES = 64
+"""Of those drawn last, so many are cached, some 20 kB each."""
+
+LONGEST_ID = 64
+
+_HERE = Path(__file__).parent
+_SHEETS = ("widgets/tokens.css", "widgets/tables.css", "widgets/verdict.css", "results/result.css")
+_FRAMED = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors *"
+"""The policy of a frame: it runs and loads nothing, and may stand on any site."""
+
+Answer = Callable[[Result, str], Response]
+
+
+class Results:
+    """The results in the histories at these paths, the first that has one goes."""
+
+    def __init__(self, *paths: Path):
+        self._paths = paths
+        self._drawing = threading.Lock()  # one at a time: runs are timed beside it
+        self._drawn: dict[str, bytes] = {}  # by the SVG
+
+    def routes(self) -> list[BaseRoute]:
+        return [
+            Route("/result/style.css", lambda request: _cached(_style(), "text/css")),
+            Route("/result/{place:path}", self.answer),
+            Route("/embed/{place:path}", self.embedded),
+        ]
+
+    def find(self, place: str) -> Result | None:
+        """The result at the end of an address, such as ``run/12``; ``None`` if there is none.
+
+        Raises:
+            StorageError: a history cannot be read.
+            UserError: two experiments cannot be compared.
+        """
+        kind, *ids = place.split("/")
+        if any(not id or len(id) > LONGEST_ID for id in ids):
+            return None
+        for path in self._paths:
+            found = None
+            if kind == "run" and len(ids) == 1 and (number := run_number(ids[0])) is not None:
+                found = result.run_result(path, number) if path == self._paths[0] else None
+            elif kind in ("race", "batch") and len(ids) == 1:
+                found = result.experiment_result(path, ids[0])
+            elif kind == "comparison" and len(ids) == 2:
+                found = result.comparison_result(path, *ids)
+            if found:
+                return found
+        return None
+
+    def answer(self, request: Request) -> Response:
+        """The page of a result, or one of its files."""
+        place = request.path_params["place"]
+        stem, _, suffix = place.rpartition(".")
+        writes: Mapping[str, Answer] = {"svg": _svg, "png": self._png, "csv": _csv, "json": _json}
+        if stem and suffix in writes:
+            return writes[suffix](self._found(stem), stem)
+        return _html(_page(self._found(place), root_of(request)))
+
+    def embedded(self, request: Request) -> Response:
+        """The picture of a result, with a link to its page, for frames."""
+        found = self._found(request.path_params["place"])
+        address = f"{root_of(request)}/result/{found.place}"
+        picture = Markup(found.picture.svg())  # its texts are escaped there
+        shown = markup.page("results/embed.html", title=found.title, picture=picture, address=address)
+        response = _html(shown)
+        response.headers["Content-Security-Policy"] = _FRAMED
+        return response
+
+    def tags(self, query: Mapping[str, str], root: str) -> str:
+        """Tags for previews of an address of the app: of the run, race or batch that it names, or of the app."""
+        shown: dict[str, Any] = {"title": "multidraft", "description": ABOUT, "address": root, "picture": ""}
+        kind = next((kind for kind in ("run", "race", "batch") if kind in query), None)
+        if kind:
+            with suppress(StorageError, UserError):
+                if found := self.find(f"{kind}/{query[kind]}"):
+                    shown = _preview(found, root)
+        return str(markup.macros("results/page.html").tags(**shown, width=WIDTH, height=HEIGHT))
+
+    def _found(self, place: str) -> Result:
+        try:
+            found = self.find(place)
+        except UserError as error:
+            raise HTTPException(422, markup.sentence(error)) from None
+        except StorageError as error:
+            raise HTTPException(503, str(error)) from None
+        if found is None:
+            raise HTTPException(404, "There is no such result in this history: it may be another server's.")
+        return found
+
+    def _png(self, found: Result, place: str) -> Response:
+        key = found.picture.svg()
+        with self._drawing:
+            if key not in self._drawn:
+                self._drawn[key] = found.picture.png()
+                while len(self._drawn) > PICTURES:
+                    del self._drawn[next(iter(self._drawn))]
+            return _cached(self._drawn[key], "image/png")
+
+
+def _page(found: Result, root: str) -> str:
+    address = f"{root}/result/{found.place}"
+    frame = f'<iframe src="{root}/embed/{found.place}" width="{WIDTH // 2}" height="{HEIGHT // 2 + 24}"></iframe>'
+    return markup.page(
+        "results/page.html",
+        found=found,
+        picture=Markup(found.picture.svg()),  # its texts are escaped there
+        preview={**_preview(found, root), "width": WIDTH, "height": HEIGHT},
+        address=address,
+        root=root,
+        frame=frame,
+        bibtex=cite.bibtex(found.place, found.title, found.made, address),
+    )
+
+
+def _preview(found: Result, root: str) -> dict[str, Any]:
+    address = f"{root}/result/{found.place}"
+    return {
+        "title": found.title,
+        "description": found.description,
+        "address": address,
+        "picture": f"{address}.png",
+    }
+
+
+def root_of(request: Request) -> str:
+    """The app's own address, as browsers see it."""
+    return get_root_url(request, request.url.path, request.scope.get("root_path"))  # type: ignore[arg-type]
+
+
+def _svg(found: Result, place: str) -> Response:
+    return _cached(found.picture.svg(), "image/svg+xml")
+
+
+def _csv(found: Result, place: str) -> Response:
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(found.figures[0]) if found.figures else [], lineterminator="\r\n")
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in line.items()} for line in found.figures)
+    return _file(file.getvalue(), "text/csv", f"{_name(place)}.csv")
+
+
+def _cell(value: Any) -> Any:
+    """Texts that a spreadsheet would take for a formula get an apostrophe before them."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r\n") else value
+
+
+def _json(found: Result, place: str) -> Response:
+    return _file(
+        json.dumps(plain(found.data), ensure_ascii=False, indent=1), "application/json", f"{_name(place)}.json"
+    )
+
+
+def _name(place: str) -> str:
+    return quote(place.replace("/", "-"), safe="")
+
+
+def _file(text: str, kind: str, name: str) -> Response:
+    return Response(text, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+
+
+def _cached(content: str | bytes, kind: str) -> Response:
+    return Response(content, media_type=kind, headers={"Cache-Control": "public, max-age=600"})
+
+
+def _html(text: str) -> Response:
+    return Response(text, media_type="text/html", headers={"X-Content-Type-Options": "nosniff"})
+
+
+@lru_cache(1)
+def _style() -> str:
+    ui = _HERE.parent
+    sheets = "\n".join((ui / sheet).read_text(encoding="utf-8") for sheet in _SHEETS)
+    return f"{theme.colours('@media (prefers-color-scheme: dark) {{ :root {{ {} }} }}')}\n{sheets}"

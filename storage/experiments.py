@@ -1,0 +1,151 @@
+"""Batches, races and benchmarks: runs that were started together, and so have one ``batch_id``; and notes on them.
+
+What they were made with is read off their runs. Every function opens its own read-only connection (see ``queries``).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from storage.aggregates import RATIOS
+from storage.connection import open_reader, read_dicts
+from storage.filters import ALL, COMPARED, FINISHED, Filter
+from storage.problems import StorageError
+from storage.queries import PREVIEW
+from storage.rows import converted, run_of
+from storage.run import Run
+
+MOST_RUNS = 20_000
+"""Of an experiment, those that are read at most."""
+
+LONGEST_NOTE = 500
+"""Characters."""
+
+ORDERS = {
+    "newest": "created_at DESC",
+    "oldest": "created_at",
+    "speedup": "speedup DESC NULLS LAST, created_at DESC",
+    "regret": "regret NULLS LAST, created_at DESC",
+    "runs": "runs DESC, created_at DESC",
+    "suite": "suite NULLS LAST, created_at DESC",
+    "version": "version DESC, created_at DESC",
+}
+"""What the list can be sorted by."""
+
+SETTINGS = ("max_new_tokens", "temperature", "draft_length", "streams")
+MADE_ON = ("pool", "card_hash", "hardware", "dtype", "version")
+
+FIGURES = """
+    output_tokens round_count decode_seconds prefill_seconds tokens_per_second mean_accepted_tokens speedup
+    request_speedup streams lossless near_tie_gap baseline_seconds_per_token baseline_prefill_seconds
+""".split()
+
+_SOUGHT = ("prompt", "suite", "policy", "task", "batch_id")
+
+
+@dataclass(frozen=True)
+class Sought:
+    """Which experiments, and in which order.
+
+    Attributes:
+        runs: what their runs must be.
+        words: each of them stands in a prompt, in the suite's name, a policy, a task, the note or the id.
+        order: one of :data:`ORDERS`.
+    """
+
+    runs: Filter = ALL
+    words: tuple[str, ...] = ()
+    order: str = "newest"
+
+    def where(self) -> tuple[str, list[Any]]:
+        """The WHERE clause over ``runs`` and its parameters."""
+        conditions, more = ["batch_id IS NOT NULL"], list[Any]()
+        for word in self.words:
+            pattern = "%" + word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+            found = " OR ".join(f"{column} LIKE ? ESCAPE '\\'" for column in _SOUGHT)
+            conditions.append(
+                f"(batch_id IN (SELECT batch_id FROM runs WHERE batch_id IS NOT NULL AND ({found})) "
+                "OR batch_id IN (SELECT batch_id FROM notes WHERE note LIKE ? ESCAPE '\\'))"
+            )
+            more += [pattern] * (len(_SOUGHT) + 1)
+        where, values = self.runs.where(*conditions)
+        return where, [*more, *values]  # the conditions stand first
+
+
+def count(path: str | Path, sought: Sought = Sought()) -> int:
+    """How many experiments are sought."""
+    where, values = sought.where()
+    with open_reader(path) as connection:
+        return int(connection.execute(f"SELECT count(DISTINCT batch_id) FROM runs {where}", values).fetchone()[0])
+
+
+def listed(path: str | Path, sought: Sought = Sought(), *, limit: int = 20, offset: int = 0) -> list[dict[str, Any]]:
+    """Some of the experiments, in the order that is sought.
+
+    Keys: id, created_at (of the first run), source, suite, the columns ``MADE_ON`` and ``SETTINGS``, runs, finished,
+    prompts, policies (a list), prompt (the beginning of the first run's), note; of the policy with the highest
+    decode speed-up (ratio of totals over prompts) fastest, speedup, and regret, the mean per run; ``None`` is unknown.
+    """
+    where, values = sought.where()
+    above, below, _ = RATIOS["speedup"]
+    first = ", ".join(f"max({column}) AS {column}" for column in ("source", "suite", *MADE_ON, *SETTINGS))
+    sql = f"""
+        WITH chosen AS (SELECT DISTINCT batch_id FROM runs {where}),
+        by_prompt AS (
+            SELECT batch_id, policy, avg({above}) AS above, avg({below}) AS below FROM runs
+            WHERE batch_id IN chosen AND {FINISHED} AND {COMPARED} AND policy <> 'autoregressive'
+            GROUP BY batch_id, policy, prompt_hash
+        ),
+        by_policy AS (
+            SELECT batch_id, policy, sum(above) / sum(below) AS speedup FROM by_prompt GROUP BY batch_id, policy
+        ),
+        best AS (SELECT batch_id, policy AS fastest, max(speedup) AS speedup FROM by_policy GROUP BY batch_id),
+        experiments AS (
+            SELECT batch_id AS id, min(created_at) AS created_at, {first}, count(*) AS runs,
+                   sum({FINISHED}) AS finished, count(DISTINCT prompt_hash) AS prompts,
+                   json_group_array(DISTINCT policy) AS policies
+            FROM runs WHERE batch_id IN chosen GROUP BY batch_id
+        )
+        SELECT experiments.*, fastest, speedup, note,
+               (SELECT avg(regret_rounds) FROM runs
+                WHERE batch_id = experiments.id AND policy = fastest AND {FINISHED}) AS regret,
+               (SELECT substr(prompt, 1, {PREVIEW}) FROM runs
+                WHERE batch_id = experiments.id ORDER BY created_at, id LIMIT 1) AS prompt
+        FROM experiments LEFT JOIN best ON best.batch_id = experiments.id
+             LEFT JOIN notes ON notes.batch_id = experiments.id
+        ORDER BY {ORDERS[sought.order]}, experiments.id LIMIT ? OFFSET ?
+    """
+    with open_reader(path) as connection:
+        found = read_dicts(connection, sql, [*values, int(limit), int(offset)])
+    return [converted(row, ["policies"], json.loads) for row in found]
+
+
+def in_history(path: str | Path, id: str) -> bool:
+    """Whether the history can be read and holds a run of an experiment."""
+    try:
+        return count(path, Sought(Filter(experiments=(id,)))) > 0
+    except StorageError:
+        return False
+
+
+def figures(path: str | Path, id: str) -> list[dict[str, Any]]:
+    """The runs of an experiment in the order in which they were made, at most ``MOST_RUNS``, without rounds: the
+    columns that a table of figures takes (``bench.summary.Row.recorded``)."""
+    columns = ["id", "created_at", "task", "policy", "status", "error", "prompt", "text", "prompt_hash", *FIGURES]
+    sql = f"SELECT {', '.join(columns)} FROM runs WHERE batch_id = ? ORDER BY created_at, id LIMIT {MOST_RUNS}"
+    with open_reader(path) as connection:
+        return read_dicts(connection, sql, [id])
+
+
+def runs(path: str | Path, id: str, most: int) -> list[Run]:
+    """The first runs of an experiment with all their rounds, for those of few runs."""
+    with open_reader(path) as connection:
+        sql = "SELECT * FROM runs WHERE batch_id = ? ORDER BY created_at, id LIMIT ?"
+        found = []
+        for row in read_dicts(connection, sql, [id, most]):
+            rounds = 'SELECT * FROM rounds WHERE run_id = ? ORDER BY "index"'
+            found.append(run_of(row, read_dicts(connection, rounds, [row["id"]])))
+    return found

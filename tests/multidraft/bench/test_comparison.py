@@ -1,0 +1,98 @@
+"""Two experiments, policy by policy and prompt by prompt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drafters.errors import UserError
+from multidraft.bench.comparison import Comparison, sentences, table
+from multidraft.bench.summary import Row
+
+ALIKE: dict[str, Any] = {"version": "1", "pool": "pocket", "hardware": "CPU", "draft_length": 8}
+
+
+def rows(
+    seconds: dict[str, float], prompts: int = 8, noise: float = 0.0, baseline: float = 2.0, **more: Any
+) -> list[Row]:
+    """A run of each policy on each prompt, longer prompts taking longer."""
+    drawn = np.random.default_rng(1)
+    found = []
+    for prompt in range(prompts):
+        for policy, each in seconds.items():
+            took = each * (1 + prompt) * (1 + noise * drawn.standard_normal())
+            values: dict[str, Any] = {
+                "tokens": 10 * (1 + prompt),
+                "rounds": 5 * (1 + prompt),
+                "seconds": took,
+                "request_seconds": took + 0.1,
+                "baseline_seconds": baseline * (1 + prompt),
+                "baseline_request_seconds": baseline * (1 + prompt) + 0.1,
+                "tokens_per_second": 1.0,
+                "speedup": baseline * (1 + prompt) / took,
+                "prompt": prompt,
+                **more,
+            }
+            found.append(Row(str(prompt), "math", policy, "completed", **values))
+    return found
+
+
+def test_a_difference_is_found_and_what_differs_is_named() -> None:
+    found = Comparison.of(rows({"ucb": 1.0}), rows({"ucb": 0.8}), (ALIKE, {**ALIKE, "version": "2"}))
+    (pair,) = found.pairs
+    assert pair.said == "faster" and pair.decode.value == pytest.approx(1.25) and pair.rounds.value == 1.0
+    first, *_, differs, machine, _ = sentences(found)
+    assert first.startswith("`ucb`: B is faster: decoding 1.25×") and "as many calls" in first
+    assert differs == "They differ in version (1 → 2)." and "level" in machine
+
+
+def test_noise_is_not_taken_for_a_difference() -> None:
+    found = Comparison.of(rows({"ucb": 1.0}), rows({"ucb": 1.0}, noise=0.2), (ALIKE, ALIKE))
+    first, same, *_ = sentences(found)
+    assert "not told apart" in first and "what differs is chance" in same
+
+
+def test_a_faster_machine_is_told_from_a_faster_policy() -> None:
+    found = Comparison.of(rows({"ucb": 1.0}), rows({"ucb": 0.5}, baseline=1.0), (ALIKE, {**ALIKE, "hardware": "GPU"}))
+    assert any("2.00× (2.00–2.00) as fast in B: so much is the machine" in said for said in sentences(found))
+    assert table(found).rows[0][-2:] == ("2.00× (2.00–2.00)",) * 2
+
+
+def test_answers_of_other_lengths_are_compared_by_the_token() -> None:
+    longer = [Row(**{**vars(row), "tokens": 2 * row.tokens, "seconds": 2 * row.seconds}) for row in rows({"ucb": 1.0})]
+    (pair,) = Comparison.of(rows({"ucb": 1.0}), longer, (ALIKE, ALIKE)).pairs
+    assert pair.decode.value == pytest.approx(1.0) and pair.rounds.value == pytest.approx(2.0)
+
+
+def test_only_prompts_of_both_count_and_settled_policies_come_first() -> None:
+    first = rows({"exp3": 1.0, "ucb": 1.0, "hedge": 1.0}, prompts=6)
+    second = rows({"ucb": 2.0, "exp3": 1.0}, prompts=9)
+    found = Comparison.of(first, second, (ALIKE, ALIKE))
+    assert [(pair.specs[0], pair.said) for pair in found.pairs] == [("ucb", "slower"), ("exp3", "not told apart")]
+    assert {pair.decode.prompts for pair in found.pairs} == {6}
+
+
+def test_without_a_common_policy_the_fastest_of_each_are_compared() -> None:
+    found = Comparison.of(rows({"ucb": 1.0, "exp3": 3.0}), rows({"hedge": 0.5}), (ALIKE, ALIKE))
+    assert sentences(found)[0].startswith("`hedge` of B against `ucb` of A: B is faster")
+
+
+def test_too_few_prompts_are_no_verdict() -> None:
+    found = Comparison.of(rows({"ucb": 1.0}, prompts=2), rows({"ucb": 0.5}, prompts=2), (ALIKE, ALIKE))
+    assert "an interval takes 3" in sentences(found)[0] and found.pairs[0].said == "too few prompts to say"
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        ([], "the second experiment has no finished run"),
+        (rows({"ucb": 1.0}, streams=4, tokens_per_second=None), "the second experiment has no finished run"),
+        ([Row(**{**vars(row), "prompt": row.prompt + 100}) for row in rows({"ucb": 1.0})], "no prompt in common"),
+        (rows({"autoregressive": 1.0}), "no policy ran"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(second: list[Row], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        Comparison.of(rows({"ucb": 1.0}), second, (ALIKE, ALIKE))

@@ -1,0 +1,133 @@
+"""Pages of results: whole as they are served, with nothing of a prompt that a browser, a sheet or LaTeX would run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from PIL import Image
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from multidraft.ui.results.cite import bibtex
+from multidraft.ui.results.pages import PICTURES, Results
+from storage.store import Store
+from tests.runs import make_round, make_run
+
+EVIL = '=1+1"><script>alert(1)</script>{{7*7}} & % 中'
+ROUNDS = [make_round(index, drafter="=math<b>") for index in range(3)]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two batches of four prompts, of which the second took twice as long, and a race; all texts are hostile."""
+    path = tmp_path_factory.mktemp("history") / "runs.db"
+    slow = [make_round(index, draft_seconds=0.011) for index in range(3)]
+    with Store(path) as store:
+        for batch, rounds in (("a", ROUNDS), ("b", slow)):
+            for number in range(4):
+                for policy in ("ucb", "fixed:math"):
+                    values = {
+                        "batch_id": batch,
+                        "source": "batch",
+                        "task": EVIL,
+                        "suite": EVIL,
+                        "version": f"1+{batch}",
+                    }
+                    store.add(make_run(prompt=f"{EVIL}{number}", policy=policy, rounds=rounds, **values))
+            store.note(batch, EVIL)
+        for policy in ("ucb", "autoregressive"):
+            store.add(make_run(prompt=EVIL, policy=policy, rounds=ROUNDS, batch_id="r", source="race"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser(path: Path) -> Iterator[TestClient]:
+    with TestClient(Starlette(routes=Results(path).routes())) as client:
+        yield client
+
+
+PLACES = ["run/1", "batch/a", "race/r", "comparison/a/b"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_page_shows_the_result_and_can_be_previewed_and_cited(browser: TestClient, place: str) -> None:
+    page = browser.get(f"/result/{place}")
+    assert page.status_code == 200 and page.headers["Content-Type"].startswith("text/html")
+    address = f"http://testserver/result/{place}"
+    assert f'<meta property="og:image" content="{address}.png">' in page.text
+    assert f'<meta property="og:url" content="{address}">' in page.text and 'property="og:title" content="' in page.text
+    assert "<svg" in page.text and "@misc{multidraft-" in page.text and "card c0ffee" in page.text
+    assert f"src=&#34;http://testserver/embed/{place}&#34;" in page.text
+    assert "<script" not in page.text and "math<b>" not in page.text and "49" not in page.text.split("<main>")[0]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_files_of_a_result(browser: TestClient, place: str) -> None:
+    svg = browser.get(f"/result/{place}.svg")
+    assert svg.headers["Content-Type"].startswith("image/svg+xml") and ElementTree.fromstring(svg.text) is not None
+    assert "<script" not in svg.text
+    image = Image.open(io.BytesIO(browser.get(f"/result/{place}.png").content))
+    assert image.size == (1200, 630) and len(image.getcolors(1 << 20) or ()) > 5
+    lines = list(csv.DictReader(io.StringIO(browser.get(f"/result/{place}.csv").text)))
+    assert lines and not any((cell or "").startswith("=") for line in lines for cell in line.values())
+    assert json.loads(browser.get(f"/result/{place}.json").text)
+
+
+def test_a_frame_runs_nothing_and_may_stand_anywhere(browser: TestClient) -> None:
+    frame = browser.get("/embed/batch/a")
+    assert frame.headers["Content-Security-Policy"] == (
+        "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors *"
+    )
+    assert "<svg" in frame.text and 'href="http://testserver/result/batch/a"' in frame.text
+
+
+def test_figures_are_those_of_the_runs(browser: TestClient) -> None:
+    first = next(csv.DictReader(io.StringIO(browser.get("/result/batch/a.csv").text)))
+    assert float(first["speedup"]) == pytest.approx(2.0)  # 9 tokens in 30 ms, at 150 tokens/s without drafters
+    pair = next(csv.DictReader(io.StringIO(browser.get("/result/comparison/a/b.csv").text)))
+    assert float(pair["decode_value"]) == pytest.approx(0.5) and pair["verdict"] == "slower"
+    page = browser.get("/result/comparison/a/b").text
+    assert "version (1+a → 1+b)" in page and "B is slower" in page
+
+
+@pytest.mark.parametrize(
+    "place", ["run/99", "run/x", "run/", "batch/none", "comparison/a", "nothing", "run/1.exe", "a/b/c/d"]
+)
+def test_an_unknown_result_is_not_found(browser: TestClient, place: str) -> None:
+    answer = browser.get(f"/result/{place}")
+    assert answer.status_code == 404 and "no such result" in answer.text
+
+
+def test_what_cannot_be_compared_is_said(browser: TestClient) -> None:
+    answer = browser.get("/result/comparison/a/r")
+    assert answer.status_code == 422 and "no prompt in common" in answer.text
+
+
+def test_addresses_of_the_app_have_the_tags_of_what_they_name(path: Path) -> None:
+    results = Results(path)
+    assert "Rate" not in results.tags({}, "https://x") and "og:image" not in results.tags({}, "https://x")
+    tags = results.tags({"batch": "a", "tab": "batch"}, "https://x")
+    assert 'content="https://x/result/batch/a.png"' in tags and "<script" not in tags
+    assert results.tags({"run": "nope"}, "https://x") == results.tags({"race": "gone"}, "https://x")
+
+
+def test_pictures_are_drawn_once_and_not_all_are_held(path: Path) -> None:
+    results = Results(path)
+    browser = TestClient(Starlette(routes=results.routes()))
+    results._drawn.update({str(number): b"" for number in range(PICTURES)})
+    for _ in range(2):
+        assert browser.get("/result/run/1.png").content.startswith(b"\x89PNG")
+    assert len(results._drawn) == PICTURES and "0" not in results._drawn
+
+
+def test_bibtex_holds_nothing_that_latex_would_run() -> None:
+    made = {"version": "0.1.0+ab_c", "created_at": "2026-11-23T", "pool": "my_pool", "card_hash": None}
+    entry = bibtex("run/1", r"\input{x} 50 % & 2.0×", {**made, "hardware": "CPU #1", "dtype": "float32"}, "http://x/{}")
+    assert r"\textbackslash{}input\{x\} 50 \% \& 2.0$\times$" in entry and r"my\_pool, card unknown" in entry
+    assert "multidraft 0.1.0, commit ab\\_c" in entry and "url = {http://x/%7B%7D}" in entry
