@@ -60,6 +60,13 @@ def run(path: str | Path, id: int) -> Run | None:
     return run_of(rows[0], rounds) if rows else None
 
 
+def ids_of(path: str | Path, batch_id: str) -> list[int]:
+    """The ids of the runs of a batch that emitted something, oldest first."""
+    sql = "SELECT id FROM runs WHERE batch_id = ? AND round_count > 0 ORDER BY id"
+    with open_reader(path) as connection:
+        return [id for (id,) in connection.execute(sql, [batch_id])]
+
+
 def ids_on(
     path: str | Path, card_hash: str, hardware: str, dtype: str, *, after: int = 0, newest: int = 1000
 ) -> list[int]:

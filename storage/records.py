@@ -17,9 +17,10 @@ from storage.figures import divided
 PHASES = ("draft", "verify", "policy", "evaluate")
 """The parts of a round that are timed: ``Round.draft_seconds`` and so on."""
 
-Status = Literal["running", "completed", "stopped", "context_limit", "cancelled", "error"]
+Status = Literal["running", "completed", "stopped", "context_limit", "cancelled", "error", "interrupted"]
 """How a generation ended: at ``max_new_tokens`` (completed), at a stop token (stopped), at the end of the
-target's context window (context_limit), by the caller (cancelled), by an error."""
+target's context window (context_limit), by the caller (cancelled), by an error, or with the server (interrupted), when
+nothing is known of what it had written."""
 
 FINISHED = ("completed", "stopped", "context_limit")
 """Statuses of runs that came to an end of their own: only these have a regret."""

@@ -127,6 +127,12 @@ def m007_notes_on_experiments(db: Database) -> None:
     db.execute(f"CREATE INDEX idx_runs_batch ON runs ({', '.join(EXPERIMENT_COLUMNS)}) WHERE batch_id IS NOT NULL")
 
 
+@migrations()
+def m008_unfinished(db: Database) -> None:
+    """Jobs under way: they are here from their beginning until what came of them is written."""
+    db.execute("CREATE TABLE unfinished (id TEXT PRIMARY KEY, begun_at TEXT NOT NULL, job TEXT NOT NULL)")  # JSON
+
+
 def _count_runs(db: Database) -> None:
     """``run_counts``, by which the choices of the dashboard's filters are found without reading the runs."""
     listed = ", ".join(COUNTED)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import atexit
+import json
 import logging
 import math
 import sqlite3
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +21,64 @@ from sqlite_utils import Database
 from storage.connection import open_writer, writing
 from storage.problems import StorageError, explain
 from storage.rows import round_rows, run_row
-from storage.run import Run
-from storage.sync import Backup
+from storage.run import Run, utc_text
+from storage.sync import Backup, take_in
 
 log = logging.getLogger(__name__)
+
+KEEPING_SECONDS = 0.5
+"""How long it is waited for a run to be committed before it is told that it is not in the history yet."""
+
+TOGETHER = 64
+"""Most of what was handed over that is committed in one transaction."""
+
+
+class Kept:
+    """What was handed to a store at once: it is written as a whole or not at all.
+
+    Attributes:
+        committed: whether it is.
+        left_out: whether it never will be: a value cannot be stored, or too much waited.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        runs: Sequence[Run] = (),
+        anew: Kept | None = None,
+        begins: tuple[str, Any] | None = None,
+        ends: str | None = None,
+        note: tuple[str, str] | None = None,
+    ):
+        self._store, self._values, self._anew = store, [run.to_json() for run in runs], anew
+        self._begins, self._ends, self._note = begins, ends, note
+        self._rows: list[dict[str, Any]] = []
+        self._ids: list[Any] = []
+        self.committed = self.left_out = False
+
+    @property
+    def ids(self) -> list[int]:
+        """The numbers of its runs in the history, once it is committed."""
+        return self._ids if self.committed else []
+
+    def wait(self, seconds: float = KEEPING_SECONDS) -> bool:
+        """Wait until it is committed or cannot be for now, at most so many seconds; returns :attr:`committed`."""
+        return self._store._wait(self, seconds)
 
 
 class Store:
     """Writes runs to a SQLite file without blocking the caller, and without raising what goes wrong.
 
     A run that cannot be written waits in memory and is tried again; :attr:`problem` tells the user meanwhile.
-    At exit of the interpreter an open store is closed.
+    At exit of the interpreter an open store is closed. What still cannot be written then is set aside in a file beside
+    the database, from where the next store of that database takes it.
 
     Attributes:
         backup: what copies it elsewhere, if anything does; users see its problems.
 
     Args:
         path: the database file; created if missing (its folder is not).
-        queue_limit: most runs that wait in memory; beyond it the oldest are dropped.
+        queue_limit: most calls of :meth:`add` that wait in memory; beyond it the oldest are dropped.
         busy_seconds: how long one attempt waits for another program's lock.
         retry_seconds: pause between attempts while there is a problem.
     """
@@ -44,10 +87,11 @@ class Store:
         self, path: str | Path, *, queue_limit: int = 1000, busy_seconds: float = 5.0, retry_seconds: float = 5.0
     ):
         self.path = Path(path).absolute()
+        self.aside = self.path.with_name(f"{self.path.name}-waiting")
         self.backup: Backup | None = None
         self._queue_limit, self._busy_seconds, self._retry_seconds = queue_limit, busy_seconds, retry_seconds
         self._changed = threading.Condition()  # guards all that follows
-        self._waiting: deque[dict[str, Any]] = deque()  # the first one may be being written
+        self._waiting: deque[Kept] = deque()  # the first ones may be being written
         self._dropped = 0
         self._cause: str | None = None
         self._urged = False  # whether to try again without a pause
@@ -58,27 +102,36 @@ class Store:
         self._thread.start()
         atexit.register(self.close)
 
-    def add(self, run: Run) -> None:
-        """Queue a copy of a run for writing and return at once.
+    def add(
+        self, *runs: Run, anew: Kept | None = None, begins: tuple[str, Any] | None = None, ends: str | None = None
+    ) -> Kept:
+        """Queue a copy of some runs for writing, all of them in one transaction, and return at once.
+
+        Args:
+            anew: what the same runs were handed over as before: their rows are brought up to date; their rounds stay.
+            begins: id of a job that is under way from now on, and what it is, as plain values; again, to change that.
+            ends: id of a job that no longer is.
 
         Raises:
             RuntimeError: the store is closed. (Nothing that happens to the database raises.)
         """
-        self._queue(run.to_json())
+        return self._queue(Kept(self, runs, anew, begins, ends))
 
-    def note(self, experiment: str, text: str) -> None:
+    def note(self, experiment: str, text: str) -> Kept:
         """Queue what is noted on an experiment (the ``batch_id`` of its runs) in place of what was; likewise."""
-        self._queue({"batch_id": experiment, "note": text})
+        return self._queue(Kept(self, note=(experiment, text)))
 
-    def _queue(self, values: dict[str, Any]) -> None:
+    def _queue(self, kept: Kept) -> Kept:
         with self._changed:
             if self._closed:
                 raise RuntimeError(f"the store {self.path} is closed; open another to write")
-            self._waiting.append(values)
+            self._waiting.append(kept)
             if len(self._waiting) > self._queue_limit:
-                self._waiting.popleft()
-                self._dropped += 1
+                dropped = self._waiting.popleft()
+                dropped.left_out = True
+                self._dropped += len(dropped._values)
             self._changed.notify_all()
+        return kept
 
     @property
     def problem(self) -> str | None:
@@ -87,7 +140,7 @@ class Store:
             if self._cause is None and not self._dropped:
                 return None
             sentences = [self._cause or f"Runs come faster than {self.path} can take them: pause between them."]
-            if waiting := len(self._waiting):
+            if waiting := sum(len(kept._values) for kept in self._waiting if kept._anew is None):
                 fate = "were not written" if self._closed else "wait in memory to be written"
                 sentences.append(f"Runs that {fate}: {waiting}.")
             if self._dropped:
@@ -104,16 +157,16 @@ class Store:
             self._urge()
             return self._changed.wait_for(lambda: (self._db or self._closed) and not self._waiting, timeout)
 
-    def close(self, timeout: float = 10.0) -> bool:
-        """Write what is queued, trying for at most ``timeout`` seconds, and end the thread.
+    def close(self, timeout: float = 5.0) -> bool:
+        """Write what is queued, trying for at most ``timeout`` seconds, or set it aside, and end the thread.
 
-        Returns whether everything was written; :attr:`problem` says why not. May be called again.
+        Returns whether everything is on the disk; :attr:`problem` says why not. May be called again.
         """
         atexit.unregister(self.close)
         with self._changed:
             self._give_up_at = min(self._give_up_at, time.monotonic() + timeout)
             self._urge()
-        self._thread.join(timeout + self._busy_seconds)
+        self._thread.join(timeout + 3 * self._busy_seconds)
         return not self._waiting
 
     def __enter__(self) -> Store:
@@ -125,6 +178,13 @@ class Store:
     @property
     def _closed(self) -> bool:
         return self._give_up_at < math.inf
+
+    def _wait(self, kept: Kept, seconds: float) -> bool:
+        """See :meth:`Kept.wait`."""
+        with self._changed:
+            hopeless = lambda: self._db is None and self._cause is not None  # noqa: E731
+            self._changed.wait_for(lambda: kept.committed or kept.left_out or hopeless(), seconds)
+            return kept.committed
 
     def _urge(self) -> None:
         """Have the writer try again without a pause."""
@@ -138,9 +198,9 @@ class Store:
         while not ended:
             try:
                 self._connect()
-                while self._waiting:
+                while together := self._next():
                     self._connect()  # the file may have been replaced since
-                    self._write(self._waiting[0])
+                    self._write(together)
             except Exception as error:  # whatever it is, the thread must live on to write the next run
                 self._disconnect()  # a new connection may find the file repaired, writable or replaced
                 self._note(explain(error, self.path))
@@ -152,6 +212,8 @@ class Store:
                 self._changed.wait_for(ready, None if pause == math.inf else pause)
                 self._urged = False
                 ended = self._closed and (not self._waiting or time.monotonic() >= self._give_up_at)
+        if self._waiting:
+            self._set_aside()
         self._disconnect()
 
     def _connect(self) -> None:
@@ -162,6 +224,7 @@ class Store:
             self._disconnect()
         self._db = open_writer(self.path, self._busy_seconds)
         self._file = _identity(self.path)
+        self._take_back()
         with self._changed:
             if not self._waiting:  # else the next write tells whether all is well again
                 self._note(None)
@@ -172,33 +235,89 @@ class Store:
             with suppress(sqlite3.Error):
                 db.close()
 
-    def _write(self, values: dict[str, Any]) -> None:
-        """Write a run with all its rounds, or a note, and take it out of the queue; one that is itself at fault is left
-        out."""
+    def _next(self) -> list[Kept]:
+        """What is written next, in one transaction: all that waits, up to a bound."""
+        with self._changed:
+            return [kept for kept, _ in zip(self._waiting, range(TOGETHER), strict=False)]
+
+    def _write(self, together: Sequence[Kept]) -> None:
+        """Write all of them and take them out of the queue; one that is itself at fault is left out."""
         assert self._db is not None
         cause = None
         try:
-            if "note" in values:
-                with writing(self._db):
-                    self._db.table("notes").insert(values, pk="batch_id", replace=True)
-            else:
-                row, rounds = run_row(values), round_rows(values)
-                with writing(self._db):
-                    run_id = self._db.table("runs").insert(row).last_pk
-                    self._db.table("rounds").insert_all({"run_id": run_id, **r} for r in rounds)
+            with writing(self._db):
+                for kept in together:
+                    self._insert(self._db, kept)
         except Exception as error:
             if _concerns_database(error):
                 raise
+            if len(together) > 1:  # find out which of them it is
+                for kept in together:
+                    self._write([kept])
+                return
             cause = f"A run could not be stored in {self.path} and was left out ({error}): please report this."
+            together[0].left_out = True
+        else:
+            for kept in together:
+                kept.committed, kept.left_out = True, False
         with self._changed:
-            if self._waiting and self._waiting[0] is values:
-                self._waiting.popleft()
-            else:  # it was dropped while it was being written
-                self._dropped -= 1
+            for kept in together:
+                if self._waiting and self._waiting[0] is kept:
+                    self._waiting.popleft()
+                elif kept.committed:  # it was dropped while it was being written
+                    self._dropped -= len(kept._values)
+                kept._values = []
             if self._dropped:
                 log.warning("runs are written to %s again; dropped meanwhile: %d", self.path, self._dropped)
             self._dropped = 0
             self._note(cause)
+
+    def _insert(self, db: Database, kept: Kept) -> None:
+        """Write one of them, inside a transaction."""
+        if kept._begins is not None:
+            id, job = kept._begins
+            begun = [id, utc_text(datetime.now(UTC)), json.dumps(job, ensure_ascii=False)]
+            db.execute("INSERT OR REPLACE INTO unfinished VALUES (?, ?, ?)", begun)
+        if kept._ends is not None:
+            db.execute("DELETE FROM unfinished WHERE id = ?", [kept._ends])
+        if kept._note is not None:
+            db.execute("INSERT OR REPLACE INTO notes (batch_id, note) VALUES (?, ?)", kept._note)
+        kept._rows, before = [run_row(values) for values in kept._values], kept._anew
+        if before is None:
+            kept._ids = [db.table("runs").insert(row).last_pk for row in kept._rows]
+            for number, values in zip(kept._ids, kept._values, strict=True):
+                db.table("rounds").insert_all({"run_id": number, **r} for r in round_rows(values))
+            return
+        kept._ids = before._ids
+        for number, old, row in zip(before._ids, before._rows, kept._rows, strict=False):  # none where it was left out
+            changed = {column: value for column, value in row.items() if value != old[column]}
+            if changed:  # the time as well as the number: the file may have been replaced
+                named = ", ".join(f"{column} = ?" for column in changed)
+                same = [number, old["created_at"]]
+                db.execute(f"UPDATE runs SET {named} WHERE id = ? AND created_at = ?", [*changed.values(), *same])
+
+    def _set_aside(self) -> None:
+        """Write what the database does not take to one beside it, from where the next store takes it in."""
+        self._disconnect()
+        waiting = sum(len(kept._values) for kept in self._waiting)
+        try:
+            self._db = open_writer(self.aside, self._busy_seconds)
+            while together := self._next():
+                self._write(together)
+        except Exception as error:
+            log.error("runs that wait for %s are lost: %d: %s", self.path, waiting, explain(error, self.aside))
+        else:
+            log.warning("runs that wait for %s are set aside in %s: %d", self.path, self.aside, waiting)
+
+    def _take_back(self) -> None:
+        """Take in what an earlier store had to set aside."""
+        if not self.aside.exists():
+            return
+        try:
+            take_in(self.path, self.aside)
+            self.aside.unlink()
+        except StorageError as error:
+            log.warning("runs that were set aside wait in %s: %s", self.aside, error)
 
     def _note(self, cause: str | None) -> None:
         with self._changed:

@@ -245,6 +245,8 @@ def snapshot(path: Path, to: Path) -> None:
     to.unlink(missing_ok=True)
     with open_reader(path) as source, closing(sqlite3.connect(to)) as copy:
         source.backup(copy)
+        copy.execute("DELETE FROM unfinished")  # where the copy is restored, nothing of it is under way
+        copy.commit()
         copy.execute("PRAGMA journal_mode = DELETE")
         found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
     if found != "ok":

@@ -193,12 +193,19 @@ class SuiteBatch(SuiteRun):
             measurement.cancel()
 
     def steps(
-        self, measure: Callable[[Measurement], Iterable[object]], done: Callable[[Entry], None]
+        self, measure: Callable[[Measurement], Iterable[object]], done: Callable[[Sequence[Entry]], None]
     ) -> Iterator[object]:
         """As of :class:`SuiteRun`; ``measure`` finds out what is to be known of runs that were decoded, and ``done`` is
-        called with each entry then."""
+        called with all entries of a policy then, when its figures are there."""
         fitting = [item for item in self.items if _fits(self.pool, item, self.params)][: self.size]
         for spec in self.specs:
+            if any(known == spec for _, known in self.known):  # all of a policy's runs are handed over at once
+                entries = [
+                    self._known(place, spec) or self._entry(item, spec, 0, ()) for place, item in enumerate(self.items)
+                ]
+                self.done += len(entries)
+                self._hand_over([e for e in entries if e.run.id is not None or e.error], done)
+                continue
             with Batch(self.pool, self.size) as batch:  # one each: a batch learns whether drafts pay
                 for texts in _warm_up(self.pool, fitting, spec, self.params, self.seed):
                     for _ in timed(batch, texts):
@@ -211,7 +218,7 @@ class SuiteBatch(SuiteRun):
         spec: str,
         batch: Batch,
         measure: Callable[[Measurement], Iterable[object]],
-        done: Callable[[Entry], None],
+        done: Callable[[Sequence[Entry]], None],
     ) -> Iterator[object]:
         entries, seconds, self._measured = list[Entry](), 0.0, []
         for item in self.items:
@@ -221,27 +228,23 @@ class SuiteBatch(SuiteRun):
                 self._measured.append(self.measurement)
         self.done += len(entries) - len(self._measured)
         texts = [Text(measurement.decode_beside_others, measurement.decoding.longest) for measurement in self._measured]
-        open_ones = list(entries)
+        complete = False
         try:
             with closing(timed(batch, texts)) as steps:
                 for ended, passed in steps:
                     seconds += passed
                     self.done += len(ended)
                     yield None if len(batch) else self.waiting
-            scored = {id(measurement.run): measurement for measurement in self._measured}
-            for entry in entries:
-                if measurement := scored.get(id(entry.run)):
-                    yield from measure(measurement)
-                self._hand_over(open_ones.pop(0), done)
+            for measurement in self._measured:
+                yield from measure(measurement)
             self._sum_up(spec, seconds)
+            complete = True
         finally:
-            for entry in open_ones:
-                if entry.run.generation.rounds:
-                    self._hand_over(entry, done)
+            self._hand_over(entries if complete else [e for e in entries if e.run.generation.rounds], done)
 
-    def _hand_over(self, entry: Entry, done: Callable[[Entry], None]) -> None:
-        self.entries.append(entry)
-        done(entry)
+    def _hand_over(self, entries: Sequence[Entry], done: Callable[[Sequence[Entry]], None]) -> None:
+        self.entries += entries
+        done(entries)
 
     def _sum_up(self, spec: str, seconds: float) -> None:
         runs = [measurement.run for measurement in self._measured]

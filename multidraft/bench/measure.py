@@ -79,6 +79,7 @@ class Measurement:
         phase: what is being done.
         asked_at: when it was asked for, by ``time.monotonic``.
         scores_while: it is scored as long as this is true, by default always.
+        when_decoded: called when the last round is over, before anything else is measured.
 
     Raises:
         UserError: what :class:`~multidraft.engine.decoding.Decoding` refuses, at once and in the caller's thread.
@@ -93,6 +94,7 @@ class Measurement:
         self.differences: list[Difference] | None = None
         self.asked_at = time.monotonic()
         self.scores_while: Callable[[], bool] = lambda: True
+        self.when_decoded: Callable[[], None] = lambda: None
         self._phase: Phase = "waiting"
         self._watchers = list[Callable[[], None]]()
         self._plain: Decoding | None = None
@@ -105,14 +107,15 @@ class Measurement:
     @phase.setter
     def phase(self, phase: Phase) -> None:
         self._phase = phase
-        self._tell()
+        self.tell()
 
     def watch(self, watcher: Callable[[], None]) -> None:
         """Have this called after each round and at each change of phase, by the thread that decodes: it has to be
         quick and must not raise. Who came last is told first."""
         self._watchers.insert(0, watcher)
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Call those who watch."""
         for watcher in tuple(self._watchers):
             watcher()
 
@@ -172,6 +175,7 @@ class Measurement:
             with self._noted():
                 self.phase = "decoding"
                 yield from self._decode()
+                self.when_decoded()
                 if self.run.baseline is None and self.request.measures_baseline and not self.cancelled:
                     self.phase = "measuring"
                     yield from self._measure_baseline()
@@ -231,7 +235,7 @@ class Measurement:
             self.generation.status = "cancelled"
             return
         for _ in self.decoding:
-            self._tell()
+            self.tell()
             yield
 
     def _score(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -71,6 +71,7 @@ class SuiteRun:
         entries: those of the prompts that are done, in the order of ``specs``; it only grows.
         done: runs so far, of ``total``.
         now: prompt and policy at work.
+        known: runs that need not be made again, by the place of their prompt and their policy; set it before the start.
         measurement: what measures them, if anything.
 
     Raises:
@@ -101,6 +102,7 @@ class SuiteRun:
         self.total = len(items) * len(self.specs) * repeat
         self.now: tuple[SuiteItem, str] | None = None
         self.measurement: Measurement | None = None
+        self.known: Mapping[tuple[int, str], Run] = {}
         self.measures_baseline = all(parse_spec(spec)[0] != BASELINE for spec in self.specs)
         self._cancelled = False
 
@@ -111,14 +113,14 @@ class SuiteRun:
             measurement.cancel()
 
     def steps(
-        self, measure: Callable[[Measurement], Iterable[object]], done: Callable[[Entry], None]
+        self, measure: Callable[[Measurement], Iterable[object]], done: Callable[[Sequence[Entry]], None]
     ) -> Iterator[object]:
         """Run all, yielding between runs and where a measurement does; where it is closed, what has run until then is
         still handed over.
 
         Args:
             measure: carries a measurement out, step by step.
-            done: called with each entry when its prompt has met all policies, and the baseline is known.
+            done: called with the entries of each prompt when it has met all policies, and the baseline is known.
         """
         for turn in range(self.repeat * len(self.items)):
             repeat, index = divmod(turn, len(self.items))
@@ -126,6 +128,9 @@ class SuiteRun:
             found: dict[str, Entry] = {}
             try:
                 for spec in self.specs[first:] + self.specs[:first]:
+                    if entry := self._known(index, spec):
+                        found[spec], self.done = entry, self.done + 1
+                        continue
                     if turn or found:
                         yield None
                     if self._cancelled:
@@ -142,12 +147,18 @@ class SuiteRun:
             finally:
                 entries = [found[spec] for spec in self.specs if spec in found]
                 settle_baseline([entry.run for entry in entries])
-                for entry in entries:
-                    self.entries.append(entry)
-                    done(entry)
+                self.entries += entries
+                done(entries)
+            if all((index, spec) in self.known for spec in self.specs):
+                yield None
         if self.total:
             yield None
         self.now = None
+
+    def _known(self, place: int, spec: str) -> Entry | None:
+        """What is known already of a prompt under a policy."""
+        run = self.known.get((place, spec))
+        return Entry(self.items[place], 0, run) if run else None
 
     def _entry(self, item: SuiteItem, spec: str, repeat: int, earlier: Sequence[Run]) -> Entry:
         """What is to be measured by :attr:`measurement`, or why it cannot be, and there is none."""
@@ -177,7 +188,7 @@ class SuiteRun:
         ready: list[Entry] = []
         group = len(self.items) * len(self.specs)
         self.pool.previous.clear()  # or the warm-up would be what the first prompts begin with
-        for _ in self.steps(_at_once, ready.append):
+        for _ in self.steps(_at_once, ready.extend):
             if self.done % group == 0:
                 self.pool.previous.clear()  # or the same prompts would be what those of the next repeat begin with
             yield from ready

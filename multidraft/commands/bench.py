@@ -153,7 +153,7 @@ def _benchmark(
             for entry in beside_peers(entries, pool, peers, asked.params, beside) if peers else entries:
                 runs.append(entry)
                 if store and entry.run.generation.rounds:
-                    store.add(entry.run)
+                    store.add(entry.run).wait()  # so that it is not written beside the next run
                 if sys.stderr.isatty() or len(runs) % 50 == 0 or len(runs) == asked.runs:
                     print(f"\r{len(runs)}/{asked.runs} runs", end="", file=sys.stderr, flush=True)
         except (Exception, KeyboardInterrupt) as error:

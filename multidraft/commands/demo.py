@@ -19,13 +19,13 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve the app until it is stopped."""
+    """Serve the app until it is stopped; exit status 1 if runs could not be written."""
     given = {name: value for name in ("pool", "port", "db") if (value := getattr(options, name)) is not None}
     settings = replace(read_settings(), **given)  # before Gradio is imported, which fails on some bad values
     from multidraft.ui.app import launch
 
     try:
-        launch(settings)
+        kept = launch(settings)
     except OSError as error:
         raise md.UserError(f"the page cannot be served: {error}") from None
-    return 0
+    return 0 if kept else 1

@@ -5,26 +5,31 @@ from __future__ import annotations
 import pickle
 import time
 import zlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
 
 from drafters.errors import UserError
 from drafters.sampling import SamplingParams
 from multidraft.bench.batches import BatchFigures, SuiteBatch
-from multidraft.bench.measure import Measurement
-from multidraft.bench.runner import Entry, SuiteRun
+from multidraft.bench.measure import Measurement, conditions_of
+from multidraft.bench.runner import Entry, SuiteRun, seed_of
 from multidraft.bench.suites import Suite, SuiteItem
 from multidraft.bench.summary import Row
 from multidraft.service.jobs import WAITING, Job
 from multidraft.service.workbench import Workbench
-from storage.records import Round
-from storage.run import Origin, Source
+from storage import queries
+from storage.records import Generation, Round
+from storage.run import Conditions, Origin, Run, Source
 
 TEXTS_AT_ONCE = (1, 2, 4, 8, 16)
 """How many prompts of a batch may be decoded at once."""
 
 
 class BatchJob(Job[None]):
-    """The runs of one batch; other jobs may have their turns in between.
+    """The runs of one batch; other jobs may have their turns in between. One that the end of the server cut off goes on
+    with the next: see :class:`ResumedBatch`.
 
     They are timed one by one, each alone on the device; or so many prompts are decoded at once under each policy, and
     what is timed is the batch of them. All run on the pool that the batch began with, whichever is loaded meanwhile.
@@ -33,12 +38,14 @@ class BatchJob(Job[None]):
         texts_at_once: one of :data:`TEXTS_AT_ONCE`.
         suite: what the prompts are taken from; ``None`` leaves their origin unnamed in the records.
         file: where the suite was uploaded, unless it is a bundled one.
+        continues: the id of the batch that this one is the rest of.
 
     Attributes:
         policies: their specs in the canonical spelling, each once.
         pool, dtype, drafters: that pool's name, dtype and drafters' names.
         hardware: what its last run was computed on.
         rows: those of the runs that are done; it only grows. ``items_of_rows`` has the place of the prompt of each.
+        unkept: how many of them could not be written when they were done: they wait in memory.
         figures: the throughput of each policy whose texts have all ended, where several are decoded at once.
         shares_forwards: whether texts that are decoded at once share forwards; else they take turns.
 
@@ -62,8 +69,10 @@ class BatchJob(Job[None]):
         file: str | None = None,
         texts_at_once: int = 1,
         learn: bool = True,
+        continues: str | None = None,
     ):
         super().__init__()
+        self.id = continues or self.id
         pool = workbench.pool
         if texts_at_once not in TEXTS_AT_ONCE:
             raise UserError(f"texts at once must be one of {', '.join(map(str, TEXTS_AT_ONCE))}, got {texts_at_once}")
@@ -88,6 +97,8 @@ class BatchJob(Job[None]):
         self.rows: list[Row] = []
         self.items_of_rows: list[int] = []
         self._places = {id(item): place for place, item in enumerate(items)}
+        self.unkept = 0
+        self._origin, self._conditions, self._starts = origin, conditions_of(pool), 1
         self._begun = 0.0
         self._rounds: list[bytes] = []
         self._seconds: dict[str, list[float]] = {policy: [] for policy in self.policies}
@@ -124,6 +135,7 @@ class BatchJob(Job[None]):
     def steps(self) -> Generator[object, None, None]:
         assert self._run is not None
         self._begun = time.monotonic()
+        self.workbench.record(begins=(self.id, self._asked()))
         yield from self._run.steps(self._measure, self._add)
 
     def stop(self) -> None:
@@ -132,6 +144,31 @@ class BatchJob(Job[None]):
 
     def finish(self) -> None:
         self._run = None  # it holds the pool, and batches are retained longer than pools
+        if not self._goes_on:
+            self.workbench.record(ends=self.id)
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether the server ends, and the next one goes on with it."""
+        return self.workbench.jobs.closed and self._origin.source != "api"  # whose caller has gone with the server
+
+    def _asked(self) -> dict[str, Any]:
+        """What another server needs to go on."""
+        return {
+            "source": self._origin.source,
+            "items": [asdict(item) for item in self.items],
+            "policies": self.policies,
+            "params": asdict(self.params),
+            "seed": self.seed,
+            "suite": self.suite and self.suite.name,
+            "file": self.file,
+            "texts_at_once": self.texts_at_once,
+            "learn": self._origin.learn,
+            "conditions": asdict(self._conditions),
+            "figures": [asdict(figures) for figures in self.figures],
+            "rows": len(self.rows),
+            "starts": self._starts,
+        }
 
     def _measure(self, measurement: Measurement) -> Generator[object]:
         begun, run = time.monotonic(), measurement.run
@@ -139,10 +176,101 @@ class BatchJob(Job[None]):
         self.hardware = run.conditions.hardware
         self._seconds[run.generation.policy].append(time.monotonic() - begun)
 
-    def _add(self, entry: Entry) -> None:
-        self.workbench.record(entry.run)
-        if not entry.run.generation.prompt_tokens:  # refused: it took no time
-            self._seconds[entry.policy].append(0.0)
-        self._rounds.append(zlib.compress(pickle.dumps(entry.run.generation.rounds)))
-        self.items_of_rows.append(self._places[id(entry.item)])
-        self.rows.append(Row.of(entry.item.id, entry.item.task, entry.run, too_long=entry.too_long))
+    def _add(self, entries: Sequence[Entry]) -> None:
+        """Runs that belong together: those of a prompt, or those of a policy that decodes prompts at once."""
+        if self._goes_on and self.cancelled.is_set():
+            return  # they are made again
+        runs = [entry.run for entry in entries if entry.run.id is None]
+        job: dict[str, Any] = (
+            {"begins": (self.id, self._asked())} if self.figures else {}
+        )  # which are not in the history
+        self.workbench.record(*runs, **job)
+        self.unkept += sum(run.id is None and bool(run.generation.rounds) for run in runs)
+        new = set(map(id, runs))
+        for entry in entries:
+            if not (generation := entry.run.generation).prompt_tokens or id(entry.run) not in new:  # refused, or known
+                self._seconds[entry.policy].append(generation.request_seconds)
+            self._rounds.append(zlib.compress(pickle.dumps(generation.rounds)))
+            self.items_of_rows.append(self._places[id(entry.item)])
+            self.rows.append(Row.of(entry.item.id, entry.item.task, entry.run, too_long=entry.too_long))
+
+
+class ResumedBatch(BatchJob):
+    """A batch goes on where the end of a server cut it off: what is in the history is not run again.
+
+    Runs of a prompt, or of a policy that decodes prompts at once, are written together: either all of them are there,
+    or none.
+
+    Args:
+        asked: what that server has written of it.
+
+    Raises:
+        UserError: it cannot be run on the present pool.
+    """
+
+    def __init__(self, workbench: Workbench, id: str, asked: Mapping[str, Any]):
+        items = [SuiteItem(**item) for item in asked["items"]]
+        super().__init__(
+            workbench,
+            items,
+            asked["policies"],
+            SamplingParams(**asked["params"]),
+            asked["seed"],
+            asked["source"],
+            asked["suite"] and Suite(asked["suite"], items),
+            asked["file"],
+            asked["texts_at_once"],
+            asked["learn"],
+            id,
+        )
+        self.figures.extend(BatchFigures(**figures) for figures in asked["figures"])
+        self._starts, self._rows_before = asked["starts"] + 1, asked["rows"]
+
+    def prepare(self) -> None:
+        """Read what was run."""
+        assert self._run is not None
+        self._run.known = known = recorded(self.workbench.store.path, self.id, self.items, self.seed)
+        if len(known) > self._rows_before:  # it came further than the last time
+            self._starts = 1
+
+    def _asked(self) -> dict[str, Any]:
+        known = len(self._run.known) if self._run else 0
+        return {**super()._asked(), "rows": max(len(self.rows), known)}
+
+
+def recorded(path: Path, id: str, items: Sequence[SuiteItem], seed: int) -> dict[tuple[int, str], Run]:
+    """The runs of a batch that are in the history, by the place of their prompt and their policy."""
+    found: dict[tuple[str, int, str], list[Run]] = {}
+    for number in queries.ids_of(path, id):
+        if run := queries.run(path, number):
+            g = run.generation
+            found.setdefault((g.prompt, run.seed, g.policy), []).append(run)
+    policies = {policy for _, _, policy in found}
+    return {
+        (place, policy): runs.pop()
+        for place, item in enumerate(items)
+        for policy in policies
+        if (runs := found.get((item.prompt, seed_of(seed, item), policy)))
+    }
+
+
+def interrupted(path: Path, id: str, asked: Mapping[str, Any]) -> list[Run]:
+    """The runs at which a batch was cut off: those of the first prompt that has none, or of the texts at once."""
+    items, policies = [SuiteItem(**item) for item in asked["items"]], asked["policies"]
+    known = recorded(path, id, items, asked["seed"])
+    missing = [(place, policy) for place in range(len(items)) for policy in policies if (place, policy) not in known]
+    count = len(policies)
+    if (at_once := asked["texts_at_once"]) > 1:
+        missing, count = sorted(missing, key=lambda each: policies.index(each[1])), at_once
+    conditions, params = Conditions(**asked["conditions"]), SamplingParams(**asked["params"])
+    origin = Origin(asked["source"], suite=asked["suite"], batch_id=id, learn=asked["learn"])
+    return [
+        Run(
+            Generation(items[place].prompt, policy, (), 0, status="interrupted"),
+            params,
+            seed_of(asked["seed"], items[place]),
+            conditions,
+            replace(origin, task=items[place].task or None),
+        )
+        for place, policy in missing[:count]
+    ]

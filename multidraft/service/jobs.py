@@ -194,6 +194,11 @@ class Jobs:
         return len(self._queue) <= 1
 
     @property
+    def closed(self) -> bool:
+        """Whether the server is shutting down."""
+        return self._closed
+
+    @property
     def counts(self) -> tuple[int, int]:
         """How many jobs have begun, and how many wait for their first turn."""
         queue = tuple(self._queue)

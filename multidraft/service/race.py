@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from drafters.errors import UserError
@@ -72,10 +73,15 @@ class RaceJob(Job[None]):
         assert self._pool is not None
         measures = not any(map(_is_baseline, self.specs))
         origin = Origin("race", self.task, batch_id=self.id, learn=self.learn)
+        asked = [
+            Request(self.prompt, spec, self.params, self.seed, origin, measures_baseline=measures)
+            for spec in self.specs
+        ]
+        lanes = [Measurement(self._pool, request).run.to_json() for request in asked]
+        self.workbench.record(begins=(self.id, {"runs": lanes}))
         try:
             for lane in self._order:
-                asked = self.prompt, self.specs[lane], self.params, self.seed, origin
-                request = Request(*asked, measures_baseline=measures, earlier=tuple(self.runs.values()))
+                request = replace(asked[lane], earlier=tuple(self.runs.values()))
                 self.lane, self.measurement = lane, Measurement(self._pool, request)
                 if self.cancelled.is_set():
                     return
@@ -85,8 +91,7 @@ class RaceJob(Job[None]):
                     self.runs[lane] = self.measurement.run
         finally:
             settle_baseline(list(self.runs.values()))
-            for run in self.runs.values():
-                self.workbench.record(run)
+            self.workbench.record(*self.runs.values(), ends=self.id)
 
     def stop(self) -> None:
         if measurement := self.measurement:

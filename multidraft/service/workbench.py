@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 from drafters.hardware import describe
 from drafters.pool import Pool
@@ -15,8 +16,8 @@ from multidraft.service.jobs import Job, Jobs
 from multidraft.service.lending import Lender, warm_up
 from multidraft.service.settings import on_zerogpu
 from multidraft.service.zerogpu import ZeroGpu
-from storage.run import Run
-from storage.store import Store
+from storage.run import Run, Scores
+from storage.store import Kept, Store
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ class Workbench:
 
     Args:
         pool: what decodes; a :class:`~multidraft.service.pool_loading.Loading` exchanges it.
-        store: where runs are recorded; it never holds the device up.
+        store: where runs are recorded; it holds the device up for ``storage.store.KEEPING_SECONDS`` at most.
 
     Attributes:
         observers: each is shown every run when it begins.
@@ -83,16 +84,30 @@ class Workbench:
             if lent:
                 self.lender.take_back(lent, own)
 
-    def record(self, run: Run) -> None:
-        """Hand a run that emitted something to the store; never raising."""
-        if not run.generation.rounds:
-            return
+    def record(self, *runs: Run, anew: Kept | None = None, **job: Any) -> Kept | None:
+        """Write those of some runs that emitted something, all or none, and wait until they are committed: only then
+        are they told as finished, and no later round is timed beside the writing. Never raising.
+
+        A run that is in the history has its number there as ``id``; one that has none is not kept yet.
+
+        Args:
+            anew: what this returned for the same runs before: they are brought up to date.
+            job: what ``begins`` or ``ends`` with them, see ``Store.add``.
+        """
+        written = [run for run in runs if run.generation.rounds]
+        if not written and not job:
+            return anew
         try:
-            self.store.add(run)
+            kept = self.store.add(*written, anew=anew if written else None, **job)
+            kept.wait()
+            for run, id in zip(written, kept.ids, strict=False):
+                run.id = id
+            return kept if written else anew
         except RuntimeError as error:  # the store is closed: the server is shutting down
             log.warning("a run was not recorded: %s", error)
         except Exception:
             log.exception("a run could not be recorded")
+        return anew
 
     def warm_up(self) -> None:
         """Decode a few tokens, unrecorded, so that the first visitor's figures don't measure the start-up.
@@ -110,6 +125,9 @@ class Workbench:
 class RunJob(Job[Run]):
     """One run of its own.
 
+    Attributes:
+        told: whether its text has ended and was written, or could not be for now: then it may be told as finished.
+
     Raises:
         UserError: see :class:`~multidraft.bench.measure.Measurement`.
     """
@@ -122,6 +140,9 @@ class RunJob(Job[Run]):
         self.measurement = Measurement(workbench.pool, request)
         if request.scores_when_idle:
             self.measurement.scores_while = lambda: workbench.jobs.idle
+            self.measurement.when_decoded = self._record  # nobody waits for what comes after
+        self.told = False
+        self._kept: Kept | None = None
 
     @property
     def run(self) -> Run:
@@ -129,11 +150,18 @@ class RunJob(Job[Run]):
         return self.measurement.run
 
     def steps(self) -> Generator[object, None, Run]:
+        self.workbench.record(begins=(self.id, {"runs": [self.run.to_json()]}))
         try:
             yield from self.workbench.measure(self.measurement)
         finally:
-            self.workbench.record(self.run)
+            if self._kept is None or self.run.scores != Scores() or self.run.generation.error:  # or nothing is new
+                self._record()
         return self.run
+
+    def _record(self) -> None:
+        self._kept = self.workbench.record(self.run, anew=self._kept, ends=self.id)
+        self.told = True
+        self.measurement.tell()
 
     def stop(self) -> None:
         self.measurement.cancel()

@@ -48,13 +48,15 @@ class RoundReport(TypedDict):
 
 
 class Update(TypedDict):
-    """How far a run is: all of its text so far, and the rounds since the update before."""
+    """How far a run is: all of its text so far, and the rounds since the update before; at the end ``run_id``, its
+    number in the history, ``None`` where it is not kept there yet."""
 
     status: str
     text: str
     tokens: int
     tokens_per_second: float
     new_rounds: list[RoundReport]
+    run_id: int | None
 
 
 class PolicyReport(TypedDict):
@@ -81,11 +83,12 @@ class PoolReport(TypedDict):
 
 class BatchReport(TypedDict):
     """Of a batch a row for each prompt and policy, and their summary by task and policy; where several texts were
-    decoded at once, also the throughput of each policy."""
+    decoded at once, also the throughput of each policy. ``unkept`` runs are not in the history yet."""
 
     rows: list[dict[str, Any]]
     summary: list[dict[str, Any]]
     throughput: list[dict[str, Any]]
+    unkept: int
 
 
 def endpoint(result: Any, takes: Callable[..., Any] | None = None) -> Callable[[Endpoint], Endpoint]:
@@ -165,11 +168,11 @@ class Api:
         """Decode a prompt with several drafters and return the text and its figures.
 
         Returns:
-            the run as in the history: text, status, error, output_tokens, rounds, tokens_per_second, speedup (of
-            decoding), request_speedup (of the whole request, prefill and routing included), speedup_uncertainty (half
-            the width of the 95 % interval, as a share of the speed-up), mean_accepted_tokens, acceptance_rate,
-            drafter_shares, regret_rounds, best_drafter, lossless, near_tie_gap (null where unknown)
-            and all that was asked. A run that fails has status "error", and error says why.
+            the run as in the history: id (null where it is not kept yet), text, status, error, output_tokens, rounds,
+            tokens_per_second, speedup (of decoding), request_speedup (of the whole request, prefill and routing
+            included), speedup_uncertainty (half the width of the 95 % interval, as a share of the speed-up),
+            mean_accepted_tokens, acceptance_rate, drafter_shares, regret_rounds, best_drafter, lossless, near_tie_gap
+            (null where unknown) and all that was asked. A run that fails has status "error", and error says why.
         """
         job = self.submit(*asked, **named)
         try:
@@ -184,7 +187,8 @@ class Api:
 
         Returns:
             about ten times a second status, all the text so far, tokens, tokens_per_second, and the rounds since the
-            update before; the last has the status with which the run ended. A run that fails ends it with an error.
+            update before; the last has the status with which the run ended and run_id, its number in the history
+            (null where it is not kept there yet). A run that fails ends it with an error.
         """
         job = self.submit(*asked, **named)
         shown, said = 0, -ALIVE_SECONDS
@@ -204,6 +208,7 @@ class Api:
                         "tokens": len(generation.token_ids),
                         "tokens_per_second": generation.tokens_per_second,
                         "new_rounds": new,
+                        "run_id": job.run.id if done else None,
                     }
                 if done:
                     return
@@ -262,7 +267,8 @@ class Api:
             raise gr.Error(f"the batch broke off after {len(batch.rows)} of {batch.total} runs: {batch.error}")
         report = as_json(batch.rows)
         throughput = summary_of_batches(batch.figures)
-        yield {"rows": report["rows"], "summary": report["summary"], "throughput": throughput}
+        rows, summary = report["rows"], report["summary"]
+        yield {"rows": rows, "summary": summary, "throughput": throughput, "unkept": batch.unkept}
 
 
 def _alive(job: Job) -> Iterator[None]:

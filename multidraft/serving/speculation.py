@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypedDict
 
 from storage.figures import divided
-from storage.records import Generation, Round
+from storage.records import Round
+from storage.run import Run
 
 
 class Drafts(TypedDict):
@@ -57,15 +58,17 @@ def speculation_of(rounds: Sequence[Round], draft_length: int) -> Speculation:
     }
 
 
-def metrics_of(generation: Generation, draft_length: int) -> dict[str, Any]:
-    """The object ``metrics`` of an answer: vLLM's figures, and beside them which drafters there were."""
-    rounds = generation.rounds
+def metrics_of(run: Run) -> dict[str, Any]:
+    """The object ``metrics`` of an answer: vLLM's figures, and beside them which drafters there were, and the run's
+    number in the history, ``None`` where it is not kept there yet."""
+    generation, rounds = run.generation, run.generation.rounds
     names = dict.fromkeys(r.drafter for r in rounds if r.drafter is not None)
     return {
-        "speculative_decoding": speculation_of(rounds, draft_length),
+        "speculative_decoding": speculation_of(rounds, run.params.draft_length),
         "drafters": {name: drafts_of(r for r in rounds if r.drafter == name) for name in names},
         "drafter_shares": generation.drafter_shares,
         "policy": generation.policy,
         "num_rounds": len(rounds),
         "tokens_per_second": generation.tokens_per_second,
+        "run_id": run.id,
     }

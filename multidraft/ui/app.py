@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +18,7 @@ from multidraft.bench.suites import MAX_BYTES
 from multidraft.service import zerogpu
 from multidraft.service.lab import LabWork
 from multidraft.service.pool_loading import PoolLoader, hub_models
+from multidraft.service.recovery import recover
 from multidraft.service.settings import Settings
 from multidraft.service.workbench import Workbench
 from multidraft.serving.api import Api
@@ -36,6 +38,7 @@ from multidraft.ui.widgets import events
 from multidraft.ui.widgets.theme import css, theme
 from storage.store import Store
 from storage.sync import Backup, Dataset, Folder, Place
+from storage.unfinished import serving
 
 TITLE = "multidraft"
 
@@ -66,8 +69,9 @@ def build(pool: Pool, store: Store) -> gr.Blocks:
     return _build(workbench, PoolLoader(workbench))
 
 
-def launch(settings: Settings) -> None:
-    """Load the pool, serve the page, print its address, and return when the server is ended, by Ctrl-C or SIGTERM.
+def launch(settings: Settings) -> bool:
+    """Load the pool, serve the page, print its address, and return when the server is ended, by Ctrl-C or SIGTERM:
+    whether all runs are on the disk.
 
     A pool of Hub models is loaded in the background, and ``pocket`` served meanwhile, but not on ZeroGPU.
 
@@ -86,6 +90,7 @@ def launch(settings: Settings) -> None:
     copies += [Dataset(settings.backup_dataset)] if settings.backup_dataset else []
     with (
         ended_by_sigterm(),
+        serving(settings.db) as alone,
         Backup(settings.db, copies, settings.backup_minutes) as backup,
         Store(settings.db) as store,
     ):
@@ -94,8 +99,9 @@ def launch(settings: Settings) -> None:
         workbench.warm_up()
         loader = PoolLoader(workbench, settings.may_switch, settings.pools, load)
         try:
-            if later:
-                loader.start(settings.pool, patient=not settings.may_switch)
+            loading = loader.start(settings.pool, patient=not settings.may_switch) if later else None
+            if alone:
+                recover(workbench, loading)
             page = serve(workbench, asked, settings.host, loader, settings.api_key)
             why = why_not_first(page.server_port) if asked is None else ""
             until = f" until pool {card.name!r} is there" if later else ""
@@ -107,6 +113,10 @@ def launch(settings: Settings) -> None:
             wait_for_the_end(page)
         finally:
             workbench.close()
+            kept = store.close()
+            if not kept:
+                print(f"multidraft: the history is incomplete. {store.problem}", file=sys.stderr, flush=True)
+    return kept
 
 
 def serve(

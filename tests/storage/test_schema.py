@@ -117,6 +117,7 @@ SCHEMA = dedent("""\
     CREATE INDEX idx_run_counts ON run_counts (policy, task, version);
     CREATE TABLE notes (batch_id TEXT PRIMARY KEY, note TEXT NOT NULL);
     CREATE INDEX idx_runs_batch ON runs (&) WHERE batch_id IS NOT NULL;
+    CREATE TABLE unfinished (id TEXT PRIMARY KEY, begun_at TEXT NOT NULL, job TEXT NOT NULL);
 """).replace("@", ", ".join(f'"{column}"' for column in DASHBOARD_COLUMNS))
 SCHEMA = SCHEMA.replace("%", ", ".join(f"{column} TEXT" for column in COUNTED))
 SCHEMA = SCHEMA.replace("&", ", ".join(EXPERIMENT_COLUMNS))
@@ -155,6 +156,7 @@ def test_upgrade_twice_changes_nothing() -> None:
         "m005_what_was_learnt",
         "m006_uncertainty",
         "m007_notes_on_experiments",
+        "m008_unfinished",
     ]
 
 

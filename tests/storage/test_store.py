@@ -13,7 +13,9 @@ import pytest
 
 from storage import queries
 from storage import store as store_module
+from storage.run import Scores
 from storage.store import Store
+from storage.unfinished import unfinished
 from tests.runs import make_run
 
 
@@ -57,6 +59,50 @@ def test_write_ahead_log_and_one_thread_that_connects(path: Path, monkeypatch) -
         assert reader.execute("SELECT count(*) FROM runs").fetchone() == (10,)
         reader.close()
     assert connecting == ["storage-writer"]
+
+
+def test_what_is_handed_over_is_told_when_it_is_committed(store: Store, path: Path) -> None:
+    kept = store.add(make_run(prompt="a"), make_run(prompt="b"))
+    assert kept.wait(5) and kept.ids == [1, 2]
+    assert [queries.run(path, id).generation.prompt for id in kept.ids] == ["a", "b"]
+
+
+def test_what_waits_is_committed_together(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go, together = threading.Event(), []
+    open_writer, writing = store_module.open_writer, store_module.writing
+    monkeypatch.setattr(store_module, "open_writer", lambda *args: (go.wait(5), open_writer(*args))[1])
+    monkeypatch.setattr(store_module, "writing", lambda db: (together.append(db), writing(db))[1])
+    with Store(path) as store:
+        found = [store.add(make_run(policy=f"p{n}"), begins=(str(n), n)) for n in range(5)]
+        bad = store.add(make_run(), make_run(seed=2**64))
+        go.set()
+        assert all(kept.wait(5) for kept in found) and not bad.wait(5) and bad.left_out
+        assert len(together) == 1 + 6  # all at once, and then one by one, to find the one that is at fault
+        found = [store.add(ends=str(n)) for n in range(1, 5)]
+        assert found[-1].wait(5)
+    assert queries.count(path) == 5 and unfinished(path) == {"0": 0}
+
+
+def test_a_run_is_brought_up_to_date(store: Store, path: Path) -> None:
+    run = make_run()
+    first, other = store.add(run), store.add(make_run(prompt="another"))
+    run.scores = Scores(lossless=True, regret_rounds=3.0)
+    assert store.add(run, anew=first).wait(5)
+    run.id = 1
+    assert queries.run(path, 1) == run and queries.run(path, 2).scores.lossless is None and other.ids == [2]
+    assert queries.count(path) == 2
+    for file in path.parent.glob("runs.db*"):
+        file.unlink()
+    store.add(make_run(prompt="has the same number in another file"))
+    assert store.add(run, anew=first).wait(5)
+    assert queries.count(path) == 1 and queries.run(path, 1).scores.lossless is None
+
+
+def test_what_a_run_that_is_left_out_becomes_is_left_out_too(store: Store, path: Path) -> None:
+    bad = make_run(seed=2**64)
+    first = store.add(bad)
+    store.add(bad, anew=first)
+    assert store.add(make_run()).wait(5) and first.left_out and queries.count(path) == 1
 
 
 def test_readers_are_not_held_up_by_a_writer(store: Store, path: Path) -> None:

@@ -120,15 +120,41 @@ def test_runs_that_come_too_fast_are_not_dropped_in_silence(path: Path, monkeypa
     assert list(queries.listed(path)["prompt"]) == ["p2", "p1"]
 
 
-def test_close_gives_up_in_time_and_says_what_was_lost(path: Path) -> None:
+def test_close_sets_aside_in_time_what_cannot_be_written_and_the_next_store_takes_it(path: Path) -> None:
     store = Store(path, busy_seconds=0.05, retry_seconds=0.05)
+    store.add(make_run(prompt="before"))
     assert store.flush()
     with locked(path):
-        store.add(make_run())
+        for prompt in ("first", "second"):
+            assert not store.add(make_run(prompt=prompt)).wait(0.1)
         start = time.monotonic()
-        assert not store.close(timeout=0.2)
+        assert store.close(timeout=0.2)
         assert time.monotonic() - start < 2
-    assert "Runs that were not written: 1." in store.problem
+    assert queries.count(path) == 1 and queries.count(store.aside) == 2
+    kept = store.aside.read_bytes()
+    for _ in range(2):  # also where a kill comes between the taking in and the deletion
+        with Store(path) as store:
+            assert store.flush() and not store.aside.exists()
+        assert sorted(queries.listed(path)["prompt"]) == ["before", "first", "second"]
+        store.aside.write_bytes(kept)
+
+
+def test_where_nothing_can_be_set_aside_close_says_what_was_lost(path: Path, caplog) -> None:
+    store = Store(path, busy_seconds=0.05, retry_seconds=0.05)
+    assert store.flush()
+    store.aside.mkdir()
+    with locked(path):
+        store.add(make_run())
+        assert not store.close(timeout=0.1)
+    assert "are lost: 1" in caplog.text and "Runs that were not written: 1." in store.problem
+
+
+def test_what_was_set_aside_and_is_damaged_is_left_and_does_not_stop_the_store(path: Path, caplog) -> None:
+    aside = path.with_name("runs.db-waiting")
+    aside.write_bytes(b"no database" * 100)
+    with Store(path) as store:
+        assert store.add(make_run()).wait(5)
+    assert aside.read_bytes() == b"no database" * 100 and str(aside) in caplog.text
 
 
 @pytest.mark.parametrize("content", [b"hello, no database", b"x" * 5000], ids=["short", "long"])
@@ -158,7 +184,21 @@ def test_a_damaged_database_is_left_as_it_is(path: Path) -> None:
         wait_until(lambda: store.problem)
         assert "damaged" in store.problem
         store.add(make_run())
-        assert not store.close(timeout=0.05)
+        assert store.close(timeout=0.05)
+    assert path.read_bytes() == content and queries.count(store.aside) == 1
+
+
+def test_a_truncated_database_is_left_as_it_is(path: Path) -> None:
+    with Store(path) as store:
+        store.add(make_run(prompt="x" * 50_000))
+    os.truncate(path, path.stat().st_size // 2)
+    content = path.read_bytes()
+    with Store(path, busy_seconds=0.05, retry_seconds=5) as store:
+        assert not store.add(make_run()).wait(5)
+        assert "damaged" in store.problem
+        with pytest.raises(StorageError, match="damaged"):
+            queries.count(path)
+        store.close(timeout=0.05)
     assert path.read_bytes() == content
 
 

@@ -92,7 +92,7 @@ class Growing:
         generation = job.run.generation
         status = generation.status  # before the rounds: once it has ended there are no more of them
         rounds = generation.rounds[self._rounds :]
-        if status in FINISHED:
+        if status in FINISHED and job.told:
             news.reason = REASONS[status]
         elif status == "error":
             raise ApiError(500, f"decoding failed: {generation.error}")
@@ -150,7 +150,7 @@ class Form:
     def end(self, growing: Sequence[Growing]) -> dict[str, Any]:
         """Usage and metrics; these of a single text, as vLLM does it."""
         job = growing[0].job if len(growing) == 1 else None
-        metrics = metrics_of(job.run.generation, job.run.params.draft_length) if job else None
+        metrics = metrics_of(job.run) if job else None
         return {"usage": usage(growing), "metrics": metrics}
 
     def first(self, growing: Growing) -> dict[str, Any] | None:

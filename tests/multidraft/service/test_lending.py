@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,6 +27,7 @@ from multidraft.service.jobs import WAITING
 from multidraft.service.lending import TEXTS, Lender
 from multidraft.service.race import RaceJob
 from multidraft.service.workbench import Workbench
+from storage.run import Run
 from storage.store import Store
 from tests import tiny
 from tests.history import recorded
@@ -68,7 +70,12 @@ def test_nobody_waits_behind_a_long_answer(workbench: Workbench, pool: Pool, sto
     alone = [generate(pool, prompt, "ucb", PARAMS).token_ids for prompt in PROMPTS]
     order: list[str] = []
     record = workbench.record
-    workbench.record = lambda run: (order.append(run.generation.prompt), record(run))  # type: ignore[method-assign]
+
+    def noted(*runs: Run, **named: Any) -> Any:
+        order.extend(run.generation.prompt for run in runs)
+        return record(*runs, **named)
+
+    workbench.record = noted  # type: ignore[method-assign]
     all_there = threading.Event()
     workbench.jobs.do(lambda: all_there.wait(60))
     long = workbench.submit(Request(PROMPTS[0], "ucb", SamplingParams(max_new_tokens=40, draft_length=3)))

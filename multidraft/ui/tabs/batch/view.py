@@ -39,8 +39,8 @@ HINT = markup.caption_html("Open a prompt above to compare its outputs, token by
 
 GONE = message_html(
     "error",
-    "This batch is no longer on this server: it was restarted, or newer batches took its place. Its runs are in the "
-    "history, on the Dashboard.",
+    "This batch is no longer on this server: newer batches took its place, or it had ended when the server was started "
+    "again. Its runs are in the history, on the Dashboard.",
 )
 
 
@@ -89,6 +89,8 @@ def _end_html(run: BatchJob) -> Markup:
         )
     how, kind = ("Cancelled", "cancelled") if run.cancelled.is_set() else ("Done", "done")
     parts = [f"{how}: {len(run.rows)} of {run.total} runs", *(f"{n} {what}" for what, n in counts.items() if n)]
+    if run.unkept:
+        parts.append(f"{run.unkept} not in the history yet (the Dashboard tab says why)")
     if run.suite and (problems := run.suite.problems):
         lines = ", ".join(str(problem.line) for problem in problems)
         more = f" and {run.suite.more_problems:,} more" if run.suite.more_problems else ""

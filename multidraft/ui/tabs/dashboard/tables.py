@@ -35,6 +35,7 @@ STATUS = {
     "context_limit": "window full",
     "cancelled": "cancelled",
     "error": "failed",
+    "interrupted": "interrupted",
 }
 
 _INTERVAL = "with the 95 % interval over prompts"

@@ -224,14 +224,14 @@ class Play(controls.PromptTab):
         often, seldom = UPDATE_SECONDS
         wait = FIRST_SECONDS
         measurement = job.measurement
-        parts = self._parts(job, measurement.snapshot(), output)
+        parts = self._parts(job, measurement.snapshot(), output, ended=False)
         yield {**parts, **self._blank(), **self.buttons.live(running=True), **self._asked(job), self.buttons.id: job.id}
         while True:
             done = job.wait(wait)
             generation = measurement.snapshot()
             rounds = generation.rounds
             output += tokens.rounds_html(rounds[shown:])
-            before, parts = parts, self._parts(job, generation, output)
+            before, parts = parts, self._parts(job, generation, output, ended=done)
             updates = changes(before, parts)
             pause = CHART_SECONDS * (1 + len(rounds) / CHART_ROUNDS)
             if done or (len(rounds) > shown and time.monotonic() - drawn_at >= pause):
@@ -249,17 +249,18 @@ class Play(controls.PromptTab):
         updates |= self._exports(self._file(job) if rounds else None)
         yield {**updates, self.details: tokens.rounds_table_html(rounds), **self._answered(job, generation)}
 
-    def _parts(self, job: RunJob, generation: Generation, output: str) -> Updates:
+    def _parts(self, job: RunJob, generation: Generation, output: str, *, ended: bool) -> Updates:
         return {
-            self.status: self._status(job),
+            self.status: self._status(job, ended),
             self.tiles: view.tiles_html(replace(job.run, generation=generation), job.measurement.differences),
             self.output: output,
             self.legend: tokens.legend_html(generation.drafters, generation.drafter_shares),
         }
 
-    def _status(self, job: RunJob) -> Markup:
-        recorded, fits = self.workbench.store.problem is None, job.pool.fits(job.run.generation.prompt)
-        return view.status_html(job.measurement, job.ahead, recorded, fits)
+    def _status(self, job: RunJob, ended: bool) -> Markup:
+        run = job.run
+        recorded, fits = run.id is not None or not run.generation.rounds, job.pool.fits(run.generation.prompt)
+        return view.status_html(job.measurement, job.ahead, recorded, fits, ended=ended)
 
     def _blank(self) -> Updates:
         """Without what there is only once a run has ended."""

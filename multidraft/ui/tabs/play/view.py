@@ -28,31 +28,35 @@ _ENDS = {
 }
 
 
-def status_html(job: Measurement, ahead: int = 0, recorded: bool = True, fits: bool = True) -> Markup:
+def status_html(
+    job: Measurement, ahead: int = 0, recorded: bool = True, fits: bool = True, *, ended: bool = True
+) -> Markup:
     """How a run stands, or how it ended, and under which policy.
 
     Args:
         ahead: how many jobs stand before it in the queue.
-        recorded: whether the history can be written.
+        recorded: whether it is in the history, if there is anything to record.
+        ended: whether that is known; before, it is not told as ended.
         fits: whether the prompt is of a task that the pool knows.
     """
     generation, policy = job.generation, policy_title(job.request.policy)
-    if job.phase == "waiting":
+    phase = "scoring" if job.phase == "done" and not ended else job.phase
+    if phase == "waiting":
         jobs = count(ahead, "job")
         return message_html("busy", f"Waiting for the device: {jobs} ahead of yours. Stop leaves the queue.")
-    if job.phase == "measuring":
+    if phase == "measuring":
         return message_html("busy", "Decoded. Measuring autoregressive decoding of this prompt to compare with …")
-    if job.phase == "decoding":
+    if phase == "decoding":
         return message_html("busy", f"Decoding under {policy}", f", round {len(generation.rounds) + 1} …")
     counts = f"{count(len(generation.token_ids), 'token')} in {count(len(generation.rounds), 'round')}"
-    if job.phase == "scoring" and generation.status != "error":
+    if phase == "scoring" and generation.status != "error":
         return message_html("busy", _scoring(job, counts))
     if generation.status == "error":
         return message_html("error", f"The run failed: {generation.error}. Please try again or report it.")
     kind = "cancelled" if generation.status == "cancelled" else "done" if fits else "done md-odd"
     odd = "" if fits else " The prompt is of no task that the pool knows: the text means nothing, its speed does."
     left_out = " Regret not computed: stopped." if job.unscored else ""
-    unsaved = "" if recorded else " Not in the history: the Dashboard tab says why."
+    unsaved = "" if recorded else " Not in the history yet: the Dashboard tab says why."
     return message_html(kind, f"{_ENDS[generation.status]} {counts} under {policy}.{left_out}{unsaved}{odd}")
 
 

@@ -237,7 +237,11 @@ def end_html(race: RaceJob) -> Markup:
         title = lanes.lane_title(failed.policy)
         shown = f" The other {measured} are replayed below." if measured >= FEWEST else ""
         return message_html("error", f"Lane {title} failed: {failed.error}. Please try again.{shown}")
+    if any(run.id is None and run.generation.rounds for run in race.runs.values()):
+        unkept = " Not in the history yet: the Dashboard tab says why."
+    else:
+        unkept = ""
     if measured == total:
-        return message_html("done", f"All {total} lanes are measured. Below they run at the speed they had.")
+        return message_html("done", f"All {total} lanes are measured. Below they run at the speed they had.{unkept}")
     rest = "they are replayed below" if measured >= FEWEST else "too few for a replay"
-    return message_html("cancelled", f"Stopped: {measured} of {total} lanes were measured, {rest}.")
+    return message_html("cancelled", f"Stopped: {measured} of {total} lanes were measured, {rest}.{unkept}")
