@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 KEEPING_SECONDS = 0.5
 """How long it is waited for a run to be committed before it is told that it is not in the history yet."""
 
+ASIDE_SECONDS = 10.0
+"""How long setting aside may take, at the end, what the database does not take."""
+
 TOGETHER = 64
 """Most of what was handed over that is committed in one transaction."""
 
@@ -166,7 +169,7 @@ class Store:
         with self._changed:
             self._give_up_at = min(self._give_up_at, time.monotonic() + timeout)
             self._urge()
-        self._thread.join(timeout + 3 * self._busy_seconds)
+        self._thread.join(timeout + self._busy_seconds + ASIDE_SECONDS)
         return not self._waiting
 
     def __enter__(self) -> Store:
@@ -222,9 +225,10 @@ class Store:
             if _identity(self.path) == self._file:
                 return
             self._disconnect()
-        self._db = open_writer(self.path, self._busy_seconds)
+        db = open_writer(self.path, self._busy_seconds)
         self._file = _identity(self.path)
         self._take_back()
+        self._db = db
         with self._changed:
             if not self._waiting:  # else the next write tells whether all is well again
                 self._note(None)
@@ -246,7 +250,8 @@ class Store:
         cause = None
         try:
             with writing(self._db):
-                for kept in together:
+                written = [kept for kept in together if not kept.left_out]  # they may have been dropped meanwhile
+                for kept in written:
                     self._insert(self._db, kept)
         except Exception as error:
             if _concerns_database(error):
@@ -258,7 +263,7 @@ class Store:
             cause = f"A run could not be stored in {self.path} and was left out ({error}): please report this."
             together[0].left_out = True
         else:
-            for kept in together:
+            for kept in written:
                 kept.committed, kept.left_out = True, False
         with self._changed:
             for kept in together:
@@ -316,7 +321,7 @@ class Store:
         try:
             take_in(self.path, self.aside)
             self.aside.unlink()
-        except StorageError as error:
+        except (StorageError, OSError) as error:
             log.warning("runs that were set aside wait in %s: %s", self.aside, error)
 
     def _note(self, cause: str | None) -> None:
