@@ -45,7 +45,7 @@ class Entry:
 
     @property
     def error(self) -> str | None:
-        """Why it could not be run, broke off, or could not be scored."""
+        """Why it could not be run, failed, or could not be scored."""
         return self.run.generation.error
 
     @property

@@ -11,7 +11,7 @@ from typing import Any
 
 from drafters.card import pool_names
 from multidraft.bench.table import markdown, shown
-from multidraft.commands.options import add_replay_policies, replay_policies
+from multidraft.commands.options import add_replay_policies, replay_policies, split_specs
 from multidraft.policies import start_of
 from multidraft.replay.outcomes import Outcome
 from multidraft.replay.recorded import Route, is_estimate, recorded_runs, route_of
@@ -50,6 +50,12 @@ def run(options: argparse.Namespace) -> int:
         }
         for spec, outcome in zip(specs, outcomes, strict=True)
     ]
+    if changed := [spec for spec in specs if spec not in split_specs(options.policies)]:
+        print(
+            f"multidraft: recorded texts hold no block divergence, so {', '.join(changed)} learn"
+            f"{'s' if len(changed) == 1 else ''} from accepted tokens here (reward=be)",
+            file=sys.stderr,
+        )
     cold = routed.count(None)
     if cold and (asking := [spec for spec in specs if start_of(spec) == "router"]):
         print(

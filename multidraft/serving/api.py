@@ -264,7 +264,7 @@ class Api:
             batch.cancel()
             self.workbench.jobs.forget(batch)
         if batch.error:
-            raise gr.Error(f"the batch broke off after {len(batch.rows)} of {batch.total} runs: {batch.error}")
+            raise gr.Error(f"an error ended the batch after {len(batch.rows)} of {batch.total} runs: {batch.error}")
         report = as_json(batch.rows)
         throughput = summary_of_batches(batch.figures)
         rows, summary = report["rows"], report["summary"]

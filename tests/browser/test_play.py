@@ -111,7 +111,7 @@ def test_figures_legend_chart_and_details(page: Page) -> None:
     shares = page.locator("#legend li b").all_inner_texts()
     assert abs(sum(int(share.split()[0]) for share in shares) - 100) <= len(shares)
     expect(page.locator("#chart .js-plotly-plot .scatterlayer .trace").first).to_be_attached()
-    expect(page.locator("#chart .gtitle")).to_contain_text("Probability of each drafter")
+    expect(page.locator("#chart .gtitle")).to_contain_text("Selection probability by round")
     page.get_by_text("Every round in detail").click()
     expect(page.locator("#rounds td").first).to_be_visible()
     assert page.locator("#rounds tbody tr").count() == page.locator("#output .md-round").count()

@@ -22,6 +22,9 @@ from multidraft.ui.widgets import theme
 from storage.records import Round
 
 POLICY_HEIGHT = 270
+NAME_HEIGHT = 17
+"""What a drafter's line takes at least, so that names do not touch."""
+
 NO_DRAFT = "no draft"
 
 Chart = dict[str, Any]
@@ -62,7 +65,7 @@ def weights_chart(rounds: Sequence[Round], drafters: Sequence[str]) -> Chart:
         }
         for arm, name in enumerate(drafters)
     ]
-    layout = base_layout("Probability of each drafter, round by round", "round", "probability", POLICY_HEIGHT)
+    layout = base_layout("Selection probability by round", "round", "probability", POLICY_HEIGHT)
     layout["hovermode"] = "x unified"
     layout["xaxis"] |= {"range": [1, max(2, len(rounds))], "unifiedhovertitle": {"text": "Round %{x}"}}
     layout["yaxis"] |= {"range": [0, 1], "tickformat": ".0%"}
@@ -96,7 +99,8 @@ def arms_chart(rounds: Sequence[Round], drafters: Sequence[str]) -> Chart:
                 "<extra>%{fullData.name}</extra>",
             }
         )
-    layout = base_layout("Drafter played, round by round", "round (larger dot: more accepted)", "", POLICY_HEIGHT)
+    height = max(POLICY_HEIGHT, 88 + NAME_HEIGHT * len(lines))
+    layout = base_layout("Selected drafter by round", "round (larger dot: more accepted)", "", height)
     layout["xaxis"]["range"] = [0, max(10, len(rounds)) * 1.03]
     layout["yaxis"] |= {
         "tickvals": list(range(len(lines))),

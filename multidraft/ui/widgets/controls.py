@@ -9,6 +9,7 @@ from typing import Any
 import gradio as gr
 
 from drafters.pool import Pool
+from drafters.router import Router
 from drafters.sampling import SamplingParams
 from multidraft.service.inputs import make_params, whole_number
 from multidraft.service.workbench import Workbench
@@ -26,6 +27,9 @@ SEED = "The same seed gives the same run, unless the policy depends on measured 
 
 SETTINGS = 6
 """Fields of :func:`settings`."""
+
+HOTTEST, LARGEST_TOP_K = 2.0, 200
+"""The most that the fields of temperature and top-k take."""
 
 LONGEST_DRAFT = 16
 """Tokens that a draft may have at most, where the pool's own length is not longer."""
@@ -132,11 +136,10 @@ class PromptTab:
         pool = self.workbench.pool
         if not prompt.strip() or pool.fits(prompt) or pool.router is None:
             return ""
-        known = ", ".join(pool.router.drafters)
         return message_html(
             "odd",
-            f"{pool.title} knows {count(len(pool.router.drafters), 'task')}: {known}. This prompt seems to be none of "
-            "them, so its answer will make no sense. Below are examples.",
+            f"{known_tasks(pool.title, pool.router)} This prompt seems to be none of them, so its answer will make no "
+            "sense. Below are examples.",
         )
 
     def follow_pool(self, max_new_tokens: float | None) -> Updates:
@@ -144,6 +147,11 @@ class PromptTab:
         length, draft = limits(self.workbench.pool, max_new_tokens)
         fields = {self.settings[0]: gr.Slider(**length), self.settings[4]: gr.Slider(**draft)}
         return {**self.examples.updates(), **fields}
+
+
+def known_tasks(title: str, router: Router) -> str:
+    """A sentence on the tasks that a pool's target was trained on."""
+    return f"{title} knows {count(len(router.drafters), 'task')}: {', '.join(router.drafters)}."
 
 
 def settings(pool: Pool, prefix: str = "") -> list[gr.components.Component]:
@@ -159,7 +167,7 @@ def settings(pool: Pool, prefix: str = "") -> list[gr.components.Component]:
     )
     heat = gr.Slider(
         0,
-        2,
+        HOTTEST,
         0,
         step=0.05,
         label="Temperature",
@@ -168,7 +176,7 @@ def settings(pool: Pool, prefix: str = "") -> list[gr.components.Component]:
     )
     with gr.Row():
         top_p = gr.Slider(0.05, 1, 1, step=0.01, label="Top-p", info="1 keeps all tokens", min_width=140)
-        top_k = gr.Slider(0, 200, 0, step=1, label="Top-k", info="0 keeps all tokens", min_width=140)
+        top_k = gr.Slider(0, LARGEST_TOP_K, 0, step=1, label="Top-k", info="0 keeps all tokens", min_width=140)
     seed = gr.Number(0, label="Seed", info=SEED)
     return [length, heat, top_p, top_k, draft, seed]
 
@@ -181,6 +189,13 @@ def limits(pool: Pool, max_new_tokens: float | None = 256) -> tuple[dict[str, An
         {"maximum": longest, "value": min(max_new_tokens or 256, longest)},
         {"maximum": max(LONGEST_DRAFT, pool.draft_length), "value": pool.draft_length},
     )
+
+
+def most_of_settings(pool: Pool) -> dict[str, float]:
+    """The most that each field takes, by parameter."""
+    length, draft = limits(pool)
+    of_pool = {"max_new_tokens": length["maximum"], "draft_length": draft["maximum"]}
+    return {**of_pool, "temperature": HOTTEST, "top_k": LARGEST_TOP_K}
 
 
 def read_settings(values: Sequence[float | None]) -> tuple[SamplingParams, int]:

@@ -27,6 +27,7 @@ let took = 0, slowed = false; // milliseconds that all rounds took; whether any 
 
 const title = element.querySelector(".md-run-title > span"), skip = element.querySelector(".md-run-skip");
 
+let ended = false; // whether the run is over: then its beginning is shown to whoever has followed it
 let follows = true; // whether the reader is at the end of the text
 let scrolled = 0; // where the text was scrolled to last
 
@@ -50,6 +51,7 @@ function show() {
     coming = took = 0;
     slowed = false;
     follows = true;
+    ended = false;
     text.replaceChildren();
     timeline.replaceChildren();
   }
@@ -79,7 +81,7 @@ function showNext() {
   const index = timeline.childElementCount - coming, round = text.children[index];
   if (!round) {
     skip.hidden = true;
-    return;
+    return end();
   }
   for (const node of [round, timeline.children[index]]) node.classList.remove("md-coming");
   coming--;
@@ -99,6 +101,17 @@ function showAll() {
   skip.hidden = true;
   follow();
 }
+
+// A whole answer is read from its beginning.
+function end() {
+  if (!ended || !follows || chosen >= 0) return;
+  for (const box of [text, timeline]) box.scrollTo({ top: 0, left: 0, behavior: "smooth" });
+}
+
+document.addEventListener("md-ended", () => {
+  ended = true;
+  if (timer === null) end();
+});
 
 // Keep the end in sight, unless the reader chose a round or scrolled up to read.
 function follow() {

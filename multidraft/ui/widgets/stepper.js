@@ -48,7 +48,7 @@ function makeStepper() {
     guesses.forEach((text, i) => found.push(["guess", `${i ? drafter : who} guesses ${quoted(text)}.`]));
     const sampled = choices.slice(0, accepted).some((text, i) => text !== guesses[i]);
     found.push(["check", n === 0
-      ? "Nobody drafts in this round: one forward pass of the target, for one token."
+      ? "No drafter in this round: one forward pass of the target, for one token."
       : `One forward pass of the target checks ${n === 1 ? "the guess" : `all ${n} guesses at once`}: ` +
         `below ${n === 1 ? "it" : "each"} is the token that the target itself finds most probable there.`]);
     if (accepted) {
@@ -67,7 +67,7 @@ function makeStepper() {
       const why = n === 0 ? "The target writes" : accepted < n ? "In its place the same pass gives the target's own" :
         "The same pass gives one token more, the target's own";
       found.push(["own", `${why} ${quoted(own)}. ${tokens === 1 ? "One token" : `${tokens} tokens`} for one pass` +
-        (tokens === 1 ? "." : `; without drafter it would have taken ${tokens} passes.`)]);
+        (tokens === 1 ? "." : `; without a drafter it would have taken ${tokens} passes.`)]);
     }
     return found;
   }
@@ -88,9 +88,6 @@ function makeStepper() {
       guess.hidden = i >= guesses.length;
       guess.classList.toggle("md-unseen", i >= seen);
       guess.classList.toggle("md-fallen", i >= accepted && done("reject"));
-      for (const other of siblings[i] ?? []) {
-        make("small", `md-step-sibling ${i < seen ? "" : "md-unseen"}`, visible(other), place).title = "Another guess for this place";
-      }
       const fits = i < accepted, isOwn = i === accepted && own !== null && done("own");
       const text = isOwn ? own : choices[i] ?? (fits ? guesses[i] : i === accepted ? own : null);
       const choice = make("span", `md-step-choice${isOwn ? " md-token md-own" : ""}`, text === null ? "?" : visible(text), place);
@@ -98,6 +95,9 @@ function makeStepper() {
       choice.classList.toggle("md-late", late && done("reject"));
       const mark = make("b", "md-step-mark", fits ? "✓" : isOwn ? "+" : i < guesses.length ? "✗" : "", place);
       mark.classList.toggle("md-unseen", !(fits ? done("accept") : i === accepted && (done("reject") || done("own"))));
+      for (const other of siblings[i] ?? []) { // last, so that guesses, choices and marks stand in rows
+        make("small", `md-step-sibling ${i < seen ? "" : "md-unseen"}`, visible(other), place).title = "Also drafted for this place";
+      }
       place.classList.toggle("md-kept", fits && done("accept"));
     }
     find(".md-step-say").textContent = at ? phases[at - 1][1] : round.drafter

@@ -62,7 +62,9 @@ def test_replay_tells_what_the_benchmark_measured(history, capsys):
     """Deterministic policies by exact rounds; the seed of the record is not needed for them."""
     db, report = history
     assert main(["replay", "--db", str(db), "--policies", "ucb,fixed:near,rate-hedge", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert "no block divergence, so ucb:reward=be learns from accepted tokens here" in err
     rows = {row["policy"]: row for row in found["policies"]}
     assert found["runs"] == 3 and set(rows) == {"ucb:reward=be", "fixed:near", "rate-hedge"}
     for spec in ("ucb:reward=be", "fixed:near"):

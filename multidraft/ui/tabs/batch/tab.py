@@ -139,7 +139,8 @@ class Batch:
         if not (file or suite):
             return message_html("idle", "Choose a suite or a file.")
         try:
-            return view.suite_html(load_suite(file or suite or ""))
+            loaded = load_suite(file or suite or "")
+            return view.suite_html(loaded) + view.odd_html(loaded, self.workbench.pool)
         except SuiteError as error:
             return problem_html(error)
 

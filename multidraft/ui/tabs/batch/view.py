@@ -12,6 +12,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from markupsafe import Markup
 
+from drafters.pool import Pool
 from multidraft.bench import summary
 from multidraft.bench.batches import summary_of_batches
 from multidraft.bench.suites import Suite
@@ -20,6 +21,7 @@ from multidraft.policies.titles import policy_title
 from multidraft.service.batch import BatchJob
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.charts import policy_style, speedup_figure
+from multidraft.ui.widgets.controls import known_tasks
 from multidraft.ui.widgets.markup import count, macros, message_html, number, progress_html, times
 from multidraft.ui.widgets.theme import TARGET_COLOUR, drafter_pattern
 
@@ -27,6 +29,9 @@ ALL_TASKS = "all tasks"
 
 SHOWN_TASKS = 20
 """Tasks of a suite that are counted one by one where it is read."""
+
+MOST_READ = 500
+"""Prompts of a suite that are looked at for what the pool does not know."""
 
 FIGURES = 5
 """Columns of figures at the right of the table of results."""
@@ -49,6 +54,20 @@ def suite_html(suite: Suite) -> Markup:
     tasks = pd.Series([item.task or summary.NO_TASK for item in suite.items]).value_counts(sort=False)
     shown, more = list(tasks[:SHOWN_TASKS].items()), len(tasks) - SHOWN_TASKS
     return _template.suite(count(len(suite.items), "prompt"), shown, more, suite.problems, suite.more_problems)
+
+
+def odd_html(suite: Suite, pool: Pool) -> Markup:
+    """A word of warning where prompts are of no task that the pool knows, by the first ``MOST_READ`` of them."""
+    read = suite.items[:MOST_READ]
+    odd = sum(not pool.fits(item.prompt) for item in read)
+    if not odd or pool.router is None:
+        return Markup()
+    of = f"{odd} of {'the first ' if len(read) < len(suite.items) else 'these '}{count(len(read), 'prompt')}"
+    return message_html(
+        "odd",
+        f"{known_tasks(pool.title, pool.router)} {of} seem{'s' if odd == 1 else ''} to be none of them: what is "
+        "written for such prompts makes no sense, and speed-ups on them say little about other pools.",
+    )
 
 
 def status_html(run: BatchJob) -> Markup:
@@ -85,7 +104,7 @@ def _end_html(run: BatchJob) -> Markup:
     }
     if run.error:
         return message_html(
-            "error", f"Broke off after {len(run.rows)} of {run.total} runs: {run.error}. Please report it."
+            "error", f"Ended by an error after {len(run.rows)} of {run.total} runs: {run.error}. Please report it."
         )
     how, kind = ("Cancelled", "cancelled") if run.cancelled.is_set() else ("Done", "done")
     parts = [f"{how}: {len(run.rows)} of {run.total} runs", *(f"{n} {what}" for what, n in counts.items() if n)]

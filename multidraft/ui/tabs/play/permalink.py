@@ -33,11 +33,12 @@ class Link(NamedTuple):
     """The name of the one that was loaded when the link was made."""
 
 
-def read_link(query: Mapping[str, str], draft_length: int) -> Link | None:
+def read_link(query: Mapping[str, str], draft_length: int, limits: Mapping[str, float] | None = None) -> Link | None:
     """What the page's query parameters ask of *Play*; ``None`` if nothing. Parameters of others are passed over.
 
     Args:
         draft_length: the pool's, to check the others with where the link has none.
+        limits: the most that the page's fields take, by setting.
 
     Raises:
         UserError: a setting is not a number, or out of range; the message names it.
@@ -45,6 +46,9 @@ def read_link(query: Mapping[str, str], draft_length: int) -> Link | None:
     if not any(name in query for name in ("prompt", "with_policy", *SETTINGS)):
         return None
     settings = {name: _number(name, query[name]) for name in SETTINGS if name in query}
+    for name, most in (limits or {}).items():
+        if settings.get(name, 0) > most:
+            raise UserError(f"{name.replace('_', ' ')} must be at most {most:,g} here, got {settings[name]:,g}")
     usual = SamplingParams(draft_length=draft_length)
     make_params(*(settings.get(name, getattr(usual, name)) for name in SETTINGS[:-1]))
     whole_number("seed", settings.get("seed", 0))

@@ -115,7 +115,7 @@ class Play(controls.PromptTab):
             **QUICK,
         )
         started = [self.buttons.run.click, self.prompt.submit]
-        gr.on(
+        ran = gr.on(
             started,
             self.run,
             [self.turns, *form, line.learn],
@@ -123,6 +123,7 @@ class Play(controls.PromptTab):
             concurrency_limit=16,
             **HIDDEN,
         )
+        ran.then(None, js="() => { document.dispatchEvent(new Event('md-ended')); }", **PRIVATE)
         self.buttons.run.click(None, js=show_on_phone("#status"), **PRIVATE)
         self.anew.click(lambda: ((), ""), None, [self.turns, self.conversation], **QUICK)
         line.followed_by(
@@ -161,7 +162,11 @@ class Play(controls.PromptTab):
     def restore(self, request: gr.Request) -> Updates:
         """Status, prompt, policy and settings as the page's address asks for them."""
         try:
-            link = permalink.read_link(request.query_params, self.workbench.pool.draft_length)
+            link = permalink.read_link(
+                request.query_params,
+                self.workbench.pool.draft_length,
+                controls.most_of_settings(self.workbench.pool),
+            )
         except UserError as error:
             return {self.status: message_html("error", f"The link cannot be restored: {error}. Nothing was changed.")}
         if link is None:

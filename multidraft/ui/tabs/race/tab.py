@@ -152,7 +152,7 @@ class Race(controls.PromptTab):
                 shown, drawn_at, first = states, now, {}
         over = {**first, **self.buttons.live(running=False)}
         if race.error:
-            problem = f"The race broke off: {race.error}. Please try again."
+            problem = f"The race was ended by an error: {race.error}. Please try again."
             yield {**over, self.status: message_html("error", problem), self.stage: None}
             return
         ready = len(race.measured) >= FEWEST

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -55,6 +56,14 @@ def test_a_suite_is_described_with_its_bad_lines() -> None:
     html = batch_view.suite_html(suite)
     assert "2 prompts: math 1, no task 1" in html
     assert "1 line left out" in html and "Line 4: not valid JSON" in html
+
+
+def test_prompts_that_the_pool_does_not_know_are_counted_beforehand() -> None:
+    router = SimpleNamespace(drafters=("math", "sql"))
+    pool: Any = SimpleNamespace(title="Small", router=router, fits=lambda prompt: prompt != "odd")
+    odd = batch_view.odd_html(Suite("s", [SuiteItem("1", "odd"), SuiteItem("2", "sum")]), pool)
+    assert "Small knows 2 tasks: math, sql. 1 of these 2 prompts seems to be none of them" in odd
+    assert not batch_view.odd_html(Suite("s", [SuiteItem("2", "sum")]), pool)
 
 
 def test_downloads_hold_every_row_and_column(tmp_path: Path) -> None:
