@@ -40,7 +40,8 @@ MADE_ON = ("pool", "card_hash", "hardware", "dtype", "version")
 
 FIGURES = """
     output_tokens round_count decode_seconds prefill_seconds tokens_per_second mean_accepted_tokens speedup
-    request_speedup streams lossless near_tie_gap baseline_seconds_per_token baseline_prefill_seconds
+    request_speedup speedup_uncertainty streams lossless near_tie_gap baseline_seconds_per_token
+    baseline_prefill_seconds
 """.split()
 
 _SOUGHT = ("prompt", "suite", "policy", "task", "batch_id")

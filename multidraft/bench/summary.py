@@ -115,6 +115,7 @@ class Row:
             values["mean_accepted_tokens"] or None,
             values["speedup"],
             values["request_speedup"],
+            values["speedup_uncertainty"],
             values["streams"],
             None if values["lossless"] is None else bool(values["lossless"]),
             values["near_tie_gap"],

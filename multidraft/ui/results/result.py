@@ -151,11 +151,15 @@ def _of_run(run: Run) -> Result:
     g, values = run.generation, run.to_json()
     made = {"created_at": values["created_at"], **{name: values[name] for name in MADE_ON}}
     title = f"{policy_title(g.policy)}: {count(len(g.token_ids), 'token')} in {count(len(g.rounds), 'round')}"
-    speed = f"{run.speedup:.2f}× as fast as autoregressive decoding" if run.speedup else "no baseline was measured"
+    off = run.speedup_uncertainty
+    said = markup.speedup_text(run.speedup, off)
+    speed = "no baseline was measured"
+    if run.speedup:
+        speed = f"speed-up {said}" if markup.too_noisy(off) else f"{said} as fast as autoregressive decoding"
     figures = [
         (number(g.mean_accepted_tokens, 2), "tokens per round"),
-        (markup.number(run.speedup, 2, "×"), "decode speed-up"),
-        (markup.number(run.request_speedup, 2, "×"), "whole request"),
+        (said, "decode speed-up"),
+        (markup.speedup_text(run.request_speedup, off), "whole request"),
         (percent(g.acceptance_rate if any(r.drafted for r in g.rounds) else None), "acceptance rate"),
     ]
     described = f"{_short(g.prompt)} – {number(g.mean_accepted_tokens, 2)} tokens per round, {speed}."
