@@ -31,6 +31,7 @@ from drafters.progress import Report, Steps, silent
 from drafters.router import Router
 from drafters.sampling import SamplingParams
 from drafters.text import TokenTexts, Turn, chat_ids, end_ids, message_ids
+from drafters.traffic import Expectation
 
 __all__ = ["Pool", "load_pool", "pool_names"]
 
@@ -49,6 +50,7 @@ class Pool:
         router: guesses by the prompt which drafter suits it; ``None`` where the card names none.
         costs: what rounds have cost on this device so far.
         previous: how each drafter did in the last finished query under each policy spec.
+        traffic: what the pool has learnt from all queries; ``None`` where nobody has it learn.
         lock: held for one round at a time: caches of target and drafters serve one generation.
         caches: the budget of the texts that are decoded on it and its twins.
     """
@@ -75,6 +77,7 @@ class Pool:
         self.caches = caches or Caches()
         self.costs = CostMeter(len(self.drafters))
         self.previous: dict[str, list[float]] = {}
+        self.traffic: Expectation | None = None
         self.lock = DeviceLock(one_thread=isinstance(target.decoder, OnnxDecoder))
         self.examples = [(example.task, example.prompt) for example in card.examples]
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 from drafters.draft import OWN
 from drafters.text import Turn
+from drafters.traffic import Prior
 from storage.clock import uncertainty
 from storage.figures import divided
 
@@ -117,7 +118,7 @@ class Generation:
     those of the conversation before ``prompt``. ``streams`` is how many texts were decoded at once, at the most: beside
     others it takes longer. ``readers`` are the drafters (arms) that read the prompt during prefill; the others read it
     before their first draft. ``None`` is unknown. ``versions`` are those of drafters that learn, by name: what they
-    drafted with.
+    drafted with. ``prior`` is what past queries had taught, where the policy began with it.
     """
 
     prompt: str
@@ -134,6 +135,7 @@ class Generation:
     streams: int = 1
     readers: tuple[int, ...] | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    prior: Prior | None = None
 
     @property
     def seconds(self) -> float:

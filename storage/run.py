@@ -6,7 +6,7 @@ Engine, page, history, replay, API and exports share this record; :meth:`Run.to_
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from statistics import median
@@ -125,6 +125,8 @@ class Scores:
         drafter_rounds: by drafter, the rounds that it alone would need for the same text.
         acceptance: the drafts that were possible in a greedy run, ``(drafters, output positions)``, from which any
             policy can be replayed.
+        suitability: by drafter, how well it suits the part of the text where it is at its best, which later queries
+            learn from (:func:`~drafters.traffic.suitability`).
     """
 
     lossless: bool | None = None
@@ -135,6 +137,7 @@ class Scores:
     best_arm_ratio: float | None = None
     drafter_rounds: Mapping[str, int] | None = None
     acceptance: Acceptances | None = None
+    suitability: Sequence[float] | None = None
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Scores):

@@ -133,6 +133,16 @@ def m008_unfinished(db: Database) -> None:
     db.execute("CREATE TABLE unfinished (id TEXT PRIMARY KEY, begun_at TEXT NOT NULL, job TEXT NOT NULL)")  # JSON
 
 
+@migrations()
+def m009_traffic(db: Database) -> None:
+    """What past queries had taught when a run began, and what it teaches, as JSON; since when each pool learns, where
+    it was told to forget."""
+    db.execute("ALTER TABLE runs ADD COLUMN prior TEXT")
+    db.execute("ALTER TABLE runs ADD COLUMN suitability TEXT")
+    db.execute("CREATE INDEX idx_runs_lessons ON runs (card_hash, id) WHERE suitability IS NOT NULL")
+    db.execute("CREATE TABLE learning (card_hash TEXT PRIMARY KEY, since TEXT NOT NULL)")
+
+
 def _count_runs(db: Database) -> None:
     """``run_counts``, by which the choices of the dashboard's filters are found without reading the runs."""
     listed = ", ".join(COUNTED)

@@ -25,11 +25,13 @@ from drafters.errors import UserError, told
 from drafters.hardware import describe
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
+from drafters.traffic import suitability
 from multidraft._version import version
 from multidraft.engine.decoding import Decoding
 from multidraft.engine.lossless import Difference, greedy_differences
 from multidraft.engine.output import Output
 from multidraft.policies import parse_spec
+from multidraft.policies.delayed import expected_accept_lengths
 from multidraft.replay.regret import expected_regret_of, gamma_table, regret_of
 from storage.records import FINISHED, Generation, Turn
 from storage.run import Baseline, Conditions, Origin, Run, Scores
@@ -246,7 +248,9 @@ class Measurement:
         elif self.compared and parse_spec(generation.policy)[0] != "draft-all":  # there no drafter was chosen
             self._check()
             gamma = gamma_table(self.pool, prompt_ids, generation.token_ids, params)
-            self.run.scores = expected_regret_of(generation, gamma, params.draft_length)
+            expected = expected_accept_lengths(gamma, params.draft_length).T - 1.0
+            told = suitability(expected, params.draft_length)
+            self.run.scores = replace(expected_regret_of(generation, gamma, params.draft_length), suitability=told)
 
     def _score_greedy(self, prompt_ids: Sequence[int]) -> None:
         run, params, ids = self.run, self.request.params, self.generation.token_ids
@@ -263,7 +267,8 @@ class Measurement:
             context = [*prompt_ids, *ids]
             table = self.pool.acceptances(context, len(prompt_ids), params.draft_length, self._check)
         regret = regret_of(self.generation, table.accepted)
-        run.scores = replace(regret, lossless=lossless, near_tie_gap=gap, acceptance=table)
+        told = suitability(table.accepted, params.draft_length)
+        run.scores = replace(regret, lossless=lossless, near_tie_gap=gap, acceptance=table, suitability=told)
 
     def _check(self) -> None:
         if self.cancelled or not self.scores_while():

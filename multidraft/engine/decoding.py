@@ -21,12 +21,12 @@ from drafters.sampling import SamplingParams, probabilities
 from drafters.text import TextStream
 from multidraft.engine.arguments import check_seed, policy_for, read_prompt
 from multidraft.engine.checked import checked
-from multidraft.engine.experience import Experience
+from multidraft.engine.experience import Experience, context_of
 from multidraft.engine.feedback import block_divergence
 from multidraft.engine.lesson import Notes
 from multidraft.engine.output import Output, StopTexts, TokenLogprob, logprobs_of
 from multidraft.engine.verify import Verdict, verify
-from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Context, Feedback, Policy, canonical_spec
+from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Feedback, Policy, canonical_spec
 from multidraft.policies.faults import chosen_arm, chosen_length, raised_by
 from storage.records import Generation, Round, Status, Turn
 
@@ -113,9 +113,7 @@ class Decoding(Iterator[Round]):
                 started, _ = self._now()
                 previous = self.pool.previous.get(generation.policy)
                 self._experience = Experience(self.pool.drafters, previous, by_token=policy.uses_gamma)
-                route = self.pool.route if self.pool.router else None
-                known = Context(generation.prompt, self.params.draft_length, self.pool.costs, route, previous)
-                policy.begin(replace(known, prompt_tokens=len(self.context)))
+                policy.begin(context_of(self.pool, policy, generation, self.params))
                 target.prefill(self.context)
                 generation.readers = tuple(policy.candidates())
                 self.pool.prepare(self.context, generation.readers)

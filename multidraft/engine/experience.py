@@ -6,7 +6,40 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from multidraft.policies import Feedback
+from drafters.pool import Pool
+from drafters.sampling import SamplingParams
+from drafters.traffic import Traffic
+from multidraft.policies import Context, Feedback, Policy
+from multidraft.policies.base import acceptance_by_route
+from storage.records import Generation
+
+
+def context_of(pool: Pool, policy: Policy, generation: Generation, params: SamplingParams) -> Context:
+    """What is known of a query when it begins; what past ones taught, if the policy asks for it, is noted in the
+    record."""
+    if pool.traffic is not None and getattr(policy.settings, "start", "cold") == "traffic":
+        generation.prior = pool.traffic.prior(generation.prompt)
+    return Context(
+        generation.prompt,
+        params.draft_length,
+        pool.costs,
+        pool.route if pool.router else None,
+        pool.previous.get(generation.policy),
+        prompt_tokens=generation.prompt_tokens,
+        prior=generation.prior,
+    )
+
+
+def new_traffic(pool: Pool) -> Traffic:
+    """The beginning of what a pool may learn from its queries: nothing but what its router guesses, if it has one."""
+
+    router, names = pool.router, pool.card.routed_names()  # not the pool itself, which is freed once nobody uses it
+    called = [names.get(drafter.name, drafter.name) for drafter in pool.drafters]
+
+    def guess(prompt: str) -> list[float] | None:
+        return acceptance_by_route(router.suited(prompt, called)) if router else None
+
+    return Traffic(len(pool.drafters), pool.draft_length, guess)
 
 
 class Experience:

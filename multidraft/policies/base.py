@@ -10,6 +10,7 @@ import numpy as np
 
 from drafters.costs import CostSource
 from drafters.errors import PolicyError
+from drafters.traffic import Prior
 from multidraft.policies.settings import PolicySettings
 
 NO_DRAFTER = -1
@@ -17,6 +18,12 @@ NO_DRAFTER = -1
 
 SUITED, UNSUITED = 0.8, 0.35
 """Acceptance to expect of a drafter that the router is sure of, and of one it is sure is not the one."""
+
+
+def acceptance_by_route(suited: Sequence[float]) -> list[float]:
+    """Acceptance to expect of each drafter, by how well a router finds that it suits the prompt."""
+    return [UNSUITED + (SUITED - UNSUITED) * value for value in suited]
+
 
 ALL_DRAFTERS = -2
 """The arm of a round in which every drafter drafts and the target verifies the union of the drafts as a tree."""
@@ -35,6 +42,7 @@ class Context:
             ``None`` if there is none.
         hindsight: rounds that each drafter alone would need, in replays; ``None`` live.
         prompt_tokens: length of the whole prompt, which drafters have to read.
+        prior: what past queries taught about such prompts; ``None`` where nobody learns from them.
     """
 
     prompt: str = ""
@@ -44,6 +52,7 @@ class Context:
     previous: Sequence[float] | None = None
     hindsight: Sequence[int] | None = None
     prompt_tokens: int = 0
+    prior: Prior | None = None
 
     def suited(self) -> Sequence[float] | None:
         """How well each drafter suits this prompt; ``None`` without a router."""
@@ -142,8 +151,10 @@ class Policy:
         self.t = 0
         self.reset()
         start = getattr(self.settings, "start", "cold")
-        if start == "router" and (suited := self.context.suited()) is not None:
-            self.warm_up([UNSUITED + (SUITED - UNSUITED) * value for value in suited])
+        if start == "traffic" and self.context.prior is not None:
+            self.warm_up(self.context.prior.acceptance)
+        elif start in ("router", "traffic") and (suited := self.context.suited()) is not None:
+            self.warm_up(acceptance_by_route(suited))
         elif start == "previous" and self.context.previous is not None:
             self.warm_up(self.context.previous)
         self.last_reward = None

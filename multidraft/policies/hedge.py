@@ -35,8 +35,8 @@ class FullInformation(DrawnArm):
     length losses then on. The fewer than K first positions of a hybrid query thus count in both ways where every round
     is evaluated.
 
-    The router's guess is the default start, as a text of some dozen rounds is short for a learner that has to be cold
-    first; ``start=cold`` is the papers' own.
+    What past queries or the router make expect is the default start, as a text of some dozen rounds is short for a
+    learner that has to be cold first; ``start=cold`` is the papers' own.
 
     Source: HedgeSpec Alg. 1 / Fig. 4 (token game), §3.4 (QFI-D), B.3 (chunk game), B.5 (hybrid losses, skipping).
     """
@@ -56,7 +56,7 @@ class FullInformation(DrawnArm):
         gamma: Literal["hard", "soft"] = Field(
             "hard", description="acceptance in greedy runs: hit or miss, or 1 - TV at temperature 1"
         )
-        start: Start = "router"
+        start: Start = "traffic"
 
         @model_validator(mode="after")
         def _chunks_are_judged_whole(self) -> Self:

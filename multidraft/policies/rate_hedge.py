@@ -73,7 +73,8 @@ class RateHedge(Policy):
     charge has become worse, others that the start trusted get a round each; where that does not help, all are evaluated
     together and everything before the change is discounted. They are evaluated too when that is worth its time: the
     chance that it discovers a better drafter, times the time that one
-    would save in as much text as there has been so far. The first drafter is the router's, where the pool has one.
+    would save in as much text as there has been so far. The first drafter is what past queries or the router
+    make expect.
     Where no draft seems to pay one is made all the same in the first round and, less and less often, in later ones:
     without drafts there is no evidence of them, nor of what they cost by now.
     """
@@ -99,7 +100,7 @@ class RateHedge(Policy):
             "where changes call for them",
         )
         memory: float = Field(0.985, gt=0, le=1, description="weight of evidence one token later")
-        start: Start = "router"
+        start: Start = "traffic"
 
     def reset(self) -> None:
         self.longest = longest = self.context.draft_length

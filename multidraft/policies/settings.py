@@ -15,8 +15,11 @@ from drafters.errors import PolicyError
 Value = int | float | str
 
 Start = Annotated[
-    Literal["cold", "router", "previous"],
-    Field(description="what a query begins with: nothing, the router's guess, or the results of the previous query"),
+    Literal["cold", "router", "traffic", "previous"],
+    Field(
+        description="what a query begins with: nothing, the router's guess, what past queries taught about such "
+        "prompts (without any: the router's guess), or the results of the previous query"
+    ),
 ]
 """A warm start (:meth:`~multidraft.policies.base.Policy.warm_up`)."""
 

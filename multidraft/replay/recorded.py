@@ -15,6 +15,7 @@ from drafters.costs import Costs
 from drafters.errors import UserError
 from drafters.memory import estimate
 from drafters.pool import load_router
+from drafters.traffic import Prior
 from multidraft.policies import make_policy, parse_spec, start_of
 from multidraft.policies.specs import read_spec, stand_ins
 from multidraft.replay.machine_costs import MachineCosts
@@ -77,8 +78,11 @@ class Recorded:
         )
         return Recorded(run, self.costs.without(arm))
 
-    def replay(self, policy: str, route: Route | None = None, draft_length: int | None = None) -> Replayed:
-        """The rounds of ``policy`` on this run's text; drafts of at most ``draft_length``, by default as recorded."""
+    def replay(
+        self, policy: str, route: Route | None = None, draft_length: int | None = None, prior: Prior | None = None
+    ) -> Replayed:
+        """The rounds of ``policy`` on this run's text; drafts of at most ``draft_length`` and what past queries had
+        taught, by default as recorded."""
         recorded = self.run.params.draft_length
         return replay(
             self.table,
@@ -91,6 +95,7 @@ class Recorded:
             prompt_tokens=self.run.generation.prompt_tokens,
             costs=self.costs,
             route=route,
+            prior=self.run.generation.prior if prior is None else prior,
         )
 
     def best_fixed(self) -> Replayed:

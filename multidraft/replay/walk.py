@@ -16,6 +16,7 @@ from drafters.acceptance import hits_by_depth
 from drafters.base import Acceptances
 from drafters.costs import Costs, Unread
 from drafters.errors import PolicyError
+from drafters.traffic import Prior
 from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Context, Feedback, Policy, make_policy
 from multidraft.policies.faults import chosen_arm, chosen_length, raised_by
 from multidraft.replay.regret import fixed_rounds, fixed_walk
@@ -91,6 +92,7 @@ def replay(
     prompt_tokens: int = 0,
     costs: Costs | None = None,
     route: Callable[[str], Sequence[float] | None] | None = None,
+    prior: Prior | None = None,
 ) -> Replayed:
     """Walk ``s ← s + min(A[arm, s], k) + 1`` over a recorded generation under ``policy``.
 
@@ -111,6 +113,7 @@ def replay(
         prompt, prompt_tokens: handed to the policy.
         costs: to tell the time of every round, and to feed policies that choose by it.
         route: how well each drafter suits a prompt, such as :meth:`~drafters.pool.Pool.route`.
+        prior: what past queries had taught about such prompts.
 
     Raises:
         PolicyError: an unknown policy, one that learns from block divergence or soft acceptance, or misbehaves.
@@ -132,7 +135,8 @@ def replay(
     limit = end if max_new_tokens is None else max_new_tokens
     spec = policy if isinstance(policy, str) else policy.name
     try:
-        player.begin(Context(prompt, longest, costs, route, hindsight=needed, prompt_tokens=prompt_tokens))
+        known = Context(prompt, longest, costs, route, hindsight=needed, prompt_tokens=prompt_tokens, prior=prior)
+        player.begin(known)
         reading = costs.reading(player.candidates(), prompt_tokens) if costs else None
         rounds = list(_walk(text, player, spec, longest, limit))
     except Exception as error:

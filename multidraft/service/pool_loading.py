@@ -18,6 +18,7 @@ from drafters.hardware import describe, format_bytes, free_unused, is_out_of_mem
 from drafters.pool import Pool, load_pool
 from drafters.progress import Step
 from multidraft.service.jobs import Job
+from multidraft.service.learning import traffic_of
 from multidraft.service.workbench import Workbench
 
 log = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ class Loading(Job[None]):
         pool = self._pool
         assert pool is not None
         self.phase = "warming"
+        pool.traffic = traffic_of(pool, self.workbench.store.path)
         self.workbench.lender.warm_up(pool)
         if not self.cancelled.is_set():
             self.workbench.pool, self.workbench.hardware = pool, describe(pool.device)

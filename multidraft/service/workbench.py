@@ -13,6 +13,7 @@ from multidraft._version import version
 from multidraft.bench.measure import Measurement, Request
 from multidraft.replay.machine_costs import MachineCosts
 from multidraft.service.jobs import Job, Jobs
+from multidraft.service.learning import learn_from, traffic_of
 from multidraft.service.lending import Lender, warm_up
 from multidraft.service.settings import on_zerogpu
 from multidraft.service.zerogpu import ZeroGpu
@@ -35,6 +36,7 @@ class Workbench:
     """
 
     def __init__(self, pool: Pool, store: Store):
+        pool.traffic = traffic_of(pool, store.path)  # before anything makes a twin of it
         self.pool, self.store = pool, store
         self.hardware = describe(pool.device)
         self.version = version()
@@ -86,7 +88,8 @@ class Workbench:
 
     def record(self, *runs: Run, anew: Kept | None = None, **job: Any) -> Kept | None:
         """Write those of some runs that emitted something, all or none, and wait until they are committed: only then
-        are they told as finished, and no later round is timed beside the writing. Never raising.
+        are they told as finished, and no later round is timed beside the writing. The pool learns from them. It never
+        raises.
 
         A run that is in the history has its number there as ``id``; one that has none is not kept yet.
 
@@ -102,6 +105,8 @@ class Workbench:
             kept.wait()
             for run, id in zip(written, kept.ids, strict=False):
                 run.id = id
+            for run in written:
+                learn_from(self.pool, run)
             return kept if written else anew
         except RuntimeError as error:  # the store is closed: the server is shutting down
             log.warning("a run was not recorded: %s", error)

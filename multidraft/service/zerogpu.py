@@ -21,6 +21,7 @@ from drafters.costs import CostMeter
 from drafters.device_lock import DeviceLock
 from drafters.hardware import describe
 from drafters.pool import Pool
+from drafters.traffic import Prior
 from multidraft.bench.measure import Measurement, Phase, Request
 from multidraft.engine.lossless import Difference
 from multidraft.service.settings import on_zerogpu
@@ -48,10 +49,16 @@ def prepare() -> None:
 
 @dataclass(frozen=True)
 class Memory:
-    """What a pool has learnt from earlier runs: see :class:`~drafters.pool.Pool`."""
+    """What a pool has learnt from earlier runs (see :class:`~drafters.pool.Pool`), of its traffic only what that makes
+    expect for the prompt."""
 
     previous: dict[str, list[float]]
     costs: CostMeter
+    expected: Prior | None = None
+
+    def prior(self, prompt: str) -> Prior | None:
+        """As :meth:`~drafters.traffic.Traffic.prior`."""
+        return self.expected
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,7 @@ class Ended:
     scores: Scores
     hardware: str
     memory: Memory
+    prior: Prior | None = None
 
 
 class ZeroGpu:
@@ -108,7 +116,9 @@ class ZeroGpu:
             return
         self._number += 1
         try:
-            for update in self._call(self._number, measurement.request, Memory(pool.previous, pool.costs)):
+            expected = pool.traffic.prior(generation.prompt) if pool.traffic else None
+            memory = Memory(pool.previous, pool.costs, expected)
+            for update in self._call(self._number, measurement.request, memory):
                 if isinstance(update, Ended):
                     self._end(measurement, update)
                 else:
@@ -137,7 +147,7 @@ class ZeroGpu:
             pool.lock = DeviceLock()  # the other process may have held it when it forked
             self._warm_up(pool)
             self._warm = True
-        pool.previous = dict(memory.previous)
+        pool.previous, pool.traffic = dict(memory.previous), memory
         if memory.costs.plain.weight:  # else there is what the warm-up has measured
             pool.costs = memory.costs
         measurement = Measurement(pool, request)
@@ -158,11 +168,12 @@ class ZeroGpu:
             measurement.cancel()
             work.join()
         known = (generation.status, generation.error, measurement.differences, measurement.run.scores)
-        yield Ended(*known, describe(pool.device), Memory(pool.previous, pool.costs))
+        memory = Memory(pool.previous, pool.costs)
+        yield Ended(*known, describe(pool.device), memory, generation.prior)
 
     def _end(self, measurement: Measurement, ended: Ended) -> None:
         generation, run, pool = measurement.generation, measurement.run, self._pool
-        generation.status, generation.error = ended.status, ended.error
+        generation.status, generation.error, generation.prior = ended.status, ended.error, ended.prior
         measurement.differences, run.scores = ended.differences, ended.scores
         run.conditions = replace(run.conditions, hardware=ended.hardware)
         pool.previous, pool.costs = ended.memory.previous, ended.memory.costs

@@ -82,7 +82,9 @@ SCHEMA = dedent("""\
        "versions" TEXT NOT NULL DEFAULT '{}',
        "learn" INTEGER NOT NULL DEFAULT 1,
        "baseline_uncertainty" REAL,
-       "speedup_uncertainty" REAL
+       "speedup_uncertainty" REAL,
+       "prior" TEXT,
+       "suitability" TEXT
     );
     CREATE TABLE "rounds" (
        "run_id" INTEGER REFERENCES "runs"("id") ON DELETE CASCADE,
@@ -118,6 +120,8 @@ SCHEMA = dedent("""\
     CREATE TABLE notes (batch_id TEXT PRIMARY KEY, note TEXT NOT NULL);
     CREATE INDEX idx_runs_batch ON runs (&) WHERE batch_id IS NOT NULL;
     CREATE TABLE unfinished (id TEXT PRIMARY KEY, begun_at TEXT NOT NULL, job TEXT NOT NULL);
+    CREATE INDEX idx_runs_lessons ON runs (card_hash, id) WHERE suitability IS NOT NULL;
+    CREATE TABLE learning (card_hash TEXT PRIMARY KEY, since TEXT NOT NULL);
 """).replace("@", ", ".join(f'"{column}"' for column in DASHBOARD_COLUMNS))
 SCHEMA = SCHEMA.replace("%", ", ".join(f"{column} TEXT" for column in COUNTED))
 SCHEMA = SCHEMA.replace("&", ", ".join(EXPERIMENT_COLUMNS))
@@ -157,6 +161,7 @@ def test_upgrade_twice_changes_nothing() -> None:
         "m006_uncertainty",
         "m007_notes_on_experiments",
         "m008_unfinished",
+        "m009_traffic",
     ]
 
 

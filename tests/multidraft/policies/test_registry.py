@@ -94,7 +94,7 @@ def test_spec_parsing():
         ("ucb:beta=0.10, reward=be", "ucb:reward=be,beta=0.1"),
         ("ucb:reward=bd,beta=1e-2", "ucb"),
         ("ucb:beta=0.123456789", "ucb:beta=0.123456789"),
-        ("rate-hedge:start=router", "rate-hedge"),
+        ("rate-hedge:start=traffic", "rate-hedge"),
         ("rate-hedge:START", None),
         ("normal-hedge:every=12,warmup=7,start=previous", "normal-hedge:warmup=7,start=previous"),
         ("Fixed:drafter=Arm1", "fixed:Arm1"),
@@ -214,7 +214,8 @@ def test_a_new_policy_is_one_decorated_class():
     [
         ("ucb", "ucb", "ucb:start=router"),
         ("ucb:beta=0.1,start=previous", "ucb:beta=0.1", "ucb:beta=0.1,start=router"),
-        ("normal-hedge:every=5", "normal-hedge:every=5,start=cold", "normal-hedge:every=5"),
+        ("normal-hedge:every=5", "normal-hedge:every=5,start=cold", "normal-hedge:every=5,start=router"),
+        ("rate-hedge:start=traffic", "rate-hedge:start=cold", "rate-hedge:start=router"),
         ("fixed:math", "fixed:math", "fixed:math"),
         ("Autoregressive", "autoregressive", "autoregressive"),
     ],
@@ -224,5 +225,5 @@ def test_any_policy_can_be_given_a_start(spec, cold, router):
 
 
 def test_what_a_query_begins_with():
-    starts = {"ucb": "cold", "ucb:start=previous": "previous", "normal-hedge": "router", "fixed:math": "cold"}
+    starts = {"ucb": "cold", "ucb:start=previous": "previous", "normal-hedge": "traffic", "fixed:math": "cold"}
     assert {spec: start_of(spec) for spec in starts} == starts

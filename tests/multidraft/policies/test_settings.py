@@ -30,9 +30,9 @@ DOCUMENTED = """
     hedge, normal-hedge, ada-normal-hedge | every  | 12     | a whole number from 1 to 1,000
     hedge, normal-hedge, ada-normal-hedge | span   | 0      | a whole number from 0 to 100,000
     hedge, normal-hedge, ada-normal-hedge | gamma  | hard   | one of: hard, soft
-    hedge, normal-hedge, ada-normal-hedge, rate-hedge | start | router | one of: cold, router, previous
-    ucb, kl-ucb, d-ucb, sw-ucb, ucbspec, exp3spec | start | cold | one of: cold, router, previous
-    thompson, exp3, sh, petc | start | cold | one of: cold, router, previous
+    hedge, normal-hedge, ada-normal-hedge, rate-hedge | start | traffic | one of: cold, router, traffic, previous
+    ucb, kl-ucb, d-ucb, sw-ucb, ucbspec, exp3spec | start | cold | one of: cold, router, traffic, previous
+    thompson, exp3, sh, petc | start | cold | one of: cold, router, traffic, previous
 """
 
 

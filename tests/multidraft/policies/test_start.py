@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from drafters.sampling import SamplingParams
+from drafters.traffic import Prior
 from multidraft import PolicyError, acceptance_table, generate, make_policy, replay, stream
 from multidraft.engine.decoding import Decoding
 from multidraft.engine.experience import Experience
@@ -24,7 +25,8 @@ def test_which_policies_take_a_start():
 
 def begun(spec, guess=GUESS, seed=0):
     policy = make_policy(spec, len(guess), seed)
-    policy.begin(Context("prompt", 6, route=lambda prompt: guess, previous=guess))
+    prior = Prior(tuple(guess), (0.1,) * len(guess), 5)
+    policy.begin(Context("prompt", 6, route=lambda prompt: guess, previous=guess, prior=prior))
     return policy
 
 
@@ -33,7 +35,7 @@ def share_of_best(spec, seeds=400):
     return np.mean([begun(spec, seed=seed).select() == 2 for seed in range(seeds)])
 
 
-@pytest.mark.parametrize("start", ["router", "previous"])
+@pytest.mark.parametrize("start", ["router", "previous", "traffic"])
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_warm_start_prefers_the_favourite(name, start):
     cold, warm = share_of_best(f"{name}:start=cold"), share_of_best(f"{name}:start={start}")
@@ -65,8 +67,16 @@ def test_without_a_guess_a_warm_start_is_a_cold_one(name):
 
 
 @pytest.mark.parametrize("name", LEARNERS)
+def test_without_lessons_the_traffic_starts_as_the_router_does(name):
+    traffic, router = make_policy(f"{name}:start=traffic", 4, 3), make_policy(f"{name}:start=router", 4, 3)
+    for policy in (traffic, router):
+        policy.begin(Context("p", route=lambda prompt: GUESS))
+    assert [traffic.select() for _ in range(5)] == [router.select() for _ in range(5)]
+
+
+@pytest.mark.parametrize("name", LEARNERS)
 def test_unknown_start_is_refused_with_the_valid_ones(name):
-    with pytest.raises(PolicyError, match="cold, router, previous"):
+    with pytest.raises(PolicyError, match="cold, router, traffic, previous"):
         make_policy(f"{name}:start=hot", 4)
 
 

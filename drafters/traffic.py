@@ -1,0 +1,210 @@
+"""What a pool learns from its traffic: how well each drafter will suit a prompt, judged by the runs before it.
+
+After a run it is known how every drafter would have done on it. A Gaussian process over prompts, whose covariance is
+the share of n-grams that two prompts have in common, says from the last of these runs what to expect for a new prompt
+and how far to trust that: with little experience, or none of such prompts, it is what was expected without any.
+
+Source: Rasmussen & Williams 2006, Eqs. 2.25 and 2.26; leave-one-out errors 5.12.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+FEATURES = 1 << 14
+"""Hashed n-grams, half of them of words, half of characters."""
+LONGEST = 4096
+"""Characters of a prompt that are read at its beginning, and as many at its end."""
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+LESSONS = 256
+"""Runs that are remembered, the last ones: all that is kept, some 20 MB for each pool that is loaded."""
+STRETCH, SHORTEST = 32, 8
+"""Tokens of a text in which a drafter is judged, those it suits best: texts may hold several tasks, and a drafter need
+not suit all of them. Texts of fewer than ``SHORTEST`` tokens teach nothing."""
+EXPECTED = 0.6
+"""Acceptance by token of a drafter of which nothing is known: such a drafter should be tried."""
+BIAS, NOISE = 0.3, 0.03
+"""Variance of what all prompts of a pool have in common, and of a run given its prompt; that of prompts without any
+n-gram in common is 1."""
+KEEP = 0.998
+"""By how much a run counts for less with each that follows it."""
+CALIBRATION, USUAL = 8.0, 0.05
+"""The scale of all these variances is measured, by leave-one-out errors. Before there are any it is ``USUAL``, which
+counts as much as ``CALIBRATION`` runs."""
+
+_GRID = np.linspace(0.0, 0.995, 1000)
+
+
+class Prior(NamedTuple):
+    """What may be expected of the drafters before a query begins.
+
+    Attributes:
+        acceptance: by drafter, the chance that it drafts what the target writes, token by token, where it is at its
+            best in the answer.
+        doubt: standard deviation of the tokens that its drafts are expected to have accepted, as a share of the draft
+            length.
+        lessons: how many runs that was learnt from; the number of this version.
+    """
+
+    acceptance: tuple[float, ...]
+    doubt: tuple[float, ...]
+    lessons: int
+
+
+class Expectation(Protocol):
+    """Whoever knows what to expect of a pool's drafters for a prompt."""
+
+    def prior(self, prompt: str) -> Prior | None: ...
+
+
+def tokens_of(acceptance: np.ndarray, length: int) -> np.ndarray:
+    """Tokens that drafts of ``length`` have accepted, where each token has this chance: ``sum_{j<=K} a^j``."""
+    return np.sum([acceptance**depth for depth in range(1, length + 1)], axis=0)
+
+
+def acceptance_of(tokens: np.ndarray, length: int) -> np.ndarray:
+    """The inverse of :func:`tokens_of`, to three digits."""
+    return np.interp(tokens, tokens_of(_GRID, length), _GRID)
+
+
+def suitability(accepted: np.ndarray, length: int) -> tuple[float, ...] | None:
+    """How well each drafter suits the part of a text where it is at its best: its acceptance by token there.
+
+    Args:
+        accepted: tokens accepted of its draft begun at each position, or expected to be, ``(N, positions)``.
+        length: draft length.
+
+    Returns:
+        ``None`` for a text that is too short to tell.
+    """
+    positions = accepted.shape[1]
+    if positions < SHORTEST:
+        return None
+    width = min(STRETCH, positions)
+    sums = np.concatenate([np.zeros((len(accepted), 1)), np.cumsum(accepted, axis=1)], axis=1)
+    best = (sums[:, width:] - sums[:, :-width]).max(axis=1) / width
+    return tuple(acceptance_of(best, length).tolist())
+
+
+class Traffic:
+    """The lessons of a pool's last runs, and what they let expect for a prompt; for any thread.
+
+    Args:
+        drafters: how many the pool has.
+        length: its draft length.
+        guess: of the acceptance of each drafter, by the prompt, such as a router's; ``None`` where there is none. What
+            is learnt is how far it is off.
+    """
+
+    def __init__(
+        self, drafters: int, length: int, guess: Callable[[str], Sequence[float] | None] = lambda prompt: None
+    ):
+        self.drafters, self.length, self.guess = drafters, length, guess
+        self.count = 0
+        self._lessons: dict[str, tuple[tuple[np.ndarray, ...], np.ndarray]] = {}
+        self._known: _Known | None = None
+        self._lock = threading.Lock()
+
+    def learn(self, lessons: Iterable[tuple[str, Sequence[float]]]) -> None:
+        """Learn from runs, oldest first: a prompt, and what :func:`suitability` made of its text.
+
+        A prompt that is known is learnt anew. It takes some hundredths of a second, however many they are.
+        """
+        with self._lock:
+            for prompt, acceptance in lessons:
+                if len(acceptance) != self.drafters:
+                    raise ValueError(f"the pool has {self.drafters} drafters; the lesson is of {len(acceptance)}")
+                self._lessons.pop(prompt, None)
+                told = tokens_of(np.array(acceptance), self.length) / self.length
+                self._lessons[prompt] = n_grams(prompt), told - self._expected(prompt)
+                self.count += 1
+            for prompt in list(self._lessons)[:-LESSONS]:
+                del self._lessons[prompt]
+            self._known = _Known(*zip(*self._lessons.values(), strict=True)) if self._lessons else None
+
+    def prior(self, prompt: str) -> Prior | None:
+        """What to expect for ``prompt``; ``None`` where nothing was learnt yet. Takes less than a millisecond, but for
+        the router."""
+        known, count = self._known, self.count
+        if known is None:
+            return None
+        mean, variance = known.predict(n_grams(prompt))
+        tokens = self.length * (self._expected(prompt) + mean)
+        acceptance = acceptance_of(tokens, self.length).round(3)
+        return Prior(tuple(acceptance.tolist()), tuple(np.sqrt(variance).round(3).tolist()), count)
+
+    def _expected(self, prompt: str) -> np.ndarray:
+        """Share of its drafts that each drafter is expected to have accepted, ``(N,)``, without any experience."""
+        guess = self.guess(prompt)
+        acceptance = np.full(self.drafters, EXPECTED) if guess is None else np.asarray(guess, dtype=np.float64)
+        return tokens_of(acceptance, self.length) / self.length
+
+
+class _Known:
+    """A Gaussian process that was fitted to lessons: the n-grams of their prompts, and what they told, each ``(N,)``.
+
+    Every n-gram is weighed by how few prompts have it; those of a single prompt count for nothing.
+    """
+
+    def __init__(self, prompts: Sequence[tuple[np.ndarray, ...]], told: Sequence[np.ndarray]):
+        count = len(prompts)
+        prompts_with = np.zeros(FEATURES)
+        for part in (part for prompt in prompts for part in prompt):
+            prompts_with[part] += 1.0
+        rarity = np.log((count + 1) / np.maximum(prompts_with, 1.0)) * (prompts_with > 1.0)
+        self.weights = np.sqrt(rarity).astype(np.float32)
+        self.columns = np.zeros((FEATURES, count), dtype=np.float32)
+        for column, prompt in enumerate(prompts):
+            places, values = self._vector(prompt)
+            self.columns[places, column] = values
+        covariance = np.array([self._covariance(prompt) for prompt in prompts])
+        covariance[np.diag_indices(count)] += NOISE / KEEP ** np.arange(count)[::-1]
+        self.inverse = np.linalg.inv(covariance)
+        self.solved = self.inverse @ np.array(told)
+        variance = 1.0 / self.inverse.diagonal()  # of each lesson, given the others
+        errors = self.solved * variance[:, None]
+        squares = (errors**2 / variance[:, None]).sum(axis=0) + CALIBRATION * USUAL
+        self.scale = squares / (count + CALIBRATION)
+
+    def predict(self, prompt: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance ``(N,)`` of what a prompt would tell."""
+        near = self._covariance(prompt)
+        variance = float(BIAS + 1.0 + NOISE - near @ self.inverse @ near)
+        return near @ self.solved, self.scale * max(variance, NOISE)
+
+    def _covariance(self, prompt: tuple[np.ndarray, ...]) -> np.ndarray:
+        """Covariance with each lesson, ``(lessons,)``."""
+        places, values = self._vector(prompt)
+        return BIAS + (values @ self.columns[places]).astype(np.float64)
+
+    def _vector(self, prompt: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Where a prompt's vector is not zero, and its values there: words and characters weigh alike, together 1."""
+        values = [self.weights[part] for part in prompt]
+        norms = [float(np.sqrt(2.0 * (part @ part))) or 1.0 for part in values]
+        return np.concatenate(prompt), np.concatenate([part / norm for part, norm in zip(values, norms, strict=True)])
+
+
+def n_grams(prompt: str) -> tuple[np.ndarray, np.ndarray]:
+    """Hashes of the words and pairs of words of ``prompt``, and of its runs of four bytes; each once."""
+    text = (prompt if len(prompt) <= 2 * LONGEST else f"{prompt[:LONGEST]} {prompt[-LONGEST:]}").lower()
+    words = np.array([zlib.crc32(_encoded(word)) for word in _WORD.findall(text)], dtype=np.uint32)
+    pairs = words[:-1] * np.uint32(0x9E3779B1) + words[1:]
+    raw = np.frombuffer(_encoded(f"  {text} "), dtype=np.uint8).astype(np.uint32)
+    runs = raw[:-3] << 24 | raw[1:-2] << 16 | raw[2:-1] << 8 | raw[3:]
+    return _places(np.concatenate([words, pairs])), _places(runs) + FEATURES // 2
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+def _places(keys: np.ndarray) -> np.ndarray:
+    mixed = (keys ^ (keys >> np.uint32(16))) * np.uint32(0x7FEB352D)
+    return np.unique((mixed ^ (mixed >> np.uint32(15))) % np.uint32(FEATURES // 2)).astype(np.int64)

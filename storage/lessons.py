@@ -1,0 +1,42 @@
+"""What the runs of a history teach about a pool's drafters, and since when they do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from drafters.traffic import LESSONS
+from storage.connection import BUSY_SECONDS, open_reader, open_writer, writing
+
+_TEACHES = """
+    card_hash = ? AND suitability IS NOT NULL AND learn
+    AND created_at > coalesce((SELECT since FROM learning WHERE learning.card_hash = runs.card_hash), '')
+"""
+
+
+def lessons(path: str | Path, card_hash: str, newest: int = LESSONS) -> list[tuple[str, list[float]]]:
+    """Prompts and how well each drafter suited their texts (:func:`~drafters.traffic.suitability`), oldest first.
+
+    Runs whose visitors did not want them to be learnt from are left out, and those before the last :func:`forget`.
+    """
+    sql = f"SELECT prompt, suitability FROM runs WHERE {_TEACHES} ORDER BY id DESC LIMIT ?"
+    with open_reader(path) as connection:
+        rows = connection.execute(sql, [card_hash, newest]).fetchall()
+    return [(prompt, json.loads(told)) for prompt, told in reversed(rows)]
+
+
+def count(path: str | Path, card_hash: str) -> int:
+    """How many lessons there are."""
+    with open_reader(path) as connection:
+        return int(connection.execute(f"SELECT count(*) FROM runs WHERE {_TEACHES}", [card_hash]).fetchone()[0])
+
+
+def forget(path: Path, card_hash: str) -> None:
+    """Have a pool learn from later runs only; the runs themselves stay."""
+    db = open_writer(path.absolute(), BUSY_SECONDS)
+    try:
+        with writing(db):
+            newest = "SELECT ?, coalesce(max(created_at), '') FROM runs"
+            db.execute(f"INSERT OR REPLACE INTO learning (card_hash, since) {newest}", [card_hash])
+    finally:
+        db.close()
