@@ -57,7 +57,9 @@ def main() -> None:
 
     from drafters.text import chat_ids
     from multidraft.bench.suites import load_suite, spread
+    from multidraft.serving import vllm
 
+    vllm.ENDED_AFTER = float("inf")  # requests stay, however slow the machine is, until their rounds have been read
     items = spread(load_suite("pocket").items, given.prompts)
     target = ROOT / "drafters" / "pocket" / "target"
     extra = {"num_gpu_blocks_override": given.blocks, "block_size": 32, "max_model_len": 256} if given.blocks else {}
@@ -130,9 +132,11 @@ def _recording(propose: Any, calls: list[Any]) -> Any:
 
 
 def engine(*arguments: str) -> dict[str, Any]:
-    """What a process of its own prints."""
+    """What a process of its own prints. It gets one thread: bound to cores that others use, threads wait for each other
+    a hundred times as long as they compute."""
     command = [sys.executable, "-m", "tests.vllm_engine", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
