@@ -36,7 +36,7 @@ long: $(VENV)/dev browser
 
 # The proposer in a real vLLM, which needs libraries of its own versions. It is made for the CPU and takes 4 GB.
 test-vllm: $(VLLM)/made
-	LD_PRELOAD=$(abspath $(VLLM))/lib/libiomp5.so $(VLLM)/bin/python -m pytest -rfE --noconftest --timeout 1200 tests/vllm_engine.py
+	ulimit -v 16777216 && LD_PRELOAD=$(abspath $(VLLM))/lib/libiomp5.so $(VLLM)/bin/python -m pytest -rfE --noconftest --timeout 1200 tests/vllm_engine.py
 
 $(VLLM)/made: requirements-vllm.txt
 	@echo "Installing vLLM into $(VLLM): some minutes, once."
@@ -45,7 +45,7 @@ $(VLLM)/made: requirements-vllm.txt
 	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 
 # Programs that people use with such servers, each in an environment of its own, against a real server.
-CLIENTS := openai aiperf guidellm
+CLIENTS := openai aiperf guidellm lm-eval
 
 test-clients: $(VENV)/dev $(CLIENTS:%=.clients/%/done)
 	$(BIN)/python -m tests.clients

@@ -7,15 +7,19 @@ import argparse
 import hashlib
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 
 from multidraft.bench.suites import load_suite
+from multidraft.training.pocket.corpus import FAMILIES
 from storage.run import Run
 from tests.app import ROOT, serve
 from tests.history import recorded
@@ -44,6 +48,7 @@ class Bench:
             text=True,
             timeout=600,
         )
+        (self.folder / f"{client}.log").write_text(done.stdout + done.stderr)
         assert done.returncode == 0, f"{client} failed:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
         return done.stdout
 
@@ -142,10 +147,80 @@ def check_guidellm(bench: Bench) -> str:
     return f"48 requests, {tokens} tokens"
 
 
+def check_lm_eval(bench: Bench) -> str:
+    """lm-eval: two tasks of held-out arithmetic, one that generates and one that compares log-likelihoods. The scores
+    with drafters must be those without, text by text."""
+    rng, count = random.Random(7), AT_ONCE
+    examples = [FAMILIES["math"].example(rng, "heldout") for _ in range(count)]
+    rows = [
+        {"question": one.prompt, "answers": [one.completion, other.completion]}
+        for one, other in zip(examples, examples[1:] + examples[:1])
+    ]
+    (bench.folder / "lm-eval.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    _lm_eval_task(
+        bench,
+        "generated",
+        output_type="generate_until",
+        doc_to_target="{{answers[0]}}",
+        generation_kwargs={"until": ["\n\n\n"], "max_gen_toks": 256, "temperature": 0},
+        metric_list=[{"metric": "exact_match"}],
+    )
+    _lm_eval_task(
+        bench,
+        "chosen",
+        output_type="multiple_choice",
+        doc_to_choice="{{answers}}",
+        doc_to_target=0,
+        target_delimiter="",
+        metric_list=[{"metric": "acc"}],
+    )
+    with_drafters, without = (_lm_eval(bench, *more) for more in ((), ("--gen_kwargs", "draft_length=0")))
+    assert with_drafters == without, f"scores differ: {with_drafters['results']} with drafters, {without['results']}"
+    runs = bench.runs()
+    policies = Counter(run.generation.policy for run in runs)
+    # A log-likelihood is asked for with one token to follow, under the usual policy, in both evaluations.
+    assert policies == {"rate-hedge": count + 2 * 2 * count, "autoregressive": count}
+    texts = {sample["resps"][0][0] for sample in with_drafters["samples"]["generated"]}
+    assert texts == {run.generation.text for run in runs if run.params.max_new_tokens > 1}
+    _, drafted, accepted = drafts(runs)
+    return f"{len(runs)} requests, scores {with_drafters['results']}, acceptance rate {accepted / drafted:.4f}"
+
+
+def _lm_eval_task(bench: Bench, name: str, **settings: Any) -> None:
+    """Describe a task on the questions in the folder; its file is JSON, which YAML contains."""
+    data = {"dataset_path": "json", "dataset_kwargs": {"data_files": {"test": str(bench.folder / "lm-eval.jsonl")}}}
+    about = {"task": name, **data, "test_split": "test", "doc_to_text": "{{question}}", **settings}
+    (bench.folder / f"{name}.yaml").write_text(json.dumps(about))
+
+
+def _lm_eval(bench: Bench, *more: str) -> dict[str, Any]:
+    """The scores of both tasks, and what they come from."""
+    out = bench.folder / f"lm-eval-{len(list(bench.folder.glob('lm-eval-*')))}"
+    model = f"model={POOL},base_url={bench.address}v1/completions,tokenizer={TARGET},num_concurrent={AT_ONCE}"
+    bench.run(
+        *("lm-eval", "lm-eval", "run", "--model", "local-completions", "--model_args", model, *more),
+        *("--tasks", "generated,chosen", "--include_path", str(bench.folder), "--apply_chat_template"),
+        *("--log_samples", "--output_path", str(out)),
+        HF_HOME=str(bench.folder / "hub"),
+    )
+    (results,) = out.rglob("results_*.json")
+    scores = json.loads(results.read_text())["results"]
+    samples = {
+        name: [json.loads(line) for line in next(out.rglob(f"samples_{name}_*.jsonl")).read_text().splitlines()]
+        for name in scores
+    }
+    told = {"generated": "exact_match,none", "chosen": "acc,none"}
+    return {
+        "results": {name: scores[name][key] for name, key in told.items()},
+        "samples": {name: [{"doc": s["doc"], "resps": s["resps"]} for s in all] for name, all in samples.items()},
+    }
+
+
 CHECKS: dict[str, Callable[[Bench], str]] = {
     "openai": check_openai,
     "aiperf": check_aiperf,
     "guidellm": check_guidellm,
+    "lm-eval": check_lm_eval,
 }
 
 
