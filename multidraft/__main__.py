@@ -14,7 +14,9 @@ from multidraft.commands import (
     datastore,
     demo,
     deploy,
+    export,
     generate,
+    import_files,
     policies,
     pool,
     replay,
@@ -33,6 +35,8 @@ COMMANDS = {
     "datastore": (datastore, "Build datastores of past text, for rest drafters."),
     "train": (train, "Train drafters for any target by self-distillation."),
     "policies": (policies, "List the policies with their settings and sources."),
+    "export": (export, "Write recorded runs to a file, also for Spec-Bench, specdec_bench and AIPerf."),
+    "import": (import_files, "Add results of Spec-Bench, specdec_bench or AIPerf to a history."),
     "demo": (demo, "Serve the web app."),
     "deploy": (deploy, "Put the web app on a Hugging Face Space."),
 }

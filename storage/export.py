@@ -1,7 +1,8 @@
-"""The runs as a file: CSV, JSON or Parquet, oldest first, with all columns but those for the program's own use.
+"""The runs as a file: CSV, JSON or Parquet, oldest first, with all columns but those for the program's own use; or as
+files that other tools read (:mod:`storage.exchange`).
 
 Texts are written as they are stored: a spreadsheet may take a prompt that begins with ``=`` for a formula. All
-functions write as they read, so a history of any size fits into memory.
+of these functions write as they read, so a history of any size fits into memory.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import pyarrow as pa
 from pyarrow.parquet import ParquetWriter
 
 from storage.connection import open_reader
+from storage.exchange import FORMS, export_form
 from storage.filters import Filter
 from storage.rows import JSON_COLUMNS, converted
 
@@ -74,6 +77,7 @@ EXPORTS: dict[str, Callable[[str | Path, Filter, str | Path], int]] = {
     "csv": export_csv,
     "json": export_json,
     "parquet": export_parquet,
+    **{f"{form}.zip": partial(export_form, form) for form in FORMS},
 }
 """How to write each kind of file, by its suffix."""
 

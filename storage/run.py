@@ -20,8 +20,11 @@ from drafters.sampling import SamplingParams
 from storage import figures
 from storage.records import PHASES, Generation
 
-Source = Literal["play", "race", "batch", "bench", "api", "command", "vllm"]
-"""Where a run was started."""
+Source = Literal["play", "race", "batch", "bench", "api", "command", "vllm", "spec-bench", "specdec_bench", "aiperf"]
+"""Where a run was started, or whose file it was imported from."""
+
+IMPORTED: tuple[Source, ...] = ("spec-bench", "specdec_bench", "aiperf")
+"""The sources that are other programs' files."""
 
 BaselineKind = Literal["answer", "prefix"]
 
@@ -145,6 +148,22 @@ class Scores:
         return all(np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
 
 
+@dataclass(frozen=True)
+class Reported:
+    """What another program's file tells of a run, whose rounds it does not have; ``None`` is unknown.
+
+    Attributes:
+        round_count: steps of the target; 0 is unknown.
+        request_seconds: of the whole request, or of all requests that were reported as one.
+    """
+
+    output_tokens: int
+    round_count: int = 0
+    drafted_tokens: int | None = None
+    accepted_tokens: int | None = None
+    request_seconds: float | None = None
+
+
 @dataclass
 class Run:
     """A generation and all that is known of it.
@@ -153,6 +172,7 @@ class Run:
         baseline: ``None`` where it was not measured.
         created_at: when the run ended (UTC).
         id: its number in the history; ``None`` until it is stored.
+        reported: of an imported run, its figures; those that need rounds are unknown, and so are its parameters.
     """
 
     generation: Generation
@@ -164,11 +184,13 @@ class Run:
     scores: Scores = field(default_factory=Scores)
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     id: int | None = None
+    reported: Reported | None = None
 
     @property
     def tokens_per_second(self) -> float | None:
         """Rate of decoding; ``None`` where the text was decoded beside others, since its rounds held theirs too."""
-        return self.generation.tokens_per_second if self.generation.streams == 1 else None
+        alone = self.generation.streams == 1 and not self.reported
+        return self.generation.tokens_per_second if alone else None
 
     @property
     def speedup(self) -> float | None:
@@ -215,6 +237,7 @@ class Run:
             "drafted_tokens": sum(len(r.drafted) for r in g.rounds),
             "accepted_tokens": sum(r.accepted for r in g.rounds),
             "decode_seconds": g.seconds,
+            "request_seconds": g.request_seconds,
             "tokens_per_second": self.tokens_per_second,
             "mean_accepted_tokens": g.mean_accepted_tokens,
             "acceptance_rate": g.acceptance_rate if any(r.drafted for r in g.rounds) else None,
@@ -223,8 +246,21 @@ class Run:
             "speedup_uncertainty": self.speedup_uncertainty,
             "request_speedup": self.request_speedup,
         }
+        if self.reported:
+            flat |= self._as_reported(self.reported)
         values: dict[str, Any] = plain(flat)
         return values
+
+    def _as_reported(self, found: Reported) -> dict[str, Any]:
+        """The fields that are otherwise than those of a run with rounds: the figures told, and what is unknown."""
+        return {
+            **dict.fromkeys(_NOT_REPORTED),
+            **{f.name: getattr(self.conditions, f.name) or None for f in fields(Conditions)},
+            **{f.name: getattr(found, f.name) for f in fields(Reported)},
+            "prompt_tokens": self.generation.prompt_tokens or None,
+            "mean_accepted_tokens": figures.divided(found.output_tokens, found.round_count),
+            "acceptance_rate": figures.divided(found.accepted_tokens or 0, found.drafted_tokens or 0),
+        }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Run:
@@ -237,9 +273,16 @@ class Run:
         if tables is not None:
             tables = Acceptances(*(np.array(tables[name], dtype=np.int64) for name in Acceptances._fields))
         values = {**values, "acceptance": tables}
+        reported = None
 
         def part(kind: type[Any], prefix: str = "") -> Any:
             return kind(**{f.name: values[prefix + f.name] for f in fields(kind)})
+
+        if values["source"] in IMPORTED:
+            reported = part(Reported)
+            usual = {f.name: f.default for f in fields(SamplingParams)}
+            empty = {**usual, "seed": 0, "prompt_tokens": 0, "prefill_seconds": 0.0, **_NO_CONDITIONS}
+            values |= {name: value for name, value in empty.items() if values[name] is None}
 
         return cls(
             _GENERATION.validate_python({f.name: values[f.name] for f in fields(Generation)}),
@@ -251,11 +294,21 @@ class Run:
             part(Scores),
             datetime.fromisoformat(values["created_at"]),
             values["id"],
+            reported,
         )
 
 
 _GENERATION = TypeAdapter(Generation)
 """Makes tuples of lists, and rounds of objects."""
+
+_NOT_REPORTED = (
+    *(f.name for f in fields(SamplingParams)),
+    *(f"{phase}_seconds" for phase in (*PHASES, "prefill", "decode")),
+    *("seed", "chosen_rounds"),
+)
+"""What imported runs do not tell."""
+
+_NO_CONDITIONS = {"pool": "", "card_hash": "", "hardware": "", "dtype": "", "version": "", "libraries": {}}
 
 
 def plain(value: Any) -> Any:

@@ -143,6 +143,13 @@ def m009_traffic(db: Database) -> None:
     db.execute("CREATE TABLE learning (card_hash TEXT PRIMARY KEY, since TEXT NOT NULL)")
 
 
+@migrations()
+def m010_seconds_of_requests(db: Database) -> None:
+    """Seconds of the whole request: of imported runs often all that is known of their time."""
+    db.execute("ALTER TABLE runs ADD COLUMN request_seconds REAL")
+    db.execute("UPDATE runs SET request_seconds = prefill_seconds + decode_seconds")
+
+
 def _count_runs(db: Database) -> None:
     """``run_counts``, by which the choices of the dashboard's filters are found without reading the runs."""
     listed = ", ".join(COUNTED)

@@ -84,7 +84,8 @@ SCHEMA = dedent("""\
        "baseline_uncertainty" REAL,
        "speedup_uncertainty" REAL,
        "prior" TEXT,
-       "suitability" TEXT
+       "suitability" TEXT,
+       "request_seconds" REAL
     );
     CREATE TABLE "rounds" (
        "run_id" INTEGER REFERENCES "runs"("id") ON DELETE CASCADE,
@@ -162,6 +163,7 @@ def test_upgrade_twice_changes_nothing() -> None:
         "m007_notes_on_experiments",
         "m008_unfinished",
         "m009_traffic",
+        "m010_seconds_of_requests",
     ]
 
 

@@ -12,8 +12,8 @@ from transformers import PreTrainedTokenizerBase
 from multidraft.engine.output import TokenLogprob
 from multidraft.service.workbench import RunJob
 from multidraft.serving.openai.errors import ApiError
-from multidraft.serving.speculation import metrics_of
 from storage.records import FINISHED
+from storage.speculation import metrics_of
 
 REASONS = {"stopped": "stop", "completed": "length", "context_limit": "length"}
 """Why a text ended, by its status."""

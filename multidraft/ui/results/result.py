@@ -68,9 +68,9 @@ class Result:
 
 @kept
 def run_result(path: Path, id: int) -> Result | None:
-    """A run; ``None`` if there is none of this number."""
+    """A run; ``None`` if there is none of this number, or it was imported: its rounds are not known."""
     run = queries.run(path, id)
-    return _of_run(run) if run else None
+    return _of_run(run) if run and not run.reported else None
 
 
 @kept

@@ -124,13 +124,16 @@ class Control:
 BASELINES = {"answer": "decoding of the whole answer", "prefix": "decoding of its first tokens, their median"}
 """What a speed-up may compare with, by ``run.BaselineKind``: autoregressive decoding of so much."""
 
-_SOURCES = {
+SOURCES = {
     "play": "Play",
     "race": "Race",
     "batch": "Batch",
     "api": "API",
     "bench": "bench (command line)",
     "vllm": "vLLM",
+    "spec-bench": "Spec-Bench (imported)",
+    "specdec_bench": "specdec_bench (imported)",
+    "aiperf": "AIPerf (imported)",
 }
 
 CONTROLS = (
@@ -142,7 +145,7 @@ CONTROLS = (
     Control("dtype", "Dtype", "dtypes", "all dtypes"),
     Control("card", "Pool card (hash)", "cards", "all cards"),
     Control("baseline", "Baseline of speed-ups", "baselines", "all baselines", BASELINES),
-    Control("source", "Sources", "sources", titles=_SOURCES),
+    Control("source", "Sources", "sources", titles=SOURCES),
 )
 """All but the two days and the switch, which follow them."""
 

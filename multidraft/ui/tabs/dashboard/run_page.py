@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import gradio as gr
 import numpy as np
@@ -15,7 +16,7 @@ from markupsafe import Markup
 
 from multidraft.policies.titles import policy_title
 from multidraft.replay.regret import regret_by_round
-from multidraft.ui.tabs.dashboard.filters import BASELINES
+from multidraft.ui.tabs.dashboard.filters import BASELINES, SOURCES
 from multidraft.ui.tabs.dashboard.tables import STATUS
 from multidraft.ui.widgets import tokens
 from multidraft.ui.widgets.charts import POLICY_HEIGHT, REFERENCE, arms_chart, base_figure, plot, plot_of, weights_chart
@@ -35,7 +36,7 @@ from multidraft.ui.widgets.theme import DRAFTER_COLOURS
 from storage import queries
 from storage.problems import StorageError
 from storage.records import Round
-from storage.run import Run
+from storage.run import Reported, Run
 
 _template = macros("tabs/dashboard/run.html")
 
@@ -43,6 +44,8 @@ _template = macros("tabs/dashboard/run.html")
 def head_html(run: Run) -> Markup:
     """Number and policy of the run, its figures, and the conditions under which it was made."""
     g, origin, made_on, scores = run.generation, run.origin, run.conditions, run.scores
+    if run.reported:
+        return _reported_html(run, run.reported)
     ended = STATUS.get(g.status, g.status) + (f": {g.error}" if g.error else "")
     drafted = any(r.drafted for r in g.rounds)
     certain = len(g.token_ids), run.speedup_uncertainty
@@ -66,20 +69,44 @@ def head_html(run: Run) -> Markup:
         ("Version", made_on.version or "unknown"),
         ("Settings", ", ".join(f"{name} {value}" for name, value in settings.items())),
     )
-    title = f"Run {run.id}: {policy_title(g.policy)}" + (f" on {origin.task}" if origin.task else "")
-    replay = run.id if scores.acceptance is not None else None
+    return _head(run, run.id if scores.acceptance is not None else None, tiles, facts)
+
+
+def _head(run: Run, replay: int | None, tiles: Sequence[tuple[str, str, str, str]], facts: Sequence[Any]) -> Markup:
+    title = f"Run {run.id}: {policy_title(run.generation.policy)}"
     return _template.head(
-        title,
+        title + (f" on {run.origin.task}" if run.origin.task else ""),
         replay,
         tiles_html(tiles, "md-run-tiles"),
         facts_html(facts, "md-run-facts"),
-        shared_html(f"run/{run.id}"),
+        "" if run.reported else shared_html(f"run/{run.id}"),
     )
+
+
+def _reported_html(run: Run, found: Reported) -> Markup:
+    """Likewise of an imported run: what its file tells."""
+    values, seconds = run.to_json(), found.request_seconds
+    rate = f"s, {number(found.output_tokens / seconds, 1)} tokens/s with the prefill" if seconds else ""
+    tiles = (
+        ("Tokens", number(found.output_tokens, 0), f"in {found.round_count or 'unknown'} rounds", ""),
+        ("Tokens per round", number(values["mean_accepted_tokens"], 2), "autoregressive: 1", ""),
+        ("Acceptance rate", percent(values["acceptance_rate"]), "of drafted tokens", ""),
+        ("Whole request", number(seconds, 2), rate, ""),
+    )
+    made = f"{run.created_at:%Y-%m-%d %H:%M:%S} UTC" if run.origin.source != "specdec_bench" else "unknown when"
+    facts = (
+        ("Made", made),
+        ("File", run.origin.suite or "unknown"),
+        ("From", f"{SOURCES[run.origin.source]}: its rounds are not known, so neither is a regret"),
+    )
+    return _head(run, None, tiles, facts)
 
 
 def texts_html(run: Run) -> Markup:
     """Prompt and output, the output coloured by who proposed it, and the legend."""
     g = run.generation
+    if run.reported:
+        return _template.told(g.prompt, g.text)
     return _template.texts(g.prompt, tokens.rounds_html(g.rounds), tokens.legend_html(g.drafters, g.drafter_shares))
 
 
@@ -146,7 +173,7 @@ class RunSection:
             self.head: head_html(run) if run else message_html("error", problem),
             self.texts: texts_html(run) if run else "",
             **{place: gr.Plot(fig, visible=fig is not None) for place, fig in zip(self.charts, figures, strict=True)},
-            self.rounds: tokens.rounds_table_html(run.generation.rounds) if run else "",
+            self.rounds: tokens.rounds_table_html(run.generation.rounds) if run and not run.reported else "",
             self.to_json: gr.Button(visible=run is not None),
             self.id: id if run else 0,
         }

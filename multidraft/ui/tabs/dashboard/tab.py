@@ -17,6 +17,7 @@ from multidraft.service.lab import LabWork
 from multidraft.ui.tabs.dashboard import filters as dashboard_filters
 from multidraft.ui.tabs.dashboard import tables, views
 from multidraft.ui.tabs.dashboard.charts import FAST
+from multidraft.ui.tabs.dashboard.exchange import Exchange
 from multidraft.ui.tabs.dashboard.filters import CONTROLS, PARAMETERS, Chosen
 from multidraft.ui.tabs.dashboard.run_page import RunSection
 from multidraft.ui.tabs.dashboard.views import CHARTS, Chart
@@ -113,6 +114,8 @@ class Dashboard:
                 suffix: gr.Button(f"Export {title}", size="md", min_width=130, elem_id=f"export-{suffix}")
                 for suffix, title in (("csv", "CSV"), ("json", "JSON"), ("parquet", "Parquet"))
             }
+        self.exchange = Exchange(self.store)
+        self.exports |= self.exchange.build()
         self.range = gr.HTML("", js_on_load=None, elem_id="run-range")
         self.list = [self.runs, self.range, self.newer, self.older, self.page]
 
@@ -127,7 +130,7 @@ class Dashboard:
         self.advise.click(self.advised, self.filters, self.verdict, concurrency_limit=4, **HIDDEN)
         choices = self.filters[: len(CONTROLS)]
         shown = gr.on(
-            [tab.select, self.refresh.click, self.narrowed.change, *changes],
+            [tab.select, self.refresh.click, self.narrowed.change, self.exchange.imported.change, *changes],
             self.refreshed,
             [self.found, *self.filters],
             [*choices, self.found, self.more, *overview],

@@ -1,0 +1,31 @@
+"""``export``: runs of a history as a file, also in the forms of other tools."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import multidraft as md
+from multidraft.commands.options import split_specs
+from storage.export import EXPORTS
+from storage.filters import Filter
+
+
+def add(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("form", choices=EXPORTS, help="what to write; a .zip has a file or a folder by pool and policy")
+    sub.add_argument("out", type=Path, help="the file to write")
+    sub.add_argument("--db", type=Path, required=True, help="history database")
+    sub.add_argument("--policies", default="", help="comma-separated: only runs of these")
+    sub.add_argument("--tasks", default="", help="comma-separated: only runs on these")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the file and print how many runs it has."""
+    tasks = tuple(filter(None, (task.strip() for task in options.tasks.split(","))))
+    chosen = Filter(policies=tuple(split_specs(options.policies)), tasks=tasks)
+    try:
+        written = EXPORTS[options.form](options.db, chosen, options.out)
+    except OSError as error:
+        raise md.UserError(f"{options.out} cannot be written ({error.strerror}); name another file") from None
+    print(f"{options.out}: {written} runs")
+    return 0

@@ -1,0 +1,25 @@
+"""``import``: results from the files of other tools, into a history."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from storage.connection import check_writable
+from storage.imports import KNOWN, import_file
+from storage.store import Store
+
+
+def add(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("files", nargs="+", type=Path, metavar="FILE", help=KNOWN)
+    sub.add_argument("--db", type=Path, required=True, help="history database; created if it is missing")
+    sub.add_argument("--name", default="", help="what did the decoding (default: as the file says)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Import each file and print how many runs it had."""
+    check_writable(options.db)
+    with Store(options.db) as store:
+        for file in options.files:
+            print(f"{file}: {import_file(file, store, options.name)} runs")
+    return 0

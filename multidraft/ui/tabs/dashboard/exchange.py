@@ -1,0 +1,72 @@
+"""Files of other tools: runs exported in their forms, and their results imported."""
+
+from __future__ import annotations
+
+import gradio as gr
+from markupsafe import Markup
+
+from drafters.errors import UserError
+from multidraft.ui.tabs.dashboard.filters import SOURCES
+from multidraft.ui.widgets.events import HIDDEN
+from multidraft.ui.widgets.markup import count, message_html, problem_html
+from storage.exchange import FORMS
+from storage.imports import KNOWN, MAX_BYTES, import_file
+from storage.problems import StorageError
+from storage.store import Store
+
+_TITLES = {form: SOURCES[form].removesuffix(" (imported)") for form in FORMS}
+
+
+class Exchange:
+    """The part of the tab that is about other tools.
+
+    Attributes:
+        imported: changes whenever runs have been imported.
+    """
+
+    def __init__(self, store: Store):
+        self.store = store
+
+    def build(self) -> dict[str, gr.Button]:
+        """Lay it out; returns the buttons that export, by what is exported (``storage.export.EXPORTS``)."""
+        with gr.Accordion("Other tools: Spec-Bench, specdec_bench, AIPerf", open=False, elem_id="exchange"):
+            gr.HTML(message_html("idle", f"Imports {KNOWN}. Such runs have no rounds, so no regret and no replays."))
+            with gr.Row(elem_classes="md-columns"):
+                with gr.Column(min_width=320):
+                    self.file = gr.File(
+                        label=f"Import a file, up to {MAX_BYTES >> 20} MB",
+                        file_types=[".json", ".jsonl", ".ndjson"],
+                        height=110,
+                        elem_id="import-file",
+                    )
+                with gr.Column(min_width=320):
+                    self.name = gr.Textbox(
+                        label="What decoded",
+                        info="Stands in place of a policy; by default as the file says",
+                        placeholder="vLLM, EAGLE-3",
+                        max_length=100,
+                        elem_id="import-name",
+                    )
+                    self.add = gr.Button("Import", size="md", elem_id="import")
+            self.said = gr.HTML("", js_on_load=None, elem_id="import-said")
+            with gr.Row(elem_classes="md-pager"):
+                exports = {
+                    f"{form}.zip": gr.Button(f"Export for {title}", size="md", min_width=130, elem_id=f"export-{form}")
+                    for form, title in _TITLES.items()
+                }
+        self.imported = gr.State(0)
+        self.add.click(
+            self.read, [self.file, self.name, self.imported], [self.said, self.file, self.imported], **HIDDEN
+        )
+        return exports
+
+    def read(self, file: str | None, name: str, imported: int) -> tuple[Markup, str | None, int]:
+        """Import a file: what came of it, the file where it is still there to be imported, and the new count."""
+        if not file:
+            return message_html("error", "Choose a file first."), None, imported
+        try:
+            added = import_file(file, self.store, name)
+        except (UserError, StorageError) as error:
+            return problem_html(error), file, imported
+        where = "their pool is called as the tool: choose it above to see them"
+        return message_html("done", f"Imported {count(added, 'run')}; {where}."), None, imported + 1

@@ -1,0 +1,46 @@
+"""``export`` and ``import``: runs exchanged with other tools."""
+
+import json
+
+import pytest
+
+from multidraft.__main__ import main
+from storage import queries
+from storage.store import Store
+from tests.runs import make_run
+from tests.storage.test_exchange import ANSWER, lines
+
+
+@pytest.fixture
+def db(tmp_path):
+    with Store(tmp_path / "runs.db") as store:
+        store.add(make_run(policy="ucb"))
+        store.add(make_run(policy="hedge"))
+    return tmp_path / "runs.db"
+
+
+def test_runs_go_out_and_come_back(db, tmp_path, capsys):
+    out = tmp_path / "runs.zip"
+    assert main(["export", "spec-bench.zip", str(out), "--db", str(db), "--policies", "ucb"]) == 0
+    assert f"{out}: 1 runs" in capsys.readouterr().out
+    answers = tmp_path / "answers.jsonl"
+    answers.write_text(lines(ANSWER))
+    other = tmp_path / "other.db"
+    assert main(["import", str(answers), "--db", str(other), "--name", "EAGLE-3"]) == 0
+    assert queries.run(other, 1).generation.policy == "EAGLE-3"
+    assert main(["export", "json", str(tmp_path / "runs.json"), "--db", str(other)]) == 0
+    assert json.loads((tmp_path / "runs.json").read_text())[0]["output_tokens"] == 13
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["export", "aiperf.zip", "{}/runs.zip", "--policies", "exp3"], "nothing to export"),
+        (["export", "csv", "{}/none/runs.csv"], "cannot be written"),
+        (["import", "{}/none.jsonl"], "cannot be read"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(db, tmp_path, capsys, arguments, message):
+    assert main([*(part.format(tmp_path) for part in arguments), "--db", str(db)]) == 2
+    said = capsys.readouterr().err
+    assert message.lower() in said.lower() and said.count("\n") == 1
