@@ -186,7 +186,7 @@ def policy_style(index: int, policy: str) -> dict[str, Any]:
 
 def drafter_task_figure(frame: pd.DataFrame) -> go.Figure:
     """Tokens per round of each drafter alone, by task (``aggregates.drafter_by_task``)."""
-    title = "Tokens per round of each drafter alone"
+    title = "Mean accepted tokens (MAT) of each drafter alone"
     if frame.empty:
         return message_figure(NO_GREEDY_RUN, title)
     figure = base_figure(title, "task", "")

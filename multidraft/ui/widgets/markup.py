@@ -19,6 +19,11 @@ from storage.figures import FEWEST_TOKENS, TOO_NOISY
 
 UNKNOWN = "–"
 
+MAT = "Mean accepted tokens: emitted tokens per round, the target's own token counted"
+REGRET = "Rounds beyond those that the best single drafter needs, mean over prompts; known for greedy runs"
+BEST_ARM = "Share of the rounds with a drafter that played the best single drafter in hindsight"
+"""Hints to terms of the field, where a column or a figure is called so."""
+
 
 def number(value: float | None, digits: int, unit: str = "") -> str:
     """A figure with its unit; a dash for ``None`` and NaN."""

@@ -36,7 +36,7 @@ MOST_READ = 500
 FIGURES = 5
 """Columns of figures at the right of the table of results."""
 
-_STATUS_TITLES = {"completed": "completed", "stopped": "completed", "context_limit": "window full"}
+_STATUS_TITLES = {"completed": "completed", "stopped": "completed", "context_limit": "context window full"}
 
 _template = macros("tabs/batch/batch.html")
 
@@ -302,7 +302,7 @@ def detail_html(run: BatchJob, item: int) -> Markup:
 def _card_html(run: BatchJob, index: int, row: Row) -> Markup:
     facts = (
         (count(row.tokens, "token"), ""),
-        (number(row.mean_accepted_tokens, 2), "tokens per round"),
+        (number(row.mean_accepted_tokens, 2), "MAT"),
         (number(row.tokens_per_second, 1), "tokens/s"),
         (times(row.speedup, row.tokens if row.finished else None, row.speedup_uncertainty), "speed-up"),
     )

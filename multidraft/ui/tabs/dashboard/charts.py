@@ -137,7 +137,7 @@ def speedup(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
 )
 def regret(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     """Regret summed up over the runs of each policy."""
-    figure = look.base_figure("", "greedy runs of the policy", "rounds above the best drafter")
+    figure = look.base_figure("", "greedy runs of the policy", "regret (rounds)")
     figure.add_hline(y=0, **look.REFERENCE)
     for policy, own in _of_each(rows, policies):
         few = len(own) <= 40
@@ -155,7 +155,7 @@ def regret(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     return figure
 
 
-@chart("Best drafter played, by round", LEARNING, aggregates.best_arm_by_round, missing=look.NO_GREEDY_RUN)
+@chart("Best-arm selection rate by round", LEARNING, aggregates.best_arm_by_round, missing=look.NO_GREEDY_RUN)
 def best_arm(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     """How often the best drafter in hindsight was played in each round."""
     figure = look.base_figure("", "round", "share of the runs")
@@ -175,7 +175,7 @@ def best_arm(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
 
 
 @chart(
-    "Tokens per round of each drafter alone",
+    "Mean accepted tokens (MAT) of each drafter alone",
     LEARNING,
     aggregates.drafter_by_task,
     of="all",
@@ -207,13 +207,13 @@ def phases(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     return figure.update_xaxes(range=[0, 1], tickformat=".0%")
 
 
-@chart("Latency of an output token", TIME, aggregates.latency, of="listed")
+@chart("Time per output token (TPOT)", TIME, aggregates.latency, of="listed")
 def token(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     """Percentiles of the time of a token."""
     return _latency(rows, "token")
 
 
-@chart("Prefill, before the first token", TIME, aggregates.latency, of="listed", table=tables.latency)
+@chart("Prefill latency", TIME, aggregates.latency, of="listed", table=tables.latency)
 def first(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     """Percentiles of the time of the prefill."""
     return _latency(rows, "first")

@@ -23,6 +23,7 @@ from multidraft.ui.widgets.charts import POLICY_HEIGHT, REFERENCE, arms_chart, b
 from multidraft.ui.widgets.events import Updates
 from multidraft.ui.widgets.exports import export_file
 from multidraft.ui.widgets.markup import (
+    MAT,
     facts_html,
     macros,
     message_html,
@@ -53,7 +54,7 @@ def head_html(run: Run) -> Markup:
     settings = {**asdict(run.params), "seed": run.seed}
     beside = f"not of one of up to {g.streams} texts at once" if g.streams > 1 else ""
     tiles = (
-        ("Tokens per round", number(g.mean_accepted_tokens, 2), "autoregressive: 1", ""),
+        ("Mean accepted tokens", number(g.mean_accepted_tokens, 2), "MAT; autoregressive: 1", MAT),
         ("Acceptance rate", percent(g.acceptance_rate if drafted else None), "of drafted tokens", ""),
         ("Speed", number(run.tokens_per_second, 1), beside or "tokens/s", ""),
         ("Decode speed-up", times(run.speedup, *certain), over, ""),
@@ -123,7 +124,7 @@ def run_figures(run: Run) -> list[PlotData | go.Figure | None]:
 
 def regret_figure(rounds: Sequence[Round], table: np.ndarray) -> go.Figure:
     """Regret within a run: rounds so far less those the best single drafter needs for the same tokens."""
-    figure = base_figure("Regret within the run", "round", "rounds above the best drafter", height=POLICY_HEIGHT)
+    figure = base_figure("Regret within the run", "round", "regret (rounds)", height=POLICY_HEIGHT)
     regret = regret_by_round([r.emitted for r in rounds], table)
     figure.add_hline(y=0, **REFERENCE)
     figure.add_scatter(

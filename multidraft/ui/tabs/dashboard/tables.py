@@ -32,7 +32,7 @@ _DASHES = {"solid": "", "dash": "7 3", "dot": "2 2.5", "dashdot": "7 2.5 2 2.5"}
 STATUS = {
     "completed": "completed",
     "stopped": "completed",
-    "context_limit": "window full",
+    "context_limit": "context window full",
     "cancelled": "cancelled",
     "error": "failed",
     "interrupted": "interrupted",
@@ -43,8 +43,8 @@ _INTERVAL = "with the 95 % interval over prompts"
 PHASES = (
     ("verify_seconds", "Verification"),
     ("draft_seconds", "Drafting"),
-    ("evaluate_seconds", "Evaluating all drafters"),
-    ("policy_seconds", "Policy"),
+    ("evaluate_seconds", "Full-information evaluation"),
+    ("policy_seconds", "Policy overhead"),
 )
 
 
@@ -71,10 +71,10 @@ def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = ()) -> Markup:
         markup.tip("Decode speed-up", f"Seconds of the baseline ÷ seconds of the runs, decoding only, {_INTERVAL}"),
         markup.tip("Request speed-up", f"The same of whole requests, prefill and routing included, {_INTERVAL}"),
         "Runs",
-        markup.tip("Tokens per round", "Mean accepted tokens (MAT): tokens per round, the target's own counted"),
+        markup.tip("MAT", markup.MAT),
         markup.tip("Acceptance rate", "Accepted tokens ÷ drafted tokens"),
-        markup.tip("Regret, rounds", "Rounds beyond those that the best single drafter needs; mean of the greedy runs"),
-        markup.tip("Best drafter played", "Share of the rounds that played the best single drafter in hindsight"),
+        markup.tip("Mean regret (rounds/prompt)", markup.REGRET),
+        markup.tip("Best-arm selection rate", markup.BEST_ARM),
     )
     titles = policy_titles(summary["policy"])
     rows = (
@@ -145,7 +145,11 @@ def regret(rows: pd.DataFrame, policies: Sequence[str]) -> Table:
         if policy in last.index
     ]
     lines = [(title, number(runs, 0), signed(total, 0), signed(total / runs, 2)) for title, runs, total in known]
-    return "Regret in figures", ("Policy", "Greedy runs", "Regret, rounds", "Per run"), lines
+    return (
+        "Regret in figures",
+        ("Policy", "Greedy runs", "Cumulative regret (rounds)", "Mean regret (rounds/run)"),
+        lines,
+    )
 
 
 def phases(rows: pd.DataFrame, policies: Sequence[str]) -> Table:
@@ -167,7 +171,7 @@ def latency(rows: pd.DataFrame, policies: Sequence[str]) -> Table:
     """Percentiles of a token's time and of the prefill's (``aggregates.latency``)."""
     names = {"p50": "median", "p90": "p90", "p99": "p99"}
     cells = [f"{column}_{p}" for column in ("token", "first") for p in names]
-    titles = [f"{what}, {name}" for what in ("Token", "Prefill") for name in names.values()]
+    titles = [f"{what}, {name}" for what in ("TPOT", "Prefill latency") for name in names.values()]
     known = policy_titles(rows["policy"])
     lines = (
         [known[line.policy], number(line.runs, 0), *(number(1000 * getattr(line, cell), 2) for cell in cells)]

@@ -36,7 +36,7 @@ _NAMES = {
     "hardware": "Hardware",
     "dtype": "Dtypes",
     "version": "Code versions",
-    "baseline_kind": "Speed-up over autoregressive",
+    "baseline_kind": "Autoregressive baseline",
 }
 _FIELDS = {"card_hash": "card", "baseline_kind": "baseline"}
 """Fields of ``filters.Chosen`` that are not named as the column."""

@@ -18,7 +18,7 @@ from multidraft.replay.walk import Replayed
 from multidraft.service.lab import BEST_FIXED, ORACLE, PLAIN, Experiment, ReplayJob, Sweep
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.charts import NO_DRAFT, REFERENCE, base_figure, policy_style
-from multidraft.ui.widgets.markup import UNKNOWN, count, number, percent, signed
+from multidraft.ui.widgets.markup import BEST_ARM, MAT, REGRET, UNKNOWN, count, number, percent, signed
 from multidraft.ui.widgets.theme import TARGET_COLOUR, TEXT, drafter_colour, drafter_pattern
 from storage.figures import Ratio
 
@@ -81,9 +81,11 @@ def _outcome_line(experiment: Experiment, spec: str, *, rival: bool) -> dict[str
     return {
         "Policy": _template.policy(spec, title(spec), spec in _REFERENCES, ESTIMATE if about else ""),
         "Rounds": about + number(o.rounds, 0),
-        "Tokens per round": mark(about + number(o.mean_accepted_tokens, 2), fewest),
-        "Regret per text": about + signed(o.regret, 1),
-        "Best drafter played": UNKNOWN if o.best_arm_ratio is None else about + percent(o.best_arm_ratio),
+        markup.tip("MAT", MAT): mark(about + number(o.mean_accepted_tokens, 2), fewest),
+        markup.tip("Mean regret (rounds/prompt)", REGRET): about + signed(o.regret, 1),
+        markup.tip("Best-arm selection rate", BEST_ARM): UNKNOWN
+        if o.best_arm_ratio is None
+        else about + percent(o.best_arm_ratio),
         "Replayed tokens/s": mark(number(rate, 1), fastest),
         "Decode speed-up": _interval(decode),
         markup.tip("Request speed-up", PREFILL): _interval(request),
@@ -191,7 +193,7 @@ def _draft(played: Replayed, index: int) -> str:
 
 
 SWEPT: tuple[tuple[str, str, Callable[[Outcome], float | None], bool], ...] = (
-    ("Tokens per round", "tokens per round", lambda o: o.mean_accepted_tokens, True),
+    ("Mean accepted tokens (MAT)", "mean accepted tokens", lambda o: o.mean_accepted_tokens, True),
     ("Regret", "rounds per text", lambda o: o.regret, False),
     ("Tokens/s, replayed", "tokens/s", lambda o: o.tokens_per_second, True),
 )
@@ -242,7 +244,7 @@ def sweep_html(sweep: Sweep) -> Markup:
         lines.append(
             {
                 sweep.setting: f"{value:g}",
-                "Tokens per round": number(o.mean_accepted_tokens, 2),
+                "MAT": number(o.mean_accepted_tokens, 2),
                 "Regret per text": signed(o.regret, 1),
                 "Replayed tokens/s": number(o.tokens_per_second or 0.0, 1),
             }

@@ -22,7 +22,7 @@ IDLE = message_html("idle", "Ready. The output is exactly what the target would 
 
 _ENDS = {
     "completed": "Completed: max new tokens reached.",
-    "stopped": "Completed: the target ended its answer.",
+    "stopped": "Completed: end of sequence (EOS).",
     "context_limit": "Ended: the target's context window is full.",
     "cancelled": "Cancelled.",
 }
@@ -89,11 +89,10 @@ def tiles_html(run: Run | None = None, differences: Sequence[Difference] | None 
     saved = f"{len(g.token_ids) - len(g.rounds):,} of {len(g.token_ids):,} calls saved" if g else "autoregressive: 1"
     tiles = [
         (
-            "Tokens per round",
+            "Mean accepted tokens",
             number(g.mean_accepted_tokens if g else None, 2),
             saved,
-            "MAT, mean accepted tokens: emitted tokens per round, the target's own token counted. Each round is one "
-            "call of the target; autoregressive decoding has one per token",
+            f"{markup.MAT} (MAT). Each round is one call of the target; autoregressive decoding has one per token",
         ),
         (
             "Acceptance rate",

@@ -224,8 +224,11 @@ def pool_html(pool: Pool, hardware: str, version: str) -> Markup:
             f"context window of {pool.target.window:,} tokens",
         ),
         ("Device", f"{hardware} ({pool.device}), {pool.dtype}"),
-        ("Autoregressive step", f"{step} ms per token" if step else "measured with the first run"),
-        ("Verification", f"{check} ms on average, for up to {pool.draft_length} drafted tokens" if check else UNKNOWN),
+        ("Autoregressive latency per token", f"{step} ms" if step else "measured with the first run"),
+        (
+            "Verification latency",
+            f"{check} ms on average, for up to {pool.draft_length} drafted tokens" if check else UNKNOWN,
+        ),
         ("Card", f"{pool.name} ({pool.card_hash[:8]})"),
         ("Version", version),
     ]

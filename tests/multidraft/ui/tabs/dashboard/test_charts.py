@@ -166,8 +166,8 @@ def test_phases_are_shares_and_milliseconds_a_token() -> None:
     assert {bar.name: (bar.x[0], bar.customdata[0]) for bar in figure.data} == {
         "Verification": pytest.approx((0.6, 6.0)),
         "Drafting": pytest.approx((0.2, 2.0)),
-        "Evaluating all drafters": pytest.approx((0, 0)),
-        "Policy": pytest.approx((0.2, 2.0)),
+        "Full-information evaluation": pytest.approx((0, 0)),
+        "Policy overhead": pytest.approx((0.2, 2.0)),
     }
 
 

@@ -30,7 +30,7 @@ def test_runs_under_the_same_conditions_compare() -> None:
 def test_speedups_over_different_baselines_do_not_compare() -> None:
     frame = conditions({"baseline_kind": "answer", "runs": 4}, {"runs": 5}, {"baseline_kind": None, "runs": 1})
     html = mixture_html(frame)
-    assert "Speed-up over autoregressive" in html and "whole answer (4 runs)" in html and "no baseline (1 run)" in html
+    assert "Autoregressive baseline" in html and "whole answer (4 runs)" in html and "no baseline (1 run)" in html
     assert usual(frame)[1] == 5 and usual(frame)[0]["baseline"] == "prefix"
 
 

@@ -33,7 +33,7 @@ def tiles(generation: Any, differences: Any = None, **known: Any) -> str:
     ("status", "words"),
     [
         ("completed", "max new tokens"),
-        ("stopped", "ended its answer"),
+        ("stopped", "end of sequence (EOS)"),
         ("context_limit", "context window"),
         ("cancelled", "Cancelled"),
     ],
@@ -176,4 +176,4 @@ def test_a_speed_up_says_how_certain_it_is(
     html = tiles(make_generation(status="stopped"), baseline=Baseline("answer", 6, 1 / 150, 0.0, 0.02))
     assert shown in html and hidden not in html.partition("</dl>")[0]
     assert f"Noise of the machine: ± {100 * off:.0f} % in the run, ± 2 % in the baseline." in html
-    assert html.index("Tokens per round") < html.index("Speed-up")
+    assert html.index("Mean accepted tokens") < html.index("Speed-up")
