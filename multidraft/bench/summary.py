@@ -100,28 +100,22 @@ class Row:
         tokens, each = values["output_tokens"], values["baseline_seconds_per_token"]
         ran = values["round_count"] > 0
         baseline = None if each is None or not ran else tokens * each
+        taken = ("policy", "status", "speedup", "request_speedup", "speedup_uncertainty", "streams", "near_tie_gap")
         return cls(
-            str(values["id"]),
-            values["task"] or NO_TASK,
-            values["policy"],
-            values["status"],
-            tokens,
-            values["round_count"],
-            values["decode_seconds"] if ran else None,
-            values["prefill_seconds"] + values["decode_seconds"] if ran else None,
-            baseline,
-            None if baseline is None else values["baseline_prefill_seconds"] + baseline,
-            values["tokens_per_second"] or None,
-            values["mean_accepted_tokens"] or None,
-            values["speedup"],
-            values["request_speedup"],
-            values["speedup_uncertainty"],
-            values["streams"],
-            None if values["lossless"] is None else bool(values["lossless"]),
-            values["near_tie_gap"],
-            values["error"],
-            values["text"],
-            values["prompt_hash"],
+            **{name: values[name] for name in (*taken, "error")},
+            id=str(values["id"]),
+            task=values["task"] or NO_TASK,
+            tokens=tokens,
+            rounds=values["round_count"],
+            seconds=values["decode_seconds"] if ran else None,
+            request_seconds=values["prefill_seconds"] + values["decode_seconds"] if ran else None,
+            baseline_seconds=baseline,
+            baseline_request_seconds=None if baseline is None else values["baseline_prefill_seconds"] + baseline,
+            tokens_per_second=values["tokens_per_second"] or None,
+            mean_accepted_tokens=values["mean_accepted_tokens"] or None,
+            lossless=None if values["lossless"] is None else bool(values["lossless"]),
+            output=values["text"],
+            prompt=values["prompt_hash"],
         )
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,9 @@ import pytest
 from drafters.errors import UserError
 from multidraft.bench.comparison import Comparison, sentences, table
 from multidraft.bench.summary import Row
+from storage import experiments
+from storage.store import Store
+from tests.runs import make_run
 
 ALIKE: dict[str, Any] = {"version": "1", "pool": "pocket", "hardware": "CPU", "draft_length": 8}
 
@@ -96,3 +101,17 @@ def test_too_few_prompts_are_no_verdict() -> None:
 def test_what_cannot_be_compared_is_refused(second: list[Row], words: str) -> None:
     with pytest.raises(UserError, match=words):
         Comparison.of(rows({"ucb": 1.0}), second, (ALIKE, ALIKE))
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"baseline": None, "status": "error", "error": "no", "rounds": [], "task": None}]
+)
+def test_a_row_read_off_the_history_is_that_of_the_run(tmp_path: Path, changes: dict[str, Any]) -> None:
+    run = make_run(**{"batch_id": "b", "lossless": True, **changes})
+    with Store(tmp_path / "runs.db") as store:
+        store.add(run)
+    (values,) = experiments.figures(tmp_path / "runs.db", "b")
+    recorded, own = asdict(Row.recorded(values)), asdict(Row.of("1", run.origin.task or "", run))
+    assert recorded == {
+        name: pytest.approx(value) if isinstance(value, float) else value for name, value in own.items()
+    }
