@@ -30,6 +30,7 @@ from multidraft.ui.results.pages import Results
 from multidraft.ui.server import asked_port, ended_by_sigterm, wait_for_the_end, why_not_first
 from multidraft.ui.tabs.batch.tab import Batch
 from multidraft.ui.tabs.dashboard.tab import Dashboard
+from multidraft.ui.tabs.experiments.tab import Experiments
 from multidraft.ui.tabs.lab.tab import Lab
 from multidraft.ui.tabs.play.tab import Play
 from multidraft.ui.tabs.pool.tab import PoolTab
@@ -57,6 +58,7 @@ _SCRIPTS = (
     "widgets/address.js",
     "widgets/stepper.js",
     "tabs/dashboard/dashboard.js",
+    "tabs/experiments/experiments.js",
     "tabs/play/permalink.js",
     "page.js",
 )
@@ -172,6 +174,8 @@ def _build(workbench: Workbench, loader: PoolLoader) -> gr.Blocks:
             Batch(workbench).build(page, line)
         with gr.Tab("Lab", id="lab") as lab:
             Lab(workbench).build(lab, page)
+        with gr.Tab("Results", id="results") as tab:
+            Experiments(workbench, loader.allowed).build(page, tab)
         with gr.Tab("Dashboard", id="dashboard") as tab:
             dashboard = Dashboard(workbench.store, present, LabWork(workbench))
             dashboard.build(page, tab)

@@ -2,7 +2,7 @@
 // functions the handlers of other components call.
 
 Object.assign(window, { address, openTab, copyLink, keepFilters, openRuns, travel, checkDays, linkedRun, focusRun, leaveRun,
-  focusTravelled, stepThrough, stepThroughText });
+  focusTravelled, chooseTwo, stepThrough, stepThroughText });
 
 const OPENED_MS = 10_000; // after which the first tab is shown in any case
 

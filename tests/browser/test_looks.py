@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.test_play import DONE, run_example, run_long, take_long
 
-TABS = ("Play", "Race", "Batch", "Lab", "Dashboard", "Pool")
+TABS = ("Play", "Race", "Batch", "Lab", "Results", "Dashboard", "Pool")
 
 
 @pytest.fixture(params=["light", "dark"])

@@ -111,9 +111,9 @@ def name_of(about: Mapping[str, Any]) -> str:
 
 
 def settings_of(about: Mapping[str, Any]) -> str:
-    """What an experiment was set to."""
+    """What an experiment was set to: most tokens of an answer, and so on."""
     temperature = about["temperature"]
-    parts = [f"up to {about['max_new_tokens']} tokens", f"draft length {about['draft_length']}"]
+    parts = [f"{about['max_new_tokens']} tokens", f"draft length {about['draft_length']}"]
     parts.append("greedy" if not temperature else f"temperature {temperature:g}")
     if about["streams"] > 1:
         parts.append(f"{about['streams']} texts at once")
@@ -214,7 +214,7 @@ def _of_experiment(about: Mapping[str, Any], rows: Sequence[Row], lanes: Sequenc
     left = [("Note", about["note"])] if about["note"] else []
     settings = f"{settings_of(about)}; {count(about['runs'], 'run')}, {about['finished']} finished"
     return Result(
-        place=f"{kind}/{about['id']}",
+        place=place_of(about),
         title=title,
         description=f"{name}. {subtitle}. {foot_of(about)}",
         picture=drawing.bars(title, subtitle, bars, foot_of(about), unit),
@@ -298,7 +298,7 @@ def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]
     shown = comparison.table(found)
     body = markup.table_html(shown.columns, shown.rows, figures=shown.figures, label=shown.title)
     body += markup.macros("results/page.html").sides(
-        [(name_of(one), _place(one), settings_of(one), one) for one in (a, b)]
+        [(name_of(one), place_of(one), settings_of(one), one) for one in (a, b)]
     )
     figures = [
         {
@@ -325,10 +325,11 @@ def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]
             "pairs": [asdict(pair) for pair in found.pairs],
             "baseline": found.baseline and asdict(found.baseline),
         },
-        app="tab=experiments",
+        app="tab=results",
         made=b,
     )
 
 
-def _place(about: Mapping[str, Any]) -> str:
+def place_of(about: Mapping[str, Any]) -> str:
+    """The end of the address of an experiment's page."""
     return f"{'race' if about['source'] == 'race' else 'batch'}/{about['id']}"

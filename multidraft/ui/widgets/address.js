@@ -43,7 +43,9 @@ function opened() {
   document.documentElement.classList.remove("md-opening");
 }
 
-const tabs = () => [...document.querySelectorAll("button[role=tab]")];
+// Those that a narrow page has no room for are in a menu.
+const TAB = "button[role=tab], .overflow-dropdown button";
+const tabs = () => [...document.querySelectorAll(TAB)];
 const nameOf = (tab) => tab.textContent.trim().toLowerCase();
 
 // Opens the tab that the address names, and from then on has the address name the tab that is open.
@@ -53,7 +55,7 @@ function openTab() {
   else if (open) address({ tab: nameOf(open) }); // the visitor was faster and has gone elsewhere
   opened();
   document.addEventListener("click", (event) => {
-    const tab = event.target.closest?.("button[role=tab]");
+    const tab = event.target.closest?.(TAB);
     if (tab) address(tab === tabs()[0] ? { tab: firstTab() } : { ...notPlays(), tab: nameOf(tab) });
   });
 }

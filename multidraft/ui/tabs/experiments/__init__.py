@@ -1,0 +1,1 @@
+"""The tab *Results*: all batches, races and benchmarks of the history."""

@@ -1,0 +1,161 @@
+"""*Results*: every batch, race and benchmark of the history, to be found again, noted on, and compared."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import gradio as gr
+
+from multidraft.service.workbench import Workbench
+from multidraft.ui.tabs.experiments import view
+from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, Updates
+from multidraft.ui.widgets.markup import caption_html, heading_html, problem_html
+from storage import aggregates, experiments
+from storage.experiments import LONGEST_NOTE, ORDERS, Sought
+from storage.filters import Filter
+from storage.problems import StorageError
+
+KINDS = {"": "all kinds", "batch": "batches", "race": "races", "bench": "benchmarks (command line)"}
+TITLES = {
+    "newest": "newest first",
+    "oldest": "oldest first",
+    "speedup": "highest speed-up",
+    "regret": "lowest regret",
+    "runs": "most runs",
+    "suite": "by suite",
+    "version": "by version",
+}
+assert TITLES.keys() == ORDERS.keys()
+
+PARAMETERS = ("words", "kind", "made_by", "order")
+"""Of the address, in the order of the controls."""
+
+_KEEP = """(words, kind, made_by, order) => address({
+  words: words || null, kind: kind || null, made_by: made_by || null, order: order === "newest" ? null : order })"""
+
+WAIT_SECONDS = 5.0
+"""For a note to be written."""
+
+
+class Experiments:
+    """The tab and what its controls do.
+
+    Args:
+        may_note: whether visitors may change the notes of experiments: all of them see these.
+    """
+
+    def __init__(self, workbench: Workbench, may_note: bool):
+        self.store, self.may_note = workbench.store, may_note
+
+    def build(self, page: gr.Blocks, tab: gr.Tab) -> None:
+        """Lay out the inside of ``tab``, which brings itself up to date when it is opened; the address of ``page`` has
+        what is sought."""
+        about = (
+            "Every batch and race of this history, and what bench --db wrote into it; each with a page of its own, to "
+            "send and to cite. Two of them can be compared, prompt by prompt: by version, pool, machine or setting."
+        )
+        gr.HTML(heading_html("Results", about), js_on_load=None)
+        with gr.Row(elem_classes="md-filters"):
+            words: Any = gr.Textbox(
+                label="Search prompts, suites, notes …", min_width=260, max_lines=1, elem_id="sought-words"
+            )
+            kind = gr.Dropdown([(title, kind) for kind, title in KINDS.items()], value="", label="Kind", min_width=160)
+            version = gr.Dropdown(
+                [("all versions", "")], value="", label="Code version", allow_custom_value=True, min_width=160
+            )
+            order = gr.Dropdown(
+                [(title, name) for name, title in TITLES.items()], value="newest", label="Sort", min_width=160
+            )
+        self.controls: list[Any] = [words, kind, version, order]
+        self.page = gr.State(0)
+        self.list = gr.HTML("", js_on_load="chooseTwo(element, trigger);", elem_id="experiments-list")
+        with gr.Row(elem_classes="md-pager"):
+            self.newer = gr.Button("← Back", size="md", min_width=110, interactive=False)
+            self.older = gr.Button("More →", size="md", min_width=110, interactive=False)
+        self.range = gr.HTML("", js_on_load=None)
+        self.noted = gr.State("")
+        with gr.Row(visible=False, elem_classes="md-filters") as self.noting:
+            self.note = gr.Textbox(label="Note", max_length=LONGEST_NOTE, max_lines=1, elem_id="experiment-note")
+            save = gr.Button("Save the note", size="md", min_width=130, scale=0, elem_id="save-note")
+        shown = [self.list, self.range, self.newer, self.older, self.page]
+        restored = page.load(self.restore, None, self.controls, **HIDDEN)
+        restored.then(self.show, [self.page, *self.controls], shown, **LAST)
+        tab.select(self.show, [self.page, *self.controls], shown, **LAST).then(self.versions, None, version, **LAST)
+        sought = gr.on([control.input for control in self.controls], self.first, self.controls, shown, **LAST)
+        sought.then(None, self.controls, None, js=_KEEP, **PRIVATE)
+        for button, step in ((self.newer, -1), (self.older, 1)):
+            button.click(lambda page, step=step: page + step, self.page, self.page, **LAST).then(
+                self.show, [self.page, *self.controls], shown, **LAST
+            )
+        if self.may_note:
+            noting = [self.noting, self.note, self.noted]
+            self.list.click(self.open_note, None, noting, **HIDDEN).then(
+                None,
+                js="() => document.querySelector('#experiment-note textarea, #experiment-note input')?.focus()",
+                **PRIVATE,
+            )
+            saved = gr.on([save.click, self.note.submit], self.save_note, [self.noted, self.note], noting, **HIDDEN)
+            saved.then(self.show, [self.page, *self.controls], shown, **LAST)
+
+    def restore(self, request: gr.Request) -> list[Any]:
+        """What the page's address seeks."""
+        words, kind, version, order = (str(request.query_params.get(name, "")) for name in PARAMETERS)
+        known = kind if kind in KINDS else ""
+        return [words, known, self._versions(version), order if order in ORDERS else "newest"]
+
+    def versions(self) -> gr.Dropdown:
+        """The versions that there are to choose; what is chosen stays."""
+        return self._versions()
+
+    def _versions(self, chosen: str | None = None) -> gr.Dropdown:
+        try:
+            found = aggregates.filters(self.store.path)["versions"]
+        except StorageError:  # the list says what is wrong
+            found = []
+        settings: dict[str, Any] = {} if chosen is None else {"value": chosen if chosen in found else ""}
+        return gr.Dropdown([("all versions", ""), *((one, one) for one in found)], **settings)
+
+    def first(self, *sought: str) -> Updates:
+        return self.show(0, *sought)
+
+    def show(self, page: int, words: str, kind: str, version: str, order: str) -> Updates:
+        """A page of the list, the line that says which, and the buttons that turn it."""
+        runs = Filter(sources=(kind,) if kind in KINDS and kind else (), version=version or None)
+        sought = Sought(runs, tuple((words or "").split()[:8]), order if order in ORDERS else "newest")
+        path = self.store.path
+        try:
+            total = experiments.count(path, sought)
+            pages = max(1, -(-total // view.PAGE))
+            page = min(max(page, 0), pages - 1)
+            found = experiments.listed(path, sought, limit=view.PAGE, offset=page * view.PAGE)
+            nothing = view.NOTHING_FITS if words or kind or version else view.EMPTY
+            table = view.list_html(path, found, self.may_note) if found else nothing
+        except StorageError as error:
+            total, pages, found, table = 0, 1, [], problem_html(error)
+        first = page * view.PAGE + 1
+        line = caption_html(f"Experiments {first}–{first + len(found) - 1} of {total:,}") if found else ""
+        return {
+            self.list: table,
+            self.range: line,
+            self.newer: gr.Button(interactive=page > 0),
+            self.older: gr.Button(interactive=page < pages - 1),
+            self.page: page,
+        }
+
+    def open_note(self, event: gr.EventData) -> Updates:
+        """The field for the note on the experiment that was clicked."""
+        id = str(event.experiment)
+        found = experiments.listed(self.store.path, Sought(Filter(experiments=(id,))), limit=1)
+        if not found:
+            return {self.noting: gr.Row(visible=False)}
+        title = f"Note on {view.name_of(found[0])} of {found[0]['created_at'][:16].replace('T', ' ')}"
+        text = found[0]["note"] or ""
+        return {self.noting: gr.Row(visible=True), self.note: gr.Textbox(text, label=title), self.noted: id}
+
+    def save_note(self, id: str, text: str) -> Updates:
+        if self.may_note and experiments.in_history(self.store.path, id):
+            self.store.note(id, text.strip()[:LONGEST_NOTE])
+            if not self.store.flush(WAIT_SECONDS):
+                gr.Warning(escape(f"The note is not written yet. {self.store.problem or ''}"))
+        return {self.noting: gr.Row(visible=False)}

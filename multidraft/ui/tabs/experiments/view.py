@@ -1,0 +1,79 @@
+"""The list of experiments as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from multidraft.policies.titles import policy_title
+from multidraft.ui.results.result import name_of, place_of, settings_of
+from multidraft.ui.widgets import markup
+from multidraft.ui.widgets.markup import count, number
+from storage import aggregates
+from storage.filters import Filter
+from storage.kept import kept
+
+PAGE = 20
+"""Experiments on a page of the list."""
+
+template = markup.macros("tabs/experiments/view.html")
+
+EMPTY = markup.empty_html(
+    "No experiments yet.", "Every race and batch is listed here, and so is what bench --db writes into this history."
+)
+NOTHING_FITS = markup.empty_html("No experiment fits.", "Clear the search, or choose another kind or version.")
+
+COLUMNS = (
+    markup.tip("A, B", "Choose two to compare"),
+    "Experiment",
+    "Made (UTC), version",
+    "Settings, policies",
+    "Pool, machine",
+    "Note",
+    "Prompts",
+    markup.tip("Regret", "Rounds beyond the best single drafter of each text, mean per run of the policy at the right"),
+    markup.tip("Decode speed-up", "The highest of its policies, over autoregressive decoding, with the 95 % interval"),
+)
+
+
+def list_html(path: Path, found: Sequence[Mapping[str, Any]], may_note: bool) -> Markup:
+    """One experiment a line (``experiments.listed``), each with a link to its page."""
+    rows = [_cells(path, one, may_note) for one in found]
+    table = markup.table_html(COLUMNS, rows, figures=3, kind="md-experiments", label="Experiments")
+    return template.compare() + table
+
+
+def _cells(path: Path, one: Mapping[str, Any], may_note: bool) -> list[Any]:
+    name = name_of(one)
+    policies = one["policies"]
+    timed = one["fastest"] is not None
+    made = str(one["created_at"])[:16].replace("T", " ")
+    titles = ", ".join(map(policy_title, policies))
+    return [
+        template.chosen(one["id"], name, not timed),
+        template.link(place_of(one), name, one["prompt"] if one["suite"] else ""),
+        template.two(made, one["version"]),
+        template.two(settings_of(one), markup.tip(count(len(policies), "policy"), titles)),
+        template.two(one["pool"], markup.tip(one["hardware"] or "", one["hardware"] or "")),
+        template.note(one["id"], one["note"] or "", may_note),
+        number(one["prompts"], 0),
+        number(one["regret"], 1),
+        template.two(*_fastest(path, one)) if timed else markup.UNKNOWN,
+    ]
+
+
+def _fastest(path: Path, one: Mapping[str, Any]) -> tuple[str, str]:
+    """The highest speed-up with its interval, and whose it is."""
+    summary = summary_of(path, one["id"], one["fastest"])
+    ratio = aggregates.ratio_in(summary.iloc[0].to_dict(), "speedup")
+    around = f" ({ratio.low:.2f}–{ratio.high:.2f})" if ratio.interval else ""
+    return f"{ratio.value:.2f}×{around}", policy_title(one["fastest"])
+
+
+@kept
+def summary_of(path: Path, id: str, policy: str) -> Any:
+    """The figures of one policy in an experiment (``aggregates.policy_summary``)."""
+    return aggregates.policy_summary(path, Filter(experiments=(id,), policies=(policy,)))

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from storage.store import Store
+from tests.runs import make_round, make_run
+
+
+def test_two_experiments_are_found_and_compared_and_the_result_has_its_own_page(
+    page: Page, address: str, history: Path
+) -> None:
+    with Store(history) as store:
+        for batch, slow in (("earlier", 0.006), ("later", 0.003)):
+            rounds = [make_round(index, verify_seconds=slow) for index in range(3)]
+            for number in range(4):
+                values = {"source": "bench", "batch_id": batch, "suite": "compared", "policy": "ucb", "version": batch}
+                store.add(make_run(rounds=rounds, prompt=f"<b>Add {number}", **values))
+    page.goto(f"{address}?tab=results&words=compared")
+    for batch in ("earlier", "later"):
+        page.locator(f"[data-experiment={batch}]").check()
+    page.get_by_role("link", name="Compare the two chosen").click()
+    expect(page.locator("h1")).to_contain_text("version earlier → later")
+    expect(page.locator(".md-verdict")).to_contain_text("B is faster")
+    assert page.evaluate("document.querySelector('meta[property=\"og:image\"]').content").endswith("later.png")
+    page.goto(f"{address}?tab=results&words=compared")
+    page.get_by_role("link", name="Benchmark: compared").first.click()
+    expect(page.locator("figure svg")).to_contain_text("compared")

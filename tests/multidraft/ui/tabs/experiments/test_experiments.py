@@ -1,0 +1,91 @@
+"""The list of experiments: sought, noted on, and what visitors may not do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gradio as gr
+import pytest
+from starlette.datastructures import QueryParams
+
+from multidraft.ui.tabs.experiments.tab import Experiments
+from storage import experiments
+from storage.store import Store
+from tests.runs import make_round, make_run
+
+ROUNDS = [make_round(index) for index in range(3)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    with Store(tmp_path / "runs.db") as store:
+        yield store
+
+
+def build(store: Store, may_note: bool = True) -> Experiments:
+    tab = Experiments(SimpleNamespace(store=store), may_note)  # type: ignore[arg-type]
+    with gr.Blocks() as page, gr.Tab("Experiments") as place:
+        tab.build(page, place)
+    return tab
+
+
+@pytest.fixture
+def filled(store: Store) -> Store:
+    for batch, source, version, prompts in (("one", "batch", "1.0", 4), ("two", "race", "1.1", 1)):
+        for number in range(prompts):
+            values = {"batch_id": batch, "source": source, "version": version, "prompt": f"<i>add {number}"}
+            store.add(make_run(rounds=ROUNDS, policy="ucb", **values))
+    assert store.flush()
+    return store
+
+
+def test_an_empty_history_says_what_comes_here(store: Store) -> None:
+    tab = build(store)
+    assert "No experiments yet" in tab.show(0, "", "", "", "newest")[tab.list]
+
+
+def test_experiments_are_listed_with_their_figures_and_pages(filled: Store) -> None:
+    tab = build(filled)
+    shown = tab.show(0, "", "", "", "speedup")
+    table = shown[tab.list]
+    assert 'href="result/batch/one"' in table and 'href="result/race/two"' in table and "<i>" not in table
+    assert "2.00× (2.00–2.00)" in table and "Experiments 1–2 of 2" in shown[tab.range]
+    assert shown[tab.newer].interactive is shown[tab.older].interactive is False
+
+
+@pytest.mark.parametrize(
+    ("sought", "found"),
+    [(("add 3", "", ""), {"one"}), (("", "race", ""), {"two"}), (("", "", "1.0"), {"one"}), (("none", "", ""), set())],
+)
+def test_only_what_is_sought_is_listed(filled: Store, sought: tuple[str, str, str], found: set[str]) -> None:
+    tab = build(filled)
+    table = tab.first(*sought, "newest")[tab.list]
+    assert {id for id in ("one", "two") if f'data-experiment="{id}"' in table} == found
+    assert found or "No experiment fits" in table
+
+
+def test_the_address_says_what_is_sought_and_nonsense_in_it_is_passed_over(filled: Store) -> None:
+    tab = build(filled)
+
+    def restored(query: str) -> list[Any]:
+        words, kind, version, order = tab.restore(SimpleNamespace(query_params=QueryParams(query)))  # type: ignore[arg-type]
+        return [words, kind, version.value, order]
+
+    assert restored("words=add&kind=race&made_by=1.1&order=speedup") == ["add", "race", "1.1", "speedup"]
+    assert restored("kind=x&made_by=9&order=drop") == ["", "", "", "newest"]
+
+
+def test_a_note_is_written_where_visitors_may(filled: Store) -> None:
+    tab = build(filled)
+    opened = tab.open_note(SimpleNamespace(experiment="one"))  # type: ignore[arg-type]
+    assert opened[tab.noting].visible and opened[tab.note].label.startswith("Note on Batch: <i>add")
+    tab.save_note("one", " before <b>the change ")
+    assert experiments.listed(filled.path)[-1]["note"] == "before <b>the change"
+    assert "before &lt;b&gt;the change" in tab.show(0, "change", "", "", "newest")[tab.list]
+    tab.save_note("unknown", "x")
+    public = build(filled, may_note=False)
+    public.save_note("one", "spoilt")
+    assert filled.flush() and experiments.listed(filled.path)[-1]["note"] == "before <b>the change"
+    assert "data-note" not in public.show(0, "", "", "", "newest")[public.list]
