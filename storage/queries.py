@@ -80,6 +80,20 @@ def ids_on(
         return [id for (id,) in connection.execute(sql, [card_hash, hardware, dtype, after, newest])][::-1]
 
 
+def seconds_per_token(path: str | Path, card_hash: str, hardware: str, dtype: str) -> tuple[float, float] | None:
+    """What a token took in the newest whole requests on a pool and machine, and in their baselines; ``None`` is
+    unknown."""
+    sql = f"""
+        SELECT sum(prefill_seconds + decode_seconds) / sum(output_tokens),
+               sum(output_tokens * baseline_seconds_per_token) / sum(output_tokens)
+        FROM (SELECT * FROM runs WHERE card_hash = ? AND hardware = ? AND dtype = ? AND {TIMED} AND output_tokens > 0
+              AND baseline_seconds_per_token IS NOT NULL ORDER BY id DESC LIMIT 200)
+    """
+    with open_reader(path) as connection:
+        own, baseline = connection.execute(sql, [card_hash, hardware, dtype]).fetchone()
+        return None if own is None else (own, baseline)
+
+
 def timed_rounds(path: str | Path, ids: Sequence[int]) -> list[dict[str, Any]]:
     """What the rounds of some runs tell about costs, in the order in which they were played: the lengths of ``drafted``
     and ``tokens``, the other columns of the table that are numbers, and of the run ``prompt_tokens`` and ``readers``,

@@ -91,8 +91,9 @@ def load_prompts(
 ) -> Suite:
     """Read a file of prompts, a line or entry at a time.
 
-    ``.jsonl``: objects with ``turns`` (Spec-Bench, MT-bench; the first turn is the prompt) or ``prompt``, and
-    optionally ``question_id`` or ``id`` and ``category`` or ``task``. ``.json``: a list of such objects.
+    ``.jsonl``: objects with ``turns`` (Spec-Bench, MT-bench; the first turn is the prompt), ``prompt`` or OpenAI's
+    ``messages``, as they are or in the ``body`` of a batch file (the first turn, below what the system says before it),
+    and optionally ``question_id`` or ``id`` and ``category`` or ``task``. ``.json``: a list of such objects.
     ``.csv``: the same as columns. Anything else: one prompt a line, empty lines skipped.
 
     Args:
@@ -259,11 +260,20 @@ def item_of(row: Row, line: int) -> SuiteItem | LineProblem:
             except (ValueError, RecursionError):
                 return LineProblem(line, "'turns' is not a valid JSON list")
         prompt = turns[0] if isinstance(turns, list) else turns
+    body = row.get("body")  # a line of OpenAI's batch files
+    messages = (body if isinstance(body, dict) else row).get("messages")
+    if prompt is None and messages is not None:
+        try:
+            prompt = _first_turn(messages)
+        except (TypeError, KeyError):
+            return LineProblem(line, "'messages' is not a list of objects with 'role' and 'content' (text)")
+        if prompt is None:
+            return LineProblem(line, "'messages' has none of the role 'user'")
     if not isinstance(prompt, str):
-        return LineProblem(line, "needs 'prompt' (text) or 'turns' (a list of texts)")
+        return LineProblem(line, "needs 'prompt' (text), 'turns' (a list of texts) or OpenAI's 'messages'")
     if not prompt.strip():
         return LineProblem(line, "the prompt is empty")
-    identity = next((row[key] for key in ("question_id", "id") if row.get(key) not in (None, "")), line)
+    identity = next((row[key] for key in ("question_id", "id", "custom_id") if row.get(key) not in (None, "")), line)
     task = next((row[key] for key in ("category", "task") if row.get(key)), "")
     item = SuiteItem(str(identity), prompt, str(task))
     if max(len(item.id), len(item.task)) > MAX_NAME:
@@ -273,6 +283,19 @@ def item_of(row: Row, line: int) -> SuiteItem | LineProblem:
     except UnicodeEncodeError:
         return LineProblem(line, "holds half of a character (a lone surrogate such as \\ud83d)")
     return item
+
+
+def _first_turn(messages: Any) -> str | None:
+    """The first text of the user, below those of the system before it; ``None`` where there is none."""
+    texts = []
+    for message in messages:
+        role, content = message["role"], message["content"]
+        text = content if isinstance(content, str) else "".join(part["text"] for part in content)
+        if role in ("system", "developer", "user"):
+            texts.append(text)
+        if role == "user":
+            return "\n\n".join(texts)
+    return None
 
 
 def _reason(error: ValueError | RecursionError) -> str:

@@ -320,3 +320,24 @@ def test_the_published_spec_bench_file():
     assert [item.prompt for item in suite.items] == [line["turns"][0] for line in lines]
     assert len(suite.items) == 480
     assert {"translation", "summarization", "qa", "math_reasoning", "rag"} <= {item.task for item in suite.items}
+
+
+def test_openai_messages_are_prompts(tmp_path: Path) -> None:
+    user = {"role": "user", "content": [{"type": "text", "text": "Add "}, {"type": "text", "text": "2 and 3"}]}
+    system = {"role": "system", "content": "Be brief."}
+    lines: list[dict] = [
+        {"messages": [user, {"role": "assistant", "content": "5"}, {"role": "user", "content": "And 4?"}]},
+        {"custom_id": "a", "body": {"model": "m", "messages": [system, user]}, "task": "sums"},
+        {"messages": [system]},
+        {"messages": "hello"},
+        {"messages": [{"role": "user", "content": None}]},
+    ]
+    path = tmp_path / "talks.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    suite = load_suite(path)
+    assert [(item.id, item.prompt, item.task) for item in suite.items] == [
+        ("1", "Add 2 and 3", ""),
+        ("a", "Be brief.\n\nAdd 2 and 3", "sums"),
+    ]
+    none, *bad = [problem.message for problem in suite.problems]
+    assert "none of the role 'user'" in none and all("'role' and 'content'" in message for message in bad)

@@ -23,14 +23,16 @@ from multidraft.service.workbench import Workbench
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.tabs.batch import view
 from multidraft.ui.widgets.charts import plot
-from multidraft.ui.widgets.controls import limits
-from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, Updates
+from multidraft.ui.widgets.controls import most_of_settings
+from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, QUICK, Updates
 from multidraft.ui.widgets.exports import download, offered_file
 from multidraft.ui.widgets.jobs import AddressedJobs
 from multidraft.ui.widgets.markup import ended_html, message_html, problem_html, shared_html
 from multidraft.ui.widgets.policy_fields import offered
 from multidraft.ui.widgets.verdict import watched_verdict
-from storage.experiments import in_history
+from storage.experiments import LONGEST_NOTE, in_history
+from storage.problems import StorageError
+from storage.queries import seconds_per_token
 from storage.texts import TextFilter
 
 LOOK_SECONDS = 0.5
@@ -44,8 +46,8 @@ FILES = {"csv": "CSV", "json": "JSON", "parquet": "Parquet"}
 
 _IDLE = message_html(
     "idle",
-    "Ready. A batch runs in the background: you may reload or leave, and the page's address finds it again. Decoding "
-    "is greedy. Speed-ups compare with autoregressive decoding of the same prompt: the policy No drafter where it is "
+    "Ready. A batch runs in the background: you may reload or leave, and the page's address finds it again. Speed-ups "
+    "compare with autoregressive decoding of the same prompt: the policy No drafter where it is "
     "among them, else measured just after the first policy. With several texts at once "
     "prompts share forwards, and what is measured is the throughput of each policy.",
 )
@@ -80,7 +82,7 @@ class Batch:
                     bundled,
                     value=first,
                     label="Bundled suite",
-                    info="or upload one: JSONL in the Spec-Bench form or with prompt and task, CSV, or a prompt a line",
+                    info="or upload one: JSONL (Spec-Bench, prompt and task, OpenAI messages), CSV, or a prompt a line",
                     elem_id="suite",
                 )
                 file = gr.File(
@@ -101,7 +103,7 @@ class Batch:
                     elem_id="batch-policies",
                 )
                 with gr.Row():
-                    limit = gr.Number(10, label="Max prompts", info="0 takes all", min_width=130, elem_id="limit")
+                    limit = gr.Number(0, label="Max prompts", info="0 takes all", min_width=130, elem_id="limit")
                     length = gr.Number(64, label="Max new tokens", info="per answer", min_width=130, elem_id="length")
                     at_once = gr.Dropdown(
                         list(TEXTS_AT_ONCE),
@@ -112,6 +114,15 @@ class Batch:
                         visible=self.workbench.gpu is None,
                         elem_id="at-once",
                     )
+                with gr.Row():
+                    draft = gr.Number(
+                        None, label="Draft length", info="empty: the pool's", min_width=130, elem_id="batch-draft"
+                    )
+                    heat = gr.Number(0, label="Temperature", info="0 is greedy", min_width=130, elem_id="batch-heat")
+                    note = gr.Textbox(
+                        label="Note", info="kept in Results", max_length=LONGEST_NOTE, max_lines=1, min_width=130
+                    )
+                takes = gr.HTML(self.takes(first, None, DEFAULT_POLICIES, 0, 64, 1), js_on_load=None, elem_id="takes")
                 self.buttons = AddressedJobs("batch", "Run batch", self.workbench.jobs, BatchJob)
         self.status = gr.HTML(_IDLE, js_on_load=None, elem_id="batch-status")
         self.rows = gr.HTML(view.rows_start(), js_on_load=_OPEN_PROMPT, apply_default_css=False, elem_id="rows")
@@ -127,7 +138,9 @@ class Batch:
             ]
         for control in (suite, file):
             control.change(self.preview, [suite, file], read, concurrency_limit=1, **HIDDEN)
-        form = [suite, file, policies, limit, length, at_once]
+        form = [suite, file, policies, limit, length, at_once, draft, heat, note]
+        for chosen in (suite, file, policies, limit, length, at_once):
+            chosen.change(self.takes, form[:6], takes, **LAST)
         self.buttons.start([self.buttons.run.click], self.start, [*form, line.learn], self.status)
         shown = [self.status, self.rows, self.detail, self.verdict, self.summary, *self.charts, *self.downloads]
         self.buttons.wire(page, form, _form, self.show, self._gone, shown)
@@ -152,6 +165,9 @@ class Batch:
         limit: float | None,
         length: float | None,
         at_once: int = 1,
+        draft_length: float | None = None,
+        temperature: float | None = 0.0,
+        note: str = "",
         learn: bool = True,
     ) -> Updates:
         """Start a batch: its id, or none and what is wrong; then the results of the last one stay. Then the buttons."""
@@ -161,17 +177,45 @@ class Batch:
             loaded = load_suite(file or suite or "")
             if (most := whole_number("max prompts", limit)) < 0:
                 raise UserError(f"max prompts must be 0 (all) or a positive number, got {most}")
-            params = make_params(length, 0.0, 1.0, 0, self.workbench.pool.draft_length)
-            longest = limits(self.workbench.pool)[0]["maximum"]
-            if params.max_new_tokens > longest:
-                raise UserError(f"max new tokens must be at most {longest:,}, got {params.max_new_tokens:,}")
+            pool = self.workbench.pool
+            params = make_params(
+                length, temperature, 1.0, 0, pool.draft_length if draft_length is None else draft_length
+            )
+            for name, most_of in most_of_settings(pool).items():
+                if (value := getattr(params, name)) > most_of:
+                    raise UserError(f"{name.replace('_', ' ')} must be at most {most_of:,}, got {value:,}")
             items = spread(loaded.items, most or None)
             kept = {"suite": loaded, "file": file, "texts_at_once": at_once, "learn": learn}
             batch = BatchJob(self.workbench, items, policies, params, **kept)  # type: ignore[arg-type]
             self.workbench.jobs.submit(batch)
+            if note.strip():
+                self.workbench.store.note(batch.id, note.strip()[:LONGEST_NOTE])
         except UserError as error:
             return {self.buttons.asked: "", self.status: problem_html(error)}
         return {self.buttons.asked: batch.id, **self.buttons.live(running=True)}
+
+    def takes(
+        self,
+        suite: str | None,
+        file: str | None,
+        policies: list[str],
+        limit: float | None,
+        length: float | None,
+        at_once: int,
+    ) -> str:
+        """How long the batch would take at the most, by what tokens took in the newest runs; empty where that is
+        unknown."""
+        workbench, pool = self.workbench, self.workbench.pool
+        try:
+            each = seconds_per_token(workbench.store.path, pool.card_hash, workbench.hardware, pool.dtype)
+            if each is None or at_once > 1 or not limit_known(limit, length):
+                return ""
+            prompts = len(spread(load_suite(file or suite or "").items, int(limit or 0) or None))
+        except (SuiteError, StorageError):  # the line on the suite, or the dashboard, says what is wrong
+            return ""
+        own, baseline = each
+        seconds = prompts * float(length or 0) * (len(policies) * own + baseline)
+        return view.takes_html(prompts, len(policies), seconds)
 
     def open(self, id: str, event: gr.EventData) -> str:
         """The prompt that was clicked in the table of results, under all its policies."""
@@ -252,8 +296,15 @@ class Batch:
 
 
 def _form(held: BatchJob) -> tuple[Any, ...]:
-    """Suite, file, policies, most prompts and tokens, texts at once, so that they start this batch once more."""
+    """The values of the form, all but the note, so that they start this batch once more."""
     name = held.suite.name if held.suite else None
     suite = name if held.file is None and name in suite_names() else None
     file = held.file if held.file and Path(held.file).exists() else None  # uploads are kept for a day
-    return suite, file, held.policies, len(held.items), held.params.max_new_tokens, held.texts_at_once
+    params = held.params
+    settings = (params.max_new_tokens, held.texts_at_once, params.draft_length, params.temperature)
+    return suite, file, held.policies, len(held.items), *settings, ""
+
+
+def limit_known(limit: float | None, length: float | None) -> bool:
+    """Whether the fields hold numbers that a batch takes."""
+    return limit is not None and limit >= 0 and length is not None and length >= 1

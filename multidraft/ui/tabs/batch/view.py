@@ -86,6 +86,13 @@ def status_html(run: BatchJob) -> Markup:
     return progress_html(doing, run.runs_done, run.total, "Progress of the batch", now)
 
 
+def takes_html(prompts: int, policies: int, seconds: float) -> Markup:
+    """How much a batch would be, and how long it would take at the most."""
+    time = time_left(seconds).removesuffix(" left")
+    runs = f"{count(prompts, 'prompt')} under {count(policies, 'policy')}"
+    return markup.caption_html(f"{runs}: {time} at the most, by the newest runs on this machine.")
+
+
 def time_left(seconds: float | None) -> str:
     """An estimate in words, no finer than it deserves."""
     if seconds is None:

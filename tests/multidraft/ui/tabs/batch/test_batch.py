@@ -20,9 +20,11 @@ from multidraft.ui.tabs.batch import tab as batch_tab
 from multidraft.ui.tabs.batch import view as batch_view
 from multidraft.ui.tabs.batch.tab import Batch
 from multidraft.ui.widgets import exports
+from storage.connection import open_reader
 from storage.store import Store
 from tests.history import recorded
 from tests.multidraft.ui.building import after, built
+from tests.runs import make_run
 
 PARAMS = SamplingParams(max_new_tokens=8, draft_length=4)
 ITEMS = [SuiteItem("1", "abc abd", "letters"), SuiteItem("2", "a" * 200, "long"), SuiteItem("3", "bcd bce", "")]
@@ -262,7 +264,7 @@ def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, tmp_path: 
     held = threading.Event()
     workbench.jobs.do(lambda: held.wait(30))
     tab = placed(workbench)
-    values = ["pocket", None, ["ucb:beta=0.5"], 3, 12, 4]
+    values = ["pocket", None, ["ucb:beta=0.5"], 3, 12, 4, 3, 0.5, " <b>why "]
     begun = tab.start(*values)
     id, (run, stop) = begun[tab.buttons.asked], tab.buttons.both
     assert not begun[run].interactive and begun[stop].interactive, "a second start would be followed as well"
@@ -271,18 +273,33 @@ def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, tmp_path: 
         return tab.buttons.linked(Visit(**query))  # type: ignore[arg-type]
 
     there = linked(batch=id)
-    assert (
-        there[tab.buttons.asked] == there[tab.buttons.id] == id
-        and [there[field] for field in tab.buttons.form] == values
-    )
+    assert there[tab.buttons.asked] == there[tab.buttons.id] == id and [there[field] for field in tab.buttons.form] == [
+        *values[:-1],
+        "",
+    ]
     assert there[stop].interactive and not there[run].interactive
     id, path = started(tab, tmp_path), str(tmp_path / "mine.txt")
-    assert [linked(batch=id)[field] for field in tab.buttons.form] == [None, path, ["ucb", "fixed:near"], 2, 8, 1]
+    assert [linked(batch=id)[field] for field in tab.buttons.form][:6] == [None, path, ["ucb", "fixed:near"], 2, 8, 1]
     Path(path).unlink()
     assert linked(batch=id)[tab.buttons.form[1]] is None
     assert linked() == {tab.buttons.asked: gr.skip()}, "a batch that was started meanwhile is still followed"
     assert linked(batch="gone") == {tab.buttons.asked: "gone", tab.buttons.id: "gone"}
     held.set()
+    assert workbench.store.flush()
+    with open_reader(workbench.store.path) as connection:
+        assert [note for (note,) in connection.execute("SELECT note FROM notes")] == ["<b>why"]
+
+
+def test_how_long_a_batch_would_take_is_said_by_what_runs_took(workbench: Workbench, tmp_path: Path) -> None:
+    tab, pool = placed(workbench), workbench.pool
+    assert tab.takes("pocket", None, ["ucb", "exp3"], 0, 100, 1) == "", "nothing is known yet"
+    made_on = {"card_hash": pool.card_hash, "hardware": workbench.hardware, "dtype": pool.dtype}
+    workbench.store.add(make_run(**made_on, baseline=10.0, prefill_seconds=0.01))  # 6 tokens in 30 ms
+    assert workbench.store.flush()
+    said = tab.takes("pocket", None, ["ucb", "exp3"], 10, 100, 1)
+    assert "10 prompts under 2 policies: about 2 min at the most" in said  # 1,000 tokens of 100 + 2 × 5 ms
+    assert tab.takes("pocket", None, ["ucb"], 10, 100, 4) == tab.takes(None, None, ["ucb"], 0, 100, 1) == ""
+    assert tab.takes("pocket", None, ["ucb"], None, 100, 1) == tab.takes("pocket", None, ["ucb"], -1, 100, 1) == ""
 
 
 def test_a_batch_names_its_pool_whichever_is_loaded(workbench: Workbench, gate, tmp_path: Path) -> None:
