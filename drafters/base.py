@@ -146,6 +146,15 @@ class Drafter(ABC):
         """Take note of a text that has ended, for queries to come; most drafters do not. It is called between rounds,
         so it has to be quick."""
 
+    def study(self) -> float:
+        """Work for a moment on what there is to learn, between queries; returns the seconds that it took, 0 where there
+        is nothing to do, or not yet."""
+        return 0.0
+
+    def report(self) -> str:
+        """What it has learnt, in a sentence; empty where it does not learn."""
+        return ""
+
     @abstractmethod
     def gamma(self, evidence: Evidence) -> np.ndarray:
         """Acceptance probabilities float64 at the verified positions: ``(m,)`` where they do not depend on the depth in

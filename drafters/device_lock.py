@@ -26,6 +26,11 @@ class DeviceLock:
         if self._one_thread and self._depth == 1:
             torch.set_num_threads(1)
 
+    def all_threads(self) -> None:
+        """Let torch have all threads until the lock is released, for work of its own while the others rest."""
+        if self._one_thread:
+            torch.set_num_threads(shared_threads())
+
     def __exit__(self, *error: object) -> None:
         self._depth -= 1
         if self._one_thread and self._depth == 0:  # not what it was before: another thread may have found it at one

@@ -193,6 +193,17 @@ class Pool:
         for drafter in self.drafters:
             drafter.learn(lesson)
 
+    def study(self) -> float:
+        """Let drafters that learn work for a moment, as far as their share of the device allows; call it between
+        queries, as often as it returns more than 0.
+
+        Returns:
+            Seconds that it took.
+        """
+        with self.lock:
+            self.lock.all_threads()
+            return sum(drafter.study() for drafter in self.drafters)
+
     def versions(self) -> dict[str, str]:
         """What drafters that learn draft with in the present query, by name."""
         return {drafter.name: drafter.version for drafter in self.drafters if drafter.version}
@@ -254,6 +265,8 @@ def load_pool(
     progress: Report = silent,
     remote_window: int | None = None,
     model: PreTrainedModel | None = None,
+    learnt: Path | None = None,
+    learns: bool = True,
 ) -> Pool:
     """Load a pool from a bundled card's name or a path to a card.
 
@@ -264,6 +277,8 @@ def load_pool(
         remote_window: most tokens of a context in another engine, where that runs the target. Of the target only
             configuration and tokenizer are read then, and drafters that need more of it are left out.
         model: the target, where it is loaded already; device and type of the drafters are then its own.
+        learnt: folder where drafters that learn keep what they have learnt; by default in memory only.
+        learns: whether they go on learning.
 
     Raises:
         PoolError: unknown pool, invalid card, more than the device has memory for, or models that are missing, corrupt
@@ -302,7 +317,9 @@ def load_pool(
         else:
             model = copy.deepcopy(skeleton(*config_of(card.target, path))).to(dtype)  # on no device
             target = RemoteTarget(model, remote_window, where)
-        drafters = build_drafters(entries, BuildContext(path, card.draft_length, model, target, tokenizer, steps))
+        folder = learnt / card.name if learnt else None
+        context = BuildContext(path, card.draft_length, model, target, tokenizer, steps, folder, learns)
+        drafters = build_drafters(entries, context)
     except Exception as error:
         if not is_out_of_memory(error):
             raise

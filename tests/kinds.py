@@ -21,6 +21,7 @@ DRAFTERS: list[dict[str, Any]] = [
     {"name": "far", "kind": "lm", "path": "far"},
     {"name": "hub", "kind": "lm", "path": "alone"},
     {"name": "bridged", "kind": "lm", "path": "bridged"},
+    {"name": "student", "kind": "student", "path": "far"},
     {"name": "lookup", "kind": "pld"},
     {"name": "suffix", "kind": "suffix", "past": 0},
     {"name": "suffix-tree", "kind": "suffix", "nodes": 8, "confidence": 0, "past": 0},

@@ -34,6 +34,8 @@ class BuildContext:
         card: file of the pool's card; paths in it are relative to its folder.
         model, tokenizer: the target's; ``target`` drives the model.
         steps: reports each drafter that is loaded.
+        learnt: the pool's folder of what drafters have learnt, if it is kept.
+        learns: whether drafters go on learning.
         shared: what drafters with the same :attr:`DrafterEntry.shared_weights` share, by those.
     """
 
@@ -43,6 +45,8 @@ class BuildContext:
     target: Target
     tokenizer: PreTrainedTokenizerBase
     steps: Steps
+    learnt: Path | None = None
+    learns: bool = True
     shared: dict[Hashable, Any] = field(default_factory=dict)
 
 

@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 TURN_SECONDS = 0.3
 """A job's turn on the device ends with the first step that ends after so long."""
 
+LOOK_SECONDS = 0.5
+"""How often it is asked, while there is no job, whether there is anything to do meanwhile."""
+
 WAITING = object()
 """What a job's step yields that has nothing to do before others have had their turns."""
 
@@ -157,9 +160,15 @@ J = TypeVar("J", bound=Job)
 
 
 class Jobs:
-    """The queue of the device, its thread, and the jobs by their ids: those under way, and the last that have ended."""
+    """The queue of the device, its thread, and the jobs by their ids: those under way, and the last that have ended.
 
-    def __init__(self) -> None:
+    Args:
+        meanwhile: short work on the device while there is no job; returns the seconds that it took, 0 where there was
+            none. It is done again as long as there is some.
+    """
+
+    def __init__(self, meanwhile: Callable[[], float] | None = None) -> None:
+        self._meanwhile = meanwhile
         self._queue: deque[Job] = deque()  # the first one is at work
         self._found: dict[str, Job] = {}
         self._changed = threading.Condition()
@@ -253,12 +262,17 @@ class Jobs:
             self._end(job)
 
     def _work(self) -> None:
+        busy = False
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._queue or self._closed)
-                if not self._queue:
+                look = None if self._meanwhile is None else 0.0 if busy else LOOK_SECONDS
+                self._changed.wait_for(lambda: self._queue or self._closed, look)
+                if self._closed and not self._queue:
                     return
-                job = self._queue[0]
+                job = self._queue[0] if self._queue else None
+            busy = job is None and self._worked()
+            if job is None:
+                continue
             ended = job.take_turn()
             with self._changed:
                 self._queue.popleft()
@@ -266,6 +280,15 @@ class Jobs:
                     self._queue.append(job)
             if ended:
                 self._end(job)
+
+    def _worked(self) -> bool:
+        """Do what there is to do meanwhile; what fails is not tried again."""
+        try:
+            return self._meanwhile is not None and self._meanwhile() > 0
+        except Exception:
+            log.exception("what is done while there is no job failed, and is given up")
+            self._meanwhile = None
+            return False
 
     def _withdraw(self, job: Job) -> None:
         """Take a cancelled job out of the queue, unless it has begun: then it ends with its turn, on the device's

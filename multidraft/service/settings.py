@@ -43,6 +43,8 @@ class Settings:
         api_key: ``MULTIDRAFT_API_KEY``: what clients of the OpenAI-compatible server have to send.
         cache_bytes: ``MULTIDRAFT_CACHE_MEMORY``, in GiB there: what keys and values of all texts under way may take; by
             default most of what the pool leaves free.
+        learnt: ``MULTIDRAFT_LEARNT``: folder where drafters that learn keep what they have learnt, by default beside
+            the history; ``None`` where it says ``off``: then they learn nothing. On ZeroGPU they never do.
     """
 
     pool: str = "pocket"
@@ -56,6 +58,7 @@ class Settings:
     backup_minutes: float = 5.0
     api_key: str | None = field(default=None, repr=False)
     cache_bytes: int | None = None
+    learnt: Path | None = Path("learnt")
 
 
 def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
@@ -84,11 +87,13 @@ def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
     dataset = re.compile(r"[\w.-]+/[\w.-]+").fullmatch
     minutes = f"a number of minutes up to {MINUTES}"
     caches = read(CACHE_MEMORY, float, lambda value: 0 < value < math.inf, "a number of GiB above 0")
+    db = Path(given.get("MULTIDRAFT_DB") or (Path.home() / "multidraft-runs.db" if on_space else Settings.db))
+    learnt = given.get("MULTIDRAFT_LEARNT", str(db.with_name("learnt")))
     return Settings(
         pool=given.get("MULTIDRAFT_POOL", Settings.pool),
         pools=read("MULTIDRAFT_POOLS", Path, Path.is_dir, "a folder with cards"),
         may_switch=may_switch and not on_zerogpu(given),
-        db=Path(given.get("MULTIDRAFT_DB") or (Path.home() / "multidraft-runs.db" if on_space else Settings.db)),
+        db=db,
         host=host,
         port=read("GRADIO_SERVER_PORT", int, lambda port: 0 < port < 2**16, "a number from 1 to 65535"),
         backup_folder=read("MULTIDRAFT_BACKUP_FOLDER", Path, lambda _: True, "a folder") or volume,
@@ -99,6 +104,7 @@ def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
         or Settings.backup_minutes,
         api_key=given.get("MULTIDRAFT_API_KEY"),
         cache_bytes=None if caches is None else int(caches * GIB),
+        learnt=None if learnt.lower() == "off" or on_zerogpu(given) else Path(learnt),
     )
 
 

@@ -41,10 +41,11 @@ class Workbench:
         self.hardware = describe(pool.device)
         self.version = version()
         self.recorded_costs = MachineCosts(store.path)
-        self.jobs = Jobs()
         self.lender = Lender()
         self.observers: list[Callable[[Measurement], None]] = []
         self.gpu = ZeroGpu(pool, warm_up) if on_zerogpu() else None
+        # On ZeroGPU texts are decoded in other processes, from which nothing of them comes back to learn from.
+        self.jobs = Jobs(None if self.gpu else lambda: self.pool.study())
 
     def submit(self, request: Request) -> RunJob:
         """Put a run on the present pool in the queue.

@@ -18,16 +18,14 @@ import torch
 from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from drafters.base import TOP
 from drafters.errors import TrainingError
+from drafters.learning.distil import distillation_loss, read_out
 from drafters.text import end_ids
 from multidraft.training.data import Batch, Encoded, by_length, collate
 from multidraft.training.loop import LossOf, autocast
 from multidraft.training.processes import ALONE, Processes
 from multidraft.training.work import claim, write_file
-
-TOP = 8
-"""Target probabilities stored per position. What is left out is a fraction of a percent of the probability mass where
-the target is certain, a few percent where it is not."""
 
 BYTES_PER_TOKEN = 6 * TOP + 8
 """On disk, about."""
@@ -47,13 +45,6 @@ class Answer(Encoded):
     family: str
     top_ids: torch.Tensor
     top_probs: torch.Tensor
-
-
-def read_out(model: PreTrainedModel, hidden: torch.Tensor) -> torch.Tensor:
-    """Logits ``(..., vocabulary)`` of last hidden states ``(..., hidden)``, capped where the model caps them."""
-    logits = model.get_output_embeddings()(hidden)
-    cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
-    return torch.tanh(logits / cap) * cap if cap else logits
 
 
 def answer_logits(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
@@ -83,8 +74,7 @@ def language_model_loss(model: PreTrainedModel, pad: int, device: str) -> LossOf
             return functional.cross_entropy(logits, next_answer_ids(texts)), texts.ids.numel()
         top_ids = torch.cat([answer.top_ids for answer in batch]).to(device)
         top_probs = torch.cat([answer.top_probs for answer in batch]).to(device)
-        log_probs = logits.gather(1, top_ids) - logits.logsumexp(dim=-1, keepdim=True)
-        return -(top_probs * log_probs).sum(dim=-1).mean(), texts.ids.numel()
+        return distillation_loss(logits, top_ids, top_probs), texts.ids.numel()
 
     return loss_of
 

@@ -20,7 +20,7 @@ from torch.nn import functional
 from transformers import LlamaConfig, PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding, rotate_half
 
-from multidraft.training.answers import read_out
+from drafters.learning.distil import read_out
 from multidraft.training.data import Encoded, FeatureBatch
 from multidraft.training.loop import Budget, autocast, train
 from multidraft.training.processes import ALONE, Processes

@@ -86,7 +86,8 @@ def launch(settings: Settings) -> bool:
     logging.disable_progress_bar()
     card, _ = load_card(find_card(settings.pool))
     later = bool(hub_models(card)) and not zerogpu.on_zerogpu()  # there only what the start loads reaches the GPU
-    load = partial(load_pool, cache_bytes=settings.cache_bytes)
+    learnt = settings.learnt
+    load = partial(load_pool, cache_bytes=settings.cache_bytes, learnt=learnt, learns=learnt is not None)
     loaded = load(MEANWHILE if later else settings.pool)
     copies: list[Place] = [Folder(settings.backup_folder)] if settings.backup_folder else []
     copies += [Dataset(settings.backup_dataset)] if settings.backup_dataset else []

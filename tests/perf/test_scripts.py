@@ -15,7 +15,7 @@ from multidraft.ui.tabs.dashboard.views import CHARTS
 from storage import aggregates, queries
 from tests.browser.find_chromium import HINT, find_chromium
 from tests.browser.test_endpoints import elsewhere
-from tests.perf import dashboard, forwards, graphs, lookups, policies, retrieval, self_comparison, streaming
+from tests.perf import dashboard, forwards, graphs, lookups, policies, retrieval, self_comparison, streaming, student
 from tests.runs import recorded
 
 
@@ -55,6 +55,14 @@ def test_retrieval() -> None:
     assert found["transformers, 2 tokens"] == (8 / 3, 8 / 3)  # nothing, then twice what followed, all of it
     assert found["ArcticInference"][0] == 8 / 4  # nothing, 2, then 3 of 4, and what is left
     assert set(found) > {"`pld`", "`suffix`", "`suffix`, past answers"}
+
+
+def test_student(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("\n".join(json.dumps({"question": f"How much is {n} and 3?"}) for n in range(4)))
+    student.main([str(prompts), "--old", "2", "--block", "2", "--max-new-tokens", "6"])
+    printed = capsys.readouterr().out
+    assert printed.count("without:") == 2 and "old tasks after" in printed and "of them training" in printed
 
 
 def test_dashboard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,6 +46,30 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
     jobs.close()
 
 
+def test_what_there_is_to_do_meanwhile_is_done_only_while_there_is_no_job(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes, gate, tried = list[str](), threading.Event(), threading.Event()
+
+    def meanwhile() -> float:
+        notes.append("meanwhile")
+        if len(notes) < 3:
+            return 0.1
+        jobs.submit(Steps("job", 2, notes, gate))
+        tried.set()
+        raise RuntimeError("no more")
+
+    monkeypatch.setattr(service_jobs, "LOOK_SECONDS", 0.01)
+    jobs = Jobs(meanwhile)
+    assert tried.wait(SECONDS)
+    gate.set()
+    while jobs.counts != (0, 0):
+        jobs.do(lambda: None).result(SECONDS)
+    jobs.close()
+    assert notes == ["meanwhile"] * 3 + ["job"] * 2, "what failed is not tried again"
+    assert "no more" in caplog.text
+
+
 def test_jobs_take_turns_and_tell_what_is_ahead(jobs: Jobs) -> None:
     notes, gate = list[str](), threading.Event()
     first = jobs.submit(Steps("a", 2, notes, gate))

@@ -34,8 +34,22 @@ def test_each_variable_has_its_setting(tmp_path: Path) -> None:
             "GRADIO_SERVER_PORT": "7861",
         }
     ) == Settings(
-        "my.yaml", tmp_path, False, Path("/x/mine.db"), "0.0.0.0", 7861, Path("/y"), "me/runs", 2.5, "secret", 3 << 29
+        "my.yaml",
+        tmp_path,
+        False,
+        Path("/x/mine.db"),
+        "0.0.0.0",
+        7861,
+        Path("/y"),
+        "me/runs",
+        2.5,
+        "secret",
+        3 << 29,
+        Path("/x/learnt"),
     )
+    assert read_settings({"MULTIDRAFT_LEARNT": "/z"}).learnt == Path("/z")
+    assert read_settings({"MULTIDRAFT_LEARNT": "Off"}).learnt is None
+    assert read_settings({"SPACES_ZERO_GPU": "1"}).learnt is None
     assert "secret" not in repr(Settings(api_key="secret"))
 
 

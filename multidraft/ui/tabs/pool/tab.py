@@ -232,6 +232,7 @@ def pool_html(pool: Pool, hardware: str, version: str) -> Markup:
         ("Card", f"{pool.name} ({pool.card_hash[:8]})"),
         ("Version", version),
     ]
+    facts += [(drafter.name.capitalize(), report) for drafter in pool.drafters if (report := drafter.report())]
     if quantization := pool.card.target.quantization:
         honest = f"to {quantization}: outputs are exactly this quantised target's; those of the full weights may differ"
         facts.insert(1, ("Quantised", honest))

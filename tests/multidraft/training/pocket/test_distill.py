@@ -5,8 +5,9 @@ import random
 import pytest
 import torch
 
+from drafters.base import TOP
 from drafters.text import chat_ids
-from multidraft.training.answers import TOP, answer_batch, load_answers, save_answers
+from multidraft.training.answers import answer_batch, load_answers, save_answers
 from multidraft.training.loop import Budget
 from multidraft.training.plan import make_llama
 from multidraft.training.pocket.corpus import FAMILIES

@@ -1,0 +1,59 @@
+"""Learning a target's distributions from texts of its own (MetaSD App. F.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from drafters.base import Lesson
+
+
+def read_out(model: PreTrainedModel, hidden: torch.Tensor) -> torch.Tensor:
+    """Logits ``(..., vocabulary)`` of last hidden states ``(..., hidden)``, capped where the model caps them."""
+    logits: torch.Tensor = model.get_output_embeddings()(hidden)
+    cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
+    return torch.tanh(logits / cap) * cap if cap else logits
+
+
+def distillation_loss(logits: torch.Tensor, top_ids: torch.Tensor, top_probs: torch.Tensor) -> torch.Tensor:
+    """Mean cross-entropy between a target's probabilities ``top_probs (n, k)`` of its likeliest tokens ``top_ids`` and
+    the distributions of ``logits (n, V)``, float32."""
+    log_probs = logits.gather(1, top_ids) - logits.logsumexp(dim=-1, keepdim=True)
+    return -(top_probs * log_probs).sum(dim=-1).mean()
+
+
+def answer_logits(model: PreTrainedModel, lessons: Sequence[Lesson]) -> torch.Tensor:
+    """Logits ``(answer tokens, V)`` float32 at the tokens of all answers, each after what stands before it."""
+    longest = max(len(lesson.prompt) + len(lesson.answer) for lesson in lessons) - 1
+    ids = torch.zeros(len(lessons), longest, dtype=torch.long)
+    asked = torch.zeros(len(lessons), longest, dtype=torch.bool)
+    for row, lesson in enumerate(lessons):  # causal attention sees nothing of what is padded on the right
+        text = [*lesson.prompt, *lesson.answer][:-1]
+        ids[row, : len(text)] = torch.tensor(text)
+        asked[row, len(lesson.prompt) - 1 : len(text)] = True
+    ids, asked = ids.to(model.device), asked.to(model.device)
+    hidden = model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
+    return read_out(model, hidden[asked]).float()
+
+
+def lesson_loss(model: PreTrainedModel, lessons: Sequence[Lesson]) -> torch.Tensor:
+    """The loss on a batch of texts: by the target's distributions, or by its tokens where it is they alone that are
+    known."""
+    logits = answer_logits(model, lessons)
+    vocabulary, device = logits.shape[-1], logits.device
+    ids, probs = zip(*map(_aims, lessons), strict=True)
+    width = max(part.shape[1] for part in ids)
+    top_ids = torch.cat([functional.pad(part, (0, width - part.shape[1])) for part in ids]).to(device)
+    top_probs = torch.cat([functional.pad(part, (0, width - part.shape[1])) for part in probs]).to(device)
+    top_probs = top_probs.masked_fill(top_ids >= vocabulary, 0.0)  # tokens that a smaller vocabulary lacks
+    return distillation_loss(logits, top_ids.clamp_max(vocabulary - 1), top_probs)
+
+
+def _aims(lesson: Lesson) -> tuple[torch.Tensor, torch.Tensor]:
+    if lesson.top_ids is None or lesson.top_probs is None:
+        ids = torch.tensor(lesson.answer)[:, None]
+        return ids, torch.ones(ids.shape)
+    return lesson.top_ids, lesson.top_probs / lesson.top_probs.sum(dim=-1, keepdim=True)
