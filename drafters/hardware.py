@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 
+from drafters.errors import PoolError, first_line
+
 GIB = 1 << 30
 
 CONTROL_GROUP = Path("/sys/fs/cgroup")
@@ -109,3 +111,14 @@ def format_bytes(size: int) -> str:
 def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """A tensor of the CPU on ``device``: to a GPU from memory that it reads by itself, so that nobody waits for it."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+
+
+def usable_device(device: str, pool: str) -> str:
+    """The device that a card means: of ``auto`` the GPU if there is one. Raises PoolError if it cannot be used."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=device)
+    except Exception as error:  # torch raises three kinds: unknown name, no such number, not built in
+        raise PoolError(f"device {device!r} of pool {pool!r} cannot be used: {first_line(error)}") from error
+    return device

@@ -21,7 +21,7 @@ from drafters.checkpoints.model_sizes import config_of, skeleton
 from drafters.costs import CostMeter
 from drafters.device_lock import DeviceLock
 from drafters.errors import ContextWindowError, PoolError, PoolMemoryError, PromptError, first_line
-from drafters.hardware import is_out_of_memory
+from drafters.hardware import is_out_of_memory, usable_device
 from drafters.kinds.base import BuildContext, build_drafters
 from drafters.memory import check_memory
 from drafters.models.onnx_decoder import OnnxDecoder
@@ -194,12 +194,8 @@ class Pool:
             drafter.learn(lesson)
 
     def study(self) -> float:
-        """Let drafters that learn work for a moment, as far as their share of the device allows; call it between
-        queries, as often as it returns more than 0.
-
-        Returns:
-            Seconds that it took.
-        """
+        """Let drafters that learn work for a moment, between queries, as far as their share of the device allows.
+        Returns seconds, 0 where there is nothing to do."""
         with self.lock:
             self.lock.all_threads()
             return sum(drafter.study() for drafter in self.drafters)
@@ -341,17 +337,6 @@ def load_pool(
 def load_router(card: Card, path: Path) -> Router | None:
     """The router of a card in the file ``path``, ``None`` if it names none (:meth:`~drafters.router.Router.load`)."""
     return Router.load((path.parent / card.router).resolve()) if card.router else None
-
-
-def usable_device(device: str, pool: str) -> str:
-    """The device that a card means: of ``auto`` the GPU if there is one. Raises PoolError if it cannot be used."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=device)
-    except Exception as error:  # torch raises three kinds: unknown name, no such number, not built in
-        raise PoolError(f"device {device!r} of pool {pool!r} cannot be used: {first_line(error)}") from error
-    return device
 
 
 def _stop_ids(card: Card, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

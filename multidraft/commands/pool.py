@@ -6,8 +6,8 @@ import argparse
 import json
 
 from drafters.card import find_card, load_card, pool_names
+from drafters.hardware import usable_device
 from drafters.memory import advice, describe_estimate, render_estimate
-from drafters.pool import usable_device
 from multidraft.bench.inspect import accepted_by_task, compare_plain_decoding, describe_pool, render_matrix
 from multidraft.bench.suites import load_suite
 from multidraft.bench.table import markdown
