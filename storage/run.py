@@ -214,8 +214,13 @@ class Run:
         run and of its baseline strayed; 0 for the run that is the baseline, ``None`` is unknown."""
         if self.speedup and math.isclose(self.speedup, 1.0, rel_tol=1e-9):
             return 0.0
-        off = self.generation.uncertainty, self.baseline.uncertainty if self.baseline else None
-        return math.hypot(*known) if len(known := [share for share in off if share is not None]) == 2 else None
+        base, seconds = self.baseline, self.generation.seconds
+        if base is None or base.uncertainty is None or not seconds:
+            return None
+        off = self.generation.uncertainty
+        if off is None:  # in few rounds the machine was as noisy as during the baseline, for as long as they took
+            off = base.uncertainty * math.sqrt(max(base.decode_seconds(base.tokens) / seconds, 1.0))
+        return math.hypot(off, base.uncertainty)
 
     def to_json(self) -> dict[str, Any]:
         """All fields as plain values in one flat object, and the figures that follow from them.

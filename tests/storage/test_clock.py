@@ -59,5 +59,8 @@ def test_a_speedup_is_as_uncertain_as_both_sides():
     run.generation.rounds = rounds
     of_run = run.generation.uncertainty
     assert run.speedup_uncertainty == pytest.approx(np.hypot(of_run, 0.03))
+    run.generation.rounds = [replace(rounds[0], draft_seconds=0.0, verify_seconds=0.0225, policy_seconds=0.0)]
+    short = 0.03 * np.hypot(2.0, 1.0)  # a quarter of the baseline's time: twice its error
+    assert run.speedup_uncertainty == pytest.approx(short, rel=0.05)
     run.baseline = replace(run.baseline, uncertainty=None)
     assert run.speedup_uncertainty is None

@@ -141,6 +141,10 @@ class Batch:
         form = [suite, file, policies, limit, length, at_once, draft, heat, note]
         for chosen in (suite, file, policies, limit, length, at_once):
             chosen.change(self.takes, form[:6], takes, **LAST)
+        # One of the two is what runs, and only that is shown as chosen.
+        file.upload(lambda: None, None, suite, **QUICK)
+        file.clear(lambda: first, None, suite, **QUICK)
+        suite.input(lambda: None, None, file, **QUICK)
         self.buttons.start([self.buttons.run.click], self.start, [*form, line.learn], self.status)
         shown = [self.status, self.rows, self.detail, self.verdict, self.summary, *self.charts, *self.downloads]
         self.buttons.wire(page, form, _form, self.show, self._gone, shown)

@@ -176,7 +176,9 @@ class Dashboard:
             gr.Warning(escape(f"The history holds no such runs, so these filters were dropped: {', '.join(gone)}."))
         values = dashboard_filters.offered(found, dashboard_filters.known(found, chosen))
         updates = dict(zip(self.filters, [*values, *dashboard_filters.days(chosen)], strict=True))
-        run = events.linked_run(request)
+        run, named = events.linked_run(request), request.query_params.get("run")
+        if named and run is None:
+            gr.Warning(escape(f"The address names no run of this history: {named!r:.60} is not a number."))
         return updates | (self._open(run) if run is not None else {})
 
     def follow(self, usual: dict[str, str], *shown: str) -> Updates:
