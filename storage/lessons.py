@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 from drafters.traffic import LESSONS
 from storage.connection import BUSY_SECONDS, open_reader, open_writer, writing
@@ -23,6 +24,27 @@ def lessons(path: str | Path, card_hash: str, newest: int = LESSONS) -> list[tup
     with open_reader(path) as connection:
         rows = connection.execute(sql, [card_hash, newest]).fetchall()
     return [(prompt, json.loads(told)) for prompt, told in reversed(rows)]
+
+
+class Taught(NamedTuple):
+    """A pool that learns: its card, and how many ``lessons`` its runs have taught. ``draft_length`` is the longest."""
+
+    pool: str
+    card_hash: str
+    drafters: tuple[str, ...]
+    draft_length: int
+    lessons: int
+
+
+def pools(path: str | Path) -> list[Taught]:
+    """The pools that runs of a history have taught anything, that of the newest run first."""
+    sql = f"""
+        SELECT pool, card_hash, drafters, max(draft_length), count(*) FROM runs
+        WHERE {_TEACHES.replace("card_hash = ? AND ", "")} GROUP BY card_hash ORDER BY max(id) DESC
+    """
+    with open_reader(path) as connection:
+        rows = connection.execute(sql).fetchall()
+    return [Taught(pool, card, tuple(json.loads(names)), length, count) for pool, card, names, length, count in rows]
 
 
 def count(path: str | Path, card_hash: str) -> int:

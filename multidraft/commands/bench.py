@@ -17,6 +17,7 @@ import multidraft as md
 from drafters.errors import told
 from drafters.pool import Pool
 from multidraft.bench.batches import BatchFigures, measure_batches, render_batches, summary_of_batches
+from multidraft.bench.curve import render_curve
 from multidraft.bench.engines import Peer, missing_packages, peers_for
 from multidraft.bench.measure import BASELINE
 from multidraft.bench.peers import PeerRun, beside_peers, render_peers, summary_of_peers
@@ -26,7 +27,9 @@ from multidraft.bench.suites import SuiteItem, load_suite
 from multidraft.bench.table import notes, render_table
 from multidraft.bench.vllm_peer import vllm_peers
 from multidraft.commands import options as shared
+from multidraft.engine.experience import new_traffic
 from multidraft.policies import canonical_spec, with_start
+from multidraft.service.learning import learn_from
 from storage.connection import check_writable
 from storage.queries import count
 from storage.run import Origin
@@ -44,8 +47,15 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--policies", default=DEFAULT_POLICIES, help=f"comma-separated (default: {DEFAULT_POLICIES})")
     sub.add_argument(
         "--start",
-        choices=("cold", "router", "both"),
-        help="give all policies that take a start this one, or compare both; by default each has its own",
+        choices=("cold", "router", "traffic", "both"),
+        help="give all policies that take a start this one, or compare cold with the router, or with the traffic where "
+        "that is streamed; by default each has its own",
+    )
+    sub.add_argument(
+        "--stream",
+        action="store_true",
+        help="take the prompts, in their order, for traffic: policies with start=traffic begin each with what those "
+        "before it taught; prints the learning curve too",
     )
     sub.add_argument("--limit", type=int, help="at most this many prompts of each suite, evenly spread over it")
     sub.add_argument("--repeat", type=int, default=1, help="runs per prompt and policy (default: %(default)s)")
@@ -71,12 +81,15 @@ def run(options: argparse.Namespace) -> int:
     lossless, or if something could not be written."""
     given = shared.split_specs(options.policies)
     if options.start:
-        starts = ("cold", "router") if options.start == "both" else (options.start,)
+        both = ("cold", "traffic" if options.stream else "router")
+        starts = both if options.start == "both" else (options.start,)
         given = [with_start(spec, start) for start in starts for spec in given]
     shared.check_decoding(options, given)
     specs = tuple(dict.fromkeys(map(canonical_spec, given)))
     if options.repeat < 1:
         raise md.UserError("--repeat must be at least 1")
+    if options.stream and (options.repeat > 1 or options.batch_size):
+        raise md.UserError("--stream takes each prompt once, one after the other: leave out --repeat and --batch-size")
     sizes = _sizes(options)
     suites = [shared.limited(load_suite(name), options.limit) for name in options.suites]
     for suite in suites:
@@ -146,12 +159,16 @@ def _benchmark(
     runs: list[Entry] = []
     beside: list[PeerRun] = []
     stopped: BaseException | None = None
+    if options.stream:
+        pool.traffic = new_traffic(pool)
     try:
         try:
             policies, repeat, seed = [BASELINE, *asked.policies], asked.repeat, asked.seed
             entries = SuiteRun(pool, items, policies, asked.params, seed=seed, repeat=repeat, origin=origin).all()
             for entry in beside_peers(entries, pool, peers, asked.params, beside) if peers else entries:
                 runs.append(entry)
+                if options.stream:  # before the next prompt begins
+                    learn_from(pool, entry.run)
                 if store and entry.run.generation.rounds:
                     store.add(entry.run).wait()  # so that it is not written beside the next run
                 if sys.stderr.isatty() or len(runs) % 50 == 0 or len(runs) == asked.runs:
@@ -164,6 +181,7 @@ def _benchmark(
         report = make_report(pool, asked, runs, interrupted=stopped is not None)
         report["peers"] = summary_of_peers(beside)
         tables = [render_table(report), *([render_peers(report["peers"])] if beside else [])]
+        tables += [render_curve(runs, asked.policies)] if options.stream and runs else []
         print("\n\n".join([*tables, *notes(report)]))
         written = not options.out or _write(options.out, report)
     finally:

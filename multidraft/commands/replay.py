@@ -56,8 +56,8 @@ def run(options: argparse.Namespace) -> int:
             f"{'s' if len(changed) == 1 else ''} from accepted tokens here (reward=be)",
             file=sys.stderr,
         )
-    cold = routed.count(None)
-    if cold and (asking := [spec for spec in specs if start_of(spec) == "router"]):
+    cold = sum(route is None and text.run.generation.prior is None for text, route in zip(runs, routed, strict=True))
+    if cold and (asking := [spec for spec in specs if start_of(spec) in ("router", "traffic")]):
         print(
             f"multidraft: {cold} of the {len(runs)} texts have no router, so policies that start from it "
             f"({', '.join(asking)}) start cold on them; name the card of their pool with --pool",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -36,10 +36,18 @@ def new_traffic(pool: Pool) -> Traffic:
     router, names = pool.router, pool.card.routed_names()  # not the pool itself, which is freed once nobody uses it
     called = [names.get(drafter.name, drafter.name) for drafter in pool.drafters]
 
-    def guess(prompt: str) -> list[float] | None:
-        return acceptance_by_route(router.suited(prompt, called)) if router else None
+    route = (lambda prompt: router.suited(prompt, called)) if router else None
+    return traffic_with(len(pool.drafters), pool.draft_length, route)
 
-    return Traffic(len(pool.drafters), pool.draft_length, guess)
+
+def traffic_with(drafters: int, length: int, route: Callable[[str], Sequence[float] | None] | None) -> Traffic:
+    """The beginning of what may be learnt about drafters, with a router as a voice in it, if there is one."""
+
+    def guess(prompt: str) -> Sequence[float] | None:
+        suited = route(prompt) if route else None
+        return None if suited is None else acceptance_by_route(suited)
+
+    return Traffic(drafters, length, guess)
 
 
 class Experience:

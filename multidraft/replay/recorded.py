@@ -78,11 +78,13 @@ class Recorded:
         )
         return Recorded(run, self.costs.without(arm))
 
-    def replay(
-        self, policy: str, route: Route | None = None, draft_length: int | None = None, prior: Prior | None = None
-    ) -> Replayed:
-        """The rounds of ``policy`` on this run's text; drafts of at most ``draft_length`` and what past queries had
-        taught, by default as recorded."""
+    def beginning_with(self, prior: Prior | None) -> Recorded:
+        """The same text, had past queries taught this when it began."""
+        return replace(self, run=replace(self.run, generation=replace(self.run.generation, prior=prior)))
+
+    def replay(self, policy: str, route: Route | None = None, draft_length: int | None = None) -> Replayed:
+        """The rounds of ``policy`` on this run's text, begun with what past queries had taught then; drafts of at most
+        ``draft_length``, by default as recorded."""
         recorded = self.run.params.draft_length
         return replay(
             self.table,
@@ -95,7 +97,7 @@ class Recorded:
             prompt_tokens=self.run.generation.prompt_tokens,
             costs=self.costs,
             route=route,
-            prior=self.run.generation.prior if prior is None else prior,
+            prior=self.run.generation.prior,
         )
 
     def best_fixed(self) -> Replayed:

@@ -39,6 +39,23 @@ def test_bench_writes_report_and_history(pool_card, suite, tmp_path, capsys):
     assert len(rows) == 12 and {row[:3] for row in rows} == {("bench", "suite", "letters")}
 
 
+def test_a_suite_as_traffic(pool_card, suite, tmp_path, capsys):
+    db, spec = tmp_path / "runs.db", "ucb:reward=be"
+    arguments = ["bench", str(suite), "--pool", str(pool_card), "--policies", spec, "--start", "both", "--stream"]
+    assert main([*arguments, "--max-new-tokens", "16", "--db", str(db)]) == 0
+    assert f"| {spec},start=traffic |" in capsys.readouterr().out.split("Learning curve")[1]
+    runs = [queries.run(db, id) for id in sorted(queries.listed(db)["id"].tolist())]
+    priors = {
+        policy: [r.generation.prior for r in runs if r.generation.policy == policy]
+        for policy in (spec, f"{spec},start=traffic")
+    }
+    assert set(priors[spec]) == {None}
+    first, *later = priors[f"{spec},start=traffic"]
+    assert first is None and [prior.lessons for prior in later] == [2 * (n + 1) for n in range(len(later))]
+    assert main([*arguments, "--repeat", "2"]) == 2
+    assert "leave out --repeat" in capsys.readouterr().err
+
+
 def test_an_interrupted_benchmark_reports_what_it_has(pool_card, suite, tmp_path, capsys, monkeypatch):
     from multidraft.commands import bench as cli
 

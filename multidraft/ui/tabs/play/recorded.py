@@ -28,7 +28,7 @@ MAX_NEW_TOKENS = 256
 def record(pool: Pool) -> list[Run]:
     """The runs, measured on a pool that is warm: everything is decoded twice, and the second time counts.
 
-    They are of no history; what replays need is left out, for it would be the larger part of the file.
+    They are of no history; what replays and later queries need is left out, as the larger part of the file.
     """
     prompt = next(prompt for task, prompt in pool.examples if task == TASK)
     params = SamplingParams(max_new_tokens=MAX_NEW_TOKENS, draft_length=pool.draft_length)
@@ -40,7 +40,7 @@ def record(pool: Pool) -> list[Run]:
             runs.append(Measurement(pool, request).compute())
     settle_baseline(runs)
     for run in runs:
-        run.scores = replace(run.scores, acceptance=None)
+        run.scores = replace(run.scores, acceptance=None, suitability=None)
     return runs
 
 

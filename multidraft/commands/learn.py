@@ -1,0 +1,84 @@
+"""``learn``: what pools have learnt from their traffic: shown, exported, or forgotten."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import multidraft as md
+from drafters.pool import pool_names
+from drafters.traffic import Prior
+from multidraft.bench.table import markdown
+from multidraft.engine.experience import traffic_with
+from multidraft.replay.recorded import route_of
+from storage import lessons
+from storage.lessons import Taught
+
+
+def add(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--db", type=Path, required=True, help="history database")
+    sub.add_argument("--pool", help="only the pool of this name")
+    sub.add_argument("--prompt", help="also print what is expected of the drafters for this prompt")
+    what = sub.add_mutually_exclusive_group()
+    what.add_argument("--show", action="store_true", help="print what was learnt (the default)")
+    what.add_argument("--reset", action="store_true", help="learn from later runs only; the runs themselves stay")
+    what.add_argument("--export", type=Path, metavar="FILE", help="write the lessons to this JSON file")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show, export or forget what the pools of a history have learnt."""
+    if not options.db.exists():
+        raise md.UserError(f"there is no database {options.db}; bench --db and the app write one")
+    found = [pool for pool in lessons.pools(options.db) if options.pool in (None, pool.pool)]
+    if not found:
+        about = f"pool {options.pool!r}" if options.pool else "any pool"
+        raise md.UserError(f"{options.db} teaches nothing about {about}; runs that ended and were scored do")
+    if options.export:
+        return _export(options.db, found, options.export)
+    for pool in found:
+        if options.reset:
+            lessons.forget(options.db, pool.card_hash)
+            kept = "the runs stay, and a server that is running forgets when it starts anew"
+            print(f"{pool.pool} ({pool.card_hash}): {pool.lessons:,} lessons forgotten; {kept}")
+        else:
+            print(_shown(options.db, pool, options.prompt), end="\n\n")
+    return 0
+
+
+def _export(db: Path, found: list[Taught], file: Path) -> int:
+    taught: list[dict[str, Any]] = []
+    for pool in found:
+        told = lessons.lessons(db, pool.card_hash, pool.lessons)
+        taught.append({**pool._asdict(), "lessons": [{"prompt": prompt, "suitability": of} for prompt, of in told]})
+    try:
+        file.write_text(json.dumps(taught, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise md.UserError(f"--export: {file} cannot be written ({error.strerror})") from None
+    print(f"{sum(pool.lessons for pool in found):,} lessons written to {file}")
+    return 0
+
+
+def _shown(db: Path, pool: Taught, prompt: str | None) -> str:
+    """A pool's drafters, with their acceptance by token in the part of a text that suits them best."""
+    told = lessons.lessons(db, pool.card_hash)
+    known = [np.mean([of for _, of in told], axis=0), np.max([of for _, of in told], axis=0)]
+    columns, figures = ["drafter", "acceptance, mean", "largest"], [[f"{value:.2f}" for value in of] for of in known]
+    if prompt is not None:
+        expected = _expected(pool, told, prompt)
+        columns += ["for this prompt", "doubt, share of a draft"]
+        figures += [[f"{value:.2f}" for value in of] for of in (expected.acceptance, expected.doubt)]
+    head = f"{pool.pool} ({pool.card_hash}): {pool.lessons:,} lessons, the last {len(told)} of them remembered.\n\n"
+    return head + markdown(columns, list(zip(pool.drafters, *figures, strict=True)))
+
+
+def _expected(pool: Taught, told: list[tuple[str, list[float]]], prompt: str) -> Prior:
+    route = route_of(pool.pool, pool.drafters) if pool.pool in pool_names() else None
+    traffic = traffic_with(len(pool.drafters), pool.draft_length, route)
+    traffic.learn(told)
+    prior = traffic.prior(prompt)
+    assert prior, "there are lessons"
+    return prior

@@ -1,0 +1,53 @@
+"""Recorded texts as traffic: each begins with what those before it taught."""
+
+import pytest
+
+from drafters.traffic import Prior
+from multidraft.replay.recorded import recorded_runs
+from multidraft.replay.stream import as_traffic, in_parts, taught_by
+
+COLD, TRAFFIC = "ucb:reward=be", "ucb:reward=be,start=traffic"
+
+
+@pytest.fixture(scope="module")
+def texts(bench_db):
+    return list(recorded_runs(bench_db))[:6]
+
+
+def played(texts, specs):
+    steps = as_traffic(texts, specs)
+    yielded = 0
+    while True:
+        try:
+            next(steps)
+            yielded += 1
+        except StopIteration as end:
+            assert yielded == len(texts)
+            return end.value
+
+
+def test_cold_is_the_replay_and_so_is_the_first_of_the_traffic(texts):
+    found = played(texts, [COLD, TRAFFIC])
+    for text, cold in zip(texts, found[COLD], strict=True):
+        assert cold == text.replay(COLD)
+    assert found[TRAFFIC][0] == found[COLD][0]
+    assert [p.arms for p in found[TRAFFIC][1:]] != [p.arms for p in found[COLD][1:]]
+
+
+def test_a_prompt_that_comes_again_begins_with_its_best_drafter(texts):
+    text = texts[0]
+    again = played([text, text], [TRAFFIC])[TRAFFIC][1]
+    told = taught_by(text)
+    assert again.arms[0] == told.index(max(told))
+
+
+def test_what_was_recorded_as_known_does_not_count(texts):
+    knowing = [text.beginning_with(Prior((0.1,) * 7 + (0.9,), (0.1,) * 8, 99)) for text in texts[:2]]
+    assert knowing[0].replay(TRAFFIC).arms[0] == 7
+    assert played(knowing, [TRAFFIC]) == played(texts[:2], [TRAFFIC])
+
+
+def test_parts_of_a_stream():
+    assert in_parts(10) == [range(10)]
+    assert in_parts(60) == [range(20), range(20, 60)]
+    assert in_parts(240)[-1] == range(120, 240) and in_parts(300)[-1] == range(240, 300)

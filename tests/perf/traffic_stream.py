@@ -1,0 +1,108 @@
+"""What traffic teaches, by replay of a recorded stream: a policy cold, from the traffic and from the trained router.
+
+    python -m tests.perf.traffic_stream --prompts 240 stream.jsonl
+    python -m multidraft bench stream.jsonl --policies round-robin,normal-hedge --max-new-tokens 256 --db runs.db
+    python -m tests.perf.traffic_stream runs.db
+
+The first command writes held-out prompts of all pocket tasks, shuffled. The last prints tokens per second by the
+recorded costs and tokens per round of each part of the stream, how they compare with the marks, and the same prompts
+sorted by four topics. The pool has no router there but for policies that start from it. Rounds do not depend on the
+clock, but for ``rate-hedge``, which chooses by the recorded costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from multidraft.bench.table import markdown
+from multidraft.replay.recorded import Recorded, recorded_runs, route_of
+from multidraft.replay.stream import as_traffic, in_parts
+from multidraft.replay.walk import Replayed
+from multidraft.training.pocket.corpus import FAMILIES
+from storage.figures import ratio_of_totals
+
+TRAFFIC, COLD, ROUTER = (f"rate-hedge:start={start}" for start in ("traffic", "cold", "router"))
+PAPERS = ("ucb:reward=be", "ucbspec", "exp3spec", "normal-hedge:start=cold")
+TOPICS = ("math", "sql", "translation", "json")
+
+
+def write_prompts(path: Path, count: int, seed: int = 2026) -> None:
+    """Held-out prompts of all tasks alike, each once, shuffled."""
+    rng, rows = random.Random(seed), dict[str, str]()
+    while len(rows) < count:
+        name = sorted(FAMILIES)[len(rows) % len(FAMILIES)]
+        rows.setdefault(FAMILIES[name].example(rng, "heldout").prompt, name)
+    lines = [{"id": f"{task}-{n}", "task": task, "prompt": prompt} for n, (prompt, task) in enumerate(rows.items())]
+    rng.shuffle(lines)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+def played(texts: Sequence[Recorded], specs: Sequence[str]) -> dict[str, list[Replayed]]:
+    """The replays of all policies."""
+    route = route_of(texts[0].run.conditions.pool, texts[0].drafters)
+    steps = as_traffic(texts, specs, route, voice=False)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        found: dict[str, list[Replayed]] = end.value
+        return found
+
+
+def seconds(found: Sequence[Replayed], part: range | None = None) -> list[float]:
+    return [found[n].seconds or 0.0 for n in part or range(len(found))]
+
+
+def report(path: Path) -> None:
+    texts = list(recorded_runs(path))[::-1]
+    texts = [text for text in texts if text.run.conditions == texts[-1].run.conditions]
+    fixed = [f"fixed:{name}" for name in texts[0].drafters]
+    found = played(texts, [TRAFFIC, COLD, ROUTER, *PAPERS, *fixed])
+    best = min(fixed, key=lambda spec: sum(seconds(found[spec])))
+    parts = in_parts(len(texts), (20, 60, len(texts) // 2))
+    rows = []
+    for spec in (TRAFFIC, COLD, ROUTER, *PAPERS, best):
+        cells = []
+        for part in [*parts, range(len(texts))]:
+            tokens = sum(texts[n].tokens for n in part)
+            rounds = sum(found[spec][n].rounds for n in part)
+            cells.append(f"{tokens / sum(seconds(found[spec], part)):.0f} ({tokens / rounds:.2f})")
+        rows.append((spec, *cells))
+    heads = [f"{part.start + 1}–{part.stop}" for part in parts]
+    print(f"{len(texts)} texts of {texts[0].run.conditions.pool}: tokens/s by recorded costs (tokens per round)\n")
+    print(markdown(["policy", *heads, "all"], rows), "\n")
+    late, half = range(60, len(texts)), range(len(texts) // 2, len(texts))
+    cold = min(PAPERS, key=lambda spec: sum(seconds(found[spec])))
+    for title, over, under, part, mark in (
+        ("from the traffic ÷ from the router, after 60", ROUTER, TRAFFIC, late, 0.97),
+        ("the same, second half", ROUTER, TRAFFIC, half, 1.0),
+        (f"from the traffic ÷ {best}, after 60", best, TRAFFIC, late, 1.05),
+        (f"cold ÷ {cold}, the best of the papers' cold", cold, COLD, range(len(texts)), 1.0),
+    ):
+        ratio = ratio_of_totals(seconds(found[over], part), seconds(found[under], part))
+        assert ratio
+        print(f"{title}: {ratio.value:.3f} ({ratio.low or 0:.3f}–{ratio.high or 0:.3f}), mark {mark:g}")
+    topics = [[text for text in texts if text.run.origin.task == topic] for topic in TOPICS]
+    ordered = [text for topic in topics for text in topic]
+    if all(topics):
+        turns, begin, known = played(ordered, [TRAFFIC, *fixed]), 0, 0.0
+        for topic in topics:
+            part = range(begin, begin := begin + len(topic))
+            known += min(sum(seconds(turns[spec], part)) for spec in fixed)
+        share = sum(seconds(turns[TRAFFIC])) / known
+        print(f"four topics in turn, time ÷ that of the best fixed drafter of each: {share:.3f}, mark 1.08")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--prompts", type=int, help="write so many prompts to the file instead")
+    parser.add_argument("file", type=Path)
+    options = parser.parse_args()
+    if options.prompts:
+        write_prompts(options.file, options.prompts)
+    else:
+        report(options.file)
