@@ -24,6 +24,7 @@ from multidraft.service.workbench import Workbench
 from multidraft.serving.api import Api
 from multidraft.serving.metrics import Metrics
 from multidraft.serving.openai.server import Server, healthy
+from multidraft.ui import example
 from multidraft.ui.middleware import BodyLimit, Delivery
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.results.pages import Results
@@ -131,7 +132,7 @@ def serve(
 ) -> gr.Blocks:
     """Build the page and serve it in the background, with the servers for programs beside it; ``page.local_url`` is its
     address, ``page.close()`` ends it."""
-    results = Results(workbench.store.path)
+    results = Results(workbench.store.path, example.path)
     routes = [Server(workbench, api_key).mount(), Metrics(workbench).route(), Route("/health", healthy)]
     routes += results.routes()
     page = _build(workbench, loader or PoolLoader(workbench, allowed=False))
@@ -176,9 +177,9 @@ def _build(workbench: Workbench, loader: PoolLoader) -> gr.Blocks:
         with gr.Tab("Lab", id="lab") as lab:
             Lab(workbench).build(lab, page)
         with gr.Tab("Results", id="results") as tab:
-            Experiments(workbench, loader.allowed).build(page, tab)
+            Experiments(workbench, loader.allowed, example.path).build(page, tab)
         with gr.Tab("Dashboard", id="dashboard") as tab:
-            dashboard = Dashboard(workbench.store, present, LabWork(workbench))
+            dashboard = Dashboard(workbench.store, present, LabWork(workbench), example.path)
             dashboard.build(page, tab)
             line.changed(dashboard.follow, dashboard.followers, dashboard.followers)
         with gr.Tab("Pool", id="pool") as tab:

@@ -11,7 +11,7 @@ import csv
 import io
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -53,10 +53,10 @@ Answer = Callable[[Result, str], Response]
 
 
 class Results:
-    """The results in the histories at these paths, the first that has one goes."""
+    """The results in a history, and in the example where there is one."""
 
-    def __init__(self, *paths: Path):
-        self._paths = paths
+    def __init__(self, path: Path, example: Callable[[], Path] | None = None):
+        self._path, self._example = path, example
         self._drawing = threading.Lock()  # one at a time: runs are timed beside it
         self._drawn: dict[str, bytes] = {}  # by the SVG
 
@@ -77,17 +77,15 @@ class Results:
         kind, *ids = place.split("/")
         if any(not id or len(id) > LONGEST_ID for id in ids):
             return None
-        for path in self._paths:
-            found = None
-            if kind == "run" and len(ids) == 1 and (number := run_number(ids[0])) is not None:
-                found = result.run_result(path, number) if path == self._paths[0] else None
-            elif kind in ("race", "batch") and len(ids) == 1:
-                found = result.experiment_result(path, ids[0])
-            elif kind == "comparison" and len(ids) == 2:
-                found = result.comparison_result(path, *ids)
-            if found:
-                return found
-        return None
+        found = self._in(self._path, kind, ids)
+        return found or (self._in(self._example(), kind, ids) if self._example else None)
+
+    def _in(self, path: Path, kind: str, ids: Sequence[str]) -> Result | None:
+        if kind == "run" and len(ids) == 1 and (number := run_number(ids[0])) is not None:
+            return result.run_result(path, number)
+        if kind in ("race", "batch") and len(ids) == 1:
+            return result.experiment_result(path, ids[0])
+        return result.comparison_result(path, *ids) if kind == "comparison" and len(ids) == 2 else None
 
     def answer(self, request: Request) -> Response:
         """The page of a result, or one of its files."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -147,8 +147,8 @@ class RunSection:
         id: holds the number of the run that is open; 0 for none.
     """
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path, example: Callable[[], Path] | None = None):
+        self.path, self.example = path, example
 
     def build(self) -> None:
         with gr.Row(elem_classes="md-pager"):
@@ -165,7 +165,7 @@ class RunSection:
     def show(self, id: int) -> Updates:
         """The parts for a run, or why it cannot be shown."""
         try:
-            run = queries.run(self.path, id)
+            run = self._run(id)
             problem = f"There is no run {id} in this history: it may be another server's." if run is None else ""
         except StorageError as error:
             run, problem = None, str(error)
@@ -179,10 +179,14 @@ class RunSection:
             self.id: id if run else 0,
         }
 
+    def _run(self, id: int) -> Run | None:
+        run = queries.run(self.path, id)
+        return queries.run(self.example(), id) if run is None and self.example else run
+
     def export(self, id: int) -> str:
 
         def write(file: Path) -> None:
-            if run := queries.run(self.path, id):
+            if run := self._run(id):
                 file.write_text(json.dumps(run.to_json(), ensure_ascii=False, indent=1), "utf-8")
 
         return export_file(f"run-{id}.json", write)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from html import escape
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -49,11 +50,18 @@ class Dashboard:
     Args:
         defaults: the filters to begin with, by their names in :class:`Chosen`; asked for whenever a page is opened.
         work: replays the runs for a verdict on them; without it there is none.
+        example: path of the history that is shown, and labelled, as long as the store holds no run.
     """
 
-    def __init__(self, store: Store, defaults: Callable[[], dict[str, Any]] = dict, work: LabWork | None = None):
-        self.store, self.defaults, self.work = store, defaults, work
-        self.run = RunSection(store.path)
+    def __init__(
+        self,
+        store: Store,
+        defaults: Callable[[], dict[str, Any]] = dict,
+        work: LabWork | None = None,
+        example: Callable[[], Path] | None = None,
+    ):
+        self.store, self.defaults, self.work, self.example = store, defaults, work, example
+        self.run = RunSection(store.path, example)
         self.places: dict[Chart, list[Any]] = {}
 
     def build(self, page: gr.Blocks, tab: gr.Tab) -> None:
@@ -212,14 +220,22 @@ class Dashboard:
         controls = dashboard_filters.offered(found, dashboard_filters.known(found, chosen))
         return {**dict(zip(self.filters, controls, strict=False)), self.narrowed: narrowed + 1}
 
+    @property
+    def path(self) -> Path:
+        """The history that is shown: the store's, or the example."""
+        return self.store.path if self.example is None or _count(self.store.path) else self.example()
+
     def overview(self, *values: Any) -> Updates:
         """Note, visibility of the figures, policies ranked, and what the button that narrows the filters chooses."""
         hidden: Updates = {self.body: gr.Column(visible=False)}
         note = Markup().join(message_html("error", problem) for problem in self._problems())
         try:
-            if not _count(self.store.path):
+            path = self.path
+            if not _count(path):
                 return {**hidden, self.note: note + tables.EMPTY}
-            view = views.overview(self.store.path, Chosen(*values).filter())
+            if path != self.store.path:
+                note += tables.EXAMPLE
+            view = views.overview(path, Chosen(*values).filter())
         except (StorageError, UserError) as error:
             return {**hidden, self.note: note or problem_html(error)}
         if view is None:
@@ -241,15 +257,19 @@ class Dashboard:
         assert self.work is not None
         try:
             chosen = dashboard_filters.known(self._found(), Chosen(*values)).filter()
-        except UserError as error:
+            if self.path != self.store.path:
+                yield message_html("idle", "No verdict on the examples: it replays runs of this server's own.")
+                return
+        except (StorageError, UserError) as error:
             yield problem_html(error)
             return
         yield from watched_verdict(self.work, TextFilter(runs=chosen))
 
     def chart(self, chart: Chart, *values: Any) -> Updates:
         """A chart, and its figures as a table; left as it is where the overview has said why there is nothing."""
-        place, path = self.places[chart], self.store.path
+        place = self.places[chart]
         try:
+            path = self.path
             chosen = dashboard_filters.known(self._found(), Chosen(*values)).filter()
             if not views.ranked(path, chosen).summary.empty:
                 return dict(zip(place, views.drawn(path, chosen, chart), strict=False))
@@ -261,7 +281,7 @@ class Dashboard:
         """A page of the list of runs, the line that says which, the buttons that turn it, and its number."""
         try:
             chosen = dashboard_filters.known(self._found(), Chosen(*values)).filter()
-            table, line, page, pages = views.run_list(self.store.path, chosen, page)
+            table, line, page, pages = views.run_list(self.path, chosen, page)
         except (StorageError, UserError) as error:
             table, line, page, pages = problem_html(error), Markup(), 0, 1
         return {
@@ -288,7 +308,7 @@ class Dashboard:
         return {self.everything: gr.Column(visible=False), self.one: gr.Column(visible=True), **self.run.show(id)}
 
     def export(self, suffix: str, *values: Any) -> str:
-        write, path = EXPORTS[suffix], self.store.path
+        write, path = EXPORTS[suffix], self.path
         return export_file(f"runs.{suffix}", lambda file: write(path, Chosen(*values).filter(), file))
 
     def _problems(self) -> Iterator[str]:
@@ -300,6 +320,6 @@ class Dashboard:
 
     def _found(self) -> dict[str, list[str]]:
         try:
-            return _found(self.store.path)
+            return _found(self.path)
         except StorageError:  # overview() says what is wrong
             return {key: [] for key in aggregates.FILTERS}

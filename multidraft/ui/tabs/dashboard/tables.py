@@ -17,6 +17,11 @@ from storage.figures import FEWEST_PROMPTS
 template = markup.macros("tabs/dashboard/tables.html")
 
 EMPTY = markup.empty_html("No runs yet.", template.nothing_yet())
+EXAMPLE = markup.message_html(
+    "idle",
+    "Recorded examples: benchmarks measured beforehand, under the conditions that each run names. They are no part of "
+    "this server's history, and its own runs take their place as soon as there is one.",
+)
 NOTHING_FITS = markup.empty_html("No finished run matches these filters.", "Clear one of them to see more.")
 
 _MARKERS = {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -16,7 +18,16 @@ from storage.experiments import LONGEST_NOTE, ORDERS, Sought
 from storage.filters import Filter
 from storage.problems import StorageError
 
-KINDS = {"": "all kinds", "batch": "batches", "race": "races", "bench": "benchmarks (command line)"}
+EXAMPLE = "example"
+"""The kind that stands for the experiments of the example history."""
+
+KINDS = {
+    "": "all kinds",
+    "batch": "batches",
+    "race": "races",
+    "bench": "benchmarks (command line)",
+    EXAMPLE: "recorded examples",
+}
 TITLES = {
     "newest": "newest first",
     "oldest": "oldest first",
@@ -43,10 +54,11 @@ class Experiments:
 
     Args:
         may_note: whether visitors may change the notes of experiments: all of them see these.
+        example: path of the history that is listed where it is asked for, or the store holds no experiment.
     """
 
-    def __init__(self, workbench: Workbench, may_note: bool):
-        self.store, self.may_note = workbench.store, may_note
+    def __init__(self, workbench: Workbench, may_note: bool, example: Callable[[], Path] | None = None):
+        self.store, self.may_note, self.example = workbench.store, may_note, example
 
     def build(self, page: gr.Blocks, tab: gr.Tab) -> None:
         """Lay out the inside of ``tab``, which brings itself up to date when it is opened; the address of ``page`` has
@@ -121,16 +133,20 @@ class Experiments:
 
     def show(self, page: int, words: str, kind: str, version: str, order: str) -> Updates:
         """A page of the list, the line that says which, and the buttons that turn it."""
-        runs = Filter(sources=(kind,) if kind in KINDS and kind else (), version=version or None)
+        sources = (kind,) if kind in KINDS and kind and kind != EXAMPLE else ()
+        runs = Filter(sources=sources, version=version or None)
         sought = Sought(runs, tuple((words or "").split()[:8]), order if order in ORDERS else "newest")
-        path = self.store.path
         try:
+            path = self._path(kind)
             total = experiments.count(path, sought)
             pages = max(1, -(-total // view.PAGE))
             page = min(max(page, 0), pages - 1)
             found = experiments.listed(path, sought, limit=view.PAGE, offset=page * view.PAGE)
             nothing = view.NOTHING_FITS if words or kind or version else view.EMPTY
-            table = view.list_html(path, found, self.may_note) if found else nothing
+            own = path == self.store.path
+            table = view.list_html(path, found, self.may_note and own) if found else nothing
+            if not own:
+                table = view.EXAMPLES + table
         except StorageError as error:
             total, pages, found, table = 0, 1, [], problem_html(error)
         first = page * view.PAGE + 1
@@ -142,6 +158,11 @@ class Experiments:
             self.older: gr.Button(interactive=page < pages - 1),
             self.page: page,
         }
+
+    def _path(self, kind: str) -> Path:
+        """The history that is listed."""
+        path = self.store.path
+        return self.example() if self.example and (kind == EXAMPLE or not experiments.count(path)) else path
 
     def open_note(self, event: gr.EventData) -> Updates:
         """The field for the note on the experiment that was clicked."""

@@ -24,6 +24,10 @@ template = markup.macros("tabs/experiments/view.html")
 EMPTY = markup.empty_html(
     "No experiments yet.", "Every race and batch is listed here, and so is what bench --db writes into this history."
 )
+EXAMPLES = markup.message_html(
+    "idle",
+    "Recorded examples: benchmarks measured beforehand, which are no part of this server's history.",
+)
 NOTHING_FITS = markup.empty_html("No experiment fits.", "Clear the search, or choose another kind or version.")
 
 COLUMNS = (

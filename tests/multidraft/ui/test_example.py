@@ -1,0 +1,62 @@
+"""The example history is true, labelled, and gives way to the server's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gradio as gr
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from multidraft.ui import example
+from multidraft.ui.results.pages import Results
+from multidraft.ui.tabs.dashboard.filters import Chosen
+from multidraft.ui.tabs.dashboard.tab import Dashboard
+from storage import experiments, queries
+from storage.store import Store
+from tests.runs import make_run
+
+ALL = Chosen().values()
+
+
+def test_the_bundled_file_holds_whole_measured_runs() -> None:
+    assert example.FILE.stat().st_size < 400_000
+    newest, *_ = experiments.listed(example.path())
+    assert newest["finished"] == newest["runs"] and newest["note"] == example.NOTE and newest["speedup"] > 1
+    assert set(newest["policies"]) == set(example.POLICIES) and "+" in newest["version"]
+    (run,) = experiments.runs(example.path(), newest["id"], 1)
+    assert run.id > example.FIRST and run.generation.rounds and run.speedup and run.scores.lossless
+
+
+def test_a_history_is_packed_without_what_is_no_benchmark(tmp_path: Path, monkeypatch) -> None:
+    with Store(tmp_path / "runs.db") as store:
+        for source, policy in (("bench", "rate-hedge"), ("bench", "exp3"), ("play", "rate-hedge")):
+            store.add(make_run(source=source, policy=policy, batch_id="b"))
+    monkeypatch.setattr(example, "FILE", tmp_path / "packed")
+    assert example.pack(tmp_path / "runs.db", example.FILE) == 1
+    unpacked = example.path.__wrapped__()
+    assert len(queries.run(unpacked, example.FIRST + 1).generation.rounds) == 2
+    assert queries.count(unpacked) == 1 and queries.count(tmp_path / "runs.db") == 3
+
+
+def test_the_dashboard_shows_it_until_there_is_a_run(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db") as store:
+        dashboard = Dashboard(store, lambda: {"pool": "other"}, example=example.path)
+        with gr.Blocks() as page, gr.Tab("Dashboard") as tab:
+            dashboard.build(page, tab)
+        shown = dashboard.refreshed({}, *Chosen(pool="other", hardware="mine").values())
+        assert "Recorded examples" in shown[dashboard.note] and "One drafter" in shown[dashboard.summary]
+        opened = dashboard.run.show(example.FIRST + 1)
+        assert f"Run {example.FIRST + 1}" in opened[dashboard.run.head]
+        store.add(make_run())
+        assert store.flush()
+        shown = dashboard.overview(*ALL)
+        assert shown[dashboard.note] == "" and "One drafter" not in shown[dashboard.summary]
+        assert f"Run {example.FIRST + 1}" in dashboard.run.show(example.FIRST + 1)[dashboard.run.head]
+
+
+def test_its_results_have_pages_and_can_be_compared(tmp_path: Path) -> None:
+    browser = TestClient(Starlette(routes=Results(tmp_path / "none.db", example.path).routes()))
+    newer, older = (one["id"] for one in experiments.listed(example.path())[:2])
+    for place in (f"batch/{newer}", f"comparison/{older}/{newer}", f"run/{example.FIRST + 1}"):
+        assert browser.get(f"/result/{place}").status_code == 200
