@@ -87,8 +87,8 @@ def streaming_cost(
 ) -> StreamingCost:
     """Run ``request`` without and with a page, in turn, so that drift hits both alike.
 
-    Each run is one as visitors make it: plain decoding is measured first, off its clock. The browser runs on this
-    machine, so what it takes for itself counts too.
+    Each run is one as visitors make it: plain decoding is measured just after it, off its clock. The browser runs on
+    this machine, so what it takes for itself counts too.
 
     Args:
         visits: how many first visits; before the first pair of each no page is open.

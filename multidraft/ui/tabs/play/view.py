@@ -194,7 +194,8 @@ def conversation_html(turns: Sequence[Turn], prompt: str = "") -> Markup:
 def recorded_html(run: Run) -> Markup:
     """What the recorded run is, and the legend of its colours."""
     g = run.generation
-    return _macros.recorded(run, len(g.drafters), tokens.legend_html(g.drafters, g.drafter_shares))
+    speedup = markup.speedup_text(run.speedup, run.speedup_uncertainty)
+    return _macros.recorded(run, len(g.drafters), speedup, tokens.legend_html(g.drafters, g.drafter_shares))
 
 
 def about_pool_html(pool: Pool) -> Markup:
