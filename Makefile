@@ -45,7 +45,7 @@ $(VLLM)/made: requirements-vllm.txt
 	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 
 # Programs that people use with such servers, each in an environment of its own, against a real server.
-CLIENTS := openai aiperf guidellm lm-eval
+CLIENTS := openai aiperf guidellm lm-eval trackio
 
 test-clients: $(VENV)/dev $(CLIENTS:%=.clients/%/done)
 	$(BIN)/python -m tests.clients

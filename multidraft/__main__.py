@@ -22,6 +22,7 @@ from multidraft.commands import (
     pool,
     replay,
     simulate,
+    trackio,
     train,
 )
 from storage.problems import StorageError
@@ -39,6 +40,7 @@ COMMANDS = {
     "policies": (policies, "List the policies with their settings and sources."),
     "export": (export, "Write recorded runs to a file, also for Spec-Bench, specdec_bench and AIPerf."),
     "import": (import_files, "Add results of Spec-Bench, specdec_bench or AIPerf to a history."),
+    "trackio": (trackio, "Send recorded runs to Trackio: a run is a trace, a round a span."),
     "demo": (demo, "Serve the web app."),
     "deploy": (deploy, "Put the web app on a Hugging Face Space."),
 }

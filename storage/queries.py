@@ -67,6 +67,13 @@ def ids_of(path: str | Path, batch_id: str) -> list[int]:
         return [id for (id,) in connection.execute(sql, [batch_id])]
 
 
+def ids_after(path: str | Path, after: int, most: int) -> list[int]:
+    """The ids of the runs that follow a run, in order, at most so many."""
+    with open_reader(path) as connection:
+        sql = "SELECT id FROM runs WHERE id > ? ORDER BY id LIMIT ?"
+        return [id for (id,) in connection.execute(sql, [run_id(after), int(most)])]
+
+
 def ids_on(
     path: str | Path, card_hash: str, hardware: str, dtype: str, *, after: int = 0, newest: int = 1000
 ) -> list[int]:

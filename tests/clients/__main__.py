@@ -216,11 +216,34 @@ def _lm_eval(bench: Bench, *more: str) -> dict[str, Any]:
     }
 
 
+def check_trackio(bench: Bench) -> str:
+    """Trackio: what its own storage holds after the history was sent. Its packages come after those of this
+    environment, in which the command runs."""
+    (site,) = (ROOT / ".clients" / "trackio" / "lib").glob("python*/site-packages")
+    asked = {"prompt": "Add 2 and 3.", "max_tokens": 20, "temperature": 0}
+    httpx.post(f"{bench.address}v1/completions", json=asked, timeout=60).raise_for_status()
+    bench.runs()
+    send = f"""import site, sys; site.addsitedir({str(site)!r}); sys.path.insert(0, {str(ROOT)!r})
+from multidraft.__main__ import main
+sys.exit(main(["trackio", "--db", {str(bench.history)!r}, "--project", "tried"]))"""
+    read = """import json, sys; from trackio.sqlite_storage import SQLiteStorage
+traces = [t for run in SQLiteStorage.get_runs("tried") for t in SQLiteStorage.get_traces("tried", run=run)]
+print(json.dumps([[t["metadata"]["run"], len(t["spans"]), t["messages"][-1]["content"]] for t in traces]))"""
+    folder = {"TRACKIO_DIR": str(bench.folder / "trackio")}
+    env = {**os.environ, **QUIET, **folder}
+    subprocess.run([sys.executable, "-c", send], cwd=bench.folder, env=env, check=True, timeout=600)
+    traces = json.loads(bench.run("trackio", "python", "-c", read, **folder).splitlines()[-1])
+    runs = recorded(bench.history)
+    assert sorted(traces) == sorted([run.id, len(run.generation.rounds), run.generation.text] for run in runs)
+    return f"{len(traces)} traces, {sum(spans for _, spans, _ in traces)} spans"
+
+
 CHECKS: dict[str, Callable[[Bench], str]] = {
     "openai": check_openai,
     "aiperf": check_aiperf,
     "guidellm": check_guidellm,
     "lm-eval": check_lm_eval,
+    "trackio": check_trackio,
 }
 
 

@@ -36,7 +36,7 @@ class Exchange:
                     self.file = gr.File(
                         label=f"Import a file, up to {MAX_BYTES >> 20} MB",
                         file_types=[".json", ".jsonl", ".ndjson"],
-                        height=110,
+                        height=140,
                         elem_id="import-file",
                     )
                 with gr.Column(min_width=320):

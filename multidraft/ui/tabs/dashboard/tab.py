@@ -81,6 +81,8 @@ class Dashboard:
             with gr.Column(visible=False) as self.body:
                 self._build_figures()
                 self._build_list()
+            self.exchange = Exchange(self.store)  # for an empty history too
+            self.exports |= self.exchange.build()
         with gr.Column(visible=False) as self.one:
             self.run.build()
         self.file = gr.DownloadButton("Download", visible="hidden", elem_id="export-file")
@@ -122,8 +124,6 @@ class Dashboard:
                 suffix: gr.Button(f"Export {title}", size="md", min_width=130, elem_id=f"export-{suffix}")
                 for suffix, title in (("csv", "CSV"), ("json", "JSON"), ("parquet", "Parquet"))
             }
-        self.exchange = Exchange(self.store)
-        self.exports |= self.exchange.build()
         self.range = gr.HTML("", js_on_load=None, elem_id="run-range")
         self.list = [self.runs, self.range, self.newer, self.older, self.page]
 

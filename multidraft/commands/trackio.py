@@ -1,0 +1,61 @@
+"""``trackio``: recorded runs as traces in Trackio."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import multidraft as md
+from storage import queries
+from storage.run import Run
+from storage.traces import figures_of, trace_of
+
+READ = 200
+"""Runs that are sent together."""
+
+PAUSE = 2.0
+"""Seconds until new runs are looked for."""
+
+
+def add(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--db", type=Path, required=True, help="history database, as the app, bench and vLLM write it")
+    sub.add_argument("--project", default="multidraft", help="Trackio's project (default: %(default)s)")
+    sub.add_argument("--after", type=int, default=0, metavar="ID", help="only runs after this one")
+    sub.add_argument("--follow", action="store_true", help="go on with new runs until Ctrl-C")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Send the runs, those of each policy as one run of Trackio, and print up to which it was."""
+    try:
+        import trackio
+    except ImportError:
+        raise md.UserError("Trackio is not installed: pip install -r requirements-trackio.txt") from None
+    last, sent = options.after, 0
+    try:
+        while True:
+            ids = queries.ids_after(options.db, last, READ)
+            runs = [found for id in ids if (found := queries.run(options.db, id))]
+            _send(trackio, options.project, runs)
+            last, sent = max([last, *ids]), sent + len(runs)
+            if not ids:
+                if not options.follow:
+                    break
+                time.sleep(PAUSE)
+    except KeyboardInterrupt:  # how following ends
+        pass
+    print(f"{sent} runs, up to run {last}; go on with --after {last}")
+    return 0
+
+
+def _send(trackio: Any, project: str, runs: list[Run]) -> None:
+    """Log runs, oldest first: of each a trace and its figures, at the step that its number is."""
+    by_policy = sorted(runs, key=lambda run: run.generation.policy)  # stable
+    for policy, group in groupby(by_policy, key=lambda run: run.generation.policy):
+        alone = {"embed": False, "auto_log_cpu": False, "auto_log_gpu": False}
+        log = trackio.init(project=project, name=policy, resume="allow", **alone)
+        for run in group:
+            log.log({"trace": trackio.Trace(**trace_of(run)), **figures_of(run)}, step=run.id)
+        log.finish()
