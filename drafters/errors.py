@@ -1,5 +1,10 @@
 """Errors that a user can mend: each message says what is wrong, where, and what to do."""
 
+import re
+
+_FOLDERS = re.compile(r"""(?<![^\s'"(=:\[])(?:[A-Za-z]:\\|~?/)(?:[^\s'",;()/\\]+[/\\])+(?=[^\s/\\])""")
+"""Of a path that begins at the root, all but its last part."""
+
 LONGEST_MESSAGE = 2_000
 """Characters of an error's message that are shown: input that is quoted in one may be as long as a request."""
 
@@ -26,7 +31,12 @@ def told(error: BaseException) -> str:
     if isinstance(error, UserError):
         return str(error)
     message = ": ".join(filter(None, (type(error).__name__, str(error))))
-    return " ".join([message, *(f"({note})" for note in getattr(error, "__notes__", ()))])
+    return without_folders(" ".join([message, *(f"({note})" for note in getattr(error, "__notes__", ()))]))
+
+
+def without_folders(text: str) -> str:
+    """A message without the folders of the files that it names: where they lie is the operator's affair."""
+    return _FOLDERS.sub("", text)
 
 
 def first_line(error: BaseException) -> str:
@@ -37,6 +47,10 @@ def first_line(error: BaseException) -> str:
 
 class BusyError(UserError):
     """Nothing is wrong with what was asked for, but it cannot be done now: try again later."""
+
+
+class ShareError(BusyError):
+    """Likewise, because of what the same visitor has under way."""
 
 
 class PromptError(UserError):

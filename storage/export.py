@@ -1,8 +1,8 @@
 """The runs as a file: CSV, JSON or Parquet, oldest first, with all columns but those for the program's own use; or as
 files that other tools read (:mod:`storage.exchange`).
 
-Texts are written as they are stored: a spreadsheet may take a prompt that begins with ``=`` for a formula. All
-of these functions write as they read, so a history of any size fits into memory.
+JSON and Parquet hold texts as they are stored; CSV is made for spreadsheets: see :func:`cell`. All of these functions
+write as they read, so a history of any size fits into memory.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ PACKED = ("acceptance", "prompt_hash", "best_arm_rounds")
 ROW_GROUP = 10_000
 """Rows that are written to Parquet at once."""
 
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What formulas begin with."""
+
 TYPES = {"INTEGER": pa.int64(), "REAL": pa.float64(), "TEXT": pa.string()}
 """Of columns by their declared type."""
 
@@ -44,7 +47,15 @@ def export_csv(path: str | Path, filter: Filter, file: str | Path) -> int:
         writer = csv.writer(out)
         columns, rows = _runs(path, filter)
         writer.writerow(columns)
-        return sum(1 for _ in map(writer.writerow, rows))
+        return sum(1 for _ in map(writer.writerow, (map(cell, row) for row in rows)))
+
+
+def cell(value: Any) -> Any:
+    """A value as CSV holds it: a text that a spreadsheet would run as a formula begins with an apostrophe there.
+
+    The characters are those that OWASP names (CSV Injection).
+    """
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 def export_json(path: str | Path, filter: Filter, file: str | Path) -> int:

@@ -18,6 +18,7 @@ from multidraft.bench.runner import Entry, SuiteRun, seed_of
 from multidraft.bench.suites import Suite, SuiteItem
 from multidraft.bench.summary import Row
 from multidraft.service.jobs import WAITING, Job
+from multidraft.service.limits import Limits
 from multidraft.service.workbench import Workbench
 from storage import queries
 from storage.records import Generation, Round
@@ -50,8 +51,8 @@ class BatchJob(Job[None]):
         shares_forwards: whether texts that are decoded at once share forwards; else they take turns.
 
     Raises:
-        UserError: no policy, or one that cannot be played, an invalid seed, or a number of texts at once that is none
-            of those; nothing has run then.
+        UserError: no policy, or one that cannot be played, an invalid seed, more than the server's limits, or a number
+            of texts at once that is none of those; nothing has run then.
     """
 
     kind, plural = "batch", "batches"
@@ -78,9 +79,11 @@ class BatchJob(Job[None]):
             raise UserError(f"texts at once must be one of {', '.join(map(str, TEXTS_AT_ONCE))}, got {texts_at_once}")
         if texts_at_once > 1 and workbench.gpu:
             raise UserError("on ZeroGPU prompts are decoded one by one; set texts at once to 1")
+        workbench.limits.check_batch(len(items), len(policies))
+        workbench.limits.check_answer(params.max_new_tokens)
         origin = Origin(source, suite=suite.name if suite else None, batch_id=self.id, learn=learn)
         self.workbench, self.items, self.params, self.seed = workbench, items, params, seed
-        self.suite, self.file = suite, file
+        self.source, self.suite, self.file = source, suite, file
         self.texts_at_once, self.shares_forwards = texts_at_once, hasattr(pool.target.decoder, "runs")
         self.figures: list[BatchFigures] = []
         self._run: SuiteRun | None
@@ -137,6 +140,14 @@ class BatchJob(Job[None]):
         self._begun = time.monotonic()
         self.workbench.record(begins=(self.id, self._asked()))
         yield from self._run.steps(self._measure, self._add)
+
+    def longest(self, limits: Limits) -> float | None:
+        return limits.batch_seconds
+
+    def leave(self) -> None:
+        """The page finds it again; a program that asked for it has nothing to find it by."""
+        if self.source == "api":
+            self.cancel()
 
     def stop(self) -> None:
         if run := self._run:

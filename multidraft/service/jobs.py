@@ -6,13 +6,14 @@ import logging
 import threading
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextvars import copy_context
 from typing import ClassVar, Generic, TypeVar
 
 from drafters.errors import BusyError, UserError, told
+from multidraft.service.limits import Limits
+from multidraft.service.line import CALLER, Line, Pace
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,8 @@ class Job(Generic[T]):
         error: why it failed, for the user to read.
         cancelled: set when it is to end early.
         ended: set when it is over.
-        context: of the caller; on ZeroGPU a visitor's time counts against their own quota.
+        context, caller: whose job it is; on ZeroGPU a visitor's time counts against their own quota.
+        started, device_seconds: whether it has done any work on the device, and how long it has had it.
     """
 
     kind: ClassVar[str] = "job"
@@ -51,7 +53,8 @@ class Job(Generic[T]):
         self.result: T | None = None
         self.error: str | None = None
         self.cancelled, self.ended = threading.Event(), threading.Event()
-        self.context = copy_context()
+        self.context, self.caller = copy_context(), CALLER.get()
+        self.started, self.device_seconds = False, 0.0
         self._jobs: Jobs | None = None
         self._steps: Generator[object, None, T] | None = None
 
@@ -76,14 +79,22 @@ class Job(Generic[T]):
         """What the user is told of an error."""
         return told(error)
 
+    def leave(self) -> None:
+        """Nobody waits for it any more; what goes on for its own sake does nothing here."""
+
+    def longest(self, limits: Limits) -> float | None:
+        """Seconds of the device that it may take."""
+        return None
+
     @property
     def ahead(self) -> int:
-        """How many jobs stand before it in the queue."""
-        if not self._jobs:
-            return 0
-        with self._jobs._changed:
-            queue = self._jobs._queue
-            return queue.index(self) if self in queue else 0
+        """How many jobs stand before it in the queue, those at work too; 0 once it has started."""
+        return self._jobs.place(self)[0] if self._jobs else 0
+
+    @property
+    def wait_seconds(self) -> float | None:
+        """How long until it begins, by how often jobs have begun of late; ``None`` where that is not known."""
+        return self._jobs.place(self)[1] if self._jobs else None
 
     @property
     def done(self) -> bool:
@@ -108,7 +119,9 @@ class Job(Generic[T]):
         try:
             self._steps = self._steps or self.steps()
             while not self.cancelled.is_set():
-                if self.context.run(next, self._steps) is WAITING or time.monotonic() >= until:
+                waits = self.context.run(next, self._steps) is WAITING
+                self.started = self.started or not waits
+                if waits or time.monotonic() >= until:
                     return False
         except StopIteration as end:
             self.result = end.value
@@ -123,6 +136,11 @@ class Job(Generic[T]):
         self.error = self.explain(error)
         if not isinstance(error, UserError):
             log.error("a %s failed", self.kind, exc_info=error)
+
+    def expire(self, seconds: float) -> None:
+        """End it after the round in progress: it has had the device for as long as it may."""
+        self.error = f"ended after {seconds:,.0f} s of the device, as long as one may have it here; ask for less"
+        self.cancel()
 
     def end(self) -> None:
         """Note that it has ended."""
@@ -163,13 +181,14 @@ class Jobs:
     """The queue of the device, its thread, and the jobs by their ids: those under way, and the last that have ended.
 
     Args:
-        meanwhile: short work on the device while there is no job; returns the seconds that it took, 0 where there was
-            none. It is done again as long as there is some.
+        limits: how many jobs there may be, and how long each may have the device.
+        meanwhile: short work on the device while there is no job, done again until it returns 0, not its seconds.
     """
 
-    def __init__(self, meanwhile: Callable[[], float] | None = None) -> None:
-        self._meanwhile = meanwhile
-        self._queue: deque[Job] = deque()  # the first one is at work
+    def __init__(self, limits: Limits | None = None, meanwhile: Callable[[], float] | None = None) -> None:
+        self.limits, self._meanwhile = limits or Limits(), meanwhile
+        self._queue = Line[Job]()  # the first one is at work
+        self._pace = Pace()
         self._found: dict[str, Job] = {}
         self._changed = threading.Condition()
         self._closed = False
@@ -180,7 +199,7 @@ class Jobs:
         """Start a job: it is prepared, then waits for its turns on the device.
 
         Raises:
-            UserError: as many of its kind as may be are under way, or the server is shutting down.
+            BusyError: as many as may be are under way, of all or of its visitor, or the server is shutting down.
         """
         with self._changed:
             self._check(job)
@@ -193,9 +212,25 @@ class Jobs:
         return job
 
     def do(self, work: Callable[[], T]) -> Future[T]:
-        """Do something short on the device's thread: beside a run it would slow that down. It is cancelled where the
-        server is shutting down."""
+        """Do something short on the device's thread, beside no run; cancelled where the server is shutting down."""
         return self.submit(Task(work)).future
+
+    @property
+    def listed(self) -> list[Job]:
+        """The jobs that have not ended, the oldest first."""
+        return [job for job in tuple(self._found.values()) if not job.done]
+
+    def place(self, job: Job) -> tuple[int, float | None]:
+        """:attr:`Job.ahead` and :attr:`Job.wait_seconds`."""
+        with self._changed:
+            if (before := self._queue.before(job)) is None:
+                return 0, 0.0
+            return before + sum(other.started for other in self._queue), self._pace.wait(time.monotonic(), before)
+
+    def left(self, session: str) -> None:
+        """Whoever waited in a session for results has gone: each of its jobs hears of it."""
+        for job in (job for job in self.listed if job.caller.session == session):
+            job.leave()
 
     @property
     def idle(self) -> bool:
@@ -210,7 +245,8 @@ class Jobs:
     @property
     def counts(self) -> tuple[int, int]:
         """How many jobs have begun, and how many wait for their first turn."""
-        queue = tuple(self._queue)
+        with self._changed:
+            queue = tuple(self._queue)
         begun = sum(job._steps is not None for job in queue)
         return begun, len(queue) - begun
 
@@ -228,9 +264,8 @@ class Jobs:
         """Cancel all jobs and wait for the step in progress; nothing can be submitted from then on."""
         with self._changed:
             self._closed = True
-            jobs = [job for job in self._found.values() if not job.done]
             self._changed.notify_all()
-        for job in jobs:
+        for job in self.listed:
             job.cancel()
         self._thread.join()
 
@@ -238,14 +273,17 @@ class Jobs:
         if self._closed:
             raise BusyError("the server is shutting down")
         alike = [other for other in self._found.values() if type(other) is type(job)]
-        if job.limit is not None and sum(not other.done for other in alike) >= job.limit:
-            raise BusyError(f"{job.limit} {job.plural} are under way on this server; try again when one has ended")
+        visitor, check = job.caller.visitor, self.limits.check_place
+        if job.limit is not None:
+            check(job.plural, job.limit, [other.caller.visitor for other in alike if not other.done], visitor)
+        if visitor:  # what the server itself does needs no place
+            check("jobs", self.limits.queue, [who for job in self.listed if (who := job.caller.visitor)], visitor)
         ended = [other for other in alike if other.done]
         for other in ended[: max(0, len(ended) - job.retained + (not job.done))]:
             del self._found[other.id]
 
     def _enqueue(self, job: Job) -> None:
-        self._queue.append(job)
+        self._queue.add(job)
         self._changed.notify_all()
 
     def _prepare(self, job: Job) -> None:
@@ -269,15 +307,20 @@ class Jobs:
                 self._changed.wait_for(lambda: self._queue or self._closed, look)
                 if self._closed and not self._queue:
                     return
-                job = self._queue[0] if self._queue else None
+                job = self._queue.first if self._queue else None
             busy = job is None and self._worked()
             if job is None:
                 continue
+            waited, at = not job.started, time.monotonic()
             ended = job.take_turn()
+            now = time.monotonic()
+            job.device_seconds += now - at
+            if not ended and (most := job.longest(self.limits)) is not None and job.device_seconds > most:
+                job.expire(most)
             with self._changed:
-                self._queue.popleft()
-                if not (ended := ended or self._closed):
-                    self._queue.append(job)
+                if waited and job.started:
+                    self._pace.began(now, any(not other.started for other in self._queue))
+                (self._queue.remove if (ended := ended or self._closed) else self._queue.turned)(job)
             if ended:
                 self._end(job)
 
@@ -291,12 +334,13 @@ class Jobs:
             return False
 
     def _withdraw(self, job: Job) -> None:
-        """Take a cancelled job out of the queue, unless it has begun: then it ends with its turn, on the device's
-        thread."""
+        """Take a cancelled job out of the queue, unless it has begun: then it ends with its turn."""
         with self._changed:
-            waiting = job in self._queue and self._queue[0] is not job and job._steps is None
+            waiting = job in self._queue and self._queue.first is not job and job._steps is None
             if waiting:
                 self._queue.remove(job)
+                if all(other.started for other in self._queue):
+                    self._pace.left()
         if waiting:
             self._end(job)
 

@@ -28,6 +28,7 @@ from multidraft.replay.recorded import (
 )
 from multidraft.replay.walk import Replayed
 from multidraft.service.jobs import Job
+from multidraft.service.limits import Limits
 from multidraft.service.workbench import Workbench
 from storage.figures import Ratio, ratio_of_totals
 from storage.problems import StorageError
@@ -161,6 +162,12 @@ class ReplayJob(Job[T]):
     def prepare(self) -> None:
         """Read the texts, for the device is not to wait for the disk."""
         self._texts = recorded_texts(self.lab.workbench.store.path, self.filter)
+
+    def longest(self, limits: Limits) -> float | None:
+        return limits.run_seconds
+
+    def leave(self) -> None:
+        self.cancel()
 
     def finish(self) -> None:
         self._texts = ()

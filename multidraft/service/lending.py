@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Generator
 from weakref import WeakKeyDictionary
 
@@ -12,13 +13,24 @@ from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import Decoding
 from multidraft.service.jobs import WAITING
+from multidraft.service.line import CALLER
 
 TEXTS = 4
 """Texts that may be under way at once, each with caches of its own; jobs with others wait."""
 
 
+class Text(Waiting):
+    """A text that waits for its caches, and whose it is."""
+
+    def __init__(self, visitor: str):
+        self.visitor = visitor
+
+
 class Lender:
     """Lends a pool to one job, and twins of it to others; on the device's thread alone.
+
+    A place that is free goes to the visitor who has the fewest, and the last one only to a visitor who has none, so
+    that nobody's texts keep all others waiting.
 
     Args:
         texts: how many are lent at once, at most.
@@ -26,36 +38,51 @@ class Lender:
 
     def __init__(self, texts: int = TEXTS):
         self.texts = texts
-        self._lent: list[Pool] = []
+        self._lent: list[tuple[Pool, str]] = []
+        self._line: list[Text] = []
+        self._next: Text | None = None  # it stays the next until there is memory for it, or leaves
         self._twins: WeakKeyDictionary[Pool, list[Pool]] = WeakKeyDictionary()
         """Those that are not lent, by their pool; they go with it when another is loaded."""
 
     def lend(self, pool: Pool, tokens: int) -> Generator[object, None, Pool]:
         """The pool or a twin of it, for a text of at most ``tokens`` tokens; yields ``WAITING`` while as many texts as
         may be are under way, or those that are leave no room for its caches."""
-        text = Waiting()
+        text = Text(CALLER.get().visitor)
+        self._line.append(text)
         try:
-            while len(self._lent) >= self.texts or not pool.caches.admit(text, lent := self._free(pool), tokens):
+            while not self._turn(text) or not pool.caches.admit(text, lent := self._free(pool), tokens):
                 yield WAITING
         except GeneratorExit:
             pool.caches.leave(text)
             raise
+        finally:
+            self._line.remove(text)
+            self._next = None if self._next is text else self._next
         if lent is not pool:
             self._twins[pool].remove(lent)
             lent.costs = copy.copy(pool.costs)  # what is measured is shared
-        self._lent.append(lent)
+        self._lent.append((lent, text.visitor))
         return lent
+
+    def _turn(self, text: Text) -> bool:
+        """Whether the next place is for this text."""
+        if self._next is None:
+            held, free = Counter(visitor for _, visitor in self._lent), self.texts - len(self._lent)
+            kept = 1 if self.texts > 1 else 0
+            may = [t for t in self._line if free > (kept if t.visitor and held[t.visitor] else 0)]
+            self._next = min(may, key=lambda t: held[t.visitor], default=None)
+        return text is self._next
 
     def take_back(self, lent: Pool, pool: Pool) -> None:
         """The text has ended."""
-        self._lent = [other for other in self._lent if other is not lent]
+        self._lent = [(other, visitor) for other, visitor in self._lent if other is not lent]
         pool.caches.end(lent)
         if lent is not pool:
             self._twins.setdefault(pool, []).append(lent)
 
     def _free(self, pool: Pool) -> Pool:
         """The pool or a twin of it that is not lent."""
-        if not any(other is pool for other in self._lent):
+        if not any(other is pool for other, _ in self._lent):
             return pool
         twins = self._twins.setdefault(pool, [])
         if not twins:

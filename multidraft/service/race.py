@@ -13,6 +13,7 @@ from multidraft.bench.measure import BASELINE, Measurement, Request, settle_base
 from multidraft.engine.decoding import Decoding
 from multidraft.policies import parse_spec
 from multidraft.service.jobs import Job
+from multidraft.service.limits import Limits
 from multidraft.service.workbench import Workbench
 from storage.records import FINISHED
 from storage.run import Origin, Run
@@ -59,7 +60,7 @@ class RaceJob(Job[None]):
             )
         pool = workbench.pool
         for spec in specs:  # all of them are checked before anything runs; nothing is computed here
-            Decoding(pool, prompt, spec, params, seed)
+            workbench.limits.check_text(len(Decoding(pool, prompt, spec, params, seed).context), params.max_new_tokens)
         self.workbench, self.prompt, self.specs, self.params = workbench, prompt, list(specs), params
         self.seed, self.task, self.learn = seed, task, learn
         self.drafters = [drafter.name for drafter in pool.drafters]
@@ -92,6 +93,9 @@ class RaceJob(Job[None]):
         finally:
             settle_baseline(list(self.runs.values()))
             self.workbench.record(*self.runs.values(), ends=self.id)
+
+    def longest(self, limits: Limits) -> float | None:
+        return limits.batch_seconds
 
     def stop(self) -> None:
         if measurement := self.measurement:

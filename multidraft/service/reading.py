@@ -7,6 +7,7 @@ from collections.abc import Generator, Sequence
 from drafters.errors import ContextWindowError
 from multidraft.engine.output import TokenLogprob, logprobs_of_prompt
 from multidraft.service.jobs import Job
+from multidraft.service.limits import Limits
 from multidraft.service.workbench import Workbench
 
 
@@ -30,7 +31,11 @@ class Reading(Job[list[TokenLogprob]]):
                 f"the text has {len(ids):,} tokens, but the context window of pool {name!r} holds {most:,}; shorten it"
             )
         workbench.pool.caches.check(len(ids), 0, most)
+        workbench.limits.check_text(len(ids), 0)
         self.workbench, self.pool, self.ids, self.top = workbench, workbench.pool, ids, top
+
+    def longest(self, limits: Limits) -> float | None:
+        return limits.run_seconds
 
     def steps(self) -> Generator[object, None, list[TokenLogprob]]:
         pool = yield from self.workbench.lender.lend(self.pool, len(self.ids))

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from drafters.caches import SETTING as CACHE_MEMORY
 from drafters.errors import UserError
 from drafters.hardware import GIB
+from multidraft.service.limits import PUBLIC, Limits
 
 VOLUME = Path("/data")
 """Where a Space mounts storage that outlasts it."""
 
 MINUTES = 24 * 60
 """Longest time between copies."""
+
+FRAMES = ("https://huggingface.co", "https://*.hf.space")
+"""What shows a Space inside of its own pages."""
+
+THIS_MACHINE = ("localhost", "127.0.0.1", "[::1]")
+"""Names by which a machine reaches itself."""
 
 T = TypeVar("T")
 
@@ -45,6 +53,15 @@ class Settings:
             default most of what the pool leaves free.
         learnt: ``MULTIDRAFT_LEARNT``: folder where drafters that learn keep what they have learnt, by default beside
             the history; ``None`` where it says ``off``: then they learn nothing. On ZeroGPU they never do.
+        hosts: ``MULTIDRAFT_HOSTS``: names that the server answers to, with commas; ``*`` are all, which is the default
+            but where the page is served to this machine alone: there it is that machine's own names.
+        frames: ``MULTIDRAFT_FRAMES``: addresses of pages that may show this one in a frame, with commas, or ``*``; by
+            default none but its own, and on a Space the Hub's.
+        operator_key: ``MULTIDRAFT_OPERATOR_KEY``: with it an operator sees and stops what is under way; without it
+            nobody does.
+        limits: ``MULTIDRAFT_QUEUE``, ``…_SHARE``, ``…_PROMPT_TOKENS``, ``…_NEW_TOKENS``, ``…_BATCH_RUNS``,
+            ``…_RUN_SECONDS``, ``…_BATCH_SECONDS``, ``…_STORED_GB``: what visitors may ask for. By default
+            :data:`~multidraft.service.limits.PUBLIC`, and fewer where the page is served to this machine alone.
     """
 
     pool: str = "pocket"
@@ -59,6 +76,10 @@ class Settings:
     api_key: str | None = field(default=None, repr=False)
     cache_bytes: int | None = None
     learnt: Path | None = Path("learnt")
+    hosts: tuple[str, ...] = THIS_MACHINE
+    frames: tuple[str, ...] = ()
+    operator_key: str | None = field(default=None, repr=False)
+    limits: Limits = Limits()  # noqa: RUF009
 
 
 def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
@@ -80,7 +101,7 @@ def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
         raise UserError(f"{name} must be {must_be}, got {text!r}")
 
     on_space, host = "SPACE_ID" in given, given.get("GRADIO_SERVER_NAME")
-    alone = host in (None, "127.0.0.1", "localhost", "::1") and not on_space
+    alone = (host is None or _is_loopback(host)) and not on_space
     switch = read("MULTIDRAFT_SWITCH", str, lambda text: text.lower() in ("on", "off"), "on or off")
     may_switch = alone if switch is None else switch.lower() == "on"
     volume = VOLUME / "multidraft" if on_space and os.access(VOLUME, os.W_OK) else None
@@ -105,7 +126,44 @@ def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
         api_key=given.get("MULTIDRAFT_API_KEY"),
         cache_bytes=None if caches is None else int(caches * GIB),
         learnt=None if learnt.lower() == "off" or on_zerogpu(given) else Path(learnt),
+        hosts=tuple(_listed(given.get("MULTIDRAFT_HOSTS", ""))) or (THIS_MACHINE if alone else ("*",)),
+        frames=tuple(_listed(given.get("MULTIDRAFT_FRAMES", ""))) or (FRAMES if on_space else ()),
+        operator_key=given.get("MULTIDRAFT_OPERATOR_KEY"),
+        limits=_limits(read, Limits() if alone else PUBLIC),
     )
+
+
+def _limits(read: Callable[..., Any], usual: Limits) -> Limits:
+    """The limits that variables set, and for the others those that are usual."""
+
+    def number(name: str, kind: type[float], most: float = math.inf) -> float | None:
+        below = "" if most == math.inf else f" up to {most:g}"
+        what = "a whole number above 0" if kind is int else f"a number above 0{below}"
+        return read(f"MULTIDRAFT_{name}", kind, lambda value: 0 < value <= most and value < math.inf, what)
+
+    stored = number("STORED_GB", float)
+    found = {
+        "queue": number("QUEUE", int),
+        "share": number("SHARE", float, 1.0),
+        "prompt_tokens": number("PROMPT_TOKENS", int),
+        "new_tokens": number("NEW_TOKENS", int),
+        "batch_runs": number("BATCH_RUNS", int),
+        "run_seconds": number("RUN_SECONDS", float),
+        "batch_seconds": number("BATCH_SECONDS", float),
+        "stored_bytes": None if stored is None else int(stored * GIB),
+    }
+    return replace(usual, **{name: value for name, value in found.items() if value is not None})  # type: ignore[arg-type]
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def on_zerogpu(variables: Mapping[str, str] | None = None) -> bool:

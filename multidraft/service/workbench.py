@@ -15,6 +15,7 @@ from multidraft.replay.machine_costs import MachineCosts
 from multidraft.service.jobs import Job, Jobs
 from multidraft.service.learning import learn_from, traffic_of
 from multidraft.service.lending import Lender, warm_up
+from multidraft.service.limits import Limits
 from multidraft.service.settings import on_zerogpu
 from multidraft.service.zerogpu import ZeroGpu
 from storage.run import Run, Scores
@@ -29,15 +30,16 @@ class Workbench:
     Args:
         pool: what decodes; a :class:`~multidraft.service.pool_loading.Loading` exchanges it.
         store: where runs are recorded; it holds the device up for ``storage.store.KEEPING_SECONDS`` at most.
+        limits: what may be asked for; by default what this machine can bear.
 
     Attributes:
         observers: each is shown every run when it begins.
         recorded_costs: what the rounds of the history have cost; read on the device's thread.
     """
 
-    def __init__(self, pool: Pool, store: Store):
+    def __init__(self, pool: Pool, store: Store, limits: Limits | None = None):
         pool.traffic = traffic_of(pool, store.path)  # before anything makes a twin of it
-        self.pool, self.store = pool, store
+        self.pool, self.store, self.limits = pool, store, limits or Limits()
         self.hardware = describe(pool.device)
         self.version = version()
         self.recorded_costs = MachineCosts(store.path)
@@ -45,7 +47,7 @@ class Workbench:
         self.observers: list[Callable[[Measurement], None]] = []
         self.gpu = ZeroGpu(pool, warm_up) if on_zerogpu() else None
         # On ZeroGPU texts are decoded in other processes, from which nothing of them comes back to learn from.
-        self.jobs = Jobs(None if self.gpu else lambda: self.pool.study())
+        self.jobs = Jobs(self.limits, None if self.gpu else lambda: self.pool.study())
 
     def submit(self, request: Request) -> RunJob:
         """Put a run on the present pool in the queue.
@@ -144,6 +146,7 @@ class RunJob(Job[Run]):
         super().__init__()
         self.workbench, self.request, self.pool = workbench, request, workbench.pool
         self.measurement = Measurement(workbench.pool, request)
+        workbench.limits.check_text(len(self.measurement.decoding.context), request.params.max_new_tokens)
         if request.scores_when_idle:
             self.measurement.scores_while = lambda: workbench.jobs.idle
             self.measurement.when_decoded = self._record  # nobody waits for what comes after
@@ -172,9 +175,15 @@ class RunJob(Job[Run]):
     def stop(self) -> None:
         self.measurement.cancel()
 
+    def longest(self, limits: Limits) -> float | None:
+        return limits.run_seconds
+
+    def expire(self, seconds: float) -> None:
+        super().expire(seconds)
+        self.run.generation.error = self.error
+
     def leave(self) -> None:
-        """Nobody watches it any more: :meth:`cancel` it, unless it has ended but for its baseline and scores,
-        which last."""
+        """:meth:`cancel` it, unless it has ended but for its baseline and scores, which last."""
         if self.measurement.phase not in ("measuring", "scoring"):
             self.cancel()
 

@@ -23,9 +23,6 @@ from multidraft.service.workbench import RunJob, Workbench
 from storage.records import Round
 from storage.run import Origin
 
-MAX_RUNS = 1000
-"""Of a batch: its prompts times its policies."""
-
 UPDATE_SECONDS = 0.1
 """How often a stream tells of what is new."""
 
@@ -48,8 +45,9 @@ class RoundReport(TypedDict):
 
 
 class Update(TypedDict):
-    """How far a run is: all of its text so far, and the rounds since the update before; at the end ``run_id``, its
-    number in the history, ``None`` where it is not kept there yet."""
+    """How far a run is: all of its text so far, and the rounds since the update before. Before it starts: how many jobs
+    are ahead of it, and about how many seconds it has to wait (null as long as that cannot be told). At the end
+    ``run_id``, its number in the history, ``None`` where it is not kept there yet."""
 
     status: str
     text: str
@@ -57,6 +55,8 @@ class Update(TypedDict):
     tokens_per_second: float
     new_rounds: list[RoundReport]
     run_id: int | None
+    ahead: int
+    wait_seconds: float | None
 
 
 class PolicyReport(TypedDict):
@@ -123,9 +123,9 @@ class Api:
 
     def build(self) -> None:
         """Register the endpoints; call it inside ``gr.Blocks``."""
-        gr.api(self.generate, api_name="generate", concurrency_limit=16)
-        gr.api(self.stream, api_name="stream", concurrency_limit=16)
-        gr.api(self.batch, api_name="batch", concurrency_limit=4)
+        most = self.workbench.limits.queue  # whoever waits does so in the queue of jobs, which knows visitors
+        for decodes in (self.generate, self.stream, self.batch):
+            gr.api(decodes, api_name=decodes.__name__, concurrency_limit=most)
         gr.api(self.policies, api_name="policies", queue=False)
 
     def submit(
@@ -209,6 +209,8 @@ class Api:
                         "tokens_per_second": generation.tokens_per_second,
                         "new_rounds": new,
                         "run_id": job.run.id if done else None,
+                        "ahead": job.ahead,
+                        "wait_seconds": job.wait_seconds,
                     }
                 if done:
                     return
@@ -239,7 +241,7 @@ class Api:
         """Decode prompts under several policies, greedily, and return a row per prompt and policy and their summary.
 
         Args:
-            prompts: the texts to answer; prompts times policies may be at most 1,000.
+            prompts: the texts to answer; how many times policies they may be is the server's to say, usually 1,000.
             policies: policy specs.
             max_new_tokens: most tokens to generate for each prompt.
             draft_length: most tokens a drafter proposes in a round; null takes the pool's.
@@ -284,11 +286,6 @@ def _items(prompts: Any, policies: Any) -> tuple[list[SuiteItem], list[str]]:
         raise UserError("prompts and policies must be lists of texts")
     if not prompts:
         raise UserError("send at least one prompt")
-    if (runs := len(prompts) * len(policies)) > MAX_RUNS:
-        raise UserError(
-            f"{len(prompts):,} prompts under {len(policies):,} policies are {runs:,} runs; "
-            f"send at most {MAX_RUNS:,} at once"
-        )
     items = [SuiteItem(str(n), _text(f"prompt {n}", prompt)) for n, prompt in enumerate(prompts, start=1)]
     return items, [_text("policy", policy) for policy in policies]
 

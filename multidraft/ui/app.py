@@ -16,19 +16,24 @@ from drafters.card import find_card, load_card
 from drafters.pool import Pool, load_pool
 from multidraft.bench.suites import MAX_BYTES
 from multidraft.service import zerogpu
+from multidraft.service.allowance import Allowance
 from multidraft.service.lab import LabWork
 from multidraft.service.pool_loading import PoolLoader, hub_models
 from multidraft.service.recovery import recover
 from multidraft.service.settings import Settings
 from multidraft.service.workbench import Workbench
 from multidraft.serving.api import Api
+from multidraft.serving.callers import Callers
+from multidraft.serving.guard import ANY, Guard
 from multidraft.serving.metrics import Metrics
 from multidraft.serving.openai.server import Server, healthy
+from multidraft.serving.operator import Operator
 from multidraft.ui import example
 from multidraft.ui.middleware import BodyLimit, Delivery
+from multidraft.ui.page import Page
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.results.pages import Results
-from multidraft.ui.server import asked_port, ended_by_sigterm, wait_for_the_end, why_not_first
+from multidraft.ui.server import asked_port, ended_by_sigterm, trust_proxies, wait_for_the_end, why_not_first
 from multidraft.ui.tabs.batch.tab import Batch
 from multidraft.ui.tabs.dashboard.tab import Dashboard
 from multidraft.ui.tabs.experiments.tab import Experiments
@@ -47,8 +52,14 @@ TITLE = "multidraft"
 MEANWHILE = "pocket"
 """The pool that is served while one from the Hub is on its way."""
 
-SESSIONS = 100
-"""Visitors whose state is held at most, more than may wait in the queue; the one away for longest is dropped first."""
+SESSIONS = 2
+"""For each job that the queue has room for, so many visitors' state is held; the one away for longest is dropped
+first."""
+
+SPARE_THREADS = 32
+"""Each job that is watched has a thread of the page; so many more answer everything else."""
+
+SETTINGS = Settings(hosts=(ANY,))
 
 _FILES = (3600, 24 * 3600)
 """Files for download are looked over every hour and go after a day, in seconds."""
@@ -83,6 +94,7 @@ def launch(settings: Settings) -> bool:
         OSError: no port is free.
     """
     asked = asked_port(settings.port)
+    trust_proxies()
     zerogpu.prepare()
     logging.disable_progress_bar()
     card, _ = load_card(find_card(settings.pool))
@@ -99,14 +111,14 @@ def launch(settings: Settings) -> bool:
         Store(settings.db) as store,
     ):
         store.backup = backup
-        workbench = Workbench(loaded, store)
+        workbench = Workbench(loaded, store, settings.limits)
         workbench.warm_up()
         loader = PoolLoader(workbench, settings.may_switch, settings.pools, load)
         try:
             loading = loader.start(settings.pool, patient=not settings.may_switch) if later else None
             if alone:
                 recover(workbench, loading)
-            page = serve(workbench, asked, settings.host, loader, settings.api_key)
+            page = serve(workbench, asked, settings, loader)
             why = why_not_first(page.server_port) if asked is None else ""
             until = f" until pool {card.name!r} is there" if later else ""
             print(
@@ -126,18 +138,20 @@ def launch(settings: Settings) -> bool:
 def serve(
     workbench: Workbench,
     port: int | None = None,
-    host: str | None = None,
+    settings: Settings = SETTINGS,
     loader: PoolLoader | None = None,
-    api_key: str | None = None,
 ) -> gr.Blocks:
     """Build the page and serve it in the background, with the servers for programs beside it; ``page.local_url`` is its
-    address, ``page.close()`` ends it."""
+    address, ``page.close()`` ends it. Of the settings those count that say who may ask, and by which name."""
     results = Results(workbench.store.path, example.path)
-    routes = [Server(workbench, api_key).mount(), Metrics(workbench).route(), Route("/health", healthy)]
+    routes = [Server(workbench, settings.api_key).mount(), Metrics(workbench).route(), Route("/health", healthy)]
     routes += results.routes()
+    if settings.operator_key:
+        routes += Operator(workbench, settings.operator_key).routes()
     page = _build(workbench, loader or PoolLoader(workbench, allowed=False))
+    most = workbench.limits.queue
     page.launch(
-        server_name=host,
+        server_name=settings.host,
         server_port=port,
         theme=theme(),
         css=css(),
@@ -145,9 +159,15 @@ def serve(
         footer_links=["api", "settings"],
         app_kwargs={
             "routes": routes,
-            "middleware": [Middleware(BodyLimit, upload=MAX_BYTES), Middleware(Delivery, tags=results.tags)],
+            "middleware": [
+                Middleware(Guard, hosts=settings.hosts, frames=settings.frames),
+                Middleware(Callers, queue=lambda: page._queue, left=workbench.jobs.left),
+                Middleware(BodyLimit, upload=MAX_BYTES, allowance=Allowance(workbench.limits)),
+                Middleware(Delivery, tags=results.tags),
+            ],
         },
-        state_session_capacity=SESSIONS,
+        max_threads=most + SPARE_THREADS,
+        state_session_capacity=SESSIONS * most,
         run_history=False,
         mcp_server=find_spec("mcp") is not None,
         ssr_mode=False,
@@ -163,7 +183,7 @@ def _build(workbench: Workbench, loader: PoolLoader) -> gr.Blocks:
         return {"pool": workbench.pool.name, "hardware": workbench.hardware}
 
     line = PoolLine(loader)
-    with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=_FILES) as page:
+    with Page(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=_FILES) as page:
         gr.HTML(_HEADER, js_on_load=_SCRIPT)
         line.build()
         with gr.Tab("Play", id="play"):
@@ -188,5 +208,5 @@ def _build(workbench: Workbench, loader: PoolLoader) -> gr.Blocks:
         Api(workbench).build()
         # Tabs bring themselves up to date when they are opened, by what has been restored of the address.
         dashboard.restored.then(None, js="() => openTab()", **events.PRIVATE)
-    page.queue(max_size=64)
+    page.queue(max_size=workbench.limits.queue)
     return page

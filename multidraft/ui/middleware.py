@@ -14,6 +14,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from drafters.errors import BusyError
+from multidraft.service.allowance import Allowance
+from multidraft.service.line import CALLER
 from multidraft.serving.openai.errors import ApiError
 from multidraft.ui.results.pages import root_of
 
@@ -32,11 +35,12 @@ _ASSET = re.compile(r"/assets/[\w.-]+")
 class BodyLimit:
     """Answers 413 where a body has more than ``MAX_BODY`` bytes, or that of an upload more than ``upload``.
 
-    A body without a ``Content-Length`` is counted while it is read.
+    A body without a ``Content-Length`` is counted while it is read. Uploads that are more than the visitor may have
+    are answered with 429.
     """
 
-    def __init__(self, app: ASGIApp, upload: int):
-        self._app, self._upload = app, upload + FORM
+    def __init__(self, app: ASGIApp, upload: int, allowance: Allowance):
+        self._app, self._upload, self._allowance = app, upload + FORM, allowance
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -56,9 +60,15 @@ class BodyLimit:
         async def counted() -> Message:
             nonlocal read
             message = await receive()
-            read += len(message.get("body", b""))
+            part = len(message.get("body", b""))
+            read += part
             if read > limit:
                 raise HTTPException(413, detail)
+            if uploads:
+                try:
+                    self._allowance.take(CALLER.get().visitor, part)
+                except BusyError as error:
+                    raise HTTPException(429, str(error)) from None
             return message
 
         await self._app(scope, counted, send)

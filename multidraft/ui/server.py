@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import threading
@@ -11,6 +12,9 @@ from contextlib import contextmanager
 import gradio as gr
 
 from drafters.errors import UserError
+
+PRIVATE = "127.0.0.1,::1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7"
+"""Networks of which no address is reached from outside, so that what comes from one has come by a proxy."""
 
 FIRST_PORT = 7860
 """Where Gradio's search for a free port begins if none is asked for."""
@@ -41,6 +45,13 @@ def asked_port(port: int | None) -> int | None:
 def why_not_first(served: int) -> str:
     """Why the page is on port ``served`` though nobody asked for it; empty if it is the first of the search."""
     return "" if served == FIRST_PORT else f"; port {FIRST_PORT} is taken"
+
+
+def trust_proxies() -> None:
+    """On a Space, believe the platform's proxies which visitor they speak for; elsewhere Uvicorn's own variable says
+    whom to believe."""
+    if "SPACE_ID" in os.environ:
+        os.environ.setdefault("FORWARDED_ALLOW_IPS", PRIVATE)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drafters.errors import LONGEST_MESSAGE, PolicyError, UserError, quoted, told
+from drafters.errors import LONGEST_MESSAGE, PolicyError, UserError, quoted, told, without_folders
 
 
 def test_a_long_message_loses_its_middle():
@@ -36,3 +36,17 @@ def test_errors_that_no_user_caused_are_named_with_their_notes():
     error = KeyError("x")
     error.add_note("drafter math")
     assert told(error) == "KeyError: 'x' (drafter math)" and told(KeyError()) == "KeyError"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("The database /srv/me/runs.db is locked", "The database runs.db is locked"),
+        ("No such file: '/home/me/a/b.txt'", "No such file: 'b.txt'"),
+        ("~/a/b and C:\\Users\\me\\b", "b and b"),
+        ("see https://a.b/c/d, 3/4, a/b/c, 2 MB/s", "see https://a.b/c/d, 3/4, a/b/c, 2 MB/s"),
+    ],
+)
+def test_folders_are_not_told(text: str, shown: str):
+    assert without_folders(text) == shown
+    assert told(OSError(text)) == f"OSError: {shown}"

@@ -69,3 +69,13 @@ def test_texts_are_kept_as_they_are(store: Store, path: Path, tmp_path: Path, su
         found = [row["prompt"] for row in json.loads(file.read_text())] if suffix == "json" else None
         found = found or list(pd.read_parquet(file)["prompt"])
     assert found == [PROMPT]
+
+
+@pytest.mark.parametrize("begins", ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(1)", "\t=1", "\r=1", "\uff1d1"])
+def test_no_text_is_a_formula(store: Store, path: Path, tmp_path: Path, begins: str) -> None:
+    store.add(make_run(prompt=begins))
+    assert store.flush()
+    export_csv(path, Filter(), tmp_path / "runs.csv")
+    with open(tmp_path / "runs.csv", encoding="utf-8", newline="") as file:
+        assert next(csv.DictReader(file))["prompt"] == "'" + begins
+    assert export.cell(-1.5) == -1.5 and export.cell("a=1") == "a=1"

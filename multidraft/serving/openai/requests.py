@@ -18,7 +18,7 @@ from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.serving.openai.errors import ApiError
 
 MOST_TEXTS = 64
-"""Texts that may be under way for programs at once, and hence of one request; the page lets as many visitors wait."""
+"""Texts of one request."""
 
 MOST_LOGPROBS = 20
 """Alternatives of a token."""
@@ -230,10 +230,12 @@ class ChatAsked(Asked):
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=0, le=MOST_LOGPROBS)
 
-    def most(self, pool: Pool) -> int:
-        """Tokens of an answer at most: as many as there is room for, unless the client says it."""
+    def most(self, pool: Pool, limit: int | None) -> int:
+        """Tokens of an answer at most: as many as there is room for and the server's limit allows, unless the client
+        says it."""
         most = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
-        return pool.target.window if most is None else most
+        room = pool.target.window if limit is None else min(limit, pool.target.window)
+        return room if most is None else most
 
     def prompts(self, pool: Pool) -> list[Prompt]:
         """The conversation as the one prompt there is.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from starlette.routing import Mount, Route
 
 from drafters.errors import UserError
 from drafters.pool import Pool
+from multidraft.service.line import CALLER
 from multidraft.service.workbench import Workbench
 from multidraft.serving.openai.answering import Answering, EventStream, unless_left
 from multidraft.serving.openai.answers import ChatForm, CompletionForm, Form
@@ -43,7 +45,7 @@ class Server:
 
     def __init__(self, workbench: Workbench, key: str | None = None):
         self.workbench, self._key = workbench, key
-        self._started, self._texts = int(time.time()), 0
+        self._started, self._texts = int(time.time()), Counter[str]()
 
     def mount(self) -> Mount:
         """The routes, under ``/v1``."""
@@ -105,9 +107,8 @@ class Server:
         asked, pool = read(ChatAsked, await request.body()), self.workbench.pool
         form = ChatForm(*self._head(pool), pool.tokenizer, logprobs=asked.logprobs)
         logprobs = asked.top_logprobs if asked.logprobs else None
-        return await self._answer(
-            request, asked, form, Answering(self.workbench, pool, asked, asked.most(pool), logprobs)
-        )
+        most = asked.most(pool, self.workbench.limits.new_tokens)
+        return await self._answer(request, asked, form, Answering(self.workbench, pool, asked, most, logprobs))
 
     def _head(self, pool: Pool) -> tuple[str, str, str]:
         """Id, model and fingerprint of an answer."""
@@ -138,13 +139,18 @@ class Server:
         """Take up ``count`` more texts; returns what lets go of them."""
         if count > MOST_TEXTS:
             raise ApiError(400, f"a request may ask for {MOST_TEXTS} texts at once, this one asks for {count}", "n")
-        if self._texts + count > MOST_TEXTS:
-            said = f"{self._texts} texts are under way for programs, and {MOST_TEXTS} may be at once; try again soon"
+        visitor, limits = CALLER.get().visitor, self.workbench.limits
+        own, most = limits.own(limits.queue), limits.queue
+        under_way, whose = self._texts.total(), "programs"
+        if self._texts[visitor] + count > own < most:
+            under_way, whose, most = self._texts[visitor], "you", own
+        if under_way + count > most:
+            said = f"{under_way} texts are under way for {whose}, and {most} may be at once; try again soon"
             raise ApiError(429, said, code="rate_limit_exceeded")
-        self._texts += count
+        self._texts[visitor] += count
 
         def close() -> None:
-            self._texts -= count
+            self._texts -= Counter({visitor: count})
             answering.close()
 
         return close

@@ -31,6 +31,7 @@ from multidraft.ui.results.picture import HEIGHT, WIDTH
 from multidraft.ui.results.result import Result
 from multidraft.ui.widgets import markup, theme
 from multidraft.ui.widgets.events import run_number
+from storage.export import cell
 from storage.problems import StorageError
 from storage.run import plain
 
@@ -175,13 +176,8 @@ def _csv(found: Result, place: str) -> Response:
     file = io.StringIO()
     writer = csv.DictWriter(file, list(found.figures[0]) if found.figures else [], lineterminator="\r\n")
     writer.writeheader()
-    writer.writerows({name: _cell(value) for name, value in line.items()} for line in found.figures)
+    writer.writerows({name: cell(value) for name, value in line.items()} for line in found.figures)
     return _file(file.getvalue(), "text/csv", f"{_name(place)}.csv")
-
-
-def _cell(value: Any) -> Any:
-    """Texts that a spreadsheet would take for a formula get an apostrophe before them."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r\n") else value
 
 
 def _json(found: Result, place: str) -> Response:

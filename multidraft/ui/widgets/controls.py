@@ -115,7 +115,7 @@ class PromptTab:
     def build_settings(self, title: str = "Settings") -> None:
         """Lay out the settings of a run."""
         with gr.Accordion(title, open=False, elem_id=f"{self.prefix}settings"):
-            self.settings = settings(self.workbench.pool, self.prefix)
+            self.settings = settings(self.workbench.pool, self.prefix, self.workbench.limits.new_tokens)
 
     @property
     def drafters(self) -> list[str]:
@@ -144,7 +144,7 @@ class PromptTab:
 
     def follow_pool(self, max_new_tokens: float | None) -> Updates:
         """Examples and settings for the present pool; what was chosen stays if it fits."""
-        length, draft = limits(self.workbench.pool, max_new_tokens)
+        length, draft = limits(self.workbench.pool, max_new_tokens, self.workbench.limits.new_tokens)
         fields = {self.settings[0]: gr.Slider(**length), self.settings[4]: gr.Slider(**draft)}
         return {**self.examples.updates(), **fields}
 
@@ -154,9 +154,9 @@ def known_tasks(title: str, router: Router) -> str:
     return f"{title} knows {count(len(router.drafters), 'task')}: {', '.join(router.drafters)}."
 
 
-def settings(pool: Pool, prefix: str = "") -> list[gr.components.Component]:
+def settings(pool: Pool, prefix: str = "", most: int | None = None) -> list[gr.components.Component]:
     """Max new tokens, temperature, top-p, top-k, draft length, seed: what :func:`read_settings` reads."""
-    length_limits, draft_limits = limits(pool)
+    length_limits, draft_limits = limits(pool, most=most)
     length = gr.Slider(1, **length_limits, step=1, label="Max new tokens", elem_id=f"{prefix}max-new-tokens")
     draft = gr.Slider(
         1,
@@ -181,19 +181,21 @@ def settings(pool: Pool, prefix: str = "") -> list[gr.components.Component]:
     return [length, heat, top_p, top_k, draft, seed]
 
 
-def limits(pool: Pool, max_new_tokens: float | None = 256) -> tuple[dict[str, Any], dict[str, Any]]:
+def limits(
+    pool: Pool, max_new_tokens: float | None = 256, most: int | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Maximum and value of the fields for max new tokens, as many as were chosen if they fit, and for the draft length,
-    the pool's own."""
-    longest = min(1024, pool.target.window - 1)
+    the pool's own; ``most`` is the server's limit of new tokens."""
+    longest = min(1024, pool.target.window - 1, most or 1024)
     return (
         {"maximum": longest, "value": min(max_new_tokens or 256, longest)},
         {"maximum": max(LONGEST_DRAFT, pool.draft_length), "value": pool.draft_length},
     )
 
 
-def most_of_settings(pool: Pool) -> dict[str, float]:
-    """The most that each field takes, by parameter."""
-    length, draft = limits(pool)
+def most_of_settings(pool: Pool, most: int | None = None) -> dict[str, float]:
+    """The most that each field takes, by parameter; ``most`` is the server's limit of new tokens."""
+    length, draft = limits(pool, most=most)
     of_pool = {"max_new_tokens": length["maximum"], "draft_length": draft["maximum"]}
     return {**of_pool, "temperature": HOTTEST, "top_k": LARGEST_TOP_K}
 

@@ -13,12 +13,15 @@ from pathlib import Path
 import gradio as gr
 from gradio.utils import get_upload_folder
 
-from drafters.errors import UserError
+from drafters.errors import UserError, without_folders
 from storage.problems import StorageError
 
 log = logging.getLogger(__name__)
 
 KEPT_SECONDS = 24 * 3600
+
+MOST_BYTES = 2 * 2**30
+"""All files together have at most so many; beyond them the oldest go."""
 
 Write = Callable[[Path], object]
 """Fills a file."""
@@ -33,9 +36,11 @@ def export_file(name: str, write: Write) -> str:
     try:
         return str(_new_file(name, write))
     except (StorageError, UserError) as error:
-        raise gr.Error(str(error), print_exception=False) from None
+        raise gr.Error(without_folders(str(error)), print_exception=False) from None
     except OSError as error:
-        raise gr.Error(f"The export could not be written to {_folder()}: {error}", print_exception=False) from None
+        log.warning("%s could not be written to %s: %s", name, _folder(), error)
+        said = f"The export could not be written: {error.strerror or type(error).__name__}"
+        raise gr.Error(said, print_exception=False) from None
 
 
 def offered_file(name: str, write: Write) -> Path | None:
@@ -60,10 +65,25 @@ def _folder() -> Path:
 def _new_file(name: str, write: Write) -> Path:
     folder = _folder()
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.iterdir():
-        with suppress(FileNotFoundError):  # another export has just removed it
-            if old.stat().st_mtime < time.time() - KEPT_SECONDS:
-                shutil.rmtree(old, ignore_errors=True)
+    _make_room(folder)
     file = Path(tempfile.mkdtemp(dir=folder), name)
     write(file)
     return file
+
+
+def _make_room(folder: Path) -> None:
+    """Remove files that have been kept long enough, or that there is no room for."""
+    kept = 0
+    found = sorted(((_changed(old), old) for old in folder.iterdir()), reverse=True)
+    for changed, old in found:
+        with suppress(FileNotFoundError):  # another export has just removed it
+            kept += sum(file.stat().st_size for file in old.iterdir())
+        if changed < time.time() - KEPT_SECONDS or kept > MOST_BYTES:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0

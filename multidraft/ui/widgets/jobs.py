@@ -77,8 +77,8 @@ class AddressedJobs(RunButtons[J]):
         """
         self.form, self.form_of, self.show, self.gone = form, form_of, show, gone
         page.load(self.linked, None, [self.asked, self.id, *form, *self.both], **HIDDEN)
-        shown = [*shown, *self.both]
-        self.asked.change(self.watch, self.asked, shown, trigger_mode="multiple", concurrency_limit=32, **HIDDEN)
+        shown, most = [*shown, *self.both], self.jobs.limits.queue
+        self.asked.change(self.watch, self.asked, shown, trigger_mode="multiple", concurrency_limit=most, **HIDDEN)
 
     def start(self, events: list[Any], start: Callable[..., Updates], inputs: list[Any], status: gr.HTML) -> None:
         """Call ``start`` on ``events``: it returns what to watch, or says in ``status`` what is wrong."""

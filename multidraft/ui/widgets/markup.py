@@ -15,6 +15,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from drafters.errors import without_folders
 from storage.figures import FEWEST_TOKENS, TOO_NOISY
 
 UNKNOWN = "–"
@@ -44,6 +45,16 @@ def count(number: int, noun: str) -> str:
     """``1 round``, ``2 rounds``, ``1,000 rounds``; ``1 policy``, ``2 policies``."""
     many = f"{noun[:-1]}ies" if noun.endswith("cy") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else many}"
+
+
+def place(ahead: int, wait_seconds: float | None) -> str:
+    """Where a job stands in the queue, and how long it has to wait, no finer than that is known."""
+    stands = f"{count(ahead, 'job')} ahead of yours" if ahead else "yours is next"
+    if wait_seconds is None:
+        return stands
+    if wait_seconds < 90:
+        return f"{stands}, about {max(1, 5 * round(wait_seconds / 5))} s"
+    return f"{stands}, about {round(wait_seconds / 60)} min"
 
 
 def sentence(text: object) -> str:
@@ -89,7 +100,7 @@ refusal_html, explanation_html = _macros.refusal, _macros.explanation
 
 def problem_html(error: object) -> Markup:
     """What is wrong, as a status line."""
-    return message_html("error", sentence(error))
+    return message_html("error", without_folders(sentence(error)))
 
 
 def table_of(lines: Sequence[Mapping[str, Any]], **settings: Any) -> Markup:

@@ -60,7 +60,7 @@ def test_what_there_is_to_do_meanwhile_is_done_only_while_there_is_no_job(
         raise RuntimeError("no more")
 
     monkeypatch.setattr(service_jobs, "LOOK_SECONDS", 0.01)
-    jobs = Jobs(meanwhile)
+    jobs = Jobs(meanwhile=meanwhile)
     assert tried.wait(SECONDS)
     gate.set()
     while jobs.counts != (0, 0):

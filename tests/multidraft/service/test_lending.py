@@ -6,6 +6,8 @@ import gc
 import threading
 import time
 import weakref
+from collections.abc import Generator
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from multidraft.service import jobs
 from multidraft.service.batch import BatchJob
 from multidraft.service.jobs import WAITING
 from multidraft.service.lending import TEXTS, Lender
+from multidraft.service.line import CALLER, Caller
 from multidraft.service.race import RaceJob
 from multidraft.service.workbench import Workbench
 from storage.run import Run
@@ -113,7 +116,7 @@ def test_a_run_that_is_cancelled_while_it_waits_leaves_the_line(own_bench: Workb
     twin = pool.twin()
     assert pool.caches.admit(Waiting(), twin, 64)
     waiting, next_one = (own_bench.submit(Request(prompt, "ucb", PARAMS)) for prompt in PROMPTS[:2])
-    while len(pool.caches._line) < 2:
+    while len(own_bench.lender._line) < 2:
         time.sleep(0.001)
     waiting.cancel()
     assert waiting.wait(60) and waiting.run.generation.status == "cancelled" and not next_one.done
@@ -190,3 +193,27 @@ def test_twins_go_with_their_pool(pool_card: Path) -> None:
     del pool, twin, each
     gc.collect()
     assert held() is None
+
+
+def test_no_visitor_has_all_places_and_who_has_the_fewest_is_next(pool: Pool) -> None:
+    lender, found = Lender(3), list[tuple[str, Pool]]()
+
+    def asks(visitor: str) -> Generator[object, None, None]:
+        found.append((visitor, (yield from lender.lend(pool, 10))))
+
+    waiting = [(copy_context(), asks(visitor), visitor) for visitor in "aaabc"]
+    for context, _, visitor in waiting:
+        context.run(CALLER.set, Caller(visitor))
+
+    def turns() -> str:
+        found.clear()
+        for context, work, _ in waiting:
+            context.run(next, work, None)
+        return "".join(visitor for visitor, _ in found)
+
+    assert turns() == "aab", "the third place was kept for others"
+    lender.take_back(found[0][1], pool)
+    assert turns() == "c", "who has none goes before who has one"
+    for lent, _ in list(lender._lent):
+        lender.take_back(lent, pool)
+    assert turns() == "a" and not lender._line

@@ -3,14 +3,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
 from drafters.errors import UserError
 from multidraft.service import settings
-from multidraft.service.settings import Settings, read_settings
+from multidraft.service.limits import PUBLIC, Limits
+from multidraft.service.settings import FRAMES, THIS_MACHINE, Settings, read_settings
 
 ROOT = Path(__file__).parents[3]
 
@@ -30,27 +31,44 @@ def test_each_variable_has_its_setting(tmp_path: Path) -> None:
             "MULTIDRAFT_BACKUP_MINUTES": "2.5",
             "MULTIDRAFT_API_KEY": "secret",
             "MULTIDRAFT_CACHE_MEMORY": "1.5",
+            "MULTIDRAFT_HOSTS": "demo.example, 10.0.0.1",
+            "MULTIDRAFT_FRAMES": "https://blog.example",
+            "MULTIDRAFT_OPERATOR_KEY": "mine",
+            "MULTIDRAFT_QUEUE": "12",
+            "MULTIDRAFT_SHARE": "0.5",
+            "MULTIDRAFT_PROMPT_TOKENS": "500",
+            "MULTIDRAFT_NEW_TOKENS": "100",
+            "MULTIDRAFT_BATCH_RUNS": "50",
+            "MULTIDRAFT_RUN_SECONDS": "2.5",
+            "MULTIDRAFT_BATCH_SECONDS": "60",
+            "MULTIDRAFT_STORED_GB": "0.5",
             "GRADIO_SERVER_NAME": "0.0.0.0",
             "GRADIO_SERVER_PORT": "7861",
         }
     ) == Settings(
-        "my.yaml",
-        tmp_path,
-        False,
-        Path("/x/mine.db"),
-        "0.0.0.0",
-        7861,
-        Path("/y"),
-        "me/runs",
-        2.5,
-        "secret",
-        3 << 29,
-        Path("/x/learnt"),
+        *("my.yaml", tmp_path, False, Path("/x/mine.db"), "0.0.0.0", 7861, Path("/y"), "me/runs", 2.5, "secret"),
+        *(3 << 29, Path("/x/learnt"), ("demo.example", "10.0.0.1"), ("https://blog.example",), "mine"),
+        Limits(12, 0.5, 500, 100, 50, 2.5, 60.0, 1 << 29),
     )
     assert read_settings({"MULTIDRAFT_LEARNT": "/z"}).learnt == Path("/z")
     assert read_settings({"MULTIDRAFT_LEARNT": "Off"}).learnt is None
     assert read_settings({"SPACES_ZERO_GPU": "1"}).learnt is None
-    assert "secret" not in repr(Settings(api_key="secret"))
+    assert "secret" not in repr(Settings(api_key="secret", operator_key="secret"))
+
+
+@pytest.mark.parametrize(
+    ("variables", "hosts", "frames", "limits"),
+    [
+        ({}, THIS_MACHINE, (), Limits()),
+        ({"GRADIO_SERVER_NAME": "127.0.0.5"}, THIS_MACHINE, (), Limits()),
+        ({"GRADIO_SERVER_NAME": "0.0.0.0"}, ("*",), (), PUBLIC),
+        ({"SPACE_ID": "a/b"}, ("*",), FRAMES, PUBLIC),
+        ({"SPACE_ID": "a/b", "MULTIDRAFT_SHARE": "1"}, ("*",), FRAMES, replace(PUBLIC, share=1.0)),
+    ],
+)
+def test_what_others_can_reach_has_limits(variables, hosts, frames, limits) -> None:
+    read = read_settings({"PATH": "/bin", **variables})
+    assert (read.hosts, read.frames, read.limits) == (hosts, frames, limits)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +88,11 @@ def test_each_variable_has_its_setting(tmp_path: Path) -> None:
         ("MULTIDRAFT_BACKUP_MINUTES", "inf"),
         ("MULTIDRAFT_CACHE_MEMORY", "0"),
         ("MULTIDRAFT_CACHE_MEMORY", "4 GB"),
+        ("MULTIDRAFT_SHARE", "1.5"),
+        ("MULTIDRAFT_QUEUE", "2.5"),
+        ("MULTIDRAFT_QUEUE", "0"),
+        ("MULTIDRAFT_RUN_SECONDS", "nan"),
+        ("MULTIDRAFT_RUN_SECONDS", "inf"),
     ],
 )
 def test_a_bad_value_is_named(name: str, value: str) -> None:
@@ -103,8 +126,11 @@ def test_on_a_space_the_history_leaves_the_repository(tmp_path: Path, monkeypatc
     assert read_settings({}).backup_folder is None
 
 
-def test_the_readme_lists_every_variable() -> None:
-    readme = (ROOT / "README.md").read_text()
+def test_every_variable_is_documented() -> None:
+    operations = (ROOT / "docs" / "operations.md").read_text()
+    for limit in ("QUEUE", "SHARE", "PROMPT_TOKENS", "NEW_TOKENS", "BATCH_RUNS", "RUN_SECONDS", "BATCH_SECONDS"):
+        assert f"| `MULTIDRAFT_{limit}` |" in operations
+    readme = (ROOT / "README.md").read_text() + operations
     for field in fields(Settings):
         documented = str(Settings.__doc__).partition(f"{field.name}: ``")[2].partition("``")[0]
         assert documented.isupper() and f"`{documented}`" in readme, field.name

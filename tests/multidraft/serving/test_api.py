@@ -15,6 +15,7 @@ from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.measure import Request
 from multidraft.service.batch import BatchJob
+from multidraft.service.limits import PUBLIC
 from multidraft.service.workbench import Workbench
 from multidraft.serving import api
 from multidraft.serving.api import Api
@@ -99,13 +100,14 @@ def test_whatever_json_is_sent_gets_a_sentence(workbench: Workbench, arguments: 
             ["abc"] * 334,
             ["ucb", "random", "exp3"],
             {},
-            "334 prompts under 3 policies are 1,002 runs; send at most 1,000",
+            "334 prompts under 3 policies are 1,002 runs, but a batch may have 1,000 on this server",
         ),
     ],
 )
 def test_batches_that_cannot_run_get_a_sentence(
     workbench: Workbench, prompts: Any, policies: Any, changes: dict[str, int], said: str
 ) -> None:
+    workbench.limits = PUBLIC
     with pytest.raises(gr.Error, match=said):
         next(Api(workbench).batch(prompts, policies, **changes))
 

@@ -9,6 +9,8 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
+from multidraft.service.allowance import Allowance
+from multidraft.service.limits import Limits
 from multidraft.service.workbench import Workbench
 from multidraft.ui import app, middleware
 from multidraft.ui.app import SESSIONS, serve
@@ -32,7 +34,7 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("path", "most"), [("/gradio_api/queue/join", 1000), ("/gradio_api/upload", 5100)])
 def test_a_body_may_have_so_many_bytes(limits: None, path: str, most: int) -> None:
-    browser = TestClient(BodyLimit(echo, upload=5000))
+    browser = TestClient(BodyLimit(echo, upload=5000, allowance=Allowance(Limits())))
     assert browser.post(path, content=b"x" * most).text == str(most)
     answer = browser.post(path, content=b"x" * (most + 1))
     assert answer.status_code == 413 and f"may have {most:,} bytes" in answer.json()["detail"]
@@ -41,7 +43,9 @@ def test_a_body_may_have_so_many_bytes(limits: None, path: str, most: int) -> No
 
 
 def test_programs_are_told_in_openais_form(limits: None) -> None:
-    answer = TestClient(BodyLimit(echo, upload=5000)).post("/v1/completions", content=b"x" * 1001)
+    answer = TestClient(BodyLimit(echo, upload=5000, allowance=Allowance(Limits()))).post(
+        "/v1/completions", content=b"x" * 1001
+    )
     assert answer.status_code == 413 and "may have 1,000 bytes" in answer.json()["error"]["message"]
 
 
@@ -76,7 +80,7 @@ def test_the_served_page_refuses_large_bodies(address: tuple[gr.Blocks, str]) ->
 def test_the_state_of_few_sessions_is_held(address: tuple[gr.Blocks, str], monkeypatch: pytest.MonkeyPatch) -> None:
     page, url = address
     holder = page.app.state_holder
-    assert holder.capacity == SESSIONS == 100
+    assert holder.capacity == SESSIONS * 128
     monkeypatch.setattr(holder, "capacity", 3)
     seen = set()
     for n in range(6):

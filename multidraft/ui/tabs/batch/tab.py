@@ -103,7 +103,9 @@ class Batch:
                     elem_id="batch-policies",
                 )
                 with gr.Row():
-                    limit = gr.Number(0, label="Max prompts", info="0 takes all", min_width=130, elem_id="limit")
+                    most = self.workbench.limits.batch_runs
+                    info = "0 takes all" if most is None else f"times policies: at most {most:,}"
+                    limit = gr.Number(0, label="Max prompts", info=info, min_width=130, elem_id="limit")
                     length = gr.Number(64, label="Max new tokens", info="per answer", min_width=130, elem_id="length")
                     at_once = gr.Dropdown(
                         list(TEXTS_AT_ONCE),
@@ -185,7 +187,7 @@ class Batch:
             params = make_params(
                 length, temperature, 1.0, 0, pool.draft_length if draft_length is None else draft_length
             )
-            for name, most_of in most_of_settings(pool).items():
+            for name, most_of in most_of_settings(pool, self.workbench.limits.new_tokens).items():
                 if (value := getattr(params, name)) > most_of:
                     raise UserError(f"{name.replace('_', ' ')} must be at most {most_of:,}, got {value:,}")
             items = spread(loaded.items, most or None)

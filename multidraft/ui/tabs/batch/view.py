@@ -24,6 +24,7 @@ from multidraft.ui.widgets.charts import policy_style, speedup_figure
 from multidraft.ui.widgets.controls import known_tasks
 from multidraft.ui.widgets.markup import count, macros, message_html, number, progress_html, times
 from multidraft.ui.widgets.theme import TARGET_COLOUR, drafter_pattern
+from storage.export import cell
 
 ALL_TASKS = "all tasks"
 
@@ -111,7 +112,9 @@ def _end_html(run: BatchJob) -> Markup:
     }
     if run.error:
         return message_html(
-            "error", f"Ended by an error after {len(run.rows)} of {run.total} runs: {run.error}. Please report it."
+            "error",
+            f"Ended by an error after {len(run.rows)} of {run.total} runs: {run.error}."
+            f"{'' if run.cancelled.is_set() else ' Please report it.'}",
         )
     how, kind = ("Cancelled", "cancelled") if run.cancelled.is_set() else ("Done", "done")
     parts = [f"{how}: {len(run.rows)} of {run.total} runs", *(f"{n} {what}" for what, n in counts.items() if n)]
@@ -322,7 +325,7 @@ def write(path: Path, rows: Sequence[Row], about: Mapping[str, object]) -> None:
     the summary."""
     frame = pd.DataFrame(list(rows), columns=summary.COLUMNS)
     if path.suffix == ".csv":
-        frame.to_csv(path, index=False, lineterminator="\r\n")
+        frame.map(cell).to_csv(path, index=False, lineterminator="\r\n")
     elif path.suffix == ".parquet":
         types = {**dict.fromkeys(summary.NUMBERS, float), "lossless": "boolean"}  # even if all are missing
         frame.astype(types).to_parquet(path, index=False)

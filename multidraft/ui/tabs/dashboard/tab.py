@@ -13,8 +13,8 @@ from typing import Any
 import gradio as gr
 from markupsafe import Markup
 
-from drafters.errors import UserError
-from multidraft.service.lab import LabWork
+from drafters.errors import UserError, without_folders
+from multidraft.service.lab import LabWork, ReplayJob
 from multidraft.ui.tabs.dashboard import filters as dashboard_filters
 from multidraft.ui.tabs.dashboard import tables, views
 from multidraft.ui.tabs.dashboard.charts import FAST
@@ -135,7 +135,7 @@ class Dashboard:
         changes = [control.change if isinstance(control, gr.DateTime) else control.input for control in self.filters]
         overview = [self.note, self.body, self.mixture, self.restrict, self.summary, self.legend, self.usual]
         overview.append(self.verdict)
-        self.advise.click(self.advised, self.filters, self.verdict, concurrency_limit=4, **HIDDEN)
+        self.advise.click(self.advised, self.filters, self.verdict, concurrency_limit=ReplayJob.limit, **HIDDEN)
         choices = self.filters[: len(CONTROLS)]
         shown = gr.on(
             [tab.select, self.refresh.click, self.narrowed.change, self.exchange.imported.change, *changes],
@@ -312,11 +312,11 @@ class Dashboard:
         return export_file(f"runs.{suffix}", lambda file: write(path, Chosen(*values).filter(), file))
 
     def _problems(self) -> Iterator[str]:
-        """Why the history, or a copy of it, is not being written."""
+        """Why the history, or a copy of it, is not being written; the log says where they lie."""
         if self.store.problem:
-            yield f"The history is not being written. {self.store.problem}"
+            yield without_folders(f"The history is not being written. {self.store.problem}")
         if self.store.backup and self.store.backup.problem:
-            yield self.store.backup.problem
+            yield without_folders(self.store.backup.problem)
 
     def _found(self) -> dict[str, list[str]]:
         try:

@@ -104,7 +104,7 @@ class SweepSection:
             self.sweep,
             [*self.texts.fields, policy, setting, start, end, points, scale],
             [self.status, *self.charts, self.table, *self.buttons.both, self.buttons.id],
-            concurrency_limit=4,
+            concurrency_limit=ReplayJob.limit,
             **HIDDEN,
         )
 
@@ -215,8 +215,8 @@ class Lab:
         page.load(self.linked, None, [fields[-1], linked], **HIDDEN)
         shown = [self.status, self.outcomes, self.curves, self.lanes, self.rounds, *self.buttons.both, self.buttons.id]
         chosen = [*fields, self.policies]
-        self.buttons.run.click(self.replay, chosen, shown, concurrency_limit=4, **HIDDEN)
-        linked.change(self.replay_linked, [linked, *chosen], shown, concurrency_limit=4, **HIDDEN)
+        self.buttons.run.click(self.replay, chosen, shown, concurrency_limit=ReplayJob.limit, **HIDDEN)
+        linked.change(self.replay_linked, [linked, *chosen], shown, concurrency_limit=ReplayJob.limit, **HIDDEN)
 
     def _build_policies(self) -> gr.Button:
         """The policies to replay, and the buttons; returns the one that chooses all policies."""

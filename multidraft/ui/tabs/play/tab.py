@@ -120,7 +120,7 @@ class Play(controls.PromptTab):
             self.run,
             [self.turns, *form, line.learn],
             [*shown, *self.buttons.both, *talk, self.buttons.id],
-            concurrency_limit=16,
+            concurrency_limit=self.workbench.limits.queue,
             **HIDDEN,
         )
         ran.then(None, js="() => { document.dispatchEvent(new Event('md-ended')); }", **PRIVATE)
@@ -265,7 +265,7 @@ class Play(controls.PromptTab):
     def _status(self, job: RunJob, ended: bool) -> Markup:
         run = job.run
         recorded, fits = run.id is not None or not run.generation.rounds, job.pool.fits(run.generation.prompt)
-        return view.status_html(job.measurement, job.ahead, recorded, fits, ended=ended)
+        return view.status_html(job.measurement, job.ahead, recorded, fits, job.wait_seconds, ended=ended)
 
     def _blank(self) -> Updates:
         """Without what there is only once a run has ended."""

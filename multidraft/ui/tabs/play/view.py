@@ -11,7 +11,7 @@ from multidraft.bench.measure import Measurement
 from multidraft.engine.lossless import Difference
 from multidraft.policies.titles import policy_title
 from multidraft.ui.widgets import markup, tokens
-from multidraft.ui.widgets.markup import count, macros, message_html, number, percent
+from multidraft.ui.widgets.markup import count, macros, message_html, number, percent, place
 from storage.figures import FEWEST_TOKENS
 from storage.records import Turn
 from storage.run import Baseline, Run
@@ -29,7 +29,13 @@ _ENDS = {
 
 
 def status_html(
-    job: Measurement, ahead: int = 0, recorded: bool = True, fits: bool = True, *, ended: bool = True
+    job: Measurement,
+    ahead: int = 0,
+    recorded: bool = True,
+    fits: bool = True,
+    wait_seconds: float | None = None,
+    *,
+    ended: bool = True,
 ) -> Markup:
     """How a run stands, or how it ended, and under which policy.
 
@@ -38,12 +44,12 @@ def status_html(
         recorded: whether it is in the history, if there is anything to record.
         ended: whether that is known; before, it is not told as ended.
         fits: whether the prompt is of a task that the pool knows.
+        wait_seconds: how long it has to wait, if that can be told.
     """
     generation, policy = job.generation, policy_title(job.request.policy)
     phase = "scoring" if job.phase == "done" and not ended else job.phase
     if phase == "waiting":
-        jobs = count(ahead, "job")
-        return message_html("busy", f"Waiting for the device: {jobs} ahead of yours. Stop leaves the queue.")
+        return message_html("busy", f"Waiting for the device: {place(ahead, wait_seconds)}. Stop leaves the queue.")
     if phase == "measuring":
         return message_html("busy", "Decoded. Measuring autoregressive decoding of this prompt to compare with …")
     if phase == "decoding":
@@ -57,7 +63,8 @@ def status_html(
     odd = "" if fits else " The prompt is of no task that the pool knows: the text means nothing, its speed does."
     left_out = " Regret not computed: stopped." if job.unscored else ""
     unsaved = "" if recorded else " Not in the history yet: the Dashboard tab says why."
-    return message_html(kind, f"{_ENDS[generation.status]} {counts} under {policy}.{left_out}{unsaved}{odd}")
+    limit = f" It {generation.error}." if generation.status == "cancelled" and generation.error else ""
+    return message_html(kind, f"{_ENDS[generation.status]}{limit} {counts} under {policy}.{left_out}{unsaved}{odd}")
 
 
 def _scoring(job: Measurement, counts: str) -> str:

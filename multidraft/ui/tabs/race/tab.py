@@ -18,7 +18,6 @@ from multidraft.ui.widgets import controls, lanes, markup, tokens
 from multidraft.ui.widgets.events import PRIVATE, Updates, show_on_phone
 from multidraft.ui.widgets.jobs import AddressedJobs
 from multidraft.ui.widgets.markup import (
-    count,
     ended_html,
     macros,
     message_html,
@@ -216,7 +215,7 @@ def _progress_html(race: RaceJob) -> Markup:
     lane, measurement, done = race.lane, race.measurement, len(race.runs)
     doing, now, share = "is next …", "", 0.0
     if race.ahead and (measurement is None or measurement.phase == "done"):
-        doing = f"waiting for the device, {count(race.ahead, 'job')} ahead of it. Stop leaves the queue."
+        doing = f"waiting for the device, {markup.place(race.ahead, race.wait_seconds)}. Stop leaves the queue."
     elif measurement and lane not in race.runs:
         if measurement.phase == "measuring":
             doing = "measured; now the autoregressive baseline …"

@@ -16,6 +16,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import generate
+from multidraft.service.limits import Limits
 from multidraft.serving.openai import server as servers
 from storage.run import Run
 from storage.store import Store
@@ -211,8 +212,9 @@ def test_a_client_that_goes_ends_its_texts(http: httpx.Client, workbench, store:
     assert http.post("/v1/completions", json={"prompt": "abc", "max_tokens": 2}).status_code == 200
 
 
-def test_texts_beyond_the_limit_are_refused_for_now(http: httpx.Client, monkeypatch, gate) -> None:
+def test_texts_beyond_the_limit_are_refused_for_now(http: httpx.Client, workbench, monkeypatch, gate) -> None:
     monkeypatch.setattr(servers, "MOST_TEXTS", 3)
+    workbench.limits = Limits(queue=3)
     with ThreadPoolExecutor() as threads:
         first = threads.submit(http.post, "/v1/completions", json={"prompt": "abc", "n": 2, "max_tokens": 4})
         assert gate.reached.wait(30)

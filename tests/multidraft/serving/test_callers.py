@@ -1,0 +1,81 @@
+"""Over a real connection: whose jobs they are, and what becomes of them when nobody reads their results."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from multidraft.service.jobs import Job
+from multidraft.service.workbench import Workbench
+from multidraft.serving import callers
+from multidraft.ui.app import serve
+
+SECONDS = 30
+
+
+@pytest.fixture
+def http(workbench: Workbench) -> Iterator[httpx.Client]:
+    page = serve(workbench)
+    with httpx.Client(base_url=page.local_url, timeout=SECONDS) as client:
+        yield client
+    page.close()
+
+
+def call(http: httpx.Client, name: str = "stream", data: list | None = None, **headers: str) -> str:
+    asked = ["a b", "ucb", 40, 0, 1, 0, None, 0] if data is None else data
+    answer = http.post(f"gradio_api/call/{name}", json={"data": asked}, headers=headers)
+    return str(answer.raise_for_status().json()["event_id"])
+
+
+def under_way(workbench: Workbench) -> Job:
+    until = time.monotonic() + SECONDS
+    while not workbench.jobs.listed:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    return workbench.jobs.listed[0]
+
+
+def test_a_call_that_nobody_reads_ends(http: httpx.Client, workbench: Workbench, gate, monkeypatch) -> None:
+    monkeypatch.setattr(callers, "UNREAD_SECONDS", 0.05)
+    call(http, **{"X-Forwarded-For": "203.0.113.9, 192.0.2.1"})
+    job = under_way(workbench)
+    assert job.caller.visitor == "192.0.2.1", "the last proxy's word counts, not the client's"
+    assert job.cancelled.wait(SECONDS)
+    gate.open()
+    assert job.wait(SECONDS)
+
+
+def test_a_reader_who_goes_ends_the_job_within_the_round(http: httpx.Client, workbench: Workbench, gate) -> None:
+    event = call(http)
+    with http.stream("GET", f"gradio_api/call/stream/{event}") as answer:
+        assert next(answer.iter_lines()).startswith("event:")
+        job = under_way(workbench)
+    assert job.cancelled.wait(SECONDS), "before the round in progress has ended"
+    gate.open()
+    assert job.wait(SECONDS) and len(job.run.generation.rounds) <= 1
+
+
+def test_a_call_that_is_read_has_its_answer_and_nothing_is_kept(http: httpx.Client, workbench: Workbench) -> None:
+    read = http.get(f"gradio_api/call/generate/{call(http, 'generate')}").text
+    assert "event: complete" in read and '"status": "' in read and not workbench.jobs.listed
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ([], "generate takes 9 values, got 0: prompt is missing"),
+        (["a b", "nonsense", 4, 0, 1, 0, None, 0], "unknown policy 'nonsense'"),
+    ],
+)
+def test_what_is_wrong_is_always_said(http: httpx.Client, data: list, said: str) -> None:
+    lines = http.get(f"gradio_api/call/generate/{call(http, 'generate', data)}").text.splitlines()
+    assert lines[0] == "event: error" and said in json.loads(lines[1].removeprefix("data: "))["error"]
+
+
+def test_what_only_the_queue_can_end_is_refused_without_it(http: httpx.Client, workbench: Workbench) -> None:
+    answer = http.post("gradio_api/run/generate", json={"data": ["a b", "ucb", 40, 0, 1, 0, None, 0]})
+    assert answer.status_code == 500 and "by the queue" in answer.json()["error"] and not workbench.jobs.listed

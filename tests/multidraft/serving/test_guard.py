@@ -1,0 +1,105 @@
+"""By which names the server is asked, what browsers may do with its answers, and the operator's stop."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.testclient import TestClient
+
+from drafters.sampling import SamplingParams
+from multidraft.bench.measure import Request
+from multidraft.service.line import CALLER, Caller
+from multidraft.serving.callers import visitor_of
+from multidraft.serving.guard import Guard
+from multidraft.serving.operator import Operator
+from tests import tiny
+
+
+async def echo(scope, receive, send) -> None:
+    await PlainTextResponse("here")(scope, receive, send)
+
+
+def asked(method: str = "GET", path: str = "/", hosts=("demo.example", "[::1]"), **headers: str):
+    return TestClient(Guard(echo, hosts)).request(method, path, headers={k.title(): v for k, v in headers.items()})
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("demo.example", 200),
+        ("Demo.Example.:7860", 200),
+        ("127.0.0.1:7860", 200),
+        ("[::1]:7860", 200),
+        ("192.168.1.9", 200),
+        ("evil.example", 421),
+        ("demo.example.evil.example", 421),
+        ("127.0.0.1.nip.io", 421),
+        ("", 421),
+        ("[x", 421),
+    ],
+)
+def test_other_names_are_refused(host: str, status: int) -> None:
+    answer = asked(host=host)
+    assert answer.status_code == status
+    if status == 421:
+        assert "MULTIDRAFT_HOSTS" in answer.json()["detail"]
+        assert asked(path="/v1/models", host=host).json()["error"]["type"] == "invalid_request_error"
+    assert asked(hosts=("*",), host=host).status_code == 200
+
+
+def test_pages_of_other_names_may_not_write() -> None:
+    assert asked("POST", host="demo.example", origin="https://evil.example").status_code == 421
+    assert asked("POST", host="demo.example", origin="null").status_code == 421
+    assert asked("POST", host="demo.example", origin="http://localhost:3000", hosts=("localhost",)).status_code == 421
+    assert asked("POST", host="localhost", origin="http://localhost:3000", hosts=("localhost",)).status_code == 200
+    assert asked("GET", host="demo.example", origin="https://evil.example").status_code == 200
+
+
+def test_answers_say_what_browsers_may_do() -> None:
+    headers = asked(host="demo.example").headers
+    assert headers["X-Content-Type-Options"] == "nosniff" and headers["X-Frame-Options"] == "SAMEORIGIN"
+    policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
+    assert policy["frame-ancestors"] == policy["connect-src"] == "'self'" and policy["object-src"] == "'none'"
+    sandboxed = asked(path="/gradio_api/file=/x.html", host="demo.example").headers["Content-Security-Policy"]
+    assert sandboxed == "default-src 'none'; sandbox"
+    framed = TestClient(Guard(echo, frames=("https://huggingface.co", "https://*.hf.space"))).get("/").headers
+    assert "frame-ancestors 'self' https://huggingface.co https://*.hf.space" in framed["Content-Security-Policy"]
+    assert "connect-src 'self' https://huggingface.co" in framed["Content-Security-Policy"]
+    assert "X-Frame-Options" not in framed, "it can name no page but the own"
+    assert "frame-ancestors *" in TestClient(Guard(echo, frames=("*",))).get("/").headers["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize(
+    ("host", "visitor"),
+    [
+        ("203.0.113.9", "203.0.113.9"),
+        ("::ffff:203.0.113.9", "203.0.113.9"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("testclient", "testclient"),
+        (None, "unknown"),
+    ],
+)
+def test_visitors_are_known_by_their_address(host: str | None, visitor: str) -> None:
+    assert visitor_of(host) == visitor
+
+
+def test_an_operator_lists_and_stops_jobs(workbench, gate) -> None:
+    before = CALLER.set(Caller("203.0.113.9"))
+    first, second = (
+        workbench.submit(Request(prompt, "ucb", SamplingParams(max_new_tokens=8))) for prompt in tiny.texts(2, 20, 3)
+    )
+    CALLER.reset(before)
+    client = TestClient(Starlette(routes=Operator(workbench, "key").routes()))
+    assert client.get("/operator/jobs").status_code == 401
+    assert client.delete("/operator/jobs", headers={"Authorization": "Bearer wrong"}).status_code == 401
+    client.headers["Authorization"] = "Bearer key"
+    listed = client.get("/operator/jobs").json()["jobs"]
+    assert [job["id"] for job in listed] == [first.id, second.id] and listed[1]["ahead"] == 1
+    assert listed[0]["visitor"] == "203.0.113.9" and listed[0]["kind"] == "run"
+    assert client.get("/operator/jobs?visitor=198.51.100.1").json() == {"jobs": []}
+    assert client.delete(f"/operator/jobs/{second.id}").status_code == 200 and second.wait(30)
+    assert client.delete(f"/operator/jobs/{second.id}").status_code == 404
+    client.delete("/operator/jobs")
+    gate.open()
+    assert first.wait(30) and first.cancelled.is_set()
