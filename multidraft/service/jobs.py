@@ -23,6 +23,9 @@ TURN_SECONDS = 0.3
 LOOK_SECONDS = 0.5
 """How often it is asked, while there is no job, whether there is anything to do meanwhile."""
 
+CLOSING_SECONDS = 10.0
+"""How long the end of the server waits for the step in progress, which may be stuck."""
+
 WAITING = object()
 """What a job's step yields that has nothing to do before others have had their turns."""
 
@@ -261,13 +264,16 @@ class Jobs:
             self._found.pop(job.id, None)
 
     def close(self) -> None:
-        """Cancel all jobs and wait for the step in progress; nothing can be submitted from then on."""
+        """Cancel all jobs and wait for the step in progress, for :data:`CLOSING_SECONDS` at most; nothing can be
+        submitted from then on."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         for job in self.listed:
             job.cancel()
-        self._thread.join()
+        self._thread.join(CLOSING_SECONDS)
+        if self._thread.is_alive():
+            log.error("a step did not end within %.0f seconds; the server ends without it", CLOSING_SECONDS)
 
     def _check(self, job: Job) -> None:
         if self._closed:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import faulthandler
+import logging
 import os
 import signal
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 import gradio as gr
 
 from drafters.errors import UserError
 
+log = logging.getLogger(__name__)
+
 PRIVATE = "127.0.0.1,::1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7"
 """Networks of which no address is reached from outside, so that what comes from one has come by a proxy."""
+
+END_SECONDS = 60.0
+"""So long after SIGTERM the process ends with whatever is still under way: by then all that can be written is."""
 
 FIRST_PORT = 7860
 """Where Gradio's search for a free port begins if none is asked for."""
@@ -56,15 +64,29 @@ def trust_proxies() -> None:
 
 @contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM do what Ctrl-C does."""
+    """Let SIGTERM do what Ctrl-C does, once; and whatever is stuck, let it end the process."""
     if threading.current_thread() is not threading.main_thread():  # as in a notebook: only the main thread may
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # another one would cut short what is being written
+        last = threading.Timer(END_SECONDS, _end_anyway)
+        last.daemon = True
+        last.start()
+        signal.default_int_handler(number, frame)
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _end_anyway() -> None:
+    log.error("the server did not end within %.0f seconds; its threads are at:", END_SECONDS)
+    faulthandler.dump_traceback(all_threads=True)
+    os._exit(1)
 
 
 def wait_for_the_end(page: gr.Blocks) -> None:

@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from drafters.errors import UserError
+from drafters.errors import BusyError, UserError
 from multidraft.service import jobs as service_jobs
 from multidraft.service.jobs import Job, Jobs
 
@@ -202,3 +202,15 @@ def test_a_job_that_fails_as_it_is_closed_ends_all_the_same(jobs: Jobs) -> None:
     gate.set()
     assert job.wait(SECONDS) and job.finished == 1
     assert jobs.do(lambda: 7).result(SECONDS) == 7
+
+
+def test_a_step_that_is_stuck_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    stuck, reached = threading.Event(), threading.Event()
+    monkeypatch.setattr(service_jobs, "CLOSING_SECONDS", 0.05)
+    queue = Jobs()
+    queue.do(lambda: (reached.set(), stuck.wait(30)))
+    assert reached.wait(30)
+    queue.close()
+    with pytest.raises(BusyError):
+        queue.do(lambda: None)
+    stuck.set()

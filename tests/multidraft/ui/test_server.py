@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -40,3 +43,18 @@ def test_without_a_wish_the_first_free_one_is_taken_and_explained() -> None:
     assert server.asked_port(None) is None
     assert server.why_not_first(server.FIRST_PORT) == ""
     assert "7860 is taken" in server.why_not_first(7861)
+
+
+def test_sigterm_is_ctrl_c_once_and_ends_what_is_stuck(monkeypatch: pytest.MonkeyPatch, capfd) -> None:
+    statuses, over = list[int](), threading.Event()
+    monkeypatch.setattr(server, "END_SECONDS", 0.05)
+    monkeypatch.setattr(os, "_exit", lambda status: (statuses.append(status), over.set()))
+    before = signal.getsignal(signal.SIGTERM)
+    with server.ended_by_sigterm():
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+            over.wait(10)
+        os.kill(os.getpid(), signal.SIGTERM)  # what is being written is not cut short
+        assert over.wait(10) and statuses == [1]
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert "most recent call first" in capfd.readouterr().err
