@@ -16,10 +16,10 @@ from multidraft.service.inputs import real_number, whole_number
 from multidraft.service.lab import Experiment, ExperimentJob, LabWork, Range, ReplayJob, Sweep, SweepJob
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.lab import view
-from multidraft.ui.tabs.lab.texts import FIELDS, Asked, TextChoice, linked_run
+from multidraft.ui.tabs.lab.texts import FIELDS, KEEP, Asked, TextChoice, linked_run, restored
 from multidraft.ui.widgets import policy_fields
 from multidraft.ui.widgets.charts import plot
-from multidraft.ui.widgets.events import HIDDEN, LAST, QUICK, Updates
+from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, QUICK, Updates
 from multidraft.ui.widgets.jobs import RunButtons
 from multidraft.ui.widgets.markup import heading_html, macros, message_html, problem_html
 from storage.problems import StorageError
@@ -216,6 +216,10 @@ class Lab:
         shown = [self.status, self.outcomes, self.curves, self.lanes, self.rounds, *self.buttons.both, self.buttons.id]
         chosen = [*fields, self.policies]
         self.buttons.run.click(self.replay, chosen, shown, concurrency_limit=ReplayJob.limit, **HIDDEN)
+        kept = [*fields[1:4], self.policies]
+        page.load(restored, None, kept, **HIDDEN)
+        choices = [*(field.input for field in fields[1:4]), self.policies.input, self.buttons.run.click]
+        gr.on(choices, None, kept, None, js=KEEP, **PRIVATE)
         linked.change(self.replay_linked, [linked, *chosen], shown, concurrency_limit=ReplayJob.limit, **HIDDEN)
 
     def _build_policies(self) -> gr.Button:

@@ -148,6 +148,25 @@ def linked_run(request: gr.Request) -> int | None:
     return events.linked_run(request) if request.query_params.get("tab") == "lab" else None
 
 
+KEEP = """(suite, tasks, newest, policies) => address({
+  lab_suite: suite, lab_task: tasks, lab_newest: newest, lab_policy: policies })"""
+"""Script that has the address keep what is chosen: the values of suite, tasks, newest texts and policies."""
+
+
+def restored(request: gr.Request) -> tuple[Any, Any, Any, Any]:
+    """Suite, tasks, newest texts and policies as the address has them, what it does not name as it is; what there is
+    not goes when the tab is opened (:meth:`TextChoice.refresh`)."""
+    query = request.query_params
+    suite, newest, kept = query.get("lab_suite"), query.get("lab_newest", ""), gr.skip()
+    tasks, policies = query.getlist("lab_task"), query.getlist("lab_policy")
+    return (
+        gr.Dropdown([ALL_SUITES, suite], value=suite) if suite else kept,
+        gr.Dropdown(tasks, value=tasks, multiselect=True) if tasks else kept,
+        int(newest) if newest.isascii() and newest.isdigit() and len(newest) < 9 else kept,
+        policies or kept,
+    )
+
+
 def _unless(shown: Any, value: Any) -> dict[str, Any]:
     """A field's value, where it does not show it already."""
     return {} if shown == value else {"value": value}
