@@ -12,7 +12,7 @@ import numpy as np
 from drafters.card import pool_names
 from drafters.errors import UserError
 from multidraft.policies import canonical_spec
-from multidraft.policies.titles import policy_choices, policy_title
+from multidraft.policies.titles import DEFAULT_POLICY, policy_choices, policy_title
 from multidraft.replay.advice import NEWEST, Advice, advise, candidates, measured_on, most_replays
 from multidraft.replay.options import of_replays
 from multidraft.replay.outcomes import Outcome, is_whole, mean_regret, numeric_settings, sweep, sweep_values
@@ -26,6 +26,7 @@ from multidraft.replay.recorded import (
     with_costs,
     without_divergence,
 )
+from multidraft.replay.stream import as_traffic
 from multidraft.replay.walk import Replayed
 from multidraft.service.jobs import Job
 from multidraft.service.limits import Limits
@@ -35,6 +36,9 @@ from storage.problems import StorageError
 from storage.texts import Bench, TextFilter
 
 T = TypeVar("T")
+
+WITHOUT, WITH = (f"{DEFAULT_POLICY}:start={start}" for start in ("cold", "traffic"))
+"""What is compared to show what was learnt."""
 
 MOST_POLICIES = 30
 
@@ -102,6 +106,15 @@ class Sweep:
 
 
 @dataclass(frozen=True)
+class Learnt:
+    """Texts as traffic, oldest first: the default policy without what the texts before each taught, and with it."""
+
+    texts: list[Recorded]
+    without: list[Replayed]
+    learnt: list[Replayed]
+
+
+@dataclass(frozen=True)
 class Range:
     """The values of a sweep: so many points from start to end, evenly spaced or by a constant ratio."""
 
@@ -140,6 +153,10 @@ class LabWork:
     def advise(self, filter: TextFilter) -> AdviceJob:
         """Start working out the verdict on the traffic that the texts stand for; likewise."""
         return self.workbench.jobs.submit(AdviceJob(self, replace(filter, newest=NEWEST)))
+
+    def learnt(self, filter: TextFilter) -> LearntJob:
+        """Start replaying the texts as traffic; likewise."""
+        return self.workbench.jobs.submit(LearntJob(self, replace(filter, newest=NEWEST)))
 
     def sweep(self, filter: TextFilter, spec: str, setting: str, values: Range) -> SweepJob:
         """Start sweeping a setting; likewise."""
@@ -216,6 +233,23 @@ class ExperimentJob(ReplayJob[Experiment]):
             curves[spec] = mean_regret(recorded, found[spec])
             yield
         return Experiment(recorded, found, curves, self._measured)
+
+
+class LearntJob(ReplayJob[Learnt]):
+    """Texts replayed as traffic, in the order in which they were written."""
+
+    def steps(self) -> Generator[None, None, Learnt]:
+        recorded, route = yield from self._recorded()
+        newest = recorded[0].run.conditions
+        texts = [text for text in reversed(recorded) if text.run.conditions.card_hash == newest.card_hash]
+        self.total, stream = len(texts), as_traffic(texts, (WITHOUT, WITH), route)
+        while True:
+            try:
+                next(stream)
+            except StopIteration as end:
+                return Learnt(texts, end.value[WITHOUT], end.value[WITH])
+            self.replays += 1
+            yield
 
 
 class SweepJob(ReplayJob[Sweep]):

@@ -2,42 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from markupsafe import Markup
 
 from drafters.errors import UserError
 from multidraft.bench.verdict import sentences, tables
 from multidraft.replay.advice import Advice
-from multidraft.service.lab import LabWork
+from multidraft.service.lab import LabWork, ReplayJob
 from multidraft.ui.widgets import markup
+from multidraft.ui.widgets.learnt import learnt_html
 from storage.problems import StorageError
 from storage.texts import TextFilter
+
+T = TypeVar("T")
 
 UPDATE_SECONDS = 0.3
 
 _template = markup.macros("widgets/verdict.html")
 
 
+def watched_lessons(work: LabWork, filter: TextFilter) -> Iterator[Markup]:
+    """What the texts of a filter taught, likewise."""
+    yield from _watched(lambda: work.learnt(filter), learnt_html, "Replaying the queries …", "Nothing to show")
+
+
 def watched_verdict(work: LabWork, filter: TextFilter) -> Iterator[Markup]:
     """The verdict on the texts of a filter: how far it is, then the verdict, or why there is none. Whoever stops
     watching ends it."""
+    yield from _watched(lambda: work.advise(filter), verdict_html, "Working out the verdict …", "No verdict")
+
+
+def _watched(
+    begin: Callable[[], ReplayJob[T]], shown: Callable[[T], Markup], doing: str, none: str
+) -> Iterator[Markup]:
     try:
-        job = work.advise(filter)
+        job = begin()
     except (UserError, StorageError) as error:
-        yield markup.message_html("idle", f"No verdict: {error}.")
+        yield markup.message_html("idle", f"{none}: {error}.")
         return
     try:
         ended = False
         while not ended:
-            yield markup.progress_html("Working out the verdict …", job.replays, job.total or 1, "Replays")
+            yield markup.progress_html(doing, job.replays, job.total or 1, "Replays")
             ended = job.wait(UPDATE_SECONDS)
     finally:
         job.cancel()
     if job.error:
-        yield markup.message_html("idle", f"No verdict: {job.error}.")
+        yield markup.message_html("idle", f"{none}: {job.error}.")
     elif job.result:
-        yield verdict_html(job.result)
+        yield shown(job.result)
 
 
 def verdict_html(advice: Advice) -> Markup:

@@ -27,7 +27,7 @@ from multidraft.ui.widgets.charts import plot
 from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, Updates
 from multidraft.ui.widgets.exports import export_file
 from multidraft.ui.widgets.markup import count, heading_html, message_html, problem_html
-from multidraft.ui.widgets.verdict import watched_verdict
+from multidraft.ui.widgets.verdict import watched_lessons, watched_verdict
 from storage import aggregates, queries
 from storage.export import EXPORTS
 from storage.kept import kept
@@ -38,7 +38,7 @@ from storage.texts import TextFilter
 _KEEP_FILTERS = f"(...values) => keepFilters({json.dumps(PARAMETERS)}, values)"
 _DOWNLOAD = "() => setTimeout(() => document.querySelector('#export-file').click(), 150)"
 
-ADVISE = "Which policy for this traffic?"
+ADVISE, LEARNT = "Which policy for this traffic?", "What has the pool learnt?"
 
 _found = kept(aggregates.filters)
 _count = kept(queries.count)
@@ -102,6 +102,7 @@ class Dashboard:
                 self.summary = gr.HTML("", js_on_load=None, elem_id="policy-summary")
                 with gr.Row(elem_classes="md-pager", visible=self.work is not None):
                     self.advise = gr.Button(ADVISE, size="md", elem_id="advise")
+                    self.lessons = gr.Button(LEARNT, size="md", elem_id="learnt")
                 self.verdict = gr.HTML("", js_on_load=None, elem_id="dashboard-verdict")
                 self.legend = gr.HTML("", js_on_load=None, elem_id="policy-legend")
             for _, row in groupby(group, key=lambda chart: chart.wide):
@@ -135,7 +136,10 @@ class Dashboard:
         changes = [control.change if isinstance(control, gr.DateTime) else control.input for control in self.filters]
         overview = [self.note, self.body, self.mixture, self.restrict, self.summary, self.legend, self.usual]
         overview.append(self.verdict)
-        self.advise.click(self.advised, self.filters, self.verdict, concurrency_limit=ReplayJob.limit, **HIDDEN)
+        for button, watched in ((self.advise, watched_verdict), (self.lessons, watched_lessons)):
+            button.click(
+                partial(self.advised, watched), self.filters, self.verdict, concurrency_limit=ReplayJob.limit, **HIDDEN
+            )
         choices = self.filters[: len(CONTROLS)]
         shown = gr.on(
             [tab.select, self.refresh.click, self.narrowed.change, self.exchange.imported.change, *changes],
@@ -252,8 +256,8 @@ class Dashboard:
             self.verdict: "",  # it was on the runs shown before
         }
 
-    def advised(self, *values: Any) -> Iterator[Markup]:
-        """The verdict on the texts of the filtered runs."""
+    def advised(self, watched: Callable[[LabWork, TextFilter], Iterator[Markup]], *values: Any) -> Iterator[Markup]:
+        """The verdict on the texts of the filtered runs, or what they taught."""
         assert self.work is not None
         try:
             chosen = dashboard_filters.known(self._found(), Chosen(*values)).filter()
@@ -263,7 +267,7 @@ class Dashboard:
         except (StorageError, UserError) as error:
             yield problem_html(error)
             return
-        yield from watched_verdict(self.work, TextFilter(runs=chosen))
+        yield from watched(self.work, TextFilter(runs=chosen))
 
     def chart(self, chart: Chart, *values: Any) -> Updates:
         """A chart, and its figures as a table; left as it is where the overview has said why there is nothing."""

@@ -24,6 +24,7 @@ from multidraft.ui.tabs.dashboard import views as dashboard_views
 from multidraft.ui.tabs.dashboard.filters import CONTROLS, Chosen
 from multidraft.ui.tabs.dashboard.tab import Dashboard
 from multidraft.ui.tabs.dashboard.views import CHARTS, chart
+from multidraft.ui.widgets.verdict import watched_lessons, watched_verdict
 from storage import aggregates
 from storage.filters import Filter
 from storage.run import Baseline, Origin
@@ -75,10 +76,18 @@ def controls_of(dashboard: Dashboard, updates: dict[Any, Any]) -> list[Any]:
 
 def test_a_verdict_on_the_filtered_runs(workbench: Workbench, filled: Dashboard, store: Store) -> None:
     dashboard = Dashboard(store, dict, LabWork(workbench))
-    *_, verdict = dashboard.advised(*ALL)
+    *_, verdict = dashboard.advised(watched_verdict, *ALL)
     assert "Too few prompts for a verdict: 1 prompt" in verdict and "Replayed on 1 recorded text" in verdict
-    *_, none = dashboard.advised(*Chosen(policy=["ucb"], since="2999-01-01").values())
+    *_, none = dashboard.advised(watched_verdict, *Chosen(policy=["ucb"], since="2999-01-01").values())
     assert "No verdict: no run can be replayed" in none
+
+
+def test_what_the_filtered_runs_taught(workbench: Workbench, filled: Dashboard, store: Store) -> None:
+    dashboard = Dashboard(store, dict, LabWork(workbench))
+    *_, shown = dashboard.advised(watched_lessons, *ALL)
+    assert "1 recorded text replayed in their order as traffic" in shown and "tokens per round without" in shown
+    *_, none = dashboard.advised(watched_lessons, *Chosen(policy=["ucb"], since="2999-01-01").values())
+    assert "Nothing to show: no run can be replayed" in none
 
 
 def test_an_empty_history_says_how_to_fill_it(store: Store) -> None:
