@@ -81,6 +81,18 @@ class PoolMemoryError(PoolError):
         self.missing = missing
 
 
+class TargetError(UserError):
+    """A target whose scores are no numbers: nothing can be chosen by them."""
+
+
+class DrafterError(UserError):
+    """A drafter of one's own that failed, or took too long."""
+
+
+class DraftError(ValueError):
+    """A draft that cannot be verified."""
+
+
 class SuiteError(UserError):
     """A file of prompts that cannot be read."""
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from drafters.base import Acceptances, Drafter, DrafterGroup, Evidence, Lesson
+from drafters.benched import Benched, ask
 from drafters.caches import Caches
 from drafters.card import Card, find_card, load_card, pool_names
 from drafters.checkpoints.digest import digest_of
@@ -180,18 +181,20 @@ class Pool:
         """Text of token ids, without special tokens."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
 
-    def prepare(self, context: Sequence[int], arms: Sequence[int]) -> None:
+    def prepare(self, context: Sequence[int], arms: Sequence[int], benched: Benched | None = None) -> None:
         """Begin a query: the drafters ``arms`` read the prompt, a group at once if all its members do; others forget
-        what they have read before."""
+        what they have read before. ``benched`` is as of :func:`~drafters.benched.ask`."""
         for arm in set(range(len(self.drafters))) - set(arms):
-            self.drafters[arm].forget()
-        for judge, _ in self._judges(arms):
-            judge.prepare(context)
+            with benched.by(arm) if benched else nullcontext():
+                self.drafters[arm].forget()
+        ask(self.drafters, arms, lambda judge, _: judge.prepare(context), benched)
 
-    def learn(self, lesson: Lesson) -> None:
+    def learn(self, lesson: Lesson, benched: Benched) -> None:
         """Let the drafters learn from a text that the target has written."""
-        for drafter in self.drafters:
-            drafter.learn(lesson)
+        for arm, drafter in enumerate(self.drafters):
+            if arm not in benched:
+                with benched.by(arm):
+                    drafter.learn(lesson)
 
     def study(self) -> float:
         """Let drafters that learn work for a moment, between queries, as far as their share of the device allows.
@@ -204,53 +207,51 @@ class Pool:
         """What drafters that learn draft with in the present query, by name."""
         return {drafter.name: drafter.version for drafter in self.drafters if drafter.version}
 
-    def gamma(self, context: Sequence[int], start: int, p: torch.Tensor | None, params: SamplingParams) -> np.ndarray:
+    def gamma(
+        self,
+        context: Sequence[int],
+        start: int,
+        p: torch.Tensor | None,
+        params: SamplingParams,
+        benched: Benched | None = None,
+        without: Collection[str] = (),
+    ) -> np.ndarray:
         """Acceptance probabilities ``(m, K, N)`` of all drafters at positions ``start … len(context) - 1``, by depth
-        (:meth:`~drafters.base.Drafter.gamma`); the other arguments are those of :class:`~drafters.base.Evidence`."""
+        (:meth:`~drafters.base.Drafter.gamma`); 0 of those that are in ``benched`` (see :func:`~drafters.benched.ask`)
+        or named in ``without``. The other arguments are those of :class:`~drafters.base.Evidence`."""
         evidence = Evidence(context, start, p, params)
+        rows = np.zeros((params.draft_length, len(self.drafters), len(evidence)))
 
-        def positions_last(judge: Drafter | DrafterGroup) -> np.ndarray:
-            return np.moveaxis(judge.gamma(evidence), 0, -1)
+        def fill(judge: Drafter | DrafterGroup, arms: int | list[int]) -> None:
+            gamma = judge.gamma(evidence)
+            if not (np.abs(gamma - 0.5) <= 0.501).all():  # neither true of NaN; 0.001 for rounding
+                raise ValueError("its acceptance probabilities are no numbers from 0 to 1")
+            rows[:, arms] = np.moveaxis(gamma, 0, -1)
 
-        rows = self._ask(positions_last, (params.draft_length, len(self.drafters), len(evidence)))
+        ask(self.drafters, self._arms(without), fill, benched)
         return np.moveaxis(rows, -1, 0)
 
     def acceptances(
-        self, context: Sequence[int], start: int, length: int, check: Callable[[], None] = lambda: None
+        self,
+        context: Sequence[int],
+        start: int,
+        length: int,
+        check: Callable[[], None] = lambda: None,
+        without: Collection[str] = (),
     ) -> Acceptances:
         """The greedy drafts of all drafters begun at each position from ``start`` on; ``(N, len(context) - start)``.
-        ``check`` is called before each drafter or group, and ends it all by raising."""
+        ``check`` is called before each drafter or group, and ends all by raising. Those ``without`` draft nothing."""
+        rows = np.zeros((3, len(self.drafters), len(context) - start), dtype=np.int64)
 
-        def checked(judge: Drafter | DrafterGroup) -> Acceptances:
+        def fill(judge: Drafter | DrafterGroup, arms: int | list[int]) -> None:
             check()
-            return judge.acceptances(context, start, length)
+            rows[:, arms] = judge.acceptances(context, start, length)
 
-        return Acceptances(*self._ask(checked, (3, len(self.drafters), len(context) - start)).astype(np.int64))
+        ask(self.drafters, self._arms(without), fill)
+        return Acceptances(*rows)
 
-    def _judges(self, arms: Sequence[int]) -> list[tuple[Drafter | DrafterGroup, int | list[int]]]:
-        """Groups all of whose members are among ``arms``, and the other drafters; each with its arms."""
-        chosen = [self.drafters[arm] for arm in arms]
-        found: dict[int, tuple[Drafter | DrafterGroup, int | list[int]]] = {}
-        for drafter in chosen:
-            group = drafter.group
-            if group is not None and all(member in chosen for member in group.members):
-                found[id(group)] = group, [self.drafters.index(member) for member in group.members]
-            else:
-                found[id(drafter)] = drafter, self.drafters.index(drafter)
-        return list(found.values())
-
-    def _ask(self, what: Callable[[Drafter | DrafterGroup], Any], shape: tuple[int, ...]) -> np.ndarray:
-        """Rows of all drafters ``(…, N, columns)``, from those of groups ``(…, members, columns)`` and of drafters
-        ``(…, columns)``."""
-        rows = np.zeros(shape)
-        for judge, arms in self._judges(range(len(self.drafters))):
-            try:
-                rows[..., arms, :] = what(judge)
-            except Exception as error:  # of a drafter of one's own the message alone does not say which it was
-                names = (self.drafters[arm].name for arm in np.atleast_1d(arms))
-                error.add_note(f"drafter {', '.join(names)}")
-                raise
-        return rows
+    def _arms(self, without: Collection[str]) -> list[int]:
+        return [arm for arm, drafter in enumerate(self.drafters) if drafter.name not in without]
 
 
 def load_pool(

@@ -88,12 +88,16 @@ def probabilities(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     return probs
 
 
-def choices(logits: torch.Tensor) -> list[int]:
-    """The most probable tokens of logits ``(T, V)``; ties: the lowest id."""
+def choices(logits: torch.Tensor) -> tuple[list[int], list[bool]]:
+    """The most probable tokens of logits ``(T, V)`` (ties: the lowest id), and whether their logits are finite: they
+    are not where any is NaN or infinite, but for those that are minus infinity beside others."""
     if logits.device.type == "cpu" and logits.dtype == torch.float32:  # NumPy is quicker for so little
-        return logits.numpy().argmax(axis=-1).tolist()
-    found: list[int] = logits.argmax(dim=-1).tolist()
-    return found
+        scores = logits.numpy()
+        best = scores.argmax(axis=-1)
+        return best.tolist(), np.isfinite(scores[np.arange(len(best)), best]).tolist()
+    found = logits.argmax(dim=-1, keepdim=True)
+    rows = torch.cat([found, logits.gather(-1, found).isfinite().long()], dim=-1).tolist()
+    return [token for token, _ in rows], [bool(finite) for _, finite in rows]
 
 
 def likeliest(logits: torch.Tensor) -> tuple[int, float]:

@@ -118,7 +118,8 @@ class Generation:
     those of the conversation before ``prompt``. ``streams`` is how many texts were decoded at once, at the most: beside
     others it takes longer. ``readers`` are the drafters (arms) that read the prompt during prefill; the others read it
     before their first draft. ``None`` is unknown. ``versions`` are those of drafters that learn, by name: what they
-    drafted with. ``prior`` is what past queries had taught, where the policy began with it.
+    drafted with. ``prior`` is what past queries had taught, where the policy began with it. ``benched`` says by
+    name what happened to drafters that failed: from then on they drafted nothing.
     """
 
     prompt: str
@@ -136,6 +137,7 @@ class Generation:
     readers: tuple[int, ...] | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     prior: Prior | None = None
+    benched: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -146,6 +148,11 @@ class Generation:
     def request_seconds(self) -> float:
         """Seconds of the whole request: prefill of target and drafters, routing, and decoding."""
         return self.prefill_seconds + self.seconds
+
+    @property
+    def failures(self) -> str:
+        """What happened to drafters that failed, a sentence each; empty where none did."""
+        return " ".join(f"Drafter {name} failed and drafted no more: {why}." for name, why in self.benched.items())
 
     @property
     def tokens_per_second(self) -> float:

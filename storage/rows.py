@@ -15,7 +15,9 @@ from drafters.base import Acceptances
 from storage.records import Generation
 from storage.run import Run, plain
 
-JSON_COLUMNS = (*("turns", "drafters", "readers", "libraries", "versions", "prior", "drafter_rounds", "suitability"),)
+JSON_COLUMNS = (
+    *("turns", "drafters", "readers", "libraries", "versions", "benched", "prior", "drafter_rounds", "suitability"),
+)
 """Columns of ``runs`` that hold a list or an object as JSON."""
 
 JSON_ROUND_COLUMNS = ("drafted", "tokens", "pieces", "probabilities", "choices", "siblings", "texts")

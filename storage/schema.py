@@ -150,6 +150,12 @@ def m010_seconds_of_requests(db: Database) -> None:
     db.execute("UPDATE runs SET request_seconds = prefill_seconds + decode_seconds")
 
 
+@migrations()
+def m011_benched_drafters(db: Database) -> None:
+    """What happened to drafters that failed, by name."""
+    db.execute("ALTER TABLE runs ADD COLUMN benched TEXT NOT NULL DEFAULT '{}'")  # JSON
+
+
 def _count_runs(db: Database) -> None:
     """``run_counts``, by which the choices of the dashboard's filters are found without reading the runs."""
     listed = ", ".join(COUNTED)

@@ -21,6 +21,7 @@ from transformers import (
 from transformers.utils import is_bitsandbytes_available, logging
 
 from drafters.checkpoints.hub import MODEL_FILES, TOKENIZER_FILES, folder_of
+from drafters.checkpoints.tensor_files import check_finite
 from drafters.errors import PoolError, first_line
 from drafters.hardware import is_out_of_memory
 from drafters.source import Quantization, Source
@@ -46,6 +47,7 @@ def load_model(
         )
         if missing := loading["missing_keys"]:  # the library would go on with random weights in their place
             raise ValueError(f"its weights lack {len(missing)} tensors, e.g. {min(missing)}")
+        check_finite(model.named_parameters())
         model = (model if quantization else model.to(device)).eval()  # a quantised one is on its device
         if quantization == "nf4":
             _keep_storage_order(model, dtype)

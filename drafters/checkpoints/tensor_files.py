@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +20,8 @@ def read_config(file: Path) -> dict[str, Any]:
     """A configuration, a JSON object."""
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise PoolError(f"cannot read {file}: it is nested too deeply") from None
     except (OSError, ValueError) as error:
         raise PoolError(f"cannot read {file}: {error}") from None
     if not isinstance(config, dict):
@@ -63,6 +66,15 @@ def read_tensors(file: Path, device: str = "cpu") -> dict[str, torch.Tensor]:
     return {str(name): tensor for name, tensor in tensors.items()}
 
 
+def check_finite(tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+    """Raise ValueError for the first of these named tensors that holds NaN or infinity; each is read once."""
+    for name, tensor in tensors:
+        if tensor.is_floating_point() and tensor.numel() and not tensor.is_meta:
+            least, most = tensor.detach().aminmax()  # of NaN both are NaN
+            if not (math.isfinite(least) and math.isfinite(most)):
+                raise ValueError(f"the tensor {name} holds numbers that are NaN or infinite: the file is damaged")
+
+
 def check_tensors(
     file: Path,
     tensors: Mapping[str, torch.Tensor],
@@ -86,6 +98,10 @@ def check_tensors(
                 f"{file}: tensor {name} has the shape {list(tensors[name].shape)}, but {list(shape)} is expected of "
                 f"{what} for this target"
             )
+    try:
+        check_finite(tensors.items())
+    except ValueError as error:
+        raise PoolError(f"{file}: {error}; get it again") from None
     if unknown := sorted(set(tensors) - set(expected)):
         raise PoolError(
             f"{file} holds the tensor {unknown[0]} of shape {list(tensors[unknown[0]].shape)}, which {what} do not "

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -14,6 +12,7 @@ from drafters.base import Drafter
 from drafters.checkpoints.digest import digest_of, file_digest
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, FileEntry, register
+from drafters.supervised import Supervised, described
 
 
 @register
@@ -27,6 +26,7 @@ class CustomEntry(FileEntry):
     path: str = Field(description="the path of a .py file, relative to the card")
     factory: str = Field(description="the class or function of the file that makes the drafter")
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the factory")
+    seconds: float = Field(5.0, gt=0, description="most seconds of a call, after which it is out for the query")
 
     @model_validator(mode="after")
     def _python_file(self) -> Self:
@@ -45,7 +45,7 @@ class CustomEntry(FileEntry):
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
             del sys.modules[module.__name__]
-            raise PoolError(f"{who}: {file} cannot be run: {_described(error, file)}") from error
+            raise PoolError(f"{who}: {file} cannot be run: {described(error, file)}") from error
         if not callable(make := getattr(module, self.factory, None)):
             raise PoolError(f"{who}: {file} has no class or function {self.factory!r}")
         try:
@@ -53,18 +53,11 @@ class CustomEntry(FileEntry):
         except (Exception, SystemExit) as error:
             options = (f"{key}={value!r}" for key, value in self.options.items())
             call = ", ".join(["name", "target", "tokenizer", *options])
-            raise PoolError(f"{who}: {self.factory}({call}) of {file} failed: {_described(error, file)}") from error
+            raise PoolError(f"{who}: {self.factory}({call}) of {file} failed: {described(error, file)}") from error
         if not isinstance(drafter, Drafter):
             made = f"made {type(drafter).__name__!r}, which is no drafters.base.Drafter"
             raise PoolError(f"{who}: {self.factory} of {file} {made}")
-        drafter.name, drafter.kind, drafter.digest = self.name, self.kind, file_digest(file)
-        return drafter
-
-
-def _described(error: BaseException, file: Path) -> str:
-    """An error in one line, with the last line of ``file`` that it came through."""
-    if isinstance(error, SyntaxError) and error.filename == str(file):
-        return f"{error.msg} in line {error.lineno}"
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-    where = f" in line {lines[-1]}" if lines else ""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"
+        drafter.name, drafter.kind = self.name, self.kind
+        supervised = Supervised(drafter, self.name, file, self.seconds)
+        supervised.digest = file_digest(file)
+        return supervised

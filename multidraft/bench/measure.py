@@ -247,7 +247,7 @@ class Measurement:
             self._score_greedy(prompt_ids)
         elif self.compared and parse_spec(generation.policy)[0] != "draft-all":  # there no drafter was chosen
             self._check()
-            gamma = gamma_table(self.pool, prompt_ids, generation.token_ids, params)
+            gamma = gamma_table(self.pool, prompt_ids, generation.token_ids, params, without=generation.benched)
             expected = expected_accept_lengths(gamma, params.draft_length).T - 1.0
             told = suitability(expected, params.draft_length)
             self.run.scores = replace(expected_regret_of(generation, gamma, params.draft_length), suitability=told)
@@ -260,12 +260,14 @@ class Measurement:
         run.scores = Scores(lossless, gap)
         if not self.compared or not lossless:
             return
-        alike = (r for r in self.request.earlier if r.generation.versions == self.generation.versions)
+        g, benched = self.generation, self.generation.benched  # what those would have drafted is not known
+        alike = (r for r in self.request.earlier if r.generation.versions == g.versions)
+        alike = (r for r in alike if r.generation.benched.keys() == benched.keys())
         known = (r.scores.acceptance for r in alike if r.generation.token_ids == ids)
         table = next((found for found in known if found is not None), None)
         if table is None:
             context = [*prompt_ids, *ids]
-            table = self.pool.acceptances(context, len(prompt_ids), params.draft_length, self._check)
+            table = self.pool.acceptances(context, len(prompt_ids), params.draft_length, self._check, benched)
         regret = regret_of(self.generation, table.accepted)
         told = suitability(table.accepted, params.draft_length)
         run.scores = replace(regret, lossless=lossless, near_tie_gap=gap, acceptance=table, suitability=told)

@@ -119,6 +119,7 @@ def _summary(runs: Sequence[Entry], *, by_task: bool = False) -> dict[str, Any]:
         "seconds": sum(seconds.values()),
         **seconds,
         "tokens_per_drafting_second": divided(tokens, seconds["draft_seconds"]) if drafted else None,
+        "benched": {name: why for g in generations for name, why in g.benched.items()},
         "statuses": dict(Counter(run.run.generation.status for run in runs)),
     }
     if by_task:

@@ -38,7 +38,7 @@ class Row:
             too: neither a rate nor a speed-up is made of them.
         lossless: whether the output is the target's own; ``near_tie_gap``: the largest gap of the logits where rounding
             decided otherwise.
-        error: why nothing, or not all, was decoded.
+        error: why nothing, or not all, was decoded, or which drafters failed.
         output: the text.
         prompt: tells prompts apart, as ``prompt_hash`` does in the history.
     """
@@ -89,7 +89,7 @@ class Row:
             g.streams,
             run.scores.lossless,
             run.scores.near_tie_gap,
-            g.error,
+            g.error or g.failures or None,
             g.text,
             prompt_of(g),
         )

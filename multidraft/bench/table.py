@@ -82,6 +82,9 @@ def notes(report: dict[str, Any]) -> list[str]:
             count = sum(policy["statuses"].values())
             said.append(f"{spec} failed in {policy['failed']} of {count} runs: {policy['error']}.")
     for spec, policy in report["policies"].items():
+        for name, why in policy["benched"].items():
+            said.append(f"{spec}: drafter {name} failed and drafted no more in at least one run: {why}.")
+    for spec, policy in report["policies"].items():
         if policy["lossless"] is False:
             tasks = [task or "all" for task, figures in policy["by_task"].items() if figures["lossless"] is False]
             said.append(

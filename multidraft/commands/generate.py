@@ -40,4 +40,6 @@ def run(options: argparse.Namespace) -> int:
             f"tokens/s; {out.mean_accepted_tokens:.2f} tokens per round; written by {shares}]",
             file=sys.stderr,
         )
+        if out.benched:
+            print(f"[{out.failures}]", file=sys.stderr)
     return 0

@@ -29,7 +29,7 @@ def checked(
         emitted: the tokens of the round.
         texts: of all tokens.
     """
-    likeliest = verdict.choices if logits is None or verdict.choices is not None else choices(logits)
+    likeliest = verdict.choices if logits is None or verdict.choices is not None else choices(logits)[0]
     chosen = () if likeliest is None else tuple(likeliest[node + 1] for node in (-1, *path))
     siblings = draft.siblings(path)
     others = {*chosen, *(draft.tokens[node] for node in path), *chain.from_iterable(siblings)} - {*emitted}

@@ -5,24 +5,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
 from greenlet import GreenletExit
 
-from drafters.base import Drafter
 from drafters.caches import ran_out
-from drafters.draft import Draft, unite
-from drafters.errors import ContextWindowError, told
+from drafters.draft import Draft
+from drafters.errors import ContextWindowError, DraftError, told
 from drafters.models.streams import let_others_on, own_seconds, texts_at_once
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams, probabilities
 from drafters.text import TextStream
 from multidraft.engine.arguments import check_seed, policy_for, read_prompt
 from multidraft.engine.checked import checked
+from multidraft.engine.drafting import Drafting
 from multidraft.engine.experience import Experience, context_of
-from multidraft.engine.feedback import block_divergence
 from multidraft.engine.lesson import Notes
 from multidraft.engine.output import Output, StopTexts, TokenLogprob, logprobs_of
 from multidraft.engine.verify import Verdict, verify
@@ -110,13 +108,15 @@ class Decoding(Iterator[Round]):
         self._generator = torch.Generator(device=target.device).manual_seed(self.seed)
         try:
             with self.pool.lock:
+                self._drafting = Drafting(self.pool, self.params, self._generator)
+                generation.benched = self._drafting.benched.why
                 started, _ = self._now()
                 previous = self.pool.previous.get(generation.policy)
                 self._experience = Experience(self.pool.drafters, previous, by_token=policy.uses_gamma)
                 policy.begin(context_of(self.pool, policy, generation, self.params))
                 target.prefill(self.context)
                 generation.readers = tuple(policy.candidates())
-                self.pool.prepare(self.context, generation.readers)
+                self.pool.prepare(self.context, generation.readers, self._drafting.benched)
                 generation.versions = self.pool.versions()
                 self.pool.costs.begin(len(self.context), generation.readers)
                 generation.prefill_seconds = self._now()[0] - started
@@ -155,10 +155,11 @@ class Decoding(Iterator[Round]):
         if self.learn and (means := self._experience.means()):
             self.pool.previous[self.generation.policy] = means
         if self.learn and self.generation.token_ids:
-            self.pool.learn(self._notes.lesson(self.context, self.generation))
+            self.pool.learn(self._notes.lesson(self.context, self.generation), self._drafting.benched)
 
     def _round(self, text: TextStream) -> Round:
-        policy, params = self.policy, self.params
+        policy, params, drafting = self.policy, self.params, self._drafting
+        drafting.benched.tokens = len(self.generation.token_ids)
         room = min(params.max_new_tokens - len(self.generation.token_ids), self.pool.target.window - len(self.context))
 
         t0, _ = self._now()
@@ -174,17 +175,15 @@ class Decoding(Iterator[Round]):
         t1, own1 = self._now()
         asked = self._draft(arm, length)
         t2, own2 = self._now()
-        draft, verdict, logits = self._verify(asked)
+        draft, verdict, logits = self._verified(arm, asked)
         if len(draft) < len(asked):  # of what was not scored nothing is known
             length = draft.depth
             arm = arm if length else NO_DRAFTER
+        if length and logits is not None:
+            drafting.observe(arm, draft, logits)
         together = arm == ALL_DRAFTERS
-        arm = self._union.author(verdict.path) if together else arm
+        arm = drafting.author(verdict.path) if together else arm
         drafter = self.pool.drafters[arm] if length else None
-        if together and logits is not None:
-            self._observe_all(logits)
-        elif drafter and logits is not None:
-            drafter.observe(draft, logits)
         tokens, own = self._emitted(draft, verdict)
         # All but the last token are cached then, also where a stop token within the draft ends the output.
         self.pool.target.accept(verdict.path[: len(tokens) - 1], tokens[-1])
@@ -197,8 +196,8 @@ class Decoding(Iterator[Round]):
         self._notes.add(logits, rows)
         divergence = None
         if policy.uses_block_divergence and drafter:
-            divergence = block_divergence(draft, verdict.path, logits, params, length)
-        alone = arm if drafter and not together else None
+            divergence = drafting.divergence(arm, draft, verdict.path, logits, length)
+        alone = arm if drafter and not together and arm not in drafting.benched else None
         seconds = own2 - own1, own3 - own2
         costs = self.pool.costs
         costs.played(alone, length, len(draft), *seconds, emitted=len(tokens), depth=draft.depth)
@@ -240,45 +239,23 @@ class Decoding(Iterator[Round]):
             **checked(draft, drafted, verdict, logits, tokens, self.pool.token_texts),
         )
 
+    def _draft(self, arm: int, length: int) -> Draft:
+        with_q, nodes = self.policy.uses_block_divergence, self.policy.tree_nodes
+        return self._drafting.draft(arm, self.context, length, with_q=with_q, nodes=nodes)
+
+    def _verified(self, arm: int, draft: Draft) -> tuple[Draft, Verdict, torch.Tensor | None]:
+        """As :meth:`_verify`, of no draft where the arm's own is not sound; its drafter is benched then."""
+        try:
+            return self._verify(draft)
+        except DraftError as error:
+            self._drafting.benched.add(arm, error)
+            return self._verify(Draft.empty())
+
     def _verify(self, draft: Draft) -> tuple[Draft, Verdict, torch.Tensor | None]:
         """What the target makes of a draft: as much of it as was scored, the verdict and the logits, ``None`` where
         they are unknown."""
         logits = self.pool.target.score(draft)
         return draft, verify(draft, logits, self.params, self._generator), logits
-
-    def _draft(self, arm: int, length: int) -> Draft:
-        if not length:
-            return Draft.empty()
-        if arm == ALL_DRAFTERS:
-            return self._draft_all(length)
-        draft = self._proposed(self.pool.drafters[arm], length, self.params, with_q=self.policy.uses_block_divergence)
-        draft = draft if self.pool.target.trees else draft.main_chain()
-        return draft.first(self.pool.target.window - len(self.context))  # the target's cache holds no more nodes
-
-    def _proposed(self, drafter: Drafter, length: int, params: SamplingParams, *, with_q: bool = False) -> Draft:
-        """A drafter's draft, if the target can verify it: anybody may write a drafter."""
-        draft = drafter.propose(self.context, length, params, self._generator, with_q=with_q)
-        if draft.depth > length:  # it would overrun max_new_tokens or the context window
-            raise ValueError(f"drafter {drafter.name!r} proposed {draft.depth} tokens, asked for at most {length}")
-        if draft.tokens and not 0 <= min(draft.tokens) <= max(draft.tokens) < self.pool.target.vocab_size:
-            raise ValueError(f"drafter {drafter.name!r} proposed tokens that the target does not have: {draft.tokens}")
-        return draft
-
-    def _draft_all(self, length: int) -> Draft:
-        """The union of all drafters' greedy drafts."""
-        params = replace(self.params, temperature=0.0)
-        self._drafts = [self._proposed(drafter, length, params) for drafter in self.pool.drafters]
-        room = self.pool.target.window - len(self.context)  # in the target's cache
-        union = unite(self._drafts, min(self.policy.tree_nodes, room))
-        self._union = union if self.pool.target.trees else union.main_chain()
-        return self._union.draft
-
-    def _observe_all(self, logits: torch.Tensor) -> None:
-        """Show every drafter what the target made of its own draft, as far as that is in the union."""
-        for drafter, draft, places in zip(self.pool.drafters, self._drafts, self._union.places, strict=True):
-            whole = places[: places.index(None)] if None in places else places
-            rows = [0, *(place + 1 for place in whole if place is not None)]
-            drafter.observe(draft.first(len(whole)), logits[rows])
 
     def _emitted(self, draft: Draft, verdict: Verdict) -> tuple[list[int], int | None]:
         """The round's tokens, cut after the first that ends the output; without an own token where that is before."""
@@ -303,7 +280,9 @@ class Decoding(Iterator[Round]):
         p = torch.cat(self._unseen_p) if self._unseen_p else None
         span = min(self.policy.evaluation_span or len(self.context), len(self.context) - self._evaluated)
         start = len(self.context) - span
-        gamma = self.pool.gamma(self.context, start, None if p is None else p[-span:], self.params)
+        gamma = self.pool.gamma(
+            self.context, start, None if p is None else p[-span:], self.params, self._drafting.benched
+        )
         self._evaluated, self._unseen_p = len(self.context), []
         return gamma
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from drafters.draft import Draft
+from drafters.errors import DraftError
 from drafters.sampling import SamplingParams, probabilities
 
 
@@ -28,6 +29,9 @@ def block_divergence(
 
     Returns:
         A number in [0, 1].
+
+    Raises:
+        DraftError: probabilities of the draft that are none.
     """
     path = draft.main_path(accepted)
     if not path:
@@ -42,4 +46,7 @@ def block_divergence(
     else:
         q = draft.q if len(path) == len(draft) else draft.q[path]
         overlap = torch.minimum(p[:, : q.shape[1]], q[:, : p.shape[1]])
-    return min(1.0, float(overlap.sum()) / draft_length)
+    total = float(overlap.sum())
+    if not total >= 0.0:  # nor is NaN
+        raise DraftError("it proposed with probabilities that are negative or no numbers")
+    return min(1.0, total / draft_length)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from drafters.draft import Draft
+from drafters.errors import DraftError, TargetError
 from drafters.hardware import sent
 from drafters.sampling import SamplingParams, choices, draw, drawn, probabilities, uniforms
+
+TOLERANCE = 1e-3
+"""Of the sum of probabilities, which half precision and large vocabularies round."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +45,20 @@ def verify(draft: Draft, logits: torch.Tensor, params: SamplingParams, generator
             that were sampled are accepted by speculative sampling (one child: Leviathan et al. 2023;
             several: recursive rejection, SpecInfer 2024) and deterministic ones by drawing from the target.
         generator: source of randomness on the device of ``logits``.
+
+    Raises:
+        TargetError: logits that are not numbers, after the context or an accepted node.
+        DraftError: a sampled draft whose ``q`` are no probabilities, or give a token none. This hangs on the draft
+            alone, not on what is drawn here: another one, such as none, may be verified instead.
     """
     if params.greedy:
-        return _follow(draft, choices(logits))
+        return _follow(draft, *choices(logits))
     probs = probabilities(logits, params)
     if not draft.sampled:  # the target draws after every node, and what it draws is in the draft or not
-        verdict = _follow(draft, drawn(probs, uniforms(len(probs), generator)).tolist())
+        tokens = drawn(probs, uniforms(len(probs), generator)).tolist()
+        verdict = _follow(draft, tokens, _sound(probs).tolist())
+    elif draft.q is None or draft.q.shape != probs[1:].shape:
+        raise DraftError("its probabilities are of other tokens than the target's")
     elif draft.is_chain:
         verdict = _verify_sampled_chain(draft, probs, generator)
     else:
@@ -53,11 +66,37 @@ def verify(draft: Draft, logits: torch.Tensor, params: SamplingParams, generator
     return replace(verdict, choices=None, probs=probs)
 
 
-def _follow(draft: Draft, wanted_by: list[int]) -> Verdict:
+def _sound(probs: torch.Tensor) -> torch.Tensor:
+    """1 for each row of probabilities ``(n, V)`` that are numbers of sum 1, else 0; 64-bit integers."""
+    return ((probs.sum(dim=-1) - 1.0).abs() < TOLERANCE).long()
+
+
+def _drawable(q: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """1 for each row of ``q`` ``(n, V)`` from which its one of ``tokens`` ``(n,)`` may have been drawn, else 0."""
+    return _sound(q) * (q.amin(dim=-1) >= 0.0) * (q.gather(1, tokens[:, None])[:, 0] > 0.0)
+
+
+def _check(sound: Sequence[int], path: Sequence[int]) -> None:
+    """Raise TargetError unless the rows of the context and of the accepted nodes are sound."""
+    if not all(sound[node + 1] for node in (-1, *path)):
+        raise TargetError(
+            "the target's scores are not finite numbers: its weights are damaged, or its numbers outgrow the dtype; "
+            "check its files, or set another dtype in the card"
+        )
+
+
+def _check_q(sound: bool) -> None:
+    """Raise DraftError unless q are probabilities from which the draft's tokens can have been drawn."""
+    if not sound:
+        raise DraftError("it proposed with probabilities q that are none: NaN, negative, of another sum than 1, or 0")
+
+
+def _follow(draft: Draft, wanted_by: list[int], sound: Sequence[int]) -> Verdict:
     """The path of the tokens that the target wants after the context and after each node."""
     path: list[int] = []
     node = -1
     while True:
+        _check(sound, [node])
         wanted = wanted_by[node + 1]
         node = next((child for child in draft.children(node) if draft.tokens[child] == wanted), -1)
         if node < 0:
@@ -76,14 +115,22 @@ def _verify_sampled_chain(draft: Draft, probs: torch.Tensor, generator: torch.Ge
     residual = (p - q).clamp_(min=0.0)
     # p = q to the last bit leaves no residual; a rejection then has probability zero but for rounding.
     after = torch.cat([torch.where(residual.sum(dim=-1, keepdim=True) > 0.0, residual, p), probs[count:]])
-    kept, own = torch.cat([accepted, drawn(after.index_select(0, accepted), u[-1:])]).tolist()
-    return Verdict(tuple(range(kept)), own)
+    sound_q = _drawable(q, tokens[:, 0]).amin(dim=0, keepdim=True)
+    own = drawn(after.index_select(0, accepted), u[-1:])
+    kept, last, drawable, *sound = torch.cat([accepted, own, sound_q, _sound(probs)]).tolist()
+    _check_q(drawable)
+    _check(sound, range(kept))
+    return Verdict(tuple(range(kept)), last)
 
 
 def _verify_sampled_tree(draft: Draft, probs: torch.Tensor, generator: torch.Generator) -> Verdict:
-    path: list[int] = []
-    node = -1
+    assert draft.q is not None
+    # All of it before anything is drawn: whether a draft is refused must not hang on that.
+    distinct = len({*zip(draft.parents, draft.tokens, strict=True)}) == len(draft)
+    _check_q(distinct and bool(_drawable(draft.q, torch.tensor(draft.tokens, device=draft.q.device)).all()))
+    path, node, sound = list[int](), -1, _sound(probs).tolist()
     while True:
+        _check(sound, [node])
         node, own = _accept_sampled_child(draft, node, probs[node + 1], generator)
         if own is not None:
             return Verdict(tuple(path), own)

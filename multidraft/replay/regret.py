@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -105,17 +105,24 @@ def regret_by_round(emitted: Sequence[int], table: np.ndarray, best: int | None 
 
 
 def gamma_table(
-    pool: Pool, prompt_ids: Sequence[int], output_ids: Sequence[int], params: SamplingParams, chunk: int = 64
+    pool: Pool,
+    prompt_ids: Sequence[int],
+    output_ids: Sequence[int],
+    params: SamplingParams,
+    chunk: int = 64,
+    without: Collection[str] = (),
 ) -> np.ndarray:
     """Acceptance probabilities ``(output positions, K, drafters)`` of a sampled generation, by depth.
 
-    Target and drafters read the finished text, ``chunk`` positions a forward.
+    Target and drafters read the finished text, ``chunk`` positions a forward, but for drafters named in ``without``.
     """
     context, rows = list(prompt_ids), []
     with pool.lock:
         for start, tokens, logits in teacher_forced(pool, prompt_ids, output_ids, chunk):
             context += tokens
-            rows.append(pool.gamma(context, len(prompt_ids) + start, probabilities(logits, params), params))
+            rows.append(
+                pool.gamma(context, len(prompt_ids) + start, probabilities(logits, params), params, without=without)
+            )
     return np.concatenate(rows) if rows else np.empty((0, params.draft_length, len(pool.drafters)))
 
 

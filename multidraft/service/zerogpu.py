@@ -14,7 +14,7 @@ import logging
 import math
 import mmap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from drafters.costs import CostMeter
@@ -77,6 +77,7 @@ class Ended:
 
     status: Status
     error: str | None
+    benched: Mapping[str, str]
     differences: list[Difference] | None
     scores: Scores
     hardware: str
@@ -167,13 +168,15 @@ class ZeroGpu:
         finally:  # also where the other process has dropped the call
             measurement.cancel()
             work.join()
-        known = (generation.status, generation.error, measurement.differences, measurement.run.scores)
+        state = generation.status, generation.error, generation.benched
+        known = (*state, measurement.differences, measurement.run.scores)
         memory = Memory(pool.previous, pool.costs)
         yield Ended(*known, describe(pool.device), memory, generation.prior)
 
     def _end(self, measurement: Measurement, ended: Ended) -> None:
         generation, run, pool = measurement.generation, measurement.run, self._pool
         generation.status, generation.error, generation.prior = ended.status, ended.error, ended.prior
+        generation.benched = ended.benched
         measurement.differences, run.scores = ended.differences, ended.scores
         run.conditions = replace(run.conditions, hardware=ended.hardware)
         pool.previous, pool.costs = ended.memory.previous, ended.memory.costs

@@ -22,6 +22,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from logging import getLogger
 from pathlib import Path
 from random import Random
 
@@ -74,6 +75,7 @@ class Tally:
     Attributes:
         problems: a line each.
         ties: gaps of near-ties.
+        benched: texts in which a drafter failed and was left out.
         transforms: by what a sampled output was made with, how many transforms fell into each of ``BINS`` bins.
     """
 
@@ -82,6 +84,7 @@ class Tally:
     accepted: int = 0
     batched: int = 0
     sampled: int = 0
+    benched: int = 0
     problems: list[str] = field(default_factory=list)
     ties: list[float] = field(default_factory=list)
     transforms: defaultdict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
@@ -207,6 +210,12 @@ def run_world(seed: int, number: int, generations: int, tally: Tally) -> None:
                 outputs = []
             for case, out in zip(cases, outputs, strict=False):
                 tally.tokens += len(out.token_ids)
+                tally.benched += bool(out.benched)
+                tally.problems += [
+                    _problem(seed, number, world, names, case, f"{name} failed: {why}")
+                    for name, why in out.benched.items()
+                    if name != "hostile"
+                ]
                 tally.accepted += sum(r.accepted for r in out.rounds)
                 for problem in problems_of(world, pool, case, out, tally, random):
                     tally.problems.append(_problem(seed, number, world, names, case, problem))
@@ -246,7 +255,8 @@ def report(tally: Tally, exact: Mapping[str, float], seconds: float) -> bool:
     transforms = tally.p_values()
     low = {what: p for what, p in {**transforms, **exact}.items() if p < ALPHA}
     print(f"{tally.generations:,} generations, {tally.tokens:,} tokens of which {tally.accepted:,} accepted drafts,")
-    print(f"{tally.sampled:,} sampled, {tally.batched:,} in batches: {len(tally.problems)} mismatches")
+    print(f"{tally.sampled:,} sampled, {tally.batched:,} in batches, {tally.benched:,} with a drafter that failed:")
+    print(f"{len(tally.problems)} mismatches")
     ties = f", gaps up to {max(tally.ties):.1e}" if tally.ties else ""
     print(f"near-ties decided by rounding: {len(tally.ties)}{ties} (tolerance {ROUNDING['float32']:.0e})")
     for what, values in (("transforms", transforms), ("enumerations", exact)):
@@ -268,6 +278,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--world", type=int, help="this world alone")
     options = parser.parse_args(arguments)
     logging.disable_progress_bar()
+    getLogger("drafters.benched").setLevel("ERROR")  # of drafters that fail on purpose
     torch.set_num_threads(1)
     tally, begun, exact = Tally(), time.monotonic(), dict[str, float]()
     if options.world is not None:

@@ -9,6 +9,8 @@ from multidraft.engine import decoding
 from tests.distributions import ALPHA
 from tests.reliability.differential import Tally, enumerate_world, report, run_world
 
+pytestmark = pytest.mark.benched
+
 
 @pytest.fixture(autouse=True)
 def one_thread():

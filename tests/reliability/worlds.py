@@ -22,7 +22,7 @@ import torch
 from drafters.base import Drafter
 from drafters.draft import Draft
 from drafters.proposing import PointMassDrafter, ProposingDrafter
-from drafters.sampling import choices, draw, probabilities
+from drafters.sampling import draw, probabilities
 
 class Bigrams(ProposingDrafter):
     "Samples from a table of made-up bigrams."
@@ -35,7 +35,7 @@ class Bigrams(ProposingDrafter):
         for _ in range(length):
             row = self.logits[[*context, *tokens][-1]]
             rows.append(probabilities(row, params))
-            tokens.append(choices(row[None])[0] if params.greedy else draw(rows[-1], generator))
+            tokens.append(int(row.argmax()) if params.greedy else draw(rows[-1], generator))
         q = torch.stack(rows) if with_q or not params.greedy else None
         return Draft.chain(tokens, q, sampled=not params.greedy)
 
@@ -46,6 +46,32 @@ class Bigrams(ProposingDrafter):
             return hits.double().numpy()
         q = probabilities(rows, evidence.params)
         return torch.minimum(evidence.p.cpu(), q).sum(dim=-1).clamp(0, 1).double().numpy()
+
+class Hostile(Bigrams):
+    "Proposes as Bigrams do, and breaks every rule now and then."
+    def propose(self, context, length, params, generator, *, with_q=False):
+        draft = super().propose(context, length, params, generator, with_q=with_q)
+        what = hash((len(context), *context[-3:])) % 40
+        generator.manual_seed(0)
+        context.clear()
+        if what == 0:
+            raise SystemExit("enough")
+        if what == 1:
+            return self.propose([1, 2, *range(10)], length + 1, params, generator, with_q=with_q)
+        if what == 2:
+            return Draft.chain([99] * length)
+        if what == 3:
+            return Draft.chain([1.5] * length)
+        if what == 4:
+            return "abc"
+        if draft.q is not None and what < 9:
+            q = [draft.q * float("nan"), 0 * draft.q, -draft.q, draft.q[:, :5]][what - 5]
+            return Draft(draft.tokens, draft.parents, q, draft.sampled)
+        return draft
+
+    def gamma(self, evidence):
+        gamma = super().gamma(evidence)
+        return gamma if len(evidence.context) % 5 else gamma * float("nan")
 
 class Bush(PointMassDrafter):
     "Proposes trees without sense."
@@ -66,6 +92,7 @@ class Bush(PointMassDrafter):
 CUSTOM: list[dict[str, Any]] = [
     {"name": "bigrams", "kind": "custom", "path": "own.py", "factory": "Bigrams"},
     {"name": "bush", "kind": "custom", "path": "own.py", "factory": "Bush"},
+    {"name": "hostile", "kind": "custom", "path": "own.py", "factory": "Hostile"},
 ]
 SIMPLE: list[dict[str, Any]] = [
     {"name": "near", "kind": "lm", "path": "near"},

@@ -85,7 +85,8 @@ SCHEMA = dedent("""\
        "speedup_uncertainty" REAL,
        "prior" TEXT,
        "suitability" TEXT,
-       "request_seconds" REAL
+       "request_seconds" REAL,
+       "benched" TEXT NOT NULL DEFAULT '{}'
     );
     CREATE TABLE "rounds" (
        "run_id" INTEGER REFERENCES "runs"("id") ON DELETE CASCADE,
@@ -164,6 +165,7 @@ def test_upgrade_twice_changes_nothing() -> None:
         "m008_unfinished",
         "m009_traffic",
         "m010_seconds_of_requests",
+        "m011_benched_drafters",
     ]
 
 

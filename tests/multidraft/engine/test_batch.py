@@ -5,6 +5,7 @@ import threading
 import pytest
 import torch
 
+from drafters.draft import Draft
 from drafters.errors import ContextWindowError, PolicyError, TextMemoryError
 from drafters.models.onnx_model import OnnxModel
 from drafters.pool import load_pool
@@ -135,7 +136,7 @@ def test_weights_are_shared_and_caches_are_not(tmp_path):
     assert twin.costs is not pool.costs and twin.costs.steps is pool.costs.steps
     pool.target.prefill([1, 2, 3])
     twin.target.prefill([4, 5])
-    first = pool.target.score(Decoding(pool, [1, 2, 3])._draft(-1, 0))
+    first = pool.target.score(Draft.empty())
     torch.testing.assert_close(first[0], tiny.logits_of(pool.target.model, [1, 2, 3])[-1], rtol=1e-4, atol=1e-5)
     slots = {decoder._slot.number for decoder in (pool.target.decoder, twin.target.decoder)}
     assert slots == {0, 1}
@@ -244,6 +245,7 @@ def test_memory_that_runs_out_ends_one_text_alone(own_pool, monkeypatch, error):
     assert [g.token_ids for g in again] == alone
 
 
+@pytest.mark.benched
 def test_memory_that_runs_out_ends_a_text_that_is_alone(own_pool, monkeypatch):
     def fail(model, feeds):
         raise MemoryError

@@ -120,7 +120,7 @@ def test_an_error_elsewhere_is_not_the_policy_s(pool, monkeypatch):
     def broken(*arguments, **settings):
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(pool.drafters[0], "propose", broken)
+    monkeypatch.setattr(pool.target, "score", broken)
     decoding = Decoding(pool, PROMPT, "fixed:near", GREEDY)
     with pytest.raises(RuntimeError, match="out of memory"):
         decoding.run()

@@ -65,6 +65,7 @@ def head_html(run: Run) -> Markup:
     facts = (
         ("Made", f"{run.created_at:%Y-%m-%d %H:%M:%S} UTC, from {origin.source}"),
         ("End", f"{ended}; {len(g.token_ids)} tokens in {len(g.rounds)} rounds"),
+        *([("Drafters", g.failures)] if g.benched else []),
         ("Pool", f"{made_on.pool}, card {made_on.card_hash or 'unknown'}"),
         ("Hardware", f"{made_on.hardware or 'unknown'}, {made_on.dtype or 'dtype unknown'}"),
         ("Version", made_on.version or "unknown"),

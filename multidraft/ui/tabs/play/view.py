@@ -53,7 +53,8 @@ def status_html(
     if phase == "measuring":
         return message_html("busy", "Decoded. Measuring autoregressive decoding of this prompt to compare with …")
     if phase == "decoding":
-        return message_html("busy", f"Decoding under {policy}", f", round {len(generation.rounds) + 1} …")
+        failed = f"{generation.failures} " if generation.benched else ""
+        return message_html("busy", f"{failed}Decoding under {policy}", f", round {len(generation.rounds) + 1} …")
     counts = f"{count(len(generation.token_ids), 'token')} in {count(len(generation.rounds), 'round')}"
     if phase == "scoring" and generation.status != "error":
         return message_html("busy", _scoring(job, counts))
@@ -62,9 +63,11 @@ def status_html(
     kind = "cancelled" if generation.status == "cancelled" else "done" if fits else "done md-odd"
     odd = "" if fits else " The prompt is of no task that the pool knows: the text means nothing, its speed does."
     left_out = " Regret not computed: stopped." if job.unscored else ""
+    failed = f" {generation.failures}" if generation.benched else ""
     unsaved = "" if recorded else " Not in the history yet: the Dashboard tab says why."
     limit = f" It {generation.error}." if generation.status == "cancelled" and generation.error else ""
-    return message_html(kind, f"{_ENDS[generation.status]}{limit} {counts} under {policy}.{left_out}{unsaved}{odd}")
+    said = f"{failed}{left_out}{unsaved}{odd}"
+    return message_html(kind, f"{_ENDS[generation.status]}{limit} {counts} under {policy}.{said}")
 
 
 def _scoring(job: Measurement, counts: str) -> str:

@@ -231,16 +231,15 @@ def _progress_html(race: RaceJob) -> Markup:
 def end_html(race: RaceJob) -> Markup:
     """How a race ended."""
     measured, total = len(race.measured), len(race.specs)
-    runs = (race.runs[lane].generation for lane in sorted(race.runs))
+    runs = [race.runs[lane].generation for lane in sorted(race.runs)]
     if failed := next((g for g in runs if g.status == "error"), None):
         title = lanes.lane_title(failed.policy)
         shown = f" The other {measured} are replayed below." if measured >= FEWEST else ""
         return message_html("error", f"Lane {title} failed: {failed.error}. Please try again.{shown}")
+    noted = "".join(f" {lanes.lane_title(g.policy)}: {g.failures}" for g in runs if g.benched)
     if any(run.id is None and run.generation.rounds for run in race.runs.values()):
-        unkept = " Not in the history yet: the Dashboard tab says why."
-    else:
-        unkept = ""
+        noted += " Not in the history yet: the Dashboard tab says why."
     if measured == total:
-        return message_html("done", f"All {total} lanes are measured. Below they run at the speed they had.{unkept}")
+        return message_html("done", f"All {total} lanes are measured. Below they run at the speed they had.{noted}")
     rest = "they are replayed below" if measured >= FEWEST else "too few for a replay"
-    return message_html("cancelled", f"Stopped: {measured} of {total} lanes were measured, {rest}.{unkept}")
+    return message_html("cancelled", f"Stopped: {measured} of {total} lanes were measured, {rest}.{noted}")

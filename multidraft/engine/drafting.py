@@ -1,0 +1,106 @@
+"""What a round proposes: one drafter's draft, or the union of all; whoever fails is benched for the query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from operator import index
+
+import torch
+from torch import Generator
+
+from drafters.benched import Benched
+from drafters.draft import Draft, unite
+from drafters.errors import DraftError
+from drafters.pool import Pool
+from drafters.sampling import SamplingParams
+from multidraft.engine.feedback import block_divergence
+from multidraft.policies import ALL_DRAFTERS
+
+MOST_NODES = 1024
+"""Of a draft: the target computes scores over the vocabulary for each."""
+
+
+class Drafting:
+    """The drafts of one text.
+
+    A drafter that raises, or proposes what cannot be verified, is benched for the query: from then on it is an arm that
+    drafts nothing, as one may that has nothing to say, which every policy copes with. The output stays the target's
+    whatever drafters do, so long as those that sample tell the truth about what they sampled from.
+
+    Attributes:
+        benched: the drafters that have failed, and why.
+    """
+
+    def __init__(self, pool: Pool, params: SamplingParams, generator: Generator):
+        self.pool, self.params, self._generator = pool, params, generator
+        self.benched = Benched([drafter.name for drafter in pool.drafters])
+
+    def draft(self, arm: int, context: Sequence[int], length: int, *, with_q: bool, nodes: int) -> Draft:
+        """The draft of an arm.
+
+        Args:
+            length: at most so many tokens in depth.
+            with_q: as of :meth:`~drafters.base.Drafter.propose`.
+            nodes: of the union of all drafts at most.
+        """
+        if not length:
+            return Draft.empty()
+        target = self.pool.target
+        room = target.window - len(context)  # the target's cache holds no more nodes
+        if arm == ALL_DRAFTERS:
+            greedy = replace(self.params, temperature=0.0)
+            self._drafts = [self._proposed(i, context, length, greedy) for i in range(len(self.pool.drafters))]
+            union = unite(self._drafts, min(nodes, room))
+            self._union = union if target.trees else union.main_chain()
+            return self._union.draft
+        draft = self._proposed(arm, context, length, self.params, with_q=with_q)
+        return (draft if target.trees else draft.main_chain()).first(room)
+
+    def _proposed(
+        self, arm: int, context: Sequence[int], length: int, params: SamplingParams, *, with_q: bool = False
+    ) -> Draft:
+        """A drafter's draft, if the target can verify it: anybody may write a drafter."""
+        if arm not in self.benched:
+            with self.benched.by(arm):
+                drafter = self.pool.drafters[arm]
+                draft = drafter.propose(context, length, params, self._generator, with_q=with_q)
+                self._check(draft, length)
+                return draft
+        return Draft.empty()
+
+    def _check(self, draft: Draft, length: int) -> None:
+        if not isinstance(draft, Draft):
+            raise DraftError(f"it proposed {type(draft).__name__!r}, which is no Draft")
+        if len(draft) > MOST_NODES:
+            raise DraftError(f"it proposed a tree of {len(draft):,} tokens; there may be {MOST_NODES:,}")
+        if draft.depth > length:  # it would overrun max_new_tokens or the context window
+            raise DraftError(f"it proposed {draft.depth} tokens, asked for at most {length}")
+        ids = [index(token) for token in draft.tokens]
+        if ids and not 0 <= min(ids) <= max(ids) < self.pool.target.vocab_size:
+            outside = next(token for token in ids if not 0 <= token < self.pool.target.vocab_size)
+            raise DraftError(f"it proposed the token {outside}, which the target does not have")
+
+    def author(self, path: Sequence[int]) -> int:
+        """The drafter to which an accepted path of a union is credited: :meth:`~drafters.draft.Union.author`."""
+        return self._union.author(path)
+
+    def observe(self, arm: int, draft: Draft, logits: torch.Tensor) -> None:
+        """Show the drafter what the target made of its draft; of a union every drafter, as far as its own is in it."""
+        if arm != ALL_DRAFTERS:
+            return self._show(arm, draft, logits)
+        for i, (draft, places) in enumerate(zip(self._drafts, self._union.places, strict=True)):
+            whole = places[: places.index(None)] if None in places else places
+            rows = [0, *(place + 1 for place in whole if place is not None)]
+            self._show(i, draft.first(len(whole)), logits[rows])
+
+    def _show(self, arm: int, draft: Draft, logits: torch.Tensor) -> None:
+        if arm not in self.benched:
+            with self.benched.by(arm):
+                self.pool.drafters[arm].observe(draft, logits)
+
+    def divergence(self, arm: int, draft: Draft, path: Sequence[int], logits: torch.Tensor | None, asked: int) -> float:
+        """BD of a drafter's draft; 0 where its probabilities are none."""
+        with self.benched.by(arm):
+            return block_divergence(draft, path, logits, self.params, asked)
+        return 0.0
