@@ -200,6 +200,8 @@ class Crowd:
     by how much longer from time to time."""
     TOLERANCE = 0.03
     """By how much a stretch may fall behind, as a share of its time."""
+    LOST_ROUNDS = 4
+    """A stretch that is so many rounds without drafts behind ends at once."""
 
     def __init__(self) -> None:
         self.texts = 1
@@ -232,7 +234,8 @@ class Crowd:
             self.seconds += seconds
             self.plain_seconds += self._emitted * self.share
         self.rounds += 1
-        if self.rounds == self.TRIED_ROUNDS:
+        lost = self.seconds - self.plain_seconds > self.LOST_ROUNDS * self.plain.at(self.texts)
+        if self.rounds == self.TRIED_ROUNDS or lost:
             pays = self.seconds <= (1.0 + self.TOLERANCE) * self.plain_seconds
             self.rounds = -self.PLAIN_ROUNDS if pays else -self.pause * self.texts
             self.pause = self.PAUSE if pays else min(self.PAUSE_GROWTH * self.pause, self.LONGEST_PAUSE)
