@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import torch
@@ -49,6 +50,7 @@ class Draft:
         return cls(tuple(tokens), tuple(range(-1, len(tokens) - 1)), q, sampled)
 
     @classmethod
+    @cache
     def empty(cls) -> Draft:
         """Nothing proposed: the round is one step of autoregressive decoding."""
         return cls((), ())
@@ -56,7 +58,7 @@ class Draft:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    @property
+    @cached_property
     def is_chain(self) -> bool:
         """Whether no node has a sibling."""
         return self.parents == tuple(range(-1, len(self.tokens) - 1))
@@ -72,7 +74,7 @@ class Draft:
     @property
     def depth(self) -> int:
         """Length of the longest path: the most tokens a round with this draft can accept."""
-        return max(self.depths, default=-1) + 1
+        return len(self) if self.is_chain else max(self.depths) + 1
 
     def children(self, node: int) -> list[int]:
         """Children of ``node`` (-1: of the context), in the order they are to be tried."""
@@ -102,6 +104,8 @@ class Draft:
 
     def main_path(self, accepted: Sequence[int]) -> list[int]:
         """The accepted path continued by the first child of each further node: the chain that BD compares."""
+        if self.is_chain:
+            return list(range(len(self)))
         path = list(accepted)
         while children := self.children(path[-1] if path else -1):
             path.append(children[0])

@@ -38,6 +38,7 @@ class Decoder(Protocol):
         mask: torch.Tensor | None = None,
         last: int | None = None,
         capture: Sequence[int] = (),
+        lend: bool = False,
     ) -> torch.Tensor:
         """Run tokens through the model, writing the cache from ``start`` on; what was cached from there is forgotten.
 
@@ -50,6 +51,7 @@ class Decoder(Protocol):
             last: return the logits of the last ``last`` tokens only.
             capture: layers whose hidden states are put into :attr:`captured`: ``i`` is what enters layer ``i``, and
                 the number of layers what leaves the final norm (as ``transformers`` counts them).
+            lend: whether the next forward may overwrite the logits, which saves a copy.
 
         Returns:
             Logits ``(T or last, V)``.
@@ -161,6 +163,7 @@ class HubDecoder:
         mask: torch.Tensor | None = None,
         last: int | None = None,
         capture: Sequence[int] = (),
+        lend: bool = False,
     ) -> torch.Tensor:
         """As of :class:`Decoder`."""
         if start == 0:

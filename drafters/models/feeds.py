@@ -109,6 +109,7 @@ class SlotDecoder:
         mask: torch.Tensor | None = None,
         last: int | None = None,
         capture: Sequence[int] = (),
+        lend: bool = False,
         into: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """As of :class:`~drafters.models.decoder.Decoder`; ``into`` is where to write the logits."""
@@ -119,7 +120,9 @@ class SlotDecoder:
             feed = Feed(self._slot.number, ids, start, rows, positions, mask, capture)
             found: Answer = answer(self.runs, feed, length, prompt=rows < length)
             self.captured = {layer: found.hidden[layer].clone() for layer in capture}
-            return found.logits.clone() if into is None else into.copy_(found.logits)
+            if into is None:
+                return found.logits if lend else found.logits.clone()
+            return into.copy_(found.logits)
         pieces = []
         for begin, end, wanted in pieces_of(0, length, rows):
             logits = self.forward(ids[begin:end], start + begin, last=wanted, capture=capture)

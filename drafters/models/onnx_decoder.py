@@ -7,9 +7,12 @@ from collections.abc import Sequence
 import torch
 from transformers import PreTrainedModel
 
+from drafters.draft import Draft
 from drafters.models.decoder_graph import unsupported as no_graph
-from drafters.models.feeds import SlotDecoder
+from drafters.models.drafting import DraftOptions
+from drafters.models.feeds import CHUNK, SlotDecoder
 from drafters.models.onnx_model import OnnxModel
+from drafters.models.streams import texts_at_once
 
 
 def unsupported(model: PreTrainedModel, dtype: torch.dtype, device: str) -> str | None:
@@ -32,6 +35,13 @@ class OnnxDecoder(SlotDecoder):
     def __init__(self, model: PreTrainedModel | OnnxModel):
         super().__init__(model if isinstance(model, OnnxModel) else OnnxModel(model))
         self.model = self.runs.model
+
+    def draft(self, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
+        """As of :class:`~drafters.models.decoder.Decoder`. Texts decoded at once share the forwards of each token."""
+        if not options.params.greedy or texts_at_once() > 1 or len(ids) > CHUNK:
+            return super().draft(ids, start, options)
+        self._check(start + len(ids) + options.length - 1)
+        return self.runs.draft(self._slot.number, ids, start, options)
 
 
 class OnnxGroup:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,10 +14,13 @@ import onnxruntime
 import torch
 from transformers import PreTrainedModel
 
+from drafters.draft import Draft
 from drafters.models.decoder_graph import DecoderGraph
+from drafters.models.drafting import DraftOptions, aligned
 from drafters.models.families import head_size_of, sliding_window_of
 from drafters.models.feeds import Answer, Feed
 from drafters.models.pages import Pages
+from drafters.sampling import probabilities
 
 ROOM, SLOTS = 512, 16
 """Caches have room for a multiple of so many positions, and grow with the context; as soon as there is more than one
@@ -94,7 +98,7 @@ class OnnxModel:
     def release_slot(self, slot: int) -> None:
         """Take a cache back, and give its memory back."""
         self._written.pop(slot, None)
-        if slot < self._cache.shape[1]:
+        if slot < self._pages.shape[1]:
             for layer in self._cache[:, slot]:
                 self._pages.forget(layer)
         heapq.heappush(self._free, slot)
@@ -113,7 +117,7 @@ class OnnxModel:
         for slot, ids, start, *_ in feeds:
             slots, positions, longest = max(slots, slot + 1), max(positions, start), max(longest, len(ids))
             self._written[slot] = max(self._written.get(slot, 0), start + len(ids))
-        if slots > self._cache.shape[1] or positions + longest > self._cache.shape[3]:
+        if slots > self._pages.shape[1] or positions + longest > self._pages.shape[3]:
             self._make_room(slots, positions + longest)
         buffers = self._fill_one(feeds[0]) if len(feeds) == 1 else self._fill(feeds)
         session.run_with_iobinding(buffers.binding)
@@ -126,6 +130,39 @@ class OnnxModel:
             answers.append(Answer(buffers.logits[row : row + feed.last], hidden))
             row += feed.last
         return answers
+
+    def draft(self, slot: int, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
+        """A greedy draft of one text; see :meth:`~drafters.models.decoder.Decoder.draft`.
+
+        Weights push what Python needs out of the processor's caches, so that a line of it may take as long as an
+        operation of the model: between forwards there are as few as can be.
+        """
+        logits = self.run([Feed(slot, ids, start, 1)])[0].logits
+        end, length, doubts = start + len(ids), options.length, options.log_confidence > -math.inf
+        if end + length > self._pages.shape[3]:
+            self._make_room(slot + 1, end + length)
+        buffers = self._held(slot, 1, 1, 1, 1, False)
+        assert self._session is not None
+        run, binding, inputs = self._session.run_with_iobinding, buffers.binding, buffers.inputs
+        scores, following = logits.numpy()[0, : options.vocab_size], buffers.logits.numpy()[0, : options.vocab_size]
+        tokens, rows, sure = list[int](), list[np.ndarray](), 0.0
+        while True:
+            token = int(scores.argmax())
+            tokens.append(token)
+            if options.with_q:
+                rows.append(scores.copy())
+            if doubts:
+                sure -= math.log(np.exp(scores - scores[token]).sum())
+            if len(tokens) == length or sure < options.log_confidence:
+                break
+            buffers.ids[0], buffers.past[0], buffers.positions[0, 0] = token, end, end
+            if self._sliding is not None:
+                self._hide(Feed(slot, [token], end, 1), inputs, 0, buffers.positions[0])
+            run(binding)
+            scores, end = following, end + 1
+        self._written[slot] = max(self._written.get(slot, 0), end)
+        q = aligned(torch.from_numpy(np.stack(rows)), options.vocab_size) if rows else None
+        return Draft.chain(tokens, None if q is None else probabilities(q, options.params))
 
     def keep(self, slot: int, start: int, kept: Sequence[int]) -> None:
         """As :meth:`~drafters.models.decoder.Decoder.keep`."""
@@ -150,12 +187,12 @@ class OnnxModel:
     @torch.inference_mode()
     def _make_room(self, slots: int, positions: int) -> None:
         """Make room for so many texts of so many positions, or some more."""
-        _, had, _, room, _ = self._cache.shape
+        _, had, _, room, _ = self._pages.shape
         if slots <= had and positions <= room:
             return
         slots = had if slots <= had else max(slots, SLOTS if had else 1)
         grown = max(room, -(-positions // ROOM) * ROOM)
-        kv_heads, size = self._cache.shape[2::2]
+        kv_heads, size = self._pages.shape[2::2]
         pages = Pages((len(self._cache), slots, kv_heads, grown, size))
         rotary = self.model.model.rotary_emb(pages.array[0], torch.arange(grown)[None])
         rotation = [part[0, :, : size // 2].contiguous().numpy() for part in rotary]
@@ -223,7 +260,7 @@ class OnnxModel:
             self._buffers[key] = found  # now the newest
             return found
         assert self._session is not None
-        room = self._cache.shape[3]
+        room = self._pages.shape[3]
         slots = self._cache[:, first : first + texts]
         caches = {f"{('key', 'value')[i % 2]}_{i // 2}": cache for i, cache in enumerate(slots)}
         inputs = {

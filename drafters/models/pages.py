@@ -18,12 +18,14 @@ class Pages:
 
     Attributes:
         array: the zeros.
+        shape: of the array; to ask a tensor for it takes long between two forwards.
 
     Raises:
         OSError, MemoryError: there is no room for them.
     """
 
     def __init__(self, shape: Sequence[int]):
+        self.shape = tuple(shape)
         size = 4 * int(np.prod(shape))
         if sys.platform == "linux" and size:
             # Private, since shared pages are not given back; small, unlike those that NumPy asks for: a large one would
@@ -32,7 +34,7 @@ class Pages:
             flat = np.frombuffer(self._map, np.float32)
         else:
             flat = np.zeros(size // 4, np.float32)
-        self.array = torch.from_numpy(flat.reshape(tuple(shape)))
+        self.array = torch.from_numpy(flat.reshape(self.shape))
 
     def forget(self, part: torch.Tensor) -> None:
         """Give back the memory of a contiguous part of :attr:`array`, whose numbers are no longer defined."""

@@ -82,7 +82,7 @@ class Target:
         """Logits ``(n + 1, V)`` for a draft of ``n`` nodes in one forward.
 
         Row 0 follows the context, row ``j + 1`` follows node ``j`` and its ancestors. The nodes stay in
-        the cache until :meth:`accept` says which of them are kept.
+        the cache until :meth:`accept` says which of them are kept. The logits are valid until the next forward.
         """
         if self._pending is None:
             raise RuntimeError("prefill the target before scoring a draft")
@@ -91,9 +91,10 @@ class Target:
         self._fed = ids = [self._pending, *draft.tokens]
         start, layers = self._length, self._features.layers
         if draft.is_chain:
-            return self.decoder.forward(ids, start, capture=layers)
+            return self.decoder.forward(ids, start, capture=layers, lend=True)
         positions = start + torch.tensor([0, *(depth + 1 for depth in draft.depths)])
-        return self.decoder.forward(ids, start, positions=positions, mask=tree_mask(draft, start), capture=layers)
+        mask = tree_mask(draft, start)
+        return self.decoder.forward(ids, start, positions=positions, mask=mask, capture=layers, lend=True)
 
     def accept(self, path: Sequence[int], own: int) -> None:
         """Keep the nodes of ``path`` from the draft just scored, forget the others; ``own`` becomes pending."""
@@ -136,11 +137,11 @@ class Target:
         self.trees = True
         try:
             self.prefill([0, 0])
-            scores = self.score(tree)[3:]
+            scores = self.score(tree)[3:].clone()
             paths = []
             for path in ((0, 2), (1, 3)):
                 self.prefill([0, 0])
-                paths.append(self.score(Draft.chain([tokens[node] for node in path]))[2])
+                paths.append(self.score(Draft.chain([tokens[node] for node in path]))[2].clone())
         except Exception:  # models raise whatever comes of masks and positions that they do not know
             return False
         finally:

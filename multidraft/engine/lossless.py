@@ -79,5 +79,5 @@ def parting(pool: Pool, prompt_ids: Sequence[int], one: Sequence[int], other: Se
     with pool.lock:
         pool.target.prefill([*prompt_ids, *one[:position]])
         logits = pool.target.score(Draft.empty())[0].float()
-    gap = float((logits[one[position]] - logits[other[position]]).abs())
+        gap = float((logits[one[position]] - logits[other[position]]).abs())
     return Difference(position, gap, gap <= ROUNDING[pool.card.dtype])

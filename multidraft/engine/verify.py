@@ -93,6 +93,9 @@ def _check_q(sound: bool) -> None:
 
 def _follow(draft: Draft, wanted_by: list[int], sound: Sequence[int]) -> Verdict:
     """The path of the tokens that the target wants after the context and after each node."""
+    if draft.is_chain:
+        kept = next((i for i, token in enumerate(draft.tokens) if token != wanted_by[i]), len(draft))
+        return Verdict(tuple(range(kept)), wanted_by[kept], wanted_by)
     path: list[int] = []
     node = -1
     while True:

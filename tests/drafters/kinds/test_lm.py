@@ -219,14 +219,14 @@ def test_a_forward_that_breaks_off_leaves_no_trace(name, monkeypatch):
     drafter = dict(zip(MODELS, make_lm_drafters(MODELS, V), strict=True))[name]
     context = [3, 1, 4, 1, 5, 9]
     propose(drafter, context[:4], 3)
-    model = drafter.model
-    forward = model.forward
+    runs = drafter.model.runs
+    run = runs.run
 
-    def breaking(*arguments, **settings):
-        forward(*arguments, **settings)
+    def breaking(feeds):
+        run(feeds)
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(model, "forward", breaking)
+    monkeypatch.setattr(runs, "run", breaking)
     with pytest.raises(RuntimeError, match="out of memory"):
         propose(drafter, context, 3)
     monkeypatch.undo()
