@@ -93,15 +93,13 @@ def _check_q(sound: bool) -> None:
 
 def _follow(draft: Draft, wanted_by: list[int], sound: Sequence[int]) -> Verdict:
     """The path of the tokens that the target wants after the context and after each node."""
-    if draft.is_chain:
-        kept = next((i for i, token in enumerate(draft.tokens) if token != wanted_by[i]), len(draft))
-        return Verdict(tuple(range(kept)), wanted_by[kept], wanted_by)
     path: list[int] = []
-    node = -1
+    node, chain = -1, draft.is_chain
     while True:
         _check(sound, [node])
         wanted = wanted_by[node + 1]
-        node = next((child for child in draft.children(node) if draft.tokens[child] == wanted), -1)
+        children = range(node + 1, len(draft))[:1] if chain else draft.children(node)
+        node = next((child for child in children if draft.tokens[child] == wanted), -1)
         if node < 0:
             return Verdict(tuple(path), wanted, wanted_by)
         path.append(node)
