@@ -186,15 +186,17 @@ class Jobs:
     Args:
         limits: how many jobs there may be, and how long each may have the device.
         meanwhile: short work on the device while there is no job, done again until it returns 0, not its seconds.
+
+    Attributes:
+        closed: whether the server is shutting down.
     """
 
     def __init__(self, limits: Limits | None = None, meanwhile: Callable[[], float] | None = None) -> None:
         self.limits, self._meanwhile = limits or Limits(), meanwhile
-        self._queue = Line[Job]()  # the first one is at work
-        self._pace = Pace()
+        self._queue, self._pace = Line[Job](), Pace()  # the first one of the queue is at work
         self._found: dict[str, Job] = {}
         self._changed = threading.Condition()
-        self._closed = False
+        self.closed = False
         self._thread = threading.Thread(target=self._work, name="device", daemon=True)
         self._thread.start()
 
@@ -210,8 +212,7 @@ class Jobs:
             if not (prepares := type(job).prepare is not Job.prepare):
                 self._enqueue(job)
         if prepares:
-            name = f"{job.kind}-{job.id[:8]}"
-            threading.Thread(target=job.context.run, args=(self._prepare, job), name=name, daemon=True).start()
+            threading.Thread(target=job.context.run, args=(self._prepare, job), name=job.kind, daemon=True).start()
         return job
 
     def do(self, work: Callable[[], T]) -> Future[T]:
@@ -241,17 +242,11 @@ class Jobs:
         return len(self._queue) <= 1
 
     @property
-    def closed(self) -> bool:
-        """Whether the server is shutting down."""
-        return self._closed
-
-    @property
     def counts(self) -> tuple[int, int]:
         """How many jobs have begun, and how many wait for their first turn."""
         with self._changed:
-            queue = tuple(self._queue)
-        begun = sum(job._steps is not None for job in queue)
-        return begun, len(queue) - begun
+            begun = sum(job._steps is not None for job in self._queue)
+            return begun, len(self._queue) - begun
 
     def find(self, id: str, kind: type[J]) -> J | None:
         """The job of an id, if it is of this kind and still known."""
@@ -267,7 +262,7 @@ class Jobs:
         """Cancel all jobs and wait for the step in progress, for :data:`CLOSING_SECONDS` at most; nothing can be
         submitted from then on."""
         with self._changed:
-            self._closed = True
+            self.closed = True
             self._changed.notify_all()
         for job in self.listed:
             job.cancel()
@@ -276,7 +271,7 @@ class Jobs:
             log.error("a step did not end within %.0f seconds; the server ends without it", CLOSING_SECONDS)
 
     def _check(self, job: Job) -> None:
-        if self._closed:
+        if self.closed:
             raise BusyError("the server is shutting down")
         alike = [other for other in self._found.values() if type(other) is type(job)]
         visitor, check = job.caller.visitor, self.limits.check_place
@@ -284,8 +279,8 @@ class Jobs:
             check(job.plural, job.limit, [other.caller.visitor for other in alike if not other.done], visitor)
         if visitor:  # what the server itself does needs no place
             check("jobs", self.limits.queue, [who for job in self.listed if (who := job.caller.visitor)], visitor)
-        ended = [other for other in alike if other.done]
-        for other in ended[: max(0, len(ended) - job.retained + (not job.done))]:
+        past = [other for other in alike if other.done]
+        for other in past[: max(0, len(past) - job.retained + (not job.done))]:
             del self._found[other.id]
 
     def _enqueue(self, job: Job) -> None:
@@ -300,7 +295,7 @@ class Jobs:
         except BaseException as error:  # see Job.take_turn
             job.fail(error)
         with self._changed:
-            if ready := ready and not job.cancelled.is_set() and not self._closed:
+            if ready := ready and not job.cancelled.is_set() and not self.closed:
                 self._enqueue(job)
         if not ready:
             self._end(job)
@@ -310,8 +305,8 @@ class Jobs:
         while True:
             with self._changed:
                 look = None if self._meanwhile is None else 0.0 if busy else LOOK_SECONDS
-                self._changed.wait_for(lambda: self._queue or self._closed, look)
-                if self._closed and not self._queue:
+                self._changed.wait_for(lambda: self._queue or self.closed, look)
+                if self.closed and not self._queue:
                     return
                 job = self._queue.first if self._queue else None
             busy = job is None and self._worked()
@@ -326,7 +321,7 @@ class Jobs:
             with self._changed:
                 if waited and job.started:
                     self._pace.began(now, any(not other.started for other in self._queue))
-                (self._queue.remove if (ended := ended or self._closed) else self._queue.turned)(job)
+                (self._queue.remove if (ended := ended or self.closed) else self._queue.turned)(job)
             if ended:
                 self._end(job)
 
@@ -342,8 +337,7 @@ class Jobs:
     def _withdraw(self, job: Job) -> None:
         """Take a cancelled job out of the queue, unless it has begun: then it ends with its turn."""
         with self._changed:
-            waiting = job in self._queue and self._queue.first is not job and job._steps is None
-            if waiting:
+            if waiting := job in self._queue and self._queue.first is not job and job._steps is None:
                 self._queue.remove(job)
                 if all(other.started for other in self._queue):
                     self._pace.left()
