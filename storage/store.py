@@ -20,6 +20,7 @@ from sqlite_utils import Database
 
 from storage.connection import open_writer, writing
 from storage.problems import StorageError, explain
+from storage.replaced import Watch
 from storage.rows import round_rows, run_row
 from storage.run import Run, utc_text
 from storage.sync import Backup, take_in
@@ -83,7 +84,7 @@ class Store:
         path: the database file; created if missing (its folder is not).
         queue_limit: most calls of :meth:`add` that wait in memory; beyond it the oldest are dropped.
         busy_seconds: how long one attempt waits for another program's lock.
-        retry_seconds: pause between attempts while there is a problem.
+        retry_seconds: pause between attempts while there is a problem, and between looks whether the file was replaced.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class Store:
         self._urged = False  # whether to try again without a pause
         self._give_up_at = math.inf  # finite once the store is closed
         self._db: Database | None = None  # set by the writer alone
-        self._file: tuple[int, int] | None = None  # likewise: which file the connection has open
+        self._watch = Watch(self.path)  # likewise
         self._thread = threading.Thread(target=self._work, name="storage-writer", daemon=True)
         self._thread.start()
         atexit.register(self.close)
@@ -209,10 +210,9 @@ class Store:
                 self._note(explain(error, self.path))
             with self._changed:
                 pause = self._give_up_at - time.monotonic()
-                if self._db is None:
-                    pause = min(pause, self._retry_seconds)
-                ready = lambda: self._urged or (self._db and self._waiting)  # noqa: E731
-                self._changed.wait_for(ready, None if pause == math.inf else pause)
+                pause = min(pause, self._retry_seconds)
+                ready = lambda: self._urged or (self._db if self._waiting else self._closed)  # noqa: E731
+                self._changed.wait_for(ready, pause)
                 self._urged = False
                 ended = self._closed and (not self._waiting or time.monotonic() >= self._give_up_at)
         if self._waiting:
@@ -220,14 +220,15 @@ class Store:
         self._disconnect()
 
     def _connect(self) -> None:
-        """Open the database unless it is; anew if the file was moved or deleted meanwhile."""
+        """Open the database unless it is; anew if the file was replaced or deleted meanwhile."""
         if self._db is not None:
-            if _identity(self.path) == self._file:
+            if not self._watch.replaced(self._db):
                 return
             self._disconnect()
+        self._watch.settle()
         db = open_writer(self.path, self._busy_seconds)
-        self._file = _identity(self.path)
         self._take_back()
+        self._watch.leave(db)
         self._db = db
         with self._changed:
             if not self._waiting:  # else the next write tells whether all is well again
@@ -263,6 +264,7 @@ class Store:
             cause = f"A run could not be stored in {self.path} and was left out ({error}): please report this."
             together[0].left_out = True
         else:
+            self._watch.leave(self._db)
             for kept in written:
                 kept.committed, kept.left_out = True, False
         with self._changed:
@@ -335,11 +337,3 @@ class Store:
 def _concerns_database(error: Exception) -> bool:
     """Whether the file is at fault, so that trying again makes sense, rather than this one run's values."""
     return isinstance(error, (sqlite3.OperationalError, OSError, StorageError)) or type(error) is sqlite3.DatabaseError
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode of the file: SQLite itself goes on writing into a deleted file."""
-    with suppress(OSError):
-        status = path.stat()
-        return status.st_dev, status.st_ino
-    return None

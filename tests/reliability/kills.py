@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import sqlite3
 import sys
 import tempfile
@@ -94,7 +95,12 @@ def campaign(folder: Path, kills: int, seed: int = 0, most_seconds: float = MOST
             if kill == kills:
                 _until(lambda: not _left(db), process, log, LEFT_SECONDS)
             else:
-                clients = Clients(address, told, numbers, seed=kill)
+                try:
+                    clients = Clients(address, told, numbers, seed=kill)
+                except httpx.HTTPError:  # was it killed by somebody else, as for memory? Then see below
+                    process.join(10)
+                    if process.is_alive():
+                        raise
         elif kill % 10 == 9:
             process = context.Process(target=bench, args=(str(card), str(db), str(suite), str(log)), daemon=True)
             process.start()
@@ -108,6 +114,7 @@ def campaign(folder: Path, kills: int, seed: int = 0, most_seconds: float = MOST
             time.sleep(rest)
         process.kill()
         process.join()
+        assert process.exitcode == -signal.SIGKILL, _ended(process, log)
         for thread in clients.threads if clients else ():
             thread.join()
         damaged += _damaged(db)
@@ -126,9 +133,13 @@ def campaign(folder: Path, kills: int, seed: int = 0, most_seconds: float = MOST
 def _until(condition: Callable[[], bool], process: BaseProcess, log: Path, seconds: float = START_SECONDS) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        assert process.is_alive(), f"it ended by itself:\n{log.read_text()[-3000:]}"
+        assert process.is_alive(), _ended(process, log)
         assert time.monotonic() < end, f"it took too long:\n{log.read_text()[-3000:]}"
         time.sleep(0.02)
+
+
+def _ended(process: BaseProcess, log: Path) -> str:
+    return f"it ended by itself, with status {process.exitcode}:\n{log.read_text()[-3000:]}"
 
 
 def _answers(address: str) -> bool:
