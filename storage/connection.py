@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import filecmp
+import logging
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +17,19 @@ from sqlite_utils import Database
 from storage.problems import explained
 from storage.schema import MIGRATIONS, upgrade
 
+log = logging.getLogger(__name__)
+
 BUSY_SECONDS = 5.0
 """How long SQLite waits for another program's lock."""
 
 
-def open_writer(path: Path, busy_seconds: float) -> Database:
+def open_writer(path: Path, busy_seconds: float, keeps: bool = True) -> Database:
     """Open for writing, create or upgrade the tables, and switch to write-ahead logging.
 
     Args:
         path: the file; created if missing (its folder is not).
         busy_seconds: how long SQLite waits for another program's lock.
+        keeps: whether a history of an earlier version is first copied beside it; not where it is a copy itself.
 
     Raises:
         StorageError: the file cannot be opened or written, or is no database of ours; it is unchanged then.
@@ -32,6 +38,8 @@ def open_writer(path: Path, busy_seconds: float) -> Database:
         db = Database(sqlite3.connect(path, timeout=busy_seconds), execute_plugins=False)
         try:
             with writing(db):  # takes the write lock even if there is nothing to upgrade: a read-only file shows now
+                if keeps and (pending := _pending(db.conn)):
+                    _keep(path, min(pending))
                 upgrade(db)
             db.enable_wal()
             db.execute("PRAGMA synchronous = NORMAL")  # with WAL a power cut may cost the last runs, never the file
@@ -65,12 +73,40 @@ def writing(db: Database) -> Iterator[None]:
 
 def outdated(path: Path) -> bool:
     """Whether an earlier version of this program has written the database."""
-    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)) as connection:
-        tables = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('runs', '_sqlite_migrations')"
-        if connection.execute(tables).fetchone()[0] < 2:
-            return False
-        names = {name for (name,) in connection.execute("SELECT name FROM _sqlite_migrations")}
-    return not names >= MIGRATIONS
+    with closing(_read_only(path)) as connection:
+        return bool(_pending(connection))
+
+
+def _pending(connection: sqlite3.Connection) -> frozenset[str]:
+    """The migrations that a history lacks; none where it is no history."""
+    tables = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('runs', '_sqlite_migrations')"
+    if connection.execute(tables).fetchone()[0] < 2:
+        return frozenset()
+    names = {name for (name,) in connection.execute("SELECT name FROM _sqlite_migrations")}
+    return MIGRATIONS - names
+
+
+def _keep(path: Path, migration: str) -> None:
+    """Copy the history to a file beside it, named for the first migration that it lacks, unless that has been done."""
+    name = f"{path.name}-before-{migration.partition('_')[0]}"
+    part = path.with_name(f"{name}.part")
+    part.unlink(missing_ok=True)  # of a copy that a kill has cut off
+    try:
+        with closing(_read_only(path)) as source, closing(sqlite3.connect(part)) as copy:
+            source.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")  # one file, that can be moved about
+        kept = (path.with_name(f"{name}{f'-{number}' if number else ''}") for number in count())
+        while (file := next(kept)).exists():
+            if filecmp.cmp(part, file, shallow=False):  # as where the disk was full after the copy
+                return
+        part.rename(file)
+        log.warning("%s is brought up to date; as it was before it is kept in %s", path, file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)
 
 
 @contextmanager
@@ -85,8 +121,7 @@ def open_reader(path: str | Path) -> Iterator[sqlite3.Connection]:
         if path.exists() and outdated(path):
             check_writable(path)  # brings it up to date
         if path.exists():
-            uri = f"{path.as_uri()}?mode=ro"
-            with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as connection:
+            with closing(_read_only(path)) as connection:
                 tables = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('runs', 'rounds')"
                 if connection.execute(tables).fetchone()[0] == 2:
                     yield connection

@@ -263,7 +263,7 @@ def take_in(path: Path, other: Path) -> None:
     Raises:
         StorageError: one of the two is damaged, another program's, or a newer version's; ``path`` is as it was then.
     """
-    with open_writer(other, busy_seconds=10.0) as db:
+    with open_writer(other, busy_seconds=10.0, keeps=False) as db:
         db.execute("PRAGMA journal_mode = DELETE")
     if not path.exists():
         for left_over in ("-wal", "-shm"):  # of a database that is gone: SQLite would add it to the new one
@@ -274,6 +274,42 @@ def take_in(path: Path, other: Path) -> None:
         db.execute("ATTACH DATABASE ? AS other", [str(other)])
         with writing(db):
             _add_missing(db)
+
+
+def restore(path: Path, backup: Path) -> int:
+    """Add the runs of a backup, which stays as it is, to the history at ``path``, also while that is being written;
+    returns how many it lacked.
+
+    Raises:
+        StorageError: one of the two cannot be read, is damaged, another program's, or a newer version's; the history
+            is as it was then.
+    """
+    if not backup.is_file():
+        raise StorageError(f"There is no backup {backup}: name the file of a history.")
+    with tempfile.TemporaryDirectory(prefix="multidraft-") as folder:
+        copy = Path(folder) / FILE
+        with (
+            explained(backup),
+            closing(sqlite3.connect(f"{backup.absolute().as_uri()}?mode=ro", uri=True)) as source,
+            closing(sqlite3.connect(copy)) as to,
+        ):
+            source.backup(to)
+            found = to.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise StorageError(f"The backup {backup} is damaged ({found}); name another one.")
+        try:
+            with open_writer(copy, busy_seconds=10.0, keeps=False) as db, writing(db):
+                db.execute("DELETE FROM unfinished")  # nothing of it is under way
+        except StorageError as error:
+            raise StorageError(str(error).replace(str(copy), str(backup))) from error
+        before = _count(path)
+        take_in(path, copy)
+    return _count(path) - before
+
+
+def _count(path: Path) -> int:
+    with open_reader(path) as connection:
+        return int(connection.execute("SELECT count(*) FROM runs").fetchone()[0])
 
 
 def _add_missing(db: Database) -> None:

@@ -13,7 +13,8 @@ from textwrap import dedent
 import pytest
 from sqlite_utils import Database
 
-from storage.connection import open_reader
+from storage import connection as connection_module
+from storage.connection import open_reader, open_writer
 from storage.problems import StorageError
 from storage.schema import COUNTED, DASHBOARD_COLUMNS, EXPERIMENT_COLUMNS, migrations, upgrade
 from storage.store import Store
@@ -233,15 +234,53 @@ def test_the_sqlite_utils_command_line_reads_it(store: Store, path: Path) -> Non
     assert (row["id"], row["prompt"], row["policy"]) == (1, "What is 2 + 3?", "ucb:beta=0.1")
 
 
-def test_an_older_file_is_brought_up_to_date_when_it_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "old.db"
+def write_old(path: Path, prompt: str = "p") -> None:
+    """A history of the first version, with one run."""
     db = Database(path)
     migrations.apply(db, stop_before="m002_texts_at_once")
     db.execute("INSERT INTO runs (id, created_at, source, prompt, prompt_hash, policy, pool, text, status, round_count)"
-               " VALUES (1, '2026', 'play', 'p', 0, 'ucb', 'pocket', '', 'completed', 0)")  # fmt: skip
+               " VALUES (1, '2026', 'play', ?, 0, 'ucb', 'pocket', '', 'completed', 0)", [prompt])  # fmt: skip
     db.conn.commit()
     db.close()
+
+
+def test_an_older_file_is_brought_up_to_date_when_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    write_old(path)
     with open_reader(path) as connection:
         assert connection.execute("SELECT id, streams, readers, versions, learn FROM runs").fetchall() == [
             (1, 1, None, "{}", 1)
         ]
+
+
+def test_a_copy_of_an_older_file_is_kept_beside_it(tmp_path: Path, caplog) -> None:
+    path, kept = tmp_path / "runs.db", tmp_path / "runs.db-before-m002"
+    write_old(path)
+    for _ in range(2):
+        with Store(path) as store:
+            assert store.add(make_run()).wait(5)
+    assert caplog.text.count(str(kept)) == 1, "once, and told"
+    assert sorted(tmp_path.glob("*before*")) == [kept]
+    old = Database(kept)
+    assert [m.name for m in migrations.applied(old)] == ["m001_runs_and_rounds"]
+    assert list(old.execute("SELECT id, prompt FROM runs")) == [(1, "p")]
+    old.close()
+
+
+def test_no_older_copy_is_replaced_and_none_is_made_twice(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "runs.db"
+    contents = []
+    for prompt in ("p", "another"):
+        write_old(path, prompt)
+        contents.append(path.read_bytes())
+        path.unlink()
+    for before in (*contents, contents[0]):
+        path.write_bytes(before)
+        with monkeypatch.context() as patched:
+            patched.setattr(connection_module, "upgrade", lambda db: db.execute("INSERT INTO full VALUES (1)"))
+            for _ in range(2):
+                with pytest.raises(StorageError):
+                    open_writer(path, 1.0)
+        assert path.read_bytes() == before, "a migration that fails changes nothing"
+        open_writer(path, 1.0).close()
+    assert len(list(tmp_path.glob("*before*"))) == 2

@@ -1,0 +1,74 @@
+"""The runs of a backup, back in a history."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from multidraft.__main__ import main
+from storage import queries
+from storage.store import Store
+from storage.sync import snapshot
+from storage.unfinished import unfinished
+from tests.runs import make_run
+from tests.storage.test_schema import write_old
+
+
+def prompts(path: Path) -> list[str]:
+    return sorted(queries.listed(path)["prompt"])
+
+
+@pytest.fixture
+def backup(path: Path, tmp_path: Path) -> Path:
+    """Of a history with one run, and another one under way."""
+    with Store(path) as store:
+        store.add(make_run(prompt="kept"))
+        store.add(begins=("job", {"prompt": "under way"}))
+    return Path(shutil.copyfile(path, tmp_path / "backup.db"))
+
+
+def test_a_backup_is_added_once_while_a_store_writes(path: Path, backup: Path, tmp_path: Path, capsys, caplog) -> None:
+    other, content = tmp_path / "other.db", backup.read_bytes()
+    with Store(other, retry_seconds=0.01) as store:
+        store.add(make_run(prompt="of now"))
+        assert store.flush()
+        for added in (1, 0):
+            assert main(["restore", str(backup), "--db", str(other)]) == 0
+            assert capsys.readouterr().out == f"{other}: {added} runs added\n"
+        store.add(make_run(prompt="later"))
+        assert store.flush()
+    assert prompts(other) == ["kept", "later", "of now"]
+    assert backup.read_bytes() == content and "replaced" not in caplog.text
+
+
+def test_into_a_missing_history_nothing_comes_that_was_under_way(backup: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new.db"
+    assert main(["restore", str(backup), "--db", str(new)]) == 0
+    assert prompts(new) == ["kept"] and not unfinished(new)
+
+
+def test_a_backup_of_an_older_version(path: Path, tmp_path: Path) -> None:
+    write_old(tmp_path / "old.db")
+    assert main(["restore", str(tmp_path / "old.db"), "--db", str(path)]) == 0
+    assert prompts(path) == ["p"] and not list(tmp_path.glob("*before*"))
+
+
+@pytest.mark.parametrize("what", ["missing", "no database", "foreign", "truncated"])
+def test_a_backup_that_is_none_changes_nothing(path: Path, backup: Path, tmp_path: Path, what: str, capsys) -> None:
+    wrong = tmp_path / "wrong.db"
+    if what == "no database":
+        wrong.write_bytes(b"no database" * 100)
+    elif what == "foreign":
+        with sqlite3.connect(wrong) as connection:
+            connection.execute("CREATE TABLE recipes (name TEXT)")
+    elif what == "truncated":
+        snapshot(path, wrong)
+        wrong.write_bytes(wrong.read_bytes()[: wrong.stat().st_size // 2])
+    before = path.read_bytes()
+    assert main(["restore", str(wrong), "--db", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert str(wrong) in said and said.count("\n") == 1
+    assert path.read_bytes() == before
