@@ -55,8 +55,7 @@ def verify(draft: Draft, logits: torch.Tensor, params: SamplingParams, generator
         return _follow(draft, *choices(logits))
     probs = probabilities(logits, params)
     if not draft.sampled:  # the target draws after every node, and what it draws is in the draft or not
-        tokens = drawn(probs, uniforms(len(probs), generator)).tolist()
-        verdict = _follow(draft, tokens, _sound(probs).tolist())
+        verdict = _follow(draft, *_draws(probs, generator))
     elif draft.q is None or draft.q.shape != probs[1:].shape:
         raise DraftError("its probabilities are of other tokens than the target's")
     elif draft.is_chain:
@@ -69,6 +68,12 @@ def verify(draft: Draft, logits: torch.Tensor, params: SamplingParams, generator
 def _sound(probs: torch.Tensor) -> torch.Tensor:
     """1 for each row of probabilities ``(n, V)`` that are numbers of sum 1, else 0; 64-bit integers."""
     return ((probs.sum(dim=-1) - 1.0).abs() < TOLERANCE).long()
+
+
+def _draws(probs: torch.Tensor, generator: torch.Generator) -> tuple[list[int], list[int]]:
+    """A token drawn from each row, and whether that is sound; the device is waited for once."""
+    tokens, sound = torch.stack([drawn(probs, uniforms(len(probs), generator)), _sound(probs)]).tolist()
+    return tokens, sound
 
 
 def _drawable(q: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:

@@ -60,6 +60,7 @@ class Followed:
     counted_at: float = 0.0
     first: float | None = None
     last: float = 0.0
+    ended: bool = False
 
 
 class Metrics:
@@ -124,7 +125,8 @@ class Metrics:
             new = generation.rounds[followed.counted :]
             followed.counted, followed.counted_at = followed.counted + len(new), now
             self._count(measurement.run.conditions.pool, new)
-        if measurement.phase == "done":
+        if measurement.phase == "done" and not followed.ended:  # told once more when the history has it
+            followed.ended = True
             self._ended(followed)
 
     def _count(self, pool: str, rounds: Sequence[Round]) -> None:

@@ -234,8 +234,7 @@ class ChatAsked(Asked):
         """Tokens of an answer at most: as many as there is room for and the server's limit allows, unless the client
         says it."""
         most = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
-        room = pool.target.window if limit is None else min(limit, pool.target.window)
-        return room if most is None else most
+        return most if most is not None else min(limit or pool.target.window, pool.target.window)
 
     def prompts(self, pool: Pool) -> list[Prompt]:
         """The conversation as the one prompt there is.

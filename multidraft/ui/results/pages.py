@@ -140,7 +140,6 @@ class Results:
 
 def _page(found: Result, root: str) -> str:
     address = f"{root}/result/{found.place}"
-    frame = f'<iframe src="{root}/embed/{found.place}" width="{WIDTH // 2}" height="{HEIGHT // 2 + 24}"></iframe>'
     return markup.page(
         "results/page.html",
         found=found,
@@ -148,7 +147,7 @@ def _page(found: Result, root: str) -> str:
         preview={**_preview(found, root), "width": WIDTH, "height": HEIGHT},
         address=address,
         root=root,
-        frame=frame,
+        frame=(WIDTH // 2, HEIGHT // 2 + 24),
         bibtex=cite.bibtex(found.place, found.title, found.made, address),
     )
 

@@ -100,7 +100,10 @@ def test_the_card_says_how_confident(tmp_path):
     assert pool.drafters[0].log_confidence == pytest.approx(np.log(0.25))
     for wrong, said in (
         ({"confidence": 1.0}, "less than 1"),
-        ({"kind": "pld", "path": None}, "confidence is for drafters of kind bpd, eagle, lm, medusa or suffix, not pld"),
+        (
+            {"kind": "pld", "path": None},
+            "confidence is for drafters of kind bpd, eagle, lm, medusa, student or suffix",
+        ),
     ):
         with pytest.raises(PoolError, match=said):
             load_pool(tiny.write_pool(tmp_path, drafters=[drafters[0] | wrong]))

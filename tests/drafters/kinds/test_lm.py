@@ -219,14 +219,15 @@ def test_a_forward_that_breaks_off_leaves_no_trace(name, monkeypatch):
     drafter = dict(zip(MODELS, make_lm_drafters(MODELS, V), strict=True))[name]
     context = [3, 1, 4, 1, 5, 9]
     propose(drafter, context[:4], 3)
-    runs = drafter.model.runs
-    run = runs.run
+    model = drafter.model
+    broken, method = (model.runs, "run") if hasattr(model, "runs") else (model, "forward")
+    forward = getattr(broken, method)
 
-    def breaking(feeds):
-        run(feeds)
+    def breaking(*arguments, **settings):
+        forward(*arguments, **settings)
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(runs, "run", breaking)
+    monkeypatch.setattr(broken, method, breaking)
     with pytest.raises(RuntimeError, match="out of memory"):
         propose(drafter, context, 3)
     monkeypatch.undo()

@@ -94,11 +94,8 @@ def outcomes(draft, logits, params, monkeypatch):
         class Draws:
             """A token for each row, of which those are told that are asked for."""
 
-            def __init__(self, probs, uniform, forced=forced, asked=asked):
+            def __init__(self, probs, forced=forced, asked=asked):
                 self.probs, self.forced, self.asked = probs, forced, asked
-
-            def tolist(self):
-                return self
 
             def __getitem__(self, row):
                 p, count = self.probs[row], len(self.asked)
@@ -106,7 +103,7 @@ def outcomes(draft, logits, params, monkeypatch):
                 self.asked.append((p, token))
                 return token
 
-        monkeypatch.setattr(verify_module, "drawn", Draws)
+        monkeypatch.setattr(verify_module, "_draws", lambda probs, _, kind=Draws: (kind(probs), [1] * len(probs)))
         verdict = verify(draft, logits, params, torch.Generator())
         for place in range(len(forced), len(asked)):
             before = tuple(token for _, token in asked[:place])

@@ -15,6 +15,7 @@ from drafters.errors import PolicyError, PoolError, UserError
 from drafters.models import onnx_model
 from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import generate
+from multidraft.policies.static import RoundRobin
 from multidraft.serving import vllm
 from multidraft.serving.vllm import MultiDraft
 from storage import queries
@@ -190,9 +191,9 @@ def test_a_prompt_that_is_still_being_read_gets_no_draft(make, texts):
     assert proposer.propose([[output[0]]], np.array([len(prompt) + 1]), ids) != [[]]
 
 
-def test_a_drafter_that_fails_leaves_the_request_and_the_others_alive(make, texts, monkeypatch, caplog):
+def test_a_policy_that_fails_leaves_the_request_and_the_others_alive(make, texts, monkeypatch, caplog):
     proposer = make("round-robin")
-    monkeypatch.setattr(type(proposer.pool.drafters[1]), "propose", _broken)
+    monkeypatch.setattr(RoundRobin, "select", _broken)
     with caplog.at_level(logging.ERROR, "vllm.multidraft"):
         engine = Engine(proposer, texts[:2])
         engine.run()

@@ -42,7 +42,7 @@ def test_no_field_rounds_what_was_typed(pool: Pool, store: Store) -> None:
 
 def test_the_explanation_names_every_tab(pool: Pool, store: Store) -> None:
     tabs = [block.label for block in build(pool, store).blocks.values() if isinstance(block, gr.Tab)]
-    assert len(tabs) == 6 and all(f"<i>{tab}</i>" in app._HEADER for tab in tabs)
+    assert len(tabs) == 7 and all(f"<i>{tab}</i>" in app._HEADER for tab in tabs)
 
 
 def test_pool_page_names_all_that_is_loaded(pool: Pool) -> None:

@@ -118,7 +118,7 @@ class Batch:
                     )
                 with gr.Row():
                     draft = gr.Number(
-                        None, label="Draft length", info="empty: the pool's", min_width=130, elem_id="batch-draft"
+                        0, label="Draft length", info="0: the pool's", min_width=130, elem_id="batch-draft"
                     )
                     heat = gr.Number(0, label="Temperature", info="0 is greedy", min_width=130, elem_id="batch-heat")
                     note = gr.Textbox(
@@ -184,9 +184,7 @@ class Batch:
             if (most := whole_number("max prompts", limit)) < 0:
                 raise UserError(f"max prompts must be 0 (all) or a positive number, got {most}")
             pool = self.workbench.pool
-            params = make_params(
-                length, temperature, 1.0, 0, pool.draft_length if draft_length is None else draft_length
-            )
+            params = make_params(length, temperature, 1.0, 0, draft_length or pool.draft_length)
             for name, most_of in most_of_settings(pool, self.workbench.limits.new_tokens).items():
                 if (value := getattr(params, name)) > most_of:
                     raise UserError(f"{name.replace('_', ' ')} must be at most {most_of:,}, got {value:,}")

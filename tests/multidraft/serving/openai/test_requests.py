@@ -99,7 +99,10 @@ def test_what_asks_for_what_is_done_anyway_is_taken() -> None:
     assert asked.stops == () and asked.temperature == 1.0 and asked.max_tokens == 16
     chat = {"messages": [{"role": "user", "content": "a", "name": "me"}], "tools": [], "response_format": None}
     assert read(ChatAsked, json.dumps({**chat, "ignore_eos": True, "min_tokens": 9}).encode()).min_tokens == 9
-    assert read(ChatAsked, json.dumps({**chat, "max_tokens": 7, "max_completion_tokens": 9}).encode()).most(None) == 9
+    assert (
+        read(ChatAsked, json.dumps({**chat, "max_tokens": 7, "max_completion_tokens": 9}).encode()).most(None, None)
+        == 9
+    )
 
 
 def test_seeds_are_those_after_the_first_or_any() -> None:

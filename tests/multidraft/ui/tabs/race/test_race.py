@@ -14,6 +14,7 @@ from drafters.errors import UserError
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft import generate
+from multidraft.policies import POLICIES
 from multidraft.service.race import RaceJob
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.race import tab as race_tab
@@ -269,11 +270,10 @@ def test_a_run_has_one_speed_up_whoever_tells_it(workbench: Workbench, store: St
 def test_a_lane_that_fails_is_named_and_the_others_are_replayed(
     workbench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    near = workbench.pool.drafters[0]
-    monkeypatch.setattr(near, "propose", lambda *arguments, **settings: 1 / 0)
-    tab, updates = race(workbench, "fixed:near", "autoregressive", "fixed:lookup")
+    monkeypatch.setattr(POLICIES["round-robin"], "select", lambda policy: 1 / 0)
+    tab, updates = race(workbench, "round-robin", "autoregressive", "fixed:lookup")
     status, stage = (after(updates)[part] for part in (tab.status, tab.stage))
-    assert "Lane One drafter (near) failed: ZeroDivisionError" in status and "other 2" in status
+    assert f"Lane {POLICIES['round-robin'].title} failed: " in status and "other 2" in status
     assert stage["ready"] and len(stage["lanes"]) == 2
 
 
