@@ -20,12 +20,13 @@ START_SECONDS = 240
 
 
 @contextmanager
-def serve(pool: str, history: Path) -> Iterator[str]:
-    """The app on ``pool``; its log lies beside ``history``."""
+def serve(pool: str, history: Path, **variables: str) -> Iterator[str]:
+    """The app on ``pool``, with further environment variables; its log lies beside ``history``."""
     folder = history.parent
     port = free_port()
     environment = {
         **os.environ,
+        **variables,
         "MULTIDRAFT_POOL": pool,
         "MULTIDRAFT_DB": str(history),
         "GRADIO_SERVER_PORT": str(port),

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from drafters.errors import PolicyError
+from drafters.errors import PolicyError, quoted
 from multidraft.policies.base import POLICIES, Policy, policy_names
 from multidraft.policies.faults import raised_by
 from multidraft.policies.settings import Setting, explained, settings_of_model
@@ -20,6 +20,8 @@ def settings_of(kind: type[Policy]) -> dict[str, Setting]:
 
 def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
     """Split ``name:key=value,…`` into name and settings; a lone value (``fixed:math``) is the key ``""``."""
+    if not isinstance(spec, str):
+        raise PolicyError(f"a policy spec must be a text, got {quoted(spec)}")
     name, _, rest = spec.strip().partition(":")
     settings: dict[str, str] = {}
     for part in filter(None, (p.strip() for p in rest.split(","))):

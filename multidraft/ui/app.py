@@ -30,7 +30,7 @@ from multidraft.serving.openai.server import Server, healthy
 from multidraft.serving.operator import Operator
 from multidraft.ui import example
 from multidraft.ui.middleware import BodyLimit, Delivery
-from multidraft.ui.page import Page
+from multidraft.ui.page import REFUSALS, Page
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.results.pages import Results
 from multidraft.ui.server import asked_port, ended_by_sigterm, trust_proxies, wait_for_the_end, why_not_first
@@ -159,6 +159,7 @@ def serve(
         footer_links=["api", "settings"],
         app_kwargs={
             "routes": routes,
+            "exception_handlers": REFUSALS,
             "middleware": [
                 Middleware(Guard, hosts=settings.hosts, frames=settings.frames),
                 Middleware(Callers, queue=lambda: page._queue, left=workbench.jobs.left),

@@ -7,9 +7,13 @@ import logging
 from typing import Any
 
 import gradio as gr
+from fastapi.exceptions import RequestValidationError
 from gradio.block_function import BlockFunction
+from gradio.route_utils import FnIndexInferError
+from starlette.requests import Request
+from starlette.responses import JSONResponse
 
-from drafters.errors import UserError, without_folders
+from drafters.errors import LONGEST_MESSAGE, UserError, first_line, quoted, without_folders
 from multidraft.service.line import CALLER, Caller
 from multidraft.serving.callers import visitor_of
 
@@ -25,6 +29,8 @@ class Page(gr.Blocks):
         """Gradio's own, which tells nothing of errors that are not ``gr.Error``: all become one."""
         fn = self.fns[block_fn] if isinstance(block_fn, int) else block_fn
         request, session = named.get("request"), named.get("session_hash")
+        if not fn.fn:
+            raise gr.Error("there is no such event", print_exception=False)
         if isinstance(request, gr.Request):
             client = request.client
             CALLER.set(Caller(visitor_of(client.host if client else None), session))
@@ -33,7 +39,8 @@ class Page(gr.Blocks):
         inputs = _completed(fn, inputs)
         try:
             return await super().process_api(block_fn, inputs, *args, **named)
-        except gr.Error:
+        except gr.Error as error:
+            error.print_exception = False  # of Gradio's own, e.g. of a file of the wrong type
             raise
         except UserError as error:
             raise gr.Error(without_folders(str(error)), print_exception=False) from None
@@ -42,6 +49,15 @@ class Page(gr.Blocks):
         except Exception as error:
             log.exception("an event of the page failed")
             raise gr.Error(FAILED, print_exception=False) from error
+
+    async def preprocess_data(self, block_fn: BlockFunction, *args: Any, **named: Any) -> list[Any]:
+        """Gradio's own; what is not a value of the page's fields is refused."""
+        try:
+            return await super().preprocess_data(block_fn, *args, **named)
+        except gr.Error:
+            raise
+        except Exception as error:
+            raise UserError(f"{block_fn.api_name or 'this'} does not take such values: {first_line(error)}") from None
 
 
 def _completed(fn: BlockFunction, inputs: list[Any]) -> list[Any]:
@@ -63,3 +79,19 @@ def _completed(fn: BlockFunction, inputs: list[Any]) -> list[Any]:
             print_exception=False,
         )
     return [*inputs, *defaults]
+
+
+async def _not_there(request: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, KeyError) and not request.url.path.endswith("/queue/join"):
+        raise error
+    return JSONResponse({"detail": "there is no such endpoint; /?view=api lists them"}, 404)
+
+
+async def _malformed(request: Request, error: Exception) -> JSONResponse:
+    faults = error.errors() if isinstance(error, RequestValidationError) else []
+    where = quoted(".".join(str(part) for part in faults[0]["loc"]), 80) if faults else "the request"
+    return JSONResponse({"detail": f"{where}: {faults[0]['msg'] if faults else error}"[:LONGEST_MESSAGE]}, 422)
+
+
+REFUSALS: dict[Any, Any] = {FnIndexInferError: _not_there, KeyError: _not_there, RequestValidationError: _malformed}
+"""Handlers of exceptions for which Gradio has no answer, or one that repeats the whole body."""

@@ -10,6 +10,8 @@ from typing import Any
 
 import gradio as gr
 
+from drafters.errors import quoted
+
 Updates = dict[Any, Any]
 """Components, each with its new value or update."""
 
@@ -53,6 +55,15 @@ def linked_run(request: gr.Request) -> int | None:
 def run_number(text: str) -> int | None:
     """The number of a run as an address spells it, if it is one."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= LONGEST_NUMBER else None
+
+
+def clicked(event: gr.EventData, name: str) -> str:
+    """What a script of the page says of a click; empty where it says nothing, as programs that call the event do."""
+    try:
+        value = getattr(event, name, None)
+    except TypeError:  # Gradio's, where there are no data, or no object
+        value = None
+    return value if isinstance(value, str) else "" if value is None else quoted(value)
 
 
 def name_what_is_shown(tab: str) -> str:

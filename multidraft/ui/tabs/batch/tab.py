@@ -24,7 +24,7 @@ from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.tabs.batch import view
 from multidraft.ui.widgets.charts import plot
 from multidraft.ui.widgets.controls import most_of_settings
-from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, QUICK, Updates
+from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, QUICK, Updates, clicked, run_number
 from multidraft.ui.widgets.exports import download, offered_file
 from multidraft.ui.widgets.jobs import AddressedJobs
 from multidraft.ui.widgets.markup import ended_html, message_html, problem_html, shared_html
@@ -173,7 +173,7 @@ class Batch:
         at_once: int = 1,
         draft_length: float | None = None,
         temperature: float | None = 0.0,
-        note: str = "",
+        note: str | None = "",
         learn: bool = True,
     ) -> Updates:
         """Start a batch: its id, or none and what is wrong; then the results of the last one stay. Then the buttons."""
@@ -192,8 +192,8 @@ class Batch:
             kept = {"suite": loaded, "file": file, "texts_at_once": at_once, "learn": learn}
             batch = BatchJob(self.workbench, items, policies, params, **kept)  # type: ignore[arg-type]
             self.workbench.jobs.submit(batch)
-            if note.strip():
-                self.workbench.store.note(batch.id, note.strip()[:LONGEST_NOTE])
+            if said := (note or "").strip():
+                self.workbench.store.note(batch.id, said[:LONGEST_NOTE])
         except UserError as error:
             return {self.buttons.asked: "", self.status: problem_html(error)}
         return {self.buttons.asked: batch.id, **self.buttons.live(running=True)}
@@ -223,10 +223,10 @@ class Batch:
 
     def open(self, id: str, event: gr.EventData) -> str:
         """The prompt that was clicked in the table of results, under all its policies."""
-        batch, item = self.buttons.find(id), event.item
+        batch, item = self.buttons.find(id), run_number(clicked(event, "item"))
         if batch is None:
             return view.GONE
-        if not isinstance(item, int) or item not in batch.items_of_rows:
+        if item is None or item not in batch.items_of_rows:
             return view.HINT
         return view.detail_html(batch, item)
 

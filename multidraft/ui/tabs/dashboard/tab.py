@@ -298,11 +298,11 @@ class Dashboard:
 
     def open_run(self, event: gr.EventData) -> Updates:
         """The page of the run that was clicked, in place of all of them."""
-        return self._open(int(event.run))
+        return self.go_to(events.clicked(event, "run"))
 
-    def go_to(self, named: str) -> Updates:
+    def go_to(self, named: str | None) -> Updates:
         """Where the browser's Back or Forward leads: the run that the address names, or all of them."""
-        run = events.run_number(named)
+        run = events.run_number(named or "")
         return self.leave_run() if run is None else self._open(run)
 
     def leave_run(self) -> Updates:

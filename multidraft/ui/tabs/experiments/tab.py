@@ -11,7 +11,7 @@ import gradio as gr
 
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.experiments import view
-from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, Updates
+from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, Updates, clicked
 from multidraft.ui.widgets.markup import caption_html, heading_html, problem_html
 from storage import aggregates, experiments
 from storage.experiments import LONGEST_NOTE, ORDERS, Sought
@@ -166,7 +166,7 @@ class Experiments:
 
     def open_note(self, event: gr.EventData) -> Updates:
         """The field for the note on the experiment that was clicked."""
-        id = str(event.experiment)
+        id = clicked(event, "experiment")
         found = experiments.listed(self.store.path, Sought(Filter(experiments=(id,))), limit=1)
         if not found:
             return {self.noting: gr.Row(visible=False)}

@@ -23,7 +23,7 @@ from multidraft.service.settings import on_zerogpu
 from multidraft.ui.pool_line import PoolLine, progress_text
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.charts import drafter_task_figure, plot
-from multidraft.ui.widgets.events import HIDDEN, QUICK, Updates
+from multidraft.ui.widgets.events import HIDDEN, QUICK, Updates, clicked
 from multidraft.ui.widgets.markup import UNKNOWN, count, macros, number
 from multidraft.ui.widgets.tokens import arm_class, token
 from storage import aggregates
@@ -181,7 +181,7 @@ class PoolTab:
         """Load the pool that was clicked, if one was, and yield how far it is until it has ended; what :meth:`show`
         gives comes with the end, not only when the page has noticed the switch."""
         problem = ""
-        if source := getattr(event, "pool", None):
+        if source := clicked(event, "pool"):
             problem = self.ask_for(source)
         loading = self.loader.under_way  # it may end before the first look
         yield self.state()
