@@ -34,7 +34,6 @@ def test_the_file_is_what_the_command_writes(pool: Pool, monkeypatch: pytest.Mon
         "libraries",
         "rounds",
         "speedup_uncertainty",
-        "suitability",
         "baseline_uncertainty",
     }
     for ours, theirs in zip(bundled, anew, strict=True):
