@@ -103,7 +103,8 @@ def test_figures_legend_chart_and_details(page: Page) -> None:
     run_example(page)
     expect(page.locator(DONE)).to_be_visible()
     figures = page.locator("#tiles .md-tile dd:not(.md-unit)").all_inner_texts()
-    assert len(figures) == 4 and all(re.match(r"\d", figure) for figure in figures), figures
+    # Of the speed-up a noisy machine says only that it is too noisy to tell.
+    assert len(figures) == 4 and all(re.match(r"\d|–", figure) for figure in figures), figures
     note = page.locator("#tiles .md-note")
     expect(note).to_contain_text("Autoregressive decoding:")
     expect(note).to_contain_text("each the target's own greedy choice")
@@ -171,7 +172,7 @@ def test_a_deterministic_policy_shows_the_arms_it_played(page: Page) -> None:
     choose_policy(page, "UCB · ucb")
     run_example(page, tokens=16)
     expect(page.locator(DONE)).to_be_visible()
-    expect(page.locator("#chart .gtitle")).to_contain_text("Drafter played")
+    expect(page.locator("#chart .gtitle")).to_contain_text("Selected drafter by round")
 
 
 def test_markup_in_a_prompt_does_nothing(page: Page) -> None:
