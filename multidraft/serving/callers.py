@@ -89,8 +89,8 @@ class Callers:
             self._readers -= Counter([session])
             if not whole:
                 self._later(self._end(session))
-            elif not self._readers[session] and not self._queue().pending_event_ids_session.get(session):
-                self._forget(session)
+            else:
+                self._later(self._settle(session))
 
     async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = b""
@@ -110,6 +110,13 @@ class Callers:
         await asyncio.sleep(UNREAD_SECONDS)
         if event in self._queue().pending_event_ids_session.get(session, ()):
             await self._end(session)
+
+    async def _settle(self, session: str) -> None:
+        """Keep nothing of a session whose results are read; not at once, since a page whose last answer came while it
+        still asked begins to read once more, and would be told then that its session is unknown."""
+        await asyncio.sleep(UNREAD_SECONDS)
+        if not self._readers[session] and not self._queue().pending_event_ids_session.get(session):
+            self._forget(session)
 
     async def _end(self, session: str) -> None:
         """If nobody reads a session, its jobs end, and nothing is kept of it."""

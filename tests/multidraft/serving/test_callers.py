@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 
+import gradio as gr
 import httpx
 import pytest
 
@@ -18,11 +19,16 @@ SECONDS = 30
 
 
 @pytest.fixture
-def http(workbench: Workbench) -> Iterator[httpx.Client]:
+def page(workbench: Workbench) -> Iterator[gr.Blocks]:
     page = serve(workbench)
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def http(page: gr.Blocks) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=page.local_url, timeout=SECONDS) as client:
         yield client
-    page.close()
 
 
 def call(http: httpx.Client, name: str = "stream", data: list | None = None, **headers: str) -> str:
@@ -62,6 +68,34 @@ def test_a_reader_who_goes_ends_the_job_within_the_round(http: httpx.Client, wor
 def test_a_call_that_is_read_has_its_answer_and_nothing_is_kept(http: httpx.Client, workbench: Workbench) -> None:
     read = http.get(f"gradio_api/call/generate/{call(http, 'generate')}").text
     assert "event: complete" in read and '"status": "' in read and not workbench.jobs.listed
+
+
+def test_a_page_that_reads_once_more_is_not_told_that_its_session_is_unknown(
+    http: httpx.Client, workbench: Workbench
+) -> None:
+    asked = {"data": ["a b", "ucb", 4, 0, 1, 0, None, 0], "session_hash": "page"}
+    generate = next(fn for fn in http.get("config").json()["dependencies"] if fn["api_name"] == "generate")
+
+    def join() -> None:
+        http.post("gradio_api/queue/join", json=asked | {"fn_index": generate["id"]}).raise_for_status()
+
+    join()
+    with http.stream("GET", "gradio_api/queue/data", params={"session_hash": "page"}) as first:
+        assert "process_completed" in "".join(first.iter_lines())
+    # A page reads again where an answer overtakes the word that its question has arrived.
+    with http.stream("GET", "gradio_api/queue/data", params={"session_hash": "page"}) as second:
+        join()
+        assert "process_completed" in "".join(second.iter_lines())
+
+
+def test_of_a_call_that_was_read_nothing_is_kept(http: httpx.Client, page: gr.Blocks, monkeypatch) -> None:
+    monkeypatch.setattr(callers, "UNREAD_SECONDS", 0.05)
+    event = call(http, "generate")
+    http.get(f"gradio_api/call/generate/{event}")
+    queue, until = page._queue, time.monotonic() + SECONDS
+    while event in queue.pending_messages_per_session or event in queue.pending_event_ids_session:
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
