@@ -222,10 +222,7 @@ class Fuzz:
         if kind == "link":
             named = "&".join(f"{key}={_quoted(value)}" for key, value in what.items())
             self._text(self.http.get(f"/?{named[:20_000]}"))
-            return "".join(
-                self._said(lambda event=event: self.visitor.happens(event, query=f"?{named[:20_000]}"))
-                for event in self.visitor.loads()
-            )
+            return self._said(lambda: self.visitor.opens(f"?{named[:20_000]}"))
         return self._text(self.http.get(f"/{what[0]}{_quoted(what[1])[:20_000]}{what[2]}"))
 
     def _posted(self, address: str, asked: Any, name: str | None = None) -> str:
@@ -240,10 +237,12 @@ class Fuzz:
 
     @staticmethod
     def _said(ask: Callable[[], Any]) -> str:
+        said = []
         try:
-            return json.dumps(list(ask()))
+            said += [json.dumps(message) for message in ask()]
         except Refused as refused:
-            return str(refused)
+            said.append(str(refused))
+        return "\n".join(said)
 
     @staticmethod
     def _text(answer: httpx.Response) -> str:

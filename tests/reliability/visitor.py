@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -72,23 +72,42 @@ class Visitor:
         Raises:
             Refused: an error, or that nobody may wait any more.
         """
-        fields = [self.components[number]["props"] for number in event["inputs"]]
-        named = {name.replace("_", "-"): value for name, value in given.items()}
-        return self.sent(event["id"], [named.get(f.get("elem_id"), f.get("value")) for f in fields], query)
+        yield from self.sent(event["id"], self._values(event, given), query)
+
+    def opens(self, query: str = "") -> Iterator[dict[str, Any]]:
+        """What the page is sent when it is opened: all its events at once, as a browser asks for them.
+
+        Raises:
+            Refused: what went wrong, after the last of them has ended.
+        """
+        yield from self._sent([(event["id"], self._values(event, {})) for event in self.loads()], query)
 
     def sent(self, event: int, values: list[Any], query: str = "") -> Iterator[dict[str, Any]]:
-        """Likewise, by the event's number, with all values of its inputs."""
-        session = secrets.token_hex(6)
-        asked = {"data": values, "fn_index": event, "session_hash": session}
-        answered(self.http.post(f"/gradio_api/queue/join{query}", json=asked))
+        """Likewise as :meth:`happens`, by the event's number, with all values of its inputs."""
+        yield from self._sent([(event, values)], query)
+
+    def _values(self, event: Mapping[str, Any], given: Mapping[str, Any]) -> list[Any]:
+        fields = [self.components[number]["props"] for number in event["inputs"]]
+        named = {name.replace("_", "-"): value for name, value in given.items()}
+        return [named.get(f.get("elem_id"), f.get("value")) for f in fields]
+
+    def _sent(self, events: Sequence[tuple[int, list[Any]]], query: str) -> Iterator[dict[str, Any]]:
+        session, left, errors = secrets.token_hex(6), len(events), []
+        for event, values in events:
+            asked = {"data": values, "fn_index": event, "session_hash": session}
+            answered(self.http.post(f"/gradio_api/queue/join{query}", json=asked))
         with self.http.stream("GET", "/gradio_api/queue/data", params={"session_hash": session}) as answer:
             for line in answer.iter_lines():
                 if line.startswith("data: "):
                     yield (message := json.loads(line[6:]))
                     if message["msg"] == "process_completed":
+                        left -= 1
                         if not message["success"]:
-                            raise Refused(str((message.get("output") or {}).get("error")))
-                        return
+                            errors.append(str((message.get("output") or {}).get("error")))
+                        if not left:
+                            break
+        if errors:
+            raise Refused("\n".join(errors))
 
     def clicks(self, button: str, **given: Any) -> Iterator[dict[str, Any]]:
         """What the page is sent when a button is pressed."""
