@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from multidraft.ui.results.picture import HEIGHT, WIDTH, Picture, fits
-from multidraft.ui.widgets.theme import DRAFTER_COLOURS, TARGET_COLOUR, drafter_colour
+from multidraft.ui.widgets.theme import DRAFTER_COLOURS, TARGET_COLOUR, drafter_colour, drafter_places
 from storage.records import Round
 
 MARGIN = 60
@@ -76,7 +76,12 @@ def ratios(title: str, subtitle: str, found: Sequence[Bar], foot: str) -> Pictur
 
 
 def tokens(
-    title: str, subtitle: str, figures: Sequence[tuple[str, str]], rounds: Sequence[Round], foot: str
+    title: str,
+    subtitle: str,
+    figures: Sequence[tuple[str, str]],
+    rounds: Sequence[Round],
+    drafters: Sequence[str],
+    foot: str,
 ) -> Picture:
     """The tokens of a run, each in the colour of the drafter that proposed it, below its figures."""
     picture = _begun(title, subtitle, foot)
@@ -84,8 +89,9 @@ def tokens(
         x = MARGIN + place * (WIDTH - 2 * MARGIN) / len(figures)
         picture.text(x, _TOP + 40, value, 52, bold=True)
         picture.text(x, _TOP + 76, name, 22, colour="faint")
+    places = drafter_places(drafters)
     colours = [
-        drafter_colour(r.arm) if r.arm is not None and place < r.accepted else TARGET_COLOUR
+        drafter_colour(places[r.arm]) if r.arm is not None and place < r.accepted else TARGET_COLOUR
         for r in rounds
         for place in range(len(r.tokens))
     ]

@@ -164,13 +164,17 @@ def _of_run(run: Run) -> Result:
     ]
     described = f"{_short(g.prompt)} – {number(g.mean_accepted_tokens, 2)} tokens per round, {speed}."
     texts = markup.macros("results/page.html").texts
-    body = texts(g.prompt, [("Output", tokens.rounds_html(g.rounds))], tokens.legend_html(g.drafters, g.drafter_shares))
+    body = texts(
+        g.prompt,
+        [("Output", tokens.rounds_html(g.rounds, g.drafters))],
+        tokens.legend_html(g.drafters, g.drafter_shares),
+    )
     settings = {**asdict(run.params), "seed": run.seed}
     return Result(
         place=f"run/{run.id}",
         title=title,
         description=described,
-        picture=drawing.tokens(title, _short(g.prompt), figures, g.rounds, foot_of(made)),
+        picture=drawing.tokens(title, _short(g.prompt), figures, g.rounds, g.drafters, foot_of(made)),
         said=[[f"One run: no interval can be given. In this one, {speed}."]],
         body=body + tokens.rounds_table_html(g.rounds),
         facts=[*_facts(made), ("Settings", ", ".join(f"{name} {value}" for name, value in settings.items()))],
@@ -207,7 +211,10 @@ def _of_experiment(about: Mapping[str, Any], rows: Sequence[Row], lanes: Sequenc
     what = markup.table_of([_line(titles, line) for line in figures], figures=6, label="Policies")
     body = what + _tasks(rows) if len({row.task for row in rows}) > 1 else what
     if lanes:
-        outputs = [(policy_title(r.generation.policy), tokens.rounds_html(r.generation.rounds)) for r in lanes]
+        outputs = [
+            (policy_title(r.generation.policy), tokens.rounds_html(r.generation.rounds, r.generation.drafters))
+            for r in lanes
+        ]
         legend = tokens.legend_html(lanes[0].generation.drafters)
         body += markup.macros("results/page.html").texts(lanes[0].generation.prompt, outputs, legend)
     kind = "race" if about["source"] == "race" else "batch"

@@ -50,6 +50,7 @@ def weights_chart(rounds: Sequence[Round], drafters: Sequence[str]) -> Chart:
     """The probabilities over the drafters, stacked, round by round; rounds without them are left out."""
     known = [(r.index + 1, r.probabilities) for r in rounds if r.probabilities is not None]
     numbers = [number for number, _ in known]
+    places = theme.drafter_places(drafters)
     traces = [
         {
             "type": "scatter",
@@ -58,9 +59,9 @@ def weights_chart(rounds: Sequence[Round], drafters: Sequence[str]) -> Chart:
             "name": escape(name),
             "mode": "lines",
             "stackgroup": "weights",
-            "line": {"color": theme.drafter_colour(arm), "width": 0.5, "shape": "hvh"},
-            "fillcolor": theme.drafter_colour(arm),
-            "fillpattern": theme.drafter_pattern(arm),
+            "line": {"color": theme.drafter_colour(places[arm]), "width": 0.5, "shape": "hvh"},
+            "fillcolor": theme.drafter_colour(places[arm]),
+            "fillpattern": theme.drafter_pattern(places[arm]),
             "hovertemplate": "%{y:.0%}",
         }
         for arm, name in enumerate(drafters)
@@ -75,7 +76,8 @@ def weights_chart(rounds: Sequence[Round], drafters: Sequence[str]) -> Chart:
 def arms_chart(rounds: Sequence[Round], drafters: Sequence[str]) -> Chart:
     """The drafter of each round, the larger the more of its draft was accepted."""
     lines: list[tuple[str | None, str, str]] = [
-        (name, theme.drafter_colour(arm), theme.drafter_symbol(arm)) for arm, name in enumerate(drafters)
+        (name, theme.drafter_colour(place), theme.drafter_symbol(place))
+        for name, place in zip(drafters, theme.drafter_places(drafters), strict=True)
     ]
     lines.append((None, theme.TARGET_COLOUR, "circle"))
     traces = []
@@ -174,14 +176,23 @@ def speedup_figure(title: str, x: str) -> go.Figure:
     return figure.update_yaxes(rangemode="tozero", ticksuffix="×")
 
 
-def policy_style(index: int, policy: str) -> dict[str, Any]:
-    """Policies differ in colour, marker and dash, so that colour is not needed."""
-    colour, again = theme.drafter_colour(index), index // len(theme.DRAFTER_COLOURS)
+def policy_style(policy: str, among: Sequence[str]) -> dict[str, Any]:
+    """Policies that are shown together differ in colour, marker and dash, so that colour is not needed."""
+    place = theme.policy_place(policy, among)
+    again, hue = divmod(place, len(theme.POLICY_COLOURS))
+    colour = theme.POLICY_COLOURS[hue]
     return {
         "name": escape(policy_title(policy)),
-        "line": {"color": colour, "width": 2.5, "dash": _DASHES[(index + again) % len(_DASHES)]},
-        "marker": {"color": colour, "symbol": _SYMBOLS[index % len(_SYMBOLS)], "size": 9},
+        "line": {"color": colour, "width": 2.5, "dash": _DASHES[(place + again) % len(_DASHES)]},
+        "marker": {"color": colour, "symbol": _SYMBOLS[place % len(_SYMBOLS)], "size": 9},
     }
+
+
+def bar_marker(policy: str, among: Sequence[str]) -> dict[str, Any]:
+    """Likewise for bars, which are hatched where the colours repeat."""
+    again, hue = divmod(theme.policy_place(policy, among), len(theme.POLICY_COLOURS))
+    colour = theme.POLICY_COLOURS[hue]
+    return {"color": colour, "pattern": theme.pattern(colour, again)}
 
 
 def drafter_task_figure(frame: pd.DataFrame) -> go.Figure:

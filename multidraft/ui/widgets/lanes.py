@@ -26,7 +26,7 @@ from multidraft.policies import parse_spec
 from multidraft.policies.titles import policy_title
 from multidraft.service.race import State
 from multidraft.ui.widgets.markup import count, speedup_text
-from multidraft.ui.widgets.tokens import arm_class, describe_round, step_of
+from multidraft.ui.widgets.tokens import arm_classes, describe_round, step_of
 from storage.records import Generation
 from storage.run import Run
 
@@ -115,11 +115,11 @@ def verdict(generations: Sequence[Generation], *, greedy: bool, lossless: Sequen
 
 
 def _lane(run: Run, place: int) -> dict[str, Any]:
-    g = run.generation
+    g, kinds = run.generation, arm_classes(run.generation.drafters)
     rounds = [
         {
             "end": round(end, DIGITS),
-            "kind": arm_class(r.arm),
+            "kind": kinds[r.arm],
             "accepted": r.accepted,
             "pieces": r.pieces,
             "about": describe_round(r),

@@ -5,13 +5,30 @@ Nothing is fetched from elsewhere: the fonts are the system's own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import gradio as gr
 
 DRAFTER_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8a4a12", "#f0e442")
-"""Okabe & Ito's colour-blind-safe hues, and a brown where they have black: the arms' colours, in the pool's order."""
+"""Okabe & Ito's colour-blind-safe hues, and a brown where they have black: the drafters' colours."""
+
+_DRAFTERS = {
+    **{"math": 0, "code": 1, "sql": 2, "translation": 3, "summary": 4, "json": 5, "general": 6, "lookup": 7},
+    **{"student": 0, "eagle": 2, "medusa": 3, "dflash": 3, "suffix": 4, "small": 5},
+    **{"eagle-math": 8, "eagle-tree": 10, "rest": 12, "eagle-json": 13, "lookahead": 15},
+}
+"""The places of the bundled cards' drafters, so chosen that no two of one card share theirs: the hue, and from 8 on the
+hue with its second mark."""
+
+POLICY_COLOURS = ("#9823e7", "#657915", "#e1194e", "#195ce1", "#be70e6", "#13aa13", "#e723b2", "#da736c")
+"""Far from the drafters' hues and from each other, and of contrast 3 on light and on dark."""
+
+_POLICIES = {"rate-hedge": 0, "ucb": 1, "normal-hedge": 2, "autoregressive": 3, "ucbspec": 4, "router": 5}
+"""The places of policies that are often seen beside each other."""
 
 _HATCHES = ("", "/", "x", ".")
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up")
@@ -69,27 +86,55 @@ def blend(colour: str, ground: str, share: float) -> str:
     return "#" + "".join(f"{round(share * over + (1 - share) * under):02x}" for over, under in channels)
 
 
-def drafter_colour(arm: int) -> str:
-    """Colour of an arm; the hues repeat where a pool has more drafters than there are."""
-    return DRAFTER_COLOURS[arm % len(DRAFTER_COLOURS)]
+def drafter_places(drafters: Sequence[str]) -> tuple[int, ...]:
+    """The place of each drafter among the colours, past their number among the marks. It is the name's own in every
+    pool, whatever the order; a drafter of no bundled card gives way to others of its pool that have the same one."""
+    places = _places(frozenset(drafters), tuple(_DRAFTERS.items()), len(DRAFTER_COLOURS))
+    return tuple(places[name] for name in drafters)
 
 
-def drafter_symbol(arm: int) -> str:
-    """Marker of an arm in charts, by Plotly's name: another one each time that the hues repeat."""
-    return _SYMBOLS[arm // len(DRAFTER_COLOURS) % len(_SYMBOLS)]
+def policy_place(policy: str, among: Sequence[str]) -> int:
+    """Likewise of a policy's spec, among those that are shown together, as far as possible the same in every chart."""
+    return _places(frozenset((policy, *among)), tuple(_POLICIES.items()), len(POLICY_COLOURS))[policy]
 
 
-def drafter_pattern(arm: int) -> dict[str, Any]:
-    """An arm's hatching over its colour, as Plotly has it: none as long as the hues do not repeat."""
-    shape = _HATCHES[arm // len(DRAFTER_COLOURS) % len(_HATCHES)]
+@lru_cache
+def _places(names: frozenset[str], fixed: tuple[tuple[str, int], ...], hues: int) -> Mapping[str, int]:
+    """A place for each name: the fixed one, or one by its spelling, and the next free one where that is taken."""
+    own, places = dict(fixed), dict[str, int]()
+    for name in sorted(names, key=lambda name: (name not in own, name)):
+        wish = own.get(name, crc32(name.encode()) % hues)
+        tries = (wish, *((wish + step) % hues + step // hues * hues for step in range(len(names) + 2 * hues)))
+        places[name] = next(place for place in tries if place not in places.values())
+    return places
+
+
+def drafter_colour(place: int) -> str:
+    """Colour of a drafter by its place; the hues repeat where a pool has more drafters than there are."""
+    return DRAFTER_COLOURS[place % len(DRAFTER_COLOURS)]
+
+
+def drafter_symbol(place: int) -> str:
+    """Its marker in charts, by Plotly's name: another one each time that the hues repeat."""
+    return _SYMBOLS[place // len(DRAFTER_COLOURS) % len(_SYMBOLS)]
+
+
+def drafter_pattern(place: int) -> dict[str, Any]:
+    """Its hatching over its colour, as Plotly has it: none as long as the hues do not repeat."""
+    return pattern(drafter_colour(place), place // len(DRAFTER_COLOURS))
+
+
+def pattern(colour: str, again: int) -> dict[str, Any]:
+    """A hatching over a colour, as Plotly has it, for the time that the colour is used ``again``; none at first."""
+    shape = _HATCHES[again % len(_HATCHES)]
     if not shape:
         return {"shape": shape}
-    return {"shape": shape, "bgcolor": drafter_colour(arm), "fgcolor": hatch_colour(arm), "size": 7, "solidity": 0.3}
+    return {"shape": shape, "bgcolor": colour, "fgcolor": hatch_colour(colour), "size": 7, "solidity": 0.3}
 
 
-def hatch_colour(arm: int) -> str:
-    """White or near-black, whichever shows better on an arm's colour."""
-    red, green, blue = (int(drafter_colour(arm)[i : i + 2], 16) for i in (1, 3, 5))
+def hatch_colour(colour: str) -> str:
+    """White or near-black, whichever shows better on a colour."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return TEXT if 0.299 * red + 0.587 * green + 0.114 * blue > 150 else SURFACE
 
 
@@ -102,8 +147,8 @@ def css() -> str:
 def colours(dark: str) -> str:
     """The colours of the arms, and the class of each; ``dark`` is what has its variables where the page is dark."""
     classes = "\n".join(
-        f".md-arm{i} {{ --arm: var(--arm{i}); --tint: var(--tint{i}); --hatch: {hatch_colour(i)}; }}"
-        for i in range(len(DRAFTER_COLOURS))
+        f".md-arm{i} {{ --arm: var(--arm{i}); --tint: var(--tint{i}); --hatch: {hatch_colour(colour)}; }}"
+        for i, colour in enumerate(DRAFTER_COLOURS)
     )
     return f":root {{ {_variables(SURFACE, TINT)} }}\n{dark.format(_variables(SURFACE_DARK, TINT_DARK))}\n{classes}"
 

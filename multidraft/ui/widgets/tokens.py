@@ -11,7 +11,7 @@ import gradio as gr
 from markupsafe import Markup
 
 from multidraft.ui.widgets.markup import UNKNOWN, folded, macros, number, table_html
-from multidraft.ui.widgets.theme import DRAFTER_COLOURS
+from multidraft.ui.widgets.theme import DRAFTER_COLOURS, drafter_places
 from storage.records import OWN, Round
 
 OUTPUT_START = Markup('<div class="md-output" dir="auto" role="region" tabindex="0" aria-label="Output">')
@@ -24,18 +24,18 @@ _FRAME = Path(__file__).with_name("output.html").read_text(encoding="utf-8")
 _SCRIPT = Path(__file__).with_name("output.js").read_text(encoding="utf-8")
 
 
-def arm_class(arm: int | None) -> str:
-    """CSS class with an arm's colour; those beyond the number of hues have dashed edges too; ``None``: the target."""
-    if arm is None:
-        return "md-own"
-    again = " md-again" if arm >= len(DRAFTER_COLOURS) else ""
-    return f"md-arm{arm % len(DRAFTER_COLOURS)}{again}"
+def arm_classes(drafters: Sequence[str]) -> dict[int | None, str]:
+    """CSS classes with the arms' colours, ``None`` for the target's; those beyond the number of hues have dashes."""
+    hues = len(DRAFTER_COLOURS)
+    classes = [f"md-arm{place % hues}{' md-again' * (place >= hues)}" for place in drafter_places(drafters)]
+    return {None: "md-own", **dict(enumerate(classes))}
 
 
-def rounds_html(rounds: Sequence[Round]) -> Markup:
+def rounds_html(rounds: Sequence[Round], drafters: Sequence[str]) -> Markup:
     """The tokens of ``rounds``, to be appended to :data:`OUTPUT_START`. Rejected guesses are struck through, and shown
-    only where the reader asks for them."""
-    return Markup().join(_macros.round(r, arm_class(r.arm), describe_round(r), _rejected(r), _step(r)) for r in rounds)
+    only where the reader asks for them. ``drafters`` are the pool's, in the order of the arms."""
+    kinds = arm_classes(drafters)
+    return Markup().join(_macros.round(r, kinds[r.arm], describe_round(r), _rejected(r), _step(r)) for r in rounds)
 
 
 def describe_round(r: Round) -> str:
@@ -72,8 +72,9 @@ def legend_html(drafters: Sequence[str], shares: Mapping[str, float] | None = No
         shares: ``Generation.drafter_shares``; empty before the first token. ``None`` names the colours only.
     """
     share = (shares or {}).get
-    entries = [(name, arm_class(arm), share(name, 0.0)) for arm, name in enumerate(drafters)]
-    return _macros.legend([*entries, ("target's own", arm_class(None), share(OWN, 0.0))], shares)
+    kinds = arm_classes(drafters)
+    entries = [(name, kinds[arm], share(name, 0.0)) for arm, name in enumerate(drafters)]
+    return _macros.legend([*entries, ("target's own", kinds[None], share(OWN, 0.0))], shares)
 
 
 def rounds_table_html(rounds: Sequence[Round]) -> Markup:

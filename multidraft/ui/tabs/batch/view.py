@@ -20,10 +20,10 @@ from multidraft.bench.summary import Row
 from multidraft.policies.titles import policy_title
 from multidraft.service.batch import BatchJob
 from multidraft.ui.widgets import markup, tokens
-from multidraft.ui.widgets.charts import policy_style, speedup_figure
+from multidraft.ui.widgets.charts import bar_marker, policy_style, speedup_figure
 from multidraft.ui.widgets.controls import known_tasks
 from multidraft.ui.widgets.markup import count, macros, message_html, number, progress_html, times
-from multidraft.ui.widgets.theme import TARGET_COLOUR, drafter_pattern
+from multidraft.ui.widgets.theme import TARGET_COLOUR
 from storage.export import cell
 
 ALL_TASKS = "all tasks"
@@ -259,13 +259,11 @@ def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.F
     figure = speedup_figure("Speed-up by task", "task")
     known = summary.summarise(rows).dropna(subset=["speedup"])
     for policy, own in known.groupby("policy", sort=True):
-        index = sorted(policies).index(policy)
-        style = policy_style(index, str(policy))
         figure.add_bar(
             x=[escape(str(task)) for task in own["task"]],
             y=own["speedup"].to_list(),
-            name=style["name"],
-            marker={"color": style["marker"]["color"], "pattern": drafter_pattern(index)},
+            name=escape(policy_title(str(policy))),
+            marker=bar_marker(str(policy), policies),
             hovertemplate="%{x}: %{y:.2f}×",
         )
     # At the very bottom: below the names of tasks where a phone turns them upright.
@@ -279,7 +277,7 @@ def spread_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
     figure = speedup_figure("Speed-up of every prompt, by policy", "")
     for policy in policies:
         own = [row for row in rows if row.policy == policy and row.finished and row.speedup is not None]
-        style = policy_style(sorted(policies).index(policy), policy)
+        style = policy_style(policy, policies)
         figure.add_box(
             y=[row.speedup for row in own],
             name=style["name"].replace(" (", "<br>("),  # a phone would turn long names upright
@@ -316,7 +314,7 @@ def _card_html(run: BatchJob, index: int, row: Row) -> Markup:
         (number(row.tokens_per_second, 1), "tokens/s"),
         (times(row.speedup, row.tokens if row.finished else None, row.speedup_uncertainty), "speed-up"),
     )
-    output = tokens.OUTPUT_START + tokens.rounds_html(run.rounds(index)) + Markup("</div>")
+    output = tokens.OUTPUT_START + tokens.rounds_html(run.rounds(index), run.drafters) + Markup("</div>")
     return _template.card(policy_title(row.policy), _ended(row), facts, row.error, output)
 
 

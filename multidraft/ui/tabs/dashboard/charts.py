@@ -278,7 +278,7 @@ def _of_each(rows: pd.DataFrame, policies: Sequence[str]) -> list[tuple[str, pd.
 
 def _style(policy: str, coloured: Sequence[str]) -> dict[str, Any]:
     if policy in coloured:
-        return look.policy_style(coloured.index(policy), policy) | {"name": escape(policy_titles(coloured)[policy])}
+        return look.policy_style(policy, coloured) | {"name": escape(policy_titles(coloured)[policy])}
     return {"name": escape(policy_title(policy)), "marker": {"color": TARGET_COLOUR, "symbol": "circle", "size": 9}}
 
 

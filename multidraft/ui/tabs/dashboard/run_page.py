@@ -33,7 +33,7 @@ from multidraft.ui.widgets.markup import (
     tiles_html,
     times,
 )
-from multidraft.ui.widgets.theme import DRAFTER_COLOURS
+from multidraft.ui.widgets.theme import POLICY_COLOURS
 from storage import queries
 from storage.problems import StorageError
 from storage.records import Round
@@ -109,7 +109,9 @@ def texts_html(run: Run) -> Markup:
     g = run.generation
     if run.reported:
         return _template.told(g.prompt, g.text)
-    return _template.texts(g.prompt, tokens.rounds_html(g.rounds), tokens.legend_html(g.drafters, g.drafter_shares))
+    return _template.texts(
+        g.prompt, tokens.rounds_html(g.rounds, g.drafters), tokens.legend_html(g.drafters, g.drafter_shares)
+    )
 
 
 def run_figures(run: Run) -> list[PlotData | go.Figure | None]:
@@ -132,7 +134,7 @@ def regret_figure(rounds: Sequence[Round], table: np.ndarray) -> go.Figure:
         x=[r.index + 1 for r in rounds],
         y=regret.tolist(),
         mode="lines",
-        line={"color": DRAFTER_COLOURS[0], "width": 2.5, "shape": "hv"},
+        line={"color": POLICY_COLOURS[0], "width": 2.5, "shape": "hv"},
         hovertemplate="round %{x}: %{y:+d} rounds<extra></extra>",
     )
     if regret.max() - regret.min() < 5:

@@ -57,7 +57,7 @@ def key_html(policy: str, drawn: Sequence[str]) -> Markup:
     """The line and marker that stand for a policy in charts; a gap of the same width for one without."""
     if policy not in drawn:
         return template.key(None, "", "")
-    style = policy_style(drawn.index(policy), policy)
+    style = policy_style(policy, drawn)
     return template.key(style, _DASHES[style["line"]["dash"]], _MARKERS[style["marker"]["symbol"]])
 
 

@@ -15,12 +15,12 @@ from multidraft.ui.tabs.dashboard import tables
 from multidraft.ui.tabs.dashboard.filters import BASELINES
 from multidraft.ui.widgets.charts import message_figure
 from multidraft.ui.widgets.markup import count, folded, table_html
-from multidraft.ui.widgets.theme import DRAFTER_COLOURS
+from multidraft.ui.widgets.theme import POLICY_COLOURS
 from storage import aggregates, queries
 from storage.filters import Filter
 from storage.kept import kept
 
-MOST_DRAWN = len(DRAFTER_COLOURS)
+MOST_DRAWN = len(POLICY_COLOURS)
 """Policies in charts whose lines are told apart by colour; those with the most runs."""
 
 MOST_LINES = 20

@@ -19,7 +19,14 @@ from multidraft.service.lab import BEST_FIXED, ORACLE, PLAIN, Experiment, Replay
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.charts import NO_DRAFT, REFERENCE, base_figure, policy_style
 from multidraft.ui.widgets.markup import BEST_ARM, MAT, REGRET, UNKNOWN, count, number, percent, signed
-from multidraft.ui.widgets.theme import TARGET_COLOUR, TEXT, drafter_colour, drafter_pattern
+from multidraft.ui.widgets.theme import (
+    POLICY_COLOURS,
+    TARGET_COLOUR,
+    TEXT,
+    drafter_colour,
+    drafter_pattern,
+    drafter_places,
+)
 from storage.figures import Ratio
 
 _template = markup.macros("tabs/lab/view.html")
@@ -110,14 +117,14 @@ def _interval(ratio: Ratio | None) -> str:
 def regret_curves_figure(experiment: Experiment) -> go.Figure:
     """Regret after each round, mean over the texts, a line per policy."""
     figure = base_figure("Regret, round by round", "round", "regret, rounds", height=360)
-    for index, spec in enumerate(experiment.policies):
+    for spec in experiment.policies:
         curve = experiment.regret[spec]
         figure.add_scatter(
             x=list(range(1, len(curve) + 1)),
             y=[round(value, 3) for value in curve.tolist()],
             mode="lines",
             hovertemplate="round %{x}: %{y:+.1f}",
-            **policy_style(index, spec) | {"name": escape(_lane_title(spec))},
+            **policy_style(spec, experiment.policies) | {"name": escape(_lane_title(spec))},
         )
     figure.add_hline(y=0, **REFERENCE)
     rows = -(-len(figure.data) // 3)  # of the legend on a wide screen: the plot keeps its height
@@ -127,11 +134,12 @@ def regret_curves_figure(experiment: Experiment) -> go.Figure:
 def rounds_figure(experiment: Experiment) -> go.Figure:
     """Of a single text, who drafted what: a lane per policy, a bar per round from its first to its last token."""
     drafters = experiment.recorded[0].drafters
+    places = drafter_places(drafters)
     lanes = [*experiment.policies[:MOST_LANES], BEST_FIXED]
     figure = base_figure("Who drafted which tokens of the text", "token", "", height=90 + 56 * len(lanes))
     for arm in (*range(len(drafters)), NO_DRAFTER):
         bars = [bar for lane, spec in enumerate(lanes) for bar in _bars(lane, experiment.played[spec][0], arm)]
-        colour = drafter_colour(arm) if arm != NO_DRAFTER else TARGET_COLOUR
+        colour = drafter_colour(places[arm]) if arm != NO_DRAFTER else TARGET_COLOUR
         figure.add_bar(
             y=[bar[0] for bar in bars],
             base=[bar[1] for bar in bars],
@@ -142,7 +150,7 @@ def rounds_figure(experiment: Experiment) -> go.Figure:
             name=escape(drafters[arm]) if arm != NO_DRAFTER else NO_DRAFT,
             marker={
                 "color": colour,
-                "pattern": drafter_pattern(arm) if arm != NO_DRAFTER else {},
+                "pattern": drafter_pattern(places[arm]) if arm != NO_DRAFTER else {},
                 "line": {"width": 0.5, "color": "#ffffff"},
             },
             hovertemplate="%{customdata}<extra>%{fullData.name}</extra>",
@@ -209,7 +217,7 @@ def sweep_figure(
     top = (max if more else min)(range(len(values)), key=figures.__getitem__)
     # The label beside it stays inside the chart.
     side = "right" if top < len(values) / 3 else "left" if top >= len(values) * 2 / 3 else "center"
-    colour = drafter_colour(0)
+    colour = POLICY_COLOURS[0]
     figure.add_scatter(
         x=values,
         y=figures,
@@ -225,7 +233,7 @@ def sweep_figure(
         text=[f"best: {values[top]:g}"],
         textposition=f"{'top' if more else 'bottom'} {side}",
         textfont={"color": TEXT},
-        marker={"color": drafter_colour(4), "size": 13, "symbol": "star"},
+        marker={"color": POLICY_COLOURS[2], "size": 13, "symbol": "star"},
         cliponaxis=False,
         hoverinfo="skip",
     )

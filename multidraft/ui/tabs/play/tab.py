@@ -235,7 +235,7 @@ class Play(controls.PromptTab):
             done = job.wait(wait)
             generation = measurement.snapshot()
             rounds = generation.rounds
-            output += tokens.rounds_html(rounds[shown:])
+            output += tokens.rounds_html(rounds[shown:], generation.drafters)
             before, parts = parts, self._parts(job, generation, output, ended=done)
             updates = changes(before, parts)
             pause = CHART_SECONDS * (1 + len(rounds) / CHART_ROUNDS)

@@ -25,7 +25,7 @@ from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.charts import drafter_task_figure, plot
 from multidraft.ui.widgets.events import HIDDEN, QUICK, Updates, clicked
 from multidraft.ui.widgets.markup import UNKNOWN, count, macros, number
-from multidraft.ui.widgets.tokens import arm_class, token
+from multidraft.ui.widgets.tokens import arm_classes, token
 from storage import aggregates
 from storage.filters import Filter
 from storage.problems import StorageError
@@ -236,9 +236,10 @@ def pool_html(pool: Pool, hardware: str, version: str) -> Markup:
     if quantization := pool.card.target.quantization:
         honest = f"to {quantization}: outputs are exactly this quantised target's; those of the full weights may differ"
         facts.insert(1, ("Quantised", honest))
+    kinds = arm_classes([drafter.name for drafter in pool.drafters])
     lines = [
         {
-            "Drafter": token(arm_class(arm), drafter.name),
+            "Drafter": token(kinds[arm], drafter.name),
             # What a program adds to a pool may be of no kind.
             "Kind": f"{kind.title}: {kind.description}" if (kind := KINDS.get(drafter.kind)) else drafter.kind,
             "Parameters": _count(drafter.parameter_count) if drafter.parameter_count else "none",

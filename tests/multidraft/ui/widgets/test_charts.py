@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from multidraft.ui.widgets import charts
 from multidraft.ui.widgets.charts import plot_of, policy_chart
-from multidraft.ui.widgets.theme import drafter_colour
+from multidraft.ui.widgets.theme import POLICY_COLOURS, drafter_colour
 
 DRAFTERS = ["code", "math"]
 
@@ -15,7 +15,7 @@ def test_probabilities_are_stacked_in_the_legends_colours(make_round) -> None:
     rounds = [make_round(0), make_round(1, probabilities=(0.1, 0.9))]
     figure = go.Figure(policy_chart(rounds, DRAFTERS))
     assert [trace.name for trace in figure.data] == DRAFTERS
-    assert [trace.fillcolor for trace in figure.data] == [drafter_colour(0), drafter_colour(1)]
+    assert [trace.fillcolor for trace in figure.data] == [drafter_colour(1), drafter_colour(0)]  # code, math
     assert list(figure.data[1].x) == [1, 2]
     assert list(figure.data[1].y) == [0.75, 0.9]
 
@@ -46,16 +46,24 @@ def test_names_are_escaped_in_charts(make_round) -> None:
 
 def test_arms_beyond_the_hues_have_a_second_mark(make_round) -> None:
     """Colour alone would leave the ninth drafter the same as the first."""
-    names = [f"d{arm}" for arm in range(10)]
-    first, ninth = weights_of([make_round(probabilities=(0.1,) * 10)], names, (0, 8))
+    names = ["math", "eagle-math", *(f"d{arm}" for arm in range(8))]
+    first, ninth = weights_of([make_round(probabilities=(0.1,) * 10)], names, (0, 1))
     assert first["fillcolor"] == ninth["fillcolor"] and first["fillpattern"]["shape"] != ninth["fillpattern"]["shape"]
-    played = [make_round(arm, arm=arm, drafter=names[arm], probabilities=None) for arm in (0, 8)]
-    first, ninth = weights_of(played, names, (0, 8))
+    played = [make_round(arm, arm=arm, drafter=names[arm], probabilities=None) for arm in (0, 1)]
+    first, ninth = weights_of(played, names, (0, 1))
     assert first["marker"]["color"] == ninth["marker"]["color"]
     assert first["marker"]["symbol"] != ninth["marker"]["symbol"]
     go.Figure(policy_chart(played, names))  # Plotly checks the names
-    styles = [charts.policy_style(index, "ucb") for index in range(32)]
+
+
+def test_a_policy_has_its_colour_in_every_chart_and_never_a_drafters() -> None:
+    assert not set(POLICY_COLOURS) & {drafter_colour(place) for place in range(32)}
+    for among in (["ucb"], ["rate-hedge", "ucb"], ["ucb", "fixed:math", "normal-hedge"]):
+        assert charts.policy_style("ucb", among)["line"]["color"] == POLICY_COLOURS[1]
+    many = [f"ucb:beta=0.{number}" for number in range(1, 33)]
+    styles = [charts.policy_style(spec, many) for spec in many]
     assert len({(style["line"]["color"], style["line"]["dash"]) for style in styles}) == 32
+    assert {bool(charts.bar_marker(spec, many)["pattern"]["shape"]) for spec in many} == {False, True}
 
 
 def weights_of(rounds, names, arms):

@@ -37,7 +37,7 @@ def test_rounds_keep_their_recorded_times_without_prefill(lanes) -> None:
 
 def test_tokens_have_the_kind_of_who_proposed_them(lanes) -> None:
     plain, ucb = replayed(lanes)["lanes"]
-    assert (ucb["rounds"][0]["kind"], ucb["rounds"][0]["accepted"]) == ("md-arm1", 2)
+    assert (ucb["rounds"][0]["kind"], ucb["rounds"][0]["accepted"]) == ("md-arm0", 2)
     assert ucb["rounds"][0]["pieces"] == ("a", "b", "c")
     assert ucb["rounds"][0]["about"].startswith("Round 1: math, accepted 2 of 3")
     assert (plain["rounds"][0]["kind"], plain["rounds"][0]["accepted"]) == ("md-own", 0)

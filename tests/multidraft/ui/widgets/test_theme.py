@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from drafters.card import find_card, load_card, pool_names
 from multidraft.ui.widgets import theme
 
 
@@ -47,10 +48,32 @@ def test_colours_differ_and_repeat_beyond_their_number() -> None:
 
 @pytest.mark.parametrize("arm", range(len(theme.DRAFTER_COLOURS)))
 def test_hatching_shows_on_every_colour(arm: int) -> None:
-    assert contrast(theme.hatch_colour(arm), theme.drafter_colour(arm)) >= 3
+    assert contrast(theme.hatch_colour(theme.drafter_colour(arm)), theme.drafter_colour(arm)) >= 3
     again = arm + len(theme.DRAFTER_COLOURS)
     assert theme.drafter_pattern(again)["shape"] and not theme.drafter_pattern(arm)["shape"]
     assert theme.drafter_symbol(again) != theme.drafter_symbol(arm)
+
+
+@pytest.mark.parametrize("colour", theme.POLICY_COLOURS)
+def test_lines_of_policies_show_on_light_and_dark(colour: str) -> None:
+    assert min(contrast(colour, theme.SURFACE), contrast(colour, theme.SURFACE_DARK)) >= 3
+    assert contrast(theme.hatch_colour(colour), colour) >= 3
+
+
+def test_a_drafter_has_one_place_in_all_pools_and_no_two_of_a_pool_share_theirs() -> None:
+    for card in pool_names():
+        drafters = [entry.name for entry in load_card(find_card(card))[0].drafters]
+        places = theme.drafter_places(drafters)
+        assert len(set(places)) == len(drafters)
+        assert theme.drafter_places(drafters[::-1]) == places[::-1]
+        assert [theme.drafter_places([name])[0] for name in drafters] == list(places)
+
+
+def test_an_unknown_drafter_gives_way_to_those_of_its_pool() -> None:
+    others = [f"mine-{number}" for number in range(30)]
+    places = theme.drafter_places(["math", *others, "sql"])
+    assert (places[0], places[-1]) == (0, 2) and len(set(places)) == 32
+    assert len({theme.drafter_places(pool)[0] for pool in ([others[0]], [others[0], "a-new-one"])}) == 1
 
 
 def test_nothing_is_fetched_from_elsewhere() -> None:

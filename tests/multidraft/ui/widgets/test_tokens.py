@@ -4,6 +4,8 @@ from html.parser import HTMLParser
 
 from multidraft.ui.widgets import tokens
 
+DRAFTERS = ["code", "math"]
+
 
 class Tree(HTMLParser):
     """The tags of a piece of HTML, and the text and classes of each token."""
@@ -32,39 +34,39 @@ class Tree(HTMLParser):
 
 
 def test_accepted_tokens_take_the_arms_colour_and_the_own_token_its_own_mark(make_round) -> None:
-    tree = Tree(tokens.rounds_html([make_round()]))
-    assert tree.tokens == [("md-token md-arm1", "a"), ("md-token md-arm1", "b"), ("md-token md-own", "c")]
+    tree = Tree(tokens.rounds_html([make_round()], DRAFTERS))
+    assert tree.tokens == [("md-token md-arm0", "a"), ("md-token md-arm0", "b"), ("md-token md-own", "c")]
     assert tree.titles == ["Round 1: math, accepted 2 of 3, then the target's correction"]
 
 
 def test_a_draft_accepted_whole_is_followed_by_a_bonus(make_round) -> None:
     r = make_round(drafted=(5, 6))
     assert tokens.describe_round(r) == "Round 1: math, accepted 2 of 2, then the target's own token"
-    assert "data-corrected" not in tokens.rounds_html([r])
+    assert "data-corrected" not in tokens.rounds_html([r], DRAFTERS)
 
 
 def test_rejected_guesses_stand_between_the_accepted_and_the_own_token(make_round) -> None:
-    html = tokens.rounds_html([make_round(texts={7: "<b>\n"})])
-    assert '<del class="md-rejected md-arm1" aria-hidden="true">&lt;b&gt;↵</del>' in html
+    html = tokens.rounds_html([make_round(texts={7: "<b>\n"})], DRAFTERS)
+    assert '<del class="md-rejected md-arm0" aria-hidden="true">&lt;b&gt;↵</del>' in html
     assert html.index(">b<") < html.index("<del") < html.index(">c<")
-    assert "<del" not in tokens.rounds_html([make_round(drafted=(5, 6))])
+    assert "<del" not in tokens.rounds_html([make_round(drafted=(5, 6))], DRAFTERS)
 
 
 def test_a_round_tells_its_bar(make_round) -> None:
-    html = tokens.rounds_html([make_round()])
-    assert 'data-arm="md-arm1" data-drafted="3" data-accepted="2" data-corrected' in html
+    html = tokens.rounds_html([make_round()], DRAFTERS)
+    assert 'data-arm="md-arm0" data-drafted="3" data-accepted="2" data-corrected' in html
 
 
 def test_a_draft_that_ends_the_output_has_no_own_token(make_round) -> None:
     r = make_round(4, accepted=2, tokens=(5, 6), own=None, pieces=("a", "b"), text="ab")
-    tree = Tree(tokens.rounds_html([r]))
-    assert [kind for kind, _ in tree.tokens] == ["md-token md-arm1", "md-token md-arm1"]
+    tree = Tree(tokens.rounds_html([r], DRAFTERS))
+    assert [kind for kind, _ in tree.tokens] == ["md-token md-arm0", "md-token md-arm0"]
     assert tree.titles == ["Round 5: math, accepted 2 of 3"]
 
 
 def test_a_round_without_a_drafter(make_round) -> None:
     r = make_round(arm=None, drafter=None, drafted=(), accepted=0, tokens=(9,), pieces=("x",), text="x")
-    tree = Tree(tokens.rounds_html([r]))
+    tree = Tree(tokens.rounds_html([r], DRAFTERS))
     assert tree.tokens == [("md-token md-own", "x")]
     assert tree.titles == ["Round 1: no draft, the target's own token"]
 
@@ -72,7 +74,7 @@ def test_a_round_without_a_drafter(make_round) -> None:
 def test_text_of_the_model_never_becomes_markup(make_round) -> None:
     nasty = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "&lt;b&gt;'")
     rounds = [make_round(drafter="<i>math</i>", texts={7: nasty[0]}, pieces=nasty, text="".join(nasty))]
-    tree = Tree(tokens.rounds_html(rounds))
+    tree = Tree(tokens.rounds_html(rounds, DRAFTERS))
     assert set(tree.tags) == {"span", "del"}
     assert "".join(text for _, text in tree.tokens) == "".join(nasty)
     table = Tree(tokens.rounds_table_html(rounds))
@@ -83,26 +85,27 @@ def test_text_of_the_model_never_becomes_markup(make_round) -> None:
 
 def test_right_to_left_text_emoji_and_line_breaks_survive(make_round) -> None:
     pieces = ("שלום", "👩‍🔬", "\n")
-    tree = Tree(tokens.rounds_html([make_round(pieces=pieces, text="".join(pieces))]))
+    tree = Tree(tokens.rounds_html([make_round(pieces=pieces, text="".join(pieces))], DRAFTERS))
     assert [text for _, text in tree.tokens] == list(pieces)
     assert tree.tokens[2][0] == "md-token md-own md-line"
 
 
 def test_a_token_without_text_of_its_own_leaves_no_empty_mark(make_round) -> None:
-    tree = Tree(tokens.rounds_html([make_round(pieces=("", "", "é"))]))
+    tree = Tree(tokens.rounds_html([make_round(pieces=("", "", "é"))], DRAFTERS))
     assert tree.tokens == [("md-token md-own", "é")]
 
 
 def test_the_output_only_grows_at_its_end(make_round) -> None:
     rounds = [make_round(i) for i in range(3)]
-    whole = tokens.OUTPUT_START + tokens.rounds_html(rounds)
-    assert whole.startswith(tokens.OUTPUT_START + tokens.rounds_html(rounds[:2]))
+    whole = tokens.OUTPUT_START + tokens.rounds_html(rounds, DRAFTERS)
+    assert whole.startswith(tokens.OUTPUT_START + tokens.rounds_html(rounds[:2], DRAFTERS))
     assert "</div>" not in whole
 
 
 def test_arms_beyond_the_colours_get_a_second_mark() -> None:
-    assert tokens.arm_class(0) == "md-arm0"
-    assert tokens.arm_class(8) == "md-arm0 md-again"
+    kinds = tokens.arm_classes([f"d{arm}" for arm in range(10)])
+    assert len(set(kinds.values())) == 11 and kinds[None] == "md-own"
+    assert sum("md-again" in kind for kind in kinds.values()) == 2
 
 
 def test_legend_names_every_drafter_and_the_target_with_shares() -> None:
@@ -133,4 +136,4 @@ def test_a_round_tells_the_stepper_what_was_guessed_and_what_the_target_would_ha
     assert tree["siblings"] == [[], ["d"], ["c", "d"]] and tree["together"]
     older = tokens.step_of(make_round(choices=(), texts={}))
     assert "choices" not in older and older["guesses"] == ["a", "b", ""]
-    assert 'data-step="{&#34;drafter&#34;:&#34;math&#34;' in tokens.rounds_html([make_round()])
+    assert 'data-step="{&#34;drafter&#34;:&#34;math&#34;' in tokens.rounds_html([make_round()], DRAFTERS)

@@ -88,7 +88,7 @@ def test_ranking_has_an_interval_where_there_is_one() -> None:
     figure = charts.ranking(summary, ["ucb"])
     points = {trace.name: trace for trace in figure.data[::2]}
     assert [(trace.x[0], trace.marker.symbol) for trace in figure.data[1::2]] == [
-        (1.7, "circle-open"),
+        (1.7, "diamond-open"),
         (1.4, "circle-open"),
     ]
     assert set(points) == {"UCB", "Random drafter"}  # the third was never compared with a baseline
