@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import logging
 import os
 import threading
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ from drafters.draft import Draft
 from drafters.errors import DrafterError
 from drafters.hardware import format_bytes, free_memory
 from drafters.sampling import SamplingParams
+
+log = logging.getLogger(__name__)
 
 WATCHED = 0.05
 """Seconds after which the memory that a call takes is looked at, and between looks."""
@@ -46,6 +50,7 @@ class Supervised(Drafter):
     def __init__(self, inner: Drafter, name: str, file: Path, seconds: float):
         self._inner, self._file, self._seconds = inner, file, seconds
         self._thread: threading.Thread | None = None
+        self._studies = True
         self.name, self.kind = name, "custom"
         self.parameter_count, self.learns = inner.parameter_count, inner.learns
 
@@ -83,6 +88,20 @@ class Supervised(Drafter):
 
     def learn(self, lesson: Lesson) -> None:
         self._call("learn", copy.deepcopy(lesson))
+
+    def study(self) -> float:
+        try:
+            return float(self._call("study")) if self._studies else 0.0
+        except DrafterError as error:  # no query is under way that it could be benched for
+            log.warning("drafter %s no longer learns between queries: %s", self.name, error)
+            self._studies = False
+            return 0.0
+
+    def report(self) -> str:
+        # Not by a call: pages ask for it while the device's thread may be in one.
+        with suppress(Exception):
+            return str(self._inner.report())
+        return ""
 
     def gamma(self, evidence: Evidence) -> np.ndarray:
         p = None if evidence.p is None else evidence.p.clone()

@@ -39,11 +39,11 @@ class SuffixDrafter(PointMassDrafter):
     draft ends where it is not worth verifying. Drafts are point masses.
 
     Args:
-        nodes: draft a tree of at most so many nodes; a chain by default. past: remember up to so many tokens of the
-        answers to other prompts. What is remembered is the pool's own. By default none, so that a query does not depend
-            on those before.
+        nodes: draft a tree of at most so many nodes; a chain by default.
+        past: remember up to so many tokens of the answers to other prompts. What is remembered is the pool's own. By
+            default none, so that a query does not depend on those before.
         confidence: what has less probability than this (tokens of a path multiplied) is not proposed, but for the
-        first.
+            first.
     """
 
     kind = "suffix"

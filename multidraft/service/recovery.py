@@ -58,17 +58,16 @@ def _take_up(workbench: Workbench, id: str, asked: Mapping[str, Any]) -> None:
         runs = [Run.from_json(values) for values in asked["runs"]]
         for run in runs:
             run.generation.status = "interrupted"
-    elif why := _cannot_go_on(workbench, asked):
-        log.warning("batch %s was interrupted and does not go on: %s", id, why)
-        runs = interrupted(workbench.store.path, id, asked)
     else:
         try:
+            if why := _cannot_go_on(workbench, asked):
+                raise UserError(why)
             workbench.jobs.submit(ResumedBatch(workbench, id, asked))
             log.warning("batch %s was interrupted and goes on", id)
             return
         except UserError as error:
             log.warning("batch %s was interrupted and does not go on: %s", id, error)
-            runs = []
+            runs = interrupted(workbench.store.path, id, asked)
     workbench.store.add(*runs, ends=id)
 
 

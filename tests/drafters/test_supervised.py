@@ -131,6 +131,16 @@ def test_resident_memory_is_known():
     assert supervised.resident() > np.empty(1000).nbytes
 
 
+def test_it_learns_between_queries_until_that_fails(monkeypatch):
+    drafter, seconds = supervising(spoil), iter([0.25])
+    monkeypatch.setattr(Own, "study", lambda self: next(seconds))
+    monkeypatch.setattr(Own, "report", lambda self: "much")
+    assert drafter.study() == 0.25 and drafter.report() == "much"
+    assert drafter.study() == 0.0 and drafter.study() == 0.0, "it is not asked again"
+    monkeypatch.setattr(Own, "report", lambda self: 1 / 0)
+    assert drafter.report() == ""
+
+
 def test_it_is_the_inner_drafter_otherwise():
     drafter = supervising(spoil)
     assert drafter.act is spoil and (drafter.name, drafter.kind, drafter.version) == ("own", "custom", "")

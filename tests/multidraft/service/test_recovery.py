@@ -130,9 +130,9 @@ def test_a_batch_goes_on_where_it_was_cut_off(
         assert all(run.baseline for run in runs)
 
 
-@pytest.mark.parametrize("why", ["api", "pool", "starts"])
+@pytest.mark.parametrize("why", ["api", "pool", "starts", "refused"])
 def test_a_batch_that_cannot_go_on_is_marked_where_it_was_cut_off(
-    workbench: Workbench, pool: Pool, crash: Crash, why: str
+    workbench: Workbench, pool: Pool, crash: Crash, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch = BatchJob(workbench, ITEMS, SPECS, PARAMS, source="api" if why == "api" else "batch")
     crash.rows.append(lambda: len(batch.rows) == 4)
@@ -144,6 +144,8 @@ def test_a_batch_that_cannot_go_on_is_marked_where_it_was_cut_off(
         if why == "starts":
             asked["starts"] = MOST_STARTS
         store.add(begins=(batch.id, asked))
+    if why == "refused":
+        monkeypatch.setattr(BatchJob, "limit", 0)
     runs, resumed = recovered(pool, crash.path)
     assert resumed is None
     cut_off = [(ITEMS[2].prompt, spec, "interrupted") for spec in SPECS]
