@@ -73,7 +73,7 @@ def writing(db: Database) -> Iterator[None]:
 
 def outdated(path: Path) -> bool:
     """Whether an earlier version of this program has written the database."""
-    with closing(_read_only(path)) as connection:
+    with closing(read_only(path)) as connection:
         return bool(_pending(connection))
 
 
@@ -92,7 +92,7 @@ def _keep(path: Path, migration: str) -> None:
     part = path.with_name(f"{name}.part")
     part.unlink(missing_ok=True)  # of a copy that a kill has cut off
     try:
-        with closing(_read_only(path)) as source, closing(sqlite3.connect(part)) as copy:
+        with closing(read_only(path)) as source, closing(sqlite3.connect(part)) as copy:
             source.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, that can be moved about
         kept = (path.with_name(f"{name}{f'-{number}' if number else ''}") for number in count())
@@ -105,7 +105,8 @@ def _keep(path: Path, migration: str) -> None:
         part.unlink(missing_ok=True)
 
 
-def _read_only(path: Path) -> sqlite3.Connection:
+def read_only(path: Path) -> sqlite3.Connection:
+    """A connection to the file at an absolute path, which must be there, as it is."""
     return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)
 
 
@@ -121,7 +122,7 @@ def open_reader(path: str | Path) -> Iterator[sqlite3.Connection]:
         if path.exists() and outdated(path):
             check_writable(path)  # brings it up to date
         if path.exists():
-            with closing(_read_only(path)) as connection:
+            with closing(read_only(path)) as connection:
                 tables = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('runs', 'rounds')"
                 if connection.execute(tables).fetchone()[0] == 2:
                     yield connection

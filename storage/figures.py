@@ -58,6 +58,10 @@ class Ratio:
         """``(low, high)`` where both are known."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
+    def text(self, unit: str = "") -> str:
+        """``2.10× (1.80–2.40)``, for ``unit="×"``."""
+        return f"{self.value:.2f}{unit}" + (f" ({self.low:.2f}–{self.high:.2f})" if self.interval else "")
+
 
 def divided(numerator: float, denominator: float) -> float | None:
     """The ratio; ``None`` where there is nothing to divide by."""

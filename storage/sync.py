@@ -21,7 +21,7 @@ from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, Repositor
 from sqlite_utils import Database
 
 from drafters.errors import first_line
-from storage.connection import open_reader, open_writer, writing
+from storage.connection import open_reader, open_writer, read_only, writing
 from storage.problems import StorageError, explained
 
 log = logging.getLogger(__name__)
@@ -243,10 +243,17 @@ def snapshot(path: Path, to: Path) -> None:
         StorageError: it cannot be read or is damaged, or ``to`` cannot be written.
     """
     to.unlink(missing_ok=True)
-    with open_reader(path) as source, closing(sqlite3.connect(to)) as copy:
-        source.backup(copy)
+    with open_reader(path) as source:
+        _copy(source, path, to)
+    with closing(sqlite3.connect(to)) as copy:
         copy.execute("DELETE FROM unfinished")  # where the copy is restored, nothing of it is under way
         copy.commit()
+
+
+def _copy(source: sqlite3.Connection, path: Path, to: Path) -> None:
+    """Copy the database at ``path``, which ``source`` reads, to one file."""
+    with closing(sqlite3.connect(to)) as copy:
+        source.backup(copy)
         copy.execute("PRAGMA journal_mode = DELETE")
         found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
     if found != "ok":
@@ -288,15 +295,8 @@ def restore(path: Path, backup: Path) -> int:
         raise StorageError(f"There is no backup {backup}: name the file of a history.")
     with tempfile.TemporaryDirectory(prefix="multidraft-") as folder:
         copy = Path(folder) / FILE
-        with (
-            explained(backup),
-            closing(sqlite3.connect(f"{backup.absolute().as_uri()}?mode=ro", uri=True)) as source,
-            closing(sqlite3.connect(copy)) as to,
-        ):
-            source.backup(to)
-            found = to.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if found != "ok":
-            raise StorageError(f"The backup {backup} is damaged ({found}); name another one.")
+        with explained(backup), closing(read_only(backup.absolute())) as source:
+            _copy(source, backup, copy)
         try:
             with open_writer(copy, busy_seconds=10.0, keeps=False) as db, writing(db):
                 db.execute("DELETE FROM unfinished")  # nothing of it is under way

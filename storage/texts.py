@@ -7,7 +7,6 @@ the newest stands for all. Every function opens its own read-only connection (se
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,34 +28,25 @@ class TextFilter:
     """Which texts; what is left out restricts nothing.
 
     Attributes:
+        runs: what the runs that wrote it must be.
         id: one run alone.
-        card_hash, hardware, dtype: the pool's card, and the machine.
-        suite, batch_id: of the runs that wrote it.
-        tasks: any of them.
+        suite: of the runs that wrote it.
         newest: the newest so many texts only.
         among: of the newest so many runs only, which keeps a long history quick.
-        runs: what else the runs that wrote it must be.
     """
 
+    runs: Filter = ALL
     id: int | None = None
-    card_hash: str | None = None
-    hardware: str | None = None
-    dtype: str | None = None
     suite: str | None = None
-    tasks: Sequence[str] = ()
     newest: int | None = None
     among: int | None = None
-    batch_id: str | None = None
-    runs: Filter = ALL
 
     def where(self) -> tuple[str, list[Any]]:
         """The WHERE clause and its parameters."""
-        columns = ("card_hash", "hardware", "dtype", "suite", "batch_id")
-        compared = {f"{column} =": getattr(self, column) for column in columns}
-        compared["id ="] = None if self.id is None else run_id(self.id)
-        compared["id > (SELECT max(id) FROM runs) -"] = self.among
+        id = None if self.id is None else run_id(self.id)
+        compared = {"id =": id, "suite =": self.suite, "id > (SELECT max(id) FROM runs) -": self.among}
         more, values = self.runs.where(REPLAYABLE)
-        where, further = clause([more.removeprefix("WHERE ")], compared, {"task": self.tasks})
+        where, further = clause([more.removeprefix("WHERE ")], compared, {})
         return where, [*values, *further]
 
 

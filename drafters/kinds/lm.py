@@ -222,6 +222,20 @@ def make_lm_drafters(
     return [drafters[name] for name in models]
 
 
+def footprint_of(source: Source, context: SizeContext, window: int | None = None) -> Footprint:
+    """Memory of a language model that drafts, and reads at most ``window`` tokens of a context."""
+    itemsize = context.dtype.itemsize
+    model = skeleton(*config_of(source, context.card))
+    weights = weight_bytes(model, itemsize, source.quantization)
+    read = min(window or context.tokens, window_of(model) or context.tokens, context.tokens)
+    runtime = runtime_of(model, context.dtype, context.device)
+    if not source.quantization and runtime == "onnx":
+        weights *= 2
+    cached = cached_positions(runtime, min(context.tokens, read + context.draft_length), window_of(model))
+    cache = itemsize * cache_numbers(text_config(model)) * cached
+    return Footprint(model.num_parameters(), weights, cache, prefill_bytes(model, read, itemsize))
+
+
 PADDING = 1024
 """By how many tokens the vocabularies of models with one tokenizer differ at most: rows that no token uses."""
 
@@ -254,21 +268,7 @@ class LMEntry(ModelEntry):
         return MODEL_FILES
 
     def footprint(self, context: SizeContext) -> Footprint:
-        itemsize = context.dtype.itemsize
-        model = skeleton(*config_of(self.source, context.card))
-        weights = weight_bytes(model, itemsize, self.quantization)
-        read = min(self.window or context.tokens, window_of(model) or context.tokens, context.tokens)
-        cached = min(context.tokens, read + context.draft_length)
-        runtime = runtime_of(model, context.dtype, context.device)
-        if not self.quantization and runtime == "onnx":
-            weights *= 2
-        cached = cached_positions(runtime, cached, window_of(model))
-        return Footprint(
-            model.num_parameters(),
-            weights,
-            itemsize * cache_numbers(text_config(model)) * cached,
-            prefill_bytes(model, read, itemsize),
-        )
+        return footprint_of(self.source, context, self.window)
 
     def build(self, context: BuildContext) -> Drafter:
         return self.build_all([self], context)[0]

@@ -4,6 +4,7 @@ al. 2023, arXiv 2310.07177)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
@@ -12,20 +13,11 @@ from drafters.base import Lesson
 from drafters.checkpoints.digest import digest_of
 from drafters.checkpoints.hub import MODEL_FILES
 from drafters.checkpoints.loading import drafter_tokenizer, load_model, same_tokens
-from drafters.checkpoints.model_sizes import (
-    cache_numbers,
-    config_of,
-    prefill_bytes,
-    skeleton,
-    text_config,
-    weight_bytes,
-    window_of,
-)
+from drafters.checkpoints.model_sizes import text_config
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, register
-from drafters.kinds.lm import PADDING, LMDrafter
+from drafters.kinds.lm import PADDING, LMDrafter, footprint_of
 from drafters.learning.learner import Learner, Learnt, Schedule
-from drafters.models.decoder import cached_positions, runtime_of
 
 TRAINING_BYTES = 16
 """Of each parameter while it is trained: float32 weight, gradient and the two means of AdamW."""
@@ -90,18 +82,10 @@ class StudentEntry(ModelEntry):
         return MODEL_FILES
 
     def footprint(self, context: SizeContext) -> Footprint:
-        itemsize = context.dtype.itemsize
-        model = skeleton(*config_of(self.source, context.card))
-        runtime = runtime_of(model, context.dtype, context.device)
-        weights = weight_bytes(model, itemsize) * (2 if runtime == "onnx" else 1)
-        read = min(window_of(model) or context.tokens, context.tokens)
-        return Footprint(
-            model.num_parameters(),
-            weights,
-            itemsize * cache_numbers(text_config(model)) * cached_positions(runtime, read, window_of(model)),
-            # Beside the version in use there are one in training and, at a swap, the one to come.
-            prefill_bytes(model, read, itemsize) + TRAINING_BYTES * model.num_parameters() + weights,
-        )
+        alone = footprint_of(self.source, context)
+        # Beside the version in use there are one in training and, at a swap, the one to come.
+        learning = TRAINING_BYTES * alone.parameters + alone.weights
+        return replace(alone, working=alone.working + learning)
 
     def build(self, context: BuildContext) -> StudentDrafter:
         who, target = f"drafter {self.name!r}", context.target

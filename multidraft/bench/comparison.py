@@ -9,7 +9,8 @@ from typing import Any
 from drafters.errors import UserError
 from multidraft.bench.measure import BASELINE
 from multidraft.bench.summary import Row, speedups
-from multidraft.bench.verdict import MOST_NAMED, MOST_PROMPTS, Table, many, percent, times
+from multidraft.bench.table import count
+from multidraft.bench.verdict import MOST_NAMED, MOST_PROMPTS, Table, percent, times
 from multidraft.replay.options import Option
 from storage.figures import FEWEST_PROMPTS, Ratio, ratio_of_totals
 
@@ -124,7 +125,7 @@ def sentences(found: Comparison) -> list[str]:
     """The verdict, the conclusion first; names of policies stand in backticks."""
     said = [_conclusion(pair) for pair in found.pairs[:MOST_NAMED]]
     if more := len(found.pairs) - len(said):
-        said.append(f"The table has {many(more, 'more policy')}.")
+        said.append(f"The table has {count(more, 'more policy')}.")
     if found.differs:
         said.append(
             "They differ in " + "; ".join(f"{name} ({one} → {other})" for name, one, other in found.differs) + "."
@@ -162,7 +163,7 @@ def table(found: Comparison) -> Table:
 
 
 def _conclusion(pair: Paired) -> str:
-    on = f"on {many(pair.decode.prompts, 'prompt')} that both ran"
+    on = f"on {count(pair.decode.prompts, 'prompt')} that both ran"
     if pair.said == "too few prompts to say":
         return (
             f"{pair.name}: {on}, and an interval takes {FEWEST_PROMPTS}; decoding {times(pair.decode)} as fast so far."
@@ -177,7 +178,7 @@ def _conclusion(pair: Paired) -> str:
     more = (
         "either will do"
         if needed is None or needed > MOST_PROMPTS
-        else f"about {many(max(round(needed) - pair.decode.prompts, 1), 'more prompt')} would settle it"
+        else f"about {count(max(round(needed) - pair.decode.prompts, 1), 'more prompt')} would settle it"
     )
     return f"{pair.name}: not told apart: {speeds}; {more}."
 

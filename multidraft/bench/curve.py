@@ -8,7 +8,7 @@ from multidraft.bench.measure import BASELINE
 from multidraft.bench.runner import Entry
 from multidraft.bench.table import markdown
 from multidraft.replay.stream import in_parts
-from storage.figures import Ratio, ratio_of_totals
+from storage.figures import ratio_of_totals
 
 
 def render_curve(entries: Sequence[Entry], specs: Sequence[str]) -> str:
@@ -38,9 +38,4 @@ def _cell(entries: Sequence[Entry]) -> str:
     if decode is None or request is None or not rounds:
         return "–"
     tokens = sum(len(run.generation.token_ids) for run in runs) / rounds
-    return f"{_shown(decode)} / {request.value:.2f}, {tokens:.2f}"
-
-
-def _shown(ratio: Ratio) -> str:
-    around = ratio.interval
-    return f"{ratio.value:.2f}" + (f" ({around[0]:.2f}–{around[1]:.2f})" if around else "")
+    return f"{decode.text()} / {request.value:.2f}, {tokens:.2f}"

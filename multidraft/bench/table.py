@@ -54,6 +54,12 @@ def _speedup(policy: dict[str, Any], name: str) -> str:
     return f"{policy[name]:.2f}x" + (f" ({interval[0]:.2f}–{interval[1]:.2f})" if interval else "")
 
 
+def count(number: int, noun: str) -> str:
+    """``1 round``, ``2 rounds``, ``1,000 rounds``; ``1 policy``, ``2 policies``."""
+    many = f"{noun[:-1]}ies" if noun.endswith("cy") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else many}"
+
+
 def shown(value: float | None, form: str) -> str:
     """The value in a format string, a dash where it is unknown."""
     return NOTHING if value is None else form.format(value)

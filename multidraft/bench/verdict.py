@@ -11,7 +11,7 @@ from drafters.errors import UserError
 from drafters.hardware import format_bytes
 from multidraft.bench.measure import BASELINE
 from multidraft.bench.summary import Row
-from multidraft.bench.table import NOTHING, shown
+from multidraft.bench.table import NOTHING, count, shown
 from multidraft.replay.advice import Advice, Share
 from multidraft.replay.options import Option
 from storage.figures import FEWEST_PROMPTS, Ratio
@@ -61,7 +61,7 @@ def _conclusion(advice: Advice) -> str:
     decode, request = best.times_as_fast(plain, "decode"), best.times_as_fast(plain)
     speeds = (
         f"decoding {times(decode)} and whole requests {times(request)} as fast as autoregressive decoding, on "
-        f"{many(advice.prompts, 'prompt')}"
+        f"{count(advice.prompts, 'prompt')}"
     )
     named = f"`{best.spec}`, draft length {'up to ' if best.spec != BASELINE else ''}{best.length}"
     counted = (
@@ -74,8 +74,8 @@ def _conclusion(advice: Advice) -> str:
         return f"Don't speculate on this traffic: the fastest policy, {named}, makes {speeds}, though {counted}."
     if advice.prompts < FEWEST_PROMPTS:
         return (
-            f"Too few prompts for a verdict: {many(advice.prompts, 'prompt')}, and an interval takes {FEWEST_PROMPTS}. "
-            f"The fastest so far is {named}: {counted}."
+            f"Too few prompts for a verdict: {count(advice.prompts, 'prompt')}, and an interval takes "
+            f"{FEWEST_PROMPTS}. The fastest so far is {named}: {counted}."
         )
     return (
         f"No speed-up is certain on this traffic: the fastest policy, {named}, makes {speeds}. "
@@ -115,7 +115,7 @@ def _settled(advice: Advice, best: Option, other: Option) -> str:
         return f"{FEWEST_PROMPTS} prompts or more are needed to settle {against}."
     if needed > MOST_PROMPTS:
         return f"More than {MOST_PROMPTS:,} prompts would be needed to settle {against}: either will do."
-    return f"About {many(max(round(needed) - advice.prompts, 1), 'more prompt')} would settle {against}."
+    return f"About {count(max(round(needed) - advice.prompts, 1), 'more prompt')} would settle {against}."
 
 
 def _freed(advice: Advice, simple: Option) -> str:
@@ -161,11 +161,11 @@ def _basis(advice: Advice) -> str:
         return f"Measured runs, each prompt once. {intervals} Drafters and draft lengths take the history (--db)."
     made_on = advice.conditions
     where = f"pool {made_on.pool} on {made_on.hardware}, {made_on.dtype}" if made_on else "that machine"
-    said = f"Replayed on {many(advice.texts, 'recorded text')} with the costs measured there: {where}. {intervals}"
+    said = f"Replayed on {count(advice.texts, 'recorded text')} with the costs measured there: {where}. {intervals}"
     if any(option.estimate for option in advice.options):
         said += " ≈: it chooses by the clock, so its rounds are estimates."
     if advice.left_out:
-        said += f" {many(advice.left_out, 'text')} of other pools or machines left out."
+        said += f" {count(advice.left_out, 'text')} of other pools or machines left out."
     off = [
         option.times_as_fast(advice.plain, "decode").value / advice.measured[option.spec][0].value - 1
         for option in advice.options
@@ -173,7 +173,7 @@ def _basis(advice: Advice) -> str:
     ]
     if off:
         reach = f"{percent(min(off), '+')} to {percent(max(off), '+')}"
-        said += f" Against the measured decode speed-ups of {many(len(off), 'policy')}: {reach}."
+        said += f" Against the measured decode speed-ups of {count(len(off), 'policy')}: {reach}."
     return said
 
 
@@ -198,7 +198,7 @@ def tables(advice: Advice) -> list[Table]:
             (
                 share.drafter,
                 f"{percent(share.share)}",
-                times(share.without) if share.without else NOTHING,
+                times(share.without),
                 format_bytes(share.memory) if share.memory else NOTHING,
                 {"keep": "keep", "remove": "can go", "open": "not settled"}[share.verdict],
             )
@@ -260,19 +260,12 @@ def as_json(advice: Advice) -> dict[str, Any]:
 
 def times(ratio: Ratio | None) -> str:
     """A ratio with its interval: ``2.10× (1.80–2.40)``."""
-    if ratio is None:
-        return NOTHING
-    return f"{ratio.value:.2f}×" + (f" ({ratio.low:.2f}–{ratio.high:.2f})" if ratio.interval else "")
+    return NOTHING if ratio is None else ratio.text("×")
 
 
 def percent(share: float, sign: str = "") -> str:
     """``84 %``."""
     return f"{100 * share:{sign}.0f} %"
-
-
-def many(number: int, noun: str) -> str:
-    """``1 prompt``, ``2 prompts``, ``2 policies``."""
-    return f"{number:,} {noun if number == 1 else noun[:-1] + 'ies' if noun.endswith('cy') else noun + 's'}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -17,11 +17,12 @@ from drafters.card import pool_names
 from multidraft.bench.summary import Row
 from multidraft.bench.table import markdown
 from multidraft.bench.verdict import as_json, of_rows, sentences, tables
-from multidraft.commands.options import split_specs
+from multidraft.commands.options import split_specs, split_tasks
 from multidraft.policies import check_specs
 from multidraft.replay.advice import NEWEST, Advice, advise, candidates, measured_on, most_replays
 from multidraft.replay.machine_costs import MachineCosts
 from multidraft.replay.recorded import memory_of, of_newest_bench, recorded_texts, route_of, with_costs
+from storage.filters import Filter
 from storage.texts import TextFilter
 
 
@@ -55,8 +56,8 @@ def _of_history(options: argparse.Namespace) -> Advice:
     more = split_specs(options.policies)
     if more:
         check_specs(more)
-    tasks = tuple(filter(None, (task.strip() for task in options.tasks.split(","))))
-    found = recorded_texts(options.db, TextFilter(suite=options.suite, tasks=tasks, newest=options.newest))
+    chosen = TextFilter(Filter(tasks=split_tasks(options.tasks)), suite=options.suite, newest=options.newest)
+    found = recorded_texts(options.db, chosen)
     runs = of_newest_bench(found)
     texts = [text for text in with_costs(runs, MachineCosts(options.db)) if text]
     drafters, made_on = runs[0].generation.drafters, runs[0].conditions

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 import multidraft as md
-from multidraft.commands.options import split_specs
+from multidraft.commands.options import split_specs, split_tasks
 from storage.export import EXPORTS
 from storage.filters import Filter
 
@@ -21,8 +21,7 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the file and print how many runs it has."""
-    tasks = tuple(filter(None, (task.strip() for task in options.tasks.split(","))))
-    chosen = Filter(policies=tuple(split_specs(options.policies)), tasks=tasks)
+    chosen = Filter(policies=tuple(split_specs(options.policies)), tasks=split_tasks(options.tasks))
     try:
         written = EXPORTS[options.form](options.db, chosen, options.out)
     except OSError as error:

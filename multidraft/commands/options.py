@@ -86,6 +86,11 @@ def split_specs(text: str) -> list[str]:
     return specs
 
 
+def split_tasks(text: str) -> tuple[str, ...]:
+    """The comma-separated tasks."""
+    return tuple(filter(None, (task.strip() for task in text.split(","))))
+
+
 def add_replay_policies(sub: argparse.ArgumentParser) -> None:
     """The option ``--policies`` of commands that replay."""
     sub.add_argument("--policies", default=REPLAY_POLICIES, help=f"comma-separated (default: {REPLAY_POLICIES})")

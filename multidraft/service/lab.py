@@ -36,6 +36,7 @@ from storage.problems import StorageError
 from storage.texts import Bench, TextFilter
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 WITHOUT, WITH = (f"{DEFAULT_POLICY}:start={start}" for start in ("cold", "traffic"))
 """What is compared to show what was learnt."""
@@ -192,6 +193,17 @@ class ReplayJob(Job[T]):
     def explain(self, error: BaseException) -> str:
         return str(error) if isinstance(error, StorageError) else super().explain(error)
 
+    def _counted(self, replays: Generator[None, None, R]) -> Generator[None, None, R]:
+        """What some replays return, each of which counts."""
+        while True:
+            try:
+                next(replays)
+            except StopIteration as end:
+                found: R = end.value
+                return found
+            self.replays = min(self.replays + 1, self.total)
+            yield
+
     def _recorded(self) -> Generator[None, None, tuple[list[Recorded], Route | None]]:
         """The texts with their costs, and their pool's router."""
         recorded: list[Recorded] = []
@@ -242,14 +254,9 @@ class LearntJob(ReplayJob[Learnt]):
         recorded, route = yield from self._recorded()
         newest = recorded[0].run.conditions
         texts = [text for text in reversed(recorded) if text.run.conditions.card_hash == newest.card_hash]
-        self.total, stream = len(texts), as_traffic(texts, (WITHOUT, WITH), route)
-        while True:
-            try:
-                next(stream)
-            except StopIteration as end:
-                return Learnt(texts, end.value[WITHOUT], end.value[WITH])
-            self.replays += 1
-            yield
+        self.total = len(texts)
+        played = yield from self._counted(as_traffic(texts, (WITHOUT, WITH), route))
+        return Learnt(texts, played[WITHOUT], played[WITH])
 
 
 class SweepJob(ReplayJob[Sweep]):
@@ -298,11 +305,5 @@ class AdviceJob(ReplayJob[Advice]):
         drafters = recorded[0].drafters
         specs = candidates(drafters, route, self._measured)
         self.total = most_replays(len(recorded), len(specs), len(drafters))
-        work = advise(recorded, specs, route, self._memory, self._measured)
-        while True:
-            try:
-                next(work)
-            except StopIteration as end:
-                return replace(end.value, left_out=self._left_out)
-            self.replays = min(self.replays + 1, self.total)
-            yield
+        found = yield from self._counted(advise(recorded, specs, route, self._memory, self._measured))
+        return replace(found, left_out=self._left_out)

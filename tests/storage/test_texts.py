@@ -9,6 +9,7 @@ import pytest
 
 from drafters.base import Acceptances
 from storage import texts
+from storage.filters import Filter
 from storage.store import Store
 from storage.texts import TextFilter
 from tests.runs import make_run
@@ -53,9 +54,9 @@ def test_a_number_beyond_64_bits_is_no_runs(filled: Path) -> None:
 
 def test_filters(filled: Path) -> None:
     assert ids(filled, newest=2) == [7, 4]
-    assert ids(filled, hardware="CPU") == [7, 3]
+    assert ids(filled, runs=Filter(hardware="CPU")) == [7, 3]
     assert ids(filled, suite="mine") == [3]
-    assert ids(filled, tasks=("code", "math"), hardware="CPU", newest=1) == [7]
+    assert ids(filled, runs=Filter(tasks=("code", "math"), hardware="CPU"), newest=1) == [7]
     assert ids(filled, among=4) == [7, 4] and len(texts.benches(filled, TextFilter(among=1))) == 1
     assert ids(filled, id=1) == [1]
     assert ids(filled, id=5) == ids(filled, id=6) == ids(filled, suite="x' OR 1=1; --") == []
@@ -75,7 +76,7 @@ def test_pools_and_machines_by_their_newest_run(filled: Path) -> None:
 
 def test_suites_and_tasks_of_texts(filled: Path) -> None:
     assert texts.groups(filled) == {"suites": ["mine"], "tasks": ["code", "math"]}
-    assert texts.groups(filled, TextFilter(hardware="GPU")) == {"suites": [], "tasks": ["math"]}
+    assert texts.groups(filled, TextFilter(Filter(hardware="GPU"))) == {"suites": [], "tasks": ["math"]}
 
 
 def test_no_database_has_no_texts(tmp_path: Path) -> None:

@@ -19,10 +19,9 @@ def learnt_html(found: Learnt) -> Markup:
     for part in in_parts(len(found.texts)):
         without, learnt = ([played[n] for n in part] for played in (found.without, found.learnt))
         ratio = ratio_of_totals([p.seconds or 0.0 for p in without], [p.seconds or 0.0 for p in learnt])
-        around = f" ({ratio.low:.2f}–{ratio.high:.2f})" if ratio and ratio.interval else ""
         each = (sum(sum(p.emitted) for p in of) / sum(p.rounds for p in of) for of in (without, learnt))
         tokens = tuple(f"{mean:.2f}" for mean in each)
-        rows.append((f"{part.start + 1}–{part.stop}", *tokens, f"{ratio.value:.2f}{around}" if ratio else "–"))
+        rows.append((f"{part.start + 1}–{part.stop}", *tokens, ratio.text() if ratio else markup.UNKNOWN))
     about = (
         f"{count(len(found.texts), 'recorded text')} replayed in their order as traffic: {WITHOUT} knows nothing of "
         f"those before, {WITH} what they taught. Times are by the costs measured on this machine."

@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from drafters.errors import without_folders
+from multidraft.bench.table import count as count
 from storage.figures import FEWEST_TOKENS, TOO_NOISY
 
 UNKNOWN = "–"
@@ -39,12 +40,6 @@ def signed(value: float | None, digits: int) -> str:
 def percent(share: float | None) -> str:
     """A share as whole percent, likewise."""
     return number(None if share is None else 100 * share, 0, " %")
-
-
-def count(number: int, noun: str) -> str:
-    """``1 round``, ``2 rounds``, ``1,000 rounds``; ``1 policy``, ``2 policies``."""
-    many = f"{noun[:-1]}ies" if noun.endswith("cy") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else many}"
 
 
 def place(ahead: int, wait_seconds: float | None) -> str:

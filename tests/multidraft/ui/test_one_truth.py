@@ -41,9 +41,9 @@ def test_a_batch_has_one_figure_everywhere(workbench: Workbench, batch: BatchJob
     path: Path = workbench.store.path
     shown = overall(batch.rows)
     summary = ranked(path, Filter(shared=True)).summary.set_index("policy")
-    live = measured_on(path, recorded_texts(path, TextFilter(batch_id=batch.id)))
+    live = measured_on(path, recorded_texts(path, TextFilter(Filter(experiments=(batch.id,)))))
     said = of_rows(batch.rows, 4)
-    job = LabWork(workbench).experiment(TextFilter(batch_id=batch.id), POLICIES)
+    job = LabWork(workbench).experiment(TextFilter(Filter(experiments=(batch.id,))), POLICIES)
     assert job.wait(60) and job.result
     lab, page = outcomes_html(job.result), matrix_html(batch.rows, batch.policies)
     for policy in POLICIES:
@@ -59,7 +59,7 @@ def test_a_batch_has_one_figure_everywhere(workbench: Workbench, batch: BatchJob
 
 
 def test_the_lab_and_the_verdict_replay_alike(workbench: Workbench, batch: BatchJob) -> None:
-    work, texts = LabWork(workbench), TextFilter(batch_id=batch.id)
+    work, texts = LabWork(workbench), TextFilter(Filter(experiments=(batch.id,)))
     experiment, verdict = work.experiment(texts, POLICIES), work.advise(texts)
     assert experiment.wait(60) and verdict.wait(60) and experiment.result and verdict.result
     for option in verdict.result.options:

@@ -31,6 +31,7 @@ from multidraft.ui.widgets.markup import ended_html, message_html, problem_html,
 from multidraft.ui.widgets.policy_fields import offered
 from multidraft.ui.widgets.verdict import watched_verdict
 from storage.experiments import LONGEST_NOTE, in_history
+from storage.filters import Filter
 from storage.problems import StorageError
 from storage.queries import seconds_per_token
 from storage.texts import TextFilter
@@ -247,7 +248,7 @@ class Batch:
         known = {self.verdict: said} if (said := self._verdicts.get(batch)) else {}
         yield {**now, **self._results(batch), **known, **self.buttons.live(running=False)}
         if batch.rows and not known:
-            for verdict in watched_verdict(self.work, TextFilter(batch_id=batch.id)):
+            for verdict in watched_verdict(self.work, TextFilter(Filter(experiments=(batch.id,)))):
                 yield {self.verdict: verdict}
             self._verdicts[batch] = verdict
 

@@ -267,7 +267,7 @@ class Dashboard:
         except (StorageError, UserError) as error:
             yield problem_html(error)
             return
-        yield from watched(self.work, TextFilter(runs=chosen))
+        yield from watched(self.work, TextFilter(chosen))
 
     def chart(self, chart: Chart, *values: Any) -> Updates:
         """A chart, and its figures as a table; left as it is where the overview has said why there is nothing."""

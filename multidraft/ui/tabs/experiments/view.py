@@ -73,8 +73,7 @@ def _fastest(path: Path, one: Mapping[str, Any]) -> tuple[str, str]:
     """The highest speed-up with its interval, and whose it is."""
     summary = summary_of(path, one["id"], one["fastest"])
     ratio = aggregates.ratio_in(summary.iloc[0].to_dict(), "speedup")
-    around = f" ({ratio.low:.2f}–{ratio.high:.2f})" if ratio.interval else ""
-    return f"{ratio.value:.2f}×{around}", policy_title(one["fastest"])
+    return ratio.text("×"), policy_title(one["fastest"])
 
 
 @kept

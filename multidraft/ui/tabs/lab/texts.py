@@ -16,6 +16,7 @@ from multidraft.ui.widgets import events
 from multidraft.ui.widgets.events import Updates
 from multidraft.ui.widgets.markup import count, empty_html, macros, message_html, problem_html
 from storage import texts
+from storage.filters import Filter
 from storage.kept import kept
 from storage.problems import StorageError
 from storage.texts import Bench, TextFilter
@@ -129,7 +130,7 @@ class TextChoice:
         if not 1 <= most <= MOST_TEXTS:
             raise UserError(f"newest texts must be 1 to {MOST_TEXTS}, got {most}")
         suite = None if asked.suite == ALL_SUITES else asked.suite
-        return replace(_of_bench(self.bench(asked.bench)), suite=suite, tasks=tuple(asked.tasks), newest=most)
+        return replace(_of_bench(self.bench(asked.bench), tuple(asked.tasks)), suite=suite, newest=most)
 
     def bench(self, key: str | None) -> Bench:
         """The pool and machine chosen.
@@ -172,8 +173,8 @@ def _unless(shown: Any, value: Any) -> dict[str, Any]:
     return {} if shown == value else {"value": value}
 
 
-def _of_bench(bench: Bench) -> TextFilter:
-    return replace(RECENT, card_hash=bench.card_hash, hardware=bench.hardware, dtype=bench.dtype)
+def _of_bench(bench: Bench, tasks: tuple[str, ...] = ()) -> TextFilter:
+    return replace(RECENT, runs=Filter(card=bench.card_hash, hardware=bench.hardware, dtype=bench.dtype, tasks=tasks))
 
 
 def _key(bench: Bench) -> str:

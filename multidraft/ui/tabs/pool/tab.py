@@ -115,8 +115,6 @@ NO_MATRIX = markup.message_html(
 
 UPDATE_SECONDS = 0.3
 
-_template = macros("tabs/pool/pool.html")
-
 _LOAD_POOL = """
 element.addEventListener('click', (event) => {
   const button = event.target.closest('button[data-pool]');
