@@ -72,7 +72,7 @@ class FeatureDrafter(ProposingDrafter):
 class BlockDrafter(FeatureDrafter, PointMassDrafter):
     """A drafter that writes a block of tokens at once: a chain of point masses, each token the likeliest to it.
 
-    A block has the size that its network was trained with; of a longer one than asked for the first tokens are taken.
+    Where a block has the size that its network was trained with, the first tokens of a longer one are taken.
     """
 
     def twin(self, target: FeatureSource) -> Self:
@@ -88,7 +88,7 @@ class BlockDrafter(FeatureDrafter, PointMassDrafter):
         if len(context) < 2 or length < 1:  # a context of one token has no hidden states yet
             return Draft.empty()
         try:
-            return Draft.chain(self.block(list(context))[:length])
+            return Draft.chain(self.block(list(context), length)[:length])
         except BaseException:  # a forward that fails leaves the cache in an undefined state
             self.forget()
             raise
@@ -98,5 +98,6 @@ class BlockDrafter(FeatureDrafter, PointMassDrafter):
         """Empty the cache."""
 
     @abstractmethod
-    def block(self, context: list[int]) -> list[int]:
-        """The tokens that the network puts after ``context``, which has two at least."""
+    def block(self, context: list[int], length: int) -> list[int]:
+        """The tokens that the network puts after ``context``, which has two at least: ``length`` if it can, or as many
+        as it always does."""

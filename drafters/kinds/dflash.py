@@ -71,7 +71,7 @@ class DFlashDrafter(BlockDrafter):
         """The tokens whose hidden states are in the cache."""
 
     @torch.inference_mode()
-    def block(self, context: list[int]) -> list[int]:
+    def block(self, context: list[int], length: int) -> list[int]:
         known = context[:-1]
         keep = common_prefix(self.cached, known)
         self.cache.crop(keep - len(self.cached))

@@ -1,7 +1,8 @@
 """``mtp``: the target's own layers for multi-token prediction (DeepSeek-V3, 2024, Sec. 2.2).
 
 The library brings these layers and the generator that drives them (``generation/candidate_generator.py``:
-``MTPCandidateGenerator``). Here the same layers are fed the same inputs through our interface.
+``MTPCandidateGenerator``), one token a layer. Here the same layers are fed the same inputs through our interface, and
+the last one is applied again for what is to be drafted beyond, as vLLM and SGLang do.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from drafters.proposing import BlockDrafter
 
 
 class MTPDrafter(BlockDrafter):
-    """Drafts with the target's own layers for multi-token prediction, one token a layer.
+    """Drafts with the target's own layers for multi-token prediction: one token a layer, the others with the last one.
 
     Layer ``k`` joins what layer ``k - 1`` made of a position (the first: the target's last hidden state) with the
-    embedding of the token ``k + 1`` further on. Embedding and output head are the target's.
+    embedding of the token ``k + 1`` further on. Embedding and output head are the target's. Applied again, the last
+    layer joins what it made of the last position, after its own norm, with the token drafted there, at the position
+    after it, and sees all that it has seen before.
 
     Args:
         model: the layers, as many as the target's configuration names in ``num_mtp_layers``;
@@ -33,7 +36,8 @@ class MTPDrafter(BlockDrafter):
 
     Source: DeepSeek-V3 (2024), Sec. 2.2, as in transformers' ``MTPCandidateGenerator``. Entries of deeper layers that
     were made with refused tokens are dropped from the cache like there, but never by a fixed number: all that saw
-    another token than the context holds.
+    another token than the context holds. Further applications as in vLLM's ``DeepSeekMultiTokenPredictorLayer``;
+    what they leave in the cache, made of states that are not the target's, is dropped at once.
     """
 
     kind = "mtp"
@@ -52,20 +56,27 @@ class MTPDrafter(BlockDrafter):
         """The tokens that made its positions: one of layer ``k`` has seen ``k`` tokens beyond the next one."""
 
     @torch.inference_mode()
-    def block(self, context: list[int]) -> list[int]:
+    def block(self, context: list[int], length: int) -> list[int]:
         depth = len(self.model.layers)
         keep = max(min(common_prefix(self.seen, context) - depth, len(context) - 2), 0)
         self.cache.crop(keep - max(len(self.seen) - depth, 0))
         device = next(self.model.layers.parameters()).device
-        drafted, _, _ = self.model(
-            input_ids=torch.tensor([context[keep + 1 :]], device=device),
-            last_hidden_states=self.source.features(context, self.layers)[None, keep:].to(device),
-            attention_mask=None,
-            position_ids=torch.arange(keep + 1, len(context), device=device)[None],
-            mtp_cache=self.cache,
-        )
-        tokens: list[int] = drafted[0].tolist()
-        self.seen = [*context, *tokens[:-1]]
+        hidden = self.source.features(context, self.layers)[None, keep:].to(device)
+        ids = torch.tensor([context[keep + 1 :]], device=device)
+        positions = torch.arange(keep + 1, len(context), device=device)[None]
+        tokens: list[int] = []
+        for step in range(max(length, depth)):
+            if step:  # a deeper layer reads all positions once more, a layer that is applied again the last one alone
+                first = 1 if step < depth else ids.shape[1]
+                ids = torch.cat([ids[:, first:], ids.new_tensor([tokens[-1:]])], dim=1)
+                positions = torch.cat([positions[:, first:], positions[:, -1:] + 1], dim=1)
+                hidden = hidden[:, -ids.shape[1] :]
+            layer = min(step, depth - 1)
+            hidden = self.model.forward_layer(layer, hidden, positions, self.cache, input_ids=ids)
+            tokens.append(int(self.model._project_to_logits(hidden[:, -1]).argmax()))
+        if (again := len(tokens) - depth) > 0:
+            self.cache.layers[-1].crop(-again)
+        self.seen = [*context, *tokens[: depth - 1]]
         return tokens
 
 

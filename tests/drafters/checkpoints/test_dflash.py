@@ -115,7 +115,7 @@ def test_it_drafts_what_the_published_network_says(target, folder, settings, cau
         states = torch.cat([hidden[layer][0] for layer in drafter.layers], -1)
         block = torch.tensor([ids[-1]] + [config.mask_token_id] * (config.block_size - 1))
         output = by_the_definition(tensors, config, target.get_input_embeddings()(block), states, causal)
-        assert drafter.block(ids) == target.lm_head(output)[1:].argmax(-1).tolist()
+        assert drafter.block(ids, 4) == target.lm_head(output)[1:].argmax(-1).tolist()
 
 
 def test_the_layers_that_are_read_have_a_default():
