@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from storage.connection import open_reader
 
@@ -14,7 +14,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MOST = 64
-"""Cached answers to each question."""
+"""Cached answers to each question of one database."""
+
+DATABASES = 8
+"""Of so many, those asked last, answers are cached."""
 
 
 def kept(ask: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[Path, P], T]:
@@ -23,13 +26,18 @@ def kept(ask: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[Path, P
     All who ask are given the same object: it must not be changed. Further arguments must be hashable.
     """
 
-    @lru_cache(MOST)
-    def answer(state: Hashable, path: Path, *args: Any, **named: Any) -> T:
-        return ask(path, *args, **named)
+    @lru_cache(DATABASES)
+    def cached(path: Path) -> dict[Hashable, Callable[..., T]]:
+        return {}
 
     @wraps(ask)
     def asked(path: Path, *args: P.args, **named: P.kwargs) -> T:
-        return answer(_state(path), path, *args, **named)  # type: ignore[arg-type]
+        state, answers = _state(path), cached(path)
+        if (answer := answers.get(state)) is None:
+            answer = lru_cache(MOST)(partial(ask, path))
+            answers.clear()  # of the database as it was, nobody asks again
+            answers[state] = answer
+        return answer(*args, **named)  # type: ignore[arg-type]
 
     return asked
 

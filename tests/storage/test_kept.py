@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import gc
 import os
 import sqlite3
 from pathlib import Path
+from weakref import WeakSet
 
 import pytest
 
@@ -40,6 +42,26 @@ def test_a_new_run_is_seen(count, store: Store, path: Path) -> None:
     for runs in (1, 2, 3):
         store.add(make_run())
         assert store.flush() and count(path) == runs
+
+
+def test_answers_about_the_database_as_it_was_are_let_go(store: Store, path: Path) -> None:
+    class Answer:
+        pass
+
+    given = WeakSet[Answer]()
+
+    @kept
+    def ask(path: Path, number: int) -> Answer:
+        given.add(answer := Answer())
+        return answer
+
+    for _ in range(3):
+        store.add(make_run())
+        assert store.flush()
+        for number in range(4):
+            assert ask(path, number) is ask(path, number)
+        gc.collect()
+        assert len(given) == 4
 
 
 def test_another_programs_change_is_seen(count, filled: Path) -> None:
