@@ -33,7 +33,14 @@ from multidraft.ui.middleware import BodyLimit, Delivery
 from multidraft.ui.page import REFUSALS, Page
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.results.pages import Results
-from multidraft.ui.server import asked_port, ended_by_sigterm, trust_proxies, wait_for_the_end, why_not_first
+from multidraft.ui.server import (
+    asked_port,
+    ended_by_sigterm,
+    few_arenas,
+    trust_proxies,
+    wait_for_the_end,
+    why_not_first,
+)
 from multidraft.ui.tabs.batch.tab import Batch
 from multidraft.ui.tabs.dashboard.tab import Dashboard
 from multidraft.ui.tabs.experiments.tab import Experiments
@@ -60,6 +67,10 @@ SPARE_THREADS = 32
 """Each job that is watched has a thread of the page; so many more answer everything else."""
 
 SETTINGS = Settings(hosts=(ANY,))
+
+READERS = 8
+"""How many visitors' calls of the same event are answered at once, unless it has a limit of its own. All of them
+may be: they read the history, each on a connection of its own, or hand their work to the jobs."""
 
 _FILES = (3600, 24 * 3600)
 """Files for download are looked over every hour and go after a day, in seconds."""
@@ -94,6 +105,7 @@ def launch(settings: Settings) -> bool:
         OSError: no port is free.
     """
     asked = asked_port(settings.port)
+    few_arenas()
     trust_proxies()
     zerogpu.prepare()
     logging.disable_progress_bar()
@@ -209,5 +221,5 @@ def _build(workbench: Workbench, loader: PoolLoader) -> gr.Blocks:
         Api(workbench).build()
         # Tabs bring themselves up to date when they are opened, by what has been restored of the address.
         dashboard.restored.then(None, js="() => openTab()", **events.PRIVATE)
-    page.queue(max_size=workbench.limits.queue)
+    page.queue(max_size=workbench.limits.queue, default_concurrency_limit=READERS)
     return page

@@ -76,7 +76,7 @@ class AddressedJobs(RunButtons[J]):
             gone: the same for the id of a job that is no longer known.
         """
         self.form, self.form_of, self.show, self.gone = form, form_of, show, gone
-        page.load(self.linked, None, [self.asked, self.id, *form, *self.both], **HIDDEN)
+        page.load(self.linked, None, [self.asked, self.id, *form, *self.both], **QUICK)
         shown, most = [*shown, *self.both], self.jobs.limits.queue
         self.asked.change(self.watch, self.asked, shown, trigger_mode="multiple", concurrency_limit=most, **HIDDEN)
 

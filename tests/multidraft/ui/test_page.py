@@ -10,6 +10,7 @@ from typing import Any
 
 import gradio as gr
 import pytest
+from gradio.state_holder import SessionState
 
 from drafters.costs import CostMeter
 from drafters.pool import Pool
@@ -32,6 +33,32 @@ def test_no_event_puts_a_sign_of_work_on_what_it_changes(pool: Pool, store: Stor
     """With each message the page would update the signs of all components that ever had one."""
     events = [fn for fn in build(pool, store).fns.values() if fn.fn and fn.api_visibility == "private"]
     assert len(events) > 50 and all(fn.show_progress_on == [] for fn in events)
+
+
+def test_a_visitors_page_is_not_described_once_more(pool: Pool, store: Store) -> None:
+    """Half a MiB for each visitor, and all that is shown."""
+    visitor = SessionState(page := build(pool, store))
+    shown = next(block for block in page.blocks.values() if isinstance(block, gr.HTML))
+    visitor[shown._id] = gr.HTML("own", render=False)
+    visitor._update_config(shown._id)
+    visitor._update_value_in_config(shown._id, "a long text")
+    assert len(page.blocks) > 100 and not any(visitor.config_values.values())
+    assert visitor[shown._id].value == "own" and page.blocks[shown._id] is shown
+    assert visitor.blocks_config.fns == page.fns and all(part["props"] for part in page.get_config_file()["components"])
+
+
+def test_opening_the_page_waits_once_in_the_queue(pool: Pool, store: Store) -> None:
+    """For the history: what else the address says is known without it."""
+    fns = [fn for fn in build(pool, store).fns.values() if fn.fn]
+    opened = [fn for fn in fns if any(kind == "load" for _, kind in fn.targets)]
+    assert [fn.name for fn in opened if fn.queue] == ["restore"] and len(opened) > 3
+
+
+def test_one_visitor_s_reading_keeps_no_other_waiting(pool: Pool, store: Store) -> None:
+    page = build(pool, store)
+    waiting = [fn for fn in page.fns.values() if fn.fn and fn.queue]
+    assert page._queue.default_concurrency_limit == app.READERS > 1
+    assert {fn.name for fn in waiting if fn.concurrency_limit == 1} == {"preview"}  # an upload may be large
 
 
 def test_no_field_rounds_what_was_typed(pool: Pool, store: Store) -> None:

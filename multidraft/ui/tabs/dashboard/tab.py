@@ -130,8 +130,8 @@ class Dashboard:
 
     def _wire(self, page: gr.Blocks, tab: gr.Tab) -> None:
         opened = [self.everything, self.one, *self.run.parts]
-        page.load(self.defaults, None, self.usual_place, **HIDDEN)
-        self.restored = page.load(self.restore, None, [*self.filters, *opened], **HIDDEN)
+        # Queued, since messages come by the queue only.
+        self.restored = page.load(self.restore, None, [self.usual_place, *self.filters, *opened], **HIDDEN)
         # All in one: two events could end in the other order, and show the filters' former values.
         changes = [control.change if isinstance(control, gr.DateTime) else control.input for control in self.filters]
         overview = [self.note, self.body, self.mixture, self.restrict, self.summary, self.legend, self.usual]
@@ -179,9 +179,9 @@ class Dashboard:
     # What the controls do; ``values`` are those of the filters, in their order.
 
     def restore(self, request: gr.Request) -> Updates:
-        """Filters, and the run to open, as the page's address has them."""
-        query = str(request.query_params)
-        chosen = Chosen.from_query(query, self.defaults())
+        """What is loaded now; filters, and the run to open, as the page's address has them."""
+        query, now = str(request.query_params), self.defaults()
+        chosen = Chosen.from_query(query, now)
         found = self._found()
         gone = dashboard_filters.not_taken(found, query) if request.query_params.get("tab") == "dashboard" else []
         if gone:
@@ -191,7 +191,7 @@ class Dashboard:
         run, named = events.linked_run(request), request.query_params.get("run")
         if named and run is None:
             gr.Warning(escape(f"The address names no run of this history: {named!r:.60} is not a number."))
-        return updates | (self._open(run) if run is not None else {})
+        return {self.usual_place: now, **updates} | (self._open(run) if run is not None else {})
 
     def follow(self, usual: dict[str, str], *shown: str) -> Updates:
         """What is loaded now, and the filters on pool and hardware where they were on what was before."""

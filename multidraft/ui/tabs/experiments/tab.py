@@ -11,7 +11,7 @@ import gradio as gr
 
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.experiments import view
-from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, Updates, clicked
+from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, QUICK, Updates, clicked
 from multidraft.ui.widgets.markup import caption_html, heading_html, problem_html
 from storage import aggregates, experiments
 from storage.experiments import LONGEST_NOTE, ORDERS, Sought
@@ -91,7 +91,7 @@ class Experiments:
             self.note = gr.Textbox(label="Note", max_length=LONGEST_NOTE, max_lines=1, elem_id="experiment-note")
             save = gr.Button("Save the note", size="md", min_width=130, scale=0, elem_id="save-note")
         shown = [self.list, self.range, self.newer, self.older, self.page]
-        restored = page.load(self.restore, None, self.controls, **HIDDEN)
+        restored = page.load(self.restore, None, self.controls, **QUICK)
         restored.then(self.show, [self.page, *self.controls], shown, **LAST)
         tab.select(self.show, [self.page, *self.controls], shown, **LAST).then(self.versions, None, version, **LAST)
         sought = gr.on([control.input for control in self.controls], self.first, self.controls, shown, **LAST)

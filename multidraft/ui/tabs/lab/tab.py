@@ -212,12 +212,11 @@ class Lab:
         )
         everything.click(self.all_policies, fields[0], self.policies, **HIDDEN)
         linked = gr.State(None)
-        page.load(self.linked, None, [fields[-1], linked], **HIDDEN)
         shown = [self.status, self.outcomes, self.curves, self.lanes, self.rounds, *self.buttons.both, self.buttons.id]
         chosen = [*fields, self.policies]
         self.buttons.run.click(self.replay, chosen, shown, concurrency_limit=ReplayJob.limit, **HIDDEN)
         kept = [*fields[1:4], self.policies]
-        page.load(restored, None, kept, **HIDDEN)
+        page.load(self.restore, None, [*kept, fields[-1], linked], **QUICK)
         choices = [*(field.input for field in fields[1:4]), self.policies.input, self.buttons.run.click]
         gr.on(choices, None, kept, None, js=KEEP, **PRIVATE)
         linked.change(self.replay_linked, [linked, *chosen], shown, concurrency_limit=ReplayJob.limit, **HIDDEN)
@@ -275,10 +274,11 @@ class Lab:
         """Every policy that can be replayed, single drafters left out."""
         return [spec for _, spec in self.work.choices(self.texts.bench(bench)) if not spec.startswith("fixed:")]
 
-    def linked(self, request: gr.Request) -> tuple[int | None, Any]:
-        """The run that the page's address names, if any: for the field (Gradio would make it 0), and to be replayed."""
+    def restore(self, request: gr.Request) -> tuple[Any, ...]:
+        """The choices that the page's address has, and the run that it names, if any: for the field (Gradio would make
+        it 0), and to be replayed."""
         run = linked_run(request)
-        return run, gr.skip() if run is None else run
+        return *restored(request), run, gr.skip() if run is None else run
 
     def replay_linked(self, run: int | None, *values: Any) -> Iterator[Updates]:
         """As :meth:`replay`, if the page's address names a run; the event comes without one too."""

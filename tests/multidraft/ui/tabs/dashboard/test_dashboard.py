@@ -226,7 +226,7 @@ def test_an_address_restores_filters_and_opens_a_run(filled: Dashboard) -> None:
     assert (since, until) == ("2026-01-02", gr.skip())
     everything, one, head = (updates[part] for part in (filled.everything, filled.one, filled.run.head))
     assert everything.visible is False and one.visible is True and "Run 2: One drafter (near) on letters" in head
-    assert set(filled.restore(of_address(""))) == set(filled.filters)
+    assert set(filled.restore(of_address(""))) == {filled.usual_place, *filled.filters}
 
 
 @pytest.mark.parametrize("id", ["99", "7777777777", "99999999999999999999", "9" * 100])
