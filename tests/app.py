@@ -19,10 +19,20 @@ START_SECONDS = 240
 """Loading libraries and models takes long on a busy machine."""
 
 
+END_SECONDS = 90
+"""A server ends within 60 seconds; its log then says where it was stuck."""
+
+
 @contextmanager
 def serve(pool: str, history: Path, **variables: str) -> Iterator[str]:
     """The app on ``pool``, with further environment variables; its log lies beside ``history``."""
-    folder = history.parent
+    with started(pool, history, history.parent / "log", **variables) as (address, _):
+        yield address
+
+
+@contextmanager
+def started(pool: str, history: Path, log: Path, **variables: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Likewise, with its process; the log is ``log``."""
     port = free_port()
     environment = {
         **os.environ,
@@ -30,17 +40,19 @@ def serve(pool: str, history: Path, **variables: str) -> Iterator[str]:
         "MULTIDRAFT_POOL": pool,
         "MULTIDRAFT_DB": str(history),
         "GRADIO_SERVER_PORT": str(port),
-        "GRADIO_TEMP_DIR": str(folder / "uploads"),
+        "GRADIO_TEMP_DIR": str(history.parent / "uploads"),
     }
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=environment, stdout=log, stderr=log)
+    with log.open("w") as written:
+        process = subprocess.Popen(
+            [sys.executable, "app.py"], cwd=ROOT, env=environment, stdout=written, stderr=written
+        )
         try:
             url = f"http://127.0.0.1:{port}/"
-            _wait_for(url, process, folder / "log")
-            yield url
+            _wait_for(url, process, log)
+            yield url, process
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(END_SECONDS)
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:

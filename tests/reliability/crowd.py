@@ -17,15 +17,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import psutil
 
 import multidraft
@@ -33,8 +30,9 @@ from drafters.pool import load_pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.suites import load_suite, spread
 from multidraft.service.limits import PUBLIC
-from tests.app import serve
+from tests.app import started
 from tests.reliability.clients import SETTINGS
+from tests.reliability.crowd_report import Report
 from tests.reliability.visitor import Refused, Visitor, answered
 
 ACTIONS = {
@@ -56,82 +54,12 @@ POLICIES = ("ucb", "normal-hedge", "exp3", "round-robin", "autoregressive")
 POLITE = ("under way", "of uploads are kept", "a day here", "Queue is full")
 """Words of refusals by a limit."""
 
-PATIENCE = 300.0
-"""Seconds without a byte after which a visitor counts the server as broken."""
+PATIENCE = 900.0
+"""Seconds without a byte after which a visitor counts the server as broken; with a hundred waiting, a text takes
+minutes on a machine that is busy with other work too."""
 
 SAMPLE_SECONDS = 5.0
 """Between two looks at the server's memory."""
-
-FLAT = 0.05
-"""What memory may grow after the warm-up, by the fitted line, as a share of its mean."""
-
-FEWEST_MINUTES = 10
-"""A shorter run does not tell whether memory is flat."""
-
-
-@dataclass
-class Report:
-    """What was seen.
-
-    Attributes:
-        seconds: of whole actions, by action; only of those that ended well.
-        refused: by a limit.
-        errors: all other ends of actions, with what was said.
-        wrong: answers that are not plain decoding's; ``crossed`` if they are those of another prompt.
-        recorded: runs of the history that are whole; ``wrong_records`` have a text that is not plain decoding's.
-        memory: minutes since the first visitor, and MiB of the server.
-    """
-
-    seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    refused: Counter[str] = field(default_factory=Counter)
-    errors: list[str] = field(default_factory=list)
-    wrong: int = 0
-    crossed: int = 0
-    recorded: int = 0
-    wrong_records: int = 0
-    tokens: int = 0
-    minutes: float = 0.0
-    memory: list[tuple[float, float]] = field(default_factory=list)
-
-    @property
-    def growth(self) -> tuple[float, float]:
-        """Of memory after the first quarter, by least squares: MiB an hour, and the part of the mean by which it grew
-        in that time."""
-        later = [sample for sample in self.memory if sample[0] >= self.memory[-1][0] / 4]
-        at, size = np.array(later).T
-        slope = float(np.polyfit(at, size, 1)[0]) if len(later) > 1 else 0.0
-        return 60 * slope, slope * float(at[-1] - at[0]) / float(size.mean())
-
-    @property
-    def well(self) -> bool:
-        """Whether nothing went wrong; of memory only where it can be told."""
-        grew = self.minutes >= FEWEST_MINUTES and self.growth[1] > FLAT
-        return not (self.errors or self.wrong or self.wrong_records or grew) and any(self.seconds.values())
-
-    def __str__(self) -> str:
-        done = sum(map(len, self.seconds.values()))
-        lines = [
-            f"{done:,} actions in {self.minutes:.1f} minutes, {done / self.minutes / 60:.2f} a second; "
-            f"{self.recorded:,} runs of {self.tokens:,} tokens recorded",
-            f"refused by a limit: {sum(self.refused.values())} {dict(self.refused) or ''}".rstrip(),
-            f"errors: {len(self.errors)}",
-            *(f"  {number} × {said}" for said, number in Counter(self.errors).most_common(20)),
-            f"wrong answers: {self.wrong}, of which another prompt's: {self.crossed}",
-            f"wrong texts in the history: {self.wrong_records}",
-            f"{'seconds':16}{'actions':>8}{'p50':>8}{'p90':>8}{'p99':>8}{'most':>8}",
-        ]
-        for action, seconds in sorted(self.seconds.items()):
-            parts = "".join(f"{part:8.2f}" for part in np.percentile(seconds, (50, 90, 99, 100)))
-            lines.append(f"{action:16}{len(seconds):8}{parts}")
-        slope, share = self.growth
-        verdict = "flat" if share <= FLAT else "GROWS"
-        verdict = verdict if self.minutes >= FEWEST_MINUTES else "too short a run to tell"
-        sizes = [size for _, size in self.memory]
-        lines.append(
-            f"memory: {sizes[0]:.0f} MiB at first, {max(sizes):.0f} at most, {sizes[-1]:.0f} in the end; after a "
-            f"quarter of the time {slope:+.0f} MiB an hour, {share:+.1%} in all: {verdict}"
-        )
-        return "\n".join(lines)
 
 
 class Crowd:
@@ -211,9 +139,8 @@ class Crowd:
                 pass
         elif action == "page":
             visitor.http.get("/").raise_for_status()
-            for event in visitor.loads():
-                for _ in visitor.happens(event):
-                    pass
+            for _ in visitor.opens():
+                pass
         elif action == "dashboard":
             for _ in visitor.clicks("refresh"):
                 pass
@@ -263,28 +190,30 @@ def crowd(
     tokens: int = 32,
     think: float = 2.0,
     seed: int = 0,
+    log: Path | None = None,
 ) -> Report:
     """Let so many visitors come.
 
     Args:
-        folder: of history, uploads and log.
+        folder: of history, uploads and, by default, the log.
         pool: a bundled pool or a card.
         think: mean seconds of a pause.
+        log: the server's. Visitors leave when the server has ended, and its log says why.
     """
     known = plain(pool, prompts, tokens)
     named = ("share", "batch_runs", "run_seconds", "batch_seconds")
     limits = {f"MULTIDRAFT_{name.upper()}": f"{getattr(PUBLIC, name)}" for name in named}
-    history = folder / "runs.db"
-    with serve(pool, history, **limits) as address:
-        server = next(p for p in psutil.Process().children() if "app.py" in p.cmdline())
+    history, log = folder / "runs.db", log or folder / "log"
+    with started(pool, history, log, **limits) as (address, server):
+        process = psutil.Process(server.pid)
         all = Crowd(address, known, tokens, think, seed)
         report, begin = all.report, time.monotonic()
         threads = [threading.Thread(target=all.visit, args=(number,)) for number in range(visitors)]
         for thread in threads:
             thread.start()
         printed = 0
-        while (passed := (time.monotonic() - begin) / 60) < minutes:
-            report.memory.append((passed, server.memory_info().rss / 2**20))
+        while (passed := (time.monotonic() - begin) / 60) < minutes and server.poll() is None:
+            report.memory.append((passed, process.memory_info().rss / 2**20))
             if passed >= printed:
                 done = sum(map(len, report.seconds.values()))
                 size = report.memory[-1][1]
@@ -295,11 +224,16 @@ def crowd(
         for thread in threads:
             thread.join()
         report.minutes = (time.monotonic() - begin) / 60
-        report.memory.append((report.minutes, server.memory_info().rss / 2**20))
+        report.ended_by_itself = server.poll()
+        if report.ended_by_itself is None:
+            report.memory.append((report.minutes, process.memory_info().rss / 2**20))
+    report.status = server.returncode
     _compare(history, known, report)
-    log = (folder / "log").read_text()
-    if "Traceback" in log:
-        report.errors.append(f"the server's log: {log[log.index('Traceback') :][:2000]}")
+    said = log.read_text()
+    if "Traceback" in said:
+        report.errors.append(f"the server's log: {said[said.index('Traceback') :][:2000]}")
+    if report.ended_by_itself is not None:
+        report.errors.append(f"the server ended by itself; the end of its log: {said[-2000:]}")
     return report
 
 
@@ -328,15 +262,21 @@ def main(options: Sequence[str] | None = None) -> int:
     parser.add_argument("--tokens", type=int, default=32, help="of an answer, at most")
     parser.add_argument("--think", type=float, default=2.0, help="mean seconds between a visitor's actions")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--log", type=Path, help="where to keep the server's log")
+    parser.add_argument("--log", type=Path, help="the server's log, which is kept")
     asked = parser.parse_args(options)
     prompts = [item.prompt for item in spread(load_suite("pocket").items, asked.prompts)]
     with tempfile.TemporaryDirectory(prefix="multidraft-crowd-") as folder:
         report = crowd(
-            Path(folder), asked.pool, prompts, asked.visitors, asked.minutes, asked.tokens, asked.think, asked.seed
+            Path(folder),
+            asked.pool,
+            prompts,
+            asked.visitors,
+            asked.minutes,
+            asked.tokens,
+            asked.think,
+            asked.seed,
+            asked.log and asked.log.resolve(),
         )
-        if asked.log:
-            asked.log.write_bytes(Path(folder, "log").read_bytes())
     print(report)
     return 0 if report.well else 1
 

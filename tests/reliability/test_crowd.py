@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests import tiny
-from tests.reliability.crowd import Report, crowd
+from tests.reliability.crowd import crowd
+from tests.reliability.crowd_report import Report
 
 
 def report(growth: float = 0.0, minutes: float = 30) -> Report:
@@ -23,7 +24,10 @@ def test_memory_that_grows_is_noticed() -> None:
     assert report(0.1, minutes=2).well and "too short" in str(report(0.1, minutes=2))
 
 
-@pytest.mark.parametrize("what", [{"errors": ["x"]}, {"wrong": 1}, {"wrong_records": 1}, {"seconds": {}}])
+@pytest.mark.parametrize(
+    "what",
+    [{"errors": ["x"]}, {"wrong": 1}, {"wrong_records": 1}, {"seconds": {}}, {"status": -9}, {"ended_by_itself": 0}],
+)
 def test_what_goes_wrong_is_noticed(what: dict) -> None:
     found = report()
     vars(found).update(what)

@@ -56,8 +56,9 @@ class Visitor:
         return self._first([self.numbers[elem_id], kind])
 
     def loads(self) -> Iterator[dict[str, Any]]:
-        """All that happens when the page is opened."""
-        return (e for e in self.events if any(kind == "load" for _, kind in e["targets"]) and e["backend_fn"])
+        """All that happens when the page is opened, and what that leads to."""
+        opened = {e["id"] for e in self.events if any(kind == "load" for _, kind in e["targets"])}
+        return (e for e in self.events if {e["id"], e["trigger_after"]} & opened and e["backend_fn"])
 
     def _first(self, target: list[Any]) -> dict[str, Any]:
         return next(e for e in self.events if target in e["targets"] and e["backend_fn"])
@@ -72,15 +73,27 @@ class Visitor:
         Raises:
             Refused: an error, or that nobody may wait any more.
         """
-        yield from self.sent(event["id"], self._values(event, given), query)
+        values = self._values(event, given)
+        yield from self.sent(event["id"], values, query) if event["queue"] else self._asked(event["id"], values, query)
 
     def opens(self, query: str = "") -> Iterator[dict[str, Any]]:
-        """What the page is sent when it is opened: all its events at once, as a browser asks for them.
+        """What the page is sent when it is opened: all that waits in the queue at once, as a browser asks for it.
 
         Raises:
             Refused: what went wrong, after the last of them has ended.
         """
-        yield from self._sent([(event["id"], self._values(event, {})) for event in self.loads()], query)
+        waiting = []
+        for event in self.loads():
+            values = self._values(event, {})
+            if event["queue"]:
+                waiting.append((event["id"], values))
+            else:
+                yield from self._asked(event["id"], values, query)
+        yield from self._sent(waiting, query)
+
+    def _asked(self, event: int, values: list[Any], query: str) -> Iterator[dict[str, Any]]:
+        asked = {"data": values, "fn_index": event, "session_hash": secrets.token_hex(6)}
+        yield {"output": answered(self.http.post(f"/gradio_api/run/predict{query}", json=asked))}
 
     def sent(self, event: int, values: list[Any], query: str = "") -> Iterator[dict[str, Any]]:
         """Likewise as :meth:`happens`, by the event's number, with all values of its inputs."""
