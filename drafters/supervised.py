@@ -27,6 +27,9 @@ from drafters.sampling import SamplingParams
 
 log = logging.getLogger(__name__)
 
+LEARNING = ("learn", "study")
+"""The methods that may train: all others are called without gradients, which the target's logits cannot have."""
+
 WATCHED = 0.05
 """Seconds after which the memory that a call takes is looked at, and between looks."""
 
@@ -117,7 +120,8 @@ class Supervised(Drafter):
 
         def work() -> None:
             try:
-                found.append(getattr(self._inner, method)(*arguments, **options))
+                with torch.set_grad_enabled(method in LEARNING):  # a thread of its own begins with gradients on
+                    found.append(getattr(self._inner, method)(*arguments, **options))
             except BaseException as error:
                 failed.append(error)
 

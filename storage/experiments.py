@@ -14,8 +14,8 @@ from storage.aggregates import RATIOS
 from storage.connection import open_reader, read_dicts
 from storage.filters import ALL, COMPARED, FINISHED, Filter
 from storage.problems import StorageError
-from storage.queries import PREVIEW
-from storage.rows import converted, run_of
+from storage.queries import PREVIEW, run
+from storage.rows import converted
 from storage.run import Run
 
 MOST_RUNS = 20_000
@@ -144,9 +144,6 @@ def figures(path: str | Path, id: str) -> list[dict[str, Any]]:
 def runs(path: str | Path, id: str, most: int) -> list[Run]:
     """The first runs of an experiment with all their rounds, for those of few runs."""
     with open_reader(path) as connection:
-        sql = "SELECT * FROM runs WHERE batch_id = ? ORDER BY created_at, id LIMIT ?"
-        found = []
-        for row in read_dicts(connection, sql, [id, most]):
-            rounds = 'SELECT * FROM rounds WHERE run_id = ? ORDER BY "index"'
-            found.append(run_of(row, read_dicts(connection, rounds, [row["id"]])))
-    return found
+        sql = "SELECT id FROM runs WHERE batch_id = ? ORDER BY created_at, id LIMIT ?"
+        ids = [found for (found,) in connection.execute(sql, [id, most])]
+    return [found for each in ids if (found := run(path, each))]

@@ -273,7 +273,7 @@ class Jobs:
     def _check(self, job: Job) -> None:
         if self.closed:
             raise BusyError("the server is shutting down")
-        alike = [other for other in self._found.values() if type(other) is type(job)]
+        alike = [other for other in self._found.values() if other.kind == job.kind]
         visitor, check = job.caller.visitor, self.limits.check_place
         if job.limit is not None:
             check(job.plural, job.limit, [other.caller.visitor for other in alike if not other.done], visitor)

@@ -131,6 +131,19 @@ def test_resident_memory_is_known():
     assert supervised.resident() > np.empty(1000).nbytes
 
 
+def test_a_network_of_its_own_may_read_the_targets_scores_and_be_trained(monkeypatch):
+    net, seen = torch.nn.Linear(2, 2), []
+    monkeypatch.setattr(Own, "observe", lambda self, draft, logits: seen.append(net(logits).numpy()))
+    monkeypatch.setattr(Own, "learn", lambda self, lesson: net(torch.ones(1, 2)).sum().backward())
+    drafter = supervising(lambda *_: Draft.chain(net(torch.ones(1, 2)).argmax(dim=-1).numpy().tolist()))
+    with torch.inference_mode():
+        logits = torch.ones(3, 2)
+    drafter.observe(Draft.empty(), logits)
+    assert seen[0].shape == (3, 2) and len(proposed(drafter)) == 1
+    drafter.learn(Lesson([1], [2]))
+    assert net.weight.grad is not None
+
+
 def test_it_learns_between_queries_until_that_fails(monkeypatch):
     drafter, seconds = supervising(spoil), iter([0.25])
     monkeypatch.setattr(Own, "study", lambda self: next(seconds))

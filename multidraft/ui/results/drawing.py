@@ -11,7 +11,7 @@ from storage.records import Round
 
 MARGIN = 60
 MOST_BARS = 7
-_TOP, _BOTTOM = 212, HEIGHT - 84
+_LEFT, _TOP, _BOTTOM = 400, 212, HEIGHT - 84
 
 
 @dataclass(frozen=True)
@@ -27,52 +27,50 @@ class Bar:
     marked: bool = False
 
 
-def bars(
-    title: str, subtitle: str, found: Sequence[Bar], foot: str, unit: str, reference: float | None = 1.0
-) -> Picture:
-    """Bars from 0, with a line at the reference."""
+def bars(title: str, subtitle: str, found: Sequence[Bar], foot: str, unit: str) -> Picture:
+    """Bars from 0, with a line at 1; ``unit`` says what that is."""
     picture = _begun(title, subtitle, foot)
-    listed = found[:MOST_BARS]
-    left, right, step = 400, WIDTH - 220, min((_BOTTOM - _TOP - 20) / max(len(listed), 1), 62)
-    most = max([bar.high or bar.value for bar in listed] + ([reference] if reference else []), default=1.0) or 1.0
-    scale = (right - left) / most
-    for place, bar in enumerate(listed):
-        y = _TOP + place * step
-        picture.text(left - 16, y + step * 0.6, bar.name, 25, anchor="end", width=left - 16 - MARGIN)
-        picture.box(
-            left, y + step * 0.18, bar.value * scale, step * 0.6, DRAFTER_COLOURS[0] if not place else "#85bbdc"
-        )
-        _interval(picture, bar, left, scale, y + step * 0.48)
+    right, (step, lines) = WIDTH - 220, _lines(picture, found, 20)
+    scale = (right - _LEFT) / max([1.0, *(bar.high or bar.value for _, bar in lines)])
+    for place, (y, bar) in enumerate(lines):
+        colour = DRAFTER_COLOURS[0] if not place else "#85bbdc"
+        picture.box(_LEFT, y + step * 0.18, bar.value * scale, step * 0.6, colour)
+        _interval(picture, bar, _LEFT, scale, y + step * 0.48)
         end = max(bar.value, bar.high or 0.0) * scale
-        picture.text(left + end + 14, y + step * 0.6, bar.shown, 25, bold=bar.marked)
-    if reference:
-        x = left + reference * scale
-        picture.box(x - 1, _TOP - 4, 2, step * len(listed) + 8, TARGET_COLOUR)
-        picture.text(x, _TOP + step * len(listed) + 30, unit, 20, colour="faint", anchor="middle")
+        picture.text(_LEFT + end + 14, y + step * 0.6, bar.shown, 25, bold=bar.marked)
+    picture.box(_LEFT + scale - 1, _TOP - 4, 2, step * len(lines) + 8, TARGET_COLOUR)
+    picture.text(_LEFT + scale, _TOP + step * len(lines) + 30, unit, 20, colour="faint", anchor="middle")
     return picture
 
 
 def ratios(title: str, subtitle: str, found: Sequence[Bar], foot: str) -> Picture:
     """Ratios with their intervals around 1."""
     picture = _begun(title, subtitle, foot)
-    listed = found[:MOST_BARS]
-    left, right, step = 400, WIDTH - 330, min((_BOTTOM - _TOP - 50) / max(len(listed), 1), 62)
-    reach = max([0.05, *(abs(end - 1) for bar in listed for end in (bar.value, bar.low or 1.0, bar.high or 1.0))])
+    right, (step, lines) = WIDTH - 330, _lines(picture, found, 50)
+    reach = max([0.05, *(abs(end - 1) for _, bar in lines for end in (bar.value, bar.low or 1.0, bar.high or 1.0))])
     reach = min(reach, 1.0) * 1.1
-    middle, scale = (left + right) / 2, (right - left) / 2 / reach
-    picture.box(middle - 1, _TOP - 4, 2, step * len(listed) + 8, TARGET_COLOUR)
-    for place, bar in enumerate(listed):
-        y = _TOP + place * step
-        picture.text(left - 16, y + step * 0.6, bar.name, 25, anchor="end", width=left - 16 - MARGIN)
+    middle, scale = (_LEFT + right) / 2, (right - _LEFT) / 2 / reach
+    picture.box(middle - 1, _TOP - 4, 2, step * len(lines) + 8, TARGET_COLOUR)
+    for y, bar in lines:
         low, high = (None if end is None else max(1 - reach, min(1 + reach, end)) for end in (bar.low, bar.high))
         inside = Bar(bar.name, max(1 - reach, min(1 + reach, bar.value)), low, high)
         _interval(picture, inside, middle - scale, scale, y + step * 0.48)
         picture.box(middle + (inside.value - 1) * scale - 8, y + step * 0.48 - 8, 16, 16, DRAFTER_COLOURS[0])
         picture.text(right + 14, y + step * 0.6, bar.shown, 25)
-    below = _TOP + step * len(listed) + 30
     for x, said, anchor in ((middle - 14, "← A is faster", "end"), (middle + 14, "B is faster →", "start")):
+        below = _TOP + step * len(lines) + 30
         picture.text(x, below, said, 20, colour="faint", anchor=anchor)  # type: ignore[arg-type]
     return picture
+
+
+def _lines(picture: Picture, found: Sequence[Bar], below: float) -> tuple[float, list[tuple[float, Bar]]]:
+    """The height of a line, and where those of the first bars begin, with their names drawn at the left; so much room
+    is left ``below``."""
+    step = min((_BOTTOM - _TOP - below) / max(len(found[:MOST_BARS]), 1), 62)
+    lines = [(_TOP + place * step, bar) for place, bar in enumerate(found[:MOST_BARS])]
+    for y, bar in lines:
+        picture.text(_LEFT - 16, y + step * 0.6, bar.name, 25, anchor="end", width=_LEFT - 16 - MARGIN)
+    return step, lines
 
 
 def tokens(

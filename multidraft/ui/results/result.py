@@ -200,13 +200,11 @@ def _of_experiment(about: Mapping[str, Any], rows: Sequence[Row], lanes: Sequenc
     name = name_of(about)
     title, said, best = _headline(about, rows, titles, name)
     timed = [line for line in figures if line["speedup"] and line["policy"] != BASELINE]
-    bars = [_bar(titles[line["policy"]], line, line["policy"] == best) for line in timed]
-    unit = "autoregressive = 1"
-    if not bars:  # texts were decoded together, or nothing was timed
-        found = [line for line in figures if line["mean_accepted_tokens"]]
-        bars = [_mat(titles[line["policy"]], line["mean_accepted_tokens"]) for line in found]
-        unit = "1 token per round"
-    drawn = "tokens per round" if unit.startswith("1") else "decode speed-up with its 95 % interval"
+    drawn, unit, shown = "decode speed-up with its 95 % interval", "autoregressive = 1", "speedup"
+    if not timed:  # texts were decoded together, or nothing was timed
+        timed = [line for line in figures if line["mean_accepted_tokens"]]
+        drawn, unit, shown = "tokens per round", "1 token per round", "mean_accepted_tokens"
+    bars = [_bar(titles[line["policy"]], line, shown, line["policy"] == best) for line in timed]
     subtitle = f"{many}, {settings_of(about)}: {drawn}"
     what = markup.table_of([_line(titles, line) for line in figures], figures=6, label="Policies")
     body = what + _tasks(rows) if len({row.task for row in rows}) > 1 else what
@@ -217,11 +215,11 @@ def _of_experiment(about: Mapping[str, Any], rows: Sequence[Row], lanes: Sequenc
         ]
         legend = tokens.legend_html(lanes[0].generation.drafters)
         body += markup.macros("results/page.html").texts(lanes[0].generation.prompt, outputs, legend)
-    kind = "race" if about["source"] == "race" else "batch"
+    kind, _ = (place := place_of(about)).split("/", 1)
     left = [("Note", about["note"])] if about["note"] else []
     settings = f"{settings_of(about)}; {count(about['runs'], 'run')}, {about['finished']} finished"
     return Result(
-        place=place_of(about),
+        place=place,
         title=title,
         description=f"{name}. {subtitle}. {foot_of(about)}",
         picture=drawing.bars(title, subtitle, bars, foot_of(about), unit),
@@ -283,12 +281,9 @@ def _ratio(line: Mapping[str, Any], name: str) -> Ratio | None:
     return Ratio(value, low if known else None, high if known else None, line["prompts"])
 
 
-def _bar(name: str, line: Mapping[str, Any], marked: bool) -> Bar:
-    return Bar(name, line["speedup"], line["speedup_low"], line["speedup_high"], f"{line['speedup']:.2f}×", marked)
-
-
-def _mat(name: str, value: float) -> Bar:
-    return Bar(name, value, None, None, f"{value:.2f}")
+def _bar(name: str, line: Mapping[str, Any], shown: str, marked: bool) -> Bar:
+    low, high, unit = line.get(f"{shown}_low"), line.get(f"{shown}_high"), "×" if shown == "speedup" else ""
+    return Bar(name, line[shown], low, high, f"{line[shown]:.2f}{unit}", marked)
 
 
 def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]) -> Result:

@@ -149,8 +149,11 @@ def test_a_failing_preparation_ends_the_job(jobs: Jobs) -> None:
 
 
 def test_so_many_may_be_under_way_and_the_last_that_ended_are_found(jobs: Jobs) -> None:
+    class Detour(Steps):
+        """Another class of the same kind."""
+
     gate = threading.Event()
-    running = [jobs.submit(Steps("a", 1, [], gate)) for _ in range(3)]
+    running = [jobs.submit(walk("a", 1, [], gate)) for walk in (Steps, Detour, Steps)]
     with pytest.raises(UserError, match="3 walks are under way on this server"):
         jobs.submit(Steps("a", 1, []))
     gate.set()
