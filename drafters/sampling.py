@@ -90,7 +90,7 @@ def probabilities(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
 
 def choices(logits: torch.Tensor) -> tuple[list[int], list[bool]]:
     """The most probable tokens of logits ``(T, V)`` (ties: the lowest id), and whether their logits are finite: they
-    are not where any is NaN or infinite, but for those that are minus infinity beside others."""
+    are not where any is NaN or plus infinity, or all are minus infinity."""
     if logits.device.type == "cpu" and logits.dtype == torch.float32:  # NumPy is quicker for so little
         scores = logits.numpy()
         best = scores.argmax(axis=-1)

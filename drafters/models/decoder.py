@@ -11,7 +11,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from drafters.draft import Draft
 from drafters.models import onnx_decoder, torch_decoder
-from drafters.models.drafting import DraftOptions, step_by_step
+from drafters.models.drafting import DraftOptions, Likeliest, step_by_step
 from drafters.models.onnx_decoder import OnnxDecoder, OnnxGroup
 from drafters.models.torch_decoder import TorchDecoder, TorchGroup
 from drafters.models.torch_model import room_for
@@ -23,11 +23,14 @@ class Decoder(Protocol):
     Attributes:
         window: most positions.
         captured: by layer, hidden states ``(T, hidden)`` of the tokens fed last.
+        likeliest: the most probable tokens of the logits returned last, valid as long as lent ones; ``None`` where the
+            model does not find them itself.
     """
 
     window: int
     parameter_count: int
     captured: dict[int, torch.Tensor]
+    likeliest: Likeliest | None
 
     def forward(
         self,
@@ -140,6 +143,7 @@ class HubDecoder:
         self.window = int(getattr(config, "max_position_embeddings", None) or 1 << 30)
         self.last_id = int(config.vocab_size) - 1
         self.captured: dict[int, torch.Tensor] = {}
+        self.likeliest: Likeliest | None = None
         self._clear()
 
     def _clear(self) -> None:

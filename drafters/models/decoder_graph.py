@@ -46,7 +46,9 @@ class DecoderGraph:
     caches have room for; ``rows``, int64 (R,), tokens that logits are wanted of; ``bias``, and ``sliding`` for layers
     with a sliding window, float (B or 1, 1, L, room), added to the attention scores; ``cos`` and ``sin``, float
     (room, head size / 2); ``key_i`` and ``value_i`` of each layer, float (B, kv heads, room, head size), written in
-    place. Outputs: ``logits`` (R, V) and ``hidden_i`` (T, hidden) of the captured layers.
+    place. Outputs: ``logits`` (R, V); of each row the most probable token, ``tokens``, int64 (R,), and its
+    log-probability, ``chances``, float (R,), which is not finite where a logit is not; and ``hidden_i`` (T, hidden) of
+    the captured layers.
 
     Args:
         model: one that :func:`unsupported` has nothing against, float32 on the CPU.
@@ -86,7 +88,7 @@ class DecoderGraph:
             x = self._linear(self._op("Mul", silu, up), layer.mlp.down_proj)
         normed, _ = self._norm(x, skip, body.norm)
         self._hidden[len(body.layers)] = normed
-        self._linear(self._op("Gather", normed, "rows"), model.lm_head, into="logits")
+        self._choose(self._linear(self._op("Gather", normed, "rows"), model.lm_head, into="logits"))
 
     def _attention(self, x: str, layer: Any, index: int, bias: str) -> str:
         heads, kv_heads = int(self.config.num_attention_heads), int(self.config.num_key_value_heads)
@@ -125,6 +127,17 @@ class DecoderGraph:
         split = self._constant(np.array([0, -1, head_size_of(self.config)]))
         normed = self._norm(self._op("Reshape", x, split), None, norm)[0]
         return self._op("Reshape", normed, self._constant(np.array([0, -1])))
+
+    def _choose(self, logits: str) -> None:
+        """What a greedy step takes from its logits: here it costs less than in Python, whose code and data the weights
+        have pushed out of the processor's caches."""
+        last = self._constant(np.array([-1]))
+        self._ops("ArgMax", [logits], outputs=["tokens"], axis=-1, keepdims=0)
+        chance = self._op("ReduceMax", self._op("LogSoftmax", logits, axis=-1), last, keepdims=0)
+        # Maxima may pass over what is not a number; a sum does not.
+        total = self._op("ReduceSum", logits, last, keepdims=0)
+        nothing = self._op("Mul", total, self._constant(np.zeros((), np.float32)))
+        self._ops("Add", [chance, nothing], outputs=["chances"])
 
     def _linear(self, x: str, layer: Any, into: str = "") -> str:
         bias = getattr(layer, "bias", None)
@@ -171,6 +184,7 @@ class DecoderGraph:
         names = [f"{part}_{i}" for i in layers for part in ("key", "value")]
         inputs += [value(name, float32, cache) for name in names]
         outputs = [value("logits", float32, ["R", int(config.vocab_size)])]
+        outputs += [value("tokens", int64, ["R"]), value("chances", float32, ["R"])]
         outputs += [value(f"new_{name}", float32, cache) for name in names]
         for layer in self.capture:
             self._nodes.append(helper.make_node("Identity", [self._hidden[layer]], [f"hidden_{layer}"]))

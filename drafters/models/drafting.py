@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Generator
 from torch.nn import functional
@@ -14,11 +15,19 @@ from torch.nn import functional
 from drafters.draft import Draft
 from drafters.sampling import SamplingParams, draw, likeliest, probabilities
 
+Likeliest = tuple[np.ndarray, np.ndarray]
+"""Of each row of logits the most probable token, int64 ``(rows,)`` (ties: the lowest id), and its log-probability,
+float32 ``(rows,)``, which is not finite where a logit is not."""
+
 
 class Forward(Protocol):
     """A model, as :class:`~drafters.models.decoder.Decoder` has it."""
 
-    def forward(self, ids: Sequence[int], start: int, *, last: int | None = None) -> torch.Tensor: ...
+    likeliest: Likeliest | None
+
+    def forward(
+        self, ids: Sequence[int], start: int, *, last: int | None = None, lend: bool = False
+    ) -> torch.Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -62,21 +71,23 @@ def step_by_step(
 ) -> Draft:
     """As :meth:`~drafters.models.decoder.Decoder.draft`, by a forward for each token, which is looked at before the
     next."""
-    params = options.params
-    logits = aligned(model.forward(ids, start, last=1), options.vocab_size)
+    params, size = options.params, options.vocab_size
+    logits = model.forward(ids, start, last=1, lend=True)
     end = start + len(ids)
     tokens: list[int] = []
     rows: list[torch.Tensor] = []
     sure = 0.0
     while len(tokens) < options.length and sure >= options.log_confidence:
         if tokens:
-            logits = aligned(model.forward(tokens[-1:], end + len(tokens) - 1, last=1), options.vocab_size)
+            logits = model.forward(tokens[-1:], end + len(tokens) - 1, last=1, lend=True)
+        found = model.likeliest if logits.shape[-1] <= size else None  # rows of padding may have the largest logit
+        logits = aligned(logits, size)
         if params.greedy:
-            token, chance = likeliest(logits[0])
+            token, chance = likeliest(logits[0]) if found is None else (int(found[0][0]), float(found[1][0]))
             tokens.append(token)
             sure += chance
             if options.with_q:
-                rows.append(logits)
+                rows.append(logits.clone())
         else:
             rows.append(probabilities(logits, params))
             tokens.append(draw(rows[-1][0], options.generator))

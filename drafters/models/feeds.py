@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import torch
 
 from drafters.draft import Draft
-from drafters.models.drafting import DraftOptions, step_by_step
+from drafters.models.drafting import DraftOptions, Likeliest, step_by_step
 from drafters.models.streams import answer
 
 CHUNK = 512
@@ -39,10 +39,12 @@ class DraftFeed(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Logits ``(last, V)`` and, by layer, hidden states ``(T, hidden)``: valid until the next forward."""
+    """Logits ``(last, V)``, by layer hidden states ``(T, hidden)``, and the most probable tokens where the model finds
+    them itself: valid until the next forward."""
 
     logits: torch.Tensor
     hidden: dict[int, torch.Tensor]
+    likeliest: Likeliest | None = None
 
 
 def pieces_of(begin: int, end: int, rows: int) -> Iterator[tuple[int, int, int]]:
@@ -93,6 +95,7 @@ class SlotDecoder:
         self.runs, self._slot = runs, slot or Slot(runs)
         self.window, self.vocab_size, self.parameter_count = runs.window, runs.vocab_size, runs.parameter_count
         self.captured: dict[int, torch.Tensor] = {}
+        self.likeliest: Likeliest | None = None
 
     def twin(self) -> Self:
         """As of :class:`~drafters.models.decoder.Decoder`."""
@@ -119,7 +122,8 @@ class SlotDecoder:
         if length <= CHUNK or mask is not None:  # only what is causal can be cut
             feed = Feed(self._slot.number, ids, start, rows, positions, mask, capture)
             found: Answer = answer(self.runs, feed, length, prompt=rows < length)
-            self.captured = {layer: found.hidden[layer].clone() for layer in capture}
+            self.captured = {layer: found.hidden[layer].clone() for layer in capture} if capture else {}
+            self.likeliest = found.likeliest
             if into is None:
                 return found.logits if lend else found.logits.clone()
             return into.copy_(found.logits)
@@ -128,6 +132,7 @@ class SlotDecoder:
             logits = self.forward(ids[begin:end], start + begin, last=wanted, capture=capture)
             pieces.append((logits, self.captured))
         self.captured = {layer: torch.cat([hidden[layer] for _, hidden in pieces]) for layer in capture}
+        self.likeliest = None
         whole = torch.cat([logits for logits, _ in pieces])[-rows:]
         return whole if into is None else into.copy_(whole)
 

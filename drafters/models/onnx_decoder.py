@@ -38,7 +38,8 @@ class OnnxDecoder(SlotDecoder):
 
     def draft(self, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
         """As of :class:`~drafters.models.decoder.Decoder`. Texts decoded at once share the forwards of each token."""
-        if not options.params.greedy or texts_at_once() > 1 or len(ids) > CHUNK:
+        padded = options.vocab_size < self.vocab_size  # by rows that may be the largest, and are no tokens
+        if not options.params.greedy or padded or texts_at_once() > 1 or len(ids) > CHUNK:
             return super().draft(ids, start, options)
         self._check(start + len(ids) + options.length - 1)
         return self.runs.draft(self._slot.number, ids, start, options)

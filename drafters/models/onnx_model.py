@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from drafters.draft import Draft
 from drafters.models.decoder_graph import DecoderGraph
-from drafters.models.drafting import DraftOptions, aligned
+from drafters.models.drafting import DraftOptions, Likeliest, aligned
 from drafters.models.families import head_size_of, sliding_window_of
 from drafters.models.feeds import Answer, Feed
 from drafters.models.pages import Pages
@@ -55,6 +55,7 @@ class _Buffers:
     positions: np.ndarray
     past: np.ndarray
     logits: torch.Tensor
+    likeliest: Likeliest
     hidden: dict[int, torch.Tensor]
 
 
@@ -122,13 +123,14 @@ class OnnxModel:
         buffers = self._fill_one(feeds[0]) if len(feeds) == 1 else self._fill(feeds)
         session.run_with_iobinding(buffers.binding)
         if len(feeds) == 1:
-            return [Answer(buffers.logits, buffers.hidden)]
+            return [Answer(buffers.logits, buffers.hidden, buffers.likeliest)]
         answers, token, row = [], 0, 0
         for feed in feeds:
             own = slice(token, token := token + len(feed.ids))
             hidden = {layer: states[own] for layer, states in buffers.hidden.items()}
-            answers.append(Answer(buffers.logits[row : row + feed.last], hidden))
-            row += feed.last
+            rows = slice(row, row := row + feed.last)
+            tokens, chances = buffers.likeliest
+            answers.append(Answer(buffers.logits[rows], hidden, (tokens[rows], chances[rows])))
         return answers
 
     def draft(self, slot: int, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
@@ -137,31 +139,31 @@ class OnnxModel:
         Weights push what Python needs out of the processor's caches, so that a line of it may take as long as an
         operation of the model: between forwards there are as few as can be.
         """
-        logits = self.run([Feed(slot, ids, start, 1)])[0].logits
+        first = self.run([Feed(slot, ids, start, 1)])[0]
         end, length, doubts = start + len(ids), options.length, options.log_confidence > -math.inf
         if end + length > self._pages.shape[3]:
             self._make_room(slot + 1, end + length)
         buffers = self._held(slot, 1, 1, 1, 1, False)
-        assert self._session is not None
+        assert self._session is not None and first.likeliest is not None
         run, binding, inputs = self._session.run_with_iobinding, buffers.binding, buffers.inputs
-        scores, following = logits.numpy()[0, : options.vocab_size], buffers.logits.numpy()[0, : options.vocab_size]
-        tokens, rows, sure = list[int](), list[np.ndarray](), 0.0
+        scores, (best, chances) = first.logits, first.likeliest
+        tokens, rows, sure = list[int](), list[torch.Tensor](), 0.0
         while True:
-            token = int(scores.argmax())
+            token = int(best[0])
             tokens.append(token)
             if options.with_q:
-                rows.append(scores.copy())
+                rows.append(scores.clone())
             if doubts:
-                sure -= math.log(np.exp(scores - scores[token]).sum())
+                sure += float(chances[0])
             if len(tokens) == length or sure < options.log_confidence:
                 break
             buffers.ids[0], buffers.past[0], buffers.positions[0, 0] = token, end, end
             if self._sliding is not None:
                 self._hide(Feed(slot, [token], end, 1), inputs, 0, buffers.positions[0])
             run(binding)
-            scores, end = following, end + 1
+            scores, (best, chances), end = buffers.logits, buffers.likeliest, end + 1
         self._written[slot] = max(self._written.get(slot, 0), end)
-        q = aligned(torch.from_numpy(np.stack(rows)), options.vocab_size) if rows else None
+        q = aligned(torch.cat(rows), options.vocab_size) if rows else None
         return Draft.chain(tokens, None if q is None else probabilities(q, options.params))
 
     def keep(self, slot: int, start: int, kept: Sequence[int]) -> None:
@@ -280,6 +282,7 @@ class OnnxModel:
             alike = name == "bias" and not masked
             inputs[name] = np.zeros((1 if alike else texts, 1, longest, room), np.float32)
         logits, size = torch.empty(rows, self.vocab_size), int(self.config.hidden_size)
+        likeliest: Likeliest = np.empty(rows, np.int64), np.empty(rows, np.float32)
         hidden = {layer: torch.empty(tokens, size) for layer in self._graph.capture}
         binding = self._session.io_binding()
         for name, value in inputs.items():
@@ -290,7 +293,10 @@ class OnnxModel:
         outputs |= {f"hidden_{layer}": states for layer, states in hidden.items()}
         for name, array in outputs.items():
             binding.bind_output(name, "cpu", 0, np.float32, tuple(array.shape), array.data_ptr())
-        buffers = _Buffers(binding, inputs, inputs["ids"], inputs["positions"], inputs["past"], logits, hidden)
+        for name, numbers in zip(("tokens", "chances"), likeliest, strict=True):
+            binding.bind_output(name, "cpu", 0, numbers.dtype, numbers.shape, numbers.ctypes.data)
+        ids, positions, past = (inputs[name] for name in ("ids", "positions", "past"))
+        buffers = _Buffers(binding, inputs, ids, positions, past, logits, likeliest, hidden)
         if tokens <= HELD_TOKENS:
             self._buffers[key] = buffers
         if len(self._buffers) > HELD_BUFFERS:

@@ -9,6 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 from drafters.errors import PoolError
+from drafters.models.drafting import Likeliest
 from drafters.models.streams import answer
 from drafters.models.target import Target
 
@@ -32,6 +33,7 @@ class RemoteDecoder:
     def __init__(self, engine: Engine, window: int):
         self.runs, self.window, self.parameter_count = engine, window, 0
         self.captured: dict[int, torch.Tensor] = {}
+        self.likeliest: Likeliest | None = None
 
     def twin(self) -> RemoteDecoder:
         """As of :class:`~drafters.models.decoder.Decoder`."""

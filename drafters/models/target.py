@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -13,6 +14,7 @@ from drafters.draft import Draft
 from drafters.errors import ContextWindowError
 from drafters.models.decoder import Decoder, HubDecoder, decoder_for
 from drafters.models.features import Features
+from drafters.sampling import choices
 
 
 class Target:
@@ -95,6 +97,13 @@ class Target:
         positions = start + torch.tensor([0, *(depth + 1 for depth in draft.depths)])
         mask = tree_mask(draft, start)
         return self.decoder.forward(ids, start, positions=positions, mask=mask, capture=layers, lend=True)
+
+    def choices(self, logits: torch.Tensor) -> tuple[list[int], list[bool]]:
+        """As :func:`~drafters.sampling.choices` of the logits that :meth:`score` returned last."""
+        if self.decoder.likeliest is None:
+            return choices(logits)
+        tokens, chances = self.decoder.likeliest
+        return tokens.tolist(), [chance > -math.inf for chance in chances.tolist()]  # false for NaN too
 
     def accept(self, path: Sequence[int], own: int) -> None:
         """Keep the nodes of ``path`` from the draft just scored, forget the others; ``own`` becomes pending."""

@@ -254,8 +254,9 @@ class Decoding(Iterator[Round]):
     def _verify(self, draft: Draft) -> tuple[Draft, Verdict, torch.Tensor | None]:
         """What the target makes of a draft: as much of it as was scored, the verdict and the logits, ``None`` where
         they are unknown."""
-        logits = self.pool.target.score(draft)
-        return draft, verify(draft, logits, self.params, self._generator), logits
+        target = self.pool.target
+        logits = target.score(draft)
+        return draft, verify(draft, logits, self.params, self._generator, target.choices), logits
 
     def _emitted(self, draft: Draft, verdict: Verdict) -> tuple[list[int], int | None]:
         """The round's tokens, cut after the first that ends the output; without an own token where that is before."""

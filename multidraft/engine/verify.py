@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -35,7 +35,13 @@ class Verdict:
     probs: torch.Tensor | None = None
 
 
-def verify(draft: Draft, logits: torch.Tensor, params: SamplingParams, generator: torch.Generator) -> Verdict:
+def verify(
+    draft: Draft,
+    logits: torch.Tensor,
+    params: SamplingParams,
+    generator: torch.Generator,
+    likeliest: Callable[[torch.Tensor], tuple[list[int], list[bool]]] = choices,
+) -> Verdict:
     """Accept the longest valid path of ``draft`` and add one token of the target's own.
 
     Args:
@@ -45,6 +51,7 @@ def verify(draft: Draft, logits: torch.Tensor, params: SamplingParams, generator
             that were sampled are accepted by speculative sampling (one child: Leviathan et al. 2023;
             several: recursive rejection, SpecInfer 2024) and deterministic ones by drawing from the target.
         generator: source of randomness on the device of ``logits``.
+        likeliest: as :func:`~drafters.sampling.choices`, of ``logits``.
 
     Raises:
         TargetError: logits that are not numbers, after the context or an accepted node.
@@ -52,7 +59,7 @@ def verify(draft: Draft, logits: torch.Tensor, params: SamplingParams, generator
             alone, not on what is drawn here: another one, such as none, may be verified instead.
     """
     if params.greedy:
-        return _follow(draft, *choices(logits))
+        return _follow(draft, *likeliest(logits))
     probs = probabilities(logits, params)
     if not draft.sampled:  # the target draws after every node, and what it draws is in the draft or not
         verdict = _follow(draft, *_draws(probs, generator))

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
@@ -74,6 +75,33 @@ def test_shapes_of_llamas(settings):
     model = tiny.llama(1, **settings)
     ids = tiny.prompts(1, shortest=12, longest=12)[0]
     close(OnnxDecoder(model).forward(ids, 0), tiny.logits_of(model, ids))
+
+
+@pytest.mark.parametrize("last", [1, 4])
+def test_the_likeliest_tokens_are_those_of_the_logits(last):
+    decoder = OnnxDecoder(tiny.llama(1))
+    logits = decoder.forward([3, 7, 2, 9, 9, 4], 0, last=last)
+    tokens, chances = decoder.likeliest
+    assert tokens.tolist() == logits.argmax(dim=-1).tolist()
+    close(torch.from_numpy(chances), logits.log_softmax(dim=-1).amax(dim=-1))
+
+
+def test_of_equal_logits_the_first_is_the_likeliest():
+    model = tiny.llama(1)
+    model.lm_head.weight.data.zero_()
+    decoder = OnnxDecoder(model)
+    decoder.forward([3, 7, 2], 0)
+    assert decoder.likeliest[0].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("token", [0, 5, -1])
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
+def test_logits_that_are_not_finite_have_no_likeliest_token(wrong, token):
+    model = tiny.llama(1)
+    model.lm_head.weight.data[token] = wrong
+    decoder = OnnxDecoder(model)
+    logits = decoder.forward([3, 7, 2], 0)
+    assert not logits[:, token].isfinite().any() and not np.isfinite(decoder.likeliest[1]).any()
 
 
 def test_the_cache_grows_with_the_context():
