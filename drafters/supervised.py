@@ -115,7 +115,7 @@ class Supervised(Drafter):
 
     def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
         if self._thread and self._thread.is_alive():
-            raise DrafterError("it has not come back from an earlier call")
+            raise DrafterError("an earlier call has not returned")
         found, failed = list[Any](), list[BaseException]()
 
         def work() -> None:

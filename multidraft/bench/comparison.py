@@ -29,8 +29,8 @@ NAMES = {
 """What experiments may differ in, and what it is called."""
 
 
-SETTLED = ("faster", "slower")
-"""What is certain of an experiment, at the 95 % level."""
+SETTLED, NO_DIFFERENCE = ("faster", "slower"), "no significant difference"
+"""What is certain of an experiment, at the 95 % level, and what is said where nothing is."""
 
 _TAKEN = ("seconds", "request_seconds", "tokens", "rounds")
 """What an option takes of a row."""
@@ -67,7 +67,7 @@ class Paired:
         if self.decode.interval is None:
             return "too few prompts to say"
         low, high = self.decode.interval
-        return "faster" if low > 1 else "slower" if high < 1 else "not told apart"
+        return "faster" if low > 1 else "slower" if high < 1 else NO_DIFFERENCE
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def sentences(found: Comparison) -> list[str]:
         said.append(
             f"{quick}: so much is the machine, or the target's own decoding, and not the drafters."
             if apart
-            else f"{quick}: the machine was level."
+            else f"{quick}, which is no significant difference."
         )
     return [*said, "Intervals: 95 %, paired bootstrap over the prompts that both ran."]
 
@@ -172,7 +172,7 @@ def _conclusion(pair: Paired) -> str:
     calls = "as many" if abs(fewer) < 0.005 else f"{percent(abs(fewer))} {'fewer' if fewer > 0 else 'more'}"
     speeds = f"decoding {times(pair.decode)} and whole requests {times(pair.request)} as fast"
     speeds += f", with {calls} calls of the target, {on}"
-    if pair.said != "not told apart":
+    if pair.said != NO_DIFFERENCE:
         return f"{pair.name}: B is {pair.said}: {speeds}."
     needed = pair.settled_by
     more = (
@@ -180,7 +180,7 @@ def _conclusion(pair: Paired) -> str:
         if needed is None or needed > MOST_PROMPTS
         else f"about {count(max(round(needed) - pair.decode.prompts, 1), 'more prompt')} would settle it"
     )
-    return f"{pair.name}: not told apart: {speeds}; {more}."
+    return f"{pair.name}: {NO_DIFFERENCE}: {speeds}; {more}."
 
 
 def _of(rows: Sequence[Row], spec: str) -> list[Row]:

@@ -89,7 +89,7 @@ def _rivals(advice: Advice) -> list[str]:
         return ["No other policy is compared with it."]
     if advice.certain:
         return [f"It is faster than {_each(slower)}, each at the 95 % level: {_named(slower, advice)}."]
-    said = [f"Not told apart from it: {_named(level, advice)}. {_settled(advice, advice.best, level[0])}"]
+    said = [f"Not significantly slower: {_named(level, advice)}. {_settled(advice, advice.best, level[0])}"]
     if slower:
         said.append(f"Slower at the 95 % level: {_named(slower, advice)}.")
     simple = next((option for option in level if option.spec.startswith("fixed:")), None)
@@ -130,7 +130,7 @@ def _lengths(advice: Advice) -> list[str]:
     slower = [str(length) for length, ratio in advice.lengths.items() if (ratio.high or math.inf) < 1]
     level = [str(length) for length, ratio in advice.lengths.items() if str(length) not in slower]
     parts = [f"slower at the 95 % level with {_listed(slower)}" if slower else ""]
-    parts.append(f"not told apart from {_listed(level)}" if level else "")
+    parts.append(f"no significant difference with {_listed(level)}" if level else "")
     return [f"Draft length up to {advice.best.length}: {'; '.join(filter(None, parts))} tokens."]
 
 

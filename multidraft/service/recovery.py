@@ -73,9 +73,9 @@ def _take_up(workbench: Workbench, id: str, asked: Mapping[str, Any]) -> None:
 
 def _cannot_go_on(workbench: Workbench, asked: Mapping[str, Any]) -> str | None:
     if asked["source"] == "api":
-        return "its caller has gone"
+        return "its caller is gone"
     if asked["conditions"]["card_hash"] != conditions_of(workbench.pool).card_hash:
         return f"it ran on pool {asked['conditions']['pool']!r}, which is not loaded or has changed"
     if asked["starts"] >= MOST_STARTS:
-        return f"in {MOST_STARTS} starts it came no further"
+        return f"it made no progress in {MOST_STARTS} starts"
     return None

@@ -95,6 +95,6 @@ class Guard:
         return True
 
     async def _refuse(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
-        said = f"this server does not go by the name {quoted(name)}; its operator can add names with MULTIDRAFT_HOSTS"
+        said = f"this server does not answer to the name {quoted(name)}; its operator can add it to MULTIDRAFT_HOSTS"
         answer = ApiError(421, said).response() if str(scope["path"]).startswith("/v1/") else None
         await (answer or JSONResponse({"detail": said}, 421))(scope, receive, send)

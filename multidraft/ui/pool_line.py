@@ -25,7 +25,7 @@ Follow = Callable[..., Any]
 
 KEPT = (
     "The history of this server records every run, with prompt and answer. Drafters and policies learn from them "
-    "besides, to be faster later on, unless you empty this box. What the target writes stays its own either way."
+    "besides, to be faster later on, unless you empty this box. The output does not depend on it."
 )
 """What is told beside the box."""
 

@@ -98,7 +98,7 @@ def test_a_call_that_does_not_return_is_abandoned_once():
         proposed(drafter)
     (thread,) = drafter._inner.seen
     assert thread.daemon, "it does not keep the process from ending"
-    with pytest.raises(DrafterError, match="has not come back from an earlier call"):
+    with pytest.raises(DrafterError, match="an earlier call has not returned"):
         drafter.forget()
     left.set()
     thread.join(30)

@@ -66,7 +66,7 @@ class Answering:
             self.workbench.jobs.forget(job)
         if job.result is None:
             if job.error is None:
-                raise ApiError(503, "the server ended this text", code="overloaded")
+                raise ApiError(503, "the server stopped this generation", code="overloaded")
             raise ApiError(500, f"the prompt could not be read: {job.error}")
         return job.result
 

@@ -97,7 +97,7 @@ class Growing:
         elif status == "error":
             raise ApiError(500, f"decoding failed: {generation.error}")
         elif status == "cancelled":
-            raise ApiError(503, job.error or "the server ended this text", code="overloaded")
+            raise ApiError(503, job.error or "the server stopped this generation", code="overloaded")
         self._rounds += len(rounds)
         told, self._told = self._told, self._told + sum(r.emitted for r in rounds)
         news.logprobs += job.measurement.decoding.logprobs[told : self._told]

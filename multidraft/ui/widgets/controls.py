@@ -138,8 +138,8 @@ class PromptTab:
             return ""
         return message_html(
             "odd",
-            f"{known_tasks(pool.title, pool.router)} This prompt seems to be none of them, so its answer will make no "
-            "sense. Below are examples.",
+            f"{known_tasks(pool.title, pool.router)} This prompt seems to be of none of these, so its answer will make "
+            "no sense. There are examples below.",
         )
 
     def follow_pool(self, max_new_tokens: float | None) -> Updates:

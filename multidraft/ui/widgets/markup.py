@@ -129,7 +129,7 @@ def speedup_text(speedup: float | None, uncertainty: float | None) -> str:
 def interval_text(speedup: float, uncertainty: float) -> str:
     """A sentence on what a single run's speed-up may be."""
     within = f"{max(speedup * (1 - uncertainty), 0):.2f}× to {speedup * (1 + uncertainty):.2f}×"
-    noise = " The machine was too busy with other work" if too_noisy(uncertainty) else " So far the clock strayed"
+    noise = " The machine was too busy with other work" if too_noisy(uncertainty) else " So much did timings vary"
     return f"95 % interval {within}.{noise} during this run and its baseline."
 
 

@@ -50,13 +50,13 @@ def test_a_difference_is_found_and_what_differs_is_named() -> None:
     assert pair.said == "faster" and pair.decode.value == pytest.approx(1.25) and pair.rounds.value == 1.0
     first, *_, differs, machine, _ = sentences(found)
     assert first.startswith("`ucb`: B is faster: decoding 1.25×") and "as many calls" in first
-    assert differs == "They differ in version (1 → 2)." and "level" in machine
+    assert differs == "They differ in version (1 → 2)." and "no significant difference" in machine
 
 
 def test_noise_is_not_taken_for_a_difference() -> None:
     found = Comparison.of(rows({"ucb": 1.0}), rows({"ucb": 1.0}, noise=0.2), (ALIKE, ALIKE))
     first, same, *_ = sentences(found)
-    assert "not told apart" in first and "what differs is chance" in same
+    assert "no significant difference" in first and "what differs is chance" in same
 
 
 def test_a_faster_machine_is_told_from_a_faster_policy() -> None:
@@ -75,7 +75,10 @@ def test_only_prompts_of_both_count_and_settled_policies_come_first() -> None:
     first = rows({"exp3": 1.0, "ucb": 1.0, "hedge": 1.0}, prompts=6)
     second = rows({"ucb": 2.0, "exp3": 1.0}, prompts=9)
     found = Comparison.of(first, second, (ALIKE, ALIKE))
-    assert [(pair.specs[0], pair.said) for pair in found.pairs] == [("ucb", "slower"), ("exp3", "not told apart")]
+    assert [(pair.specs[0], pair.said) for pair in found.pairs] == [
+        ("ucb", "slower"),
+        ("exp3", "no significant difference"),
+    ]
     assert {pair.decode.prompts for pair in found.pairs} == {6}
 
 

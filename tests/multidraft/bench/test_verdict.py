@@ -49,7 +49,7 @@ def test_what_is_level_has_no_star_and_says_how_many_prompts_would_settle_it():
     found = Advice.of(PLAIN, options)
     said = "\n".join(sentences(found))
     assert not found.certain and "★" not in "".join(cell for row in tables(found)[0].rows for cell in row)
-    assert "Not told apart from it: `fixed:math` 1.98×." in said
+    assert "Not significantly slower: `fixed:math` 1.98×." in said
     assert "would settle `ucb` against `fixed:math`" in said or "More than 1,000 prompts" in said
     assert "`fixed:math` needs a single drafter" in said
 

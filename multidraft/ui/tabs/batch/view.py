@@ -63,11 +63,11 @@ def odd_html(suite: Suite, pool: Pool) -> Markup:
     odd = sum(not pool.fits(item.prompt) for item in read)
     if not odd or pool.router is None:
         return Markup()
-    of = f"Of {'the first ' if len(read) < len(suite.items) else ''}{count(len(read), 'prompt')}, {odd}"
+    of = f"{odd} of {'the first ' if len(read) < len(suite.items) else ''}{count(len(read), 'prompt')}"
     return message_html(
         "odd",
-        f"{known_tasks(pool.title, pool.router)} {of} seem{'s' if odd == 1 else ''} to be of none: what is "
-        "written for such prompts makes no sense, and speed-ups on them say little about other pools.",
+        f"{known_tasks(pool.title, pool.router)} {of} seem{'s' if odd == 1 else ''} to be of none of these: "
+        "answers to such prompts make no sense, and their speed-ups say little about other pools.",
     )
 
 

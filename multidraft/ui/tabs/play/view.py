@@ -61,7 +61,7 @@ def status_html(
     if generation.status == "error":
         return message_html("error", f"The run failed: {generation.error}. Please try again or report it.")
     kind = "cancelled" if generation.status == "cancelled" else "done" if fits else "done md-odd"
-    odd = "" if fits else " The prompt is of no task that the pool knows: the text means nothing, its speed does."
+    odd = "" if fits else " The prompt is like no task of this pool: the text is meaningless, its speed is not."
     left_out = " Regret not computed: stopped." if job.unscored else ""
     failed = f" {generation.failures}" if generation.benched else ""
     unsaved = "" if recorded else " Not in the history yet: the Dashboard tab says why."
@@ -115,8 +115,8 @@ def tiles_html(run: Run | None = None, differences: Sequence[Difference] | None 
             number(None if noisy else faster, 2, "×"),
             "too short to say" if short else "too noisy to tell" if noisy else request,
             f"{_how(run)}: of decoding, and of the whole request, prefill and routing included. ± is the 95 % "
-            f"interval, by how far rounds and baseline strayed. Answers of fewer than {FEWEST_TOKENS} "
-            "tokens have none",
+            "interval, by how much the timings of the rounds and of the baseline varied. Answers of fewer than "
+            f"{FEWEST_TOKENS} tokens have none",
         ),
         ("Speed", number(rate, 0 if rate and rate >= 100 else 1), "tokens/s", "Emitted tokens per second of decoding"),
     ]

@@ -62,7 +62,7 @@ def test_prompts_that_the_pool_does_not_know_are_counted_beforehand() -> None:
     router = SimpleNamespace(drafters=("math", "sql"))
     pool: Any = SimpleNamespace(title="Small", router=router, fits=lambda prompt: prompt != "odd")
     odd = batch_view.odd_html(Suite("s", [SuiteItem("1", "odd"), SuiteItem("2", "sum")]), pool)
-    assert "Small knows 2 tasks: math, sql. Of 2 prompts, 1 seems to be of none" in odd
+    assert "Small knows 2 tasks: math, sql. 1 of 2 prompts seems to be of none" in odd
     assert not batch_view.odd_html(Suite("s", [SuiteItem("2", "sum")]), pool)
 
 
