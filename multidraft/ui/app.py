@@ -80,6 +80,7 @@ _HEADER = (_HERE / "header.html").read_text(encoding="utf-8")
 _SCRIPTS = (
     "widgets/address.js",
     "widgets/stepper.js",
+    "widgets/charts.js",
     "tabs/dashboard/dashboard.js",
     "tabs/experiments/experiments.js",
     "tabs/play/permalink.js",

@@ -45,6 +45,20 @@ def test_charts_after_a_run(page: Page) -> None:
     expect(page.locator("#matrix-chart .heatmaplayer").first).to_be_attached()
 
 
+def test_a_chart_is_saved_as_picture_and_as_figures(page: Page) -> None:
+    expect(page.locator("#matrix-chart .heatmaplayer").first).to_be_attached()
+    menu, saved = page.locator("#matrix-chart .md-save"), {}
+    for name in ("SVG", "PNG", "CSV"):
+        menu.locator("summary").click()
+        with page.expect_download() as download:
+            menu.get_by_role("button", name=name).click()
+        assert download.value.suggested_filename.startswith("mean-accepted-tokens-mat")
+        saved[name] = download.value.path().read_bytes()
+    assert b"<svg" in saved["SVG"] and saved["PNG"].startswith(b"\x89PNG")
+    head, *lines = saved["CSV"].decode().splitlines()
+    assert head == "task,y,value" and any(line.startswith("json,general,") for line in lines)
+
+
 def test_filters_restrict_what_is_shown_and_stay_in_the_address(page: Page) -> None:
     page.wait_for_function("location.search.includes('tab=dashboard')")  # the page has followed its address
     page.locator("#filter-tasks input").click()

@@ -105,7 +105,7 @@ class PromptTab:
             label="Prompt",
             lines=6,  # a field that grew with the text it begins with would move all below it
             max_lines=6,
-            placeholder="Type a task, or take an example below. Shift+Enter runs it.",
+            placeholder="Type a task, or take an example below.",
             elem_id=f"{self.prefix}prompt",
         )
         self.fit = gr.HTML("", js_on_load=None, elem_id=f"{self.prefix}fit")

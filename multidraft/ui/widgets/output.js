@@ -3,7 +3,9 @@
 // tokens.rounds_html, which only grows during a run: what is new is appended, what is there is never touched again.
 
 const HINT = "One bar per round: its height is the draft, the filled part what the target accepted, a dot its correction. " +
-  "Point at a bar or the text, or use the arrow keys; Enter shows the round step by step.";
+  (matchMedia("(hover: none)").matches
+    ? "Tap a bar or the text; Step through a round shows how it went."
+    : "Point at a bar or the text, or use the arrow keys; Enter shows the round step by step.");
 const LIVE_MS = 25; // a round that took so long is shown when it comes, a quicker one for longer than it took
 const SHOWN_MS = 80; // for how long
 const CATCH_UP_MS = 5000; // in which all that is there is shown at the latest

@@ -35,6 +35,12 @@ UPDATE_SECONDS = (0.15, 1.0)
 FIRST_SECONDS = 0.03
 """How often it is looked whether there is something to show, as long as there is nothing."""
 
+AT_ONCE_SECONDS = 0.08
+"""So long the first update waits for the first round: text is there sooner with it than with a second one."""
+
+LOOK_SECONDS = 0.004
+"""How often it is looked for meanwhile."""
+
 UPDATE_SHARE = 0.05
 """Of the time, what may go into it: where handing over an update takes long, they come less often."""
 
@@ -87,6 +93,7 @@ class Play(controls.PromptTab):
         self.conversation = gr.HTML("", js_on_load=None, visible=pool.conversational, elem_id="conversation")
         with gr.Column(elem_id="recorded"):  # until something is run here: play.css
             runs = recorded_runs()
+            gr.HTML(view.watched_html(*runs), js_on_load=None)
             lanes.stage(lanes.replay_data(runs, RECORDING_SECONDS), elem_id="recorded-stage")
             gr.HTML(view.recorded_html(runs[-1]), js_on_load=None)
         self.tiles = gr.HTML(view.tiles_html(), js_on_load=None, elem_id="tiles")
@@ -227,17 +234,16 @@ class Play(controls.PromptTab):
         """What changes while the job runs; it never waits for the page."""
         output, shown, drawn_at = "", 0, time.monotonic()
         often, seldom = UPDATE_SECONDS
-        wait = FIRST_SECONDS
-        measurement = job.measurement
-        parts = self._parts(job, measurement.snapshot(), output, ended=False)
-        yield {**parts, **self._blank(), **self.buttons.live(running=True), **self._asked(job), self.buttons.id: job.id}
+        wait, parts = 0.0, Updates()
+        begun = {**self._blank(), **self.buttons.live(running=True), **self._asked(job), self.buttons.id: job.id}
+        _await_first_round(job)
         while True:
             done = job.wait(wait)
-            generation = measurement.snapshot()
+            generation = job.measurement.snapshot()
             rounds = generation.rounds
             output += tokens.rounds_html(rounds[shown:], generation.drafters)
             before, parts = parts, self._parts(job, generation, output, ended=done)
-            updates = changes(before, parts)
+            updates, begun = begun | changes(before, parts), {}
             pause = CHART_SECONDS * (1 + len(rounds) / CHART_ROUNDS)
             if done or (len(rounds) > shown and time.monotonic() - drawn_at >= pause):
                 plot = plot_of(policy_chart(rounds, generation.drafters))
@@ -248,6 +254,7 @@ class Play(controls.PromptTab):
             handed_at = time.monotonic()
             if updates:
                 yield updates
+            wait = FIRST_SECONDS
             if shown:
                 wait = min(seldom, max(often, (time.monotonic() - handed_at) / UPDATE_SHARE))
         updates |= self.buttons.live(running=False)
@@ -296,6 +303,14 @@ class Play(controls.PromptTab):
     def _file(self, job: RunJob) -> Path | None:
         text = json.dumps(job.run.to_json(), ensure_ascii=False, indent=1)
         return offered_file("multidraft-run.json", lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def _await_first_round(job: RunJob) -> None:
+    """Wait for it, or for the end, but not for long."""
+    until = time.monotonic() + AT_ONCE_SECONDS
+    while not job.measurement.generation.rounds and time.monotonic() < until:
+        if job.wait(LOOK_SECONDS):
+            break
 
 
 _COPY_RUN = """async (file) => {

@@ -18,7 +18,9 @@ from storage.run import Baseline, Run
 
 _macros = macros("tabs/play/view.html")
 
-IDLE = message_html("idle", "Ready. The output is exactly what the target would write alone; only the speed changes.")
+IDLE = message_html(
+    "idle md-ready", "Ready. The output is exactly what the target would write alone; only the speed changes."
+)
 
 _ENDS = {
     "completed": "Completed: max new tokens reached.",
@@ -199,6 +201,11 @@ def conversation_html(turns: Sequence[Turn], prompt: str = "") -> Markup:
     if prompt:
         lines.append(("You", prompt))
     return _macros.conversation(lines) if lines else Markup()
+
+
+def watched_html(plain: Run, run: Run) -> Markup:
+    """What there is to see in the recorded runs without drafters and with them."""
+    return _macros.watched(plain, run)
 
 
 def recorded_html(run: Run) -> Markup:

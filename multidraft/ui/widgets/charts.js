@@ -1,0 +1,83 @@
+// Each chart can be saved: as SVG or PNG in the page's colours, or as the CSV of what it draws. The charts come and go with
+// what is shown, so a chart that has no menu yet is looked for a little after the page has changed.
+
+const LOOK_MS = 400;
+const SAVED = { SVG: "svg", PNG: "png", CSV: "csv" };
+
+let looking = null;
+
+function offerCharts() {
+  looking = null;
+  for (const chart of document.querySelectorAll(".md-chart:not(:has(> .md-save))")) {
+    if (!chart.querySelector(".js-plotly-plot")) continue;
+    const menu = document.createElement("details"), title = document.createElement("summary");
+    menu.className = "md-save";
+    title.textContent = "Save";
+    title.ariaLabel = "Save this chart";
+    menu.append(title, ...Object.keys(SAVED).map((name) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = name;
+      return button;
+    }));
+    chart.append(menu);
+  }
+}
+
+new MutationObserver(() => { looking ??= setTimeout(offerCharts, LOOK_MS); })
+  .observe(document.body, { childList: true, subtree: true });
+
+document.addEventListener("click", ({ target }) => {
+  const button = target.closest(".md-save button");
+  for (const menu of document.querySelectorAll(".md-save[open]")) {
+    if (button || !menu.contains(target)) menu.open = false;
+  }
+  if (button) saveChart(button.closest(".md-chart").querySelector(".js-plotly-plot"), SAVED[button.textContent]);
+});
+
+async function saveChart(graph, format) {
+  const name = (plain(graph.layout.title?.text) || "chart").toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "");
+  const url = format === "csv" ? blobUrl(csvOf(graph)) : await pictureOf(graph, format);
+  const link = document.createElement("a");
+  Object.assign(link, { href: url, download: `${name}.${format}` });
+  link.click();
+  if (format === "csv") setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+// The page colours texts by its style sheet, which a file has not: there they take the page's colour, on its ground.
+function pictureOf(graph, format) {
+  const page = getComputedStyle(graph.closest(".md-chart")), ground = page.getPropertyValue("--block-background-fill");
+  const font = { ...graph.layout.font, color: page.color };
+  const data = graph.data.map((trace) => trace.textfont ? { ...trace, textfont: { ...trace.textfont, color: page.color } } : trace);
+  const { width, height } = graph.getBoundingClientRect();
+  const layout = { ...graph.layout, font, paper_bgcolor: ground, width, height, autosize: false };
+  return Plotly.toImage({ data, layout }, { format, width, height, scale: format === "png" ? 2 : 1 });
+}
+
+const blobUrl = (text) => URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+
+const plain = (text) => new DOMParser().parseFromString(String(text ?? "").replaceAll("<br>", " "), "text/html").body.textContent;
+
+// A line for each thing drawn; of bars with an end of their own and of intervals, both ends.
+function csvOf(graph) {
+  const axis = (letter) => plain(graph.layout[`${letter}axis`]?.title?.text) || letter;
+  const lines = [["series", axis("x"), axis("y"), "value", "base", "low", "high"]];
+  for (const trace of graph._fullData.filter((trace) => trace.visible === true && trace.hoverinfo !== "skip")) {
+    const series = plain(graph.data[trace.index].name);
+    const { x = [], y = [], z, base = [], error_x: error = {} } = trace;
+    const reaches = error.visible ? { less: error.arrayminus ?? error.array, more: error.array } : null;
+    const add = (i, ...cells) => lines.push([series, ...cells, base[i],
+      reaches && x[i] - reaches.less[i], reaches && x[i] + reaches.more[i]]);
+    if (z) z.forEach((row, j) => row.forEach((value, i) => add(-1, x[i], y[j], value)));
+    else for (let i = 0; i < Math.max(x.length, y.length); i++) add(i, x[i], y[i], "");
+  }
+  const used = lines[0].map((_, column) => lines.some((line, row) => row && ![undefined, null, ""].includes(line[column])));
+  return lines.map((line) => line.filter((_, column) => used[column]).map(cell).join(",")).join("\r\n") + "\r\n";
+}
+
+// No spreadsheet is to take a text for a formula.
+function cell(value) {
+  if (typeof value === "number") return value;
+  const text = plain(value).replace(/^(?=[=+\-@\t\r])/, "'");
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
