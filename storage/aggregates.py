@@ -194,16 +194,17 @@ def regret_over_time(path: str | Path, filter: Filter = ALL, points: int = 250) 
     """Regret summed up per policy over its finished runs with a known regret, in time order; of a policy with more than
     ``points`` runs about so many rows, evenly spaced, the last run's among them.
 
-    Columns: policy, run_number (from 1, per policy), regret_rounds (this run's), cumulative_regret. Stopping-time
-    regret in rounds (MetaSD Def. 1, BanditSpec Eq. 1).
+    Columns: policy, run_number (from 1, per policy), regret_rounds (this run's), cumulative_regret, created_at (UTC).
+    Stopping-time regret in rounds (MetaSD Def. 1, BanditSpec Eq. 1).
     """
-    columns = ["policy", "run_number", "regret_rounds", "cumulative_regret"]
+    columns = ["policy", "run_number", "regret_rounds", "cumulative_regret", "created_at"]
     parts = [pd.DataFrame(columns=columns)]
     order = "ORDER BY created_at"  # that of the index
-    for policy, found in _by_policy(path, filter, "regret_rounds", "regret_rounds IS NOT NULL", order):
-        regret, numbers = np.ravel(found).astype(float), np.arange(1, len(found) + 1)
+    for policy, found in _by_policy(path, filter, "regret_rounds, created_at", "regret_rounds IS NOT NULL", order):
+        regret, numbers = np.array([rounds for rounds, _ in found], float), np.arange(1, len(found) + 1)
         shown = (numbers % max(1, -(-len(found) // points)) == 0) | (numbers == len(found))
-        values = (policy, numbers[shown], regret[shown], np.cumsum(regret)[shown])
+        times = [found[number - 1][1] for number in numbers[shown]]
+        values = (policy, numbers[shown], regret[shown], np.cumsum(regret)[shown], times)
         parts.append(pd.DataFrame(dict(zip(columns, values, strict=True))))
     return pd.concat(parts[1:] or parts, ignore_index=True)
 

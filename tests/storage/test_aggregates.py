@@ -208,6 +208,7 @@ def test_speedup_by_period(filled: Path) -> None:
 
 def test_regret_over_time(filled: Path) -> None:
     frame = aggregates.regret_over_time(filled)
+    assert frame.pop("created_at").str[:4].tolist() == ["2026"] * 3
     assert frame.values.tolist() == [["hedge", 1, 1, 1], ["ucb", 1, 4, 4], ["ucb", 2, 2, 6]]
 
 

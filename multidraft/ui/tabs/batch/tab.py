@@ -128,9 +128,9 @@ class Batch:
                 takes = gr.HTML(self.takes(first, None, DEFAULT_POLICIES, 0, 64, 1), js_on_load=None, elem_id="takes")
                 self.buttons = AddressedJobs("batch", "Run batch", self.workbench.jobs, BatchJob)
         self.status = gr.HTML(_IDLE, js_on_load=None, elem_id="batch-status")
+        self.verdict = gr.HTML("", js_on_load=None, elem_id="batch-verdict")
         self.rows = gr.HTML(view.rows_start(), js_on_load=_OPEN_PROMPT, apply_default_css=False, elem_id="rows")
         self.detail = gr.HTML("", js_on_load=None, apply_default_css=False, elem_id="prompt-detail")
-        self.verdict = gr.HTML("", js_on_load=None, elem_id="batch-verdict")
         self.summary = gr.HTML("", js_on_load=None, elem_id="summary")
         with gr.Row(elem_classes="md-columns"):
             self.charts = [plot(id, visible=False) for id in view.CHARTS]

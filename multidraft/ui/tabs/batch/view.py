@@ -53,7 +53,8 @@ GONE = message_html(
 def suite_html(suite: Suite) -> Markup:
     """What was read of a suite: prompts by task, and the lines that could not be read, by number."""
     tasks = pd.Series([item.task or summary.NO_TASK for item in suite.items]).value_counts(sort=False)
-    shown, more = list(tasks[:SHOWN_TASKS].items()), len(tasks) - SHOWN_TASKS
+    named = tasks.index.tolist() != [summary.NO_TASK]
+    shown, more = list(tasks[:SHOWN_TASKS].items()) if named else [], len(tasks) - SHOWN_TASKS
     return _template.suite(count(len(suite.items), "prompt"), shown, more, suite.problems, suite.more_problems)
 
 

@@ -22,6 +22,7 @@ from multidraft.ui.widgets.markup import count
 from multidraft.ui.widgets.theme import DRAFTER_COLOURS, TARGET_COLOUR
 from storage import aggregates
 from storage.filters import Filter
+from storage.kept import kept
 
 MOST_POINTS = 1500
 """Runs that are drawn one by one; more are averaged by period."""
@@ -94,7 +95,7 @@ def ranking(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
             x=[row.request_speedup],
             marker={**marker, "symbol": f"{marker['symbol']}-open"},
             hovertemplate="whole request %{x:.2f}×",
-            **shared,
+            **shared | {"name": f"{style['name']}, whole request"},
         )
     return figure.update_xaxes(ticksuffix="×")
 
@@ -128,10 +129,16 @@ def speedup(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     return figure.update_xaxes(**_time_range(rows))
 
 
+@kept
+def _regret(path: Path, filter: Filter) -> pd.DataFrame:
+    """For both charts of it."""
+    return aggregates.regret_over_time(path, filter)
+
+
 @chart(
     "Cumulative regret, run by run",
     LEARNING,
-    aggregates.regret_over_time,
+    _regret,
     missing=look.NO_GREEDY_RUN,
     table=tables.regret,
 )
@@ -153,6 +160,25 @@ def regret(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     if rows["run_number"].max() < 8:
         figure.update_xaxes(dtick=1)  # there are no half runs
     return figure
+
+
+@chart("Regret by date", LEARNING, _regret, missing=look.NO_GREEDY_RUN)
+def regret_by_date(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
+    """Regret of each run, or of many the mean of those since the point before."""
+    figure = look.base_figure("", "", "regret, rounds per run")
+    figure.add_hline(y=0, **look.REFERENCE)
+    for policy, own in _of_each(rows, policies):
+        ends = own[["run_number", "cumulative_regret"]].astype(float)
+        since = ends.diff().fillna(ends)
+        figure.add_scatter(
+            x=own["created_at"].to_list(),
+            y=(since["cumulative_regret"] / since["run_number"]).to_list(),
+            mode="markers" if since["run_number"].max() == 1 else "lines+markers",
+            customdata=since["run_number"].to_list(),
+            hovertemplate="%{x|%d %b %Y %H:%M} UTC: %{y:+.2f} rounds, mean of %{customdata:,} runs",
+            **_thin(_style(policy, policies)),
+        )
+    return figure.update_xaxes(**_time_range(rows))
 
 
 @chart("Best-arm selection rate by round", LEARNING, aggregates.best_arm_by_round, missing=look.NO_GREEDY_RUN)
@@ -190,7 +216,7 @@ def matrix(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
 @chart("Decoding time by phase", TIME, aggregates.time_by_phase, of="listed", table=tables.phases)
 def phases(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     """Where the decoding time of each policy goes."""
-    figure = _by_policy("share of the time", rows["policy"], legend=True)
+    figure = _by_policy("share of the time", rows["policy"], legend=len(tables.PHASES))
     colours = (TARGET_COLOUR, *(DRAFTER_COLOURS[i] for i in (5, 3, 1)))
     total = rows[[column for column, _ in tables.PHASES]].sum(axis=1)
     for (column, name), colour in zip(tables.PHASES, colours, strict=True):
@@ -220,7 +246,7 @@ def first(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
 
 
 def _latency(frame: pd.DataFrame, column: str) -> go.Figure:
-    figure = _by_policy("milliseconds", frame["policy"], legend=True)
+    figure = _by_policy("milliseconds", frame["policy"], legend=3)
     policies = frame["policy"].to_list()
     spans = [[low, high, None] for low, high in zip(1000 * frame[f"{column}_p50"], 1000 * frame[f"{column}_p99"])]
     figure.add_scatter(
@@ -245,10 +271,11 @@ def _latency(frame: pd.DataFrame, column: str) -> go.Figure:
     return figure.update_xaxes(rangemode="tozero")
 
 
-def _by_policy(x: str, policies: Sequence[str], legend: bool = False) -> go.Figure:
-    """A figure with a line of its own for each policy, the first on top; a spec's place on the axis is the spec."""
-    height = 110 + 34 * max(3, len(policies))
-    figure = look.base_figure("", x, "", height=height + 52 if legend else height)
+def _by_policy(x: str, policies: Sequence[str], legend: int = 0) -> go.Figure:
+    """A figure with a line of its own for each policy, the first on top; a spec's place on the axis is the spec.
+    ``legend`` is its number of entries: where it is narrow they stand below each other, under the axis."""
+    below = 54 + 20 * legend if legend else 44
+    figure = look.base_figure("", x, "", height=66 + below + 34 * max(3, len(policies)))
     titles = policy_titles(policies)
     figure.update_yaxes(
         type="category",
@@ -259,8 +286,8 @@ def _by_policy(x: str, policies: Sequence[str], legend: bool = False) -> go.Figu
         range=[len(titles) - 0.4, -0.6],
     )
     if legend:
-        figure.update_layout(legend={"yref": "container", "y": 0.01, "yanchor": "bottom"}, margin={"b": 96})
-    return figure.update_layout(showlegend=legend)
+        figure.update_layout(legend={"yref": "container", "y": 0.01, "yanchor": "bottom"}, margin={"b": below})
+    return figure.update_layout(showlegend=bool(legend))
 
 
 def _reach(low: float, high: float) -> str:

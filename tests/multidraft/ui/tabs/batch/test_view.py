@@ -55,6 +55,7 @@ def test_a_suite_is_described_with_its_bad_lines() -> None:
     suite = Suite("s", [SuiteItem("1", "p", "math"), SuiteItem("2", "p", "")], [LineProblem(4, "not valid JSON")])
     html = batch_view.suite_html(suite)
     assert "2 prompts: math 1, no task 1" in html
+    assert "1 prompt, of no named task." in batch_view.suite_html(Suite("s", suite.items[1:], []))
     assert "1 line left out" in html and "Line 4: not valid JSON" in html
 
 

@@ -69,6 +69,12 @@ def test_regret_grows_by_policy(runs: pd.DataFrame) -> None:
     assert "rounds" in figure.layout.yaxis.title.text and figure.layout.xaxis.dtick == 1
 
 
+def test_regret_by_date_is_the_mean_since_the_point_before() -> None:
+    rows = pd.DataFrame({"policy": "ucb", "run_number": [10, 20, 25], "cumulative_regret": [20, 60, 50]})
+    figure = charts.regret_by_date(rows.assign(created_at=["2026-01-01", "2026-01-02", "2026-02-01"]), ["ucb"])
+    assert lines(figure)["UCB"] == (["2026-01-01", "2026-01-02", "2026-02-01"], [2.0, 4.0, -2.0])
+
+
 def test_policies_differ_by_more_than_colour(runs: pd.DataFrame) -> None:
     first, second = (trace for trace in charts.regret(runs, DRAWN).data if trace.name)
     assert first.line.dash != second.line.dash and first.marker.symbol != second.marker.symbol
@@ -138,7 +144,7 @@ def test_spellings_of_one_policy_stay_apart() -> None:
         assert list(figure.layout.yaxis.tickvals) == specs
         assert list(figure.layout.yaxis.ticktext) == ["UCB · ucb", "UCB · UCB", "UCB · ucb:", "Random drafter"]
     drawn = charts.ranking(frame, specs)
-    assert len({trace.name for trace in drawn.data}) == 4
+    assert len({trace.name for trace in drawn.data}) == 2 * 4
 
 
 def test_heat_map_leaves_unknown_pairs_empty() -> None:
