@@ -1,5 +1,7 @@
 """Pools, drafters and policies that the tests of the engine share."""
 
+import torch
+
 from drafters.base import Drafter
 from drafters.card import Card
 from drafters.kinds.lm import make_lm_drafters
@@ -51,6 +53,18 @@ def pool_of(model, runtime=None):
         {"name": "tiny", "title": "", "target": {"path": "."}, "drafters": [{"name": "lookup", "kind": "pld"}]}
     )
     return Pool(target, drafters, tiny.tokenizer(), card)
+
+
+def draft_of(drafter, context, length=5):
+    return drafter.propose(context, length, GREEDY, torch.Generator())
+
+
+def paths_of(draft):
+    """By node the tokens that lead to it, its own last."""
+    paths = []
+    for token, parent in zip(draft.tokens, draft.parents, strict=True):
+        paths.append((*(paths[parent] if parent >= 0 else ()), token))
+    return paths
 
 
 class Scripted(Drafter):

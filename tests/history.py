@@ -12,3 +12,8 @@ def recorded(path: Path) -> list[Run]:
     """All runs, newest first; none may have been deleted."""
     runs = [queries.run(path, id) for id in range(queries.count(path), 0, -1)]
     return [run for run in runs if run is not None]
+
+
+def prompts(path: Path) -> list[str]:
+    """The prompts of all runs, sorted."""
+    return sorted(queries.listed(path)["prompt"])

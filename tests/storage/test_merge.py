@@ -9,6 +9,7 @@ from storage import queries
 from storage.problems import StorageError
 from storage.store import Store
 from storage.sync import snapshot, take_in
+from tests.history import prompts
 from tests.runs import make_run
 
 
@@ -17,10 +18,6 @@ def history(path: Path, *prompts: str) -> Path:
         for prompt in prompts:
             store.add(make_run(prompt=prompt))
     return path
-
-
-def prompts(path: Path) -> list[str]:
-    return sorted(queries.listed(path)["prompt"])
 
 
 def test_a_snapshot_is_whole_while_the_store_is_writing(tmp_path: Path) -> None:

@@ -9,16 +9,12 @@ from pathlib import Path
 import pytest
 
 from multidraft.__main__ import main
-from storage import queries
 from storage.store import Store
 from storage.sync import snapshot
 from storage.unfinished import unfinished
+from tests.history import prompts
 from tests.runs import make_run
 from tests.storage.test_schema import write_old
-
-
-def prompts(path: Path) -> list[str]:
-    return sorted(queries.listed(path)["prompt"])
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ import httpx2
 import pytest
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RepositoryNotFoundError
 
-from storage import queries, sync
+from storage import sync
 from storage.store import Store
 from storage.sync import FILE, Backup, Dataset, Folder, snapshot
+from tests.history import prompts
 from tests.runs import make_run
 
 
@@ -88,10 +89,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path):
         return Folder(tmp_path / "volume") if request.param == "folder" else Dataset("me/runs", hub)
 
     return make
-
-
-def prompts(path: Path) -> list[str]:
-    return sorted(queries.listed(path)["prompt"])
 
 
 def add(path: Path, *asked: str) -> None:

@@ -20,21 +20,10 @@ from multidraft.replay.regret import acceptance_table
 from multidraft.replay.walk import replay
 from tests import tiny
 from tests.distributions import ALPHA, p_value
-from tests.engine_cases import GREEDY, pool_of
+from tests.engine_cases import GREEDY, draft_of, paths_of, pool_of
 from tests.multidraft.engine.test_verify import LENGTH, PARAMS, V, World
 
 TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=30)
-
-
-def draft_of(drafter, context, length=5):
-    return drafter.propose(context, length, GREEDY, torch.Generator())
-
-
-def paths_of(draft):
-    paths = []
-    for token, parent in zip(draft.tokens, draft.parents, strict=True):
-        paths.append((*(paths[parent] if parent >= 0 else ()), token))
-    return paths
 
 
 def logits_for(draft, choices, vocab=100):

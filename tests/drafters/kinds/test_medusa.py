@@ -20,6 +20,7 @@ from multidraft.engine.decoding import generate
 from multidraft.engine.verify import verify
 from tests import tiny
 from tests.distributions import ALPHA, p_value
+from tests.engine_cases import paths_of
 from tests.medusa import (
     HEADS,
     bpd_tensors,
@@ -71,13 +72,6 @@ def make_drafter(heads, source, rescorer, *, rescored=False, **settings):
 
 def draft_of(drafter, context, length=HEADS, params=GREEDY):
     return drafter.propose(context, length, params, torch.Generator())
-
-
-def paths_of(draft):
-    paths = []
-    for token, parent in zip(draft.tokens, draft.parents, strict=True):
-        paths.append((*(paths[parent] if parent >= 0 else ()), token))
-    return paths
 
 
 class Plain:

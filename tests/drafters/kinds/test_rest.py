@@ -16,6 +16,7 @@ from drafters.kinds.rest import DatastoreDrafter
 from drafters.retrieval.datastore import END, MAGIC, Datastore, suffix_array, tokenizer_fingerprint, write_datastore
 from drafters.sampling import SamplingParams
 from tests import tiny
+from tests.engine_cases import draft_of
 
 GREEDY = SamplingParams()
 TEXTS = st.lists(st.lists(st.integers(0, 2), max_size=25), max_size=4)
@@ -35,10 +36,6 @@ def tokens_of(texts):
 def store_of(texts):
     tokens = tokens_of(texts)
     return Datastore(tokens, suffix_array(tokens), {})
-
-
-def draft_of(drafter, context, length=5):
-    return drafter.propose(context, length, GREEDY, torch.Generator())
 
 
 def followers(texts, text):

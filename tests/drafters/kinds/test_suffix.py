@@ -13,6 +13,7 @@ from drafters.kinds import suffix
 from drafters.kinds.suffix import SuffixDrafter
 from drafters.retrieval import automaton
 from drafters.sampling import SamplingParams
+from tests.engine_cases import draft_of, paths_of
 
 GREEDY = SamplingParams()
 TOKENS = st.integers(0, 2)
@@ -24,10 +25,6 @@ def longest(request, monkeypatch):
     """Short suffixes too, so that contexts reach beyond the longest."""
     monkeypatch.setattr(automaton, "LONGEST", request.param)
     return request.param
-
-
-def draft_of(drafter, context, length=5):
-    return drafter.propose(context, length, GREEDY, torch.Generator())
 
 
 def occurrences(text, part):
@@ -78,13 +75,6 @@ def naive_tree(texts, context, length, nodes):
         tree.append(path)
         expand(path, share)
     return tree
-
-
-def paths_of(draft):
-    paths = []
-    for token, parent in zip(draft.tokens, draft.parents, strict=True):
-        paths.append((*(paths[parent] if parent >= 0 else ()), token))
-    return paths
 
 
 @pytest.mark.parametrize(

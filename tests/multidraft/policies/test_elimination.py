@@ -60,11 +60,6 @@ def test_a_round_without_a_drafter_takes_no_turn(name):
 
 
 @pytest.mark.parametrize("name", ["sh", "petc"])
-def test_block_divergence_is_asked_for_where_it_is_the_reward(name):
-    assert make_policy(name, 2).uses_block_divergence and not make_policy(f"{name}:reward=be", 2).uses_block_divergence
-
-
-@pytest.mark.parametrize("name", ["sh", "petc"])
 def test_reset_lets_everybody_in_again(name):
     policy = make_policy(name, 4)
     first = play(policy, [0.25, 0.5, 1.0, 0.75], 40)

@@ -9,22 +9,11 @@ import pytest
 from multidraft.policies import Context, Feedback, make_policy
 from multidraft.policies.exp3 import DrawnArm
 from multidraft.policies.rewards import AlignmentBandit
-
-K = 4
-
-
-def seen(arm, accepted, block_divergence=None, drafted=K):
-    return Feedback(arm, drafted, accepted, accepted + 1, K, block_divergence)
+from tests.multidraft.policies.test_ucb import K, play, seen
 
 
-def play(policy, shares, rounds, seed=0):
-    rng = np.random.default_rng(seed)
-    arms = []
-    for _ in range(rounds):
-        arms.append(policy.select())
-        accepted = int(rng.binomial(K, shares[arms[-1]]))
-        policy.update(seen(arms[-1], accepted, accepted / K))
-    return arms
+def played(policy, shares, rounds):
+    return play(policy, shares, rounds, np.random.default_rng(0))
 
 
 def test_exp3_by_hand():
@@ -87,7 +76,7 @@ def test_exp3spec_against_the_formula():
 @pytest.mark.parametrize("name", ["exp3", "exp3spec"])
 def test_probabilities_sum_to_one_and_are_those_of_select(name):
     policy = make_policy(name, 4, seed=1)
-    play(policy, [0.1, 0.9, 0.5, 0.3], 40)
+    played(policy, [0.1, 0.9, 0.5, 0.3], 40)
     p = policy.probabilities()
     assert sum(p) == pytest.approx(1, abs=1e-12)
     assert max(p) - min(p) > 0.05  # it has learnt something, so the frequencies below tell arms apart
@@ -105,19 +94,19 @@ def test_nothing_to_propose_is_a_pull_of_reward_zero(name):
 
 @pytest.mark.parametrize("name", ["exp3:gamma=0.1", "exp3spec"])
 def test_the_best_arm_is_found(name):
-    arms = play(make_policy(name, 3, seed=2), [0.1, 0.9, 0.3], 3000)
+    arms = played(make_policy(name, 3, seed=2), [0.1, 0.9, 0.3], 3000)
     assert arms[-500:].count(1) > 400
 
 
 @pytest.mark.parametrize("name", ["exp3", "exp3spec"])
 def test_seed_decides_and_reset_forgets(name):
     policy = make_policy(name, 3, seed=4)
-    first = play(policy, [0.2, 0.8, 0.5], 60)
-    assert first == play(make_policy(name, 3, seed=4), [0.2, 0.8, 0.5], 60)
-    assert first != play(make_policy(name, 3, seed=5), [0.2, 0.8, 0.5], 60)
+    first = played(policy, [0.2, 0.8, 0.5], 60)
+    assert first == played(make_policy(name, 3, seed=4), [0.2, 0.8, 0.5], 60)
+    assert first != played(make_policy(name, 3, seed=5), [0.2, 0.8, 0.5], 60)
     policy.begin(Context("another query"))
     assert policy.probabilities() == [1 / 3] * 3
-    assert play(policy, [0.2, 0.8, 0.5], 60) == first
+    assert played(policy, [0.2, 0.8, 0.5], 60) == first
 
 
 @pytest.mark.parametrize(

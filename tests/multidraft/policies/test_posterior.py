@@ -49,11 +49,6 @@ def test_the_divergence_spent_grows_with_the_rounds(c, played, spent):
     assert policy.index(0.5, 4) == kl_upper_bound(0.5, spent / 4)
 
 
-@pytest.mark.parametrize("name", ["thompson", "kl-ucb"])
-def test_block_divergence_is_asked_for_where_it_is_the_reward(name):
-    assert make_policy(name, 2).uses_block_divergence and not make_policy(f"{name}:reward=be", 2).uses_block_divergence
-
-
 def test_kl_ucb_index_against_the_formula():
     rng = np.random.default_rng(6)
     policy = make_policy("kl-ucb:reward=be", 3)

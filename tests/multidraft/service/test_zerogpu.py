@@ -29,6 +29,7 @@ from storage import queries
 from storage.run import Origin
 from storage.store import Store
 from tests.history import recorded
+from tests.multidraft.service.test_workbench import finished
 
 STANDIN = Path(__file__).parents[2] / "spaces_standin"
 PARAMS = SamplingParams(max_new_tokens=12, draft_length=4)
@@ -62,11 +63,6 @@ def calls(tmp_path: Path) -> Callable[[], list[tuple[int, int]]]:
         return [(int(pid), int(seconds)) for pid, seconds in map(str.split, lines)]
 
     return read
-
-
-def finished(job: RunJob) -> RunJob:
-    assert job.wait(60), f"the run hangs in phase {job.measurement.phase}"
-    return job
 
 
 def streaming(job: RunJob, rounds: int = 3) -> RunJob:
