@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import multidraft as md
+from drafters.hardware import few_arenas
 from multidraft.commands.options import add_pool
 from multidraft.service.settings import read_settings
 
@@ -22,6 +23,7 @@ def run(options: argparse.Namespace) -> int:
     """Serve the app until it is stopped; exit status 1 if runs could not be written."""
     given = {name: value for name in ("pool", "port", "db") if (value := getattr(options, name)) is not None}
     settings = replace(read_settings(), **given)  # before Gradio is imported, which fails on some bad values
+    few_arenas()  # before there are threads
     from multidraft.ui.app import launch
 
     try:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-from drafters.hardware import describe
+from drafters.hardware import Trimming, describe
 from drafters.pool import Pool
 from multidraft._version import version
 from multidraft.bench.measure import Measurement, Request
@@ -44,6 +44,7 @@ class Workbench:
         self.version = version()
         self.recorded_costs = MachineCosts(store.path)
         self.lender = Lender()
+        self._trim = Trimming()
         self.observers: list[Callable[[Measurement], None]] = []
         self.gpu = ZeroGpu(pool, warm_up) if on_zerogpu() else None
         # On ZeroGPU texts are decoded in other processes, from which nothing of them comes back to learn from.
@@ -106,6 +107,7 @@ class Workbench:
         try:
             kept = self.store.add(*written, anew=anew if written else None, **job)
             kept.wait()
+            self._trim()
             for run, id in zip(written, kept.ids, strict=False):
                 run.id = id
             for run in written:

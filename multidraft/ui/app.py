@@ -36,7 +36,6 @@ from multidraft.ui.results.pages import Results
 from multidraft.ui.server import (
     asked_port,
     ended_by_sigterm,
-    few_arenas,
     trust_proxies,
     wait_for_the_end,
     why_not_first,
@@ -106,7 +105,6 @@ def launch(settings: Settings) -> bool:
         OSError: no port is free.
     """
     asked = asked_port(settings.port)
-    few_arenas()
     trust_proxies()
     zerogpu.prepare()
     logging.disable_progress_bar()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import logging
 import os
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 
 import gradio as gr
@@ -25,11 +23,6 @@ PRIVATE = "127.0.0.1,::1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,f
 
 END_SECONDS = 60.0
 """So long after SIGTERM the process ends with whatever is still under way: by then all that can be written is."""
-
-ARENAS = 2
-"""Places in which free memory is kept: decoding and answering do not wait for each other."""
-
-_M_ARENA_MAX = -8  # of malloc.h
 
 FIRST_PORT = 7860
 """Where Gradio's search for a free port begins if none is asked for."""
@@ -60,14 +53,6 @@ def asked_port(port: int | None) -> int | None:
 def why_not_first(served: int) -> str:
     """Why the page is on port ``served`` though nobody asked for it; empty if it is the first of the search."""
     return "" if served == FIRST_PORT else f"; port {FIRST_PORT} is taken"
-
-
-def few_arenas() -> None:
-    """Have the C library keep free memory in few places, before there are threads: by default it has eight for each
-    core, and what a thread frees in one of them is not there for threads of the others."""
-    if sys.platform == "linux" and "MALLOC_ARENA_MAX" not in os.environ:
-        with suppress(OSError, AttributeError):  # another C library than glibc
-            ctypes.CDLL(None).mallopt(_M_ARENA_MAX, ARENAS)
 
 
 def trust_proxies() -> None:

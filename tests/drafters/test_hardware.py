@@ -1,12 +1,21 @@
 """What a measurement ran on."""
 
+import ctypes
 import errno
 import re
+import sys
+from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 
-from drafters.hardware import describe, is_out_of_memory
+from drafters import hardware
+from drafters.hardware import ARENAS, Trimming, describe, few_arenas, is_out_of_memory
+
+glibc = pytest.mark.skipif(
+    sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="of glibc alone"
+)
 
 
 def test_the_processor_and_its_cores():
@@ -28,3 +37,39 @@ def test_the_processor_and_its_cores():
 )
 def test_out_of_memory_is_told_from_other_errors(error, is_it):
     assert is_out_of_memory(error) is is_it
+
+
+@glibc
+def test_free_memory_between_what_stays_goes_back_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    library, size, count = ctypes.CDLL(None), 1 << 16, 1000
+    library.malloc.restype, library.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    taken = [library.malloc(size) for _ in range(count)]
+    for place in taken:
+        ctypes.memset(place, 1, size)
+    for place in taken[:-1]:  # what is behind the last one would go back by itself
+        library.free(place)
+    trim, process = Trimming(), psutil.Process()
+    before = process.memory_info().rss
+    trim()
+    assert process.memory_info().rss > before - size * count / 2
+    monkeypatch.setattr(hardware, "TRIM_SECONDS", 0)
+    trim()
+    assert process.memory_info().rss < before - size * count / 2
+    library.free(taken[-1])
+
+
+@pytest.mark.parametrize("asked", [None, "4"])
+def test_free_memory_is_kept_in_few_places_unless_others_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, asked: str | None
+) -> None:
+    said = list[tuple[int, int]]()
+    library = SimpleNamespace(mallopt=lambda what, value: said.append((what, value)))
+    monkeypatch.setattr(hardware, "_c_library", lambda: library)
+    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    if asked:
+        monkeypatch.setenv("MALLOC_ARENA_MAX", asked)
+    few_arenas()
+    assert said == ([] if asked else [(-8, ARENAS)])
+    vars(library).clear()  # as a library that is not glibc
+    few_arenas()
+    Trimming()()

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 
@@ -46,23 +43,6 @@ def test_without_a_wish_the_first_free_one_is_taken_and_explained() -> None:
     assert server.asked_port(None) is None
     assert server.why_not_first(server.FIRST_PORT) == ""
     assert "7860 is taken" in server.why_not_first(7861)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="of glibc")
-@pytest.mark.parametrize("asked", [None, "4"])
-def test_free_memory_is_kept_in_few_places_unless_others_are_asked_for(
-    monkeypatch: pytest.MonkeyPatch, asked: str | None
-) -> None:
-    said = list[tuple[int, int]]()
-    library = SimpleNamespace(mallopt=lambda what, value: said.append((what, value)))
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
-    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
-    if asked:
-        monkeypatch.setenv("MALLOC_ARENA_MAX", asked)
-    server.few_arenas()
-    assert said == ([] if asked else [(-8, server.ARENAS)])
-    vars(library).clear()  # as a library that is not glibc
-    server.few_arenas()
 
 
 def test_sigterm_is_ctrl_c_once_and_ends_what_is_stuck(monkeypatch: pytest.MonkeyPatch, capfd) -> None:
