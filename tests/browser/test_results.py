@@ -18,7 +18,7 @@ def test_two_experiments_are_found_and_compared_and_the_result_has_its_own_page(
                 values = {"source": "bench", "batch_id": batch, "suite": "compared", "policy": "ucb", "version": batch}
                 store.add(make_run(rounds=rounds, prompt=f"<b>Add {number}", **values))
     page.goto(f"{address}?tab=results&words=compared")
-    for batch in ("earlier", "later"):
+    for batch in ("later", "earlier"):  # as the list has them, the newest first
         page.locator(f"[data-experiment={batch}]").check()
     page.get_by_role("link", name="Compare the two chosen").click()
     expect(page.locator("h1")).to_contain_text("version earlier → later")

@@ -16,14 +16,15 @@ _LEFT, _TOP, _BOTTOM = 400, 212, HEIGHT - 84
 
 @dataclass(frozen=True)
 class Bar:
-    """A figure with its interval, if it has one; ``name`` stands at its left, ``shown`` at its right; a ``marked``
-    one stands out."""
+    """A figure with its interval, if it has one; ``name`` stands at its left, ``shown`` at its right, with ``said``
+    below; a ``marked`` one stands out."""
 
     name: str
     value: float
     low: float | None = None
     high: float | None = None
     shown: str = ""
+    said: str = ""
     marked: bool = False
 
 
@@ -56,7 +57,8 @@ def ratios(title: str, subtitle: str, found: Sequence[Bar], foot: str) -> Pictur
         inside = Bar(bar.name, max(1 - reach, min(1 + reach, bar.value)), low, high)
         _interval(picture, inside, middle - scale, scale, y + step * 0.48)
         picture.box(middle + (inside.value - 1) * scale - 8, y + step * 0.48 - 8, 16, 16, DRAFTER_COLOURS[0])
-        picture.text(right + 14, y + step * 0.6, bar.shown, 25)
+        picture.text(right + 14, y + step * 0.45, bar.shown, 24, bold=True)
+        picture.text(right + 14, y + step * 0.85, bar.said, 18, colour="faint", width=WIDTH - MARGIN - right - 14)
     for x, said, anchor in ((middle - 14, "← A is faster", "end"), (middle + 14, "B is faster →", "start")):
         below = _TOP + step * len(lines) + 30
         picture.text(x, below, said, 20, colour="faint", anchor=anchor)  # type: ignore[arg-type]

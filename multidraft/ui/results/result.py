@@ -283,7 +283,7 @@ def _ratio(line: Mapping[str, Any], name: str) -> Ratio | None:
 
 def _bar(name: str, line: Mapping[str, Any], shown: str, marked: bool) -> Bar:
     low, high, unit = line.get(f"{shown}_low"), line.get(f"{shown}_high"), "×" if shown == "speedup" else ""
-    return Bar(name, line[shown], low, high, f"{line[shown]:.2f}{unit}", marked)
+    return Bar(name, line[shown], low, high, f"{line[shown]:.2f}{unit}", marked=marked)
 
 
 def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]) -> Result:
@@ -292,7 +292,7 @@ def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]
     title = f"A against B: {differs}"
     titles = [" / ".join(policy_title(spec) for spec in dict.fromkeys(pair.specs)) for pair in found.pairs]
     bars = [
-        Bar(title, pair.decode.value, pair.decode.low, pair.decode.high, f"{pair.decode.value:.2f}× {pair.said}")
+        Bar(title, pair.decode.value, pair.decode.low, pair.decode.high, f"{pair.decode.value:.2f}×", pair.said)
         for title, pair in zip(titles, found.pairs, strict=True)
     ]
     many = count(first.decode.prompts, "prompt")

@@ -1,7 +1,9 @@
-// The two experiments that are chosen, across pages of the list, and the notes.
+// The two experiments that are chosen, across pages of the list, and the notes. A is the older one, whichever was chosen
+// first: what has changed is read forwards.
 
 function chooseTwo(element, trigger) {
-  let chosen = [];
+  let chosen = []; // their ids
+  const made = {}; // when each was, by its id
 
   function show() {
     element.querySelectorAll("[data-experiment]").forEach((box) => box.checked = chosen.includes(box.dataset.experiment));
@@ -9,9 +11,10 @@ function chooseTwo(element, trigger) {
     const said = element.querySelector(".md-compare [role=status]");
     if (!link) return;
     if (chosen.length === 2) {
-      link.href = `result/comparison/${chosen.map(encodeURIComponent).join("/")}`;
+      const inOrder = [...chosen].sort((one, other) => made[one].localeCompare(made[other]));
+      link.href = `result/comparison/${inOrder.map(encodeURIComponent).join("/")}`;
       link.removeAttribute("aria-disabled");
-      said.textContent = "B, chosen last, is compared with A, chosen first.";
+      said.textContent = "B, the newer one, is compared with A, the older one.";
     } else {
       link.removeAttribute("href");
       link.setAttribute("aria-disabled", "true");
@@ -22,6 +25,7 @@ function chooseTwo(element, trigger) {
   element.addEventListener("change", ({ target }) => {
     const id = target.dataset?.experiment;
     if (!id) return;
+    made[id] = target.dataset.made;
     chosen = chosen.filter((one) => one !== id);
     if (target.checked) chosen = [...chosen, id].slice(-2);
     show();

@@ -57,7 +57,7 @@ def _cells(path: Path, one: Mapping[str, Any], may_note: bool) -> list[Any]:
     made = str(one["created_at"])[:16].replace("T", " ")
     titles = ", ".join(map(policy_title, policies))
     return [
-        template.chosen(one["id"], name, not timed),
+        template.chosen(one["id"], name, one["created_at"], not timed),
         template.link(place_of(one), name, one["prompt"] if one["suite"] else ""),
         template.two(made, one["version"]),
         template.two(settings_of(one), markup.tip(count(len(policies), "policy"), titles)),
