@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from drafters.draft import OWN
-from drafters.errors import PoolError
+from drafters.errors import PoolError, unreadable
 from drafters.kinds import KINDS
 from drafters.kinds.base import AnyEntry, DrafterEntry
 from drafters.sampling import MAX_DRAFT_LENGTH
@@ -89,6 +89,12 @@ class Card(Strict):
         """The models it names, the target first."""
         return [self.target, *(source for entry in self.drafters if (source := entry.source))]
 
+    @property
+    def local_paths(self) -> list[str]:
+        """Files and folders that it names, relative to its own."""
+        named = [self.target.path, self.router, *(path for entry in self.drafters for path in entry.local_paths)]
+        return [str(path) for path in named if path]
+
     def shares_with(self, entry: DrafterEntry) -> str | None:
         """The earlier drafter whose weights and cache ``entry`` uses too; ``None`` if there is none."""
         for earlier in self.drafters[: self.drafters.index(entry)]:
@@ -123,12 +129,16 @@ def find_card(name_or_path: str | Path) -> Path:
     raise PoolError(f"unknown pool {str(name_or_path)!r}; {bundled}; or give the path of a card (a .yaml file)")
 
 
-def load_card(path: Path) -> tuple[Card, str]:
+def load_card(path: Path, within: Path | None = None) -> tuple[Card, str]:
     """Read and validate a card; with its text.
+
+    Args:
+        within: folder in which all has to lie that the card names, followed through links; by default that is anywhere.
 
     Raises:
         PoolError: not YAML, or not a valid card; the message names file, field and what is expected.
     """
+    _check_within(within, path, path.name)
     text, content = _read(path)
     if isinstance(other := content.get("examples"), str):
         beside = path.parent / other
@@ -139,6 +149,8 @@ def load_card(path: Path) -> tuple[Card, str]:
                 f"the pool card {path} takes its examples from {other!r}, which is neither a card in its folder nor a "
                 f"bundled one; bundled pools: {', '.join(pool_names())}"
             )
+        if POOLS not in beside.resolve().parents:
+            _check_within(within, path, other)
         content["examples"] = _read(beside)[1].get("examples")
         if not isinstance(content["examples"], list):
             raise PoolError(f"the pool card {path} takes its examples from {other}, which has none of its own")
@@ -147,7 +159,34 @@ def load_card(path: Path) -> tuple[Card, str]:
     except ValidationError as error:
         problems = "; ".join(_problem(each, content) for each in error.errors())
         raise PoolError(f"the pool card {path} is not valid: {problems}") from None
+    for name in card.local_paths:
+        _check_within(within, path, name)
     return card, text
+
+
+def _check_within(folder: Path | None, card: Path, name: str) -> None:
+    """Refuse a file or folder that a card names if it, or a link in it, leads out of ``folder``; of where it leads
+    nothing is told."""
+    if folder is None:
+        return
+    inside, named = folder.resolve(), card.parent / name
+
+    def check(place: Path) -> None:
+        try:
+            if place.resolve().is_relative_to(inside):
+                return
+        except (OSError, RuntimeError, ValueError):  # links in a circle, or a name that no file can have
+            pass
+        link = "" if place == named else f", in which {place.name} is a link"
+        raise PoolError(
+            f"the pool card {card} names {name}{link} out of {folder}: cards that visitors can choose may name what "
+            "lies in their folder only. Copy it there, or name the card itself when the server starts (MULTIDRAFT_POOL)"
+        )
+
+    check(named)
+    for place, folders, files in os.walk(named):
+        for link in filter(os.path.islink, (os.path.join(place, name) for name in (*folders, *files))):
+            check(Path(link))
 
 
 def _problem(error: ErrorDetails, content: dict[str, Any]) -> str:
@@ -208,7 +247,7 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
     except RecursionError:
         raise PoolError(f"cannot read the pool card {path}: it is nested too deeply") from None
     except (OSError, ValueError, yaml.YAMLError) as error:  # no UTF-8, no YAML, or a number of thousands of digits
-        raise PoolError(f"cannot read the pool card {path}: {' '.join(str(error).split())}") from None
+        raise PoolError(f"cannot read the pool card {path}: {unreadable(error)}") from None
     if not isinstance(content, dict):
         raise PoolError(f"the pool card {path} must be a mapping with name, title, target and drafters")
     return text, content

@@ -1,6 +1,7 @@
 """Errors that a user can mend: each message says what is wrong, where, and what to do."""
 
 import re
+import sys
 
 _FOLDERS = re.compile(r"""(?<![^\s'"(=:\[])(?:[A-Za-z]:\\|~?/)(?:[^\s'",;()/\\]+[/\\])+(?=[^\s/\\])""")
 """Of a path that begins at the root, all but its last part."""
@@ -43,6 +44,13 @@ def first_line(error: BaseException) -> str:
     """The first line of an error's message, without its full stop; its type if there is no message."""
     lines = str(error).strip().splitlines()
     return (lines[0] if lines else type(error).__name__).rstrip(".")
+
+
+def unreadable(error: Exception) -> str:
+    """Why a file of text could not be read, in one line; Python's word on long numbers is for programmers."""
+    if "integer string conversion" in str(error):
+        return f"a number in it has more than {sys.get_int_max_str_digits():,} digits"
+    return " ".join(str(error).split())
 
 
 class BusyError(UserError):

@@ -21,7 +21,7 @@ from transformers import (
 from transformers.utils import is_bitsandbytes_available, logging
 
 from drafters.checkpoints.hub import MODEL_FILES, TOKENIZER_FILES, folder_of
-from drafters.checkpoints.tensor_files import check_finite
+from drafters.checkpoints.tensor_files import check_finite, check_parts
 from drafters.errors import PoolError, first_line
 from drafters.hardware import is_out_of_memory
 from drafters.source import Quantization, Source
@@ -33,6 +33,7 @@ def load_model(
     """A model in evaluation mode with all its weights: a causal LM with a cache that can be rolled back, or a network
     that drafts and is no language model by itself, of a class that ``transformers`` has. Messages call it ``what``."""
     folder = folder_of(source, card, MODEL_FILES)
+    check_parts(folder)
     location, quantization = source.id or folder, source.quantization
     auto = AutoModelForCausalLM if language_model else AutoModel
     files = ". Check that the folder or Hub repository holds config.json and complete .safetensors weights"

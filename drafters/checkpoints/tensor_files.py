@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from drafters.errors import PoolError, first_line
+from drafters.errors import PoolError, first_line, quoted, unreadable
 
 
 def read_config(file: Path) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def read_config(file: Path) -> dict[str, Any]:
     except RecursionError:
         raise PoolError(f"cannot read {file}: it is nested too deeply") from None
     except (OSError, ValueError) as error:
-        raise PoolError(f"cannot read {file}: {error}") from None
+        raise PoolError(f"cannot read {file}: {unreadable(error)}") from None
     if not isinstance(config, dict):
         raise PoolError(f"cannot read {file}: it is not a configuration (a JSON object)")
     return config
@@ -35,6 +35,15 @@ def whole_number(config: Mapping[str, Any], name: str, file: Path, default: int 
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise PoolError(f"{file}: {name} must be a whole number of at least 1, got {value!r}")
     return value
+
+
+def check_parts(folder: Path) -> None:
+    """Refuse weights in several files whose index names files of other folders, which the library would read."""
+    for index in folder.glob("*.index.json"):
+        parts = read_config(index).get("weight_map")
+        for part in parts.values() if isinstance(parts, dict) else ():
+            if not isinstance(part, str) or Path(part).name != part:
+                raise PoolError(f"{index} names {quoted(part)}; the files of a checkpoint lie beside their index")
 
 
 def first_file(folder: Path, names: Sequence[str]) -> Path | None:

@@ -171,16 +171,17 @@ class PoolLoader:
         """What is being loaded, if anything."""
         return last if (last := self.last) and not last.done else None
 
-    def start(self, source: str | Path, patient: bool = False) -> Loading:
+    def start(self, source: str | Path, patient: bool = False, within: Path | None = None) -> Loading:
         """Load a pool by a bundled card's name or a path, and switch to it; this returns at once.
 
         Args:
             patient: try again, less and less often, while the Hub is down; where nobody can ask for the pool again.
+            within: as of :func:`~drafters.card.load_card`.
 
         Raises:
             UserError: another is being loaded, or the card cannot be read.
         """
-        card, _ = load_card(find_card(source))
+        card, _ = load_card(find_card(source), within)
         with self._beginning:
             if now := self.under_way:
                 raise UserError(f"{now.title} is being loaded; wait for it, or stop it first")

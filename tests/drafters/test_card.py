@@ -130,7 +130,7 @@ def test_an_invalid_card_is_refused_with_file_and_field(tmp_path, change, messag
     ("content", "message"),
     [
         ("name: " + "[" * 100_000, "cannot read the pool card .*nested too deeply"),
-        ("name: " + "9" * 5_000, "cannot read the pool card .*digits"),
+        ("name: " + "9" * 5_000, "cannot read the pool card .*: a number in it has more than 4,300 digits$"),
         ("name: " + "x" * 1_000_001, "has 1,000,007 bytes; a card may have 1,000,000"),
         ("? " + "nonsense" * 10_000 + "\n: 1", "is not valid: .*name: Field required"),
     ],
@@ -164,6 +164,43 @@ def test_a_card_that_is_no_yaml_or_no_text(tmp_path):
 def test_yaml_cannot_run_code(tmp_path):
     with pytest.raises(PoolError, match="cannot read"):
         load_card(write(tmp_path, "name: !!python/object/apply:os.getcwd []"))
+
+
+def test_a_card_of_a_folder_names_nothing_outside_of_it(tmp_path):
+    folder, secret = tmp_path / "cards", tmp_path / "secret.yaml"
+    (folder / "pool" / "target").mkdir(parents=True)
+    (folder / "pool" / "math").mkdir()
+    secret.write_text(yaml.safe_dump({"examples": [{"task": "t", "prompt": "password"}]}))
+    path = write(folder / "pool", GOOD)
+    assert load_card(path, folder)[0].local_paths == ["target", "math"]
+    assert load_card(write(folder / "pool", {**GOOD, "examples": "pocket"}), folder)[0].examples
+    (folder / "near").symlink_to("pool/math")
+    load_card(write(folder / "pool", {**GOOD, "router": "../near"}), folder)
+    wrong = [
+        {"target": {"path": "../../elsewhere"}},
+        {"target": {"path": str(tmp_path)}},
+        {"router": "/etc"},
+        {"examples": "../../secret.yaml"},
+        {"drafters": [{"name": "mine", "kind": "custom", "path": "../../own.py", "factory": "Own"}]},
+        {"drafters": [{"name": "m", "kind": "medusa", "path": "math", "rescorer": "../../a"}]},
+        {"target": {"path": "nul\0name"}},
+    ]
+    for change in wrong:
+        path = write(folder / "pool", {**GOOD, **change})
+        with pytest.raises(PoolError, match=f"out of {folder}: .*Copy it there, or .*MULTIDRAFT_POOL"):
+            load_card(path, folder)
+        load_card(path)  # the operator's own choice
+    path = write(folder / "pool", GOOD)
+    for link, leads in (("target/vocab.json", secret), ("math/more", tmp_path), ("target/circle", "circle")):
+        (folder / "pool" / link).symlink_to(leads)
+        with pytest.raises(PoolError, match=f"in which {link.partition('/')[2]} is a link out of") as told:
+            load_card(path, folder)
+        assert "secret" not in str(told.value)
+        (folder / "pool" / link).unlink()
+    path.unlink()
+    path.symlink_to(secret)
+    with pytest.raises(PoolError, match=r"names card\.yaml out of"):
+        load_card(path, folder)
 
 
 def test_finding_a_card(tmp_path):

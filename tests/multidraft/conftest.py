@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -75,10 +76,9 @@ def other_card(pool_card: Path, tmp_path: Path) -> Path:
     drafters = [{"name": "far", "kind": "lm", "path": "far"}, {"name": "copy", "kind": "suffix"}]
     content |= {"name": "other", "title": "Another <pool>", "draft_length": 6, "drafters": drafters}
     content["examples"] = [{"task": "letters", "prompt": "a b"}]
-    for entry in (content["target"], drafters[0]):
-        entry["path"] = str(pool_card.parent / entry["path"])
     path = tmp_path / "other" / "card.yaml"
-    path.parent.mkdir()
+    for entry in (content["target"], drafters[0]):  # copies: a card of a folder of cards names no others
+        shutil.copytree(pool_card.parent / entry["path"], path.parent / entry["path"])
     path.write_text(yaml.safe_dump(content))
     return path
 

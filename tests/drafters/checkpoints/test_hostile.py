@@ -56,6 +56,18 @@ def test_a_configuration_that_is_nested_without_end(tmp_path):
     (tmp_path / "config.json").write_text("[" * 100_000)
     with pytest.raises(PoolError, match=r"cannot read .*config\.json: it is nested too deeply"):
         read_config(tmp_path / "config.json")
+    (tmp_path / "config.json").write_text('{"hidden_size": ' + "9" * 5000 + "}")
+    with pytest.raises(PoolError, match=r"config\.json: a number in it has more than 4,300 digits$"):
+        read_config(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize("part", ["../stolen.safetensors", "/stolen.safetensors", 3])
+def test_an_index_that_names_other_folders(tmp_path, part):
+    card = tiny.write_pool(tmp_path, drafters=[{"name": "lookup", "kind": "pld"}])
+    index = tmp_path / "target" / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": {"w": "model.safetensors", "v": part}}))
+    with pytest.raises(PoolError, match=r"index\.json names .*; the files of a checkpoint lie beside their index"):
+        load_pool(card)
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("-inf")])

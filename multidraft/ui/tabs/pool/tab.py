@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from drafters.card import Card, find_card, load_card, pool_names
 from drafters.costs import Line
-from drafters.errors import PoolError, UserError
+from drafters.errors import PoolError, UserError, without_folders
 from drafters.hardware import format_bytes
 from drafters.kinds import KINDS
 from drafters.pool import Pool
@@ -40,17 +40,24 @@ class Known:
     Attributes:
         source: the card's bundled name or path.
         card: ``None`` if it cannot be read; then ``problem`` says why.
+        within: the folder in which all has to lie that its card names; ``None`` of a bundled one.
     """
 
     source: str
     card: Card | None
     problem: str = ""
+    within: Path | None = None
+
+    @property
+    def key(self) -> str:
+        """What the page calls it: where the server keeps cards is not told."""
+        return str(Path(self.source).relative_to(self.within)) if self.within else self.source
 
 
 def known_pools(folder: Path | None = None) -> list[Known]:
     """The bundled pools, then those of ``folder``, as the cards are now."""
     paths = sorted((*folder.glob("*.yaml"), *folder.glob("*/card.yaml"))) if folder else []
-    return [_known(source) for source in (*pool_names(), *map(str, paths))]
+    return [*(_known(name) for name in pool_names()), *(_known(str(path), folder) for path in paths)]
 
 
 def pools_html(pools: Sequence[Known], loaded: Card, may_load: bool, busy: bool = False) -> Markup:
@@ -80,7 +87,7 @@ def loading_html(loading: Loading | None) -> Markup:
     if loading.phase == "waiting":
         return markup.message_html("idle", progress_text(loading))
     if loading.phase == "failed":
-        return markup.message_html("error", f"{loading.title} could not be loaded: {loading.error}.")
+        return markup.message_html("error", without_folders(f"{loading.title} could not be loaded: {loading.error}."))
     step = loading.step
     done, total = (step.number - 1, step.of) if step else (0, 1)
     if step and step.total_bytes:
@@ -88,11 +95,11 @@ def loading_html(loading: Loading | None) -> Markup:
     return markup.progress_html(f"{progress_text(loading)} {seconds} so far.", done, total, "Loading")
 
 
-def _known(source: str) -> Known:
+def _known(source: str, within: Path | None = None) -> Known:
     try:
-        return Known(source, load_card(find_card(source))[0])
+        return Known(source, load_card(find_card(source), within)[0], within=within)
     except PoolError as error:
-        return Known(source, None, str(error))
+        return Known(source, None, without_folders(str(error)), within)
 
 
 def _needs(card: Card) -> list[tuple[str, str]]:
@@ -179,8 +186,8 @@ class PoolTab:
         """Load the pool that was clicked, if one was, and yield how far it is until it has ended; what :meth:`show`
         gives comes with the end, not only when the page has noticed the switch."""
         problem = ""
-        if source := clicked(event, "pool"):
-            problem = self.ask_for(source)
+        if key := clicked(event, "pool"):
+            problem = self.ask_for(key)
         loading = self.loader.under_way  # it may end before the first look
         yield self.state()
         if problem:
@@ -198,14 +205,15 @@ class PoolTab:
         if self.loader.allowed:
             self.loader.cancel()
 
-    def ask_for(self, source: str) -> str:
+    def ask_for(self, key: str) -> str:
         """Start loading a known pool; returns what is wrong, as HTML, or nothing."""
         try:
             if not self.loader.allowed:
                 raise UserError("switching pools is off on this server")
-            if source not in {pool.source for pool in known_pools(self.loader.cards) if pool.card}:
+            known = {pool.key: pool for pool in known_pools(self.loader.cards) if pool.card}
+            if (pool := known.get(key)) is None:
                 raise UserError("this pool no longer exists; reopen this tab")
-            self.loader.start(source)
+            self.loader.start(pool.source, within=pool.within)
         except UserError as error:
             return markup.problem_html(error)
         return ""

@@ -132,19 +132,25 @@ def test_the_tab_loads_known_pools_only_and_only_where_it_may(
 ) -> None:
     tab = built(PoolTab(PoolLoader(own_bench)), own_bench)
 
-    def clicked(card: Path) -> dict[Any, Any]:
-        return after(tab.load(Click(pool=str(card))))  # type: ignore[arg-type]
+    def clicked(card: str) -> dict[Any, Any]:
+        return after(tab.load(Click(pool=card)))  # type: ignore[arg-type]
 
-    assert "no longer exists" in clicked(other_card)[tab.status]
+    assert "no longer exists" in clicked("card.yaml")[tab.status]
     tab.loader.cards = other_card.parent
-    shown = clicked(other_card)
+    shown = clicked("card.yaml")
     assert "is in use" in shown[tab.status] and shown[tab.stop_loading].visible is False
     assert "Loaded</p>" in shown[tab.known]
     assert "<h2>Another &lt;pool&gt;</h2>" in shown[tab.pool]  # at once, whenever the page notices the switch
     tab.loader.cards = (failing := tmp_path / "failing.yaml").parent
     failing.write_text(other_card.read_text().replace("path: ", "path: no"))
-    shown = clicked(failing)
+    shown = clicked("failing.yaml")
     assert "could not be loaded" in shown[tab.status] and shown[tab.stop_loading].visible is False
+    assert str(tmp_path) not in shown[tab.status] + shown[tab.known], "where cards lie is not told"
+    failing.write_text(other_card.read_text().replace("path: ", f"path: {other_card.parent}/"))
+    tab.loader.cards = other_card.parent / "far"
+    failing.rename(tab.loader.cards / "failing.yaml")
+    shown = clicked("failing.yaml")
+    assert "no longer exists" in shown[tab.status] and "out of far" in shown[tab.known]
     assert "disabled" not in shown[tab.known]
     closed = built(PoolTab(PoolLoader(own_bench, allowed=False)), own_bench)
     shown = after(closed.load(Click(pool=str(other_card))))  # type: ignore[arg-type]
