@@ -184,6 +184,7 @@ def serve(
         mcp_server=find_spec("mcp") is not None,
         ssr_mode=False,
         share=False,
+        _frontend=False,  # else it ends where the page is not answered in 3 s, as on a busy machine
         quiet=True,
         prevent_thread_lock=True,
     )
