@@ -3,18 +3,20 @@
 PYTHON ?= python3
 VENV   ?= .venv
 VLLM   ?= .venv-vllm
+AUDIT  ?= .venv-audit
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all test-vllm test-clients lint types unit long browser clean
+.PHONY: demo test test-all test-vllm test-clients lint types unit long audit browser clean
 
 demo: $(VENV)/app
 	$(BIN)/python app.py
 
 test: lint types unit
 
-# What releases run: the long tests too.
-test-all: test long
+# What releases run: the long tests and the audit too; where the audit cannot be made, that is told at the end.
+test-all: test long $(AUDIT)/made
+	$(PYTHON) -m tests.audit --told $(AUDIT)/bin/pip-audit
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check .
@@ -33,6 +35,15 @@ unit: $(VENV)/dev browser
 
 long: $(VENV)/dev browser
 	$(PYTEST) -m long
+
+# Known vulnerabilities of the pinned libraries, by pip-audit in an environment of its own. Fails where it cannot be asked.
+audit: $(AUDIT)/made
+	$(PYTHON) -m tests.audit $(AUDIT)/bin/pip-audit
+
+$(AUDIT)/made: tests/audit.txt
+	$(PYTHON) -m venv $(AUDIT)
+	$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/audit.txt
+	touch $@
 
 # The proposer in a real vLLM, which needs libraries of its own versions. It is made for the CPU and takes 4 GB.
 test-vllm: $(VLLM)/made
@@ -70,4 +81,4 @@ $(VENV)/dev: $(VENV)/app requirements-dev.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VLLM) .clients .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) $(AUDIT) .clients .pytest_cache .mypy_cache .ruff_cache .hypothesis
