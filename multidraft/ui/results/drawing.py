@@ -71,7 +71,9 @@ def _lines(picture: Picture, found: Sequence[Bar], below: float) -> tuple[float,
     step = min((_BOTTOM - _TOP - below) / max(len(found[:MOST_BARS]), 1), 62)
     lines = [(_TOP + place * step, bar) for place, bar in enumerate(found[:MOST_BARS])]
     for y, bar in lines:
-        picture.text(_LEFT - 16, y + step * 0.6, bar.name, 25, anchor="end", width=_LEFT - 16 - MARGIN)
+        width = _LEFT - 16 - MARGIN
+        size = 25 if fits(bar.name, 25, width) else 21
+        picture.text(_LEFT - 16, y + step * 0.6, bar.name, size, anchor="end", width=width)
     return step, lines
 
 
