@@ -65,12 +65,15 @@ class Lesson:
         top_ids: the target's likeliest tokens ``(len(answer), TOP)`` where each token of the answer stands, int64 on
             the CPU, from its own forwards; ``None`` where they are not known.
         top_probs: their probabilities at temperature 1, float32.
+        states: hidden states of the target ``(tokens - 1, layers * hidden)`` of all tokens of prompt and answer but the
+            last, of the layers that the drafter reads which keeps the lesson; in half precision, on the CPU.
     """
 
     prompt: list[int]
     answer: list[int]
     top_ids: torch.Tensor | None = None
     top_probs: torch.Tensor | None = None
+    states: torch.Tensor | None = None
 
 
 class Acceptances(NamedTuple):

@@ -31,6 +31,7 @@ DRAFTERS: list[dict[str, Any]] = [
     {"name": "eagle-1", "kind": "eagle", "path": "eagle1"},
     {"name": "eagle-1-tree", "kind": "eagle", "path": "eagle1", **TREE},
     {"name": "eagle-3", "kind": "eagle", "path": "eagle3"},
+    {"name": "eagle-student", "kind": "eagle-student", "path": "eagle3"},
     {"name": "eagle-3-tree", "kind": "eagle", "path": "eagle3", **TREE},
     {"name": "medusa", "kind": "medusa", "path": "medusa"},
     {"name": "medusa-tree", "kind": "medusa", "path": "medusa", **TREE},

@@ -111,7 +111,7 @@ def test_a_new_kind_of_drafter_is_one_file(pool_card, tmp_path, monkeypatch, cap
 
 def test_every_kind_is_in_the_documents():
     table = re.findall(r"^\| (`.*?) \|", (ROOT / "docs/pools.md").read_text(), re.MULTILINE)
-    named = {name for cell in table for name in re.findall(r"`(\w+)`", cell)}
+    named = {name for cell in table for name in re.findall(r"`([\w-]+)`", cell)}
     assert set(KINDS) <= named
 
 

@@ -3,13 +3,15 @@ al. 2023, arXiv 2310.07177)."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
+from transformers import PreTrainedModel
 
-from drafters.base import Lesson
+from drafters.base import Drafter, Lesson
 from drafters.checkpoints.digest import digest_of
 from drafters.checkpoints.hub import MODEL_FILES
 from drafters.checkpoints.loading import drafter_tokenizer, load_model, same_tokens
@@ -17,32 +19,37 @@ from drafters.checkpoints.model_sizes import text_config
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, register
 from drafters.kinds.lm import PADDING, LMDrafter, footprint_of
+from drafters.learning.course import Course, Model, Runner
+from drafters.learning.distil import ModelCourse
 from drafters.learning.learner import Learner, Learnt, Schedule
+from drafters.models.decoder import Decoder
 
 TRAINING_BYTES = 16
 """Of each parameter while it is trained: float32 weight, gradient and the two means of AdamW."""
 
 
-class StudentDrafter(LMDrafter):
-    """Drafts as :class:`~drafters.kinds.lm.LMDrafter`, each query with the version that was the newest when it began.
+class Student(Drafter):
+    """A drafter that learns: each query is drafted with the version that was the newest when it began.
 
-    Args:
+    Attributes:
         learner: what trains, for all texts; its versions draft.
         learns: whether it goes on learning.
+        learnt: the version of the present query.
     """
 
-    kind = "student"
+    learner: Learner[Any, Any]
+    learnt: Learnt[Any, Any]
 
-    def __init__(self, name: str, learner: Learner, vocab_size: int, confidence: float = 0.0, *, learns: bool = True):
-        super().__init__(name, learner.current.decoder.twin(), vocab_size, None, confidence)
-        self.learner, self.learns = learner, learns
-        self._adopt(learner.current)
-
-    def forget(self) -> None:
+    def renew(self) -> None:
+        """Begin a query: with the newest version."""
         current = self.learner.current
         if current.version != self.learnt.version:
-            self._adopt(current)
-        super().forget()
+            self.adopt(current)
+
+    @abstractmethod
+    def adopt(self, learnt: Learnt[Any, Any]) -> None:
+        """Draft with a version from now on."""
+        self.learnt, self.version = learnt, str(learnt.version)
 
     def learn(self, lesson: Lesson) -> None:
         if self.learns:
@@ -58,24 +65,63 @@ class StudentDrafter(LMDrafter):
             version += f", guesses {current.agreement:.0%} of {current.tokens:,} held-out tokens"
         return version if self.learns else f"{version}; learning is off"
 
-    def _adopt(self, learnt: Learnt) -> None:
-        self.learnt, self.version = learnt, str(learnt.version)
-        self.model = learnt.decoder.twin()
+
+class StudentDrafter(Student, LMDrafter):
+    """Drafts as :class:`~drafters.kinds.lm.LMDrafter`.
+
+    Args:
+        learner: what trains, for all texts; its versions draft.
+        learns: whether it goes on learning.
+    """
+
+    kind = "student"
+
+    def __init__(
+        self,
+        name: str,
+        learner: Learner[PreTrainedModel, Decoder],
+        vocab_size: int,
+        confidence: float = 0.0,
+        *,
+        learns: bool = True,
+    ):
+        super().__init__(name, learner.current.runner.twin(), vocab_size, None, confidence)
+        self.learner, self.learns = learner, learns
+        self.adopt(learner.current)
+
+    def forget(self) -> None:
+        self.renew()
+        super().forget()
+
+    def adopt(self, learnt: Learnt[PreTrainedModel, Decoder]) -> None:
+        super().adopt(learnt)
+        self.model = learnt.runner.twin()
+
+
+class LearningEntry(ModelEntry):
+    """What entries of all students say."""
+
+    confidence: Confidence = 0.0
+    share: float = Field(Schedule.share, ge=0, le=0.5, description="of the device's time for learning; 0 for none")
+    memory: int = Field(Schedule.memory, ge=4096, le=10_000_000, description="tokens of past texts that it learns from")
+    passes: float = Field(Schedule.passes, gt=0, le=100, description="how often it trains on as many tokens as are new")
+    rate: float = Field(Schedule.rate, gt=0, lt=1, description="learning rate")
+
+    def learner(self, course: Course[Model, Runner], model: Model, context: BuildContext) -> Learner[Model, Runner]:
+        """What trains it, from where it was left."""
+        schedule = Schedule(self.share, self.memory, self.passes, self.rate)
+        folder = context.learnt / self.name if context.learnt else None
+        return Learner(course, model, schedule, folder, f"drafter {self.name!r}")
 
 
 @register
-class StudentEntry(ModelEntry):
+class StudentEntry(LearningEntry):
     """A drafter of kind ``student``."""
 
     title = "student"
     description = "a causal LM that goes on learning from what the target writes"
 
     kind: Literal["student"]
-    confidence: Confidence = 0.0
-    share: float = Field(Schedule.share, ge=0, le=0.5, description="of the device's time for learning; 0 for none")
-    memory: int = Field(Schedule.memory, ge=4096, le=10_000_000, description="tokens of past texts that it learns from")
-    passes: float = Field(Schedule.passes, gt=0, le=100, description="how often it trains on as many tokens as are new")
-    rate: float = Field(Schedule.rate, gt=0, lt=1, description="learning rate")
 
     @property
     def source_files(self) -> Sequence[str]:
@@ -96,9 +142,7 @@ class StudentEntry(ModelEntry):
                 f"{who} has another vocabulary than the target ({size:,} tokens, {target.vocab_size:,}), so it cannot "
                 "learn from the target's probabilities. Begin with a model of the target's own family, or use kind lm"
             )
-        schedule = Schedule(self.share, self.memory, self.passes, self.rate)
-        folder = context.learnt / self.name if context.learnt else None
-        learner = Learner(model, schedule, folder, who)
+        learner = self.learner(ModelCourse(), model, context)
         learns = context.learns and self.share > 0
         drafter = StudentDrafter(self.name, learner, target.vocab_size, self.confidence, learns=learns)
         drafter.digest = digest_of(model.state_dict())

@@ -9,6 +9,9 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from drafters.base import Lesson
+from drafters.learning.course import Course
+from drafters.learning.memory import size
+from drafters.models.decoder import Decoder, decoder_for
 
 
 def read_out(model: PreTrainedModel, hidden: torch.Tensor) -> torch.Tensor:
@@ -44,7 +47,7 @@ def lesson_loss(model: PreTrainedModel, lessons: Sequence[Lesson]) -> torch.Tens
     known."""
     logits = answer_logits(model, lessons)
     vocabulary, device = logits.shape[-1], logits.device
-    ids, probs = zip(*map(_aims, lessons), strict=True)
+    ids, probs = zip(*map(aims, lessons), strict=True)
     width = max(part.shape[1] for part in ids)
     top_ids = torch.cat([functional.pad(part, (0, width - part.shape[1])) for part in ids]).to(device)
     top_probs = torch.cat([functional.pad(part, (0, width - part.shape[1])) for part in probs]).to(device)
@@ -52,8 +55,29 @@ def lesson_loss(model: PreTrainedModel, lessons: Sequence[Lesson]) -> torch.Tens
     return distillation_loss(logits, top_ids.clamp_max(vocabulary - 1), top_probs)
 
 
-def _aims(lesson: Lesson) -> tuple[torch.Tensor, torch.Tensor]:
+def aims(lesson: Lesson) -> tuple[torch.Tensor, torch.Tensor]:
+    """What is to be learnt at the tokens of an answer: token ids and their shares, ``(answer, k)`` each."""
     if lesson.top_ids is None or lesson.top_probs is None:
         ids = torch.tensor(lesson.answer)[:, None]
         return ids, torch.ones(ids.shape)
     return lesson.top_ids, lesson.top_probs / lesson.top_probs.sum(dim=-1, keepdim=True)
+
+
+class ModelCourse(Course[PreTrainedModel, Decoder]):
+    """How a small language model is taught."""
+
+    def runner(self, model: PreTrainedModel) -> Decoder:
+        decoder = decoder_for(model)
+        decoder.forward([0], 0, last=1)  # the first forward makes the session, which the next query should not pay
+        self.window = decoder.window
+        return decoder
+
+    def fits(self, lesson: Lesson) -> bool:
+        return size(lesson) <= self.window
+
+    def loss(self, model: PreTrainedModel, lessons: Sequence[Lesson]) -> torch.Tensor:
+        return lesson_loss(model, lessons)
+
+    @torch.no_grad()
+    def agreed(self, model: PreTrainedModel, lesson: Lesson) -> int:
+        return int((answer_logits(model, [lesson]).argmax(dim=-1).cpu() == torch.tensor(lesson.answer)).sum())

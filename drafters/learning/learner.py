@@ -10,25 +10,25 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Generic
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
+from torch import nn
 
 from drafters.base import Lesson
 from drafters.checkpoints.digest import digest_of
 from drafters.errors import PoolError
-from drafters.learning.distil import answer_logits, lesson_loss
+from drafters.learning.course import Course, Model, Runner
 from drafters.learning.memory import Memory, held_out, size
 from drafters.learning.versions import Version, Versions
-from drafters.models.decoder import Decoder, decoder_for
 
 log = logging.getLogger(__name__)
 
 BATCH = 512
 """Tokens of a training step or of a piece of a check: so long may somebody have to wait who comes meanwhile."""
 
-MEASURED = 512
+MEASURED = 256
 """Tokens of held-out answers that a check needs at least: with fewer, chance would decide."""
 
 MOST_MEASURED = 8192
@@ -61,29 +61,30 @@ class Schedule:
 
 
 @dataclass(frozen=True, eq=False)
-class Learnt:
+class Learnt(Generic[Model, Runner]):
     """A version that drafts.
 
     Attributes:
-        decoder: what runs it; texts take twins of it.
+        runner: what runs it; texts take twins of it.
         agreement: share of the held-out tokens that it guesses, when it was checked; ``None`` before any check.
         tokens: how many those were.
     """
 
     version: Version
-    model: PreTrainedModel
-    decoder: Decoder
+    model: Model
+    runner: Runner
     agreement: float | None = None
     tokens: int = 0
 
 
-class Learner:
+class Learner(Generic[Model, Runner]):
     """A model in training, of which from time to time a copy takes over.
 
     Lessons come from any thread; :meth:`study` is called between queries, by the thread that has the device. A copy
     takes over where it guesses as many of the held-out tokens as the present one; queries under way keep theirs.
 
     Args:
+        course: how such models are taught.
         model: what it begins with, as it drafts.
         folder: where versions are kept, if anywhere; the last one there is what it goes on from.
         who: the drafter, for messages.
@@ -98,13 +99,14 @@ class Learner:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        course: Course[Model, Runner],
+        model: Model,
         schedule: Schedule,
         folder: Path | None = None,
         who: str = "the student",
         clock: Callable[[], float] = time.monotonic,
     ):
-        self.schedule, self.clock = schedule, clock
+        self.course, self.schedule, self.clock = course, schedule, clock
         self.rng = random.Random(0)
         self.memory, self.held = Memory(schedule.memory, self.rng), Memory(MOST_MEASURED, self.rng)
         start = _digest(model)
@@ -117,7 +119,7 @@ class Learner:
                 model.load_state_dict(weights)
             except RuntimeError as error:
                 raise PoolError(f"{who}: what it learnt does not fit its model: {str(error)[:200]}") from None
-        self.current = Learnt(version, model, decoder_for(model))
+        self.current: Learnt[Model, Runner] = Learnt(version, model, course.runner(model))
         self.checks = 0
         self._lock = threading.Lock()
         self._owed, self._since_check, self._failed = 0.0, 0, 0
@@ -127,8 +129,7 @@ class Learner:
 
     def learn(self, lesson: Lesson) -> None:
         """Keep a text to learn from; one prompt in several is kept to measure with."""
-        room = self.current.decoder.window
-        if not lesson.answer or size(lesson) > room:
+        if not lesson.answer or not self.course.fits(lesson):
             return
         with self._lock:
             if held_out(lesson):
@@ -171,7 +172,7 @@ class Learner:
             texts = self.memory.draw(BATCH)
         self.model.train()
         with torch.inference_mode(False), torch.enable_grad():
-            loss = lesson_loss(self.model, texts)
+            loss = self.course.loss(self.model, texts)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             self.optimizer.step()
@@ -192,7 +193,7 @@ class Learner:
             return
         hits = np.zeros(2, dtype=np.int64)
         for lesson in texts:
-            hits += [agreed(self.model, lesson), agreed(self.current.model, lesson)]
+            hits += [self._agreed(model, lesson) for model in (self.model, self.current.model)]
             yield
         now, before = (hits / tokens).tolist()
         self.checks += 1
@@ -206,14 +207,16 @@ class Learner:
         model = copy.deepcopy(self.current.model)
         model.load_state_dict(self.model.state_dict())
         version = Version(self.current.version.number + 1, _digest(model))
-        decoder = decoder_for(model)
-        decoder.forward([0], 0, last=1)  # the first forward makes the session, which the next query should not pay
-        self.current = Learnt(version, model, decoder, now, tokens)
+        self.current = Learnt(version, model, self.course.runner(model), now, tokens)
         if self.versions:
             try:
                 self.versions.save(version, model.state_dict())
             except OSError as error:
                 log.warning("version %s of the student is not saved: %s", version, error)
+
+    def _agreed(self, model: Model, lesson: Lesson) -> int:
+        model.eval()
+        return self.course.agreed(model, lesson)
 
     def _restart(self) -> None:
         """Begin to train at the version in use."""
@@ -223,12 +226,5 @@ class Learner:
         self._failed = 0
 
 
-@torch.no_grad()
-def agreed(model: PreTrainedModel, lesson: Lesson) -> int:
-    """How many tokens of an answer ``model`` finds the likeliest, each after those before it."""
-    model.eval()
-    return int((answer_logits(model, [lesson]).argmax(dim=-1).cpu() == torch.tensor(lesson.answer)).sum())
-
-
-def _digest(model: PreTrainedModel) -> str:
+def _digest(model: nn.Module) -> str:
     return digest_of(model.state_dict())[:8]

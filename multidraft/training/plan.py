@@ -14,9 +14,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrai
 from drafters.checkpoints import model_sizes
 from drafters.errors import PoolError, TrainingError
 from drafters.hardware import total_memory
+from drafters.models.trainable_head import TrainableHead
 from drafters.source import Source
 from multidraft.training.answers import BYTES_PER_TOKEN, Asking
-from multidraft.training.eagle import TrainableHead
 from multidraft.training.prompts import GENERALIST, TaskPrompts
 
 Kind = Literal["lm", "eagle"]

@@ -20,10 +20,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from drafters.checkpoints.loading import drafter_tokenizer, load_model, same_tokens
 from drafters.checkpoints.model_sizes import window_of
 from drafters.errors import TrainingError
+from drafters.models.trainable_head import TrainableHead
 from drafters.text import chat_ids, end_ids
 from multidraft.training.answers import Answer, answer_batches, collect, language_model_loss, pad_id
 from multidraft.training.data import by_length, cached_features
-from multidraft.training.eagle import TrainableHead, common_tokens, fit_head
+from multidraft.training.eagle import common_tokens, fit_head, save_head
 from multidraft.training.loop import Budget, train
 from multidraft.training.plan import Plan, Shape, make_llama, place, skeleton
 from multidraft.training.processes import ALONE, Processes
@@ -102,7 +103,7 @@ class Heads:
         fit_head(drafter, self.target, learnt, budget, lr, self.processes)
 
     def save(self, drafter: TrainableHead, folder: Path) -> None:
-        drafter.save(folder)
+        save_head(drafter, folder)
 
 
 def within(answer: Answer, vocabulary: int) -> Answer | None:

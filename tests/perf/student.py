@@ -3,9 +3,11 @@
     python -m tests.perf.student gsm8k_train.jsonl
 
 decodes the prompts on ``pocket-student`` twice, by turns prompt by prompt: with the student learning between prompts,
-in its share of the time, and with the student as it was. It prints tokens per round and tokens per second by blocks of
-prompts, the seconds of the whole streams, those of training counted, and the same on held-out prompts of the old
-tasks, before and after.
+in its share of the time, and with the generalist, which does not learn. It prints by blocks of prompts the tokens per
+round of both, of the student as it began and of the drafters that copy (by exact replay), tokens per second, the
+seconds of the whole streams, those of training counted, and the old tasks after it all: by the student alone, and by a
+policy that has the generalist beside it. How far training comes in its share depends on the machine.
+``--share`` and ``--pause`` say how much of the time is for training, and how long nobody asks after each answer.
 """
 
 from __future__ import annotations
@@ -15,15 +17,17 @@ import json
 import random
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import multidraft as md
 from drafters.pool import Pool, load_pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.suites import SuiteItem, load_suite, spread
 from multidraft.engine.decoding import Decoding
 from storage.records import Generation
 
-POLICY = "fixed:student"
+STUDENT, GENERAL, MIXED = "fixed:student", "fixed:general", "normal-hedge"
 LAST = 50
 """Prompts at the end of the stream that its gain is told of."""
 
@@ -51,16 +55,32 @@ def new_traffic(path: str, count: int) -> list[SuiteItem]:
     return [SuiteItem(str(number), row.get("prompt") or row["question"]) for number, row in enumerate(chosen)]
 
 
+def per_round(runs: Sequence[Generation]) -> float:
+    """Tokens per round of some runs."""
+    return sum(len(run.token_ids) for run in runs) / sum(len(run.rounds) for run in runs)
+
+
+def replayed(pool: Pool, items: Sequence[SuiteItem], runs: Sequence[Generation]) -> dict[str, float]:
+    """Tokens per round that each drafter alone would have made of the same texts."""
+    rounds = dict.fromkeys((drafter.name for drafter in pool.drafters), 0)
+    for item, run in zip(items, runs, strict=True):
+        table = md.acceptance_table(pool, pool.encode(item.prompt), run.token_ids, pool.draft_length)
+        for arm, name in enumerate(rounds):
+            rounds[name] += md.replay(table, f"fixed:arm{arm}").rounds
+    return {name: sum(len(run.token_ids) for run in runs) / count for name, count in rounds.items()}
+
+
 def told(runs: Sequence[Generation]) -> str:
     """Tokens per round and tokens per second of some runs."""
-    tokens, rounds = sum(len(run.token_ids) for run in runs), sum(len(run.rounds) for run in runs)
-    seconds = sum(run.seconds for run in runs)
-    return f"{tokens / rounds:5.2f} tokens/round {tokens / seconds:7.0f} tokens/s"
+    tokens, seconds = sum(len(run.token_ids) for run in runs), sum(run.seconds for run in runs)
+    return f"{per_round(runs):5.2f} tokens/round {tokens / seconds:6.0f} tokens/s"
 
 
-def answers(pool: Pool, items: Sequence[SuiteItem], params: SamplingParams, learn: bool = False) -> list[Generation]:
+def answers(
+    pool: Pool, items: Sequence[SuiteItem], params: SamplingParams, policy: str, learn: bool = False
+) -> list[Generation]:
     """The items answered on a pool."""
-    return [Decoding(pool, item.prompt, POLICY, params, learn=learn).run() for item in items]
+    return [Decoding(pool, item.prompt, policy, params, learn=learn).run() for item in items]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -72,37 +92,48 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--old", type=int, default=42, help="prompts of the bundled suite")
     parser.add_argument("--block", type=int, default=25)
     parser.add_argument("--max-new-tokens", type=int, default=128)
+    parser.add_argument("--share", type=float, help="of the time for training, instead of the card's")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds after each answer in which nobody asks")
     options = parser.parse_args(arguments)
     items = new_traffic(options.prompts, options.count)
     old = spread(load_suite("pocket").items, options.old)
     taught, plain = load_pool(options.pool), load_pool(options.pool, learns=False)
     params = SamplingParams(options.max_new_tokens, draft_length=plain.draft_length)
-    student = next(drafter for drafter in taught.drafters if drafter.kind == "student")
-    for pool in (taught, plain):
-        answers(pool, items[:2], params)
-    print(f"old tasks before:  {told(answers(plain, old, params))}")
-    learning = student.learner  # type: ignore[attr-defined]
-    learning.clock = clock = StreamClock()
-    learning._asked_at = 0.0
+    student = next(drafter for drafter in taught.drafters if drafter.name == "student")
+    learner = student.learner  # type: ignore[attr-defined]
+    if options.share is not None:
+        learner.schedule = replace(learner.schedule, share=options.share)
+    for pool, policy in ((taught, STUDENT), (plain, GENERAL)):
+        answers(pool, items[:2], params, policy)
+    before = {policy: answers(plain, old, params, policy) for policy in (GENERAL, STUDENT, MIXED)}
+    print("old tasks before:", ", ".join(f"{policy} {per_round(runs):.2f}" for policy, runs in before.items()))
+    learner.clock = clock = StreamClock()
+    learner._asked_at = learner._saved = 0.0
     with_it, without, trained = list[Generation](), list[Generation](), 0.0
     for number, item in enumerate(items, 1):
-        without += answers(plain, [item], params)
+        without += answers(plain, [item], params, GENERAL)
         with clock:
-            with_it += answers(taught, [item], params, learn=True)
+            with_it += answers(taught, [item], params, STUDENT, learn=True)
+            clock.counted += options.pause
             while seconds := taught.study():
                 trained += seconds
         assert with_it[-1].token_ids == without[-1].token_ids
-        if number % options.block == 0:
-            last = slice(-options.block, None)
-            print(
-                f"{number:4}  without: {told(without[last])}   with: {told(with_it[last])}",
-                student.report(),
-                flush=True,
-            )
+        if number % options.block == 0 or number == len(items):
+            part = slice(number - options.block, number)
+            others = replayed(plain, items[part], without[part])
+            print(f"{number:4}  general {told(without[part])}   student {told(with_it[part])}  ", end="")
+            print("not learning: " + ", ".join(f"{name} {rate:.2f}" for name, rate in others.items()))
+            print(f"      {student.report()}; {trained:.1f} s of training", flush=True)
     whole = [sum(run.request_seconds for run in runs) for runs in (without, with_it)]
-    print(f"whole stream: {whole[0]:.1f} s without, {whole[1] + trained:.1f} s with, {trained:.1f} s of them training")
-    print(f"last {LAST}: without {told(without[-LAST:])}, with {told(with_it[-LAST:])}")
-    print(f"old tasks after:   {told(answers(taught, old, params))}")
+    whole[1] += trained
+    print(f"whole stream: general {whole[0]:.1f} s, student {whole[1]:.1f} s, {trained:.1f} s of them training")
+    one, other = without[-LAST:], with_it[-LAST:]
+    gain = sum(run.seconds for run in one) / sum(run.seconds for run in other)
+    print(f"last {LAST}: general {told(one)}, student {told(other)}:", end=" ")
+    print(f"{per_round(other) / per_round(one):.2f} x the tokens per round, {gain:.2f} x as fast")
+    for policy in (STUDENT, MIXED):
+        now, then = per_round(answers(taught, old, params, policy)), per_round(before[policy])
+        print(f"old tasks after, {policy}: {now:.2f}, {now / then - 1:+.1%}")
 
 
 if __name__ == "__main__":

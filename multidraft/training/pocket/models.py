@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+from drafters.models.trainable_head import TrainableHead
 from drafters.text import chat_ids
 from multidraft.training.answers import (
     Answer,
@@ -27,7 +28,7 @@ from multidraft.training.answers import (
     with_distributions,
 )
 from multidraft.training.data import MEMORY, FeatureBatch, bucket_batches, collate, read
-from multidraft.training.eagle import TrainableHead, common_tokens, fit_head
+from multidraft.training.eagle import common_tokens, fit_head, save_head
 from multidraft.training.loop import Budget, train
 from multidraft.training.medusa import TrainableMedusa, fit_heads
 from multidraft.training.plan import make_llama
@@ -172,7 +173,7 @@ class Heads:
         reading = budget.minutes * READING_SHARE
         learnt = self.batches(family, head.layers, reading)
         fit_head(head, self.target, learnt, replace(budget, minutes=budget.minutes - reading), HEAD_LR)
-        head.save(folder)
+        save_head(head, folder)
         return head
 
     def train_medusa(self, budget: Budget, folder: Path) -> None:

@@ -9,8 +9,8 @@ from drafters.base import Lesson
 from drafters.errors import PoolError
 from drafters.learning import learner as learning
 from drafters.learning import versions as versioning
-from drafters.learning.distil import answer_logits, lesson_loss
-from drafters.learning.learner import Learner, Schedule, agreed
+from drafters.learning.distil import ModelCourse, answer_logits, lesson_loss
+from drafters.learning.learner import Learner, Schedule
 from drafters.learning.memory import held_out
 from drafters.learning.versions import Version, Versions
 from tests import tiny
@@ -54,7 +54,7 @@ def worked(learner, steps=80):
 
 
 def taught(lessons, **known):
-    learner = Learner(tiny.llama(9), known.pop("schedule", FAST), clock=Clock(), **known)
+    learner = Learner(ModelCourse(), tiny.llama(9), known.pop("schedule", FAST), clock=Clock(), **known)
     for lesson in lessons:
         learner.learn(lesson)
     return learner
@@ -67,12 +67,12 @@ def test_it_learns_and_swaps_only_when_no_worse_on_held_out_texts(lessons, distr
     held = [lesson for lesson in lessons if held_out(lesson)]
     assert held and sum(len(lesson.answer) for lesson in held) >= 40
     first = learner.current
-    before = sum(agreed(first.model, lesson) for lesson in held)
+    before = sum(ModelCourse().agreed(first.model, lesson) for lesson in held)
     worked(learner)
     assert 0 < learner.current.version.number <= learner.checks
-    after = sum(agreed(learner.current.model, lesson) for lesson in held)
+    after = sum(ModelCourse().agreed(learner.current.model, lesson) for lesson in held)
     assert after > before and learner.current.agreement == after / learner.current.tokens
-    assert first.version.number == 0 and sum(agreed(first.model, lesson) for lesson in held) == before
+    assert first.version.number == 0 and sum(ModelCourse().agreed(first.model, lesson) for lesson in held) == before
     assert not any(held_out(lesson) for lesson in learner.memory)
 
 
@@ -118,15 +118,15 @@ def test_versions_outlast_the_process_and_are_bounded(lessons, tmp_path, monkeyp
     files = sorted(file.name for file in (tmp_path / "s").iterdir())
     number = learner.current.version.number
     assert len(files) == min(2, number) and files[-1] == f"{number:06}-{learner.current.version.digest}.safetensors"
-    again = Learner(tiny.llama(9), FAST, tmp_path / "s")
+    again = Learner(ModelCourse(), tiny.llama(9), FAST, tmp_path / "s")
     assert again.current.version == learner.current.version
     for name, weight in again.current.model.state_dict().items():
         assert torch.equal(weight, learner.current.model.state_dict()[name])
     with pytest.raises(PoolError, match=r"learnt from other weights.*remove"):
-        Learner(tiny.llama(8), FAST, tmp_path / "s")
+        Learner(ModelCourse(), tiny.llama(8), FAST, tmp_path / "s")
     (tmp_path / "s" / files[-1]).write_bytes(b"broken")
     with pytest.raises(PoolError, match=f"{files[-1]} cannot be read"):
-        Learner(tiny.llama(9), FAST, tmp_path / "s")
+        Learner(ModelCourse(), tiny.llama(9), FAST, tmp_path / "s")
 
 
 def test_a_save_that_fails_leaves_the_last_version(tmp_path, monkeypatch):
@@ -146,7 +146,7 @@ def test_a_save_that_fails_leaves_the_last_version(tmp_path, monkeypatch):
 
 def test_a_disk_that_is_full_costs_no_version(lessons, tmp_path, monkeypatch, caplog):
     (tmp_path / "s").write_text("no folder")
-    learner = Learner(tiny.llama(9), FAST, clock=Clock())
+    learner = Learner(ModelCourse(), tiny.llama(9), FAST, clock=Clock())
     learner.versions = Versions(tmp_path / "s", "s", "")
     for lesson in lessons:
         learner.learn(lesson)

@@ -8,6 +8,7 @@ from transformers import GenerationConfig
 
 from drafters.checkpoints.eagle import read_head
 from drafters.errors import TrainingError
+from drafters.models.trainable_head import TrainableHead, layers_to_read
 from drafters.text import end_ids
 from multidraft.training.answers import (
     Answer,
@@ -19,7 +20,7 @@ from multidraft.training.answers import (
     with_distributions,
 )
 from multidraft.training.data import by_length, cached_features
-from multidraft.training.eagle import TrainableHead, common_tokens, fit_head, layers_to_read
+from multidraft.training.eagle import common_tokens, fit_head, save_head
 from multidraft.training.loop import Budget
 from multidraft.training.specialists import within
 from tests import tiny
@@ -69,7 +70,7 @@ def test_heads_are_trained_for_any_target(kind, tmp_path):
     head = TrainableHead(target, common_tokens(answers, 11, [0]))
     learnt = cached_features(target, texts_of(answers, 64), head.layers, 0, random.Random(0), memory=0)
     fit_head(head, target, learnt, Budget(1, tokens=200), 0.001)
-    head.save(tmp_path)
+    save_head(head, tmp_path)
     shape, tensors = read_head(tmp_path, target)
     assert shape.layers == head.layers and shape.vocab_size == len(head.ids)
     assert all(torch.isfinite(t.float()).all() for t in tensors.values())

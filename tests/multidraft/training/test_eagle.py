@@ -6,8 +6,9 @@ from torch.nn import functional
 
 from drafters.checkpoints.eagle import read_head
 from drafters.models.eagle_head import EagleHead
+from drafters.models.trainable_head import TrainableHead
 from multidraft.training.data import Encoded
-from multidraft.training.eagle import TrainableHead, common_tokens
+from multidraft.training.eagle import common_tokens, save_head
 from tests import tiny
 
 IDS = torch.tensor([0, 1, 3, 4, 5, 7, 8, 9, 10])
@@ -32,7 +33,7 @@ def test_each_step_is_the_one_it_will_make_when_it_drafts(target, tmp_path):
         for parameter in head.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter) / parameter.shape[-1] ** 0.5)
             parameter.copy_(parameter.to(torch.bfloat16))  # as it will be saved
-    head.save(tmp_path)
+    save_head(head, tmp_path)
     shape, tensors = read_head(tmp_path, target)
     assert shape.layers == head.layers == (2, 3, 3) and shape.vocab_size == len(IDS)
     drafting = EagleHead(shape, tensors, target)

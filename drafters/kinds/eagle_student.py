@@ -1,0 +1,113 @@
+"""``eagle-student``: an EAGLE-3 head that goes on learning from what the target writes.
+
+Online speculative decoding (Liu et al. 2023, arXiv 2310.07177) with a head instead of a small model: it reads the
+target's hidden states, which say more of what comes than the text alone, so there is less to learn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from pydantic import Field
+
+from drafters.base import FeatureSource, Lesson
+from drafters.checkpoints.digest import digest_of
+from drafters.checkpoints.eagle import head_shapes, read_head
+from drafters.checkpoints.model_sizes import config_of, text_config
+from drafters.errors import PoolError
+from drafters.kinds.base import BuildContext, Footprint, SizeContext, register
+from drafters.kinds.eagle import EagleDrafter, EagleEntry
+from drafters.kinds.student import TRAINING_BYTES, LearningEntry, Student
+from drafters.learning.heads import HeadCourse
+from drafters.learning.learner import MOST_MEASURED, Learner, Learnt
+from drafters.models.eagle_head import EagleHead
+from drafters.models.trainable_head import TrainableHead
+
+
+class EagleStudent(Student, EagleDrafter):
+    """Drafts chains as :class:`~drafters.kinds.eagle.EagleDrafter`.
+
+    What it learns from are the hidden states that the target's forwards have left of the text: none is made for it.
+
+    Args:
+        learner: what trains, for all texts; its versions draft.
+        source: the target, whose hidden states the head reads.
+        learns: whether it goes on learning.
+    """
+
+    kind = "eagle-student"
+
+    def __init__(
+        self,
+        name: str,
+        learner: Learner[TrainableHead, EagleHead],
+        source: FeatureSource,
+        vocab_size: int,
+        confidence: float = 0.0,
+        *,
+        learns: bool = True,
+    ):
+        super().__init__(name, learner.current.runner.twin(source), source, vocab_size, confidence=confidence)
+        self.learner, self.learns = learner, learns
+        self.adopt(learner.current)
+
+    def prepare(self, context: Sequence[int]) -> None:
+        self.renew()
+        super().prepare(context)
+
+    def forget(self) -> None:
+        self.renew()
+        super().forget()
+
+    def adopt(self, learnt: Learnt[TrainableHead, EagleHead]) -> None:
+        super().adopt(learnt)
+        self.head = learnt.runner.twin(self.source)
+
+    def learn(self, lesson: Lesson) -> None:
+        if self.learns and lesson.answer:
+            states = self.source.features([*lesson.prompt, *lesson.answer], self.layers)
+            super().learn(replace(lesson, states=states.to("cpu", torch.bfloat16, copy=True)))
+
+
+@register
+class EagleStudentEntry(LearningEntry):
+    """A drafter of kind ``eagle-student``."""
+
+    title = "EAGLE student"
+    description = "an EAGLE-3 head that goes on learning from what the target writes"
+    needs_target = True
+
+    kind: Literal["eagle-student"]
+    memory: int = Field(50_000, ge=4096, le=10_000_000, description="tokens of past texts that it learns from")
+
+    def footprint(self, context: SizeContext) -> Footprint:
+        head = EagleEntry.model_validate(
+            {"name": self.name, "kind": "eagle", **self.source.model_dump(exclude={"quantization"})}
+        )
+        plain = head.footprint(context)
+        config, file = config_of(self.source, context.card)
+        shape, _ = head_shapes(config, context.target, file)
+        more = int(text_config(context.target).vocab_size) - shape.vocab_size
+        numbers = plain.parameters + more * shape.target_size
+        kept = 2 * len(shape.layers) * shape.target_size * (self.memory + MOST_MEASURED)
+        # Beside the version in use, that in single precision and the one in training; at a swap, the one to come.
+        learning = (TRAINING_BYTES + 4 + 4 + context.dtype.itemsize) * numbers
+        weights = context.dtype.itemsize * numbers
+        return replace(plain, parameters=numbers, weights=weights, working=learning + kept)
+
+    def build(self, context: BuildContext) -> EagleStudent:
+        who = f"drafter {self.name!r}"
+        shape, tensors = read_head(self.folder(context), context.model)
+        if shape.generation != 3:
+            raise PoolError(
+                f"{who} is an EAGLE-1 or -2 head; students that are heads are EAGLE-3's. As kind eagle it drafts"
+            )
+        course = HeadCourse(shape, context.model)
+        learner = self.learner(course, course.begin(tensors, who), context)
+        learns, size = context.learns and self.share > 0, context.target.vocab_size
+        drafter = EagleStudent(self.name, learner, context.target, size, self.confidence, learns=learns)
+        drafter.digest = digest_of(tensors)
+        return drafter

@@ -1,0 +1,114 @@
+"""How an EAGLE-3 head is taught: from the hidden states and probabilities of the target's own forwards."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from drafters.base import Lesson
+from drafters.checkpoints.eagle import HeadShape
+from drafters.errors import PoolError
+from drafters.learning.course import Course
+from drafters.learning.distil import aims
+from drafters.learning.memory import size
+from drafters.models.eagle_head import EagleHead
+from drafters.models.trainable_head import STEP_WEIGHT, STEPS, TrainableHead
+
+
+class HeadCourse(Course[TrainableHead, EagleHead]):
+    """Teaches :class:`~drafters.models.trainable_head.TrainableHead` by EAGLE-3's training-time test (Sec. 3.2).
+
+    Args:
+        shape: of the head that it begins with.
+        target: lends its embedding.
+    """
+
+    def __init__(self, shape: HeadShape, target: PreTrainedModel):
+        self.shape, self.target, self.rng = shape, target, random.Random(0)
+        self.embedding = target.get_input_embeddings().weight
+
+    def begin(self, tensors: Mapping[str, torch.Tensor], who: str) -> TrainableHead:
+        """The head with these tensors, to be trained. It proposes all of the target's tokens, since traffic brings
+        others than it was made for; those that it did not know begin as the target's own.
+
+        Raises:
+            PoolError: it is in a layout that cannot be trained here.
+        """
+        config = self.shape.config
+        sizes = ("intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim")
+        every = torch.arange(len(self.embedding))
+        own = {name: tensor for name, tensor in tensors.items() if name not in ("d2t", "embed_tokens.weight")}
+        own = {name.replace("layers.0.", "midlayer."): tensor.float() for name, tensor in own.items()}
+        plain = HeadShape(3, config, self.shape.vocab_size, self.shape.layers, self.shape.target_size)
+        with torch.inference_mode(False):
+            head = TrainableHead(self.target, every, {name: getattr(config, name) for name in sizes}, config)
+            weights = head.state_dict()
+            if self.shape != plain or config.num_hidden_layers != 1 or {*own, "ids"} != set(weights):
+                raise PoolError(
+                    f"{who} cannot be trained: students that are heads have one layer and no tensors beyond EAGLE-3's "
+                    "own layout (no biases, no norms of queries and keys or states). As kind eagle it drafts"
+                )
+            if "embed_tokens.weight" in tensors:
+                self.embedding = tensors["embed_tokens.weight"].to(self.embedding.device)
+            known = every[: len(own["lm_head.weight"])] + (tensors["d2t"].long() if "d2t" in tensors else 0)
+            own["lm_head.weight"] = weights["lm_head.weight"].float().index_copy(0, known, own["lm_head.weight"])
+            head.load_state_dict(own | {"ids": every})
+        head.layers = self.shape.layers
+        return head.float().to(self.embedding.device)
+
+    def runner(self, model: TrainableHead) -> EagleHead:
+        tensors = {name.replace("midlayer.", "layers.0."): tensor for name, tensor in model.state_dict().items()}
+        del tensors["ids"]
+        if self.embedding is not self.target.get_input_embeddings().weight:
+            tensors["embed_tokens.weight"] = self.embedding
+        return EagleHead(replace(self.shape, vocab_size=len(self.embedding)), tensors, self.target)
+
+    def fits(self, lesson: Lesson) -> bool:
+        return lesson.states is not None and len(lesson.states) == size(lesson) - 1 and size(lesson) > 2
+
+    def loss(self, model: TrainableHead, lessons: Sequence[Lesson]) -> torch.Tensor:
+        """Cross-entropy with the target's probabilities, over a random number of steps; see :data:`STEP_WEIGHT`."""
+        steps = 1
+        while steps < STEPS and self.rng.random() < STEP_WEIGHT:
+            steps += 1
+        ids, probs = zip(*(aims(lesson) for lesson in lessons), strict=True)
+        first = [max(2 - len(lesson.prompt), 0) for lesson in lessons]  # a text's second token has no pair before it
+        width = max(part.shape[1] for part in ids)
+        device = self.embedding.device
+        top_ids, top_probs = (
+            torch.cat([functional.pad(part[skip:], (0, width - part.shape[1])) for part, skip in zip(parts, first)])
+            for parts in (ids, probs)
+        )
+        losses = []
+        for logits in self._steps(model, lessons, steps):
+            log_probs = logits.gather(1, top_ids.to(device)) - logits.logsumexp(dim=-1, keepdim=True)
+            losses.append(-(top_probs.to(device) * log_probs).sum(dim=-1).mean())
+        return torch.stack(losses).sum() / sum(STEP_WEIGHT**step for step in range(STEPS))
+
+    @torch.no_grad()
+    def agreed(self, model: TrainableHead, lesson: Lesson) -> int:
+        """How many tokens of an answer the head finds the likeliest, each from the target's states before it."""
+        (logits,) = self._steps(model, [lesson], 1)
+        answer = torch.tensor(lesson.answer)[-len(logits) :]
+        return int((logits.argmax(dim=-1).cpu() == answer).sum())
+
+    def _steps(self, model: TrainableHead, lessons: Sequence[Lesson], steps: int) -> list[torch.Tensor]:
+        """Logits ``(answer tokens, V)`` float32 of each step, at the tokens of all answers."""
+        longest = max(map(size, lessons)) - 1
+        wanted = torch.zeros(len(lessons), longest, dtype=torch.bool)
+        ids = torch.zeros(len(lessons), longest, dtype=torch.long)
+        states = torch.zeros(len(lessons), longest, model.fc.in_features)
+        for row, lesson in enumerate(lessons):
+            pairs = size(lesson) - 1
+            ids[row, :pairs] = torch.tensor([*lesson.prompt, *lesson.answer][1:])
+            assert lesson.states is not None
+            states[row, :pairs] = lesson.states
+            wanted[row, max(len(lesson.prompt) - 2, 0) : pairs - 1] = True
+        device = self.embedding.device
+        embedded = functional.embedding(ids.to(device), self.embedding).detach().float()
+        return [logits.float() for logits in model(states.to(device), embedded, wanted.to(device), steps)]

@@ -1,0 +1,172 @@
+"""A head that learns: the output stays the target's, nothing is read for it, and it draws on what was trained."""
+
+import copy
+from collections import Counter
+
+import pytest
+import torch
+import yaml
+
+from drafters.base import Lesson
+from drafters.checkpoints.eagle import read_head
+from drafters.errors import PoolError
+from drafters.learning import learner as learning
+from drafters.learning.heads import HeadCourse
+from drafters.learning.learner import Schedule
+from drafters.memory import estimate
+from drafters.pool import load_pool
+from drafters.sampling import SamplingParams, probabilities
+from multidraft.engine.decoding import generate
+from multidraft.replay.regret import acceptance_table
+from multidraft.replay.walk import replay
+from tests import heads, tiny
+from tests.distributions import ALPHA, p_value
+
+PARAMS = SamplingParams(16, draft_length=4)
+PROMPTS = tiny.texts(40, 7, 4, 4)
+
+
+def pool_in(folder, layout="eagle3", **known):
+    card = tiny.write_pool(folder, drafters=[{"name": "again", "kind": "suffix"}])
+    target = load_pool(card).target.model
+    heads.write_head(folder / layout, layout, target, 0)
+    entry = {"name": "student", "kind": "eagle-student", "path": layout, "share": 0.5}
+    drafters = [entry, {"name": "again", "kind": "suffix"}]
+    card.write_text(yaml.safe_dump({**yaml.safe_load(card.read_text()), "drafters": drafters}))
+    pool = load_pool(card, **known)
+    pool.stop_ids = frozenset()
+    return pool
+
+
+@pytest.fixture(autouse=True)
+def little(monkeypatch):
+    monkeypatch.setattr(learning, "BATCH", 128)
+    monkeypatch.setattr(learning, "MEASURED", 16)
+
+
+def school(pool, prompts=PROMPTS):
+    """Answer these and learn from them, until there is a version that guesses more."""
+    learner = pool.drafters[0].learner
+    learner.clock = iter(float(10 * n) for n in range(10**6)).__next__
+    learner._asked_at, learner.schedule = 0.0, Schedule(0.5, 8192, 40, 1e-2, 512)
+    for prompt in prompts:
+        generate(pool, prompt, "fixed:student", PARAMS)
+    held = list(learner.held)
+    first = learner.current
+    before = sum(learner.course.agreed(first.model, lesson) for lesson in held)
+    for _ in range(400):
+        pool.study()
+        if sum(learner.course.agreed(learner.current.model, lesson) for lesson in held) > before:
+            return first
+    raise AssertionError("it learnt nothing")
+
+
+def test_it_learns_without_a_forward_of_the_target_and_drafts_with_what_it_has_learnt(tmp_path, monkeypatch):
+    pool = pool_in(tmp_path, learnt=tmp_path / "learnt")
+    twin = pool.twin()
+    student = pool.drafters[0]
+
+    def refuse(*_):
+        raise AssertionError("the target reads a text once more")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pool.target._features, "read", refuse)
+        first = school(pool)
+    kept = next(iter(student.learner.memory))
+    ids = torch.tensor([[*kept.prompt, *kept.answer]])
+    with torch.no_grad():
+        states = pool.target.model(input_ids=ids, output_hidden_states=True).hidden_states
+    expected = torch.cat([states[layer][0, :-1] for layer in student.layers], dim=-1)
+    torch.testing.assert_close(kept.states.float(), expected, rtol=2e-2, atol=2e-2)
+    for each in (pool, twin):
+        accepted = 0
+        for prompt in PROMPTS[:6]:
+            ids = each.encode(prompt)
+            out = generate(each, prompt, "fixed:student", PARAMS)
+            assert out.token_ids[:16] == tiny.greedy(each.target.model, ids, 16)[: len(out.token_ids)]
+            assert out.versions == {"student": str(student.learner.current.version)} != {"student": str(first.version)}
+            table = acceptance_table(each, ids, out.token_ids, 4)
+            assert replay(table, "fixed:arm0").rounds == len(out.rounds)
+            accepted += sum(round.accepted for round in out.rounds)
+        assert accepted
+    again = pool_in(tmp_path, learnt=tmp_path / "learnt")
+    assert again.drafters[0].version == student.version and again.card_hash == pool.card_hash
+
+
+def test_sampled_outputs_follow_the_target(tmp_path):
+    pool = pool_in(tmp_path)
+    school(pool)
+    params, prompt = SamplingParams(2, temperature=1.5, draft_length=2), PROMPTS[0]
+    ids, exact = pool.encode(prompt), Counter()
+    first = probabilities(tiny.logits_of(pool.target.model, ids)[-1], params).tolist()
+    for token, p in enumerate(first):
+        second = probabilities(tiny.logits_of(pool.target.model, [*ids, token])[-1], params).tolist()
+        exact.update({(token, other): p * q for other, q in enumerate(second)})
+    runs = [generate(pool, prompt, "fixed:student", params, seed) for seed in range(250)]
+    assert sum(r.accepted for run in runs for r in run.rounds) > 20
+    assert p_value(Counter(tuple(run.token_ids) for run in runs), exact) > ALPHA
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
+    folder, target = tmp_path_factory.mktemp("head"), tiny.llama(1)
+    heads.write_head(folder, "eagle3", target, 0)
+    shape, tensors = read_head(folder, target)
+    course = HeadCourse(shape, target)
+    return target, course, course.begin(tensors, "drafter 's'"), tensors
+
+
+def lesson_of(target, layers, prompt, answer):
+    with torch.no_grad():
+        out = target(input_ids=torch.tensor([[*prompt, *answer]]), output_hidden_states=True)
+    states = torch.cat([out.hidden_states[layer][0, :-1] for layer in layers], dim=-1)
+    top = out.logits[0, len(prompt) - 1 : -1].softmax(-1).topk(8)
+    return Lesson(prompt, answer, top.indices, top.values, states)
+
+
+def test_the_head_that_learns_begins_as_the_one_that_was_read(course):
+    """But for tokens that the reduced head did not know; and its loss is that of each token's forward by itself."""
+    target, teaching, head, tensors = course
+    runner = teaching.runner(head)
+    lessons = [lesson_of(target, head.layers, *texts) for texts in (([3, 4, 5], [6, 7, 8, 1]), ([9], [2, 4, 3]))]
+    plain = heads.EagleHead(teaching.shape, tensors, target)
+    loss, count, hits = 0.0, 0, 0
+    for lesson in lessons:
+        text = [*lesson.prompt, *lesson.answer]
+        for place, row in zip(range(len(lesson.prompt), len(text)), range(len(lesson.answer)), strict=True):
+            if place < 2:
+                continue
+            pairs = torch.tensor(text[1:place])
+            logits = runner.logits(runner.step(pairs, runner.fuse(lesson.states[: place - 1]), 0))[-1]
+            other = plain.logits(plain.step(pairs, plain.fuse(lesson.states[: place - 1]), 0))[-1]
+            torch.testing.assert_close(logits[plain.to_target], other, rtol=1e-4, atol=1e-4)
+            shares = lesson.top_probs[row] / lesson.top_probs[row].sum()
+            loss -= float((shares * logits.log_softmax(-1)[lesson.top_ids[row]]).sum())
+            hits += int(logits.argmax()) == text[place]
+            count += 1
+    alone = copy.copy(teaching)
+    alone.rng = type("Never", (), {"random": lambda self: 1.0})()
+    scale = sum(0.7**step for step in range(5))
+    assert alone.loss(head, lessons).item() == pytest.approx(loss / count / scale, rel=1e-3)
+    assert sum(teaching.agreed(head, lesson) for lesson in lessons) == hits
+    assert not teaching.fits(Lesson([3, 4], [5])) and teaching.fits(lessons[0])
+
+
+@pytest.mark.parametrize(
+    ("layout", "message"),
+    [("eagle1", "EAGLE-1 or -2 head"), ("speculators-qwen3", "cannot be trained: .*As kind eagle it drafts")],
+)
+def test_heads_that_cannot_be_trained_are_refused(tmp_path, layout, message):
+    with pytest.raises(PoolError, match=message):
+        pool_in(tmp_path, layout)
+
+
+def test_its_memory_counts_training_and_what_it_keeps(tmp_path):
+    pool = pool_in(tmp_path)
+    student = pool.drafters[0]
+    whole = estimate(pool.card, tmp_path / "card.yaml", "cpu")
+    found = next(part for part in whole.parts if part.name == "student")
+    assert found.parameters == pytest.approx(student.parameter_count, abs=tiny.VOCAB)
+    assert student.parameter_count == sum(p.numel() for p in student.learner.model.parameters())
+    states = 2 * len(student.layers) * pool.target.model.config.hidden_size
+    assert whole.working > 50_000 * states + 16 * found.parameters
