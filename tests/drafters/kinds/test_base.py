@@ -27,7 +27,8 @@ def card():
 def test_every_kind_says_what_it_is():
     assert len(KINDS) >= 11
     for name, kind in KINDS.items():
-        assert kind.title and kind.description and kind.__module__ == f"drafters.kinds.{name}"
+        assert kind.title and kind.description
+        assert kind.__module__ == "drafters.kinds." + name.replace("-", "_")
 
 
 def test_entries_are_read_by_their_kind_and_written_back_whole(card):
