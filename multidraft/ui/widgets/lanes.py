@@ -25,7 +25,7 @@ from multidraft.bench.measure import BASELINE
 from multidraft.policies import parse_spec
 from multidraft.policies.titles import policy_title
 from multidraft.service.race import State
-from multidraft.ui.widgets.markup import count, speedup_text
+from multidraft.ui.widgets.markup import count, speedup_text, too_noisy
 from multidraft.ui.widgets.tokens import arm_classes, describe_round, step_of
 from storage.records import Generation
 from storage.run import Run
@@ -134,10 +134,17 @@ def _lane(run: Run, place: int) -> dict[str, Any]:
         "seconds": round(g.seconds, DIGITS),
         "prefill": round(g.prefill_seconds, DIGITS),
         "tokens": len(g.token_ids),
-        "speedup": run.speedup and speedup_text(run.speedup, run.speedup_uncertainty),
-        "request_speedup": run.request_speedup and speedup_text(run.request_speedup, run.speedup_uncertainty),
+        "speedup": _speedup(run.speedup, run.speedup_uncertainty),
+        "request_speedup": _speedup(run.request_speedup, run.speedup_uncertainty),
         "rounds": rounds,
     }
+
+
+def _speedup(speedup: float | None, off: float | None) -> str | None:
+    """As elsewhere, but short: three figures stand beside each other on a phone."""
+    if not speedup:
+        return None
+    return "too noisy" if too_noisy(off) else speedup_text(speedup, off)
 
 
 def _first_difference(a: Sequence[int], b: Sequence[int]) -> int:
