@@ -10,12 +10,23 @@ import pytest
 from drafters.card import load_card
 from drafters.checkpoints.loading import tokenizer_of
 from drafters.retrieval.datastore import build_datastore
-from multidraft.policies import POLICIES
+from multidraft.policies import POLICIES, rate_hedge
 from multidraft.ui.tabs.dashboard.views import CHARTS
 from storage import aggregates, queries
 from tests.browser.find_chromium import HINT, find_chromium
 from tests.browser.test_endpoints import elsewhere
-from tests.perf import dashboard, forwards, graphs, lookups, policies, retrieval, self_comparison, streaming, student
+from tests.perf import (
+    dashboard,
+    forwards,
+    graphs,
+    lookups,
+    policies,
+    retrieval,
+    self_comparison,
+    sensitivity,
+    streaming,
+    student,
+)
 from tests.runs import recorded
 
 
@@ -63,6 +74,18 @@ def test_student(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     student.main([str(prompts), "--old", "2", "--block", "2", "--max-new-tokens", "6"])
     printed = capsys.readouterr().out
     assert printed.count("without:") == 2 and "old tasks after" in printed and "of them training" in printed
+
+
+def test_sensitivity() -> None:
+    usual = rate_hedge.SPAN
+    with pytest.raises(KeyError), sensitivity.changed("SPAN", 16):
+        assert rate_hedge.SPAN == 16
+        raise KeyError
+    assert usual == rate_hedge.SPAN and usual not in sensitivity.CONSTANTS["SPAN"]
+    for name in sensitivity.SETTINGS:
+        assert name in rate_hedge.RateHedge.Settings.model_fields
+    numbers = {name for name, value in vars(rate_hedge).items() if name.isupper() and isinstance(value, int | float)}
+    assert set(sensitivity.CONSTANTS) == numbers - {"NO_DRAFTER"}, "each number that stays has its line in the table"
 
 
 def test_dashboard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,50 +24,81 @@ def policy_with(costs, arms=2, spec="rate-hedge", route=None):
 def tell(policy, gamma):
     """An evaluation of all drafters, the round itself apart."""
     policy._evaluated(np.repeat(np.asarray(gamma, dtype=float)[:, None], K, axis=1))
+    policy.tokens = policy.belief @ policy.yields
 
 
-def test_hazards_by_hand():
-    # Arm 0 accepted 4 of 4, then 1 of 4: depth 1: 2 of 2, depth 2: 1 of 2, depths 3 and 4: 1 of 1; one token fades.
+def levels_of(policy):
+    return policy.accepted[1]
+
+
+def beliefs(policy, arm, accepted, refused):
+    """By hand: the start's Beta guess of 4 tokens, 0.6 of them accepted, and what was seen."""
+    weights = levels_of(policy) ** (4 * 0.6 + accepted) * (1 - levels_of(policy)) ** (4 * 0.4 + refused)
+    return weights / weights.sum()
+
+
+def test_levels_are_evenly_spaced_in_their_log_odds():
+    levels = levels_of(policy_with(None))
+    assert len(levels) == 13 and np.diff(np.log(levels / (1 - levels))) == pytest.approx([2 / 3] * 12)
+    assert levels[[0, 6, 12]] == pytest.approx([0.018, 0.5, 0.982], abs=1e-3)
+
+
+def test_beliefs_and_expected_tokens_by_hand():
     policy = policy_with(Costs.uniform(2, K, step=0.1, verify=1.0), spec="rate-hedge:memory=1")
-    for accepted in (4, 1):
+    for accepted in (4, 1):  # the second was refused at its second token
         policy.update(Feedback(0, K, accepted, accepted + 1, K))
-    policy._estimate(range(2))
-    assert policy.counts[0].tolist() == [[2, 2, 1, 1, 6], [0, 0, 0, 0, 0]]
-    assert policy.counts[1].tolist() == [[2, 1, 1, 1, 6], [0, 0, 0, 0, 0]]
-    # Each depth leans on the one before it with the weight of two tokens, the first on the guess with that of 2.5.
-    hazards = [(2 + 2.5 * 0.6) / 4.5]
-    for hits, trials in ((1, 2), (1, 1), (1, 1)):
-        hazards.append((hits + 2 * hazards[-1]) / (trials + 2))
-    assert policy.tokens[0] == pytest.approx(1 + np.cumsum(np.cumprod(hazards)))
-    assert policy.tokens[1] == pytest.approx(1 + np.cumsum(np.cumprod([0.6] * K)))
+    assert policy.belief[0] == pytest.approx(beliefs(policy, 0, 5, 1))
+    assert policy.belief[1] == pytest.approx(beliefs(policy, 1, 0, 0))
+    tokens = [sum(levels_of(policy) ** depth for depth in range(k + 1)) for k in range(1, K + 1)]
+    assert policy.tokens[0] == pytest.approx([policy.belief[0] @ values for values in tokens])
+    assert policy.tokens[1, 0] == pytest.approx(1.6, abs=0.01) and policy.tokens[0, 0] > 1.7
 
 
 def test_a_draft_that_ends_early_is_as_good_as_refused_there_and_costs_less():
     policy = policy_with(Costs.uniform(2, K, step=0.1, verify=1.0), spec="rate-hedge:memory=1")
     for drafted, accepted in ((2, 2), (1, 0)):
         policy.update(Feedback(0, drafted, accepted, accepted + 1, K))
-    policy._estimate(range(2))
-    assert policy.counts[0, 0].tolist() == [2, 1, 1, 0, 3] and policy.counts[1, 0].tolist() == [1, 1, 0, 0, 1]
+    policy._read_costs()
+    assert policy.belief[0] == pytest.approx(beliefs(policy, 0, 2, 2))
+    assert policy.went_on.tolist() == [[3, 0], [1, 0]]
     goes_on = (1 + 4) / (3 + 4)
     drafted = [1, 1 + goes_on, 1 + goes_on + goes_on**2, sum(goes_on**j for j in range(4))]
     assert policy.drafting[0] == pytest.approx([1.0 + 0.1 * count for count in drafted])
     assert policy.drafting[1] == pytest.approx([1.1, 1.2, 1.3, 1.4])
 
 
-def test_an_evaluation_counts_each_start_as_deep_as_it_is_known():
-    # γ of one drafter: hit, hit, miss. Starts: reach 1: 3 trials, 2 hits; reach 2: 2 trials (one start is out of
-    # sight), 1 hit; reach 3: 1 trial, missed. Half weight each.
-    policy = policy_with(Costs.uniform(1, K, step=0.1, verify=1.0), arms=1)
-    tell(policy, [[1.0], [1.0], [0.0]])
-    assert policy.counts[0, 0, :K].tolist() == [1.5, 1.0, 0.5, 0.0]
-    assert policy.counts[1, 0, :K].tolist() == [1.0, 0.5, 0.0, 0.0]
+def test_an_evaluation_counts_what_each_drafter_s_own_rounds_would_have_shown():
+    """γ by depth: drafter 0 is accepted twice at any depth, then never; drafter 1 at the first token of a draft."""
+    policy = policy_with(Costs.uniform(2, K, step=0.1, verify=1.0), spec="rate-hedge:memory=1")
+    gamma = np.zeros((4, K, 2))
+    gamma[:2, :, 0] = 1.0
+    gamma[:, 0, 1] = 1.0
+    policy._evaluated(gamma)
+    assert policy.belief[0] == pytest.approx(beliefs(policy, 0, 2, 2))
+    assert policy.belief[1] == pytest.approx(beliefs(policy, 1, 2, 2)), "every other position is its second token"
 
 
-def test_probabilities_count_as_shares():
-    policy = policy_with(Costs.uniform(1, K, step=0.1, verify=1.0), arms=1)
+def test_a_draft_accepted_whole_is_followed_by_another():
+    policy = policy_with(Costs.uniform(1, K, step=0.1, verify=1.0), arms=1, spec="rate-hedge:memory=1")
+    gamma = np.ones((6, K, 1))
+    gamma[4, 1:], gamma[5, 1] = 0.0, 0.0  # the fifth position is the first of the second draft
+    policy._evaluated(gamma)
+    assert policy.belief[0] == pytest.approx(beliefs(policy, 0, 5, 1))
+
+
+def test_probabilities_count_as_shares_and_the_newest_most():
+    policy = policy_with(Costs.uniform(1, K, step=0.1, verify=1.0), arms=1, spec="rate-hedge:memory=0.9")
     tell(policy, [[0.5], [0.4]])
-    assert policy.counts[0, 0, :K].tolist() == pytest.approx([1.0, 0.25, 0, 0])
-    assert policy.counts[1, 0, :K].tolist() == pytest.approx([0.45, 0.1, 0, 0])
+    assert policy.belief[0] == pytest.approx(beliefs(policy, 0, 0.9 * 0.5 + 0.4, 0.9 * 0.5 + 0.6))
+
+
+def test_what_is_believed_returns_to_the_start_s_guess_as_tokens_pass():
+    policy = policy_with(Costs.uniform(2, K, step=0.1, verify=1.0), spec="rate-hedge:memory=0.9")
+    policy.belief[1] = 0.0
+    policy.belief[1, -1] = 1.0
+    policy.update(Feedback(0, K, 2, 3, K))
+    assert policy.belief[1] == pytest.approx(0.9**3 * np.eye(13)[-1] + (1 - 0.9**3) * policy.start[1])
+    assert policy.belief.sum(axis=1) == pytest.approx([1.0, 1.0])
 
 
 def test_dear_drafting_makes_short_drafts_and_none_at_all():
@@ -138,63 +169,43 @@ def play_rounds(policy, accepted):
     return arms
 
 
-def test_the_second_of_two_trusted_drafters_gets_a_round_when_the_first_is_doubted():
+def test_the_second_of_two_trusted_drafters_is_played_when_the_first_fails():
     costs = Costs.uniform(3, K, step=0.1, verify=1.0, evaluate=1e9)  # no evaluation will ever pay
     policy = policy_with(costs, arms=3, route=lambda prompt: [1.0, 0.0, 1.0])
     arms = play_rounds(policy, [{0}] * 8 + [{2}] * 8)
     assert arms[:8] == [0] * 8
     switched = arms.index(2)
-    assert switched <= 11 and arms[switched:] == [2] * (16 - switched)
-    assert policy.trial == NO_DRAFTER and policy.change == 0.0
-
-
-def test_a_rival_that_is_refused_is_not_asked_again_while_the_doubt_lasts():
-    costs = Costs.uniform(3, K, step=0.1, verify=1.0, evaluate=1e9)
-    policy = policy_with(costs, arms=3, route=lambda prompt: [1.0, 0.0, 1.0])
-    arms = play_rounds(policy, [{0}] * 8 + [set()] * 2)
-    while policy.trial == NO_DRAFTER:
-        arms += play_rounds(policy, [set()])
-    arms += play_rounds(policy, [set()])
-    assert arms[-1] == 2 and policy.tried == {0, 2}
-    assert play_rounds(policy, [{0}] * 6) == [0] * 6
-    assert policy.tried == set() and policy.change == 0.0
-
-
-def test_favourites_that_fail_raise_the_discovery_chance():
-    policy = policy_with(Costs.uniform(3, K, step=0.1, verify=1.0), arms=3, route=lambda prompt: [1.0, 0.0, 0.0])
-    assert policy.trusting and policy.discovery_chance == 0.2
-    while policy.select() == 0:
-        policy.update(Feedback(0, 1, 0, 1, K))
-    assert not policy.trusting and policy.discovery_chance == 0.5
+    assert switched <= 13 and arms[switched:] == [2] * (16 - switched)
 
 
 def test_a_disappointing_drafter_calls_for_an_evaluation():
-    policy = policy_with(Costs.uniform(2, K, step=0.1, verify=1.0))
-    tell(policy, [[0.95, 0.1]] * 40)
-    policy.elapsed, policy.discovery_chance = 1e9, 0.0
+    costs = Costs(np.full(2, 0.1), np.zeros(2), np.ones(K + 1), evaluate=2.0)
+    policy = policy_with(costs)
+    tell(policy, [[0.95, 0.3]] * 40)
+    policy.elapsed = 1e9
     calls = []
-    for accepted in (4, 4, 4, 0, 0, 0, 0, 0):
-        assert policy.select() == 0
+    while policy.select() == 0:
+        accepted = 4 if len(calls) < 3 else 0
         calls.append(policy.wants_evaluation(accepted + 1))
         policy.update(Feedback(0, K, accepted, accepted + 1, K, seconds=1.0))
-    assert calls[:3] == [False] * 3 and calls[-1]
+    assert calls[:3] == [False] * 3 and calls[-1] and 5 <= len(calls) <= 12
 
 
 def test_evaluations_keep_within_their_budget():
-    """However much the text surprises: those made cost at most five times the budget, and the first."""
+    """However much the text surprises."""
     costs = Costs(np.full(3, 0.1), np.zeros(3), np.ones(9), evaluate=2.0)
     rng = np.random.default_rng(0)
     table = draw_table(rng.choice([0.05, 0.95], size=(3, 400)), 8, rng)
     for budget in (0.0, 0.02, 0.1):
         policy = make_policy(f"rate-hedge:budget={budget}", 3)
         replay(table, policy, draft_length=8, costs=costs)
-        assert policy.evaluating <= 5 * budget * policy.elapsed + 2.0
+        assert policy.evaluating <= budget * policy.elapsed + 2.0
 
 
-def test_nothing_is_lost_where_no_drafter_helps():
+def test_little_is_lost_where_no_drafter_helps():
     costs = Costs(np.full(8, 0.05), np.zeros(8), 1.0 + 0.02 * np.arange(9), evaluate=0.4)
     played = replay(np.zeros((8, 200), dtype=int), "rate-hedge", draft_length=8, costs=costs)
-    assert played.seconds < 1.03 * 200
+    assert played.seconds < 1.08 * 200  # evaluations take 3 %; a change may bring each of eight drafters into play
 
 
 def test_it_is_faster_than_hedge_on_the_published_table_and_far_faster_where_the_task_changes():

@@ -23,7 +23,7 @@ DOCUMENTED = """
     ucbspec    | delta  | 0.1   | a number above 0 and at most 1
     draft-all  | nodes  | 128   | a whole number from 1 to 1,024
     rate-hedge | budget | 0.03  | a number at least 0 and below 1
-    rate-hedge | memory | 0.985 | a number above 0 and at most 1
+    rate-hedge | memory | 0.99  | a number above 0 and at most 1
     hedge, normal-hedge, ada-normal-hedge | loss   | hybrid | one of: length, acceptance, hybrid
     hedge, normal-hedge, ada-normal-hedge | game   | token  | one of: token, chunk
     hedge, normal-hedge, ada-normal-hedge | warmup | 6      | a whole number from 0 to 10,000
