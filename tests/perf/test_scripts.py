@@ -16,6 +16,7 @@ from storage import aggregates, queries
 from tests.browser.find_chromium import HINT, find_chromium
 from tests.browser.test_endpoints import elsewhere
 from tests.perf import (
+    commits,
     dashboard,
     forwards,
     graphs,
@@ -112,6 +113,13 @@ def test_self_comparison(pool_card: Path, tmp_path: Path, capsys: pytest.Capture
     assert measured["covered"] <= measured["intervals"] <= 2
     assert status == (0 if measured["quiet"] else 1)
     assert self_comparison.within([0.9, 0.94, 1.0, 1.08]) == 2
+
+
+def test_commits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    commits.main(["--folder", str(tmp_path), "--before", "2", "--runs", "2", "--rounds", "3", "--json"])
+    measured = json.loads(capsys.readouterr().out)
+    assert list(measured) == ["begin", "end", "emptying the log"] and min(map(min, measured.values())) > 0
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.long
