@@ -26,7 +26,7 @@ ROOM, SLOTS = 512, 16
 """Caches have room for a multiple of so many positions, and grow with the context; as soon as there is more than one
 text there are so many. Only what is written of them takes up memory."""
 
-HELD_TOKENS, HELD_BUFFERS = 64, 24
+HELD_TOKENS, HELD_BUFFERS = 32, 24
 """Buffers are held for the next time for inputs of up to so many tokens; so many of them, those used last."""
 
 
