@@ -9,7 +9,9 @@ from typing import Any
 import gradio as gr
 from fastapi.exceptions import RequestValidationError
 from gradio.block_function import BlockFunction
-from gradio.blocks import BlocksConfig
+from gradio.blocks import Block, BlocksConfig
+from gradio.components import Component
+from gradio.renderable import Renderable
 from gradio.route_utils import FnIndexInferError
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -27,12 +29,15 @@ class _Shown(BlocksConfig):
     """The components of one visitor's page, without a description of each.
 
     Gradio describes every one anew for each visitor and keeps whatever is shown in it, for deep links, which this page
-    does not have: half a MiB and 25 ms of the processor for every visitor, and all charts and texts on top.
+    does not have: half a MiB and 25 ms of the processor for every visitor, and all charts and texts on top. What is
+    built for a visitor alone (``gr.render``) has to be described to the browser.
     """
 
     @staticmethod
-    def config_for_block(*described: Any, **named: Any) -> dict[str, Any]:
-        return {}
+    def config_for_block(
+        _id: int, rendered_ids: list[int], block: Block | Component, renderable: Renderable | None = None
+    ) -> dict[str, Any]:
+        return BlocksConfig.config_for_block(_id, rendered_ids, block, renderable) if renderable else {}
 
 
 class _Described(BlocksConfig):

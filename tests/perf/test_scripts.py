@@ -74,7 +74,7 @@ def test_student(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prompts.write_text("\n".join(json.dumps({"question": f"How much is {n} and 3?"}) for n in range(4)))
     student.main([str(prompts), "--old", "2", "--block", "2", "--max-new-tokens", "6"])
     printed = capsys.readouterr().out
-    assert printed.count("without:") == 2 and "old tasks after" in printed and "of them training" in printed
+    assert printed.count("not learning:") == 2 and "old tasks after" in printed and "of them training" in printed
 
 
 def test_sensitivity() -> None:

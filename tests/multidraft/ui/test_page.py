@@ -45,6 +45,9 @@ def test_a_visitors_page_is_not_described_once_more(pool: Pool, store: Store) ->
     assert len(page.blocks) > 100 and not any(visitor.config_values.values())
     assert visitor[shown._id].value == "own" and page.blocks[shown._id] is shown
     assert visitor.blocks_config.fns == page.fns and all(part["props"] for part in page.get_config_file()["components"])
+    own = shown._id, [shown._id], visitor[shown._id]
+    built = visitor.blocks_config.config_for_block(*own, next(iter(page.renderables)))
+    assert built["props"]["value"] == "own", "what is rendered for one visitor is described to that one"
 
 
 def test_opening_the_page_waits_once_in_the_queue(pool: Pool, store: Store) -> None:
