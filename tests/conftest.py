@@ -51,11 +51,14 @@ def loaded_pool(pool_card) -> Pool:
 
 @pytest.fixture
 def pool(loaded_pool: Pool):
-    """The pool of ``pool_card`` without stop tokens, so that outputs have their full length."""
+    """The pool of ``pool_card`` without stop tokens, so that outputs have their full length, and without experience:
+    what it learns in a test is lost after it."""
     stop_ids = loaded_pool.stop_ids
     loaded_pool.stop_ids = frozenset()
+    loaded_pool.traffic, loaded_pool.previous = None, {}
     yield loaded_pool
     loaded_pool.stop_ids = stop_ids
+    loaded_pool.traffic, loaded_pool.previous = None, {}
 
 
 @pytest.fixture(scope="session")

@@ -58,10 +58,6 @@ class EagleStudent(Student, EagleDrafter):
         self.renew()
         super().prepare(context)
 
-    def forget(self) -> None:
-        self.renew()
-        super().forget()
-
     def adopt(self, learnt: Learnt[TrainableHead, EagleHead]) -> None:
         super().adopt(learnt)
         self.head = learnt.runner.twin(self.source)

@@ -2,7 +2,7 @@
 
 The library brings these layers and the generator that drives them (``generation/candidate_generator.py``:
 ``MTPCandidateGenerator``), one token a layer. Here the same layers are fed the same inputs through our interface, and
-the last one is applied again for what is to be drafted beyond, as vLLM and SGLang do.
+the last one is applied again for what is to be drafted beyond, as vLLM does.
 """
 
 from __future__ import annotations

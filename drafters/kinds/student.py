@@ -46,6 +46,10 @@ class Student(Drafter):
         if current.version != self.learnt.version:
             self.adopt(current)
 
+    def forget(self) -> None:
+        self.renew()
+        super().forget()
+
     @abstractmethod
     def adopt(self, learnt: Learnt[Any, Any]) -> None:
         """Draft with a version from now on."""
@@ -88,10 +92,6 @@ class StudentDrafter(Student, LMDrafter):
         super().__init__(name, learner.current.runner.twin(), vocab_size, None, confidence)
         self.learner, self.learns = learner, learns
         self.adopt(learner.current)
-
-    def forget(self) -> None:
-        self.renew()
-        super().forget()
 
     def adopt(self, learnt: Learnt[PreTrainedModel, Decoder]) -> None:
         super().adopt(learnt)

@@ -40,7 +40,7 @@ def verify(
     logits: torch.Tensor,
     params: SamplingParams,
     generator: torch.Generator,
-    likeliest: Callable[[torch.Tensor], tuple[list[int], list[bool]]] = choices,
+    choose: Callable[[torch.Tensor], tuple[list[int], list[bool]]] = choices,
 ) -> Verdict:
     """Accept the longest valid path of ``draft`` and add one token of the target's own.
 
@@ -51,7 +51,7 @@ def verify(
             that were sampled are accepted by speculative sampling (one child: Leviathan et al. 2023;
             several: recursive rejection, SpecInfer 2024) and deterministic ones by drawing from the target.
         generator: source of randomness on the device of ``logits``.
-        likeliest: as :func:`~drafters.sampling.choices`, of ``logits``.
+        choose: finds the most probable tokens of ``logits``, as :func:`~drafters.sampling.choices` does.
 
     Raises:
         TargetError: logits that are not numbers, after the context or an accepted node.
@@ -59,7 +59,7 @@ def verify(
             alone, not on what is drawn here: another one, such as none, may be verified instead.
     """
     if params.greedy:
-        return _follow(draft, *likeliest(logits))
+        return _follow(draft, *choose(logits))
     probs = probabilities(logits, params)
     if not draft.sampled:  # the target draws after every node, and what it draws is in the draft or not
         verdict = _follow(draft, *_draws(probs, generator))

@@ -74,3 +74,14 @@ def page(desktop: BrowserContext, address: str) -> Iterator[Page]:
 
 def _foreign(url: str) -> bool:
     return not url.startswith(("http://127.0.0.1", "data:", "blob:"))
+
+
+@pytest.fixture
+def other(chromium: Browser, address: str) -> Iterator[Page]:
+    """A second visitor."""
+    with chromium.new_context() as context:
+        context.set_default_timeout(ACTION_MS)
+        page = context.new_page()
+        page.goto(address)
+        expect(page.locator("#run")).to_be_visible()
+        yield page

@@ -2,14 +2,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from storage import queries
-from tests.browser.conftest import ACTION_MS
 from tests.runs import recorded
 
 DONE = "#status .md-done"
@@ -184,26 +181,6 @@ def test_markup_in_a_prompt_does_nothing(page: Page) -> None:
     expect(page.locator(DONE)).to_be_visible()
     assert page.locator("#output img, #output script").count() == 0
     assert page.evaluate("window.broken") is None
-
-
-@pytest.fixture
-def other(chromium: Browser, address: str) -> Iterator[Page]:
-    """A second visitor."""
-    with chromium.new_context() as context:
-        context.set_default_timeout(ACTION_MS)
-        page = context.new_page()
-        page.goto(address)
-        expect(page.locator("#run")).to_be_visible()
-        yield page
-
-
-def test_a_second_visitor_waits_and_sees_it(page: Page, other: Page) -> None:
-    take_example(other, tokens=8)
-    run_long(page)
-    other.locator("#run").click()
-    expect(other.locator("#status")).to_contain_text("Waiting for the device: 1 job ahead of yours")
-    page.locator("#stop").dispatch_event("click")  # no harm if it has ended by now
-    expect(other.locator(DONE)).to_be_visible()
 
 
 def test_leaving_the_page_frees_the_device(page: Page, other: Page, history: Path) -> None:

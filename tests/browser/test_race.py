@@ -7,7 +7,7 @@ from contextlib import suppress
 from playwright.sync_api import Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
-from tests.browser.test_play import type_into
+from tests.browser.test_play import DONE, take_example, type_into
 
 PLAY = "#race-stage .md-race-play"
 
@@ -191,3 +191,17 @@ def test_texts_of_the_data_are_shown_as_texts(page: Page) -> None:
     expect(page.locator("#race-stage .md-lane-tokens").first).to_contain_text(nasty)
     assert page.locator("#race-stage img, #race-stage script").count() == 0
     assert page.evaluate("window.broken") is None
+
+
+def test_whoever_comes_during_a_race_waits_and_sees_it(page: Page, other: Page) -> None:
+    """A race is timed, so it has the device alone."""
+    take_example(other, tokens=8)
+    open_race(page, tokens=900)
+    type_into(page.locator("#race-temperature input[type=number]"), "2")  # hot: hardly ever ends by itself
+    page.locator("#race-prompt textarea").fill("Count on and on.")
+    page.locator("#race-run").click()
+    expect(page.locator("#race-status")).to_contain_text("Lane 1 of")
+    other.locator("#run").click()
+    expect(other.locator("#status")).to_contain_text("Waiting for the device: 1 job ahead of yours")
+    page.locator("#race-stop").dispatch_event("click")  # no harm if it has ended by now
+    expect(other.locator(DONE)).to_be_visible()

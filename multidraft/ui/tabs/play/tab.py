@@ -306,9 +306,9 @@ class Play(controls.PromptTab):
 
 
 def _await_first_round(job: RunJob) -> None:
-    """Wait for it, or for the end, but not for long."""
+    """Wait for it, or for the end, but not for long, and not behind others."""
     until = time.monotonic() + AT_ONCE_SECONDS
-    while not job.measurement.generation.rounds and time.monotonic() < until:
+    while not (job.measurement.generation.rounds or job.ahead) and time.monotonic() < until:
         if job.wait(LOOK_SECONDS):
             break
 
