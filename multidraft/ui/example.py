@@ -11,6 +11,7 @@ import lzma
 import shutil
 import sys
 import tempfile
+import threading
 from functools import cache
 from pathlib import Path
 
@@ -30,9 +31,17 @@ POLICIES = ("autoregressive", "fixed:general", "rate-hedge", "normal-hedge")
 """Those that are packed."""
 
 
-@cache
+_unpacking = threading.Lock()
+
+
 def path() -> Path:
     """The unpacked database; it goes when the program ends."""
+    with _unpacking:  # visitors come at the same time
+        return _unpacked()
+
+
+@cache
+def _unpacked() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="multidraft-example-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     file = folder / "example.db"

@@ -34,7 +34,7 @@ def test_a_history_is_packed_without_what_is_no_benchmark(tmp_path: Path, monkey
             store.add(make_run(source=source, policy=policy, batch_id="b"))
     monkeypatch.setattr(example, "FILE", tmp_path / "packed")
     assert example.pack(tmp_path / "runs.db", example.FILE) == 1
-    unpacked = example.path.__wrapped__()
+    unpacked = example._unpacked.__wrapped__()
     assert len(queries.run(unpacked, example.FIRST + 1).generation.rounds) == 2
     assert queries.count(unpacked) == 1 and queries.count(tmp_path / "runs.db") == 3
 
