@@ -41,6 +41,8 @@ class Settings:
         may_switch: ``MULTIDRAFT_SWITCH``: whether visitors may load another pool; by default only where the page is
             served to this machine alone, since all visitors share one pool. Never on ZeroGPU, where a pool's
             weights are handed over at the start.
+        may_import: ``MULTIDRAFT_IMPORT``: whether visitors may add results of other tools to the history; by default
+            only where the page is served to this machine alone, since nobody can check such figures.
         db: ``MULTIDRAFT_DB``: file of the history; in the home folder on a Space, whose repository may be read-only.
         host: ``GRADIO_SERVER_NAME``; ``None`` is this machine only.
         port: ``GRADIO_SERVER_PORT``; ``None`` is the first free one.
@@ -67,6 +69,7 @@ class Settings:
     pool: str = "pocket"
     pools: Path | None = None
     may_switch: bool = True
+    may_import: bool = True
     db: Path = Path("runs.db")
     host: str | None = None
     port: int | None = None
@@ -102,8 +105,11 @@ def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
 
     on_space, host = "SPACE_ID" in given, given.get("GRADIO_SERVER_NAME")
     alone = (host is None or _is_loopback(host)) and not on_space
-    switch = read("MULTIDRAFT_SWITCH", str, lambda text: text.lower() in ("on", "off"), "on or off")
-    may_switch = alone if switch is None else switch.lower() == "on"
+
+    def may(name: str) -> bool:
+        said = read(name, str, lambda text: text.lower() in ("on", "off"), "on or off")
+        return alone if said is None else said.lower() == "on"
+
     volume = VOLUME / "multidraft" if on_space and os.access(VOLUME, os.W_OK) else None
     dataset = re.compile(r"[\w.-]+/[\w.-]+").fullmatch
     minutes = f"a number of minutes up to {MINUTES}"
@@ -113,7 +119,8 @@ def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
     return Settings(
         pool=given.get("MULTIDRAFT_POOL", Settings.pool),
         pools=read("MULTIDRAFT_POOLS", Path, Path.is_dir, "a folder with cards"),
-        may_switch=may_switch and not on_zerogpu(given),
+        may_switch=may("MULTIDRAFT_SWITCH") and not on_zerogpu(given),
+        may_import=may("MULTIDRAFT_IMPORT"),
         db=db,
         host=host,
         port=read("GRADIO_SERVER_PORT", int, lambda port: 0 < port < 2**16, "a number from 1 to 65535"),

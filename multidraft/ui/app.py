@@ -153,13 +153,13 @@ def serve(
     loader: PoolLoader | None = None,
 ) -> gr.Blocks:
     """Build the page and serve it in the background, with the servers for programs beside it; ``page.local_url`` is its
-    address, ``page.close()`` ends it. Of the settings those count that say who may ask, and by which name."""
+    address, ``page.close()`` ends it. Of the settings those count that say who may ask, for what, and by which name."""
     results = Results(workbench.store.path, example.path)
     routes = [Server(workbench, settings.api_key).mount(), Metrics(workbench).route(), Route("/health", healthy)]
     routes += results.routes()
     if settings.operator_key:
         routes += Operator(workbench, settings.operator_key).routes()
-    page = _build(workbench, loader or PoolLoader(workbench, allowed=False))
+    page = _build(workbench, loader or PoolLoader(workbench, allowed=False), settings.may_import)
     most = workbench.limits.queue
     page.launch(
         server_name=settings.host,
@@ -191,7 +191,7 @@ def serve(
     return page
 
 
-def _build(workbench: Workbench, loader: PoolLoader) -> gr.Blocks:
+def _build(workbench: Workbench, loader: PoolLoader, may_import: bool = True) -> gr.Blocks:
     def present() -> dict[str, str]:
         return {"pool": workbench.pool.name, "hardware": workbench.hardware}
 
@@ -212,7 +212,7 @@ def _build(workbench: Workbench, loader: PoolLoader) -> gr.Blocks:
         with gr.Tab("Results", id="results") as tab:
             Experiments(workbench, loader.allowed, example.path).build(page, tab)
         with gr.Tab("Dashboard", id="dashboard") as tab:
-            dashboard = Dashboard(workbench.store, present, LabWork(workbench), example.path)
+            dashboard = Dashboard(workbench.store, present, LabWork(workbench), example.path, may_import)
             dashboard.build(page, tab)
             line.changed(dashboard.follow, dashboard.followers, dashboard.followers)
         with gr.Tab("Pool", id="pool") as tab:

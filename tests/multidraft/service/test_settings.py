@@ -46,7 +46,7 @@ def test_each_variable_has_its_setting(tmp_path: Path) -> None:
             "GRADIO_SERVER_PORT": "7861",
         }
     ) == Settings(
-        *("my.yaml", tmp_path, False, Path("/x/mine.db"), "0.0.0.0", 7861, Path("/y"), "me/runs", 2.5, "secret"),
+        *("my.yaml", tmp_path, False, False, Path("/x/mine.db"), "0.0.0.0", 7861, Path("/y"), "me/runs", 2.5, "secret"),
         *(3 << 29, Path("/x/learnt"), ("demo.example", "10.0.0.1"), ("https://blog.example",), "mine"),
         Limits(12, 0.5, 500, 100, 50, 2.5, 60.0, 1 << 29),
     )
@@ -79,6 +79,7 @@ def test_what_others_can_reach_has_limits(variables, hosts, frames, limits) -> N
         ("GRADIO_SERVER_PORT", "-1"),
         ("GRADIO_SERVER_PORT", "70000"),
         ("MULTIDRAFT_SWITCH", "maybe"),
+        ("MULTIDRAFT_IMPORT", "1"),
         ("MULTIDRAFT_POOLS", "/no/such/folder"),
         ("MULTIDRAFT_BACKUP", "runs"),
         ("MULTIDRAFT_BACKUP", "https://huggingface.co/me/runs"),
@@ -113,7 +114,9 @@ def test_a_bad_value_is_named(name: str, value: str) -> None:
     ],
 )
 def test_who_may_switch(variables: dict[str, str], may: bool) -> None:
+    imports = {name.replace("SWITCH", "IMPORT"): value for name, value in variables.items() if "ZERO" not in name}
     assert read_settings({"PATH": "/bin", **variables}).may_switch is may
+    assert read_settings({"PATH": "/bin", **imports}).may_import is (may or "SPACES_ZERO_GPU" in variables)
 
 
 def test_on_a_space_the_history_leaves_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,51 +14,62 @@ from storage.imports import KNOWN, MAX_BYTES, import_file
 from storage.problems import StorageError
 from storage.store import Store
 
+_BY_OPERATOR = (
+    "Only the operator of this server can import results of other tools (python -m multidraft import), since nobody can "
+    "check those of visitors. MULTIDRAFT_IMPORT=on lets visitors do so."
+)
 _TITLES = {form: SOURCES[form].removesuffix(" (imported)") for form in FORMS}
 
 
 class Exchange:
     """The part of the tab that is about other tools.
 
+    Args:
+        may_import: whether visitors may add runs to the history.
+
     Attributes:
         imported: changes whenever runs have been imported.
     """
 
-    def __init__(self, store: Store):
-        self.store = store
+    def __init__(self, store: Store, may_import: bool = True):
+        self.store, self.may_import = store, may_import
 
     def build(self) -> dict[str, gr.Button]:
         """Lay it out; returns the buttons that export, by what is exported (``storage.export.EXPORTS``)."""
         with gr.Accordion("Other tools: Spec-Bench, specdec_bench, AIPerf", open=False, elem_id="exchange"):
-            gr.HTML(message_html("idle", f"Imports {KNOWN}. Such runs have no rounds, so no regret and no replays."))
-            with gr.Row(elem_classes="md-columns"):
-                with gr.Column(min_width=320):
-                    self.file = gr.File(
-                        label=f"Import a file, up to {MAX_BYTES >> 20} MB",
-                        file_types=[".json", ".jsonl", ".ndjson"],
-                        height=140,
-                        elem_id="import-file",
-                    )
-                with gr.Column(min_width=320):
-                    self.name = gr.Textbox(
-                        label="What decoded",
-                        info="Stands in place of a policy; by default as the file says",
-                        placeholder="vLLM, EAGLE-3",
-                        max_length=100,
-                        elem_id="import-name",
-                    )
-                    self.add = gr.Button("Import", size="md", elem_id="import")
-            self.said = gr.HTML("", js_on_load=None, elem_id="import-said")
+            self.imported = gr.State(0)
+            if self.may_import:
+                self._build_import()
+            else:
+                gr.HTML(message_html("idle", _BY_OPERATOR))
             with gr.Row(elem_classes="md-pager"):
                 exports = {
                     f"{form}.zip": gr.Button(f"Export for {title}", size="md", min_width=130, elem_id=f"export-{form}")
                     for form, title in _TITLES.items()
                 }
-        self.imported = gr.State(0)
-        self.add.click(
-            self.read, [self.file, self.name, self.imported], [self.said, self.file, self.imported], **HIDDEN
-        )
         return exports
+
+    def _build_import(self) -> None:
+        gr.HTML(message_html("idle", f"Imports {KNOWN}. Such runs have no rounds, so no regret and no replays."))
+        with gr.Row(elem_classes="md-columns"):
+            with gr.Column(min_width=320):
+                file = gr.File(
+                    label=f"Import a file, up to {MAX_BYTES >> 20} MB",
+                    file_types=[".json", ".jsonl", ".ndjson"],
+                    height=140,
+                    elem_id="import-file",
+                )
+            with gr.Column(min_width=320):
+                name = gr.Textbox(
+                    label="What decoded",
+                    info="Stands in place of a policy; by default as the file says",
+                    placeholder="vLLM, EAGLE-3",
+                    max_length=100,
+                    elem_id="import-name",
+                )
+                add = gr.Button("Import", size="md", elem_id="import")
+        said = gr.HTML("", js_on_load=None, elem_id="import-said")
+        add.click(self.read, [file, name, self.imported], [said, file, self.imported], **HIDDEN)
 
     def read(self, file: str | None, name: str, imported: int) -> tuple[Markup, str | None, int]:
         """Import a file: what came of it, the file where it is still there to be imported, and the new count."""

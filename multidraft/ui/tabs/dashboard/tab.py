@@ -51,6 +51,7 @@ class Dashboard:
         defaults: the filters to begin with, by their names in :class:`Chosen`; asked for whenever a page is opened.
         work: replays the runs for a verdict on them; without it there is none.
         example: path of the history that is shown, and labelled, as long as the store holds no run.
+        may_import: whether visitors may add results of other tools.
     """
 
     def __init__(
@@ -59,8 +60,10 @@ class Dashboard:
         defaults: Callable[[], dict[str, Any]] = dict,
         work: LabWork | None = None,
         example: Callable[[], Path] | None = None,
+        may_import: bool = True,
     ):
         self.store, self.defaults, self.work, self.example = store, defaults, work, example
+        self.exchange = Exchange(store, may_import)
         self.run = RunSection(store.path, example)
         self.places: dict[Chart, list[Any]] = {}
 
@@ -81,8 +84,7 @@ class Dashboard:
             with gr.Column(visible=False) as self.body:
                 self._build_figures()
                 self._build_list()
-            self.exchange = Exchange(self.store)  # for an empty history too
-            self.exports |= self.exchange.build()
+            self.exports |= self.exchange.build()  # for an empty history too
         with gr.Column(visible=False) as self.one:
             self.run.build()
         self.file = gr.DownloadButton("Download", visible="hidden", elem_id="export-file")

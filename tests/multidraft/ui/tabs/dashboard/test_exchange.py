@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import gradio as gr
+import pytest
+
 from multidraft.ui.results.result import run_result
+from multidraft.ui.tabs.dashboard.exchange import Exchange
 from multidraft.ui.tabs.dashboard.filters import Chosen
 from multidraft.ui.tabs.dashboard.run_page import head_html, texts_html
 from storage import queries
@@ -34,3 +38,12 @@ def test_results_are_imported_and_shown_by_their_source(store: Store, tmp_path: 
     assert "Question 81" in listed
     shown = dashboard.run.show(1)
     assert all(not shown[chart].visible for chart in dashboard.run.charts)
+
+
+@pytest.mark.parametrize("may", [True, False])
+def test_visitors_import_where_they_may(store: Store, may: bool) -> None:
+    with gr.Blocks() as page:
+        exports = Exchange(store, may).build()
+    assert exports and ("import-file" in str(page.config)) is may
+    assert any(block.fn.__name__ == "read" for block in page.fns.values()) is may
+    assert ("Only the operator" in str(page.config)) is not may
