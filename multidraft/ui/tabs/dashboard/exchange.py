@@ -15,8 +15,8 @@ from storage.problems import StorageError
 from storage.store import Store
 
 _BY_OPERATOR = (
-    "Only the operator of this server can import results of other tools (python -m multidraft import), since nobody can "
-    "check those of visitors. MULTIDRAFT_IMPORT=on lets visitors do so."
+    "Only the operator of this server can import results of other tools (python -m multidraft import), since nobody "
+    "can check those of visitors. MULTIDRAFT_IMPORT=on lets visitors do so."
 )
 _TITLES = {form: SOURCES[form].removesuffix(" (imported)") for form in FORMS}
 
