@@ -13,6 +13,8 @@ from drafters.errors import BusyError, ContextWindowError, PolicyError, PromptEr
 TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error", 500: "server_error"}
 """By status code; others from 500 on are a ``server_error`` too, others below an ``invalid_request_error``."""
 
+PATHS = "/v1/chat/completions, /v1/completions and /v1/models"
+
 RETRY_SECONDS = 1
 """When to try again what cannot be done now."""
 
@@ -64,5 +66,8 @@ class ApiError(Exception):
 
 
 async def answer_error(request: Request, error: Exception) -> JSONResponse:
-    """Starlette's handler of exceptions."""
-    return ApiError.of(error).response()
+    """Starlette's handler of exceptions: paths and methods that there are not."""
+    found = ApiError.of(error)
+    if found.status == 404:
+        found.message = f"there is no {request.url.path} here, only {PATHS}"
+    return found.response()

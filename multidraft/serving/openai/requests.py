@@ -33,12 +33,14 @@ IGNORED = {
     "prompt_cache_key",
     "prompt_cache_options",
     "prompt_cache_retention",
+    "reasoning_effort",
     "request_id",
     "safety_identifier",
     "service_tier",
     "user",
+    "verbosity",
 }
-"""Fields that do not say what the answer is to be."""
+"""Fields that do not say what the answer is to be, or are hints for models that reason."""
 
 ONLY: dict[str, tuple[Any, ...]] = {
     "add_generation_prompt": (True,),
@@ -167,6 +169,9 @@ class Asked(BaseModel):
             raise ApiError(400, "min_tokens is only offered together with ignore_eos", "min_tokens")
         if len(self.stops) > MOST_STOPS:
             raise ApiError(400, f"stop may have at most {MOST_STOPS} texts, got {len(self.stops)}", "stop")
+        if self.draft_length is not None and self.draft_length < 0:
+            said = f"draft_length must be at least 1, or 0 for no drafts, got {self.draft_length}"
+            raise ApiError(400, said, "draft_length")
         if self.top_k < -1:
             raise ApiError(400, f"top_k must be at least 1, or 0 or -1 for all tokens, got {self.top_k}", "top_k")
         if not all(self.stops):

@@ -34,7 +34,7 @@ TEMPLATE = (
         ({"policy": "nonsense"}, "policy", "choose one of"),
         ({"policy": 3}, "policy", "should be a valid string, got 3"),
         ({"draft_length": 65}, "draft_length", "draft_length must be at most 64, got 65"),
-        ({"draft_length": -1}, "draft_length", "draft_length must be at least 1, got -1"),
+        ({"draft_length": -1}, "draft_length", "draft_length must be at least 1, or 0 for no drafts"),
         ({"max_tokens": -1}, "max_tokens", "max_tokens must be at least 1, got -1"),
         ({"max_tokens": 0}, "max_tokens", "only be 0 with echo"),
         ({"max_tokens": "9"}, "max_tokens", "valid integer, got '9'"),
@@ -89,15 +89,17 @@ def test_what_is_no_request(http: httpx.Client, body: bytes) -> None:
 
 
 def test_what_is_nowhere(http: httpx.Client) -> None:
-    assert http.get("/v1/embeddings").json()["error"]["type"] == "not_found_error"
+    error = http.post("/v1/responses", json={}).json()["error"]
+    assert error["type"] == "not_found_error"
+    assert error["message"].startswith("there is no /v1/responses here, only /v1/chat/completions")
     assert http.get("/v1/completions").status_code == 405
 
 
 def test_what_asks_for_what_is_done_anyway_is_taken() -> None:
-    usual = {"frequency_penalty": 0.0, "logit_bias": {}, "best_of": 1, "user": "me", "stop": None, "min_p": 0}
+    usual = {"frequency_penalty": 0.0, "logit_bias": {}, "best_of": 1, "stop": None, "min_p": 0, "user": "me"}
     asked = read(CompletionAsked, json.dumps({"prompt": "a", "model": "x", **usual}).encode())
     assert asked.stops == () and asked.temperature == 1.0 and asked.max_tokens == 16
-    chat = {"messages": [{"role": "user", "content": "a", "name": "me"}], "tools": [], "response_format": None}
+    chat = {"messages": [{"role": "user", "content": "a", "name": "me"}], "tools": [], "reasoning_effort": "low"}
     assert read(ChatAsked, json.dumps({**chat, "ignore_eos": True, "min_tokens": 9}).encode()).min_tokens == 9
     assert (
         read(ChatAsked, json.dumps({**chat, "max_tokens": 7, "max_completion_tokens": 9}).encode()).most(None, None)
