@@ -96,19 +96,23 @@ class EagleDrafter(FeatureDrafter):
         start = len(context) - 1
         if self.nodes is not None:
             return self._trees(hidden, [start], length, self.nodes, params, with_q=with_q)[0]
-        return self._chain(hidden, start, min(length, self.longest or length), params, generator, with_q=with_q)
+        first = self.head.logits(hidden)
+        return self._chain(hidden, first, start, min(length, self.longest or length), params, generator, with_q=with_q)
 
     def gamma(self, evidence: Evidence) -> np.ndarray:
         """γ by depth: at each position the head reads the target's hidden states, then goes on from its own along the
         text, all positions together. 0 at a text's first two, which have no hidden state before them.
         Trees are drafted at all positions together.
         """
+        context, begins = evidence.context, evidence.begins(first=2)
+        if not begins:
+            return np.zeros((len(evidence), evidence.params.draft_length))
+        return self._gamma(evidence, begins, self.head.read(context[:-1], self.source, last=len(begins)))
+
+    def _gamma(self, evidence: Evidence, begins: range, hidden: torch.Tensor) -> np.ndarray:
+        """γ of the drafts begun at ``begins``, from what the head made of the last pair before each."""
         context, length = evidence.context, evidence.params.draft_length
         gamma = np.zeros((len(evidence), length))
-        begins = evidence.begins(first=2)
-        if not begins:
-            return gamma
-        hidden = self.head.read(context[:-1], self.source, last=len(begins))
         if self.nodes is not None:
             trees = self._trees(hidden, [begin - 1 for begin in begins], length, self.nodes, evidence.params)
             return gamma_of_drafts([*[Draft.empty()] * (len(evidence.begins()) - len(trees)), *trees], evidence)
@@ -167,6 +171,7 @@ class EagleDrafter(FeatureDrafter):
     def _chain(
         self,
         hidden: torch.Tensor,
+        logits: torch.Tensor,
         start: int,
         length: int,
         params: SamplingParams,
@@ -181,7 +186,7 @@ class EagleDrafter(FeatureDrafter):
             if tokens:
                 ids = torch.tensor(tokens[-1:], device=self.head.device)
                 hidden = self.head.step(ids, hidden, start + len(tokens) - 1)
-            logits = self.head.logits(hidden)
+                logits = self.head.logits(hidden)
             if params.greedy:
                 best = int(logits[0].argmax())
                 tokens.append(best if self.head.to_target is None else int(self.head.to_target[best]))

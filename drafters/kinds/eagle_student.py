@@ -8,27 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Self
 
+import numpy as np
 import torch
 from pydantic import Field
+from torch import Generator
 
-from drafters.base import FeatureSource, Lesson
+from drafters.base import Evidence, FeatureSource, Lesson
 from drafters.checkpoints.digest import digest_of
 from drafters.checkpoints.eagle import head_shapes, read_head
 from drafters.checkpoints.model_sizes import config_of, text_config
+from drafters.draft import Draft
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Footprint, SizeContext, register
 from drafters.kinds.eagle import EagleDrafter, EagleEntry
 from drafters.kinds.student import TRAINING_BYTES, LearningEntry, Student
+from drafters.kinds.suffix import SuffixDrafter
 from drafters.learning.heads import HeadCourse
 from drafters.learning.learner import MOST_MEASURED, Learner, Learnt
 from drafters.models.eagle_head import EagleHead
 from drafters.models.trainable_head import TrainableHead
+from drafters.sampling import SamplingParams
+from drafters.tree import gamma_of_drafts
 
 
 class EagleStudent(Student, EagleDrafter):
-    """Drafts chains as :class:`~drafters.kinds.eagle.EagleDrafter`.
+    """Drafts chains as :class:`~drafters.kinds.eagle.EagleDrafter`, or copies.
+
+    Where a suffix automaton of the text (:class:`~drafters.kinds.suffix.SuffixDrafter`) gives the token that it expects
+    more probability than the head its own, the draft is the automaton's: what is said again need not be learnt, and is
+    proposed from the first query on. The choice falls before anything is drawn and depends on the context alone, so
+    sampled outputs keep their distribution. Copying beside predicting is the pointer of See et al. 2017
+    (arXiv 1704.04368), per draft instead of per token: then the head makes no step for what is copied.
 
     What it learns from are the hidden states that the target's forwards have left of the text: none is made for it.
 
@@ -52,11 +64,43 @@ class EagleStudent(Student, EagleDrafter):
     ):
         super().__init__(name, learner.current.runner.twin(source), source, vocab_size, confidence=confidence)
         self.learner, self.learns = learner, learns
+        self.copier = SuffixDrafter(name, confidence=confidence)
         self.adopt(learner.current)
+
+    def twin(self, target: FeatureSource) -> Self:
+        twin = super().twin(target)
+        twin.copier = self.copier.twin(target)
+        return twin
 
     def prepare(self, context: Sequence[int]) -> None:
         self.renew()
         super().prepare(context)
+        self.copier.prepare(context)
+
+    def forget(self) -> None:
+        super().forget()
+        self.copier.forget()
+
+    def propose(
+        self, context: Sequence[int], length: int, params: SamplingParams, generator: Generator, *, with_q: bool = False
+    ) -> Draft:
+        if len(context) < 2 or length < 1:
+            return Draft.empty()
+        hidden = self.head.read(context, self.source, last=1)
+        first, copied = self.head.logits(hidden), self.copier.rated(context, length)
+        if copied.chance > surest(first)[0]:
+            return copied.draft
+        return self._chain(hidden, first, len(context) - 1, length, params, generator, with_q=with_q)
+
+    def _gamma(self, evidence: Evidence, begins: range, hidden: torch.Tensor) -> np.ndarray:
+        gamma = super()._gamma(evidence, begins, hidden)
+        rated = self.copier.all_rated(evidence.context, begins, evidence.params.draft_length)
+        copies = np.array([copied.chance for copied in rated]) > surest(self.head.logits(hidden))
+        drafts = [copied.draft if copies[place] else Draft.empty() for place, copied in enumerate(rated)]
+        positions, depths = np.indices(gamma.shape)
+        places = positions + evidence.start - depths - begins.start
+        gamma[(places >= 0) & copies[places]] = 0.0
+        return gamma + gamma_of_drafts(drafts, evidence)
 
     def adopt(self, learnt: Learnt[TrainableHead, EagleHead]) -> None:
         super().adopt(learnt)
@@ -66,6 +110,12 @@ class EagleStudent(Student, EagleDrafter):
         if self.learns and lesson.answer:
             states = self.source.features([*lesson.prompt, *lesson.answer], self.layers)
             super().learn(replace(lesson, states=states.to("cpu", torch.bfloat16, copy=True)))
+
+
+def surest(logits: torch.Tensor) -> np.ndarray:
+    """The probability ``(n,)`` of the likeliest token by each row of ``logits (n, V)``, at temperature 1."""
+    rows = logits.float()
+    return (rows.amax(dim=-1) - rows.logsumexp(dim=-1)).exp().double().cpu().numpy()
 
 
 @register

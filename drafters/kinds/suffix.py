@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
@@ -27,6 +27,13 @@ Place = tuple[int, int]
 Node = tuple[float, list[Place], int | None]
 """A node of a draft: how probable it is, its token, and the places of what stands before it; without a token the end of
 the text."""
+
+
+class Rated(NamedTuple):
+    """A draft, and how probable its likeliest first token is; 0 where it is empty."""
+
+    draft: Draft
+    chance: float
 
 
 class SuffixDrafter(PointMassDrafter):
@@ -75,13 +82,20 @@ class SuffixDrafter(PointMassDrafter):
             self.past.keep(lesson.prompt, lesson.answer)
 
     def draft(self, context: Sequence[int], length: int) -> Draft:
+        return self.rated(context, length).draft
+
+    def drafts(self, context: Sequence[int], begins: range, length: int) -> list[Draft]:
+        return [rated.draft for rated in self.all_rated(context, begins, length)]
+
+    def rated(self, context: Sequence[int], length: int) -> Rated:
+        """What follows ``context``, and how probable its first token is."""
         self.length = max(self.length, length)
         if not self._catch_up(context):
             self._index_anew(context)
         return self._draft(length)
 
-    def drafts(self, context: Sequence[int], begins: range, length: int) -> list[Draft]:
-        """Those that were noted while the text was read, from the first evaluation of it on."""
+    def all_rated(self, context: Sequence[int], begins: range, length: int) -> list[Rated]:
+        """Those begun at consecutive positions, as noted while the text was read, from its first evaluation on."""
         self.length = max(self.length, length)
         known = self.first <= begins.start
         if known and len(self.indexed) > len(context):
@@ -99,7 +113,7 @@ class SuffixDrafter(PointMassDrafter):
         drafts = reader.drafts(context, range(start, len(context)), length)
         return acceptances_of(drafts, context, start, length)
 
-    def _draft(self, length: int) -> Draft:
+    def _draft(self, length: int) -> Rated:
         texts = [self.own, *self.known]
         width = 1 if self.nodes is None else WIDTH
 
@@ -121,7 +135,9 @@ class SuffixDrafter(PointMassDrafter):
             return found
 
         start: Node = (1.0, [(self.own.place, self.own.matched), *self.places], None)
-        return grow(start, continuations, length, self.nodes)
+        first = continuations(start)
+        draft = grow(start, lambda node: first if node is start else continuations(node), length, self.nodes)
+        return Rated(draft, first[0][1] if first else 0.0)
 
     def _catch_up(self, context: Sequence[int]) -> bool:
         """Read the new tokens of ``context``; False, and nothing read, unless it continues what was read."""
@@ -141,7 +157,7 @@ class SuffixDrafter(PointMassDrafter):
         self.places: list[Place] = [(ROOT, 0)] * len(self.known)
         """Of the end of the text in :attr:`known`."""
         self.indexed: list[int] = []
-        self.first, self.noted = first, list[Draft]()
+        self.first, self.noted = first, list[Rated]()
         self._read(context)
 
     def _read(self, context: Sequence[int]) -> None:

@@ -1,19 +1,24 @@
 """A head that learns: the output stays the target's, nothing is read for it, and it draws on what was trained."""
 
 import copy
+import random
 from collections import Counter
 
 import pytest
 import torch
 import yaml
 
-from drafters.base import Lesson
+from drafters.base import Evidence, Lesson
 from drafters.checkpoints.eagle import read_head
 from drafters.errors import PoolError
+from drafters.kinds.eagle import EagleDrafter
+from drafters.kinds.eagle_student import EagleStudent
+from drafters.kinds.suffix import SuffixDrafter
 from drafters.learning import learner as learning
 from drafters.learning.heads import HeadCourse
-from drafters.learning.learner import Schedule
+from drafters.learning.learner import Learner, Schedule
 from drafters.memory import estimate
+from drafters.models.target import Target
 from drafters.pool import load_pool
 from drafters.sampling import SamplingParams, probabilities
 from multidraft.engine.decoding import generate
@@ -150,6 +155,40 @@ def test_the_head_that_learns_begins_as_the_one_that_was_read(course):
     assert alone.loss(head, lessons).item() == pytest.approx(loss / count / scale, rel=1e-3)
     assert sum(teaching.agreed(head, lesson) for lesson in lessons) == hits
     assert not teaching.fits(Lesson([3, 4], [5])) and teaching.fits(lessons[0])
+
+
+def test_each_draft_is_the_head_s_or_copied_from_the_text_whichever_is_surer(course):
+    """And judged on a text as what is drafted at each of its positions, in greedy runs and in sampled ones."""
+    target, teaching, head, _ = course
+    source = Target(target)
+    learner = Learner(teaching, head, Schedule())
+    drafter = EagleStudent("student", learner, source, tiny.VOCAB, 0.05)
+    rng = random.Random(0)
+    text = [rng.randrange(4, 12) for _ in range(25)]
+    text += text[5:25] + [rng.randrange(4, 12) for _ in range(10)]
+    source.prefill(text[:-1])
+    plain = EagleDrafter("plain", teaching.runner(head), source, tiny.VOCAB, confidence=0.05)
+    copier = SuffixDrafter("copier", confidence=0.05)
+    generator, start, length = torch.Generator(), 30, 4
+    for params in (SamplingParams(draft_length=length), SamplingParams(temperature=0.7, draft_length=length)):
+        p = None if params.greedy else torch.rand(len(text) - start, tiny.VOCAB).softmax(-1)
+        evidence = Evidence(text, start, p, params)
+        gammas = [each.gamma(evidence) for each in (drafter, plain, copier)]
+        taken = []
+        for begin in range(2, len(text)):
+            draft = drafter.propose(text[:begin], length, params, generator)
+            row = plain.head.logits(plain.head.read(text[:begin], source, last=1))[0]
+            copied = copier.rated(text[:begin], length)
+            taken.append(copied.chance > float(row.softmax(-1).max()))
+            assert draft.sampled == (not params.greedy and not taken[-1])
+            if params.greedy:
+                other = plain.propose(text[:begin], length, params, generator)
+                assert draft.tokens == (copied.draft if taken[-1] else other).tokens
+            for depth in range(length):
+                if start <= begin + depth < len(text):
+                    expected = gammas[2 if taken[-1] else 1][begin + depth - start, depth]
+                    assert gammas[0][begin + depth - start, depth] == pytest.approx(expected, abs=1e-5)
+        assert 5 < sum(taken) < len(taken) - 5
 
 
 @pytest.mark.parametrize(
