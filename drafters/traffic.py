@@ -57,6 +57,11 @@ class Prior(NamedTuple):
     doubt: tuple[float, ...]
     lessons: int
 
+    def without(self, arm: int) -> Prior:
+        """What may be expected of the others."""
+        acceptance, doubt = (part[:arm] + part[arm + 1 :] for part in (self.acceptance, self.doubt))
+        return Prior(acceptance, doubt, self.lessons)
+
 
 class Expectation(Protocol):
     """Whoever knows what to expect of a pool's drafters for a prompt."""

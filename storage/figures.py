@@ -111,7 +111,7 @@ def ratio_of_totals(
     if count > MOST_BLOCKS:
         order = np.random.default_rng(0).permutation(count)
         sums = np.stack([sums[block].sum(axis=0) for block in np.array_split(order, MOST_BLOCKS)])
-    drawn = _weights(len(sums)) @ sums
+    drawn = _weights(len(sums)).astype(float) @ sums  # products of integers would not go through the fast library
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = drawn[:, 0] / drawn[:, 1]
     t = stdtrit(count - 1, (1 + CONFIDENCE) / 2)
@@ -161,9 +161,9 @@ def _by_prompt(
     return sums / np.bincount(index, minlength=len(places))[:, None]
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=8)
 def _weights(count: int) -> np.ndarray:
-    """How often each of ``count`` units is drawn in each bootstrap sample: float64 ``(DRAWS, count)``."""
+    """How often each of ``count`` units is drawn in each bootstrap sample: uint16 ``(DRAWS, count)``."""
     chosen = np.random.default_rng(0).integers(count, size=(DRAWS, count))
     rows = np.arange(DRAWS)[:, None]
-    return np.bincount((rows * count + chosen).ravel(), minlength=DRAWS * count).reshape(DRAWS, count).astype(float)
+    return np.bincount((rows * count + chosen).ravel(), minlength=DRAWS * count).reshape(DRAWS, count).astype(np.uint16)

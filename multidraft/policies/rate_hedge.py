@@ -145,6 +145,10 @@ class RateHedge(Policy):
         often than costs are read, and in a batch, which others tell about too, less and less often."""
         return self.paused or (self.undrafted > 0 and self.t < self.wakes)
 
+    @property
+    def _mean_unread(self) -> float:
+        return float(self.unread.sum()) / self.arm_count  # NumPy's own mean takes five times as long
+
     def select(self) -> int:
         self.paused = self.context.costs is not None and not self.context.costs.drafts
         if self.resting:
@@ -173,10 +177,10 @@ class RateHedge(Policy):
         horizon = min(self.elapsed, 1.0 / (self.rate * max(1.0 - self.settings.memory, 1e-9)))
         if fixed > horizon or (self.evaluating > 0.0 and self.evaluating + fixed > self.settings.budget * self.elapsed):
             return False
-        cost = fixed + per_token * (float(self.unread.mean()) + self.emitted + emitted)
+        cost = fixed + per_token * (self._mean_unread + self.emitted + emitted)
         if self.evaluating > 0.0 and self.evaluating + cost > self.settings.budget * self.elapsed:
             return False
-        saved = np.einsum("ij,ij->i", self.belief, np.maximum(1.0 - self.rate * self.known_pace, 0.0))
+        saved = np.vecdot(self.belief, np.maximum(1.0 - self.rate * self.known_pace, 0.0))
         if self.length:
             saved[self.arm] = 0.0
         return float(saved.max()) * horizon > cost
@@ -232,7 +236,7 @@ class RateHedge(Policy):
         """Count what each drafter would have had accepted, had it drafted at the evaluated positions, one draft after
         the other: γ ``(m, K, N)``. Where acceptance has a chance, how deep a draft has come has a distribution."""
         fixed, per_token = self.evaluation
-        self.evaluating += fixed + per_token * float(self.unread.mean())
+        self.evaluating += fixed + per_token * self._mean_unread
         accepted, depths = np.empty((len(gamma), self.arm_count)), np.zeros((self.longest, self.arm_count))
         depths[0] = 1.0
         for position, hits in enumerate(gamma):

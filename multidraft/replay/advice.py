@@ -38,6 +38,9 @@ SWEPT = 5
 NEGLIGIBLE = 1.01
 """A drafter is not missed if without it requests take, at the 95 % level, less than so many times as long."""
 
+LEAST_SHARE = 0.005
+"""A drafter that proposes less of the tokens is not kept for how others are chosen in its presence."""
+
 Paying = Literal["yes", "no", "open"]
 
 
@@ -65,7 +68,9 @@ class Share:
             return "keep" if self.asked else "remove"
         if self.without.low is None or self.without.high is None:
             return "open"
-        return "keep" if self.without.low > 1.0 else "remove" if self.without.high < NEGLIGIBLE else "open"
+        if self.without.high < NEGLIGIBLE:
+            return "remove"
+        return "keep" if self.without.low > 1.0 and self.share >= LEAST_SHARE else "open"
 
 
 @dataclass(frozen=True, eq=False)

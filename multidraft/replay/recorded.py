@@ -71,9 +71,10 @@ class Recorded:
         arm = self.drafters.index(drafter)
         left = tuple(name for name in self.drafters if name != drafter)
         table = Acceptances(*(np.delete(part, arm, axis=0) for part in self.table))
+        prior = self.run.generation.prior
         run = replace(
             self.run,
-            generation=replace(self.run.generation, drafters=left),
+            generation=replace(self.run.generation, drafters=left, prior=prior and prior.without(arm)),
             scores=replace(self.run.scores, acceptance=table),
         )
         return Recorded(run, self.costs.without(arm))

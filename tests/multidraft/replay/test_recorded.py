@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from drafters.base import Acceptances
 from drafters.card import find_card, load_card
 from drafters.costs import Costs
 from drafters.errors import PolicyError, UserError
+from drafters.traffic import Prior
 from multidraft.replay.recorded import (
     Recorded,
     is_estimate,
@@ -78,6 +80,15 @@ def test_a_history_without_texts(filled: Path, tmp_path: Path) -> None:
 )
 def test_only_a_text_that_stopped_could_have_been_longer(status: str, most: int, limit: int | None) -> None:
     assert Recorded(make_run(acceptance=TABLE, status=status, max_new_tokens=most), COSTS).limit == limit
+
+
+def test_a_text_without_a_drafter_is_replayed_with_what_was_expected_of_the_others() -> None:
+    table = Acceptances(*np.full((3, 2, 6), 3))
+    run = make_run(acceptance=table, max_new_tokens=6)
+    run = replace(run, generation=replace(run.generation, prior=Prior((0.9, 0.1), (0.2, 0.3), 5)))
+    left = Recorded(run, COSTS).without(run.generation.drafters[0])
+    assert left.run.generation.prior == Prior((0.1,), (0.3,), 5)
+    assert set(left.replay("rate-hedge").arms) <= {-1, 0}
 
 
 def test_the_best_fixed_pair_is_compared_with_whole_drafts() -> None:

@@ -145,8 +145,8 @@ def _note(run: Run | None, differences: Sequence[Difference] | None) -> str:
     if g.prior:
         best = sorted(zip(g.prior.acceptance, g.drafters, strict=False), reverse=True)[:3]
         sentences.append(
-            f"It began with what {count(g.prior.lessons, 'run')} on this pool taught about such prompts; expected "
-            f"acceptance: {', '.join(f'{name} {percent(share)}' for share, name in best)}."
+            f"It began with what {count(g.prior.lessons, 'run')} on this pool taught; expected "
+            f"acceptance here: {', '.join(f'{name} {percent(share)}' for share, name in best)}."
         )
     if scores.best_drafter and scores.drafter_rounds and scores.regret_rounds is not None:
         needed = scores.drafter_rounds[scores.best_drafter]

@@ -220,7 +220,7 @@ class PoolTab:
 
 
 def pool_html(pool: Pool, hardware: str, version: str) -> Markup:
-    """Target, drafters, device, dtype, memory, and what steps have cost so far."""
+    """Target, drafters, device, dtype, weights, and what steps have cost so far."""
     model, costs = pool.target.model, pool.costs
     step, check = _milliseconds(costs.plain), _milliseconds(costs.verify)
     facts = [
@@ -249,7 +249,7 @@ def pool_html(pool: Pool, hardware: str, version: str) -> Markup:
             # What a program adds to a pool may be of no kind.
             "Kind": f"{kind.title}: {kind.description}" if (kind := KINDS.get(drafter.kind)) else drafter.kind,
             "Parameters": _count(drafter.parameter_count) if drafter.parameter_count else "none",
-            "Memory": _memory(pool, arm) if drafter.parameter_count else UNKNOWN,
+            "Weights": _weights(pool, arm) if drafter.parameter_count else UNKNOWN,
             "Draft latency, ms per token": _milliseconds(costs.steps[arm]) or UNKNOWN,
         }
         for arm, drafter in enumerate(pool.drafters)
@@ -262,7 +262,7 @@ def _milliseconds(line: Line) -> str:
     return number(1000 * line.mean, 2) if line.weight else ""
 
 
-def _memory(pool: Pool, arm: int) -> str:
+def _weights(pool: Pool, arm: int) -> str:
     """Bytes of a drafter's weights, or whose they are."""
     drafter, entry = pool.drafters[arm], pool.card.drafters[arm]
     if other := pool.card.shares_with(entry):
