@@ -50,7 +50,8 @@ def _unpacked() -> Path:
 
 
 def pack(history: Path, file: Path) -> int:
-    """Pack the benchmarks of a history, without what only replays and the stepper need; returns how many runs."""
+    """Pack the benchmarks of a history, such as an unpacked one with some more, without what only replays and the
+    stepper need; returns how many runs."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "example.db")
         snapshot(history, copy)
@@ -72,8 +73,8 @@ def pack(history: Path, file: Path) -> int:
 
 def _renumber(db: Database) -> None:
     db.execute("PRAGMA foreign_keys = OFF")
-    db.execute("UPDATE runs SET id = id + ?", [FIRST])
-    db.execute("UPDATE rounds SET run_id = run_id + ?", [FIRST])
+    db.execute("UPDATE runs SET id = id + :first WHERE id < :first", {"first": FIRST})
+    db.execute("UPDATE rounds SET run_id = run_id + :first WHERE run_id < :first", {"first": FIRST})
 
 
 if __name__ == "__main__":
