@@ -114,6 +114,9 @@ class Drafter(ABC):
     learns: bool = False
     version: str = ""
 
+    def begin(self, context: Sequence[int]) -> None:  # noqa: B027 (most are always the same)
+        """Choose what to draft with in the query that begins with the prompt ``context``; before all else."""
+
     def prepare(self, context: Sequence[int]) -> None:  # noqa: B027 (some cache nothing)
         """Begin a new query with the prompt ``context``, and read it; what was cached before is forgotten."""
 

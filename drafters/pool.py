@@ -184,9 +184,11 @@ class Pool:
     def prepare(self, context: Sequence[int], arms: Sequence[int], benched: Benched | None = None) -> None:
         """Begin a query: the drafters ``arms`` read the prompt, a group at once if all its members do; others forget
         what they have read before. ``benched`` is as of :func:`~drafters.benched.ask`."""
-        for arm in set(range(len(self.drafters))) - set(arms):
+        for arm, drafter in enumerate(self.drafters):
             with benched.by(arm) if benched else nullcontext():
-                self.drafters[arm].forget()
+                drafter.begin(context)
+                if arm not in arms:
+                    drafter.forget()
         ask(self.drafters, arms, lambda judge, _: judge.prepare(context), benched)
 
     def learn(self, lesson: Lesson, benched: Benched) -> None:

@@ -66,6 +66,9 @@ class Supervised(Drafter):
     def version(self) -> str:  # type: ignore[override]
         return str(self._inner.version)
 
+    def begin(self, context: Sequence[int]) -> None:
+        self._call("begin", list(context))
+
     def prepare(self, context: Sequence[int]) -> None:
         self._call("prepare", list(context))
 

@@ -72,8 +72,12 @@ class EagleStudent(Student, EagleDrafter):
         twin.copier = self.copier.twin(target)
         return twin
 
+    def place(self, context: Sequence[int]) -> torch.Tensor | None:
+        if len(context) < 2 or self.learner.current is self.learner.start:
+            return None
+        return self.learner.course.place(len(context), self.source.features(context, self.layers))
+
     def prepare(self, context: Sequence[int]) -> None:
-        self.renew()
         super().prepare(context)
         self.copier.prepare(context)
 
@@ -139,8 +143,9 @@ class EagleStudentEntry(LearningEntry):
         more = int(text_config(context.target).vocab_size) - shape.vocab_size
         numbers = plain.parameters + more * shape.target_size
         kept = 2 * len(shape.layers) * shape.target_size * (self.memory + MOST_MEASURED)
-        # Beside the version in use, that in single precision and the one in training; at a swap, the one to come.
-        learning = (TRAINING_BYTES + 4 + 4 + context.dtype.itemsize) * numbers
+        # Beside the version in use: in single precision this one, the first and the one in training; the first as it
+        # drafts; and at a swap the one to come.
+        learning = (TRAINING_BYTES + 3 * 4 + 2 * context.dtype.itemsize) * numbers
         weights = context.dtype.itemsize * numbers
         return replace(plain, parameters=numbers, weights=weights, working=learning + kept)
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+import torch
 from pydantic import Field
 from transformers import PreTrainedModel
 
@@ -29,7 +30,8 @@ TRAINING_BYTES = 16
 
 
 class Student(Drafter):
-    """A drafter that learns: each query is drafted with the version that was the newest when it began.
+    """A drafter that learns: each query is drafted with one version, the newest when it began, or the first where the
+    newest knows nothing of its kind.
 
     Attributes:
         learner: what trains, for all texts; its versions draft.
@@ -40,15 +42,14 @@ class Student(Drafter):
     learner: Learner[Any, Any]
     learnt: Learnt[Any, Any]
 
-    def renew(self) -> None:
-        """Begin a query: with the newest version."""
-        current = self.learner.current
-        if current.version != self.learnt.version:
-            self.adopt(current)
+    def begin(self, context: Sequence[int]) -> None:
+        chosen = self.learner.version_for(self.place(context))
+        if chosen.version != self.learnt.version:
+            self.adopt(chosen)
 
-    def forget(self) -> None:
-        self.renew()
-        super().forget()
+    def place(self, context: Sequence[int]) -> torch.Tensor | None:
+        """Where a prompt stands among others, if known; see :meth:`~drafters.learning.course.Course.place`."""
+        return None
 
     @abstractmethod
     def adopt(self, learnt: Learnt[Any, Any]) -> None:
@@ -129,8 +130,8 @@ class StudentEntry(LearningEntry):
 
     def footprint(self, context: SizeContext) -> Footprint:
         alone = footprint_of(self.source, context)
-        # Beside the version in use there are one in training and, at a swap, the one to come.
-        learning = TRAINING_BYTES * alone.parameters + alone.weights
+        # Beside the version in use there are the first, one in training and, at a swap, the one to come.
+        learning = TRAINING_BYTES * alone.parameters + 2 * alone.weights
         return replace(alone, working=alone.working + learning)
 
     def build(self, context: BuildContext) -> StudentDrafter:

@@ -33,3 +33,13 @@ class Course(ABC, Generic[Model, Runner]):
     @abstractmethod
     def agreed(self, model: Model, lesson: Lesson) -> int:
         """How many tokens of an answer a model finds the likeliest, each after those before it."""
+
+    def place(self, prompt: int, states: torch.Tensor | None) -> torch.Tensor | None:
+        """Where a text stands among others by what the target makes of its prompt: a vector of length 1, near for texts
+        of one kind. ``None`` where these models do not read it.
+
+        Args:
+            prompt: tokens of the prompt.
+            states: hidden states of the text as in :class:`~drafters.base.Lesson`, at least those of its prompt.
+        """
+        return None

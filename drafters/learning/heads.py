@@ -71,6 +71,11 @@ class HeadCourse(Course[TrainableHead, EagleHead]):
     def fits(self, lesson: Lesson) -> bool:
         return lesson.states is not None and len(lesson.states) == size(lesson) - 1 and size(lesson) > 2
 
+    def place(self, prompt: int, states: torch.Tensor | None) -> torch.Tensor | None:
+        if states is None or prompt < 2:
+            return None
+        return functional.normalize(states[: prompt - 1].float().mean(dim=0), dim=0).cpu()
+
     def loss(self, model: TrainableHead, lessons: Sequence[Lesson]) -> torch.Tensor:
         """Cross-entropy with the target's probabilities, over a random number of steps; see :data:`STEP_WEIGHT`."""
         steps = 1

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Generic
 
@@ -40,6 +41,12 @@ SAVINGS = 5.0
 PATIENCE = 4
 """After so many checks in a row that it has not passed, training begins again at the version in use."""
 
+STRANGE = 0.05
+"""Share of the texts learnt from that are taken for strangers among the others: as far off is what was not learnt."""
+
+KNOWN = "known"
+"""Where texts stand, on disk beside the weights."""
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -57,7 +64,7 @@ class Schedule:
     memory: int = 200_000
     passes: float = 6.0
     rate: float = 1e-3
-    every: int = 16_384
+    every: int = 8192
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +75,7 @@ class Learnt(Generic[Model, Runner]):
         runner: what runs it; texts take twins of it.
         agreement: share of the held-out tokens that it guesses, when it was checked; ``None`` before any check.
         tokens: how many those were.
+        known: where the texts stand that it was trained on, a row each; see :meth:`Course.place`.
     """
 
     version: Version
@@ -75,6 +83,17 @@ class Learnt(Generic[Model, Runner]):
     runner: Runner
     agreement: float | None = None
     tokens: int = 0
+    known: torch.Tensor | None = None
+
+    @cached_property
+    def reach(self) -> float:
+        """Cosine from which on a text counts as one of a kind with its nearest among those known."""
+        assert self.known is not None
+        return float((self.known @ self.known.T).fill_diagonal_(-1.0).amax(dim=1).quantile(STRANGE))
+
+    def knows(self, place: torch.Tensor | None) -> bool:
+        """Whether it has learnt from texts like that which stands there; taken for granted where places are unknown."""
+        return self.known is None or place is None or float((self.known @ place).max()) >= self.reach
 
 
 class Learner(Generic[Model, Runner]):
@@ -90,7 +109,8 @@ class Learner(Generic[Model, Runner]):
         who: the drafter, for messages.
 
     Attributes:
-        current: what queries that begin now draft with.
+        start: what it began with.
+        current: what has learnt most.
         checks: how many copies were measured, of which ``current.version.number`` at most took over.
 
     Raises:
@@ -111,15 +131,17 @@ class Learner(Generic[Model, Runner]):
         self.memory, self.held = Memory(schedule.memory, self.rng), Memory(MOST_MEASURED, self.rng)
         start = _digest(model)
         self.versions = Versions(folder, who, start) if folder else None
-        version = Version(0, start)
+        version, known = Version(0, start), None
+        self.start: Learnt[Model, Runner] = Learnt(version, model, course.runner(model))
         if self.versions and (found := self.versions.newest()):
             version, weights = found
+            known = weights.pop(KNOWN, None)
             model = copy.deepcopy(model)
             try:
                 model.load_state_dict(weights)
             except RuntimeError as error:
                 raise PoolError(f"{who}: what it learnt does not fit its model: {str(error)[:200]}") from None
-        self.current: Learnt[Model, Runner] = Learnt(version, model, course.runner(model))
+        self.current = Learnt(version, model, course.runner(model), known=known) if version.number else self.start
         self.checks = 0
         self._lock = threading.Lock()
         self._owed, self._since_check, self._failed = 0.0, 0, 0
@@ -136,6 +158,11 @@ class Learner(Generic[Model, Runner]):
                 self.held.add(lesson)
             elif self.memory.add(lesson):
                 self._owed += self.schedule.passes * size(lesson)
+
+    def version_for(self, place: torch.Tensor | None) -> Learnt[Model, Runner]:
+        """What queries of which the prompt stands there draft with: training on texts of one kind makes a drafter
+        forget others (LOG), so that of texts unlike all that it was trained on the one that it began as knows more."""
+        return self.current if self.current.knows(place) else self.start
 
     @property
     def owing(self) -> bool:
@@ -207,10 +234,13 @@ class Learner(Generic[Model, Runner]):
         model = copy.deepcopy(self.current.model)
         model.load_state_dict(self.model.state_dict())
         version = Version(self.current.version.number + 1, _digest(model))
-        self.current = Learnt(version, model, self.course.runner(model), now, tokens)
+        with self._lock:
+            places = [self.course.place(len(lesson.prompt), lesson.states) for lesson in self.memory]
+        known = torch.stack([place for place in places if place is not None]) if None not in places else None
+        self.current = Learnt(version, model, self.course.runner(model), now, tokens, known)
         if self.versions:
             try:
-                self.versions.save(version, model.state_dict())
+                self.versions.save(version, model.state_dict() | ({} if known is None else {KNOWN: known}))
             except OSError as error:
                 log.warning("version %s of the student is not saved: %s", version, error)
 

@@ -1,6 +1,7 @@
 """A student learns what its target writes, takes over when it is no worse, and never costs more than its share."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -127,6 +128,34 @@ def test_versions_outlast_the_process_and_are_bounded(lessons, tmp_path, monkeyp
     (tmp_path / "s" / files[-1]).write_bytes(b"broken")
     with pytest.raises(PoolError, match=f"{files[-1]} cannot be read"):
         Learner(ModelCourse(), tiny.llama(9), FAST, tmp_path / "s")
+
+
+class Reading(ModelCourse):
+    """A course that reads what stands in the lessons of where they stand."""
+
+    def place(self, prompt, states):
+        return None if states is None else torch.nn.functional.normalize(states[: prompt - 1].mean(dim=0), dim=0)
+
+
+def test_of_texts_unlike_all_that_it_learnt_from_it_drafts_as_it_began(lessons, tmp_path):
+    torch.manual_seed(0)
+    given = [replace(lesson, states=1.0 + 0.3 * torch.randn(16, 8)) for lesson in lessons]
+    learner = Learner(Reading(), tiny.llama(9), FAST, tmp_path / "s", clock=Clock())
+    strange = torch.tensor([1.0, -1.0] * 4) / 8**0.5
+    assert learner.version_for(strange) is learner.current is learner.start
+    for lesson in given:
+        learner.learn(lesson)
+    worked(learner)
+    assert learner.current.version.number > 0 == learner.start.version.number
+    held = [Reading().place(len(lesson.prompt), lesson.states) for lesson in given if held_out(lesson)]
+    for each in (learner, Learner(Reading(), tiny.llama(9), FAST, tmp_path / "s")):
+        assert each.version_for(strange) is each.start and each.start.version == learner.start.version
+        assert each.version_for(None) is each.current
+        assert sum(each.version_for(place) is each.current for place in held) >= 0.7 * len(held)
+        assert each.current.version == learner.current.version
+    for model, began in ((learner.start.model, True), (learner.current.model, False)):
+        same = torch.equal(model.get_output_embeddings().weight, tiny.llama(9).get_output_embeddings().weight)
+        assert same == began
 
 
 def test_a_save_that_fails_leaves_the_last_version(tmp_path, monkeypatch):
