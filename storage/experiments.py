@@ -88,22 +88,26 @@ def listed(path: str | Path, sought: Sought = Sought(), *, limit: int = 20, offs
 
     Keys: id, created_at (of the first run), source, suite, the columns ``MADE_ON`` and ``SETTINGS``, runs, finished,
     prompts, policies (a list), prompt (the beginning of the first run's), note; of the policy with the highest
-    decode speed-up (ratio of totals over prompts) fastest, speedup, and regret, the mean per run; ``None`` is unknown.
+    request speed-up (ratio of totals over prompts) fastest, its decode speed-up, and regret, the mean per run; ``None``
+    is unknown.
     """
     where, values = sought.where()
-    above, below, _ = RATIOS["speedup"]
+    parts = {"decode": RATIOS["speedup"], "request": RATIOS["request_speedup"]}
+    averages = ", ".join(f"avg({a}) AS {part}_above, avg({b}) AS {part}_below" for part, (a, b, _) in parts.items())
     first = ", ".join(f"max({column}) AS {column}" for column in ("source", "suite", *MADE_ON, *SETTINGS))
     sql = f"""
         WITH chosen AS (SELECT DISTINCT batch_id FROM runs {where}),
         by_prompt AS (
-            SELECT batch_id, policy, avg({above}) AS above, avg({below}) AS below FROM runs
+            SELECT batch_id, policy, {averages} FROM runs
             WHERE batch_id IN chosen AND {FINISHED} AND {COMPARED} AND policy <> 'autoregressive'
             GROUP BY batch_id, policy, prompt_hash
         ),
         by_policy AS (
-            SELECT batch_id, policy, sum(above) / sum(below) AS speedup FROM by_prompt GROUP BY batch_id, policy
+            SELECT batch_id, policy, sum(decode_above) / sum(decode_below) AS speedup,
+                   sum(request_above) / sum(request_below) AS request
+            FROM by_prompt GROUP BY batch_id, policy
         ),
-        best AS (SELECT batch_id, policy AS fastest, max(speedup) AS speedup FROM by_policy GROUP BY batch_id),
+        best AS (SELECT batch_id, policy AS fastest, speedup, max(request) FROM by_policy GROUP BY batch_id),
         experiments AS (
             SELECT batch_id AS id, min(created_at) AS created_at, {first}, count(*) AS runs,
                    sum({FINISHED}) AS finished, count(DISTINCT prompt_hash) AS prompts,
@@ -132,10 +136,11 @@ def in_history(path: str | Path, id: str) -> bool:
         return False
 
 
-def figures(path: str | Path, id: str) -> list[dict[str, Any]]:
+def figures(path: str | Path, id: str, *, texts: bool = True) -> list[dict[str, Any]]:
     """The runs of an experiment in the order in which they were made, at most ``MOST_RUNS``, without rounds: the
-    columns that a table of figures takes (``bench.summary.Row.recorded``)."""
-    columns = ["id", "created_at", "task", "policy", "status", "error", "prompt", "text", "prompt_hash", *FIGURES]
+    columns that a table of figures takes (``bench.summary.Row.recorded``). Reading no ``texts`` is faster."""
+    written = ("error", "prompt", "text") if texts else ("NULL AS error", "'' AS prompt", "'' AS text")
+    columns = ["id", "created_at", "task", "policy", "status", *written, "prompt_hash", *FIGURES]
     sql = f"SELECT {', '.join(columns)} FROM runs WHERE batch_id = ? ORDER BY created_at, id LIMIT {MOST_RUNS}"
     with open_reader(path) as connection:
         return read_dicts(connection, sql, [id])

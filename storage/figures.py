@@ -16,7 +16,7 @@ Their intervals come from a bootstrap over distinct prompts (:func:`ratio_of_tot
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -31,7 +31,10 @@ FEWEST_PROMPTS = 3
 CONFIDENCE = 0.95
 
 TOO_NOISY = 0.25
-"""Of a single run's speed-up: half the width of its interval, as a share of it, beyond which there is none."""
+"""Half the width of a single run's interval, as a share of its speed-up, beyond which there is none."""
+
+NO_SPEEDUP = "too noisy to tell"
+"""What is shown in its place."""
 
 POWER = 0.8
 """How likely a difference is to be found with as many prompts as :func:`prompts_to_settle` says."""
@@ -46,21 +49,51 @@ the same sampling variance as those of the prompts."""
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of totals over so many distinct prompts, with its 95 % interval; ``None`` below ``FEWEST_PROMPTS``."""
+    """A ratio of totals over so many distinct prompts, with its 95 % interval; ``None`` below ``FEWEST_PROMPTS``.
+
+    Attributes:
+        uncertainty: of too few prompts for an interval, by what share their timings alone may put it off
+            (``Run.speedup_uncertainty``, the largest of the runs); ``None`` is unknown.
+    """
 
     value: float
     low: float | None
     high: float | None
     prompts: int
+    uncertainty: float | None = None
 
     @property
     def interval(self) -> tuple[float, float] | None:
         """``(low, high)`` where both are known."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
+    @property
+    def too_noisy(self) -> bool:
+        """Whether nothing can be said."""
+        return not self.interval and too_noisy(self.uncertainty)
+
     def text(self, unit: str = "") -> str:
-        """``2.10× (1.80–2.40)``, for ``unit="×"``."""
-        return f"{self.value:.2f}{unit}" + (f" ({self.low:.2f}–{self.high:.2f})" if self.interval else "")
+        """``2.10× (1.80–2.40)``, for ``unit="×"``; ``2.10× ± 0.15`` of few prompts."""
+        if self.interval:
+            return f"{self.value:.2f}{unit} ({self.low:.2f}–{self.high:.2f})"
+        return timed_text(self.value, self.uncertainty, unit)
+
+    def of_runs(self, uncertainties: Iterable[float | None]) -> Ratio:
+        """With what is known of its runs' timings, where there is no interval."""
+        known = [share for share in uncertainties if share is not None]
+        return self if self.interval or not known else replace(self, uncertainty=max(known))
+
+
+def too_noisy(uncertainty: float | None) -> bool:
+    """Whether timings vary too much for a speed-up to be shown."""
+    return uncertainty is not None and uncertainty > TOO_NOISY
+
+
+def timed_text(value: float, uncertainty: float | None, unit: str = "") -> str:
+    """``1.85× ± 0.11``, or that the machine was too noisy to tell."""
+    if too_noisy(uncertainty):
+        return NO_SPEEDUP
+    return f"{value:,.2f}{unit}" + (f" ± {value * uncertainty:.2f}" if uncertainty else "")
 
 
 def divided(numerator: float, denominator: float) -> float | None:
@@ -148,17 +181,19 @@ def prompts_to_settle(numerators: Iterable[float], denominators: Iterable[float]
 def _by_prompt(
     numerators: Iterable[float], denominators: Iterable[float], prompts: Iterable[object] | None = None
 ) -> np.ndarray:
-    """Means over the runs of each prompt: ``(distinct prompts, 2)``, in the order of first appearance."""
+    """Means over the runs of each prompt: ``(distinct prompts, 2)``, in the order of their values: what is resampled,
+    and so the interval, does not depend on the order in which runs are handed over."""
     pairs = np.stack([np.fromiter(numerators, float), np.fromiter(denominators, float)], axis=1)
     if prompts is None:
-        return pairs
+        return pairs[np.lexsort(pairs.T)]
     places: dict[object, int] = {}
     index = [places.setdefault(prompt, len(places)) for prompt in prompts]
     if len(index) != len(pairs):
         raise ValueError(f"{len(pairs)} runs, but {len(index)} prompts")
     sums = np.zeros((len(places), 2))
     np.add.at(sums, index, pairs)
-    return sums / np.bincount(index, minlength=len(places))[:, None]
+    means = sums / np.bincount(index, minlength=len(places))[:, None]
+    return means[np.lexsort(means.T)]
 
 
 @lru_cache(maxsize=8)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from multidraft.bench.measure import BASELINE
 from storage.figures import FEWEST_TOKENS, Ratio, divided, ratio_of_totals
 from storage.records import FINISHED
 from storage.rows import prompt_of
@@ -131,12 +132,27 @@ NUMBERS = [field.name for field in fields(Row) if "float" in str(field.type)]
 def speedups(rows: Sequence[Row]) -> tuple[Ratio | None, Ratio | None]:
     """Decode and whole-request speed-up: ratios of totals over the rows long enough to compare."""
     compared = [row for row in rows if row.speedup is not None]
+    names = ("baseline_seconds", "seconds"), ("baseline_request_seconds", "request_seconds")
+    decode, request = (_ratio(compared, *each) for each in names)
+    off = [row.speedup_uncertainty for row in compared]
+    return decode and decode.of_runs(off), request and request.of_runs(off)
 
-    def ratio(above: str, below: str) -> Ratio | None:
-        numerators, denominators = ([getattr(row, name) for row in compared] for name in (above, below))
-        return ratio_of_totals(numerators, denominators, [row.prompt for row in compared])
 
-    return ratio("baseline_seconds", "seconds"), ratio("baseline_request_seconds", "request_seconds")
+def _ratio(rows: Sequence[Row], above: str, below: str) -> Ratio | None:
+    numerators, denominators = ([getattr(row, name) for row in rows] for name in (above, below))
+    return ratio_of_totals(numerators, denominators, [row.prompt for row in rows])
+
+
+def compared(rows: Sequence[Row]) -> list[Row]:
+    """The finished runs with a speed-up, on the prompts of which every policy with drafters has one: what policies are
+    compared on, in verdicts and tables alike."""
+    timed = [row for row in rows if row.finished and row.speedup is not None]
+    ran: dict[str, set[int]] = {}
+    for row in timed:
+        ran.setdefault(row.policy, set()).add(row.prompt)
+    drafting = [prompts for policy, prompts in ran.items() if policy != BASELINE] or list(ran.values())
+    common = set.intersection(*drafting) if drafting else set()
+    return [row for row in timed if row.prompt in common]
 
 
 def summarise(rows: Sequence[Row]) -> pd.DataFrame:
@@ -144,7 +160,8 @@ def summarise(rows: Sequence[Row]) -> pd.DataFrame:
 
     Columns: task, policy, prompts, finished, too_long, and over the finished ones (NaN where unknown)
     tokens_per_second, mean_accepted_tokens, speedup, speedup_low, speedup_high, request_speedup,
-    request_speedup_low, request_speedup_high: ratios of totals, with 95 % intervals over prompts.
+    request_speedup_low, request_speedup_high: ratios of totals, with 95 % intervals over prompts; speedup_uncertainty
+    is that of the runs where there is no interval (``storage.figures.Ratio``).
     """
     key = attrgetter("task", "policy")
     groups = groupby(sorted(rows, key=key), key)
@@ -154,26 +171,35 @@ def summarise(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def overall(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
-    """The same figures of each policy over all tasks."""
+    """The same figures of each policy over all tasks, on the prompts that they are :func:`compared` on; where they have
+    none in common, on its own."""
     policies = dict.fromkeys(row.policy for row in rows)
-    return {policy: _figures([row for row in rows if row.policy == policy]) for policy in policies}
+    on = {id(row) for row in compared(rows)}
+    found = {}
+    for policy in policies:
+        own = [row for row in rows if row.policy == policy]
+        found[policy] = _figures(own, [row for row in own if id(row) in on] or None)
+    return found
 
 
-def _figures(rows: Sequence[Row]) -> dict[str, Any]:
+def _figures(rows: Sequence[Row], on: Sequence[Row] | None = None) -> dict[str, Any]:
+    """Of the runs of a policy; speeds and tokens per round are those ``on`` some of them, if they are given."""
     done = [row for row in rows if row.finished]
-    tokens = sum(row.tokens for row in done)
-    timed = [row for row in done if row.tokens_per_second is not None]
+    taken = done if on is None else on
+    timed = [row for row in taken if row.tokens_per_second is not None]
+    mat = _ratio(taken, "tokens", "rounds")
     figures: dict[str, Any] = {
         "prompts": len(rows),
         "finished": len(done),
         "too_long": sum(row.status == TOO_LONG for row in rows),
         "tokens_per_second": divided(sum(row.tokens for row in timed), sum(row.seconds or 0.0 for row in timed)),
-        "mean_accepted_tokens": divided(tokens, sum(row.rounds for row in done)),
+        "mean_accepted_tokens": mat and mat.value,
     }
-    for name, ratio in zip(("speedup", "request_speedup"), speedups(done), strict=True):
+    decode, request = speedups(taken)
+    for name, ratio in (("speedup", decode), ("request_speedup", request)):
         figures[name] = ratio.value if ratio else None
         figures[f"{name}_low"], figures[f"{name}_high"] = (ratio.low, ratio.high) if ratio else (None, None)
-    return figures
+    return {**figures, "speedup_uncertainty": decode and decode.uncertainty}
 
 
 def fastest(rows: Sequence[Row]) -> str | None:

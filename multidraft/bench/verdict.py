@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from drafters.errors import UserError
 from drafters.hardware import format_bytes
 from multidraft.bench.measure import BASELINE
-from multidraft.bench.summary import Row
+from multidraft.bench.summary import Row, compared
 from multidraft.bench.table import NOTHING, count, shown
 from multidraft.replay.advice import Advice, Share
 from multidraft.replay.options import Option
@@ -30,18 +30,19 @@ def of_rows(rows: Sequence[Row], draft_length: int) -> Advice:
     Raises:
         UserError: no policy beside autoregressive decoding was measured, or they have no prompt in common.
     """
-    compared = [row for row in rows if row.finished and row.speedup is not None and row.policy != BASELINE]
-    policies = list(dict.fromkeys(row.policy for row in compared))
+    timed = [row for row in rows if row.finished and row.speedup is not None and row.policy != BASELINE]
+    policies = list(dict.fromkeys(row.policy for row in timed))
     if not policies:
         raise UserError("no policy with drafters has a speed-up here, so there is nothing to compare")
-    common = set.intersection(*({row.prompt for row in compared if row.policy == policy} for policy in policies))
-    if not common:
+    chosen = sorted(compared(timed), key=lambda row: row.prompt)
+    if not chosen:
         raise UserError(f"the policies {', '.join(policies)} have no prompt in common; run all of them on the same")
-    chosen = sorted((row for row in compared if row.prompt in common), key=lambda row: row.prompt)
 
     def option(spec: str, length: int, own: Sequence[Row], measured: str = "") -> Option:
         names = f"{measured}seconds", f"{measured}request_seconds", "tokens", "tokens" if measured else "rounds"
-        return Option.of(spec, length, [(row.prompt, *(getattr(row, name) for name in names)) for row in own])
+        runs = [(row.prompt, *(getattr(row, name) for name in names)) for row in own]
+        off = [row.speedup_uncertainty for row in own if not measured and row.speedup_uncertainty is not None]
+        return replace(Option.of(spec, length, runs), uncertainty=max(off, default=None))
 
     baseline = option(BASELINE, 0, [row for row in chosen if row.policy == policies[0]], "baseline_")
     found = [option(spec, draft_length, [row for row in chosen if row.policy == spec]) for spec in policies]
@@ -59,28 +60,34 @@ def sentences(advice: Advice) -> list[str]:
 def _conclusion(advice: Advice) -> str:
     best, plain = advice.best, advice.plain
     decode, request = best.times_as_fast(plain, "decode"), best.times_as_fast(plain)
+    named = f"`{best.spec}`, draft length up to {best.length}"
     speeds = (
-        f"decoding {times(decode)} and whole requests {times(request)} as fast as autoregressive decoding, on "
+        f"decoding is {times(decode)} and whole requests are {times(request)} as fast as autoregressive decoding, on "
         f"{count(advice.prompts, 'prompt')}"
     )
-    named = f"`{best.spec}`, draft length {'up to ' if best.spec != BASELINE else ''}{best.length}"
-    counted = (
-        f"it saves {percent(best.calls_saved)} of the target's calls ({best.mean_accepted_tokens:.2f} tokens per round)"
-    )
+    saved = f"it saves {_saved(best)}"
     if advice.pays == "yes":
         time = f"Requests take {percent(1 - 1 / request.value)} less of the device's time."
-        return f"For this traffic: {named}: {counted} and makes {speeds}. {time}"
+        return f"For this traffic: {named}: {speeds}; {saved}. {time}"
     if advice.pays == "no":
-        return f"Don't speculate on this traffic: the fastest policy, {named}, makes {speeds}, though {counted}."
+        return f"Don't speculate on this traffic: with the fastest policy, {named}, {speeds}, though {saved}."
     if advice.prompts < FEWEST_PROMPTS:
+        few = f"Too few prompts for a verdict: {advice.prompts}, and an interval takes {FEWEST_PROMPTS}."
+        if not decode.too_noisy:
+            return f"{few} The fastest so far is {named}: {speeds}; {saved}."
+        most = max(advice.options, key=lambda option: option.calls_saved)
         return (
-            f"Too few prompts for a verdict: {count(advice.prompts, 'prompt')}, and an interval takes "
-            f"{FEWEST_PROMPTS}. The fastest so far is {named}: {counted}."
+            f"{few} The machine was too noisy to tell which policy is the fastest. By the count of calls, which no "
+            f"noise changes, `{most.spec}` leads: it saves {_saved(most)}."
         )
     return (
-        f"No speed-up is certain on this traffic: the fastest policy, {named}, makes {speeds}. "
-        f"{counted[0].upper()}{counted[1:]}. {_settled(advice, best, plain)}"
+        f"No speed-up of whole requests is certain on this traffic: with the fastest policy, {named}, {speeds}. "
+        f"{saved[0].upper()}{saved[1:]}. {_settled(advice, best, plain)}"
     )
+
+
+def _saved(option: Option) -> str:
+    return f"{percent(option.calls_saved)} of the target's calls ({option.mean_accepted_tokens:.2f} tokens per round)"
 
 
 def _rivals(advice: Advice) -> list[str]:
@@ -88,24 +95,23 @@ def _rivals(advice: Advice) -> list[str]:
     if not advice.options[1:]:
         return ["No other policy is compared with it."]
     if advice.certain:
-        return [f"It is faster than {_each(slower)}, each at the 95 % level: {_named(slower, advice)}."]
-    said = [f"Not significantly slower: {_named(level, advice)}. {_settled(advice, advice.best, level[0])}"]
+        others = "the other policy" if len(slower) == 1 else f"each of the {len(slower)} others"
+        return [f"Whole requests are faster than under {others}, at the 95 % level: {_named(slower, advice)}."]
+    said = [f"Whole requests are not significantly slower under {_named(level, advice)}."]
+    said[0] += f" {_settled(advice, advice.best, level[0])}"
     if slower:
-        said.append(f"Slower at the 95 % level: {_named(slower, advice)}.")
+        said.append(f"They are slower, at the 95 % level, under {_named(slower, advice)}.")
     simple = next((option for option in level if option.spec.startswith("fixed:")), None)
     if simple and not advice.best.spec.startswith("fixed:"):
-        said.append(f"Of those, `{simple.spec}` needs a single drafter{_freed(advice, simple)}.")
+        said.append(f"Of those that are not, `{simple.spec}` needs a single drafter{_freed(advice, simple)}.")
     return said
 
 
-def _each(slower: Sequence[Option]) -> str:
-    return "the other policy" if len(slower) == 1 else f"all {len(slower)} others"
-
-
 def _named(options: Sequence[Option], advice: Advice) -> str:
-    named = [f"`{o.spec}` {o.times_as_fast(advice.plain).value:.2f}×" for o in options[:MOST_NAMED]]
+    """Policies, with how many times as fast as autoregressive decoding their whole requests are."""
+    named = [f"`{o.spec}` ({o.times_as_fast(advice.plain).value:.2f}×)" for o in options[:MOST_NAMED]]
     more = len(options) - len(named)
-    return ", ".join([*named, *([f"{more} more"] if more else [])])
+    return _listed([*named, *([f"{more} more"] if more else [])])
 
 
 def _settled(advice: Advice, best: Option, other: Option) -> str:
@@ -158,7 +164,10 @@ def _kept(share: Share) -> str:
 def _basis(advice: Advice) -> str:
     intervals = "Intervals: 95 %, paired bootstrap over prompts."
     if not advice.texts:
-        return f"Measured runs, each prompt once. {intervals} Drafters and draft lengths take the history (--db)."
+        few = advice.prompts < FEWEST_PROMPTS
+        return "Measured runs; each prompt counts once. " + (
+            "±: how far timings within the runs may put a speed-up off, at the 95 % level." if few else intervals
+        )
     made_on = advice.conditions
     where = f"pool {made_on.pool} on {made_on.hardware}, {made_on.dtype}" if made_on else "that machine"
     said = f"Replayed on {count(advice.texts, 'recorded text')} with the costs measured there: {where}. {intervals}"

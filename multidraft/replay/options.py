@@ -22,6 +22,7 @@ class Option:
         decode, request: seconds of decoding and of the whole request.
         tokens, rounds: of the output; each round is a call of the target.
         estimate: whether its rounds are one: live it chooses by the clock.
+        uncertainty: of measured runs, by what share timings may put their speed-ups off (``storage.figures.Ratio``).
     """
 
     spec: str
@@ -31,6 +32,7 @@ class Option:
     tokens: np.ndarray
     rounds: np.ndarray
     estimate: bool = False
+    uncertainty: float | None = None
 
     @classmethod
     def of(cls, spec: str, length: int, runs: Sequence[tuple[Any, ...]], *, estimate: bool = False) -> Option:
@@ -46,7 +48,7 @@ class Option:
         """How many times as fast as the other it is, paired by prompt."""
         found = ratio_of_totals(getattr(other, part), getattr(self, part))
         assert found is not None, "requests take time"
-        return found
+        return found.of_runs((self.uncertainty, other.uncertainty))
 
     def prompts_to_settle(self, other: Option) -> float | None:
         """How many prompts in all would tell which of the two is faster."""

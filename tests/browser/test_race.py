@@ -79,8 +79,8 @@ def test_a_race_of_two_lanes(page: Page) -> None:
     expect(page.locator("#race-stage .md-race-verdict")).to_contain_text("Both outputs are identical")
     expect(page.locator("#race-stage .md-race-verdict")).to_have_attribute("data-kind", "same")
     places = page.locator("#race-stage .md-lane-place").all_inner_texts()
-    assert sorted(places) == ["1st", "2nd"]
-    assert page.locator("#race-stage .md-lane").nth(places.index("1st")).evaluate("node => node.matches('.md-first')")
+    assert sorted(places) in (["1st", "2nd"], ["", ""])  # a busy machine may be too noisy to tell
+    assert page.locator("#race-stage .md-lane.md-first").count() == places.count("1st")
     texts = page.locator("#race-stage .md-lane-tokens").all_inner_texts()
     assert texts[0] and texts[0] == texts[1]
     plain, drafted = (page.locator("#race-stage .md-lane").nth(lane) for lane in (0, 1))
@@ -163,7 +163,7 @@ def test_the_replay_by_keyboard(page: Page) -> None:
     page.keyboard.press("Home")
     assert clock(page) == 0
     page.keyboard.press("End")
-    expect(page.locator("#race-stage .md-lane-place").first).to_have_text(re.compile("1st|2nd"))
+    expect(page.locator("#race-stage .md-lane.md-finished")).to_have_count(2)
     for _ in range(8):  # of a short replay one step is less than the hundredth of a second that is shown
         page.keyboard.press("ArrowLeft")
     valued = page.locator("#race-stage .md-race-scrub").get_attribute("aria-valuetext") or ""

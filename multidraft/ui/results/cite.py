@@ -21,7 +21,7 @@ AUTHOR = "The multidraft authors"
 
 def bibtex(place: str, title: str, made: Mapping[str, Any], address: str) -> str:
     """An entry for a result at an address; ``made`` has ``created_at`` and the conditions (``experiments.MADE_ON``)."""
-    key = re.sub(r"\W+", "-", f"multidraft-{place}")[:48]
+    key = re.sub(r"\W+", "-", f"multidraft-{place}")
     number, _, commit = str(made["version"] or "").partition("+")
     program = f"multidraft {number}" + (f", commit {commit}" if commit else "")
     where = ", ".join(_plain(str(part)) for part in (made["hardware"], made["dtype"]) if part)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from multidraft.ui.results.picture import HEIGHT, WIDTH, Picture, fits
+from multidraft.ui.results.picture import HEIGHT, WIDTH, Picture, fits, wrapped
 from multidraft.ui.widgets.theme import DRAFTER_COLOURS, TARGET_COLOUR, drafter_colour, drafter_places
 from storage.records import Round
 
@@ -111,9 +111,13 @@ def _begun(title: str, subtitle: str, foot: str) -> Picture:
     for arm in range(6):
         picture.box(MARGIN + arm * 26, 46, 22, 10, drafter_colour(arm))
     picture.text(WIDTH - MARGIN, 60, "multidraft", 26, colour="faint", anchor="end", bold=True)
-    size = next((size for size in (42, 38, 34) if fits(title, size, WIDTH - 2 * MARGIN)), 30)
-    picture.text(MARGIN, 118, title, size, bold=True, width=WIDTH - 2 * MARGIN)
-    picture.text(MARGIN, 164, subtitle, 25, colour="faint", width=WIDTH - 2 * MARGIN)
+    width = WIDTH - 2 * MARGIN
+    size = next((size for size in (42, 38, 34) if fits(title, size, width, bold=True)), 32)
+    lines = wrapped(title, size, width)
+    for place, line in enumerate(lines):
+        picture.text(MARGIN, 118 + 38 * place - 14 * (len(lines) - 1), line, size, bold=True, width=width)
+    small = next((small for small in (25, 23) if fits(subtitle, small, width)), 21)
+    picture.text(MARGIN, 164 + 12 * (len(lines) - 1), subtitle, small, colour="faint", width=width)
     picture.box(MARGIN, HEIGHT - 66, WIDTH - 2 * MARGIN, 1, "line")
     picture.text(MARGIN, HEIGHT - 30, foot, 21, colour="faint", width=WIDTH - 2 * MARGIN)
     return picture

@@ -26,7 +26,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from drafters.errors import UserError
-from multidraft.ui.results import cite, result
+from multidraft.ui.results import cite, compared, result
 from multidraft.ui.results.picture import HEIGHT, WIDTH
 from multidraft.ui.results.result import Result
 from multidraft.ui.widgets import markup, theme
@@ -86,7 +86,7 @@ class Results:
             return result.run_result(path, number)
         if kind in ("race", "batch") and len(ids) == 1:
             return result.experiment_result(path, ids[0])
-        return result.comparison_result(path, *ids) if kind == "comparison" and len(ids) == 2 else None
+        return compared.comparison_result(path, *ids) if kind == "comparison" and len(ids) == 2 else None
 
     def answer(self, request: Request) -> Response:
         """The page of a result, or one of its files."""

@@ -22,8 +22,9 @@ ROLES = {"ink": theme.TEXT, "faint": "#5c646f", "line": "#dfe3e8", "ground": the
 _SPELLED = {"×": "x", "–": "-", "—": "-", "−": "-", "≈": "~", "★": "*", "→": "->", "←": "<-", "’": "'"}
 """Characters that the font of the PNG, Pillow's own, lacks. What has no spelling is drawn as a question mark."""
 
-_WIDER = 1.17
-"""How much wider than the font of the PNG those are that an SVG may be shown in (DejaVu Sans)."""
+_WIDER, _BOLDER = 1.17, 1.14
+"""How much wider than the font of the PNG those are that an SVG may be shown in (DejaVu Sans); and how much wider again
+where they are bold."""
 
 
 @dataclass
@@ -54,7 +55,7 @@ class Picture:
         width: float = WIDTH,
     ) -> None:
         """A line of text on the baseline ``y``, cut where it would take more than ``width``."""
-        self._shapes.append(("text", (x, y, size), colour, _cut(text, size, width), anchor, bold))
+        self._shapes.append(("text", (x, y, size), colour, _cut(text, size, width, bold), anchor, bold))
 
     def svg(self) -> str:
         """An SVG document; its colours are variables with a default, so that a page can have it in its own."""
@@ -104,19 +105,26 @@ def _variable(colour: str) -> str:
     return f"var(--picture-{colour}, {ROLES[colour]})" if colour in ROLES else colour
 
 
-def _cut(text: str, size: float, width: float) -> str:
+def _cut(text: str, size: float, width: float, bold: bool) -> str:
     """As much of a text, on one line, as fits."""
     text = " ".join("".join(c for c in text if c.isprintable() or c.isspace()).split())[:400]
-    if fits(text, size, width):
+    if fits(text, size, width, bold):
         return text
-    while text and not fits(text + "…", size, width):
+    while text and not fits(text + "…", size, width, bold):
         text = text[: -max(1, len(text) // 20)]
     return text.rstrip() + "…"
 
 
-def fits(text: str, size: float, width: float) -> bool:
+def fits(text: str, size: float, width: float, bold: bool = False) -> bool:
     """Whether a text takes no more than ``width``, in the fonts of browsers too."""
-    return _WIDER * _font(size).getlength(_drawable(text)) <= width
+    return _WIDER * (_BOLDER if bold else 1) * _font(size).getlength(_drawable(text)) <= width
+
+
+def wrapped(text: str, size: float, width: float) -> list[str]:
+    """A bold text on two lines, as many words as fit on the first; on one where it has but one word."""
+    words = text.split()
+    first = next((n for n in range(len(words), 0, -1) if fits(" ".join(words[:n]), size, width, bold=True)), 1)
+    return [line for line in (" ".join(words[:first]), " ".join(words[first:])) if line]
 
 
 def _drawable(text: str) -> str:

@@ -10,8 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from drafters.errors import UserError
-from multidraft.bench import comparison, summary
-from multidraft.bench.comparison import Comparison
+from multidraft.bench import summary
 from multidraft.bench.measure import BASELINE
 from multidraft.bench.summary import Row
 from multidraft.bench.verdict import of_rows, sentences, times
@@ -23,7 +22,7 @@ from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.markup import count, number, percent
 from storage import experiments, queries
 from storage.experiments import MADE_ON, Sought
-from storage.figures import FEWEST_PROMPTS, Ratio
+from storage.figures import FEWEST_PROMPTS, NO_SPEEDUP, Ratio
 from storage.filters import Filter
 from storage.kept import kept
 from storage.run import Run
@@ -84,20 +83,6 @@ def experiment_result(path: Path, id: str) -> Result | None:
     return _of_experiment(about, rows, lanes)
 
 
-@kept
-def comparison_result(path: Path, first: str, second: str) -> Result | None:
-    """Two experiments compared; ``None`` if one of them is unknown.
-
-    Raises:
-        UserError: nothing of them can be compared.
-    """
-    about = experiment(path, first), experiment(path, second)
-    if about[0] is None or about[1] is None:
-        return None
-    a, b = ([Row.recorded(values) for values in experiments.figures(path, id)] for id in (first, second))
-    return _of_comparison(Comparison.of(a, b, (about[0], about[1])), about[0], about[1])
-
-
 def experiment(path: Path, id: str) -> dict[str, Any] | None:
     """What an experiment was made with (``experiments.listed``)."""
     found = experiments.listed(path, Sought(Filter(experiments=(id,))), limit=1)
@@ -137,7 +122,8 @@ def _short(text: str) -> str:
     return line if len(line) <= SHOWN_PROMPT else line[:SHOWN_PROMPT].rstrip() + "…"
 
 
-def _facts(made: Mapping[str, Any]) -> list[tuple[str, str]]:
+def facts_of(made: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """When, and on what, by name."""
     unknown = "unknown"
     return [
         ("Made", f"{made['created_at'][:19].replace('T', ' ')} UTC"),
@@ -177,7 +163,7 @@ def _of_run(run: Run) -> Result:
         picture=drawing.tokens(title, _short(g.prompt), figures, g.rounds, g.drafters, foot_of(made)),
         said=[[f"One run: no interval can be given. In this one, {speed}."]],
         body=body + tokens.rounds_table_html(g.rounds),
-        facts=[*_facts(made), ("Settings", ", ".join(f"{name} {value}" for name, value in settings.items()))],
+        facts=[*facts_of(made), ("Settings", ", ".join(f"{name} {value}" for name, value in settings.items()))],
         figures=[_round(r) for r in values["rounds"]],
         data=values,
         app=f"tab=dashboard&run={run.id}",
@@ -194,20 +180,24 @@ def _round(r: Mapping[str, Any]) -> dict[str, Any]:
 
 def _of_experiment(about: Mapping[str, Any], rows: Sequence[Row], lanes: Sequence[Run]) -> Result:
     figures = [{"policy": policy, **found} for policy, found in summary.overall(rows).items()]
-    figures.sort(key=lambda line: -(line["speedup"] or 0.0))
+    figures.sort(key=lambda line: -(line["request_speedup"] or 0.0))  # as the verdict ranks them
     titles = policy_titles([line["policy"] for line in figures])
-    many = count(about["prompts"], "prompt")
     name = name_of(about)
     title, said, best = _headline(about, rows, titles, name)
     timed = [line for line in figures if line["speedup"] and line["policy"] != BASELINE]
-    drawn, unit, shown = "decode speed-up with its 95 % interval", "autoregressive = 1", "speedup"
+    drawn, unit, shown = "decode speed-up", "autoregressive = 1", "speedup"
     if not timed:  # texts were decoded together, or nothing was timed
         timed = [line for line in figures if line["mean_accepted_tokens"]]
         drawn, unit, shown = "tokens per round", "1 token per round", "mean_accepted_tokens"
     bars = [_bar(titles[line["policy"]], line, shown, line["policy"] == best) for line in timed]
-    subtitle = f"{many}, {settings_of(about)}: {drawn}"
-    what = markup.table_of([_line(titles, line) for line in figures], figures=6, label="Policies")
-    body = what + _tasks(rows) if len({row.task for row in rows}) > 1 else what
+    if any(bar.low is not None for bar in bars):
+        drawn += ", 95 % interval"
+    many, on = count(about["prompts"], "prompt"), len({row.prompt for row in summary.compared(rows)})
+    many = many if on in (0, about["prompts"]) else f"{on} of {many}"
+    subtitle = f"{drawn[0].upper()}{drawn[1:]}. {many}, {settings_of(about)}"
+    body = markup.caption_html(left) if (left := markup.left_out(summary.short_rows(rows))) else Markup()
+    body += markup.table_of([_line(titles, line) for line in figures], figures=6, label="Policies")
+    body += _tasks(rows) if len({row.task for row in rows}) > 1 else Markup()
     if lanes:
         outputs = [
             (policy_title(r.generation.policy), tokens.rounds_html(r.generation.rounds, r.generation.drafters))
@@ -216,7 +206,7 @@ def _of_experiment(about: Mapping[str, Any], rows: Sequence[Row], lanes: Sequenc
         legend = tokens.legend_html(lanes[0].generation.drafters)
         body += markup.macros("results/page.html").texts(lanes[0].generation.prompt, outputs, legend)
     kind, _ = (place := place_of(about)).split("/", 1)
-    left = [("Note", about["note"])] if about["note"] else []
+    noted = [("Note", about["note"])] if about["note"] else []
     settings = f"{settings_of(about)}; {count(about['runs'], 'run')}, {about['finished']} finished"
     return Result(
         place=place,
@@ -225,7 +215,7 @@ def _of_experiment(about: Mapping[str, Any], rows: Sequence[Row], lanes: Sequenc
         picture=drawing.bars(title, subtitle, bars, foot_of(about), unit),
         said=said,
         body=body,
-        facts=[*left, *_facts(about), ("Settings", settings)],
+        facts=[*noted, *facts_of(about), ("Settings", settings)],
         figures=figures,
         data={**about, "figures": figures, **summary.as_json(rows)},
         app=f"tab={kind}&{kind}={about['id']}",
@@ -247,10 +237,22 @@ def _headline(
         return f"Drafting does not pay {where}", said, None
     best, few = advice.best, advice.prompts < FEWEST_PROMPTS
     if advice.pays != "yes" and not few:
-        return f"No certain speed-up {where}", said, None
-    faster = best.times_as_fast(advice.plain, "decode").value
-    title = f"{titles[best.spec]} decodes {faster:.2f}× as fast as no drafter {where}"
-    return title, said, best.spec
+        return f"No certain speed-up of whole requests {where}", said, None
+    faster = best.times_as_fast(advice.plain, "decode")
+    if faster.too_noisy:
+        return f"Speed-ups {NO_SPEEDUP}, {where}", said, None
+    value = faster.text("×") if few else f"{faster.value:.2f}×"
+    return f"{titles[best.spec]} decodes {value} as fast as no drafter {where}", said, best.spec
+
+
+@kept
+def fastest(path: Path, id: str) -> tuple[Ratio, str] | None:
+    """Decode speed-up and spec of the policy that the verdict on an experiment puts first; ``None`` without one."""
+    try:
+        advice = of_rows([Row.recorded(values) for values in experiments.figures(path, id, texts=False)], 0)
+    except UserError:
+        return None
+    return advice.best.times_as_fast(advice.plain, "decode"), advice.best.spec
 
 
 def _tasks(rows: Sequence[Row]) -> Markup:
@@ -278,58 +280,21 @@ def _ratio(line: Mapping[str, Any], name: str) -> Ratio | None:
     if value is None or value != value:
         return None
     known = low is not None and low == low
-    return Ratio(value, low if known else None, high if known else None, line["prompts"])
+    ratio = Ratio(value, low if known else None, high if known else None, line["prompts"])
+    return ratio.of_runs([off for off in [line["speedup_uncertainty"]] if off == off])  # NaN is unknown
 
 
 def _bar(name: str, line: Mapping[str, Any], shown: str, marked: bool) -> Bar:
-    low, high, unit = line.get(f"{shown}_low"), line.get(f"{shown}_high"), "×" if shown == "speedup" else ""
-    return Bar(name, line[shown], low, high, f"{line[shown]:.2f}{unit}", marked=marked)
-
-
-def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]) -> Result:
-    first = found.pairs[0]
-    differs = ", ".join(f"{name} {one} → {other}" for name, one, other in found.differs) or "made alike"
-    title = f"A against B: {differs}"
-    titles = [" / ".join(policy_title(spec) for spec in dict.fromkeys(pair.specs)) for pair in found.pairs]
-    bars = [
-        Bar(title, pair.decode.value, pair.decode.low, pair.decode.high, f"{pair.decode.value:.2f}×", pair.said)
-        for title, pair in zip(titles, found.pairs, strict=True)
-    ]
-    many = count(first.decode.prompts, "prompt")
-    subtitle = f"Decoding of B over A, paired on {many}, with 95 % intervals"
-    shown = comparison.table(found)
-    body = markup.table_html(shown.columns, shown.rows, figures=shown.figures, label=shown.title)
-    body += markup.macros("results/page.html").sides(
-        [(name_of(one), place_of(one), settings_of(one), one) for one in (a, b)]
-    )
-    figures = [
-        {
-            "policy": "/".join(dict.fromkeys(pair.specs)),
-            "verdict": pair.said,
-            **{f"decode_{name}": value for name, value in asdict(pair.decode).items()},
-            **{f"request_{name}": value for name, value in asdict(pair.request).items()},
-            **{f"rounds_{name}": value for name, value in asdict(pair.rounds).items()},
-        }
-        for pair in found.pairs
-    ]
-    return Result(
-        place=f"comparison/{a['id']}/{b['id']}",
-        title=title,
-        description=f"{name_of(a)} against {name_of(b)}. {subtitle}.",
-        picture=drawing.ratios(title, subtitle, bars, foot_of(b)),
-        said=[sentence.split("`") for sentence in comparison.sentences(found)],
-        body=body,
-        facts=[(f"{name} of {side}", value) for side, one in (("A", a), ("B", b)) for name, value in _facts(one)],
-        figures=figures,
-        data={
-            "a": a,
-            "b": b,
-            "pairs": [asdict(pair) for pair in found.pairs],
-            "baseline": found.baseline and asdict(found.baseline),
-        },
-        app="tab=results",
-        made=b,
-    )
+    """A policy's bar, or none beside the words that its timings are too noisy."""
+    ratio = _ratio(line, "speedup") if shown == "speedup" else None
+    if not ratio:
+        return Bar(name, line[shown], shown=f"{line[shown]:.2f}", marked=marked)
+    low, high = ratio.interval or (None, None)
+    if ratio.too_noisy:
+        return Bar(name, 0.0, shown=ratio.text(), marked=marked)
+    if ratio.uncertainty:
+        low, high = (ratio.value * (1 + side * ratio.uncertainty) for side in (-1, 1))
+    return Bar(name, ratio.value, low, high, f"{ratio.value:.2f}×", marked=marked)
 
 
 def place_of(about: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 // Lanes played side by side. Runs once, when the component is there; `element`, `props` and `watch` are Gradio's.
 // props.value is what lanes.py makes. All texts become text nodes, so nothing in them is ever markup.
 
-const ORDINALS = ["1st", "2nd", "3rd", "4th"];
+const ORDINALS = ["", "1st", "2nd", "3rd", "4th"];
 const STATES = {
   waiting: "Waiting for its turn.",
   measuring: "Being measured, alone on the device …",
@@ -120,7 +120,7 @@ function showLane(lane, longest) {
   lane.figures.saved.textContent = lane.tokens - lane.shown;
   lane.bar.style.width = `${(100 * lane.tokens) / longest}%`;
   lane.count.textContent = `${lane.tokens} of ${data.tokens} tokens`;
-  lane.place.textContent = done ? ORDINALS[data.place - 1] : "";
+  lane.place.textContent = done ? ORDINALS[data.place] : "";
   lane.node.classList.toggle("md-finished", done);
   lane.node.classList.toggle("md-first", done && data.place === 1);
   lane.drawn = true;
@@ -133,7 +133,7 @@ function show() {
     const finished = showLane(lane, longest);
     if (finished && playing) {
       find("news").textContent =
-        `${lane.node.getAttribute("aria-label")} is ${ORDINALS[lane.data.place - 1]}, ${lane.time.textContent}.`;
+        `${lane.node.getAttribute("aria-label")} is ${ORDINALS[lane.data.place] || "done"}, ${lane.time.textContent}.`;
     }
   }
   scrub.value = now;

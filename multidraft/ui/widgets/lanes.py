@@ -5,8 +5,8 @@ needs out. ``lanes.js`` reads exactly this; all texts in it are plain and become
   the recorded one, unless the viewer has chosen one; ``None`` leaves it as it is;
 - ``verdict``: what can be said of the outputs: ``text`` and its ``kind``, see :func:`verdict`;
 - ``lanes``: each has a ``title``, a ``state`` and ``rounds``; once it is ready also ``place`` (lanes of equal time
-  share one), ``seconds`` of decoding, ``prefill`` seconds, emitted ``tokens``, and as texts ``speedup`` and
-  ``request_speedup``;
+  share one; 0 where timings are too noisy to tell), ``seconds`` of decoding, ``prefill`` seconds, emitted ``tokens``,
+  and as texts ``speedup`` and ``request_speedup``;
 - ``rounds``: ``end``, decoding seconds of the lane until the round's tokens stand; ``pieces``, the text of each token,
   of which the first ``accepted`` were proposed by a drafter, whose CSS class is ``kind``; ``about``, a line on it;
   ``step``, see ``tokens.step_of``.
@@ -71,7 +71,7 @@ def replay_data(runs: Sequence[Run], lasting: float | None = None) -> dict[str, 
         "seconds": round(seconds, DIGITS),
         "speed": None if lasting is None else max(slow_enough, default=min(SPEEDS)),
         "verdict": verdict(generations, greedy=greedy, lossless=lossless),
-        "lanes": [_lane(run, place) for run, place in zip(runs, places(generations), strict=True)],
+        "lanes": [_lane(run, place) for run, place in zip(runs, places(runs), strict=True)],
     }
 
 
@@ -80,9 +80,11 @@ def lane_title(spec: str) -> str:
     return policy_title(spec) + (" (autoregressive)" if parse_spec(spec)[0] == BASELINE else "")
 
 
-def places(generations: Sequence[Generation]) -> list[int]:
-    """Finish order by decoding seconds, from 1."""
-    times = [g.seconds for g in generations]
+def places(runs: Sequence[Run]) -> list[int]:
+    """Finish order by decoding seconds, from 1; 0 for all where timings are too noisy to tell."""
+    if any(run.speedup and too_noisy(run.speedup_uncertainty) for run in runs):
+        return [0] * len(runs)
+    times = [run.generation.seconds for run in runs]
     return [1 + sum(other < time for other in times) for time in times]
 
 

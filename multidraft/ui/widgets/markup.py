@@ -17,7 +17,8 @@ from markupsafe import Markup
 
 from drafters.errors import without_folders
 from multidraft.bench.table import count as count
-from storage.figures import FEWEST_TOKENS, TOO_NOISY
+from storage.figures import FEWEST_TOKENS, timed_text
+from storage.figures import too_noisy as too_noisy
 
 UNKNOWN = "–"
 
@@ -119,11 +120,8 @@ def times(speedup: float | None, tokens: float | None, uncertainty: float | None
 
 
 def speedup_text(speedup: float | None, uncertainty: float | None) -> str:
-    """``1.85× ± 0.11``, or that the machine was too noisy to tell."""
-    if speedup and too_noisy(uncertainty):
-        return "too noisy to tell"
-    off = f" ± {speedup * uncertainty:.2f}" if speedup and uncertainty else ""
-    return number(speedup, 2, "×") + off
+    """As of ``storage.figures.timed_text``; a dash where there is none."""
+    return UNKNOWN if speedup is None or pd.isna(speedup) else timed_text(speedup, uncertainty, "×")
 
 
 def interval_text(speedup: float, uncertainty: float) -> str:
@@ -131,11 +129,6 @@ def interval_text(speedup: float, uncertainty: float) -> str:
     within = f"{max(speedup * (1 - uncertainty), 0):.2f}× to {speedup * (1 + uncertainty):.2f}×"
     noise = " The machine was too busy with other work" if too_noisy(uncertainty) else " So much did timings vary"
     return f"95 % interval {within}.{noise} during this run and its baseline."
-
-
-def too_noisy(uncertainty: float | None) -> bool:
-    """Whether a single run's speed-up is too uncertain to be shown."""
-    return uncertainty is not None and uncertainty > TOO_NOISY
 
 
 def left_out(runs: int) -> str:

@@ -181,8 +181,8 @@ def _form(race: RaceJob) -> tuple[Any, ...]:
 
 def figures_html(runs: Sequence[Run]) -> Markup:
     """The result as a table in finish order, which also says where each lane's time went."""
-    ranked = zip(lanes.places([run.generation for run in runs]), runs, strict=True)
-    lines = [_figures(place, run) for place, run in sorted(ranked, key=lambda lane: lane[0])]
+    ranked = zip(lanes.places(runs), runs, strict=True)
+    lines = [_figures(place, run) for place, run in sorted(ranked, key=lambda lane: lane[1].generation.seconds)]
     return markup.folded("The result in figures", markup.table_of(lines, figures=12, label="The result in figures"))
 
 
@@ -194,7 +194,7 @@ def _figures(place: int, run: Run) -> dict[str, str]:
         return percent(sum(getattr(r, f"{phase}_seconds") for r in g.rounds) / g.seconds)
 
     return {
-        "Place": str(place),
+        "Place": str(place or markup.UNKNOWN),
         "Policy": lanes.lane_title(g.policy),
         "Tokens": str(tokens),
         "Target calls": str(calls),

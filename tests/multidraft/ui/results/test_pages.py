@@ -14,8 +14,13 @@ from PIL import Image
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from multidraft.ui.results import drawing
 from multidraft.ui.results.cite import bibtex
 from multidraft.ui.results.pages import PICTURES, Results
+from multidraft.ui.results.picture import wrapped
+from multidraft.ui.tabs.experiments.view import list_html
+from storage import experiments
+from storage.run import Baseline
 from storage.store import Store
 from tests.runs import make_round, make_run
 
@@ -124,6 +129,27 @@ def test_pictures_are_drawn_once_and_not_all_are_held(path: Path) -> None:
     for _ in range(2):
         assert browser.get("/result/run/1.png").content.startswith(b"\x89PNG")
     assert len(results._drawn) == PICTURES and "0" not in results._drawn
+
+
+def test_timings_too_noisy_are_no_headline(tmp_path: Path) -> None:
+    path, rounds = tmp_path / "runs.db", [make_round(index) for index in range(4)]
+    noisy = Baseline("prefix", 6, 1 / 150, 0.002, 0.4)
+    with Store(path) as store:
+        for policy in ("ucb", "autoregressive"):
+            store.add(make_run(policy=policy, rounds=rounds, batch_id="r", source="race", baseline=noisy))
+    page = TestClient(Starlette(routes=Results(path).routes())).get("/result/race/r").text
+    assert "<h1>Speed-ups too noisy to tell, on 1 prompt</h1>" in page and "title = {{Speed-ups too noisy" in page
+    assert ">too noisy to tell</text>" in page and '<td class="md-figure">too noisy to tell' in page
+    assert "too noisy to tell" in list_html(path, experiments.listed(path), False)
+
+
+def test_no_part_of_a_title_is_lost_and_keys_tell_results_apart() -> None:
+    title = "Rate (ours, with a long name of its settings) decodes 1.62× as fast as no drafter on 28 prompts of my30"
+    shown = drawing.bars(title, "subtitle", [], "foot", "unit").svg()
+    assert "…" not in shown and all(f">{line}</text>" in shown for line in wrapped(title, 32, 1080))
+    made = {"version": "1", "created_at": "2026", "hardware": None, "dtype": None, "pool": "p", "card_hash": None}
+    keys = {bibtex(f"comparison/{'a' * 32}/{id * 32}", "t", made, "x").split(",")[0] for id in "bc"}
+    assert len(keys) == 2
 
 
 def test_bibtex_holds_nothing_that_latex_would_run() -> None:

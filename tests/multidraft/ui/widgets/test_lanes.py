@@ -7,7 +7,7 @@ import pytest
 from multidraft.ui.widgets import lanes as stage
 from storage import figures
 from storage.run import Baseline
-from tests.runs import make_run
+from tests.runs import make_round, make_run
 
 BASELINE = Baseline("answer", 6, 0.01, 0.0)
 
@@ -73,6 +73,12 @@ def test_places_speed_ups_and_calls_saved(lanes, monkeypatch: pytest.MonkeyPatch
 def test_the_same_policy_twice_shares_a_place_where_times_are_equal(make_generation) -> None:
     data = replayed([make_generation(), make_generation()])
     assert [lane["place"] for lane in data["lanes"]] == [1, 1]
+
+
+def test_timings_too_noisy_give_no_places() -> None:
+    rounds = [make_round(index) for index in range(4)]
+    lanes = [make_run(rounds=rounds, baseline=Baseline("prefix", 6, each, 0.002, 0.4)) for each in (0.01, 0.02)]
+    assert stage.places(lanes) == [0, 0]
 
 
 def test_the_speed_up_is_against_what_was_measured_or_unknown(make_generation, monkeypatch: pytest.MonkeyPatch) -> None:
