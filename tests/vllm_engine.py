@@ -40,6 +40,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--policy", default="rate-hedge")
     parser.add_argument("--pool", default="pocket", help="a card for the pocket target")
     parser.add_argument("--streams", type=int, default=1, help="requests at once")
+    parser.add_argument("--ranks", type=int, default=1, help="of tensor parallelism, each a process")
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=TOKENS, help="most tokens of an answer")
     parser.add_argument("--repeat", type=int, default=1, help="passes over the prompts; the last one is timed")
@@ -63,6 +64,7 @@ def main() -> None:
     items = spread(load_suite("pocket").items, given.prompts)
     target = ROOT / "drafters" / "pocket" / "target"
     extra = {"num_gpu_blocks_override": given.blocks, "block_size": 32, "max_model_len": 256} if given.blocks else {}
+    extra |= {"tensor_parallel_size": given.ranks, "distributed_executor_backend": "mp"} if given.ranks > 1 else {}
     llm = LLM(
         str(target),
         dtype="float32",
@@ -78,7 +80,7 @@ def main() -> None:
     params = SamplingParams(temperature=0, max_tokens=given.tokens)
     llm.generate(prompts[:1], params, use_tqdm=False)
     proposer, calls = None, []
-    if given.method == "ours":
+    if given.method == "ours" and given.ranks == 1:  # of several, the proposer is out of reach
         core = llm.llm_engine.engine_core.engine_core
         proposer = core.model_executor.driver_worker.worker.model_runner.drafter
         if given.calls:
@@ -138,7 +140,8 @@ def engine(*arguments: str) -> dict[str, Any]:
     env = {**os.environ, "OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    printed = [line for line in done.stdout.splitlines() if line.startswith("{")]  # among vLLM's own lines
+    found: dict[str, Any] = json.loads(printed[-1])
     return found
 
 
@@ -153,6 +156,7 @@ def plain() -> dict[str, Any]:
         ("--policy", "fixed:general"),
         ("--streams", "8"),
         ("--policy", "normal-hedge", "--streams", "3", "--blocks", "11"),
+        ("--policy", "normal-hedge", "--streams", "4", "--ranks", "2"),
     ],
     ids=" ".join,
 )
