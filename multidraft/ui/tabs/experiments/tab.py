@@ -133,6 +133,8 @@ class Experiments:
 
     def show(self, page: int, words: str, kind: str, version: str, order: str) -> Updates:
         """A page of the list, the line that says which, and the buttons that turn it."""
+        # Gradio lets lists of choices pass where one is to be chosen.
+        kind, version, order = (value if isinstance(value, str) else "" for value in (kind, version, order))
         sources = (kind,) if kind in KINDS and kind and kind != EXAMPLE else ()
         runs = Filter(sources=sources, version=version or None)
         sought = Sought(runs, tuple((words or "").split()[:8]), order if order in ORDERS else "newest")

@@ -48,6 +48,7 @@ def test_an_empty_history_says_what_comes_here(store: Store) -> None:
 
 def test_experiments_are_listed_with_their_figures_and_pages(filled: Store) -> None:
     tab = build(filled)
+    assert tab.show(0, "", [], [""], [])[tab.list] == tab.show(0, "", "", "", "newest")[tab.list]
     shown = tab.show(0, "", "", "", "speedup")
     table = shown[tab.list]
     assert 'href="result/batch/one"' in table and 'href="result/race/two"' in table and "<i>" not in table
