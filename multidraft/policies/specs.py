@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
@@ -38,8 +39,10 @@ def read_spec(spec: str) -> tuple[type[Policy], dict[str, Any]]:
     """
     name, texts = parse_spec(spec)
     if name not in POLICIES:
-        offered = (name for name in policy_names() if POLICIES[name].live)
-        raise PolicyError(f"unknown policy {name!r:.60}; choose one of: {', '.join(offered)}")
+        offered = [name for name in policy_names() if POLICIES[name].live]
+        near = get_close_matches(name, offered, 1) or [known for known in offered if name and known.startswith(name)]
+        hint = f"did you mean {near[0]}?" if near else f"choose one of: {', '.join(offered)}"
+        raise PolicyError(f"unknown policy {name!r:.60}; {hint}")
     kind = POLICIES[name]
     known = settings_of(kind)
     values: dict[str, Any] = {}

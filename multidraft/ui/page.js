@@ -54,10 +54,19 @@ document.addEventListener("blur", ({ target }) => {
   target.dispatchEvent(new Event("input", { bubbles: true }));
 }, true);
 
+// What is typed into a field with a list takes the place of what stands in it, and does not follow it.
+document.addEventListener("focusin", ({ target }) => {
+  if (target.matches("input[role=combobox]")) requestAnimationFrame(() => target.select());
+});
+
 // Results take the place of Play's recording as soon as a run is asked for: what moves later than the click would be in
 // the reader's way.
 
 const ran = () => document.documentElement.classList.add("md-ran");
+if (new URLSearchParams(location.search).has("prompt")) { // a link's prompt: the recording answers another one
+  ran();
+  document.documentElement.classList.add("md-linked");
+}
 document.addEventListener("click", ({ target }) => { if (target.closest("#run")) ran(); }, true);
 document.addEventListener("keydown", ({ key, shiftKey, target }) => {
   if (key === "Enter" && shiftKey && target.closest("#prompt")) ran();

@@ -46,8 +46,13 @@ def test_a_copied_link_restores_prompt_policy_and_settings(page: Page, address: 
     expect(page.locator("#prompt textarea")).to_have_value(PROMPT)
     expect(page.locator("#policy input")).to_have_value("UCB · ucb")
     expect(page.locator("#status")).to_contain_text("Press Run")
+    expect(page.locator("#recorded")).to_be_hidden()  # it answers another prompt
     page.locator("#settings > button").click()
     expect(page.locator("#max-new-tokens input[type=number]")).to_have_value("20")
+    wide = page.viewport_size
+    page.set_viewport_size({"width": 390, "height": 640})
+    expect(page.locator("#run")).to_be_in_viewport()
+    page.set_viewport_size(wide)
 
     page.get_by_role("tab", name="Lab").click()
     expect(page).to_have_url(re.compile("tab=lab"))

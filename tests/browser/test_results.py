@@ -25,5 +25,8 @@ def test_two_experiments_are_found_and_compared_and_the_result_has_its_own_page(
     expect(page.locator(".md-verdict")).to_contain_text("B is faster")
     assert page.evaluate("document.querySelector('meta[property=\"og:image\"]').content").endswith("later.png")
     page.goto(f"{address}?tab=results&words=compared")
+    page.locator("#sought-words input, #sought-words textarea").fill("nowhere")  # as by a paste: no key is pressed
+    expect(page.locator("#experiments-list")).to_contain_text("No experiment fits")
+    page.locator("#sought-words input, #sought-words textarea").fill("compared")
     page.get_by_role("link", name="Benchmark: compared").first.click()
     expect(page.locator("figure svg")).to_contain_text("compared")

@@ -47,7 +47,8 @@ def explanation_html(spec: str, drafters: Sequence[str]) -> Markup:
     try:
         policy = make_policy(spec, drafters)
     except PolicyError as error:
-        return markup.refusal_html(str(error))
+        wrong, _, _ = str(error).partition("; choose one of:")  # the field above it lists them
+        return markup.refusal_html(markup.sentence(wrong))
     return markup.explanation_html(policy.explanation, policy.source)
 
 

@@ -12,7 +12,9 @@ from multidraft.policies import POLICIES, Context, Feedback, canonical_spec, mak
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("ucbb", "unknown policy 'ucbb'; choose one of: ada-normal-hedge, autoregressive, "),
+        ("nonsense", "unknown policy 'nonsense'; choose one of: ada-normal-hedge, autoregressive, "),
+        ("ucbb", r"unknown policy 'ucbb'; did you mean ucb\?$"),
+        ("ada", r"unknown policy 'ada'; did you mean ada-normal-hedge\?$"),
         ("ucb:gamma=1", "there is no setting 'gamma'; it takes: reward, beta, start"),
         ("random:0.5", "there is no setting '0.5'; it takes none"),
         ("exp3spec:eta=1", "there is no setting 'eta'; it takes: start"),

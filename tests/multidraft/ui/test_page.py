@@ -122,9 +122,12 @@ def play(
     return tab, list(tab.run(turns, prompt, policy, tokens, 0, 1, 0, 4, 0))  # type: ignore[arg-type]
 
 
-def test_play_streams_to_the_end(workbench: Workbench) -> None:
-    tab, updates = play(workbench, "abc abd")
-    first, last = updates[0], after(updates)
+def test_play_streams_to_the_end(workbench: Workbench, gate) -> None:
+    tab = built(Play(workbench), workbench)
+    parts = tab.run((), "abc abd", "ucb", 8, 0, 1, 0, 4, 0)
+    first = next(parts)
+    gate.open()
+    last = after([first, *parts])
     run, stop = tab.buttons.both
     assert first[run].interactive is False and first[stop].interactive is True
     assert last[run].interactive is True and last[stop].interactive is False
@@ -132,6 +135,8 @@ def test_play_streams_to_the_end(workbench: Workbench) -> None:
     assert last[tab.output].startswith(first[tab.output])
     assert "Every round in detail" in last[tab.details]
     assert first[tab.copy].interactive is False and last[tab.copy].interactive is True  # there is a run to copy
+    assert first[tab.own_page].interactive is False
+    assert last[tab.own_page].interactive is True and last[tab.own_page].link == "result/run/1"
 
 
 def test_the_run_as_json(workbench: Workbench) -> None:
@@ -161,13 +166,15 @@ def say(tab: Play, prompt: str, turns: tuple) -> Iterator[dict[Any, Any]]:
 
 
 def test_an_answer_becomes_a_turn_and_no_conversation_begins_meanwhile(
-    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+    workbench: Workbench, gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tab = talking(workbench, monkeypatch)
-    first, *rest = say(tab, "abc", (("ab", "de"),))
+    parts = say(tab, "abc", (("ab", "de"),))
+    first = next(parts)
+    gate.open()
     assert first[tab.prompt] == "" and "abc" in first[tab.conversation] and tab.turns not in first
     assert first[tab.anew].interactive is False
-    end = after(rest)
+    end = after(parts)
     assert end[tab.turns][0] == ("ab", "de") and end[tab.turns][1][0] == "abc" and 0 < len(end[tab.turns][1][1]) <= 8
     assert end[tab.anew].interactive is True
 

@@ -94,7 +94,9 @@ class Experiments:
         restored = page.load(self.restore, None, self.controls, **QUICK)
         restored.then(self.show, [self.page, *self.controls], shown, **LAST)
         tab.select(self.show, [self.page, *self.controls], shown, **LAST).then(self.versions, None, version, **LAST)
-        sought = gr.on([control.input for control in self.controls], self.first, self.controls, shown, **LAST)
+        # Not the input of a text, which Gradio tells of keys only: text is pasted and cut, too.
+        changes = [words.change, *(control.input for control in self.controls[1:])]
+        sought = gr.on(changes, self.first, self.controls, shown, **LAST)
         sought.then(None, self.controls, None, js=_KEEP, **PRIVATE)
         for button, step in ((self.newer, -1), (self.older, 1)):
             button.click(lambda page, step=step: page + step, self.page, self.page, **LAST).then(

@@ -103,6 +103,7 @@ class Play(controls.PromptTab):
             self.anew = gr.Button(
                 "New conversation", size="sm", visible=pool.conversational, elem_id="new-conversation"
             )
+            self.own_page = gr.Button("Page of this run", size="sm", interactive=False, elem_id="run-page")
             self.link = gr.Button("Copy link", size="sm", elem_id="copy-link")
             self.copy = gr.Button("Copy run as JSON", size="sm", interactive=False, elem_id="copy-run")
             self.download = gr.DownloadButton("Download JSON", size="sm", interactive=False, elem_id="download-run")
@@ -113,7 +114,8 @@ class Play(controls.PromptTab):
 
     def _wire(self, page: gr.Blocks, line: PoolLine) -> None:
         talk = [self.prompt, self.conversation, self.turns, self.anew]
-        shown = [self.status, self.tiles, self.output, self.legend, self.chart, self.details, self.copy, self.download]
+        shown = [self.status, self.tiles, self.output, self.legend, self.chart, self.details]
+        shown += [self.own_page, self.copy, self.download]
         form = [self.prompt, self.policy, *self.settings]
         self.policy.change(
             lambda policy: policy_fields.explanation_html(policy or "", self.drafters),
@@ -258,7 +260,7 @@ class Play(controls.PromptTab):
             if shown:
                 wait = min(seldom, max(often, (time.monotonic() - handed_at) / UPDATE_SHARE))
         updates |= self.buttons.live(running=False)
-        updates |= self._exports(self._file(job) if rounds else None)
+        updates |= self._exports(self._file(job) if rounds else None, job.run.id)
         yield {**updates, self.details: tokens.rounds_table_html(rounds), **self._answered(job, generation)}
 
     def _parts(self, job: RunJob, generation: Generation, output: str, *, ended: bool) -> Updates:
@@ -297,8 +299,10 @@ class Play(controls.PromptTab):
             return {self.prompt: request.prompt, self.conversation: view.conversation_html(request.turns), **anew}
         return {self.turns: (*request.turns, (request.prompt, generation.text)), **anew}
 
-    def _exports(self, file: Path | None) -> Updates:
-        return {self.copy: gr.Button(interactive=file is not None), self.download: download(file)}
+    def _exports(self, file: Path | None, id: int | None = None) -> Updates:
+        """What can be taken away of a run: its file, and its page where it is in the history."""
+        page = gr.Button(link=f"result/run/{id}" if id else None, interactive=id is not None)
+        return {self.own_page: page, self.copy: gr.Button(interactive=file is not None), self.download: download(file)}
 
     def _file(self, job: RunJob) -> Path | None:
         text = json.dumps(job.run.to_json(), ensure_ascii=False, indent=1)
