@@ -136,14 +136,16 @@ def in_history(path: str | Path, id: str) -> bool:
         return False
 
 
-def figures(path: str | Path, id: str, *, texts: bool = True) -> list[dict[str, Any]]:
-    """The runs of an experiment in the order in which they were made, at most ``MOST_RUNS``, without rounds: the
-    columns that a table of figures takes (``bench.summary.Row.recorded``). Reading no ``texts`` is faster."""
+def figures(path: str | Path, of: str | Filter, *, texts: bool = True) -> list[dict[str, Any]]:
+    """The runs of an experiment, or of a filter, in the order in which they were made, at most ``MOST_RUNS``, without
+    rounds: the columns that a table of figures takes (``bench.summary.Row.recorded``). Reading no ``texts`` is
+    faster."""
+    where, values = (Filter(experiments=(of,)) if isinstance(of, str) else of).where()
     written = ("error", "prompt", "text") if texts else ("NULL AS error", "'' AS prompt", "'' AS text")
     columns = ["id", "created_at", "task", "policy", "status", *written, "prompt_hash", *FIGURES]
-    sql = f"SELECT {', '.join(columns)} FROM runs WHERE batch_id = ? ORDER BY created_at, id LIMIT {MOST_RUNS}"
+    sql = f"SELECT {', '.join(columns)} FROM runs {where} ORDER BY created_at, id LIMIT {MOST_RUNS}"
     with open_reader(path) as connection:
-        return read_dicts(connection, sql, [id])
+        return read_dicts(connection, sql, values)
 
 
 def runs(path: str | Path, id: str, most: int) -> list[Run]:

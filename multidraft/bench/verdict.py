@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
-from drafters.errors import UserError
 from drafters.hardware import format_bytes
-from multidraft.bench.measure import BASELINE
-from multidraft.bench.summary import Row, compared
-from multidraft.bench.table import NOTHING, count, shown
+from multidraft.bench.table import NOTHING, count
 from multidraft.replay.advice import Advice, Share
 from multidraft.replay.options import Option
 from storage.figures import FEWEST_PROMPTS, Ratio
@@ -23,38 +20,55 @@ MOST_NAMED = 3
 MOST_PROMPTS = 1000
 """Where it would take more prompts than this to tell two policies apart, either will do."""
 
+PARTS: tuple[Literal["decode"], Literal["request"]] = ("decode", "request")
 
-def of_rows(rows: Sequence[Row], draft_length: int) -> Advice:
-    """What measured runs say by themselves: which policy is the fastest, on the prompts that all of them ran.
-
-    Raises:
-        UserError: no policy beside autoregressive decoding was measured, or they have no prompt in common.
-    """
-    timed = [row for row in rows if row.finished and row.speedup is not None and row.policy != BASELINE]
-    policies = list(dict.fromkeys(row.policy for row in timed))
-    if not policies:
-        raise UserError("no policy with drafters has a speed-up here, so there is nothing to compare")
-    chosen = sorted(compared(timed), key=lambda row: row.prompt)
-    if not chosen:
-        raise UserError(f"the policies {', '.join(policies)} have no prompt in common; run all of them on the same")
-
-    def option(spec: str, length: int, own: Sequence[Row], measured: str = "") -> Option:
-        names = f"{measured}seconds", f"{measured}request_seconds", "tokens", "tokens" if measured else "rounds"
-        runs = [(row.prompt, *(getattr(row, name) for name in names)) for row in own]
-        off = [row.speedup_uncertainty for row in own if not measured and row.speedup_uncertainty is not None]
-        return replace(Option.of(spec, length, runs), uncertainty=max(off, default=None))
-
-    baseline = option(BASELINE, 0, [row for row in chosen if row.policy == policies[0]], "baseline_")
-    found = [option(spec, draft_length, [row for row in chosen if row.policy == spec]) for spec in policies]
-    return Advice.of(baseline, found)
+FAR_OFF = 0.2
+"""Share by which a replayed speed-up may be off from the measured one (docs/figures.md has what is usual)."""
 
 
 def sentences(advice: Advice) -> list[str]:
-    """The verdict, the conclusion first; names of policies and drafters stand in backticks."""
-    said = [_conclusion(advice)]
-    if advice.pays == "yes":
-        said += [*_rivals(advice), *_lengths(advice), *_drafters(advice)]
+    """The verdict, the conclusion first; names of policies and drafters stand in backticks.
+
+    Where policies were measured on the prompts, what they measured leads, and replays add what was not run.
+    """
+    replayed = f"Replayed on {count(advice.texts, 'recorded text')}" if advice.texts else ""
+    more = [*_lengths(advice), *_drafters(advice)] if advice.pays == "yes" else []
+    if live := advice.measured:
+        said = [f"Measured. {_conclusion(live)}", *(_rivals(live) if live.pays == "yes" else [])]
+        said += [f"{replayed}, for what was not run: {_beyond(advice, live)} {_off(advice, live)}", *more]
+    else:
+        said = [f"{replayed}. {_conclusion(advice)}" if replayed else _conclusion(advice)]
+        said += [*_rivals(advice), *more] if advice.pays == "yes" else []
     return [*said, _basis(advice)]
+
+
+def _beyond(advice: Advice, live: Advice) -> str:
+    """What the replays put first, against the policy that is first where runs were measured."""
+    best, other = advice.best, advice.option(live.best.spec)
+    named = f"`{best.spec}` with drafts of up to {count(best.length, 'token')}"
+    if other is best and best.length == live.best.length:
+        return f"no other policy or draft length comes before `{best.spec}`."
+    if other is None or other is best:
+        return f"{named} comes first."
+    return (
+        f"{named} comes first; its whole requests are {times(best.times_as_fast(other))} as fast as `{other.spec}`'s."
+    )
+
+
+def _off(advice: Advice, live: Advice) -> str:
+    """How far replays are from what was measured."""
+    off = {
+        option.spec: option.times_as_fast(advice.plain, "decode").value
+        / known.times_as_fast(live.plain, "decode").value
+        for option in advice.options
+        if (known := live.option(option.spec))
+    }
+    if not off:
+        return "No policy that was measured could be replayed."
+    reach = " to ".join(dict.fromkeys(percent(value - 1, "+") for value in (min(off.values()), max(off.values()))))
+    said = f"Replayed decode speed-ups are off by {reach} from those measured ({_listed([f'`{o}`' for o in off])})"
+    far = max(abs(value - 1) for value in off.values()) > FAR_OFF
+    return f"{said}: too far to rely on; run what they suggest." if far else f"{said}."
 
 
 def _conclusion(advice: Advice) -> str:
@@ -170,19 +184,11 @@ def _basis(advice: Advice) -> str:
         )
     made_on = advice.conditions
     where = f"pool {made_on.pool} on {made_on.hardware}, {made_on.dtype}" if made_on else "that machine"
-    said = f"Replayed on {count(advice.texts, 'recorded text')} with the costs measured there: {where}. {intervals}"
+    said = f"Replays take the costs that were measured there: {where}. {intervals}"
     if any(option.estimate for option in advice.options):
         said += " ≈: it chooses by the clock, so its rounds are estimates."
     if advice.left_out:
         said += f" {count(advice.left_out, 'text')} of other pools or machines left out."
-    off = [
-        option.times_as_fast(advice.plain, "decode").value / advice.measured[option.spec][0].value - 1
-        for option in advice.options
-        if option.spec in advice.measured
-    ]
-    if off:
-        reach = f"{percent(min(off), '+')} to {percent(max(off), '+')}"
-        said += f" Against the measured decode speed-ups of {count(len(off), 'policy')}: {reach}."
     return said
 
 
@@ -199,8 +205,10 @@ class Table:
 def tables(advice: Advice) -> list[Table]:
     """The policies, the fastest first, a star only where it is certain; and the drafters under the first."""
     policies = [_policy(advice, option) for option in advice.options]
-    columns = "policy|draft length|tokens per round|calls saved|decode|whole request|first is faster|measured"
-    found = [Table("Policies", tuple(columns.split("|")), policies, 7)]
+    how = ", replayed" if advice.texts else ""
+    columns = f"policy|draft length|tokens per round|calls saved|decode{how}|whole request{how}|first is faster"
+    columns += "|decode, measured|whole request, measured" if advice.measured else ""
+    found = [Table(f"Policies{how}", tuple(columns.split("|")), policies, columns.count("|"))]
     if advice.shares:
         columns = "drafter|proposed|requests without it|memory|verdict"
         drafters = [
@@ -219,8 +227,11 @@ def tables(advice: Advice) -> list[Table]:
 
 def _policy(advice: Advice, option: Option) -> tuple[str, ...]:
     first = option is advice.best
-    star = " ★" if first and advice.certain and advice.pays == "yes" else ""
-    known = advice.measured.get(option.spec)
+    live = advice.measured
+    certain = advice.certain and advice.pays == "yes" and (not live or live.best.spec == option.spec)
+    star = " ★" if first and certain else ""
+    known = live and live.option(option.spec)
+    ratios = (known.times_as_fast(live.plain, part) if live and known else None for part in PARTS)
     return (
         f"{option.spec}{' ≈' if option.estimate else ''}{star}",
         str(option.length),
@@ -229,7 +240,7 @@ def _policy(advice: Advice, option: Option) -> tuple[str, ...]:
         times(option.times_as_fast(advice.plain, "decode")),
         times(option.times_as_fast(advice.plain)),
         NOTHING if first else times(advice.best.times_as_fast(option)),
-        shown(known and known[0].value, "{:.2f}×") + (shown(known and known[1].value, " / {:.2f}×") if known else ""),
+        *(map(times, ratios) if live else ()),
     )
 
 
@@ -246,7 +257,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
             "request_speedup": asdict(option.times_as_fast(advice.plain)),
             "first_is_faster": asdict(advice.best.times_as_fast(option)),
             "prompts_to_settle": None if option is advice.best else advice.best.prompts_to_settle(option),
-            "measured": [asdict(ratio) for ratio in advice.measured.get(option.spec, ())],
+            "measured": _measured(advice, option),
         }
         for option in advice.options
     ]
@@ -265,6 +276,12 @@ def as_json(advice: Advice) -> dict[str, Any]:
         }
     )
     return values
+
+
+def _measured(advice: Advice, option: Option) -> list[dict[str, Any]]:
+    live = advice.measured
+    known = live and live.option(option.spec)
+    return [asdict(known.times_as_fast(live.plain, part)) for part in PARTS] if live and known else []
 
 
 def times(ratio: Ratio | None) -> str:

@@ -14,12 +14,13 @@ from tqdm import tqdm
 
 import multidraft as md
 from drafters.card import pool_names
+from multidraft.bench.measured import measured, of_rows
 from multidraft.bench.summary import Row
 from multidraft.bench.table import markdown
-from multidraft.bench.verdict import as_json, of_rows, sentences, tables
+from multidraft.bench.verdict import as_json, sentences, tables
 from multidraft.commands.options import split_specs, split_tasks
 from multidraft.policies import check_specs
-from multidraft.replay.advice import NEWEST, Advice, advise, candidates, measured_on, most_replays
+from multidraft.replay.advice import NEWEST, Advice, advise, candidates, most_replays
 from multidraft.replay.machine_costs import MachineCosts
 from multidraft.replay.recorded import memory_of, of_newest_bench, recorded_texts, route_of, with_costs
 from storage.filters import Filter
@@ -65,9 +66,10 @@ def _of_history(options: argparse.Namespace) -> Advice:
     known = options.pool or pool in pool_names()
     route = route_of(pool, drafters) if known else None
     memory = memory_of(pool, drafters, made_on.hardware) if known else {}
-    measured = measured_on(options.db, runs)
-    specs = candidates(drafters, route, [*more, *measured])
-    steps = advise(texts, specs, route, memory, measured)
+    live = measured(options.db, runs, chosen.runs)
+    ran = [option.spec for option in live.options] if live else []
+    specs = candidates(drafters, route, [*more, *ran])
+    steps = advise(texts, specs, route, memory, live)
     advice = _result(steps, most_replays(len(texts), len(specs), len(drafters)))
     return replace(advice, left_out=len(found) - len(runs))
 

@@ -83,7 +83,7 @@ class Advice:
         lengths: how many times as fast the first is at other draft lengths as at its own.
         shares: its drafters; empty where the texts are not at hand.
         removed: the drafters that can go at once, and how many times as long requests take without all of them.
-        measured: decode and request speed-up of policies that ran live on these very prompts.
+        measured: what the runs of policies that ran live on these very prompts say; ``None`` where there are none.
         texts: how many were replayed; 0 where runs were measured instead.
         left_out: texts of other pools and machines, whose costs are others.
         conditions: of the runs.
@@ -94,7 +94,7 @@ class Advice:
     lengths: Mapping[int, Ratio] = field(default_factory=dict)
     shares: tuple[Share, ...] = ()
     removed: tuple[tuple[str, ...], Ratio | None] = ((), None)
-    measured: Mapping[str, tuple[Ratio, Ratio]] = field(default_factory=dict)
+    measured: Advice | None = None
     texts: int = 0
     left_out: int = 0
     conditions: Conditions | None = None
@@ -108,6 +108,10 @@ class Advice:
     def best(self) -> Option:
         """The fastest policy."""
         return self.options[0]
+
+    def option(self, spec: str) -> Option | None:
+        """That of a policy, if it is among them."""
+        return next((option for option in self.options if option.spec == spec), None)
 
     @property
     def prompts(self) -> int:
@@ -162,7 +166,7 @@ def advise(
     specs: Sequence[str],
     route: Route | None = None,
     memory: Mapping[str, int] | None = None,
-    measured: Mapping[str, tuple[Ratio, Ratio]] | None = None,
+    measured: Advice | None = None,
 ) -> Generator[None, None, Advice]:
     """Compare policies on texts of one pool and machine, yielding after each replay.
 
@@ -207,7 +211,7 @@ def advise(
         lengths=lengths,
         shares=shares,
         removed=removed,
-        measured=measured or {},
+        measured=measured,
         texts=len(texts),
         conditions=texts[0].run.conditions,
     )

@@ -11,6 +11,7 @@ import numpy as np
 
 from drafters.card import pool_names
 from drafters.errors import UserError
+from multidraft.bench.measured import measured
 from multidraft.policies import canonical_spec
 from multidraft.policies.titles import DEFAULT_POLICY, policy_choices, policy_title
 from multidraft.replay.advice import NEWEST, Advice, advise, candidates, measured_on, most_replays
@@ -298,12 +299,13 @@ class AdviceJob(ReplayJob[Advice]):
         self._left_out = len(found) - len(self._texts)
         drafters, made_on = self._texts[0].generation.drafters, self._texts[0].conditions
         self._memory = memory_of(made_on.pool, drafters, made_on.hardware) if made_on.pool in pool_names() else {}
-        self._measured = measured_on(store.path, self._texts)
+        self._measured = measured(store.path, self._texts, self.filter.runs)
 
     def steps(self) -> Generator[None, None, Advice]:
         recorded, route = yield from self._recorded()
         drafters = recorded[0].drafters
-        specs = candidates(drafters, route, self._measured)
+        ran = [option.spec for option in self._measured.options] if self._measured else []
+        specs = candidates(drafters, route, ran)
         self.total = most_replays(len(recorded), len(specs), len(drafters))
         found = yield from self._counted(advise(recorded, specs, route, self._memory, self._measured))
         return replace(found, left_out=self._left_out)

@@ -12,8 +12,9 @@ from markupsafe import Markup
 from drafters.errors import UserError
 from multidraft.bench import summary
 from multidraft.bench.measure import BASELINE
+from multidraft.bench.measured import of_rows
 from multidraft.bench.summary import Row
-from multidraft.bench.verdict import of_rows, sentences, times
+from multidraft.bench.verdict import sentences, times
 from multidraft.policies.titles import policy_title, policy_titles
 from multidraft.ui.results import drawing
 from multidraft.ui.results.drawing import Bar

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from drafters.errors import UserError
+from multidraft.bench.measured import of_rows
 from multidraft.bench.summary import Row, overall
-from multidraft.bench.verdict import as_json, of_rows, sentences, tables
+from multidraft.bench.verdict import as_json, sentences, tables
 from multidraft.replay.advice import Advice, Share
 from multidraft.replay.options import Option
 from storage.figures import Ratio
@@ -72,6 +73,20 @@ def test_where_nothing_can_be_advised(factor, prompts, said):
     found = Advice.of(plain, [option("ucb", factor, noise=NOISE[:prompts])])
     first, basis = sentences(found)
     assert said in first and "95 %" in basis
+
+
+def test_what_was_measured_leads_and_replays_add_what_was_not_run():
+    live = Advice.of(PLAIN, [option("rate-hedge", 0.5, noise=NOISE), option("ucb", 0.8)])
+    played = [option("rate-hedge", 0.9), option("ucb", 0.95), option("fixed:math", 0.7, 3)]
+    first, rivals, beyond, *_, basis = sentences(found := Advice.of(PLAIN, played, texts=9, measured=live))
+    assert first.startswith("Measured. For this traffic: `rate-hedge`") and "2.00× (1.9" in first and "`ucb`" in rivals
+    assert beyond.startswith("Replayed on 9 recorded texts, for what was not run: `fixed:math` with drafts of up to 3")
+    assert "off by -44 % to -16 %" in beyond and "too far to rely on" in beyond and basis.startswith("Replays take")
+    table = tables(found)[0]
+    assert table.title == "Policies, replayed" and "★" not in table.rows[0][0], "another one was measured to be first"
+    assert [line[-2][:5] for line in table.rows] == ["–", "2.00×", "1.25×"]
+    alone = sentences(Advice.of(PLAIN, played, texts=9))
+    assert alone[0].startswith("Replayed on 9 recorded texts. For this traffic: `fixed:math`")
 
 
 def row(prompt, policy, seconds, status="completed", tokens=16):

@@ -19,7 +19,9 @@ def history(tmp_path_factory):
 def test_a_verdict_on_a_history(history, capsys):
     assert main(["advise", "--db", str(history), "--tasks", "math,code,sql", "--policies", "exp3spec"]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("For this traffic: `") and "on 9 prompts" in printed and "| exp3spec |" in printed
+    assert (
+        printed.startswith("Measured. For this traffic: `") and "on 9 prompts" in printed and "| exp3spec |" in printed
+    )
     assert "Replayed on 9 recorded texts" in printed and "| drafter | proposed |" in printed
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from drafters.sampling import SamplingParams
+from multidraft.bench.measured import of_rows
 from multidraft.bench.suites import SuiteItem
 from multidraft.bench.summary import overall
-from multidraft.bench.verdict import of_rows
+from multidraft.bench.verdict import sentences
 from multidraft.replay.advice import measured_on
 from multidraft.replay.recorded import recorded_texts
 from multidraft.service.batch import BatchJob
@@ -62,6 +63,8 @@ def test_the_lab_and_the_verdict_replay_alike(workbench: Workbench, batch: Batch
     work, texts = LabWork(workbench), TextFilter(Filter(experiments=(batch.id,)))
     experiment, verdict = work.experiment(texts, POLICIES), work.advise(texts)
     assert experiment.wait(60) and verdict.wait(60) and experiment.result and verdict.result
+    own = verdict.result.measured
+    assert own and sentences(own) == sentences(of_rows(batch.rows, 4)), "the batch's page says the same"
     for option in verdict.result.options:
         if option.spec in POLICIES and option.length == 4:
             decode, request = experiment.result.speedups(option.spec)

@@ -274,7 +274,7 @@ def replayed_html(experiment: Experiment) -> Markup:
     return markup.message_html(
         "done",
         f"Replayed {texts}, {count(tokens, 'token')}, without running a model. Rounds and regret are {known}. Tokens/s "
-        "and speed-up are replayed from the costs measured on that machine, so they differ by some percent from those "
+        "and speed-up are replayed from the costs measured on that machine, so they differ from those "
         "of live runs, which Batch and Dashboard show: column Measured.",
     )
 
