@@ -4,10 +4,11 @@
 
 decodes the prompts on ``pocket-student`` twice, by turns prompt by prompt: with the student learning between prompts,
 in its share of the time, and with the generalist, which does not learn. It prints by blocks of prompts the tokens per
-round of both, of the student as it began and of the drafters that copy (by exact replay), tokens per second, the
-seconds of the whole streams, those of training counted, and the old tasks after it all: by the student alone, and by a
-policy that has the generalist beside it. How far training comes in its share depends on the machine.
-``--share`` and ``--pause`` say how much of the time is for training, and how long nobody asks after each answer.
+round of both and of the student as it began (by exact replay), tokens per second, the seconds of the whole streams,
+those of training counted, and the old tasks before and after it all: by each drafter alone, and by policies that have
+both, the change told against the same policy before and against the generalist alone. How far training comes in its
+share depends on the machine. ``--share`` and ``--pause`` say how much of the time is for training, and how long nobody
+asks after each answer.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from multidraft.bench.suites import SuiteItem, load_suite, spread
 from multidraft.engine.decoding import Decoding
 from storage.records import Generation
 
-STUDENT, GENERAL, MIXED = "fixed:student", "fixed:general", "normal-hedge"
+STUDENT, GENERAL = "fixed:student", "fixed:general"
+MIXED = ("rate-hedge", "normal-hedge", "ucb:reward=be")
 LAST = 50
 """Prompts at the end of the stream that its gain is told of."""
 
@@ -105,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         learner.schedule = replace(learner.schedule, share=options.share)
     for pool, policy in ((taught, STUDENT), (plain, GENERAL)):
         answers(pool, items[:2], params, policy)
-    before = {policy: answers(plain, old, params, policy) for policy in (GENERAL, STUDENT, MIXED)}
+    before = {policy: answers(plain, old, params, policy) for policy in (GENERAL, STUDENT, *MIXED)}
     print("old tasks before:", ", ".join(f"{policy} {per_round(runs):.2f}" for policy, runs in before.items()))
     learner.clock = clock = StreamClock()
     learner._asked_at = learner._saved = 0.0
@@ -131,9 +133,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     gain = sum(run.seconds for run in one) / sum(run.seconds for run in other)
     print(f"last {LAST}: general {told(one)}, student {told(other)}:", end=" ")
     print(f"{per_round(other) / per_round(one):.2f} x the tokens per round, {gain:.2f} x as fast")
-    for policy in (STUDENT, MIXED):
-        now, then = per_round(answers(taught, old, params, policy)), per_round(before[policy])
-        print(f"old tasks after, {policy}: {now:.2f}, {now / then - 1:+.1%}")
+    for policy in (STUDENT, *MIXED):
+        runs = answers(taught, old, params, policy)
+        now, then, alone = per_round(runs), per_round(before[policy]), per_round(before[GENERAL])
+        began = sum(run.versions["student"].startswith("0-") for run in runs)
+        print(f"old tasks after, {policy}: {now:.2f}, {now / then - 1:+.1%} on before,", end=" ")
+        print(f"{now / alone - 1:+.1%} on the generalist alone; {began} of {len(runs)} by the first version")
 
 
 if __name__ == "__main__":
