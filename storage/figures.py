@@ -15,7 +15,7 @@ Their intervals come from a bootstrap over distinct prompts (:func:`ratio_of_tot
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -45,6 +45,10 @@ DRAWS = 2000
 MOST_BLOCKS = 500
 """Units that are resampled; more prompts are grouped at random into so many blocks of equal size, whose sums have
 the same sampling variance as those of the prompts."""
+
+
+Totals = tuple[Iterable[float], Iterable[float]]
+"""Numerators and denominators."""
 
 
 @dataclass(frozen=True)
@@ -134,23 +138,36 @@ def ratio_of_totals(
 
     Source: Efron & Tibshirani 1993, chapter 13; expanded percentiles: Hesterberg 2015, section 4.2.
     """
-    sums = _by_prompt(numerators, denominators, prompts)
-    above, below = sums.sum(axis=0).tolist()
-    if not below:
+    return _resampled(_by_prompt((numerators, denominators), prompts))
+
+
+def ratio_of_ratios(first: Totals, second: Totals) -> Ratio | None:
+    """The second ratio of totals ÷ the first, as a ratio of speed-ups, with its interval likewise.
+
+    Args:
+        first, second: numerators and denominators, all of the same prompts in the same order.
+    """
+    return _resampled(_by_prompt((*second, *reversed(first))))
+
+
+def _resampled(sums: np.ndarray) -> Ratio | None:
+    """The ratio of totals of prompts ``(prompts, 2)``, or the product of two, ``(prompts, 4)``, with its interval."""
+    totals = sums.sum(axis=0)
+    if not totals[1::2].all():
         return None
-    count = len(sums)
+    value, count = float((totals[::2] / totals[1::2]).prod()), len(sums)
     if count < FEWEST_PROMPTS:
-        return Ratio(above / below, None, None, count)
+        return Ratio(value, None, None, count)
     if count > MOST_BLOCKS:
         order = np.random.default_rng(0).permutation(count)
         sums = np.stack([sums[block].sum(axis=0) for block in np.array_split(order, MOST_BLOCKS)])
     drawn = _weights(len(sums)).astype(float) @ sums  # products of integers would not go through the fast library
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = drawn[:, 0] / drawn[:, 1]
+        ratios = (drawn[:, ::2] / drawn[:, 1::2]).prod(axis=1)
     t = stdtrit(count - 1, (1 + CONFIDENCE) / 2)
     tail = ndtr(-t * (count / (count - 1)) ** 0.5)
     low, high = np.quantile(ratios[np.isfinite(ratios)], (tail, 1 - tail))
-    return Ratio(above / below, float(low), float(high), count)
+    return Ratio(value, float(low), float(high), count)
 
 
 def prompts_to_settle(numerators: Iterable[float], denominators: Iterable[float]) -> float | None:
@@ -167,7 +184,7 @@ def prompts_to_settle(numerators: Iterable[float], denominators: Iterable[float]
 
     Source: Cochran 1977, section 6.4 (variance of a ratio); Chow, Shao & Wang 2008, section 3.1 (sample size).
     """
-    above, below = _by_prompt(numerators, denominators).T
+    above, below = _by_prompt((numerators, denominators)).T
     if len(above) < FEWEST_PROMPTS or not above.sum() or not below.sum():
         return None
     ratio = above.sum() / below.sum()
@@ -178,19 +195,17 @@ def prompts_to_settle(numerators: Iterable[float], denominators: Iterable[float]
     return float(max(np.ceil(needed), FEWEST_PROMPTS))
 
 
-def _by_prompt(
-    numerators: Iterable[float], denominators: Iterable[float], prompts: Iterable[object] | None = None
-) -> np.ndarray:
-    """Means over the runs of each prompt: ``(distinct prompts, 2)``, in the order of their values: what is resampled,
-    and so the interval, does not depend on the order in which runs are handed over."""
-    pairs = np.stack([np.fromiter(numerators, float), np.fromiter(denominators, float)], axis=1)
+def _by_prompt(columns: Sequence[Iterable[float]], prompts: Iterable[object] | None = None) -> np.ndarray:
+    """Means over the runs of each prompt: ``(distinct prompts, columns)``, in the order of their values: what is
+    resampled, and so the interval, does not depend on the order in which runs are handed over."""
+    pairs = np.stack([np.fromiter(column, float) for column in columns], axis=1)
     if prompts is None:
         return pairs[np.lexsort(pairs.T)]
     places: dict[object, int] = {}
     index = [places.setdefault(prompt, len(places)) for prompt in prompts]
     if len(index) != len(pairs):
         raise ValueError(f"{len(pairs)} runs, but {len(index)} prompts")
-    sums = np.zeros((len(places), 2))
+    sums = np.zeros((len(places), len(columns)))
     np.add.at(sums, index, pairs)
     means = sums / np.bincount(index, minlength=len(places))[:, None]
     return means[np.lexsort(means.T)]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from drafters.errors import UserError
 from multidraft.bench.measure import BASELINE
 from multidraft.bench.summary import Row, speedups
-from multidraft.bench.table import count
+from multidraft.bench.table import NOTHING, count
 from multidraft.bench.verdict import MOST_NAMED, MOST_PROMPTS, Table, percent, times
 from multidraft.replay.options import Option
-from storage.figures import FEWEST_PROMPTS, Ratio, ratio_of_totals
+from storage.figures import FEWEST_PROMPTS, Ratio, prompts_to_settle, ratio_of_ratios, ratio_of_totals
 
 NAMES = {
     "version": "version",
@@ -42,9 +42,11 @@ class Paired:
 
     Attributes:
         specs: of the first and of the second; mostly the same.
-        rounds: those of the first ÷ those of the second for as many tokens: it depends on no clock.
-        decode, request: how many times as fast the second is, in decoding and in the whole request.
+        rounds: tokens per round of the second ÷ those of the first: it depends on no clock.
+        decode, request: how many times as fast the second is by the clock, in decoding and in the whole request.
         speedups: decode speed-up of each over its own baseline.
+        relative: that of the second ÷ that of the first, which tells the policy from the machine's speed; ``None``
+            where a baseline is unknown.
         settled_by: how many prompts in all would tell them apart, if what is found is true.
     """
 
@@ -53,6 +55,7 @@ class Paired:
     decode: Ratio
     request: Ratio
     speedups: tuple[Ratio | None, Ratio | None]
+    relative: Ratio | None
     settled_by: float | None
 
     @property
@@ -62,11 +65,16 @@ class Paired:
         return one if one == other else f"{other} of B against {one} of A"
 
     @property
+    def judged(self) -> Ratio:
+        """What the verdict is on."""
+        return self.relative or self.decode
+
+    @property
     def said(self) -> str:
-        """Whether B is faster in decoding, at the 95 % level."""
-        if self.decode.interval is None:
+        """Whether B is faster in decoding, at the 95 % level, over its own baseline if that is known."""
+        if self.judged.interval is None:
             return "too few prompts to say"
-        low, high = self.decode.interval
+        low, high = self.judged.interval
         return "faster" if low > 1 else "slower" if high < 1 else NO_DIFFERENCE
 
 
@@ -110,7 +118,9 @@ class Comparison:
         if not specs and all(ran):
             specs = [(_fastest(a), _fastest(b))]
         pairs = [pair for one, other in specs if (pair := _paired(_of(a, one), _of(b, other), (one, other)))]
-        pairs.sort(key=lambda pair: (pair.said not in SETTLED, -pair.decode.value))
+        if not all(pair.relative for pair in pairs):  # one measure for all
+            pairs = [replace(pair, relative=None) for pair in pairs]
+        pairs.sort(key=lambda pair: (pair.said not in SETTLED, -pair.judged.value))
         differs = [
             (name, _shown(made[0].get(key)), _shown(made[1].get(key)))
             for key, name in NAMES.items()
@@ -123,8 +133,15 @@ class Comparison:
 
 def sentences(found: Comparison) -> list[str]:
     """The verdict, the conclusion first; names of policies stand in backticks."""
-    said = [_conclusion(pair) for pair in found.pairs[:MOST_NAMED]]
-    if more := len(found.pairs) - len(said):
+    apart = bool(found.baseline and found.baseline.interval and not found.baseline.low <= 1 <= found.baseline.high)  # type: ignore[operator]
+    quick = f"Autoregressive decoding itself is {times(found.baseline)} as fast in B"
+    said = []
+    if apart:
+        judged = "so the verdicts compare speed-ups, each over its own autoregressive decoding"
+        judged = judged if found.pairs[0].relative else "which the verdicts, by the clock, do not allow for"
+        said.append(f"The machine, or the target's own decoding, was not equally fast. {quick}: {judged}.")
+    said += [_conclusion(pair) for pair in found.pairs[:MOST_NAMED]]
+    if more := len(found.pairs[MOST_NAMED:]):
         said.append(f"The table has {count(more, 'more policy')}.")
     if found.differs:
         said.append(
@@ -132,53 +149,48 @@ def sentences(found: Comparison) -> list[str]:
         )
     else:
         said.append("They were made with the same settings, version, pool and machine: what differs is chance.")
-    if found.baseline:
-        quick = f"Autoregressive decoding itself is {times(found.baseline)} as fast in B"
-        apart = found.baseline.interval and not found.baseline.low <= 1 <= found.baseline.high  # type: ignore[operator]
-        said.append(
-            f"{quick}: so much is the machine, or the target's own decoding, and not the drafters."
-            if apart
-            else f"{quick}, which is no significant difference."
-        )
+    if found.baseline and not apart:
+        said.append(f"{quick}, which is no significant difference.")
     return [*said, "Intervals: 95 %, paired bootstrap over the prompts that both ran."]
 
 
 def table(found: Comparison) -> Table:
     """A line for each policy."""
-    columns = "policy|verdict on B|prompts|rounds, A ÷ B|decode, B over A|request, B over A|speed-up in A|speed-up in B"
+    columns = "policy|verdict on B|prompts|speed-up in A|speed-up in B|speed-up, B over A"
+    columns += "|tokens per round, B over A|decode by the clock, B over A|request by the clock, B over A"
     rows = [
         (
             pair.name.replace("`", ""),
             pair.said,
             str(pair.decode.prompts),
-            times(pair.rounds),
-            times(pair.decode),
-            times(pair.request),
-            times(pair.speedups[0]),
-            times(pair.speedups[1]),
+            *(map(times, (*pair.speedups, pair.relative, pair.rounds, pair.decode, pair.request))),
         )
         for pair in found.pairs
     ]
-    return Table("Policies", tuple(columns.split("|")), rows, 6)
+    return Table("Policies", tuple(columns.split("|")), rows, 7)
 
 
 def _conclusion(pair: Paired) -> str:
-    on = f"on {count(pair.decode.prompts, 'prompt')} that both ran"
+    on = f"on {count(pair.judged.prompts, 'prompt')} that both ran"
+    clock = f"decoding is {times(pair.decode)} and whole requests are {times(pair.request)} as fast"
     if pair.said == "too few prompts to say":
-        return (
-            f"{pair.name}: {on}, and an interval takes {FEWEST_PROMPTS}; decoding {times(pair.decode)} as fast so far."
-        )
+        return f"{pair.name}: {on}, and an interval takes {FEWEST_PROMPTS}; by the clock {clock} so far."
     fewer = 1 - 1 / pair.rounds.value
     calls = "as many" if abs(fewer) < 0.005 else f"{percent(abs(fewer))} {'fewer' if fewer > 0 else 'more'}"
-    speeds = f"decoding {times(pair.decode)} and whole requests {times(pair.request)} as fast"
-    speeds += f", with {calls} calls of the target, {on}"
+    speeds = f"{clock}, with {calls} calls of the target, {on}"
+    if pair.relative:
+        a, b = (f"{ratio.value:.2f}×" if ratio else NOTHING for ratio in pair.speedups)
+        speeds = (
+            f"the decode speed-up is {b} in B and {a} in A, {times(pair.relative)} as high, with {calls} calls of the "
+            f"target, {on}; by the clock {clock}"
+        )
     if pair.said != NO_DIFFERENCE:
         return f"{pair.name}: B is {pair.said}: {speeds}."
     needed = pair.settled_by
     more = (
         "either will do"
         if needed is None or needed > MOST_PROMPTS
-        else f"about {count(max(round(needed) - pair.decode.prompts, 1), 'more prompt')} would settle it"
+        else f"about {count(max(round(needed) - pair.judged.prompts, 1), 'more prompt')} would settle it"
     )
     return f"{pair.name}: {NO_DIFFERENCE}: {speeds}; {more}."
 
@@ -206,14 +218,19 @@ def _paired(first: Sequence[Row], second: Sequence[Row], specs: tuple[str, str])
     one, other = _as_long(specs[0], a, lengths), _as_long(specs[1], b, lengths)
     rounds = ratio_of_totals(one.rounds, other.rounds)
     assert rounds is not None, "a finished run has a round"
-    faster = other.times_as_fast(one, "decode")
+    faster, known = other.times_as_fast(one, "decode"), [{r.prompt for r in rows if r.speedup} for rows in (a, b)]
+    a, b = ([row for row in rows if row.prompt in known[0] & known[1] and row.speedup] for rows in (a, b))
+    over = [tuple(_by_prompt(rows, name) for name in ("baseline_seconds", "seconds")) for rows in (a, b)]
+    relative = ratio_of_ratios(*((list(above.values()), list(below.values())) for above, below in over)) if a else None
+    needed = prompts_to_settle(one.decode, other.decode * faster.value / relative.value) if relative else None
     return Paired(
         specs,
         rounds,
         faster,
         other.times_as_fast(one),
         (speedups(a)[0], speedups(b)[0]),
-        other.prompts_to_settle(one),
+        relative,
+        needed if relative else other.prompts_to_settle(one),
     )
 
 

@@ -40,22 +40,24 @@ def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]
     title = f"A against B: {differs}"
     titles = [" / ".join(policy_title(spec) for spec in dict.fromkeys(pair.specs)) for pair in found.pairs]
     bars = [
-        Bar(title, pair.decode.value, pair.decode.low, pair.decode.high, f"{pair.decode.value:.2f}×", pair.said)
+        Bar(title, pair.judged.value, pair.judged.low, pair.judged.high, f"{pair.judged.value:.2f}×", pair.said)
         for title, pair in zip(titles, found.pairs, strict=True)
     ]
-    many = count(first.decode.prompts, "prompt")
-    subtitle = f"Decoding of B over A, paired on {many}, with 95 % intervals"
+    many = count(first.judged.prompts, "prompt")
+    what = "Decode speed-up of B over that of A" if first.relative else "Decoding of B over A by the clock"
+    subtitle = f"{what}, paired on {many}, with 95 % intervals"
     shown = comparison.table(found)
-    body = markup.table_html(shown.columns, shown.rows, figures=shown.figures, label=shown.title)
-    body += markup.macros("results/page.html").sides(
-        [(name_of(one), place_of(one), settings_of(one), one) for one in (a, b)]
-    )
+    page = markup.macros("results/page.html")
+    rows = [[page.figure(*cell.split(" ", 1)) if "× (" in cell else cell for cell in row] for row in shown.rows]
+    body = markup.table_html(shown.columns, rows, figures=shown.figures, kind="md-comparison", label=shown.title)
+    body += page.sides([(name_of(one), place_of(one), settings_of(one), one) for one in (a, b)])
     figures = [
         {
             "policy": "/".join(dict.fromkeys(pair.specs)),
             "verdict": pair.said,
             **{f"decode_{name}": value for name, value in asdict(pair.decode).items()},
             **{f"request_{name}": value for name, value in asdict(pair.request).items()},
+            **{f"relative_{name}": value for name, value in asdict(pair.judged).items() if pair.relative},
             **{f"rounds_{name}": value for name, value in asdict(pair.rounds).items()},
         }
         for pair in found.pairs
@@ -67,7 +69,9 @@ def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]
         picture=drawing.ratios(title, subtitle, bars, foot_of(b)),
         said=[sentence.split("`") for sentence in comparison.sentences(found)],
         body=body,
-        facts=[(f"{name} of {side}", value) for side, one in (("A", a), ("B", b)) for name, value in facts_of(one)],
+        facts=[
+            (f"{side}: {name.lower()}", value) for side, one in (("A", a), ("B", b)) for name, value in facts_of(one)
+        ],
         figures=figures,
         data={
             "a": a,

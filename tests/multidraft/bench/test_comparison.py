@@ -49,7 +49,8 @@ def test_a_difference_is_found_and_what_differs_is_named() -> None:
     (pair,) = found.pairs
     assert pair.said == "faster" and pair.decode.value == pytest.approx(1.25) and pair.rounds.value == 1.0
     first, *_, differs, machine, _ = sentences(found)
-    assert first.startswith("`ucb`: B is faster: decoding 1.25×") and "as many calls" in first
+    assert first.startswith("`ucb`: B is faster: the decode speed-up is 2.50× in B and 2.00× in A, 1.25×")
+    assert "as many calls" in first and "by the clock decoding is 1.25×" in first
     assert differs == "They differ in version (1 → 2)." and "no significant difference" in machine
 
 
@@ -61,8 +62,24 @@ def test_noise_is_not_taken_for_a_difference() -> None:
 
 def test_a_faster_machine_is_told_from_a_faster_policy() -> None:
     found = Comparison.of(rows({"ucb": 1.0}), rows({"ucb": 0.5}, baseline=1.0), (ALIKE, {**ALIKE, "hardware": "GPU"}))
-    assert any("2.00× (2.00–2.00) as fast in B: so much is the machine" in said for said in sentences(found))
-    assert table(found).rows[0][-2:] == ("2.00× (2.00–2.00)",) * 2
+    machine, verdict, *_ = sentences(found)
+    assert machine.startswith("The machine") and "2.00× (2.00–2.00) as fast in B: so the verdicts compare" in machine
+    assert verdict.startswith("`ucb`: no significant difference") and "by the clock decoding is 2.00×" in verdict
+    assert table(found).rows[0][3:6] == ("2.00× (2.00–2.00)", "2.00× (2.00–2.00)", "1.00× (1.00–1.00)")
+
+
+def test_a_faster_policy_on_a_slower_machine_is_faster() -> None:
+    (pair,) = Comparison.of(rows({"ucb": 1.0}), rows({"ucb": 1.2}, noise=0.1, baseline=4.0), (ALIKE, ALIKE)).pairs
+    a, b = pair.speedups
+    assert pair.said == "faster" and pair.decode.high and pair.decode.high < 1 and pair.relative and a and b
+    assert pair.relative.value == pytest.approx(b.value / a.value)
+
+
+def test_without_a_baseline_the_clock_decides_and_says_so() -> None:
+    blind = rows({"ucb": 0.5}, baseline_seconds=None, speedup=None)
+    found = Comparison.of(rows({"ucb": 1.0}), blind, (ALIKE, ALIKE))
+    assert found.pairs[0].relative is None and found.pairs[0].said == "faster"
+    assert "B is faster: decoding is 2.00×" in sentences(found)[0]
 
 
 def test_answers_of_other_lengths_are_compared_by_the_token() -> None:
