@@ -123,10 +123,10 @@ class RateHedge(Policy):
     def _read_costs(self) -> None:
         """Take over the present costs; where nothing is measured yet a drafted token costs a tenth of a target step."""
         known = self.context.costs.costs(self.longest) if self.context.costs else None
+        self.alone = known is None or known.texts == 1
         if known is None or not known.verify[0] > 0:
             known = Costs.uniform(self.arm_count, self.longest, step=0.1, verify=1.0)
         self.catch_up, self.plain = known.catch_up, float(known.verify[0])
-        self.alone = known.texts == 1
         self.evaluation = (known.evaluate, known.evaluate_token)
         # A round takes so long, and so much more for each drafted token, by the drafter as by the target.
         each = float(known.verify[-1] - known.verify[1]) / max(len(known.verify) - 2, 1)

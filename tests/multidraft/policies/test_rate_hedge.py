@@ -202,6 +202,13 @@ def test_evaluations_keep_within_their_budget():
         assert policy.evaluating <= budget * policy.elapsed + 2.0
 
 
+def test_in_a_batch_no_drafter_reads_the_prompt_even_where_nothing_is_measured_yet():
+    costs = CostMeter(3)
+    assert len(policy_with(costs, arms=3).candidates()) == 3
+    costs.crowd.texts = 2
+    assert not policy_with(costs, arms=3).candidates()
+
+
 def test_little_is_lost_where_no_drafter_helps():
     costs = Costs(np.full(8, 0.05), np.zeros(8), 1.0 + 0.02 * np.arange(9), evaluate=0.4)
     played = replay(np.zeros((8, 200), dtype=int), "rate-hedge", draft_length=8, costs=costs)
