@@ -95,7 +95,11 @@ class Results:
         writes: Mapping[str, Answer] = {"svg": _svg, "png": self._png, "csv": _csv, "json": _json}
         if stem and suffix in writes:
             return writes[suffix](self._found(stem), stem)
-        return _html(_page(self._found(place), root_of(request)))
+        try:
+            return _html(_page(self._found(place), root_of(request)))
+        except HTTPException as error:
+            root = root_of(request)
+            return _html(markup.page("results/refusal.html", why=error.detail, root=root), error.status_code)
 
     def embedded(self, request: Request) -> Response:
         """The picture of a result, with a link to its page, for frames."""
@@ -197,8 +201,8 @@ def _cached(content: str | bytes, kind: str) -> Response:
     return Response(content, media_type=kind, headers={"Cache-Control": "public, max-age=600"})
 
 
-def _html(text: str) -> Response:
-    return Response(text, media_type="text/html", headers={"X-Content-Type-Options": "nosniff"})
+def _html(text: str, status: int = 200) -> Response:
+    return Response(text, status, media_type="text/html", headers={"X-Content-Type-Options": "nosniff"})
 
 
 @lru_cache(1)

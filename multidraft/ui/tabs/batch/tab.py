@@ -297,7 +297,11 @@ class Batch:
             "problems": [asdict(problem) for problem in (batch.suite.problems if batch.suite else [])],
             "suite": name,
         }
-        return [offered_file(f"{name}.{suffix}", lambda path: view.write(path, batch.rows, about)) for suffix in FILES]
+        prompts = [batch.items[place].prompt for place in batch.items_of_rows]
+        return [
+            offered_file(f"{name}.{suffix}", lambda path: view.write(path, batch.rows, prompts, about))
+            for suffix in FILES
+        ]
 
 
 def _form(held: BatchJob) -> tuple[Any, ...]:

@@ -319,10 +319,11 @@ def _card_html(run: BatchJob, index: int, row: Row) -> Markup:
     return _template.card(policy_title(row.policy), _ended(row), facts, row.error, output)
 
 
-def write(path: Path, rows: Sequence[Row], about: Mapping[str, object]) -> None:
+def write(path: Path, rows: Sequence[Row], prompts: Sequence[str], about: Mapping[str, object]) -> None:
     """All rows with all columns, the output included, in the format of the file's suffix; in JSON also ``about`` and
-    the summary."""
-    frame = pd.DataFrame(list(rows), columns=summary.COLUMNS)
+    the summary. Tables have the text of each row's prompt beside the number that tells it apart."""
+    frame = pd.DataFrame(list(rows), columns=summary.COLUMNS).rename(columns={"prompt": "prompt_hash"})
+    frame.insert(frame.columns.get_loc("task"), "prompt", list(prompts))
     if path.suffix == ".csv":
         frame.map(cell).to_csv(path, index=False, lineterminator="\r\n")
     elif path.suffix == ".parquet":

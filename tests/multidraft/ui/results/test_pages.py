@@ -107,6 +107,8 @@ def test_figures_are_those_of_the_runs(browser: TestClient) -> None:
 def test_an_unknown_result_is_not_found(browser: TestClient, place: str) -> None:
     answer = browser.get(f"/result/{place}")
     assert answer.status_code == 404 and "no such result" in answer.text
+    if not place.endswith(".exe"):
+        assert answer.headers["Content-Type"].startswith("text/html") and "All results" in answer.text
 
 
 def test_what_cannot_be_compared_is_said(browser: TestClient) -> None:

@@ -68,12 +68,15 @@ def test_prompts_that_the_pool_does_not_know_are_counted_beforehand() -> None:
 
 
 def test_downloads_hold_every_row_and_column(tmp_path: Path) -> None:
-    batch_view.write(tmp_path / "r.csv", ROWS, {})
+    prompts = ["=1+1", *(f"Add {number}." for number in range(1, len(ROWS)))]
+    batch_view.write(tmp_path / "r.csv", ROWS, prompts, {})
     with (tmp_path / "r.csv").open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
-    assert len(lines) == len(ROWS) and list(lines[0]) == COLUMNS
+    columns = ["prompt_hash" if column == "prompt" else column for column in COLUMNS]
+    assert len(lines) == len(ROWS) and list(lines[0]) == [columns[0], "prompt", *columns[1:]]
+    assert [line["prompt"] for line in lines] == ["'=1+1", *prompts[1:]], "as text, not as a formula"
     assert lines[0]["output"] == "x" and lines[3]["status"] == "too long"
-    batch_view.write(tmp_path / "r.json", ROWS, {"pool": "tiny", "suite": "mine"})
+    batch_view.write(tmp_path / "r.json", ROWS, prompts, {"pool": "tiny", "suite": "mine"})
     report = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
     assert (report["pool"], report["suite"], len(report["rows"]), len(report["summary"])) == ("tiny", "mine", 5, 2)
 
