@@ -146,12 +146,15 @@ def shared_prompts(ran: Mapping[str, set[Any]], *, strict: bool = False) -> tupl
 
 def speedup_by_run(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
     """One row per finished run with a speed-up, oldest first: run_id, created_at (UTC), policy, task, speedup,
-    tokens_per_second."""
+    speedup_uncertainty (``storage.run.Run``), tokens_per_second."""
     where, values = filter.where(FINISHED, COMPARED)
-    columns = "id AS run_id, created_at, policy, task, speedup, tokens_per_second"
+    uncertainty = "(SELECT speedup_uncertainty FROM runs AS own WHERE own.id = runs.id)"  # not in the index
+    columns = (
+        f"id AS run_id, created_at, policy, task, speedup, {uncertainty} AS speedup_uncertainty, tokens_per_second"
+    )
     sql = f"SELECT {columns} FROM runs {where} ORDER BY created_at, id"
     with open_reader(path) as connection:
-        return read_frame(connection, sql, values, numbers=["speedup", "tokens_per_second"])
+        return read_frame(connection, sql, values, numbers=["speedup", "speedup_uncertainty", "tokens_per_second"])
 
 
 def speedup_by_period(path: str | Path, filter: Filter = ALL, periods: int = 40) -> pd.DataFrame:

@@ -38,9 +38,8 @@ def two_lanes(page: Page) -> None:
     """Autoregressive decoding against UCB: the third lane of the start is taken out."""
     open_race(page)
     choose_lane(page, 3, "– no lane –")
-    page.locator("#race-example-task").get_by_text("json", exact=True).click()
     page.locator("#race-prompt textarea").fill("")
-    page.locator("#race-example-0").click()
+    page.locator("#race-example-task").get_by_text("json", exact=True).click()
     expect(page.locator("#race-prompt textarea")).not_to_have_value("")
 
 

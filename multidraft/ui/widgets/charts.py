@@ -8,8 +8,9 @@ takes some tags in texts for its own, so all texts are escaped.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
+from math import floor, log10
 from typing import Any
 
 import gradio as gr
@@ -174,6 +175,18 @@ def speedup_figure(title: str, x: str) -> go.Figure:
     figure = base_figure(title, x, "speed-up")
     figure.add_hline(y=1, **REFERENCE)
     return figure.update_yaxes(rangemode="tozero", ticksuffix="×")
+
+
+def on_log_scale(figure: go.Figure, speedups: Iterable[float]) -> go.Figure:
+    """A figure of single speed-ups, where twice and half as fast are equally far from 1 and an outlier leaves room for
+    the rest; 1× and 2× are always on it."""
+    known = [speedup for speedup in speedups if speedup > 0]
+    low, high = log10(min([0.8, *known])), log10(max([2.5, *known]))
+    ticks = [digit * 10.0**power for power in range(floor(low), floor(high) + 1) for digit in (1, 2, 5)]
+    labels = [f"{tick:,g}" for tick in ticks]
+    return figure.update_yaxes(
+        type="log", range=[low - 0.05, high + 0.05], tickvals=ticks, ticktext=[f"{label}×" for label in labels]
+    )
 
 
 def policy_style(policy: str, among: Sequence[str]) -> dict[str, Any]:

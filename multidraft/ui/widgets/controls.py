@@ -36,7 +36,8 @@ LONGEST_DRAFT = 16
 
 
 class Examples:
-    """Buttons with the pool's example prompts by task, which fill ``prompt``; they follow the workbench's pool.
+    """Buttons with the pool's example prompts by task, which fill ``prompt``, as a task does with its first one; they
+    follow the workbench's pool.
 
     Args:
         prefix: of the ids, to keep two tabs apart.
@@ -54,6 +55,7 @@ class Examples:
         ]
         self.components = [self.task, *self.buttons]
         self.task.change(self._show, self.task, self.buttons, **QUICK)
+        self.task.input(partial(self._prompt, 0), self.task, prompt, **QUICK)
         for i, button in enumerate(self.buttons):
             button.click(partial(self._prompt, i), self.task, prompt, **QUICK)
 

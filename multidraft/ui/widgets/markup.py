@@ -131,6 +131,11 @@ def interval_text(speedup: float, uncertainty: float) -> str:
     return f"95 % interval {within}.{noise} during this run and its baseline."
 
 
+def noisy_runs(runs: int) -> str:
+    """What a chart says below it of runs without a speed-up for that reason; empty where there are none."""
+    return f"{count(runs, 'run')} too noisy to tell {'is' if runs == 1 else 'are'} left out" if runs else ""
+
+
 def left_out(runs: int) -> str:
     """A sentence on finished runs that are too short for a speed-up; empty where there are none."""
     are = "is" if runs == 1 else "are"

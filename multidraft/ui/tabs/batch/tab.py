@@ -15,6 +15,7 @@ from markupsafe import Markup
 from drafters.errors import SuiteError, UserError
 from multidraft.bench.batches import summary_of_batches
 from multidraft.bench.suites import MAX_BYTES, load_suite, spread, suite_names
+from multidraft.engine.arguments import policy_for
 from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.service.batch import TEXTS_AT_ONCE, BatchJob
 from multidraft.service.inputs import make_params, whole_number
@@ -208,12 +209,17 @@ class Batch:
         length: float | None,
         at_once: int,
     ) -> str:
-        """How long the batch would take at the most, by what tokens took in the newest runs; empty where that is
-        unknown."""
+        """How long the batch would take at the most, by what tokens took in the newest runs, or what is wrong with a
+        policy; empty where that is unknown."""
         workbench, pool = self.workbench, self.workbench.pool
         try:
+            for policy in policies:
+                policy_for(pool, policy)
+        except UserError as error:
+            return problem_html(error)
+        try:
             each = seconds_per_token(workbench.store.path, pool.card_hash, workbench.hardware, pool.dtype)
-            if each is None or at_once > 1 or not limit_known(limit, length):
+            if each is None or at_once > 1 or not policies or not limit_known(limit, length):
                 return ""
             prompts = len(spread(load_suite(file or suite or "").items, int(limit or 0) or None))
         except (SuiteError, StorageError):  # the line on the suite, or the dashboard, says what is wrong

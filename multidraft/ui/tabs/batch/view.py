@@ -20,7 +20,7 @@ from multidraft.bench.summary import Row
 from multidraft.policies.titles import policy_title
 from multidraft.service.batch import BatchJob
 from multidraft.ui.widgets import markup, tokens
-from multidraft.ui.widgets.charts import bar_marker, policy_style, speedup_figure
+from multidraft.ui.widgets.charts import bar_marker, on_log_scale, policy_style, speedup_figure
 from multidraft.ui.widgets.controls import known_tasks
 from multidraft.ui.widgets.markup import count, macros, message_html, number, progress_html, times
 from multidraft.ui.widgets.theme import TARGET_COLOUR
@@ -195,7 +195,7 @@ def summary_html(rows: Sequence[Row], policies: Sequence[str], measured_on: str)
     matrix = matrix_html(rows, policies)
     what = (
         "Decode speed-up over autoregressive decoding (ratio of totals, each prompt once) with its 95 % interval; ★ is "
-        "faster than every other policy, at the 95 % level."
+        "faster than every other policy prompt by prompt, at the 95 % level, which its own interval does not show."
         if matrix
         else ""
     )
@@ -256,16 +256,21 @@ def _around(line: Mapping[str, Any]) -> str:
 
 
 def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
-    """Speed-up of decoding by task and policy."""
-    figure = speedup_figure("Speed-up by task", "task")
+    """Speed-up of decoding by task and policy; pale where its interval does not exclude 1."""
     known = summary.summarise(rows).dropna(subset=["speedup"])
+    known["certain"] = (known["speedup_low"] > 1) | (known["speedup_high"] < 1)
+    figure = speedup_figure("Speed-up by task", "task" if known["certain"].all() else "pale: may be 1× (95 % interval)")
     for policy, own in known.groupby("policy", sort=True):
         figure.add_bar(
             x=[escape(str(task)) for task in own["task"]],
             y=own["speedup"].to_list(),
             name=escape(policy_title(str(policy))),
-            marker=bar_marker(str(policy), policies),
-            hovertemplate="%{x}: %{y:.2f}×",
+            marker={
+                **bar_marker(str(policy), policies),
+                "opacity": [1 if certain else 0.35 for certain in own["certain"]],
+            },
+            customdata=[_around(line) or "too few prompts" for line in own.to_dict("records")],
+            hovertemplate="%{x}: %{y:.2f}×, 95 % interval: %{customdata}",
         )
     # At the very bottom: below the names of tasks where a phone turns them upright.
     return figure.update_layout(
@@ -274,10 +279,13 @@ def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.F
 
 
 def spread_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
-    """How the speed-ups of the prompts are spread, a box and a point per prompt for every policy."""
-    figure = speedup_figure("Speed-up of every prompt, by policy", "")
+    """How the speed-ups of the prompts are spread, a box and a point per prompt for every policy; without those that
+    the table calls too noisy to tell."""
+    timed = [row for row in rows if row.finished and row.speedup is not None]
+    certain = [row for row in timed if not markup.too_noisy(row.speedup_uncertainty)]
+    figure = speedup_figure("Speed-up of every prompt, by policy", markup.noisy_runs(len(timed) - len(certain)))
     for policy in policies:
-        own = [row for row in rows if row.policy == policy and row.finished and row.speedup is not None]
+        own = [row for row in certain if row.policy == policy]
         style = policy_style(policy, policies)
         figure.add_box(
             y=[row.speedup for row in own],
@@ -292,7 +300,7 @@ def spread_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
             hovertemplate="%{customdata[1]}, prompt %{customdata[0]}: %{y:.2f}×<extra></extra>",
             hoveron="points",
         )
-    return figure
+    return on_log_scale(figure, [row.speedup for row in certain if row.speedup])
 
 
 CHARTS = {"batch-chart": speedup_by_task_figure, "batch-spread": spread_figure}

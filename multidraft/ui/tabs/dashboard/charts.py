@@ -18,9 +18,10 @@ from multidraft.policies.titles import policy_title, policy_titles
 from multidraft.ui.tabs.dashboard import tables
 from multidraft.ui.tabs.dashboard.views import Section, chart, ranked
 from multidraft.ui.widgets import charts as look
-from multidraft.ui.widgets.markup import count
+from multidraft.ui.widgets.markup import count, noisy_runs
 from multidraft.ui.widgets.theme import DRAFTER_COLOURS, TARGET_COLOUR
 from storage import aggregates
+from storage.figures import TOO_NOISY
 from storage.filters import Filter
 from storage.kept import kept
 
@@ -102,8 +103,13 @@ def ranking(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
 
 @chart("Decode speed-up over time", FAST, _speedups, missing=NO_SPEEDUP)
 def speedup(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
-    """Speed-up of every run (``aggregates.speedup_by_run``), or by period (``aggregates.speedup_by_period``)."""
-    figure = look.speedup_figure("", "")
+    """Speed-up of every run (``aggregates.speedup_by_run``) but those that are too noisy to tell, or by period
+    (``aggregates.speedup_by_period``)."""
+    noisy = rows.get("speedup_uncertainty", pd.Series(index=rows.index, dtype=float)) > TOO_NOISY
+    if noisy.all():
+        return look.message_figure(f"{noisy_runs(len(rows))}.")
+    rows = rows[~noisy]
+    figure = look.speedup_figure("", noisy_runs(int(noisy.sum())))
     for policy, own in _of_each(rows, policies):
         style = _style(policy, policies)
         shared = {"x": own["created_at"].to_list(), "y": own["speedup"].to_list(), **style}
@@ -126,7 +132,7 @@ def speedup(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
                 hovertemplate="%{y:.2f}× over %{customdata[0]:,} runs around %{x|%d %b %Y}<br>%{customdata[1]}",
                 **_thin(shared),
             )
-    return figure.update_xaxes(**_time_range(rows))
+    return look.on_log_scale(figure, rows["speedup"]).update_xaxes(**_time_range(rows))
 
 
 @kept

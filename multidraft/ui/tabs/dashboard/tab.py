@@ -106,6 +106,7 @@ class Dashboard:
                     self.advise = gr.Button(ADVISE, size="md", elem_id="advise")
                     self.lessons = gr.Button(LEARNT, size="md", elem_id="learnt")
                 self.verdict = gr.HTML("", js_on_load=None, elem_id="dashboard-verdict")
+                self.taught = gr.HTML("", js_on_load=None, elem_id="dashboard-lessons")
                 self.legend = gr.HTML("", js_on_load=None, elem_id="policy-legend")
             for _, row in groupby(group, key=lambda chart: chart.wide):
                 listed = list(row)
@@ -137,10 +138,11 @@ class Dashboard:
         # All in one: two events could end in the other order, and show the filters' former values.
         changes = [control.change if isinstance(control, gr.DateTime) else control.input for control in self.filters]
         overview = [self.note, self.body, self.mixture, self.restrict, self.summary, self.legend, self.usual]
-        overview.append(self.verdict)
-        for button, watched in ((self.advise, watched_verdict), (self.lessons, watched_lessons)):
+        overview += [self.verdict, self.taught]
+        asked = ((self.advise, watched_verdict, self.verdict), (self.lessons, watched_lessons, self.taught))
+        for button, watched, place in asked:
             button.click(
-                partial(self.advised, watched), self.filters, self.verdict, concurrency_limit=ReplayJob.limit, **HIDDEN
+                partial(self.advised, watched), self.filters, place, concurrency_limit=ReplayJob.limit, **HIDDEN
             )
         choices = self.filters[: len(CONTROLS)]
         shown = gr.on(
@@ -256,6 +258,7 @@ class Dashboard:
             self.legend: view.legend,
             self.usual: view.usual,
             self.verdict: "",  # it was on the runs shown before
+            self.taught: "",
         }
 
     def advised(self, watched: Callable[[LabWork, TextFilter], Iterator[Markup]], *values: Any) -> Iterator[Markup]:

@@ -109,7 +109,8 @@ def compared_on(summary: pd.DataFrame) -> str:
     ranked = f"The {len(summary) - others} ranked policies are compared on"
     of = f"{count(common, 'prompt')} that all of them ran" if common else "prompts of their own, which may differ"
     said = f"Each prompt counts once. {ranked} {of}."
-    return said + (f" {count(others, 'policy')} that ran others stand below, over their own." if others else "")
+    apart = "ran other prompts and is listed" if others == 1 else "ran other prompts and are listed"
+    return said + (f" {count(others, 'policy')} {apart} below, without a rank." if others else "")
 
 
 def list_html(runs: pd.DataFrame) -> Markup:

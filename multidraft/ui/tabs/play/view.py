@@ -63,7 +63,11 @@ def status_html(
     if generation.status == "error":
         return message_html("error", f"The run failed: {generation.error}. Please try again or report it.")
     kind = "cancelled" if generation.status == "cancelled" else "done" if fits else "done md-odd"
-    odd = "" if fits else " The prompt is like no task of this pool: the text is meaningless, its speed is not."
+    odd = (
+        ""
+        if fits
+        else " The prompt is like no task of this pool: its text is meaningless, its figures are as measured."
+    )
     left_out = " Regret not computed: stopped." if job.unscored else ""
     failed = f" {generation.failures}" if generation.benched else ""
     unsaved = "" if recorded else " Not in the history yet: the Dashboard tab says why."
@@ -159,7 +163,8 @@ def _note(run: Run | None, differences: Sequence[Difference] | None) -> str:
 
 def _noise(of_run: float | None, of_baseline: float | None, off: float) -> str:
     """How noisy the machine was, and what to do where that leaves no speed-up."""
-    noise = f"Noise of the machine: ± {percent(of_run)} in the run, ± {percent(of_baseline)} in the baseline."
+    known = [(share, of) for share, of in ((of_run, "run"), (of_baseline, "baseline")) if share is not None]
+    noise = f"Noise of the machine: {', '.join(f'± {percent(share)} in the {of}' for share, of in known)}."
     if not markup.too_noisy(off):
         return noise
     return (

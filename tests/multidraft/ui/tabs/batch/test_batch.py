@@ -170,7 +170,7 @@ def test_a_page_that_leaves_and_another_that_comes_back(workbench: Workbench, ga
     last = after(tab.buttons.watch(id))
     rows = last[tab.rows]
     assert "Done: 4 of 4 runs" in last[tab.status] and rows.count("data-item") == 4 and 'data-item="1"' in rows
-    assert "Too few prompts for a verdict: 2 prompts" in last[tab.verdict] and "<code>" in last[tab.verdict]
+    assert "Too few prompts for a verdict: 2" in last[tab.verdict] and "<code>" in last[tab.verdict]
     assert "UCB" in last[tab.summary] and all(last[chart].visible for chart in tab.charts)
     assert last[run].interactive and not last[stop].interactive
     as_csv, as_json, as_parquet = (last[button] for button in tab.downloads)
@@ -298,6 +298,8 @@ def test_how_long_a_batch_would_take_is_said_by_what_runs_took(workbench: Workbe
     assert workbench.store.flush()
     said = tab.takes("pocket", None, ["ucb", "exp3"], 10, 100, 1)
     assert "10 prompts under 2 policies: about 2 min at the most" in said  # 1,000 tokens of 100 + 2 × 5 ms
+    assert tab.takes("pocket", None, [], 10, 100, 1) == ""
+    assert "did you mean ucb?" in tab.takes("pocket", None, ["ucb", "ucbb"], 10, 100, 1)
     assert tab.takes("pocket", None, ["ucb"], 10, 100, 4) == tab.takes(None, None, ["ucb"], 0, 100, 1) == ""
     assert tab.takes("pocket", None, ["ucb"], None, 100, 1) == tab.takes("pocket", None, ["ucb"], -1, 100, 1) == ""
 

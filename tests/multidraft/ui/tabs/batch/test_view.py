@@ -16,6 +16,8 @@ from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.batch import view as batch_view
 from multidraft.ui.tabs.batch.tab import Batch
 
+NOISY = [(0, 2.0, 0.1), (1, 0.5, None), (2, 0.04, 0.3)]
+
 
 def row(id: str, task: str, policy: str, status: str, tokens: int = 16, seconds: float = 1.0, **more: Any) -> Row:
     """One over a baseline that takes 2 s, or 3 s with the prefill, which takes the policy 2 s."""
@@ -127,6 +129,14 @@ def test_bars_beyond_the_hues_have_a_second_mark() -> None:
     rows = [row("1", "math", f"ucb:beta={i}", "completed") for i in range(9)]
     bars = batch_view.speedup_by_task_figure(rows, [one.policy for one in rows]).data
     assert len({(bar.marker.color, bar.marker.pattern.shape) for bar in bars}) == 9
+
+
+def test_prompts_that_are_too_noisy_are_not_drawn() -> None:
+    rows = [row(str(i), "math", "ucb", "stopped", seconds=s, speedup_uncertainty=u) for i, s, u in NOISY]
+    figure = batch_view.spread_figure(rows, ["ucb"])
+    assert list(figure.data[0].y) == [1.0, 4.0] and figure.layout.xaxis.title.text.startswith("1 run too noisy")
+    (bars,) = batch_view.speedup_by_task_figure(rows, ["ucb"]).data
+    assert list(bars.marker.opacity) == [0.35] and " – " in bars.customdata[0]
 
 
 def test_a_limit_is_spread_over_the_suite() -> None:

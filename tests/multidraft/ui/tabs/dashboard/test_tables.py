@@ -47,7 +47,7 @@ def test_policies_of_few_runs_have_no_rank_and_say_why() -> None:
 def test_the_table_says_on_which_prompts_the_policies_are_compared() -> None:
     lines = [{"policy": p, "compared": c, "common": 4} for p, c in (("ucb", True), ("exp3", True), ("sh", False))]
     said = dashboard_tables.compared_on(pd.DataFrame(lines))
-    assert "The 2 ranked policies are compared on 4 prompts that all of them ran. 1 policy that ran others" in said
+    assert "The 2 ranked policies are compared on 4 prompts that all of them ran. 1 policy ran other prompts" in said
     own = dashboard_tables.compared_on(pd.DataFrame([line | {"compared": True, "common": 0} for line in lines]))
     assert "The 3 ranked policies are compared on prompts of their own, which may differ." in own
     assert dashboard_tables.compared_on(pd.DataFrame(lines[:1])) == ""
