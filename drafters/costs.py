@@ -247,10 +247,11 @@ class CostMeter:
     """Fading averages of what rounds have cost on this device, kept by a pool across generations.
 
     Drafting is modelled as ``depth * d_i + unread * s_i``: the time of a drafter that had next to nothing to read
-    gives ``d_i``, what others took beyond that gives ``s_i``. Before a drafter was ever measured the mean of the others
-    stands in for it. How long it drafts is taken for geometric: after each token it goes on with the same probability.
-    Verification is a line in the drafted tokens, except without a draft, whose single token may go another way
-    through the kernels: whether drafting pays at all hangs on it, so it is measured by itself.
+    gives ``d_i``, what others took beyond that gives ``s_i``. Before a drafter was ever measured its tokens cost
+    nothing: one that looked as dear as the others would never be tried where those do not pay. How long it drafts is
+    taken for geometric: after each token it goes on with the same probability. Verification is a line in the drafted
+    tokens, except without a draft, whose single token may go another way through the kernels: whether drafting pays
+    at all hangs on it, so it is measured by itself.
     """
 
     NEXT_TO_NOTHING = 2
@@ -320,7 +321,7 @@ class CostMeter:
             verify[0] = self.plain.mean
         persistence = [min(on / of, 1.0) if of else 1.0 for on, of in zip(self.went_on, self.chances, strict=True)]
         return Costs(
-            draft_step=_means(self.steps),
+            draft_step=np.array([line.mean if line.weight else 0.0 for line in self.steps]),
             catch_up=_means(self.reads),
             verify=verify,
             evaluate=self.evaluation.fixed,

@@ -103,7 +103,7 @@ class EagleStudent(Student, EagleDrafter):
         drafts = [copied.draft if copies[place] else Draft.empty() for place, copied in enumerate(rated)]
         positions, depths = np.indices(gamma.shape)
         places = positions + evidence.start - depths - begins.start
-        gamma[(places >= 0) & copies[places]] = 0.0
+        gamma[(places >= 0) & copies[np.maximum(places, 0)]] = 0.0
         return gamma + gamma_of_drafts(drafts, evidence)
 
     def adopt(self, learnt: Learnt[TrainableHead, EagleHead]) -> None:

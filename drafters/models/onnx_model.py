@@ -45,6 +45,14 @@ threads: int | None = None
 """How many threads the sessions have, where that is set before the first model is made."""
 
 
+@cache
+def _shrinking() -> onnxruntime.RunOptions:
+    """For forwards of many tokens: a session gives back what it took for them, which it would keep otherwise."""
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    return options
+
+
 @dataclass(frozen=True)
 class _Buffers:
     """Inputs and outputs of forwards of one shape, bound once and used in place."""
@@ -121,7 +129,8 @@ class OnnxModel:
         if slots > self._pages.shape[1] or positions + longest > self._pages.shape[3]:
             self._make_room(slots, positions + longest)
         buffers = self._fill_one(feeds[0]) if len(feeds) == 1 else self._fill(feeds)
-        session.run_with_iobinding(buffers.binding)
+        rare = sum(len(feed.ids) for feed in feeds) > HELD_TOKENS
+        session.run_with_iobinding(buffers.binding, _shrinking() if rare else None)
         if len(feeds) == 1:
             return [Answer(buffers.logits, buffers.hidden, buffers.likeliest)]
         answers, token, row = [], 0, 0

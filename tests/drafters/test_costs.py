@@ -205,7 +205,7 @@ def test_what_takes_longer_with_more_than_two_tokens_to_read_is_the_reading():
     meter.played(0, 4, 4, 0.4, 1.0, 2)
     meter.played(1, 4, 4, 0.8, 1.0, 2)  # its first time: two tokens were unread, and now 3 for drafter 0
     meter.played(0, 4, 4, 1.0, 1.0, 1)
-    assert meter.costs(4).draft_step == pytest.approx([0.1, 0.2, 0.15])
+    assert meter.costs(4).draft_step == pytest.approx([0.1, 0.2, 0.0])
     assert meter.costs(4).catch_up == pytest.approx([0.6 / 3] * 3)
     meter.played(1, 4, 4, 1.6, 1.0, 5)  # two unread
     assert meter.steps[1].mean == pytest.approx((0.98 * 0.2 + 0.4) / 1.98)
@@ -299,11 +299,11 @@ def test_a_draft_could_have_gone_on_after_each_token_but_the_last_asked_for(draf
     assert meter.costs(8).persistence.tolist() == [pytest.approx(persistence)]
 
 
-def test_a_drafter_never_measured_is_taken_for_an_average_one():
+def test_a_drafter_never_measured_seems_to_cost_nothing_so_that_it_is_tried():
     meter = CostMeter(3)
     for arm, seconds in ((0, 4.0), (1, 8.0)):
         meter.played(arm, 4, 4, seconds, 6.0, 2)
-    assert meter.costs(4).draft_step.tolist() == [1.0, 2.0, 1.5]
+    assert meter.costs(4).draft_step.tolist() == [1.0, 2.0, 0.0]
 
 
 def test_a_round_without_a_drafter_costs_a_plain_step():
