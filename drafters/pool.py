@@ -83,8 +83,7 @@ class Pool:
         self.examples = [(example.task, example.prompt) for example in card.examples]
 
     def twin(self) -> Pool:
-        """The same pool for another text that is decoded at the same time: weights, router, costs and experience are
-        shared, caches are its own."""
+        """The same pool for another text decoded at the same time: all is shared but caches, which are its own."""
         twin = copy.copy(self)
         twin.renew()
         twin.costs = copy.copy(self.costs)
@@ -199,8 +198,7 @@ class Pool:
                     drafter.learn(lesson)
 
     def study(self) -> float:
-        """Let drafters that learn work for a moment, between queries, as far as their share of the device allows.
-        Returns seconds, 0 where there is nothing to do."""
+        """Let drafters that learn work for a moment, as far as their share of the device allows; returns seconds."""
         with self.lock:
             self.lock.all_threads()
             return sum(drafter.study() for drafter in self.drafters)

@@ -32,8 +32,11 @@ KNOWN = (
 MAX_BYTES = 20 * 2**20
 """Of a file that is read."""
 
-Count = Annotated[int, Field(ge=0)]
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+LARGEST = 2**62
+"""Numbers that the database can hold: times in nanoseconds are not far from it."""
+
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
+Amount = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 
 FLUSHED = 500
 """Runs that wait in the store at once."""
@@ -216,7 +219,7 @@ def _content(file: Path) -> str:
 def _objects(file: Path, content: str) -> Iterator[tuple[str, Any]]:
     """The objects of a file, and where they are."""
     if file.suffix.lower() in (".jsonl", ".ndjson"):
-        for number, line in enumerate(content.splitlines(), start=1):
+        for number, line in enumerate(content.split("\n"), start=1):
             if line.strip():
                 yield f"{file.name}, line {number}", _json(line, f"{file.name}, line {number}")
         return

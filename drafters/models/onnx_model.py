@@ -47,7 +47,7 @@ threads: int | None = None
 
 @cache
 def _shrinking() -> onnxruntime.RunOptions:
-    """For forwards of many tokens: a session gives back what it took for them, which it would keep otherwise."""
+    """For forwards of many tokens of a text: a session gives back what it took for them, and would keep otherwise."""
     options = onnxruntime.RunOptions()
     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
     return options
@@ -129,8 +129,7 @@ class OnnxModel:
         if slots > self._pages.shape[1] or positions + longest > self._pages.shape[3]:
             self._make_room(slots, positions + longest)
         buffers = self._fill_one(feeds[0]) if len(feeds) == 1 else self._fill(feeds)
-        rare = sum(len(feed.ids) for feed in feeds) > HELD_TOKENS
-        session.run_with_iobinding(buffers.binding, _shrinking() if rare else None)
+        session.run_with_iobinding(buffers.binding, _shrinking() if longest > HELD_TOKENS else None)
         if len(feeds) == 1:
             return [Answer(buffers.logits, buffers.hidden, buffers.likeliest)]
         answers, token, row = [], 0, 0

@@ -208,6 +208,7 @@ BAD = [
     ("a.jsonl", lines({**ANSWER, "tstamp": 1e300}), "a.jsonl, line 1: "),
     ("p.jsonl", lines({**RECORD, "metrics": {}}), "metrics.output_sequence_length: Field required"),
     ("p.jsonl", lines({**RECORD, "error": {"type": "Timeout"}}), "p.jsonl holds no finished request"),
+    ("a.jsonl", lines({**ANSWER, "choices": [{**ANSWER["choices"][0], "new_tokens": [2**63]}]}), "less than or equal"),
     ("t.json", json.dumps([{**TIMING, "Output TPS": "fast"}]), "t.json, entry 1: Output TPS: Input should be"),
     ("e.jsonl", "", "e.jsonl holds no finished request"),
 ]

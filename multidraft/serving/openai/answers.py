@@ -114,7 +114,7 @@ def released(text: str, stops: Sequence[str], *, ended: bool) -> int:
         return min(found)
     if ended:
         return len(text)
-    begun = (n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n]))
+    begun = (n for stop in stops for n in range(1, min(len(stop), len(text) + 1)) if text.endswith(stop[:n]))
     return len(text) - max(begun, default=0)
 
 

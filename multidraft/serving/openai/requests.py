@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -23,7 +23,7 @@ MOST_TEXTS = 64
 MOST_LOGPROBS = 20
 """Alternatives of a token."""
 
-MOST_STOPS = 32
+MOST_STOPS, LONGEST_STOP = 32, 1000
 """Texts that may end an answer."""
 
 IGNORED = {
@@ -68,6 +68,10 @@ ONLY: dict[str, tuple[Any, ...]] = {
 
 R = TypeVar("R", bound="Asked")
 
+# Lists are read up to the first item that is wrong: a body may hold millions.
+Texts = Annotated[list[str], Field(fail_fast=True)]
+TokenIds = Annotated[list[int], Field(fail_fast=True)]
+
 Prompt = tuple[str | list[int], tuple[Turn, ...]]
 """A prompt as :class:`~multidraft.bench.measure.Request` takes it: text or token ids, and the turns before it."""
 
@@ -105,7 +109,7 @@ class Asked(BaseModel):
     seed: int | None = None
     n: int = Field(1, ge=1, le=MOST_TEXTS)
     best_of: int | None = None
-    stop: str | list[str] = Field([], max_length=1000)
+    stop: str | Texts = Field([], max_length=LONGEST_STOP)
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     policy: str = DEFAULT_POLICY
@@ -174,6 +178,8 @@ class Asked(BaseModel):
             raise ApiError(400, said, "draft_length")
         if self.top_k < -1:
             raise ApiError(400, f"top_k must be at least 1, or 0 or -1 for all tokens, got {self.top_k}", "top_k")
+        if (longest := max(map(len, self.stops), default=0)) > LONGEST_STOP:
+            raise ApiError(400, f"a text of stop may have {LONGEST_STOP:,} characters, got {longest:,}", "stop")
         if not all(self.stops):
             raise ApiError(400, "stop has an empty text; leave it out", "stop")
 
@@ -181,7 +187,7 @@ class Asked(BaseModel):
 class CompletionAsked(Asked):
     """The body of ``/v1/completions``."""
 
-    prompt: str | list[str] | list[int] | list[list[int]]
+    prompt: str | Texts | TokenIds | Annotated[list[TokenIds], Field(fail_fast=True)]
     max_tokens: int | None = 16
     logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
     echo: bool = False
@@ -219,7 +225,7 @@ class Message(BaseModel):
 
     model_config = ConfigDict(strict=True)
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[Part]
+    content: str | Annotated[list[Part], Field(fail_fast=True)]
 
     @property
     def text(self) -> str:
@@ -230,7 +236,7 @@ class Message(BaseModel):
 class ChatAsked(Asked):
     """The body of ``/v1/chat/completions``."""
 
-    messages: list[Message] = Field(min_length=1)
+    messages: Annotated[list[Message], Field(fail_fast=True)] = Field(min_length=1)
     max_completion_tokens: int | None = None
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=0, le=MOST_LOGPROBS)

@@ -47,6 +47,8 @@ TEMPLATE = (
         ({"logprobs": 21}, "logprobs", "less than or equal to 20"),
         ({"stop": ["a", ""]}, "stop", "empty text"),
         ({"stop": ["a"] * 33}, "stop", "at most 32 texts"),
+        ({"stop": ["b" * 1001]}, "stop", "may have 1,000 characters, got 1,001"),
+        ({"prompt": [{}] * 9999}, "prompt", "prompt: input should be a valid"),
         ({"min_tokens": 4}, "min_tokens", "only offered together with ignore_eos"),
         ({"frequency_penalty": 0.5}, "frequency_penalty", "can only be 0 here, got 0.5"),
         ({"logit_bias": {"5": 1}}, "logit_bias", "can only be {} here"),
