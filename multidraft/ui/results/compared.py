@@ -40,8 +40,8 @@ def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]
     title = f"A against B: {differs}"
     titles = [" / ".join(policy_title(spec) for spec in dict.fromkeys(pair.specs)) for pair in found.pairs]
     bars = [
-        Bar(title, pair.judged.value, pair.judged.low, pair.judged.high, f"{pair.judged.value:.2f}×", pair.said)
-        for title, pair in zip(titles, found.pairs, strict=True)
+        Bar(p.specs[-1], title, p.judged.value, p.judged.low, p.judged.high, f"{p.judged.value:.2f}×", p.said)
+        for title, p in zip(titles, found.pairs, strict=True)
     ]
     many = count(first.judged.prompts, "prompt")
     what = "Decode speed-up of B over that of A" if first.relative else "Decoding of B over A by the clock"

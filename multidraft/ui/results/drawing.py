@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from multidraft.ui.results.picture import HEIGHT, WIDTH, Picture, fits, wrapped
-from multidraft.ui.widgets.theme import DRAFTER_COLOURS, TARGET_COLOUR, drafter_colour, drafter_places
+from multidraft.ui.widgets.theme import TARGET_COLOUR, drafter_colour, drafter_places, policy_colour
 from storage.records import Round
 
 MARGIN = 60
@@ -16,9 +16,10 @@ _LEFT, _TOP, _BOTTOM = 400, 212, HEIGHT - 84
 
 @dataclass(frozen=True)
 class Bar:
-    """A figure with its interval, if it has one; ``name`` stands at its left, ``shown`` at its right, with ``said``
-    below; a ``marked`` one stands out."""
+    """A figure of a policy with its interval, if it has one; ``name`` stands at its left, ``shown`` at its right, with
+    ``said`` below; a ``marked`` one stands out."""
 
+    policy: str
     name: str
     value: float
     low: float | None = None
@@ -33,9 +34,8 @@ def bars(title: str, subtitle: str, found: Sequence[Bar], foot: str, unit: str) 
     picture = _begun(title, subtitle, foot)
     right, (step, lines) = WIDTH - 220, _lines(picture, found, 20)
     scale = (right - _LEFT) / max([1.0, *(bar.high or bar.value for _, bar in lines)])
-    for place, (y, bar) in enumerate(lines):
-        colour = DRAFTER_COLOURS[0] if not place else "#85bbdc"
-        picture.box(_LEFT, y + step * 0.18, bar.value * scale, step * 0.6, colour)
+    for y, bar in lines:
+        picture.box(_LEFT, y + step * 0.18, bar.value * scale, step * 0.6, policy_colour(bar.policy))
         _interval(picture, bar, _LEFT, scale, y + step * 0.48)
         end = max(bar.value, bar.high or 0.0) * scale
         picture.text(_LEFT + end + 14, y + step * 0.6, bar.shown, 25, bold=bar.marked)
@@ -54,9 +54,9 @@ def ratios(title: str, subtitle: str, found: Sequence[Bar], foot: str) -> Pictur
     picture.box(middle - 1, _TOP - 4, 2, step * len(lines) + 8, TARGET_COLOUR)
     for y, bar in lines:
         low, high = (None if end is None else max(1 - reach, min(1 + reach, end)) for end in (bar.low, bar.high))
-        inside = Bar(bar.name, max(1 - reach, min(1 + reach, bar.value)), low, high)
+        inside = Bar(bar.policy, bar.name, max(1 - reach, min(1 + reach, bar.value)), low, high)
         _interval(picture, inside, middle - scale, scale, y + step * 0.48)
-        picture.box(middle + (inside.value - 1) * scale - 8, y + step * 0.48 - 8, 16, 16, DRAFTER_COLOURS[0])
+        picture.box(middle + (inside.value - 1) * scale - 8, y + step * 0.48 - 8, 16, 16, policy_colour(bar.policy))
         picture.text(right + 14, y + step * 0.45, bar.shown, 24, bold=True)
         picture.text(right + 14, y + step * 0.85, bar.said, 18, colour="faint", width=WIDTH - MARGIN - right - 14)
     for x, said, anchor in ((middle - 14, "← A is faster", "end"), (middle + 14, "B is faster →", "start")):

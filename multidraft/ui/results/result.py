@@ -190,7 +190,7 @@ def _of_experiment(about: Mapping[str, Any], rows: Sequence[Row], lanes: Sequenc
     if not timed:  # texts were decoded together, or nothing was timed
         timed = [line for line in figures if line["mean_accepted_tokens"]]
         drawn, unit, shown = "tokens per round", "1 token per round", "mean_accepted_tokens"
-    bars = [_bar(titles[line["policy"]], line, shown, line["policy"] == best) for line in timed]
+    bars = [_bar(titles, line, shown, line["policy"] == best) for line in timed]
     if any(bar.low is not None for bar in bars):
         drawn += ", 95 % interval"
     many, on = count(about["prompts"], "prompt"), len({row.prompt for row in summary.compared(rows)})
@@ -285,17 +285,18 @@ def _ratio(line: Mapping[str, Any], name: str) -> Ratio | None:
     return ratio.of_runs([off for off in [line["speedup_uncertainty"]] if off == off])  # NaN is unknown
 
 
-def _bar(name: str, line: Mapping[str, Any], shown: str, marked: bool) -> Bar:
+def _bar(titles: Mapping[str, str], line: Mapping[str, Any], shown: str, marked: bool) -> Bar:
     """A policy's bar, or none beside the words that its timings are too noisy."""
+    policy, name = line["policy"], titles[line["policy"]]
     ratio = _ratio(line, "speedup") if shown == "speedup" else None
     if not ratio:
-        return Bar(name, line[shown], shown=f"{line[shown]:.2f}", marked=marked)
+        return Bar(policy, name, line[shown], shown=f"{line[shown]:.2f}", marked=marked)
     low, high = ratio.interval or (None, None)
     if ratio.too_noisy:
-        return Bar(name, 0.0, shown=ratio.text(), marked=marked)
+        return Bar(policy, name, 0.0, shown=ratio.text(), marked=marked)
     if ratio.uncertainty:
         low, high = (ratio.value * (1 + side * ratio.uncertainty) for side in (-1, 1))
-    return Bar(name, ratio.value, low, high, f"{ratio.value:.2f}×", marked=marked)
+    return Bar(policy, name, ratio.value, low, high, f"{ratio.value:.2f}×", marked=marked)
 
 
 def place_of(about: Mapping[str, Any]) -> str:

@@ -190,20 +190,19 @@ def on_log_scale(figure: go.Figure, speedups: Iterable[float]) -> go.Figure:
 
 
 def policy_style(policy: str, among: Sequence[str]) -> dict[str, Any]:
-    """Policies that are shown together differ in colour, marker and dash, so that colour is not needed."""
-    place = theme.policy_place(policy, among)
-    again, hue = divmod(place, len(theme.POLICY_COLOURS))
+    """Policies that are shown together differ in marker and dash, most in colour too, so that colour is not needed."""
+    hue, again = theme.policy_place(policy, among)
     colour = theme.POLICY_COLOURS[hue]
     return {
         "name": escape(policy_title(policy)),
-        "line": {"color": colour, "width": 2.5, "dash": _DASHES[(place + again) % len(_DASHES)]},
-        "marker": {"color": colour, "symbol": _SYMBOLS[place % len(_SYMBOLS)], "size": 9},
+        "line": {"color": colour, "width": 2.5, "dash": _DASHES[(hue + again) % len(_DASHES)]},
+        "marker": {"color": colour, "symbol": _SYMBOLS[(hue + again) % len(_SYMBOLS)], "size": 9},
     }
 
 
 def bar_marker(policy: str, among: Sequence[str]) -> dict[str, Any]:
     """Likewise for bars, which are hatched where the colours repeat."""
-    again, hue = divmod(theme.policy_place(policy, among), len(theme.POLICY_COLOURS))
+    hue, again = theme.policy_place(policy, among)
     colour = theme.POLICY_COLOURS[hue]
     return {"color": colour, "pattern": theme.pattern(colour, again)}
 

@@ -27,8 +27,8 @@ hue with its second mark."""
 POLICY_COLOURS = ("#9823e7", "#657915", "#e1194e", "#195ce1", "#be70e6", "#13aa13", "#e723b2", "#da736c")
 """Far from the drafters' hues and from each other, and of contrast 3 on light and on dark."""
 
-_POLICIES = {"rate-hedge": 0, "ucb": 1, "normal-hedge": 2, "autoregressive": 3, "ucbspec": 4, "router": 5}
-"""The places of policies that are often seen beside each other."""
+_POLICIES = "rate-hedge ucb normal-hedge autoregressive ucbspec router fixed:general ucb:reward=be".split()
+"""Those that are often seen beside each other, in the order of the hues."""
 
 _HATCHES = ("", "/", "x", ".")
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up")
@@ -89,24 +89,36 @@ def blend(colour: str, ground: str, share: float) -> str:
 def drafter_places(drafters: Sequence[str]) -> tuple[int, ...]:
     """The place of each drafter among the colours, past their number among the marks. It is the name's own in every
     pool, whatever the order; a drafter of no bundled card gives way to others of its pool that have the same one."""
-    places = _places(frozenset(drafters), tuple(_DRAFTERS.items()), len(DRAFTER_COLOURS))
+    places = _places(frozenset(drafters))
     return tuple(places[name] for name in drafters)
 
 
-def policy_place(policy: str, among: Sequence[str]) -> int:
-    """Likewise of a policy's spec, among those that are shown together, as far as possible the same in every chart."""
-    return _places(frozenset((policy, *among)), tuple(_POLICIES.items()), len(POLICY_COLOURS))[policy]
-
-
 @lru_cache
-def _places(names: frozenset[str], fixed: tuple[tuple[str, int], ...], hues: int) -> Mapping[str, int]:
+def _places(names: frozenset[str]) -> Mapping[str, int]:
     """A place for each name: the fixed one, or one by its spelling, and the next free one where that is taken."""
-    own, places = dict(fixed), dict[str, int]()
-    for name in sorted(names, key=lambda name: (name not in own, name)):
-        wish = own.get(name, crc32(name.encode()) % hues)
+    hues, places = len(DRAFTER_COLOURS), dict[str, int]()
+    for name in sorted(names, key=lambda name: (name not in _DRAFTERS, name)):
+        wish = _DRAFTERS.get(name, crc32(name.encode()) % hues)
         tries = (wish, *((wish + step) % hues + step // hues * hues for step in range(len(names) + 2 * hues)))
         places[name] = next(place for place in tries if place not in places.values())
     return places
+
+
+def policy_colour(policy: str) -> str:
+    """Colour of a policy's spec, the same wherever and beside whatever others it is shown."""
+    return POLICY_COLOURS[_policy_hue(policy)]
+
+
+def policy_place(policy: str, among: Sequence[str]) -> tuple[int, int]:
+    """The hue of a policy's spec, and how many of those that it is shown among have the same one and come before it:
+    which second mark tells it from them."""
+    hue = _policy_hue(policy)
+    same = [spec for spec in {policy, *among} if _policy_hue(spec) == hue]
+    return hue, sorted(same, key=lambda spec: (spec not in _POLICIES, spec)).index(policy)
+
+
+def _policy_hue(policy: str) -> int:
+    return _POLICIES.index(policy) if policy in _POLICIES else crc32(policy.encode()) % len(POLICY_COLOURS)
 
 
 def drafter_colour(place: int) -> str:

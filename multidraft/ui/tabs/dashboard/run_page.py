@@ -33,7 +33,7 @@ from multidraft.ui.widgets.markup import (
     tiles_html,
     times,
 )
-from multidraft.ui.widgets.theme import POLICY_COLOURS
+from multidraft.ui.widgets.theme import policy_colour
 from storage import queries
 from storage.problems import StorageError
 from storage.records import Round
@@ -121,11 +121,11 @@ def run_figures(run: Run) -> list[PlotData | go.Figure | None]:
     return [
         plot_of(arms_chart(rounds, drafters)) if drafters else None,
         plot_of(weights_chart(rounds, drafters)) if weighed else None,
-        regret_figure(rounds, table.accepted) if rounds and table is not None else None,
+        regret_figure(run.generation.policy, rounds, table.accepted) if rounds and table is not None else None,
     ]
 
 
-def regret_figure(rounds: Sequence[Round], table: np.ndarray) -> go.Figure:
+def regret_figure(policy: str, rounds: Sequence[Round], table: np.ndarray) -> go.Figure:
     """Regret within a run: rounds so far less those the best single drafter needs for the same tokens."""
     figure = base_figure("Regret within the run", "round", "regret (rounds)", height=POLICY_HEIGHT)
     regret = regret_by_round([r.emitted for r in rounds], table)
@@ -134,7 +134,7 @@ def regret_figure(rounds: Sequence[Round], table: np.ndarray) -> go.Figure:
         x=[r.index + 1 for r in rounds],
         y=regret.tolist(),
         mode="lines",
-        line={"color": POLICY_COLOURS[0], "width": 2.5, "shape": "hv"},
+        line={"color": policy_colour(policy), "width": 2.5, "shape": "hv"},
         hovertemplate="round %{x}: %{y:+d} rounds<extra></extra>",
     )
     if regret.max() - regret.min() < 5:

@@ -20,12 +20,12 @@ from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.charts import NO_DRAFT, REFERENCE, base_figure, policy_style
 from multidraft.ui.widgets.markup import BEST_ARM, MAT, REGRET, UNKNOWN, count, number, percent, signed
 from multidraft.ui.widgets.theme import (
-    POLICY_COLOURS,
     TARGET_COLOUR,
     TEXT,
     drafter_colour,
     drafter_pattern,
     drafter_places,
+    policy_colour,
 )
 from storage.figures import Ratio
 
@@ -217,7 +217,7 @@ def sweep_figure(
     top = (max if more else min)(range(len(values)), key=figures.__getitem__)
     # The label beside it stays inside the chart.
     side = "right" if top < len(values) / 3 else "left" if top >= len(values) * 2 / 3 else "center"
-    colour = POLICY_COLOURS[0]
+    colour = policy_colour(sweep.policy)
     figure.add_scatter(
         x=values,
         y=figures,
@@ -233,7 +233,7 @@ def sweep_figure(
         text=[f"best: {values[top]:g}"],
         textposition=f"{'top' if more else 'bottom'} {side}",
         textfont={"color": TEXT},
-        marker={"color": POLICY_COLOURS[2], "size": 13, "symbol": "star"},
+        marker={"color": colour, "size": 15, "symbol": "star"},
         cliponaxis=False,
         hoverinfo="skip",
     )

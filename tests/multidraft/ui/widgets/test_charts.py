@@ -4,8 +4,11 @@ import json
 
 import plotly.graph_objects as go
 
+from multidraft.ui.results import drawing
+from multidraft.ui.results.drawing import Bar
 from multidraft.ui.widgets import charts
 from multidraft.ui.widgets.charts import plot_of, policy_chart
+from multidraft.ui.widgets.lanes import pending
 from multidraft.ui.widgets.theme import POLICY_COLOURS, drafter_colour
 
 DRAFTERS = ["code", "math"]
@@ -58,11 +61,19 @@ def test_arms_beyond_the_hues_have_a_second_mark(make_round) -> None:
 
 def test_a_policy_has_its_colour_in_every_chart_and_never_a_drafters() -> None:
     assert not set(POLICY_COLOURS) & {drafter_colour(place) for place in range(32)}
-    for among in (["ucb"], ["rate-hedge", "ucb"], ["ucb", "fixed:math", "normal-hedge"]):
-        assert charts.policy_style("ucb", among)["line"]["color"] == POLICY_COLOURS[1]
+    for spec in ("ucb", "fixed:general", "exp3:gamma=0.2"):
+        (lane,) = pending([spec], ["waiting"])["lanes"]
+        picture = drawing.bars("title", "", [Bar(spec, "name", 1.0)], "", "").svg()
+        for among in ([spec], ["rate-hedge", "ucb", spec], [f"fixed:{number}" for number in range(20)]):
+            colour = charts.policy_style(spec, among)["line"]["color"]
+            assert colour in POLICY_COLOURS and lane["colour"] == colour and f'style="fill:{colour}"' in picture
+            assert charts.bar_marker(spec, among)["color"] == colour
+    usual = ["rate-hedge", "ucb", "normal-hedge", "autoregressive", "ucbspec", "router", "fixed:general"]
+    assert len({charts.policy_style(spec, usual)["line"]["color"] for spec in usual}) == len(usual)
     many = [f"ucb:beta=0.{number}" for number in range(1, 33)]
     styles = [charts.policy_style(spec, many) for spec in many]
-    assert len({(style["line"]["color"], style["line"]["dash"]) for style in styles}) == 32
+    marks = {(style["line"]["color"], style["line"]["dash"], style["marker"]["symbol"]) for style in styles}
+    assert len(marks) == 32
     assert {bool(charts.bar_marker(spec, many)["pattern"]["shape"]) for spec in many} == {False, True}
 
 
