@@ -164,14 +164,14 @@ def test_outputs_are_those_of_plain_vllm_and_rounds_those_of_our_engine(plain, a
     from drafters.pool import load_pool
     from drafters.sampling import SamplingParams
     from multidraft.engine.decoding import generate
-    from multidraft.engine.lossless import parting
+    from multidraft.engine.lossless import greedy_differences
 
     found, pool = engine("ours", *arguments), load_pool("pocket")
-    for prompt, one, other in zip(plain["prompts"], plain["outputs"], found["outputs"], strict=True):
-        near = parting(pool, prompt, one, other)
-        if near:
-            print(f"outputs part at token {near.position}, a near-tie of gap {near.gap:.2g}")
-        assert near is None or near.rounding
+    for prompt, *outputs in zip(plain["prompts"], plain["outputs"], found["outputs"], strict=True):
+        if outputs[0] != outputs[1]:
+            near = [difference for output in outputs for difference in greedy_differences(pool, prompt, output)]
+            print(f"outputs part at a near-tie: {near}")
+            assert all(difference.rounding for difference in near)
     if arguments != ("--policy", "fixed:general"):
         return
     # Proposers are told of no limit, so ours is further away; the last round is the one that the end cuts.

@@ -66,18 +66,3 @@ def greedy_differences(pool: Pool, prompt_ids: Sequence[int], output_ids: Sequen
                     gap = float(best.values[offset] - logits[offset, token].float())
                     differences.append(Difference(start + offset, gap, gap <= ROUNDING[pool.card.dtype]))
     return differences
-
-
-def parting(pool: Pool, prompt_ids: Sequence[int], one: Sequence[int], other: Sequence[int]) -> Difference | None:
-    """Where two outputs of the same prompt part, and how far apart the logits of their tokens are there.
-
-    ``None`` where one is the beginning of the other.
-    """
-    position = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
-    if position is None:
-        return None
-    with pool.lock:
-        pool.target.prefill([*prompt_ids, *one[:position]])
-        logits = pool.target.score(Draft.empty())[0].float()
-        gap = float((logits[one[position]] - logits[other[position]]).abs())
-    return Difference(position, gap, gap <= ROUNDING[pool.card.dtype])

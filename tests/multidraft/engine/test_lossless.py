@@ -5,7 +5,7 @@ import pytest
 from drafters.sampling import SamplingParams
 from multidraft.engine import lossless
 from multidraft.engine.decoding import generate
-from multidraft.engine.lossless import Difference, greedy_differences, parting
+from multidraft.engine.lossless import Difference, greedy_differences
 from tests import tiny
 
 PROMPT = tiny.texts(1, 4, 8)[0]
@@ -45,20 +45,6 @@ def test_a_gap_within_rounding_is_no_fault(pool, monkeypatch):
     tokens[-1] = tokens[-1] % 10 + 1
     (found,) = greedy_differences(pool, pool.encode(PROMPT), tokens)
     assert found == Difference(3, found.gap, True)
-
-
-def test_where_two_outputs_part(pool, monkeypatch):
-    prompt = pool.encode(PROMPT)
-    tokens = generate(pool, PROMPT, "autoregressive", SamplingParams(12)).token_ids
-    other = [*tokens[:5], tokens[5] % 10 + 1, *tokens[6:]]
-    row = tiny.logits_of(pool.target.model, [*prompt, *tokens[:5]])[-1]
-    found = parting(pool, prompt, tokens, other)
-    assert (found.position, found.rounding) == (5, False)
-    assert found.gap == pytest.approx(float(row.max() - row[other[5]]), abs=1e-4)
-    assert parting(pool, prompt, other, tokens) == found
-    assert parting(pool, prompt, tokens, tokens[:7]) is None
-    monkeypatch.setitem(lossless.ROUNDING, "float32", 1e9)
-    assert parting(pool, prompt, tokens, other).rounding
 
 
 def test_quantised_targets_are_judged_by_the_type_they_compute_in(pool, monkeypatch):
