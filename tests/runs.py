@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 from sqlite_utils import Database
@@ -14,6 +15,8 @@ from storage.connection import open_reader, read_frame
 from storage.records import Generation, Round
 from storage.run import Baseline, Conditions, Origin, Run, Scores
 from storage.schema import upgrade
+
+T = TypeVar("T")
 
 
 def make_round(index: int = 0, **changes: Any) -> Round:
@@ -102,3 +105,13 @@ def columns_of(table: str) -> list[str]:
     db = Database(memory=True)
     upgrade(db)
     return list(db.table(table).columns_dict)
+
+
+def result_of(steps: Generator[object, None, T]) -> T:
+    """What steps return when all of them are made."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found

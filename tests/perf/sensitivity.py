@@ -20,6 +20,7 @@ from multidraft.replay.machine_costs import MachineCosts
 from multidraft.replay.recorded import Recorded, of_newest_bench, recorded_texts, with_costs
 from multidraft.replay.stream import as_traffic
 from storage.figures import ratio_of_totals
+from tests.runs import result_of
 
 SETTINGS = {"memory": (0.98, 0.995, 1.0), "budget": (0.0, 0.01, 0.1)}
 CONSTANTS: Mapping[str, tuple[float, float]] = {
@@ -48,12 +49,8 @@ def changed(name: str, value: float) -> Iterator[None]:
 def seconds(texts: list[Recorded], settings: str = "") -> dict[str, list[float]]:
     """Decoding time of each text, by start."""
     specs = {start: f"rate-hedge:start={start}{settings}" for start in STARTS}
-    steps = as_traffic(texts, list(specs.values()))
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return {start: [played.seconds or 0.0 for played in end.value[spec]] for start, spec in specs.items()}
+    found = result_of(as_traffic(texts, list(specs.values())))
+    return {start: [played.seconds or 0.0 for played in found[spec]] for start, spec in specs.items()}
 
 
 def main(path: Path) -> None:

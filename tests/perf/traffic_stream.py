@@ -24,6 +24,7 @@ from multidraft.replay.stream import as_traffic, in_parts
 from multidraft.replay.walk import Replayed
 from multidraft.training.pocket.corpus import FAMILIES
 from storage.figures import ratio_of_totals
+from tests.runs import result_of
 
 TRAFFIC, COLD, ROUTER = (f"rate-hedge:start={start}" for start in ("traffic", "cold", "router"))
 PAPERS = ("ucb:reward=be", "ucbspec", "exp3spec", "normal-hedge:start=cold")
@@ -44,13 +45,7 @@ def write_prompts(path: Path, count: int, seed: int = 2026) -> None:
 def played(texts: Sequence[Recorded], specs: Sequence[str]) -> dict[str, list[Replayed]]:
     """The replays of all policies."""
     route = route_of(texts[0].run.conditions.pool, texts[0].drafters)
-    steps = as_traffic(texts, specs, route, voice=False)
-    try:
-        while True:
-            next(steps)
-    except StopIteration as end:
-        found: dict[str, list[Replayed]] = end.value
-        return found
+    return result_of(as_traffic(texts, specs, route, voice=False))
 
 
 def seconds(found: Sequence[Replayed], part: range | None = None) -> list[float]:

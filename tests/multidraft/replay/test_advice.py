@@ -16,7 +16,7 @@ from multidraft.replay.recorded import Recorded, is_estimate, recorded_texts, ro
 from storage import queries
 from storage.figures import ratio_of_totals
 from storage.run import Baseline
-from tests.runs import make_run
+from tests.runs import make_run, result_of
 
 K, TOKENS = 4, 40
 CHEAP = Costs(np.array([0.1, 0.1]), np.zeros(2), np.full(K + 1, 1.0))
@@ -41,12 +41,7 @@ def text(number, accepted, costs=CHEAP):
 
 
 def advice_on(texts, specs=("fixed:a", "fixed:b", "ucb:reward=be"), **more):
-    steps = advise(texts, specs, **more)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
+    return result_of(advise(texts, specs, **more))
 
 
 def test_the_fastest_policy_its_length_and_its_drafter():
