@@ -1,8 +1,10 @@
 """Pools, drafters and policies that the tests of the engine share."""
 
+import numpy as np
+import pytest
 import torch
 
-from drafters.base import Drafter
+from drafters.base import Drafter, Evidence
 from drafters.card import Card
 from drafters.kinds.lm import make_lm_drafters
 from drafters.kinds.pld import PromptLookup
@@ -65,6 +67,26 @@ def paths_of(draft):
     for token, parent in zip(draft.tokens, draft.parents, strict=True):
         paths.append((*(paths[parent] if parent >= 0 else ()), token))
     return paths
+
+
+def check_judgements(drafter, drafts, context, start, vocab, length=4):
+    """γ of first tokens, in greedy and in sampled runs, and acceptances are those of the drafts that were really made
+    at each position from ``start`` on."""
+    firsts = [[draft.tokens[child] for child in draft.children(-1)] for draft in drafts]
+    hits = [float(token in tokens) for token, tokens in zip(context[start:], firsts, strict=True)]
+    for _ in range(2):  # from what is read first, and from what was noted then
+        evidence = Evidence(context, start, None, SamplingParams(draft_length=length))
+        assert drafter.gamma(evidence)[:, 0].tolist() == hits
+    p = torch.softmax(torch.randn(len(drafts), vocab, generator=torch.Generator().manual_seed(0)), dim=-1)
+    soft = [float(row[tokens].sum()) for row, tokens in zip(p, firsts, strict=True)]
+    evidence = Evidence(context, start, p, SamplingParams(temperature=1.0, draft_length=length))
+    assert drafter.gamma(evidence)[:, 0] == pytest.approx(soft, abs=1e-6)
+    accepted = []
+    for position, draft in enumerate(drafts, start):
+        held = (path for path in paths_of(draft) if list(path) == context[position : position + len(path)])
+        accepted.append(max(map(len, held), default=0))
+    found = drafter.acceptances(context, start, length).accepted
+    assert found.dtype == np.int64 and found.tolist() == accepted
 
 
 class Scripted(Drafter):

@@ -1,10 +1,8 @@
 """Drafters with another tokenizer: their text in the target's tokens, whatever the two make of it."""
 
-from collections import Counter
 from functools import cache
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -23,11 +21,9 @@ from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from drafters.tree import accepted_tokens
 from multidraft.engine.decoding import generate
-from multidraft.engine.verify import verify
 from tests import tiny
-from tests.distributions import ALPHA, p_value
-from tests.engine_cases import Scripted, pool_of
-from tests.multidraft.engine.test_verify import LENGTH, PARAMS, World
+from tests.engine_cases import Scripted, check_judgements, pool_of
+from tests.world import PARAMS, check_outputs_follow_the_target
 
 GREEDY = SamplingParams(draft_length=6)
 TEXT = (
@@ -251,15 +247,7 @@ def test_gamma_and_acceptances_are_those_of_real_drafts(inner):
     ids = encode("500", "one two one two one three one two one two")
     start, drafter = 4, bridged(inner(), "300", "500")
     drafts = [draft_of(bridged(inner(), "300", "500"), ids[:s]) for s in range(start, len(ids))]
-    hits = [float(draft.tokens[:1] == (token,)) for draft, token in zip(drafts, ids[start:], strict=True)]
-    assert drafter.gamma(Evidence(ids, start, None, GREEDY))[:, 0].tolist() == hits
-    p = torch.softmax(torch.randn(len(drafts), 500, generator=torch.Generator().manual_seed(0)), dim=-1)
-    soft = [float(p[i, draft.tokens[0]]) if draft.tokens else 0.0 for i, draft in enumerate(drafts)]
-    params = SamplingParams(temperature=1.0, draft_length=6)
-    assert drafter.gamma(Evidence(ids, start, p, params))[:, 0] == pytest.approx(soft, abs=1e-6)
-    found = drafter.acceptances(ids, start, 6).accepted
-    assert found.dtype == np.int64
-    assert found.tolist() == [accepted_tokens(draft, ids[s:]) for s, draft in enumerate(drafts, start)]
+    check_judgements(drafter, drafts, ids, start, 500, length=6)
 
 
 @pytest.fixture(scope="module")
@@ -314,22 +302,8 @@ def letters(order):
 
 
 def test_sampled_outputs_follow_the_target():
-    world, counts, drafted = World(PARAMS["both"]), Counter(), 0
     drafter = BridgedDrafter("b", PromptLookup(), letters("?edcba"), letters("abcde?"), 5)
-    history = [0, 1, 2, 0, 1, 3, 0, 2, 4, 1, 1, 0, 1, 2, 3, 3, 0, 4, 0, 1]
-    for seed in range(500):
-        generator, output = torch.Generator().manual_seed(seed), ()
-        while len(output) < LENGTH:
-            draft = drafter.propose([*history, *output], 3, world.params, generator)
-            assert draft.q is None and not draft.sampled
-            drafted += len(draft)
-            places = [output, *((*output, *draft.tokens[: n + 1]) for n in range(len(draft)))]
-            logits = torch.stack([world.logits[world.after(place)] for place in places])
-            verdict = verify(draft, logits, world.params, generator)
-            output = (*output, *(draft.tokens[node] for node in verdict.path), verdict.own)
-        counts[output[:LENGTH]] += 1
-    assert drafted > 500
-    assert p_value(counts, world.exact()) > ALPHA
+    check_outputs_follow_the_target(drafter, PARAMS["both"], 500)
 
 
 def test_a_sampled_run_learns_from_it(pool):

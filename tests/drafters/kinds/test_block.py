@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from transformers import CONFIG_MAPPING, AutoModel, AutoModelForCausalLM
@@ -19,14 +18,13 @@ from drafters.models.decoder import HubDecoder
 from drafters.models.target import Target
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams, probabilities
-from drafters.tree import accepted_tokens
 from multidraft.engine.decoding import generate
 from multidraft.replay.regret import acceptance_table
 from multidraft.replay.walk import replay
 from tests import tiny
-from tests.distributions import ALPHA, p_value
+from tests.distributions import ALPHA, exact_outputs, p_value
 from tests.drafters.kinds.mtp_by_hand import by_hand, states_of
-from tests.engine_cases import pool_of
+from tests.engine_cases import check_judgements, pool_of
 
 GREEDY = SamplingParams(draft_length=4)
 BLOCK, MASK = 5, tiny.VOCAB - 1
@@ -212,15 +210,8 @@ def test_gamma_and_acceptances_are_those_of_real_drafts(kind):
     fresh = KINDS[kind](model, Target(model))
     drafts = [draft_of(fresh, ids[:s]) for s in range(1, len(ids))]
     assert drafts[0].tokens == ()  # a context of one token
-    hits = [float(draft.tokens[:1] == (token,)) for draft, token in zip(drafts, ids[1:], strict=True)]
-    assert drafter.gamma(Evidence(ids, 1, None, GREEDY))[:, 0].tolist() == hits and any(hits)
-    p = torch.softmax(torch.randn(len(drafts), tiny.VOCAB, generator=torch.Generator().manual_seed(0)), dim=-1)
-    soft = [float(p[i, draft.tokens[0]]) if draft.tokens else 0.0 for i, draft in enumerate(drafts)]
-    params = SamplingParams(temperature=1.0, draft_length=4)
-    assert drafter.gamma(Evidence(ids, 1, p, params))[:, 0] == pytest.approx(soft, abs=1e-6)
-    found = drafter.acceptances(ids, 1, 4).accepted
-    assert found.dtype == np.int64
-    assert found.tolist() == [accepted_tokens(draft, ids[s : s + 4]) for s, draft in enumerate(drafts, 1)]
+    assert any(draft.tokens[:1] == (token,) for draft, token in zip(drafts, ids[1:], strict=True))
+    check_judgements(drafter, drafts, ids, 1, tiny.VOCAB)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -334,13 +325,7 @@ def test_sampled_outputs_follow_the_target(pools, policy, name):
     # A prompt after which the target often says what is drafted.
     candidates = tiny.prompts(40, seed=4, shortest=3, longest=8)
     prompt = max(candidates, key=lambda ids: chances(ids)[draft_of(drafter, ids).tokens[0]])
-    exact = {(): 1.0}
-    for _ in range(3):
-        longer = {}
-        for output, mass in exact.items():
-            row = chances([*prompt, *output])
-            longer.update({(*output, token): mass * p for token, p in enumerate(row) if p > 0.0})
-        exact = longer
+    exact = exact_outputs(pool.target.model, prompt, params)
     runs = [generate(pool, prompt, policy, params, seed) for seed in range(250)]
     assert sum(r.accepted for run in runs for r in run.rounds) > 50
     assert p_value(Counter(tuple(run.token_ids) for run in runs), exact) > ALPHA

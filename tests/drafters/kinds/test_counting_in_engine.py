@@ -2,11 +2,9 @@
 
 import json
 import re
-from collections import Counter
 
 import numpy as np
 import pytest
-import torch
 import yaml
 
 from drafters.draft import Draft
@@ -18,13 +16,11 @@ from drafters.retrieval.datastore import END, Datastore, suffix_array, tokenizer
 from drafters.sampling import SamplingParams
 from multidraft.__main__ import main
 from multidraft.engine.decoding import generate
-from multidraft.engine.verify import verify
 from multidraft.replay.regret import acceptance_table, gamma_table, regret_of
 from multidraft.replay.walk import replay
 from tests import tiny
-from tests.distributions import ALPHA, p_value
 from tests.engine_cases import with_drafter
-from tests.multidraft.engine.test_verify import LENGTH, PARAMS, World
+from tests.world import HISTORY, PARAMS, check_outputs_follow_the_target
 
 GREEDY = SamplingParams(40, draft_length=4)
 PROMPTS = tiny.texts(4, 11, 3)
@@ -139,9 +135,6 @@ def test_a_sampled_run_learns_from_them(pool):
     assert (gamma[:, 1:].sum(axis=0) > 0).all()
 
 
-HISTORY = [0, 1, 2, 0, 1, 3, 0, 2, 4, 1, 1, 0, 1, 2, 3, 3, 0, 4, 0, 1]
-
-
 def counting_drafters():
     tokens = np.array([*HISTORY, END], dtype=np.uint32)
     store = Datastore(tokens, suffix_array(tokens), {})
@@ -155,22 +148,7 @@ def counting_drafters():
 
 @pytest.mark.parametrize("kind", counting_drafters())
 def test_sampled_outputs_follow_the_target(kind):
-    world, drafter, counts, drafted = World(PARAMS["both"]), counting_drafters()[kind], Counter(), 0
-    for seed in range(800):
-        generator, output = torch.Generator().manual_seed(seed), ()
-        while len(output) < LENGTH:
-            draft = drafter.propose([*HISTORY, *output], 3, world.params, generator)
-            assert draft.q is None and not draft.sampled
-            drafted += len(draft)
-            places = []
-            for token, parent in zip(draft.tokens, draft.parents, strict=True):
-                places.append((*(places[parent] if parent >= 0 else output), token))
-            logits = torch.stack([world.logits[world.after(place)] for place in (output, *places)])
-            verdict = verify(draft, logits, world.params, generator)
-            output = (*output, *(draft.tokens[node] for node in verdict.path), verdict.own)
-        counts[output[:LENGTH]] += 1
-    assert drafted > 800
-    assert p_value(counts, world.exact()) > ALPHA
+    check_outputs_follow_the_target(counting_drafters()[kind], PARAMS["both"], 800)
 
 
 def test_a_datastore_belongs_to_the_pools_hash(pool, card, tmp_path):

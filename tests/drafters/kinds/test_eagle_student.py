@@ -20,12 +20,12 @@ from drafters.learning.learner import Learner, Schedule
 from drafters.memory import estimate
 from drafters.models.target import Target
 from drafters.pool import load_pool
-from drafters.sampling import SamplingParams, probabilities
+from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import generate
 from multidraft.replay.regret import acceptance_table
 from multidraft.replay.walk import replay
 from tests import heads, tiny
-from tests.distributions import ALPHA, p_value
+from tests.distributions import ALPHA, exact_outputs, p_value
 
 PARAMS = SamplingParams(16, draft_length=4)
 PROMPTS = tiny.texts(40, 7, 4, 4)
@@ -105,11 +105,7 @@ def test_sampled_outputs_follow_the_target(tmp_path):
     pool = pool_in(tmp_path)
     school(pool)
     params, prompt = SamplingParams(2, temperature=1.5, draft_length=2), PROMPTS[0]
-    ids, exact = pool.encode(prompt), Counter()
-    first = probabilities(tiny.logits_of(pool.target.model, ids)[-1], params).tolist()
-    for token, p in enumerate(first):
-        second = probabilities(tiny.logits_of(pool.target.model, [*ids, token])[-1], params).tolist()
-        exact.update({(token, other): p * q for other, q in enumerate(second)})
+    exact = exact_outputs(pool.target.model, pool.encode(prompt), params)
     runs = [generate(pool, prompt, "fixed:student", params, seed) for seed in range(250)]
     assert sum(r.accepted for run in runs for r in run.rounds) > 20
     assert p_value(Counter(tuple(run.token_ids) for run in runs), exact) > ALPHA

@@ -1,8 +1,5 @@
 """Lookahead decoding: the window against its definition, and what the target makes of its drafts."""
 
-from collections import Counter
-
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -14,14 +11,12 @@ from drafters.kinds.lookahead import LookaheadDrafter
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import generate
-from multidraft.engine.verify import verify
 from multidraft.policies import NO_DRAFTER
 from multidraft.replay.regret import acceptance_table
 from multidraft.replay.walk import replay
 from tests import tiny
-from tests.distributions import ALPHA, p_value
-from tests.engine_cases import GREEDY, draft_of, paths_of, pool_of
-from tests.multidraft.engine.test_verify import LENGTH, PARAMS, V, World
+from tests.engine_cases import GREEDY, check_judgements, draft_of, paths_of, pool_of
+from tests.world import PARAMS, V, check_outputs_follow_the_target
 
 TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=30)
 
@@ -119,21 +114,7 @@ def test_gamma_and_acceptances_are_those_of_real_drafts(text, data):
     start = data.draw(st.integers(1, len(text)))
     drafter = LookaheadDrafter("l", 0, 3, 2)
     drafts = [draft_of(LookaheadDrafter("l", 0, 3, 2), text[:s], 4) for s in range(start, len(text))]
-    firsts = [[draft.tokens[child] for child in draft.children(-1)] for draft in drafts]
-    hits = [float(text[start + i] in tokens) for i, tokens in enumerate(firsts)]
-    for _ in range(2):  # from what is read first, and from what was noted then
-        assert drafter.gamma(Evidence(text, start, None, GREEDY))[:, 0].tolist() == hits
-    p = torch.softmax(torch.randn(len(firsts), 3, generator=torch.Generator().manual_seed(0)), dim=-1)
-    soft = [float(p[i, tokens].sum()) for i, tokens in enumerate(firsts)]
-    assert drafter.gamma(Evidence(text, start, p, SamplingParams(temperature=1.0)))[:, 0] == pytest.approx(
-        soft, abs=1e-6
-    )
-    accepted = []
-    for i, draft in enumerate(drafts):
-        rest = text[start + i :]
-        accepted.append(max((len(path) for path in paths_of(draft) if list(path) == rest[: len(path)]), default=0))
-    found = drafter.acceptances(text, start, 4).accepted
-    assert found.dtype == np.int64 and found.tolist() == accepted
+    check_judgements(drafter, drafts, text, start, 3)
 
 
 def test_gamma_never_knows_what_the_same_round_taught():
@@ -206,23 +187,8 @@ def test_without_a_window_replayed_rounds_are_the_live_ones(pool):
 
 @pytest.mark.parametrize("params", ["plain", "both"])
 def test_sampled_outputs_follow_the_target(params):
-    world, counts, drafted = World(PARAMS[params]), Counter(), 0
-    history = [0, 1, 2, 0, 1, 3, 0, 2, 4, 1, 1, 0, 1, 2, 3, 3, 0, 4, 0, 1]
     drafter = LookaheadDrafter("l", window=3, ngram=3)
-    for seed in range(800):
-        generator, output = torch.Generator().manual_seed(seed), ()
-        drafter.prepare(history)
-        while len(output) < LENGTH:
-            draft = drafter.propose([*history, *output], 4, world.params, generator)
-            drafted += len(draft)
-            places = [(*output, *path) for path in paths_of(draft)]
-            logits = torch.stack([world.logits[world.after(place)] for place in (output, *places)])
-            verdict = verify(draft, logits, world.params, generator)
-            drafter.observe(draft, logits)
-            output = (*output, *(draft.tokens[node] for node in verdict.path), verdict.own)
-        counts[output[:LENGTH]] += 1
-    assert drafted > 800 * V
-    assert p_value(counts, world.exact()) > ALPHA
+    check_outputs_follow_the_target(drafter, PARAMS[params], 800, length=4, drafts=V)
 
 
 def test_a_sampled_run_learns_from_it(pool):

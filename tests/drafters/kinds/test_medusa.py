@@ -19,7 +19,7 @@ from drafters.sampling import SamplingParams, probabilities
 from multidraft.engine.decoding import generate
 from multidraft.engine.verify import verify
 from tests import tiny
-from tests.distributions import ALPHA, p_value
+from tests.distributions import ALPHA, exact_outputs, p_value
 from tests.engine_cases import paths_of
 from tests.medusa import (
     HEADS,
@@ -228,14 +228,7 @@ def test_greedy_output_is_that_of_transformers(model, heads, rescorer, outputs, 
 def exact(model):
     """Probability of each output of three tokens after ``PROMPTS[1]``."""
     params = SamplingParams(3, temperature=2.0, top_k=6, draft_length=3)
-    outputs = {(): 1.0}
-    for _ in range(3):
-        longer = {}
-        for output, mass in outputs.items():
-            row = probabilities(tiny.logits_of(model, [*PROMPTS[1], *output])[-1], params).double()
-            longer |= {(*output, token): mass * float(p) for token, p in enumerate(row) if p > 0.0}
-        outputs = longer
-    return params, outputs
+    return params, exact_outputs(model, PROMPTS[1], params)
 
 
 @pytest.mark.parametrize("setting", ["chain", "tree", "rescored chain", "rescored tree"])

@@ -1,14 +1,14 @@
 """Prompt lookup against its definition, searched without an index."""
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drafters.base import Evidence
+from drafters.draft import Draft
 from drafters.kinds.pld import PromptLookup
 from drafters.sampling import SamplingParams
+from tests.engine_cases import check_judgements
 
 GREEDY = SamplingParams()
 CONTEXTS = st.lists(st.integers(0, 3), max_size=30)
@@ -96,21 +96,5 @@ def test_its_draft_is_a_point_mass():
 @given(context=st.lists(st.integers(0, 3), min_size=1, max_size=25), data=st.data())
 def test_gamma_and_acceptances_look_only_at_what_stood_before(context, data):
     start = data.draw(st.integers(1, len(context)))
-    drafter = PromptLookup()
-    proposals = [naive(context[:s], 1) for s in range(start, len(context))]
-    hits = [float(context[start + i : start + i + 1] == drafted) for i, drafted in enumerate(proposals)]
-    assert drafter.gamma(Evidence(context, start, None, GREEDY))[:, 0].tolist() == hits
-    p = torch.softmax(torch.randn(len(proposals), 4, generator=torch.Generator().manual_seed(0)), dim=-1)
-    soft = [float(p[i, drafted[0]]) if drafted else 0.0 for i, drafted in enumerate(proposals)]
-    assert drafter.gamma(Evidence(context, start, p, SamplingParams(temperature=1.0)))[:, 0].tolist() == soft
-    accepted = []
-    for s in range(start, len(context)):
-        run = 0
-        for drafted, actual in zip(naive(context[:s], 4), context[s:], strict=False):
-            if drafted != actual:
-                break
-            run += 1
-        accepted.append(run)
-    found = drafter.acceptances(context, start, 4).accepted
-    assert found.dtype == np.int64
-    assert found.tolist() == accepted
+    drafts = [Draft.chain(naive(context[:s], 4)) for s in range(start, len(context))]
+    check_judgements(PromptLookup(), drafts, context, start, 4)

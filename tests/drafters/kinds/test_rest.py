@@ -5,18 +5,16 @@ import zlib
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drafters.base import Evidence
 from drafters.errors import PoolError
 from drafters.kinds import rest
 from drafters.kinds.rest import DatastoreDrafter
 from drafters.retrieval.datastore import END, MAGIC, Datastore, suffix_array, tokenizer_fingerprint, write_datastore
 from drafters.sampling import SamplingParams
 from tests import tiny
-from tests.engine_cases import draft_of
+from tests.engine_cases import check_judgements, draft_of
 
 GREEDY = SamplingParams()
 TEXTS = st.lists(st.lists(st.integers(0, 2), max_size=25), max_size=4)
@@ -110,22 +108,7 @@ def test_gamma_and_acceptances_are_those_of_real_drafts(nodes, texts, context, d
     start = data.draw(st.integers(1, len(context)))
     drafter = DatastoreDrafter("r", store_of(texts), nodes)
     drafts = [draft_of(drafter, context[:s], 4) for s in range(start, len(context))]
-    firsts = [[draft.tokens[child] for child in draft.children(-1)] for draft in drafts]
-    hits = [float(context[start + i] in tokens) for i, tokens in enumerate(firsts)]
-    assert drafter.gamma(Evidence(context, start, None, GREEDY))[:, 0].tolist() == hits
-    p = torch.softmax(torch.randn(len(firsts), 3, generator=torch.Generator().manual_seed(0)), dim=-1)
-    gamma = drafter.gamma(Evidence(context, start, p, SamplingParams(temperature=1.0)))
-    assert gamma[:, 0] == pytest.approx([float(p[i, tokens].sum()) for i, tokens in enumerate(firsts)], abs=1e-6)
-    accepted = []
-    for i, draft in enumerate(drafts):
-        paths, best = [], 0
-        for token, parent in zip(draft.tokens, draft.parents, strict=True):
-            paths.append([*(paths[parent] if parent >= 0 else []), token])
-            if paths[-1] == context[start + i : start + i + len(paths[-1])]:
-                best = max(best, len(paths[-1]))
-        accepted.append(best)
-    found = drafter.acceptances(context, start, 4).accepted
-    assert found.dtype == np.int64 and found.tolist() == accepted
+    check_judgements(drafter, drafts, context, start, 3)
 
 
 @pytest.fixture

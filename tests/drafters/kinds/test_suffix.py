@@ -2,9 +2,7 @@
 
 import time
 
-import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +11,7 @@ from drafters.kinds import suffix
 from drafters.kinds.suffix import SuffixDrafter
 from drafters.retrieval import automaton
 from drafters.sampling import SamplingParams
-from tests.engine_cases import draft_of, paths_of
+from tests.engine_cases import check_judgements, draft_of, paths_of
 
 GREEDY = SamplingParams()
 TOKENS = st.integers(0, 2)
@@ -145,19 +143,7 @@ def test_gamma_and_acceptances_are_those_of_real_drafts(nodes, context, data):
     start = data.draw(st.integers(1, len(context)))
     drafter = SuffixDrafter("s", nodes)
     drafts = [draft_of(SuffixDrafter("s", nodes), context[:s], 4) for s in range(start, len(context))]
-    firsts = [[draft.tokens[child] for child in draft.children(-1)] for draft in drafts]
-    hits = [float(context[start + i] in tokens) for i, tokens in enumerate(firsts)]
-    assert drafter.gamma(Evidence(context, start, None, GREEDY))[:, 0].tolist() == hits
-    p = torch.softmax(torch.randn(len(firsts), 3, generator=torch.Generator().manual_seed(0)), dim=-1)
-    soft = [float(p[i, tokens].sum()) for i, tokens in enumerate(firsts)]
-    gamma = drafter.gamma(Evidence(context, start, p, SamplingParams(temperature=1.0)))
-    assert gamma[:, 0] == pytest.approx(soft, abs=1e-6)
-    accepted = []
-    for i, draft in enumerate(drafts):
-        text = context[start + i :]
-        accepted.append(max((len(path) for path in paths_of(draft) if list(path) == text[: len(path)]), default=0))
-    found = drafter.acceptances(context, start, 4).accepted
-    assert found.dtype == np.int64 and found.tolist() == accepted
+    check_judgements(drafter, drafts, context, start, 3)
 
 
 @settings(max_examples=60)

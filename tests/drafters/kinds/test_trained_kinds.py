@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from drafters.pool import load_pool
-from drafters.sampling import SamplingParams, probabilities
+from drafters.sampling import SamplingParams
 from multidraft import acceptance_table, generate
 from multidraft.bench.suites import load_suite
 from multidraft.replay.regret import fixed_rounds
-from tests.distributions import ALPHA, p_value
+from tests.distributions import ALPHA, exact_outputs, p_value
 
 LENGTH = 8
 ARMS = [
@@ -68,16 +68,7 @@ QUESTION = "A bus drives 2 hours at 40 kilometres per hour. How far is that?"
 def exact(pool):
     """Probability of each output of three tokens to a prompt, out of the two likeliest tokens at each place."""
     params = SamplingParams(3, temperature=8.0, top_k=2, draft_length=3)  # a trained model is that sure
-    prompt, outputs = pool.encode(QUESTION), {(): 1.0}
-    for _ in range(3):
-        longer = {}
-        for output, mass in outputs.items():
-            with torch.inference_mode():
-                logits = pool.target.model(torch.tensor([[*prompt, *output]])).logits[0, -1]
-            row = probabilities(logits, params).double()
-            longer |= {(*output, int(token)): mass * float(row[token]) for token in row.nonzero()}
-        outputs = longer
-    return params, outputs
+    return params, exact_outputs(pool.target.model, pool.encode(QUESTION), params)
 
 
 @pytest.mark.long

@@ -5,9 +5,8 @@ probabilities by Pearson's chi-square. The last section shows that these tests c
 """
 
 import inspect
-import itertools
-import math
 from collections import Counter
+from functools import partial
 
 import pytest
 import torch
@@ -18,18 +17,7 @@ from drafters.sampling import SamplingParams, draw, probabilities
 from multidraft.engine.decoding import Decoding, generate
 from multidraft.engine.verify import verify
 from tests.distributions import ALPHA, exact_outputs, p_value, p_value_of_tokens
-
-V = 5
-LENGTH = 3
-SAMPLES = 1500
-
-PARAMS = {
-    "plain": SamplingParams(temperature=1.0),
-    "hot": SamplingParams(temperature=1.7),
-    "top-k": SamplingParams(temperature=0.9, top_k=3),
-    "top-p": SamplingParams(temperature=1.2, top_p=0.8),
-    "both": SamplingParams(temperature=1.0, top_k=4, top_p=0.9),
-}
+from tests.world import PARAMS, V, World
 
 
 def test_the_chi_square_test_itself():
@@ -38,73 +26,6 @@ def test_the_chi_square_test_itself():
     assert p_value(Counter(a=530, b=270, c=200), exact) == pytest.approx(0.0907, abs=1e-3)  # 4.8 at 2 degrees
     assert p_value(Counter(a=600, b=200, c=200), exact) < 1e-8
     assert p_value(Counter(a=500, b=300, d=200), exact) == 0.0
-
-
-class World:
-    """A target and a drafter over five tokens: random logits after each pair of last tokens."""
-
-    def __init__(self, params):
-        generator = torch.Generator().manual_seed(7)
-        shape = (V + 1, V + 1, V)
-        self.params = params
-        self.logits = 1.5 * torch.randn(shape, generator=generator)
-        self.p = probabilities(self.logits, params)
-        self.q = probabilities(0.6 * self.logits + 1.2 * torch.randn(shape, generator=generator), params)
-
-    @staticmethod
-    def after(prefix):
-        """Index of the state after ``prefix``; V stands for no token."""
-        last = (V, V, *prefix)
-        return last[-2], last[-1]
-
-    def exact(self):
-        """Probability of each output of ``LENGTH`` tokens."""
-        exact = {}
-        for output in itertools.product(range(V), repeat=LENGTH):
-            steps = [float(self.p[self.after(output[:i])][output[i]]) for i in range(LENGTH)]
-            exact[output] = math.prod(steps)
-        return exact
-
-    def grow(self, prefix, generator, widths, *, sampled):
-        """A draft in which each node of depth ``d`` has ``widths[d]`` children (fewer where q has no more).
-
-        Returns:
-            The draft, and for each node the output up to it.
-        """
-        tokens, parents, rows, places = [], [], [], []
-        level = [(-1, tuple(prefix))]
-        for width in widths:
-            deeper = []
-            for parent, place in level:
-                q = self.q[self.after(place)]
-                count = min(width, int((q > 0).sum()))
-                if sampled:
-                    chosen = torch.multinomial(q, count, generator=generator).tolist()  # without replacement
-                else:
-                    chosen = q.topk(count).indices.tolist()
-                for token in chosen:
-                    deeper.append((len(tokens), (*place, token)))
-                    tokens.append(token)
-                    parents.append(parent)
-                    rows.append(q)
-            places += [place for _, place in deeper]
-            level = deeper
-        return Draft(tuple(tokens), tuple(parents), torch.stack(rows) if rows else None, sampled), places
-
-    def sample(self, kind, seed, verify=verify):
-        generator = torch.Generator().manual_seed(seed)
-        widths, sampled = DRAFTS[kind]
-        output = ()
-        while len(output) < LENGTH:
-            draft, places = self.grow(output, generator, widths, sampled=sampled)
-            states = [self.after(output), *(self.after(place) for place in places)]
-            logits = torch.stack([self.logits[state] for state in states])
-            verdict = verify(draft, logits, self.params, generator)
-            output = (*output, *(draft.tokens[node] for node in verdict.path), verdict.own)
-        return output[:LENGTH]
-
-    def p_value(self, kind, samples=SAMPLES, verify=verify):
-        return p_value(Counter(self.sample(kind, seed, verify) for seed in range(samples)), self.exact())
 
 
 DRAFTS = {
@@ -117,10 +38,16 @@ DRAFTS = {
 """Children per node at each depth, and whether they are sampled."""
 
 
+def grown(world, kind):
+    widths, sampled = DRAFTS[kind]
+    return partial(world.grow, widths=widths, sampled=sampled)
+
+
 @pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
 @pytest.mark.parametrize("kind", DRAFTS)
 def test_outputs_follow_the_target_whatever_is_drafted(kind, params):
-    assert World(params).p_value(kind) > ALPHA
+    world = World(params)
+    assert world.p_value(grown(world, kind)) > ALPHA
 
 
 def test_truncated_tokens_never_come_out():
@@ -128,7 +55,7 @@ def test_truncated_tokens_never_come_out():
     world = World(params)
     best = max(world.exact().items(), key=lambda item: item[1])[0]
     for kind in DRAFTS:
-        assert {world.sample(kind, seed) for seed in range(20)} == {best}
+        assert {world.sample(grown(world, kind), seed) for seed in range(20)} == {best}
 
 
 def test_a_drafter_equal_to_the_target_is_always_accepted():
@@ -136,9 +63,8 @@ def test_a_drafter_equal_to_the_target_is_always_accepted():
     generator = torch.Generator().manual_seed(0)
     world.q = world.p
     for _ in range(200):
-        draft, places = world.grow((), generator, (1, 1, 1), sampled=True)
-        logits = torch.stack([world.logits[V, V], *(world.logits[world.after(place)] for place in places)])
-        assert verify(draft, logits, world.params, generator).path == (0, 1, 2)
+        draft = world.grow((), generator, (1, 1, 1), sampled=True)
+        assert verify(draft, world.score(draft), world.params, generator).path == (0, 1, 2)
 
 
 def test_acceptance_probability_of_a_sampled_token_is_the_overlap():
@@ -274,7 +200,8 @@ def test_a_wrong_verification_is_found_out(name):
     assert source.count(old) == 1
     namespace = {"__name__": verify_module.__name__}
     exec(compile(source.replace(old, new), name, "exec"), namespace)
-    assert World(PARAMS["plain"]).p_value(kind, verify=namespace["verify"]) < ALPHA
+    world = World(PARAMS["plain"])
+    assert world.p_value(grown(world, kind), verify=namespace["verify"]) < ALPHA
 
 
 def test_a_wrong_verification_is_found_out_through_the_engine(pool, monkeypatch):
