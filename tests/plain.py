@@ -18,6 +18,7 @@ from transformers import (
 from drafters.draft import Draft
 
 VOCAB, WINDOW = 97, 700
+IDS = [3, 7, 2, 9, 9, 4, 1, 5, 8, 2, 6, 3]
 DRAFT = Draft(tokens=(4, 7, 1, 4, 9), parents=(-1, -1, 0, 0, 2))
 DEPTHS = torch.tensor([0, 1, 1, 2, 2, 3])
 PATHS = ((0,), (1,), (0, 2), (0, 3), (0, 2, 4))

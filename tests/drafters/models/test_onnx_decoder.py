@@ -1,80 +1,20 @@
-"""ONNX Runtime computes what transformers' decoders compute."""
+"""ONNX Runtime: the likeliest tokens that its forward finds, its buffers and sessions, and its groups."""
 
 import subprocess
 import sys
-from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
 
-from drafters.models.feeds import CHUNK
 from drafters.models.onnx_decoder import OnnxDecoder, OnnxGroup, unsupported
-from drafters.models.onnx_model import HELD_BUFFERS, ROOM
-from drafters.models.target import tree_mask
+from drafters.models.onnx_model import HELD_BUFFERS
 from tests import tiny
-from tests.plain import DEPTHS, DRAFT, MODELS, PATHS, SHAPES, VOCAB, made
-
-
-@pytest.fixture(scope="module", params=MODELS)
-def case(request):
-    """A model, its decoder, a text that fills most of its window, and the model's own forward of it."""
-    model = made(request.param)
-    ids = torch.randint(0, VOCAB, (600,), generator=torch.Generator().manual_seed(1)).tolist()
-    with torch.inference_mode():
-        whole = model(torch.tensor([ids]), output_hidden_states=True)
-    return model, OnnxDecoder(model), ids, whole
 
 
 def close(found, expected):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-5)
-
-
-@pytest.mark.parametrize("cuts", [[], [1], [50, 51, 60], [CHUNK], [CHUNK - 1, CHUNK + 1]], ids=str)
-def test_feeding_in_pieces_changes_nothing(case, cuts):
-    _, decoder, ids, whole = case
-    rows = [decoder.forward(ids[a:b], a) for a, b in pairwise([0, *cuts, len(ids)])]
-    close(torch.cat(rows), whole.logits[0])
-
-
-@pytest.mark.parametrize("last", [1, 3, 150, 599])
-def test_last_returns_the_last_rows_only(case, last):
-    _, decoder, ids, whole = case
-    close(decoder.forward(ids, 0, last=last), whole.logits[0, -last:])
-
-
-def test_hidden_states_are_those_of_the_library(case):
-    _, decoder, ids, whole = case
-    for capture in ((2,), (0, 1, 3), (2,)):
-        decoder.forward(ids, 0, last=1, capture=capture)
-        assert set(decoder.captured) == set(capture)
-        for layer, states in decoder.captured.items():
-            close(states, whole.hidden_states[layer][0])
-
-
-@pytest.mark.parametrize("cached", [0, 3, 20])
-def test_a_tree_in_one_forward_equals_each_of_its_paths(case, cached):
-    model, decoder, ids, _ = case
-    if cached:
-        decoder.forward(ids[:cached], 0, last=1)
-    tree = [ids[cached], *DRAFT.tokens]
-    scores = decoder.forward(tree, cached, positions=cached + DEPTHS, mask=tree_mask(DRAFT, cached))
-    for path in PATHS:
-        text = [*ids[: cached + 1], *(DRAFT.tokens[node] for node in path)]
-        close(scores[path[-1] + 1], tiny.logits_of(model, text)[-1])
-    decoder.keep(cached, [0, 1, 3, 5])
-    text = [*ids[: cached + 1], 4, 1, 9, 11]
-    close(decoder.forward(text[-1:], len(text) - 1)[0], tiny.logits_of(model, text)[-1])
-    # A chain afterwards sees all before it: nothing of the tree's mask is left.
-    close(decoder.forward([11, 3, 2, 8, 1, 5], len(text) - 1), tiny.logits_of(model, [*text, 3, 2, 8, 1, 5])[-6:])
-
-
-@pytest.mark.parametrize("settings", [s for s in SHAPES.values() if "head_dim" not in s], ids=str)
-def test_shapes_of_llamas(settings):
-    model = tiny.llama(1, **settings)
-    ids = tiny.prompts(1, shortest=12, longest=12)[0]
-    close(OnnxDecoder(model).forward(ids, 0), tiny.logits_of(model, ids))
 
 
 @pytest.mark.parametrize("last", [1, 4])
@@ -102,14 +42,6 @@ def test_logits_that_are_not_finite_have_no_likeliest_token(wrong, token):
     decoder = OnnxDecoder(model)
     logits = decoder.forward([3, 7, 2], 0)
     assert not logits[:, token].isfinite().any() and not np.isfinite(decoder.likeliest[1]).any()
-
-
-def test_the_cache_grows_with_the_context():
-    model = made("llama")
-    decoder, ids = OnnxDecoder(model), [i % VOCAB for i in range(ROOM + 3)]
-    decoder.forward(ids[: ROOM - 1], 0, last=1)
-    rows = [decoder.forward(ids[at : at + 1], at)[0] for at in range(ROOM - 1, ROOM + 3)]
-    close(torch.stack(rows), tiny.logits_of(model, ids)[-4:])
 
 
 def test_the_shared_threads_are_as_many_as_torch_had_when_a_decoder_was_made():
@@ -143,28 +75,6 @@ def test_a_session_that_cannot_be_made_leaves_the_one_before(monkeypatch):
     close(decoder.forward([3, 4], 0), first)
     decoder.forward([3, 4], 0, capture=(1,))
     assert decoder.captured[1].shape == (2, 24)
-
-
-def test_the_window_is_held():
-    decoder = OnnxDecoder(tiny.llama(1, window=8))
-    assert decoder.window == 8
-    decoder.forward([1] * 8, 0)
-    with pytest.raises(ValueError, match="9 tokens exceed the context window of 8"):
-        decoder.forward([1], 8)
-
-
-def test_a_result_outlives_the_next_forward():
-    decoder = OnnxDecoder(tiny.llama(1))
-    first = decoder.forward([3, 4], 0, capture=(1,))
-    states = decoder.captured[1]
-    before = first.clone(), states.clone()
-    decoder.forward([5, 6], 0, capture=(1,))
-    assert torch.equal(first, before[0]) and torch.equal(states, before[1])
-
-
-def test_tokens_that_a_smaller_vocabulary_lacks_stand_as_its_last_one():
-    decoder = OnnxDecoder(tiny.llama(1))
-    close(decoder.forward([3, tiny.VOCAB + 5], 0), decoder.forward([3, tiny.VOCAB - 1], 0))
 
 
 def test_weights_are_shared_with_the_model():
