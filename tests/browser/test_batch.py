@@ -65,7 +65,7 @@ def test_a_bundled_suite_can_be_stopped(page: Page) -> None:
     expect(page.locator("#batch-run")).to_be_enabled()
 
 
-def test_a_file_that_cannot_be_read_gets_a_message(page: Page, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_gets_a_message_until_a_field_changes(page: Page, tmp_path: Path) -> None:
     path = tmp_path / "picture.txt"
     path.write_bytes(bytes(range(128, 256)))
     open_batch(page)
@@ -73,6 +73,8 @@ def test_a_file_that_cannot_be_read_gets_a_message(page: Page, tmp_path: Path) -
     expect(page.locator("#suite-read [role=alert]")).to_contain_text("not UTF-8 text")
     page.locator("#batch-run").click()
     expect(page.locator("#batch-status [role=alert]")).to_contain_text("not UTF-8 text")
+    type_into(page.locator("#limit input"), "1")
+    expect(page.locator("#batch-status")).to_contain_text("Ready.")
 
 
 def test_a_file_that_is_too_large_gets_a_message(page: Page, tmp_path: Path) -> None:

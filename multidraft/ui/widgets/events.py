@@ -6,6 +6,8 @@ Handlers return the components that change with their updates: what is not named
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
@@ -35,6 +37,13 @@ LAST: dict[str, Any] = {**HIDDEN, "trigger_mode": "always_last"}
 def changes(before: Updates, after: Updates) -> Updates:
     """``after`` without what components already show: that would cost network and page for nothing."""
     return {component: value for component, value in after.items() if before.get(component) != value}
+
+
+def forget_refusal(events: Sequence[Any], status: gr.HTML, idle: str) -> None:
+    """After ``events``, such as a changed field, ``status`` says ``idle`` if it said why nothing was started
+    (``markup.refused_html``): the reason may be gone."""
+    told = f"(said) => said?.includes('md-refused') ? {json.dumps(str(idle))} : said"
+    gr.on(list(events), None, status, status, js=told, **PRIVATE)
 
 
 def show_on_phone(selector: str) -> str:

@@ -99,6 +99,11 @@ def problem_html(error: object) -> Markup:
     return message_html("error", without_folders(sentence(error)))
 
 
+def refused_html(error: object, hint: str = "") -> Markup:
+    """Why nothing was started, likewise; ``events.forget_refusal`` takes it away."""
+    return message_html("error", without_folders(sentence(error)) + hint, refused=True)
+
+
 def table_of(lines: Sequence[Mapping[str, Any]], **settings: Any) -> Markup:
     """A table of lines, each of which names its cells by their columns; ``settings`` are those of ``table_html``."""
     columns = list(lines[0]) if lines else []

@@ -25,10 +25,10 @@ from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.tabs.batch import view
 from multidraft.ui.widgets.charts import plot
 from multidraft.ui.widgets.controls import most_of_settings
-from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, QUICK, Updates, clicked, run_number
+from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, QUICK, Updates, clicked, forget_refusal, run_number
 from multidraft.ui.widgets.exports import download, offered_file
 from multidraft.ui.widgets.jobs import AddressedJobs
-from multidraft.ui.widgets.markup import ended_html, message_html, problem_html, shared_html
+from multidraft.ui.widgets.markup import ended_html, message_html, problem_html, refused_html, shared_html
 from multidraft.ui.widgets.policy_fields import offered
 from multidraft.ui.widgets.verdict import watched_verdict
 from storage.experiments import LONGEST_NOTE, in_history
@@ -150,6 +150,7 @@ class Batch:
         file.clear(lambda: first, None, suite, **QUICK)
         suite.input(lambda: None, None, file, **QUICK)
         self.buttons.start([self.buttons.run.click], self.start, [*form, line.learn], self.status)
+        forget_refusal([field.change for field in form], self.status, _IDLE)
         shown = [self.status, self.rows, self.detail, self.verdict, self.summary, *self.charts, *self.downloads]
         self.buttons.wire(page, form, _form, self.show, self._gone, shown)
         self.rows.click(self.open, self.buttons.id, self.detail, **QUICK).then(None, js=_SHOW_PROMPT, **PRIVATE)
@@ -197,7 +198,7 @@ class Batch:
             if said := (note or "").strip():
                 self.workbench.store.note(batch.id, said[:LONGEST_NOTE])
         except UserError as error:
-            return {self.buttons.asked: "", self.status: problem_html(error)}
+            return {self.buttons.asked: "", self.status: refused_html(error)}
         return {self.buttons.asked: batch.id, **self.buttons.live(running=True)}
 
     def takes(

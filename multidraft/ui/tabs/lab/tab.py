@@ -19,9 +19,9 @@ from multidraft.ui.tabs.lab import view
 from multidraft.ui.tabs.lab.texts import FIELDS, KEEP, Asked, TextChoice, linked_run, restored
 from multidraft.ui.widgets import policy_fields
 from multidraft.ui.widgets.charts import plot
-from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, QUICK, Updates
+from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, QUICK, Updates, forget_refusal
 from multidraft.ui.widgets.jobs import RunButtons
-from multidraft.ui.widgets.markup import heading_html, macros, message_html, problem_html
+from multidraft.ui.widgets.markup import heading_html, macros, message_html, problem_html, refused_html
 from storage.problems import StorageError
 
 SCALES = ("linear", "logarithmic")
@@ -48,7 +48,7 @@ def watched(
     try:
         job = start()
     except (UserError, StorageError) as error:
-        yield {status: problem_html(error), **buttons.live(running=False)}
+        yield {status: refused_html(error), **buttons.live(running=False)}
         return
     try:
         yield {status: view.progress_html(job), **buttons.live(running=True), buttons.id: job.id}
@@ -100,9 +100,11 @@ class SweepSection:
         self.policy, self.setting, self.range_fields = policy, setting, [start, end, scale]
         policy.change(self.settings, [policy, setting], setting, **QUICK)
         setting.change(self.range, [policy, setting], self.range_fields, **QUICK)
+        fields = [*self.texts.fields, policy, setting, start, end, points, scale]
+        forget_refusal([field.input for field in fields], self.status, SWEEP_IDLE)
         self.buttons.run.click(
             self.sweep,
-            [*self.texts.fields, policy, setting, start, end, points, scale],
+            fields,
             [self.status, *self.charts, self.table, *self.buttons.both, self.buttons.id],
             concurrency_limit=ReplayJob.limit,
             **HIDDEN,
@@ -219,6 +221,7 @@ class Lab:
         page.load(self.restore, None, [*kept, fields[-1], linked], **QUICK)
         choices = [*(field.input for field in fields[1:4]), self.policies.input, self.buttons.run.click]
         gr.on(choices, None, kept, None, js=KEEP, **PRIVATE)
+        forget_refusal([field.input for field in chosen], self.status, IDLE)
         linked.change(self.replay_linked, [linked, *chosen], shown, concurrency_limit=ReplayJob.limit, **HIDDEN)
 
     def _build_policies(self) -> gr.Button:

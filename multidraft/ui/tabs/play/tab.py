@@ -22,10 +22,10 @@ from multidraft.ui.tabs.play import permalink, view
 from multidraft.ui.tabs.play.recorded import TASK, recorded_runs
 from multidraft.ui.widgets import controls, lanes, policy_fields, tokens
 from multidraft.ui.widgets.charts import plot_of, policy_chart
-from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, Updates, changes, show_on_phone
+from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, Updates, changes, forget_refusal, show_on_phone
 from multidraft.ui.widgets.exports import download, offered_file
 from multidraft.ui.widgets.jobs import RunButtons
-from multidraft.ui.widgets.markup import message_html, sentence
+from multidraft.ui.widgets.markup import message_html, refused_html
 from storage.records import Generation, Turn
 from storage.run import Origin
 
@@ -133,6 +133,7 @@ class Play(controls.PromptTab):
             **HIDDEN,
         )
         ran.then(None, js="() => { document.dispatchEvent(new Event('md-ended')); }", **PRIVATE)
+        forget_refusal([field.change for field in form], self.status, view.IDLE)
         self.buttons.run.click(None, js=show_on_phone("#status"), **PRIVATE)
         self.anew.click(lambda: ((), ""), None, [self.turns, self.conversation], **QUICK)
         line.followed_by(
@@ -220,7 +221,7 @@ class Play(controls.PromptTab):
             hint = " Begin a new conversation." if turns and isinstance(error, ContextWindowError) else ""
             yield {
                 **self._blank(),
-                self.status: message_html("error", sentence(error) + hint),
+                self.status: refused_html(error, hint),
                 self.tiles: view.tiles_html(),
                 self.output: "",
                 self.legend: tokens.legend_html(self.drafters, {}),

@@ -15,7 +15,7 @@ from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.service.race import FEWEST, MOST, RaceJob, State
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.widgets import controls, lanes, markup, tokens
-from multidraft.ui.widgets.events import PRIVATE, Updates, show_on_phone
+from multidraft.ui.widgets.events import PRIVATE, Updates, forget_refusal, show_on_phone
 from multidraft.ui.widgets.jobs import AddressedJobs
 from multidraft.ui.widgets.markup import (
     ended_html,
@@ -23,8 +23,8 @@ from multidraft.ui.widgets.markup import (
     message_html,
     number,
     percent,
-    problem_html,
     progress_html,
+    refused_html,
     shared_html,
 )
 from storage import experiments
@@ -79,6 +79,7 @@ class Race(controls.PromptTab):
         form = [self.prompt, *self.lanes, *self.settings]
         begin = [self.buttons.run.click, self.prompt.submit]
         self.buttons.start(begin, self.start, [self.buttons.id, *form, line.learn], self.status)
+        forget_refusal([field.change for field in form], self.status, _IDLE)
         self.buttons.run.click(None, js=show_on_phone("#race-status"), **PRIVATE)
         shown = [self.status, self.stage, self.figures, self.legend]
         self.buttons.wire(page, form, _form, self.show, self._gone, shown)
@@ -132,7 +133,7 @@ class Race(controls.PromptTab):
             race = RaceJob(self.workbench, prompt, specs, params, seed, self.task_of(prompt), learn)
             self.workbench.jobs.submit(race)
         except UserError as error:
-            return {self.buttons.asked: "", self.status: problem_html(error)}
+            return {self.buttons.asked: "", self.status: refused_html(error)}
         return {self.buttons.asked: race.id, **self.buttons.live(running=True)}
 
     def show(self, race: RaceJob) -> Iterator[Updates]:
