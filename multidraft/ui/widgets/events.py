@@ -39,11 +39,11 @@ def changes(before: Updates, after: Updates) -> Updates:
     return {component: value for component, value in after.items() if before.get(component) != value}
 
 
-def forget_refusal(events: Sequence[Any], status: gr.HTML, idle: str) -> None:
-    """After ``events``, such as a changed field, ``status`` says ``idle`` if it said why nothing was started
+def forget_refusal(fields: Sequence[Any], status: gr.HTML, idle: str, event: str = "change") -> None:
+    """As soon as one of ``fields`` has the ``event``, ``status`` says ``idle`` if it said why nothing was started
     (``markup.refused_html``): the reason may be gone."""
     told = f"(said) => said?.includes('md-refused') ? {json.dumps(str(idle))} : said"
-    gr.on(list(events), None, status, status, js=told, **PRIVATE)
+    gr.on([getattr(field, event) for field in fields], None, status, status, js=told, **PRIVATE)
 
 
 def show_on_phone(selector: str) -> str:

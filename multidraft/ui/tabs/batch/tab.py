@@ -150,7 +150,7 @@ class Batch:
         file.clear(lambda: first, None, suite, **QUICK)
         suite.input(lambda: None, None, file, **QUICK)
         self.buttons.start([self.buttons.run.click], self.start, [*form, line.learn], self.status)
-        forget_refusal([field.change for field in form], self.status, _IDLE)
+        forget_refusal(form, self.status, _IDLE)
         shown = [self.status, self.rows, self.detail, self.verdict, self.summary, *self.charts, *self.downloads]
         self.buttons.wire(page, form, _form, self.show, self._gone, shown)
         self.rows.click(self.open, self.buttons.id, self.detail, **QUICK).then(None, js=_SHOW_PROMPT, **PRIVATE)

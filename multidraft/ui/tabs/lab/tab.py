@@ -101,7 +101,7 @@ class SweepSection:
         policy.change(self.settings, [policy, setting], setting, **QUICK)
         setting.change(self.range, [policy, setting], self.range_fields, **QUICK)
         fields = [*self.texts.fields, policy, setting, start, end, points, scale]
-        forget_refusal([field.input for field in fields], self.status, SWEEP_IDLE)
+        forget_refusal(fields, self.status, SWEEP_IDLE, "input")
         self.buttons.run.click(
             self.sweep,
             fields,
@@ -221,7 +221,7 @@ class Lab:
         page.load(self.restore, None, [*kept, fields[-1], linked], **QUICK)
         choices = [*(field.input for field in fields[1:4]), self.policies.input, self.buttons.run.click]
         gr.on(choices, None, kept, None, js=KEEP, **PRIVATE)
-        forget_refusal([field.input for field in chosen], self.status, IDLE)
+        forget_refusal(chosen, self.status, IDLE, "input")
         linked.change(self.replay_linked, [linked, *chosen], shown, concurrency_limit=ReplayJob.limit, **HIDDEN)
 
     def _build_policies(self) -> gr.Button:

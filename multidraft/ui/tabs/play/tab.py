@@ -133,7 +133,7 @@ class Play(controls.PromptTab):
             **HIDDEN,
         )
         ran.then(None, js="() => { document.dispatchEvent(new Event('md-ended')); }", **PRIVATE)
-        forget_refusal([field.change for field in form], self.status, view.IDLE)
+        forget_refusal(form, self.status, view.IDLE)
         self.buttons.run.click(None, js=show_on_phone("#status"), **PRIVATE)
         self.anew.click(lambda: ((), ""), None, [self.turns, self.conversation], **QUICK)
         line.followed_by(

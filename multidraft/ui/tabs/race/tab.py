@@ -79,7 +79,7 @@ class Race(controls.PromptTab):
         form = [self.prompt, *self.lanes, *self.settings]
         begin = [self.buttons.run.click, self.prompt.submit]
         self.buttons.start(begin, self.start, [self.buttons.id, *form, line.learn], self.status)
-        forget_refusal([field.change for field in form], self.status, _IDLE)
+        forget_refusal(form, self.status, _IDLE)
         self.buttons.run.click(None, js=show_on_phone("#race-status"), **PRIVATE)
         shown = [self.status, self.stage, self.figures, self.legend]
         self.buttons.wire(page, form, _form, self.show, self._gone, shown)
