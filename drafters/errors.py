@@ -57,8 +57,8 @@ class BusyError(UserError):
     """Nothing is wrong with what was asked for, but it cannot be done now: try again later."""
 
 
-class ShareError(BusyError):
-    """Likewise, because of what the same visitor has under way."""
+class StoppingError(BusyError):
+    """Likewise, because the server is shutting down: whoever comes after it may answer."""
 
 
 class PromptError(UserError):

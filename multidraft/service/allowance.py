@@ -7,7 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 
-from drafters.errors import BusyError, ShareError
+from drafters.errors import BusyError
 from drafters.hardware import format_bytes
 from multidraft.service.limits import Limits
 
@@ -33,8 +33,7 @@ class Allowance:
         """Use up ``count`` bytes.
 
         Raises:
-            ShareError: with them the visitor would have more than their share.
-            BusyError: all visitors together would have more than there is.
+            BusyError: with them the visitor would have more than their share, or all together more than there is.
         """
         hour = int(self._now() // 3600)
         with self._lock:
@@ -42,7 +41,7 @@ class Allowance:
                 self._used -= self._hours.popleft()[1]
             most = self.limits.stored_bytes
             if self._used[visitor] + count > (share := self.limits.own(most)):
-                raise ShareError(f"a visitor may upload {format_bytes(share)} a day here; try again later")
+                raise BusyError(f"a visitor may upload {format_bytes(share)} a day here; try again later")
             if self._used.total() + count > most:
                 raise BusyError(f"{format_bytes(most)} of uploads are kept here for a day; try again later")
             if not self._hours or self._hours[-1][0] != hour:

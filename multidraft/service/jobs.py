@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from typing import ClassVar, Generic, TypeVar
 
-from drafters.errors import BusyError, UserError, told
+from drafters.errors import StoppingError, UserError, told
 from multidraft.service.limits import Limits
 from multidraft.service.line import CALLER, Line, Pace
 
@@ -204,7 +204,8 @@ class Jobs:
         """Start a job: it is prepared, then waits for its turns on the device.
 
         Raises:
-            BusyError: as many as may be are under way, of all or of its visitor, or the server is shutting down.
+            BusyError: as many as may be are under way, of all or of its visitor.
+            StoppingError: the server is shutting down.
         """
         with self._changed:
             self._check(job)
@@ -272,7 +273,7 @@ class Jobs:
 
     def _check(self, job: Job) -> None:
         if self.closed:
-            raise BusyError("the server is shutting down")
+            raise StoppingError("the server is shutting down")
         alike = [other for other in self._found.values() if other.kind == job.kind]
         visitor, check = job.caller.visitor, self.limits.check_place
         if job.limit is not None:

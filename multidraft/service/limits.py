@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from drafters.errors import BusyError, PromptError, ShareError, UserError
+from drafters.errors import BusyError, PromptError, UserError
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,12 @@ class Limits:
             taken: the visitors of those that are taken.
 
         Raises:
-            BusyError: all are taken.
-            ShareError: the visitor has as many as one may have.
+            BusyError: all are taken, or as many as one visitor may have.
         """
         if len(taken) >= most:
             raise BusyError(f"{most} {plural} are under way on this server; try again when one has ended")
         if visitor and (own := taken.count(visitor)) >= (share := self.own(most)):
-            raise ShareError(f"{own} {plural} of yours are under way, and a visitor may have {share} here")
+            raise BusyError(f"{own} {plural} of yours are under way, and a visitor may have {share} here")
 
     def check_text(self, prompt_tokens: int, new_tokens: int) -> None:
         """Raise :class:`UserError` for a text that is longer than texts may be here."""

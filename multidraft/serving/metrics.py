@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Counts
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from multidraft.bench.measure import Measurement
 from multidraft.service.workbench import Workbench
+from multidraft.serving.openai.answers import REASONS
 from storage.records import PHASES, Round
 
 TARGET = "target"
@@ -26,7 +29,16 @@ UPDATE_SECONDS = 0.25
 BORDERS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Of histograms of seconds."""
 
-Metric = TypeVar("Metric", bound=Counter | Gauge | Histogram)
+MODEL = "model_name", "engine"
+"""Labels of all of them."""
+
+ENGINE = "0"
+"""vLLM numbers its engines; there is one here."""
+
+ENDS = {**REASONS, "error": "error"}
+"""Why a text ended, in vLLM's words, by its status; those that the client or the server ended are ``abort``."""
+
+Metric = TypeVar("Metric", bound=Counter | Histogram)
 
 
 class Drafts:
@@ -63,7 +75,7 @@ class Followed:
     ended: bool = False
 
 
-class Metrics:
+class Metrics(Collector):
     """Counts what a workbench decodes, whoever asked for it; baselines and warm-ups are not counted.
 
     A client that has its answer finds all rounds of it counted.
@@ -74,33 +86,40 @@ class Metrics:
 
     def __init__(self, workbench: Workbench):
         self.workbench, self.registry = workbench, CollectorRegistry()
-        model = ["model_name"]
-        self.drafts = Drafts("vllm", model, self.registry)
-        self.by_drafter = Drafts("multidraft", [*model, "drafter"], self.registry)
-        self.rounds = self._make(Counter, "multidraft:rounds", "Rounds by drafter.", *model, "drafter")
+        self.drafts = Drafts("vllm", MODEL, self.registry)
+        self.by_drafter = Drafts("multidraft", [*MODEL, "drafter"], self.registry)
+        self.rounds = self._make(Counter, "multidraft:rounds", "Rounds by drafter.", *MODEL, "drafter")
         self.seconds = self._make(
-            Counter, "multidraft:round_seconds", "Seconds of rounds by part.", *model, "drafter", "part"
+            Counter, "multidraft:round_seconds", "Seconds of rounds by part.", *MODEL, "drafter", "part"
         )
-        self.prompt_tokens = self._make(Counter, "vllm:prompt_tokens", "Tokens of prompts.", *model)
-        self.generation_tokens = self._make(Counter, "vllm:generation_tokens", "Tokens generated.", *model)
-        self.finished = self._make(Counter, "vllm:request_success", "Ended texts.", *model, "finished_reason")
-        self.scored = self._make(Counter, "multidraft:scored_rounds", "Rounds of texts with a known regret.", *model)
+        self.prompt_tokens = self._make(Counter, "vllm:prompt_tokens", "Tokens of prompts.", *MODEL)
+        self.generation_tokens = self._make(Counter, "vllm:generation_tokens", "Tokens generated.", *MODEL)
+        self.finished = self._make(Counter, "vllm:request_success", "Ended texts.", *MODEL, "finished_reason")
+        self.scored = self._make(Counter, "multidraft:scored_rounds", "Rounds of texts with a known regret.", *MODEL)
         self.best = self._make(
-            Counter, "multidraft:best_drafter_rounds", "Rounds that their best fixed drafter would have needed.", *model
+            Counter, "multidraft:best_drafter_rounds", "Rounds that their best fixed drafter would have needed.", *MODEL
         )
         self.queued = self._histogram("request_queue_time", "From the request to its first turn.")
         self.to_first = self._histogram("time_to_first_token", "From the request to the end of the first round.")
         self.per_token = self._histogram("request_time_per_output_token", "Between tokens, on average over a text.")
         self.whole = self._histogram("e2e_request_latency", "From the request to the last token.")
-        running = Gauge("vllm:num_requests_running", "Jobs that have begun.", registry=self.registry)
-        running.set_function(lambda: workbench.jobs.counts[0])
-        waiting = Gauge("vllm:num_requests_waiting", "Jobs that wait for their first turn.", registry=self.registry)
-        waiting.set_function(lambda: workbench.jobs.counts[1])
+        self.registry.register(self)
         workbench.observers.append(self.follow)
 
     def route(self) -> Route:
         """Where Prometheus reads it."""
         return Route("/metrics", self._answer)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """How many jobs there are now, on the pool that is loaded now."""
+        running, waiting = self.workbench.jobs.counts
+        for name, about, count in (
+            ("vllm:num_requests_running", "Jobs that have begun.", running),
+            ("vllm:num_requests_waiting", "Jobs that wait for their first turn.", waiting),
+        ):
+            family = GaugeMetricFamily(name, about, labels=MODEL)
+            family.add_metric((self.workbench.pool.name, ENGINE), count)
+            yield family
 
     def follow(self, measurement: Measurement) -> None:
         """Count a run that begins."""
@@ -114,7 +133,7 @@ class Metrics:
         return kind(name, about, labels, registry=self.registry)
 
     def _histogram(self, name: str, about: str) -> Histogram:
-        return Histogram(f"vllm:{name}_seconds", about, ["model_name"], buckets=BORDERS, registry=self.registry)
+        return Histogram(f"vllm:{name}_seconds", about, MODEL, buckets=BORDERS, registry=self.registry)
 
     def _look(self, followed: Followed) -> None:
         measurement, now = followed.measurement, time.monotonic()
@@ -130,27 +149,28 @@ class Metrics:
             self._ended(followed)
 
     def _count(self, pool: str, rounds: Sequence[Round]) -> None:
-        self.drafts.add([r for r in rounds if r.drafted], pool)
-        self.generation_tokens.labels(pool).inc(sum(r.emitted for r in rounds))
+        model = pool, ENGINE
+        self.drafts.add([r for r in rounds if r.drafted], *model)
+        self.generation_tokens.labels(*model).inc(sum(r.emitted for r in rounds))
         for name in {r.drafter or TARGET for r in rounds}:
             own = [r for r in rounds if (r.drafter or TARGET) == name]
-            self.rounds.labels(pool, name).inc(len(own))
+            self.rounds.labels(*model, name).inc(len(own))
             for part in PHASES:
-                self.seconds.labels(pool, name, part).inc(sum(getattr(r, f"{part}_seconds") for r in own))
+                self.seconds.labels(*model, name, part).inc(sum(getattr(r, f"{part}_seconds") for r in own))
             if drafted := [r for r in own if r.drafted]:
-                self.by_drafter.add(drafted, pool, name)
+                self.by_drafter.add(drafted, *model, name)
 
     def _ended(self, followed: Followed) -> None:
         run, asked = followed.measurement.run, followed.measurement.asked_at
-        pool, tokens = run.conditions.pool, len(run.generation.token_ids)
-        self.finished.labels(pool, run.generation.status).inc()
-        self.prompt_tokens.labels(pool).inc(run.generation.prompt_tokens)
-        self.queued.labels(pool).observe(followed.began - asked)
+        model, tokens = (run.conditions.pool, ENGINE), len(run.generation.token_ids)
+        self.finished.labels(*model, ENDS.get(run.generation.status, "abort")).inc()
+        self.prompt_tokens.labels(*model).inc(run.generation.prompt_tokens)
+        self.queued.labels(*model).observe(followed.began - asked)
         if followed.first is not None:
-            self.to_first.labels(pool).observe(followed.first - asked)
-            self.whole.labels(pool).observe(followed.last - asked)
+            self.to_first.labels(*model).observe(followed.first - asked)
+            self.whole.labels(*model).observe(followed.last - asked)
         if followed.first is not None and tokens > 1:
-            self.per_token.labels(pool).observe((followed.last - followed.first) / (tokens - 1))
+            self.per_token.labels(*model).observe((followed.last - followed.first) / (tokens - 1))
         if run.scores.regret_rounds is not None:
-            self.scored.labels(pool).inc(len(run.generation.rounds))
-            self.best.labels(pool).inc(len(run.generation.rounds) - run.scores.regret_rounds)
+            self.scored.labels(*model).inc(len(run.generation.rounds))
+            self.best.labels(*model).inc(len(run.generation.rounds) - run.scores.regret_rounds)

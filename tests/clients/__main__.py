@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -54,7 +55,8 @@ class Bench:
 
     def runs(self) -> list[Run]:
         """The runs since the last time, all of which ended well."""
-        while httpx.get(f"{self.address}metrics").text.count("vllm:num_requests_running 0.0") == 0:
+        idle = re.compile(r"^vllm:num_requests_running{.*} 0.0$", re.MULTILINE)
+        while not idle.search(httpx.get(f"{self.address}metrics").text):
             pass
         found = recorded(self.history)
         new, self._known = sorted(found, key=lambda run: run.id or 0)[self._known :], len(found)

@@ -20,7 +20,7 @@ from multidraft.engine.arguments import read_prompt
 from multidraft.engine.output import TokenLogprob
 from multidraft.service.reading import Reading
 from multidraft.service.workbench import Workbench
-from multidraft.serving.openai.answers import Form, Growing, News, usage
+from multidraft.serving.openai.answers import Form, Growing, News, ended_early, usage
 from multidraft.serving.openai.errors import ApiError
 from multidraft.serving.openai.requests import Asked, Prompt
 from storage.run import Origin
@@ -65,8 +65,8 @@ class Answering:
             job.cancel()
             self.workbench.jobs.forget(job)
         if job.result is None:
-            if job.error is None:
-                raise ApiError(503, "the server stopped this generation", code="overloaded")
+            if job.cancelled.is_set():
+                raise ended_early(job)
             raise ApiError(500, f"the prompt could not be read: {job.error}")
         return job.result
 

@@ -10,6 +10,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from multidraft.engine.output import TokenLogprob
+from multidraft.service.jobs import Job
 from multidraft.service.workbench import RunJob
 from multidraft.serving.openai.errors import ApiError
 from storage.records import FINISHED
@@ -97,7 +98,7 @@ class Growing:
         elif status == "error":
             raise ApiError(500, f"decoding failed: {generation.error}")
         elif status == "cancelled":
-            raise ApiError(503, job.error or "the server stopped this generation", code="overloaded")
+            raise ended_early(job)
         self._rounds += len(rounds)
         told, self._told = self._told, self._told + sum(r.emitted for r in rounds)
         news.logprobs += job.measurement.decoding.logprobs[told : self._told]
@@ -105,6 +106,13 @@ class Growing:
         out = released(self._text, self.stops, ended=news.reason is not None)
         news.text += self._text[self._out : out]
         self._out = out
+
+
+def ended_early(job: Job) -> ApiError:
+    """What to say of a job that the server has ended: it had the device for as long as one may, or the server stops."""
+    if job.error:  # asking again would not help
+        return ApiError(400, job.error, code="time_limit_exceeded")
+    return ApiError(503, "the server is shutting down", code="overloaded")
 
 
 def released(text: str, stops: Sequence[str], *, ended: bool) -> int:

@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from drafters.errors import BusyError, ContextWindowError, PolicyError, PromptError, ShareError, UserError
+from drafters.errors import BusyError, ContextWindowError, PolicyError, PromptError, StoppingError, UserError
 
 TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error", 500: "server_error"}
 """By status code; others from 500 on are a ``server_error`` too, others below an ``invalid_request_error``."""
@@ -39,10 +39,10 @@ class ApiError(Exception):
             return error
         if isinstance(error, HTTPException):
             return cls(error.status_code, error.detail)
-        if isinstance(error, ShareError):
-            return cls(429, str(error), code="rate_limit_exceeded")
-        if isinstance(error, BusyError):
+        if isinstance(error, StoppingError):
             return cls(503, str(error), code="overloaded")
+        if isinstance(error, BusyError):
+            return cls(429, str(error), code="rate_limit_exceeded")
         if isinstance(error, ContextWindowError):
             return cls(400, str(error), "prompt", "context_length_exceeded")
         kinds = {PromptError: "prompt", PolicyError: "policy"}

@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from drafters.errors import BusyError, UserError
+from drafters.errors import StoppingError, UserError
 from multidraft.service import jobs as service_jobs
 from multidraft.service.jobs import Job, Jobs
 
@@ -214,6 +214,6 @@ def test_a_step_that_is_stuck_does_not_hold_up_the_end(monkeypatch: pytest.Monke
     queue.do(lambda: (reached.set(), stuck.wait(30)))
     assert reached.wait(30)
     queue.close()
-    with pytest.raises(BusyError):
+    with pytest.raises(StoppingError):
         queue.do(lambda: None)
     stuck.set()

@@ -25,13 +25,13 @@ def scrape(workbench: Workbench):
     client = TestClient(Starlette(routes=[Metrics(workbench).route()]))
 
     def scrape() -> dict[tuple[str, tuple[str, ...]], float]:
-        """Values by name and labels, the model apart."""
+        """Values by name and labels, those of all apart."""
         answer = client.get("/metrics")
         assert answer.headers["Content-Type"].startswith("text/plain")
         found = {}
         for family in text_string_to_metric_families(answer.text):
             for sample in family.samples:
-                assert sample.labels.pop("model_name", "tiny") == "tiny"
+                assert (sample.labels.pop("model_name"), sample.labels.pop("engine")) == ("tiny", "0")
                 found[sample.name, tuple(sample.labels.values())] = sample.value
         return found
 
@@ -72,13 +72,28 @@ def test_texts_their_latencies_and_regret(workbench: Workbench, scrape) -> None:
     runs = [workbench.submit(Request("abc", p, SamplingParams(9, draft_length=4))) for p in ("ucb", "autoregressive")]
     assert all(job.wait(60) for job in runs)
     told = scrape()
-    assert told["vllm:request_success_total", ("completed",)] == 2
+    assert told["vllm:request_success_total", ("length",)] == 2
     for name in ("time_to_first_token", "e2e_request_latency", "request_queue_time", "request_time_per_output_token"):
         assert told[f"vllm:{name}_seconds_count", ()] == 2 and told[f"vllm:{name}_seconds_sum", ()] > 0
     regret = runs[0].run.scores.regret_rounds
     assert told["multidraft:scored_rounds_total", ()] - told["multidraft:best_drafter_rounds_total", ()] == regret
     assert told["vllm:num_requests_running", ()] == told["vllm:num_requests_waiting", ()] == 0
     assert told["multidraft:rounds_total", ("target",)] >= 9
+
+
+def test_why_texts_ended_is_said_in_the_words_of_vllm(workbench: Workbench, scrape, monkeypatch, gate) -> None:
+    jobs = [workbench.submit(Request("abc", "ucb", SamplingParams(9, draft_length=4))) for _ in range(2)]
+    assert gate.reached.wait(30)
+    jobs[0].cancel()
+    with monkeypatch.context() as broken:
+        broken.setattr(workbench.pool.target, "score", lambda draft: 1 / 0)
+        gate.open()
+        assert all(job.wait(60) for job in jobs)
+    workbench.pool.stop_ids = frozenset(range(workbench.pool.target.vocab_size))
+    assert workbench.submit(Request("abc", "ucb", SamplingParams(9, draft_length=4))).wait(60)
+    told = scrape()
+    ends = {labels[0]: count for (name, labels), count in told.items() if name == "vllm:request_success_total"}
+    assert ends == {"error": 1, "stop": 1, "abort": 1}
 
 
 def test_jobs_are_told_apart_that_run_and_wait(workbench: Workbench, scrape, gate) -> None:

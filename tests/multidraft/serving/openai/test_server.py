@@ -16,6 +16,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import generate
+from multidraft.service import jobs as service_jobs
 from multidraft.service.limits import Limits
 from multidraft.serving.openai import server as servers
 from storage.run import Run
@@ -226,6 +227,21 @@ def test_texts_beyond_the_limit_are_refused_for_now(http: httpx.Client, workbenc
         gate.open()
         assert first.result().status_code == 200
     assert http.post("/v1/completions", json={"prompt": "abc", "n": 3, "max_tokens": 2}).status_code == 200
+
+
+def test_where_the_queue_is_full_clients_are_asked_to_wait(client: openai.OpenAI, workbench, monkeypatch) -> None:
+    monkeypatch.setattr(workbench, "submit", lambda asked: Limits().check_place("jobs", 1, ["another"], "this"))
+    with pytest.raises(openai.RateLimitError, match="1 jobs are under way on this server") as busy:
+        client.with_options(max_retries=0).completions.create(model="tiny", prompt="abc")
+    assert busy.value.response.headers["Retry-After"] == "1" and busy.value.code == "rate_limit_exceeded"
+
+
+def test_what_takes_longer_than_it_may_is_not_asked_for_again(http: httpx.Client, workbench, monkeypatch) -> None:
+    monkeypatch.setattr(service_jobs, "TURN_SECONDS", 0.0)  # every round is a turn
+    workbench.jobs.limits = Limits(run_seconds=1e-9)
+    answer = http.post("/v1/completions", json={"prompt": "abc", "max_tokens": 60})
+    assert answer.status_code == 400 and answer.json()["error"]["code"] == "time_limit_exceeded"
+    assert "ask for less" in answer.json()["error"]["message"] and "Retry-After" not in answer.headers
 
 
 def test_failures_are_told(http: httpx.Client, workbench, monkeypatch: pytest.MonkeyPatch) -> None:
