@@ -24,7 +24,7 @@ _DRAFTERS = {
 """The places of the bundled cards' drafters, so chosen that no two of one card share theirs: the hue, and from 8 on the
 hue with its second mark."""
 
-POLICY_COLOURS = ("#9823e7", "#657915", "#e1194e", "#195ce1", "#be70e6", "#13aa13", "#e723b2", "#da736c")
+POLICY_COLOURS = ("#9823e7", "#657915", "#e1194e", "#4854fc", "#be70e6", "#13aa13", "#e723b2", "#da736c")
 """Far from the drafters' hues and from each other, and of contrast 3 on light and on dark."""
 
 _POLICIES = "rate-hedge ucb normal-hedge autoregressive ucbspec router fixed:general ucb:reward=be".split()

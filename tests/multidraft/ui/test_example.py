@@ -13,6 +13,7 @@ from multidraft.ui.results.pages import Results
 from multidraft.ui.tabs.dashboard.filters import Chosen
 from multidraft.ui.tabs.dashboard.tab import Dashboard
 from storage import experiments, queries
+from storage.connection import outdated
 from storage.store import Store
 from tests.runs import make_run
 
@@ -30,13 +31,28 @@ def test_the_bundled_file_holds_whole_measured_runs() -> None:
 
 def test_a_history_is_packed_without_what_is_no_benchmark(tmp_path: Path, monkeypatch) -> None:
     with Store(tmp_path / "runs.db") as store:
-        for source, policy in (("bench", "rate-hedge"), ("bench", "exp3"), ("play", "rate-hedge")):
-            store.add(make_run(source=source, policy=policy, batch_id="b"))
+        for policy in (*example.POLICIES, "exp3"):
+            store.add(make_run(source="bench", policy=policy, batch_id="b"))
+        store.add(make_run(source="play", policy="rate-hedge", batch_id="b"))
     monkeypatch.setattr(example, "FILE", tmp_path / "packed")
-    assert example.pack(tmp_path / "runs.db", example.FILE) == 1
+    assert example.main([str(tmp_path / "runs.db")]) == 0
     unpacked = example._unpacked.__wrapped__()
     assert len(queries.run(unpacked, example.FIRST + 1).generation.rounds) == 2
-    assert queries.count(unpacked) == 1 and queries.count(tmp_path / "runs.db") == 3
+    assert queries.count(unpacked) == 4 and queries.count(tmp_path / "runs.db") == 6
+
+
+def test_the_bundled_file_needs_no_migration() -> None:
+    """Else each start of a server would make one, and say so in its log: ``python -m multidraft.ui.example``."""
+    assert not outdated(example._unpacked.__wrapped__())
+
+
+def test_a_history_without_its_benchmarks_is_not_packed(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(example, "FILE", tmp_path / "packed")
+    with Store(tmp_path / "runs.db") as store:
+        store.add(make_run(source="bench", policy="rate-hedge", batch_id="b"))
+    for history in ("runs.db", "typing-error.db"):
+        assert example.main([str(tmp_path / history)]) == 2 and not example.FILE.exists()
+        assert "holds no benchmark of autoregressive" in capsys.readouterr().err
 
 
 def test_the_dashboard_shows_it_until_there_is_a_run(tmp_path: Path) -> None:
