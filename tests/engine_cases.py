@@ -11,6 +11,9 @@ from drafters.kinds.pld import PromptLookup
 from drafters.models.target import Target
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
+from multidraft.engine.decoding import generate
+from multidraft.replay.regret import acceptance_table
+from multidraft.replay.walk import replay
 from tests import tiny
 
 POLICIES = [
@@ -87,6 +90,25 @@ def check_judgements(drafter, drafts, context, start, vocab, length=4):
         accepted.append(max(map(len, held), default=0))
     found = drafter.acceptances(context, start, length).accepted
     assert found.dtype == np.int64 and found.tolist() == accepted
+
+
+def played_and_replayed(pool, prompt, spec, params=GREEDY, seed=0):
+    """A run, its replay, and the table of its text that this is made from."""
+    live = generate(pool, prompt, spec, params, seed)
+    ids = pool.encode(prompt) if isinstance(prompt, str) else prompt
+    table = acceptance_table(pool, ids, live.token_ids, params.draft_length)
+    names = [drafter.name for drafter in pool.drafters]
+    again = replay(table, spec, seed, draft_length=params.draft_length, drafters=names, prompt=live.prompt)
+    return live, again, table
+
+
+def check_replayed_trees(pool, prompt, spec, params=GREEDY):
+    """Replayed rounds are the live ones, up to those that the end cuts: there a tree spends its nodes otherwise."""
+    live, again, table = played_and_replayed(pool, prompt, spec, params)
+    whole = sum(r.draft_length == params.draft_length for r in live.rounds)
+    assert whole > 2 and again.arms[:whole] == [r.arm for r in live.rounds[:whole]]
+    assert again.emitted[:whole] == [r.emitted for r in live.rounds[:whole]]
+    return live, table
 
 
 class Scripted(Drafter):

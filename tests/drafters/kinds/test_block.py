@@ -19,12 +19,10 @@ from drafters.models.target import Target
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams, probabilities
 from multidraft.engine.decoding import generate
-from multidraft.replay.regret import acceptance_table
-from multidraft.replay.walk import replay
 from tests import tiny
 from tests.distributions import ALPHA, exact_outputs, p_value
 from tests.drafters.kinds.mtp_by_hand import by_hand, states_of
-from tests.engine_cases import check_judgements, pool_of
+from tests.engine_cases import check_judgements, played_and_replayed, pool_of
 
 GREEDY = SamplingParams(draft_length=4)
 BLOCK, MASK = 5, tiny.VOCAB - 1
@@ -306,11 +304,8 @@ def test_the_end_of_the_context_window(pools, policy):
 def test_replayed_rounds_are_the_live_ones(pools, policy):
     pool = pools["llama"]
     for prompt in tiny.prompts(3, seed=6):
-        live = generate(pool, prompt, policy, SamplingParams(24, draft_length=4))
-        table = acceptance_table(pool, prompt, live.token_ids, 4)
-        names = [drafter.name for drafter in pool.drafters]
-        played = replay(table, policy, 0, draft_length=4, drafters=names)
-        assert played.emitted == [r.emitted for r in live.rounds]
+        live, again, _ = played_and_replayed(pool, prompt, policy, SamplingParams(24, draft_length=4))
+        assert again.emitted == [r.emitted for r in live.rounds]
 
 
 @pytest.mark.parametrize(("policy", "name"), [("fixed:flash", "flash"), ("fixed:mtp", "mtp"), ("normal-hedge", "mtp")])

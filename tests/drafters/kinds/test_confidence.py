@@ -9,9 +9,9 @@ from drafters.kinds.lm import make_lm_drafters
 from drafters.pool import Pool, load_pool
 from drafters.sampling import SamplingParams
 from drafters.tree import acceptances_of
-from multidraft import acceptance_table, generate, replay
+from multidraft import generate
 from tests import tiny
-from tests.engine_cases import GREEDY, SAMPLED, pool_of
+from tests.engine_cases import GREEDY, SAMPLED, played_and_replayed, pool_of
 
 MODELS = {"one": tiny.llama(1), "two": tiny.llama(2), "hub": tiny.causal_lm("qwen2", 4)}
 CONFIDENCES = {"one": 0.5, "two": 0.1, "hub": 0.2}
@@ -87,11 +87,9 @@ def test_output_is_the_target_s(cautious: Pool, policy):
 @pytest.mark.parametrize("policy", ["ucb:reward=be", "ucbspec", "normal-hedge:warmup=2,every=3", "exp3spec"])
 def test_replayed_rounds_are_the_live_ones(cautious: Pool, policy):
     for prompt in tiny.prompts(4, seed=9):
-        out = generate(cautious, prompt, policy, GREEDY, seed=3)
-        table = acceptance_table(cautious, prompt, out.token_ids, draft_length=GREEDY.draft_length)
-        again = replay(table, policy, 3, draft_length=GREEDY.draft_length, max_new_tokens=GREEDY.max_new_tokens)
-        assert again.emitted == [r.emitted for r in out.rounds]
-        assert again.arms == [-1 if r.arm is None else r.arm for r in out.rounds]
+        live, again, _ = played_and_replayed(cautious, prompt, policy, seed=3)
+        assert again.emitted == [r.emitted for r in live.rounds]
+        assert again.arms == [-1 if r.arm is None else r.arm for r in live.rounds]
 
 
 def test_the_card_says_how_confident(tmp_path):

@@ -17,9 +17,8 @@ from drafters.sampling import SamplingParams
 from multidraft.__main__ import main
 from multidraft.engine.decoding import generate
 from multidraft.replay.regret import acceptance_table, gamma_table, regret_of
-from multidraft.replay.walk import replay
 from tests import tiny
-from tests.engine_cases import with_drafter
+from tests.engine_cases import check_replayed_trees, with_drafter
 from tests.world import HISTORY, PARAMS, check_outputs_follow_the_target
 
 GREEDY = SamplingParams(40, draft_length=4)
@@ -89,14 +88,9 @@ def test_a_tree_is_cut_where_the_context_window_ends(pool):
 
 @pytest.mark.parametrize("spec", [*POLICIES, "round-robin", "normal-hedge:game=chunk", "ucb:reward=be"])
 def test_replayed_rounds_are_the_live_ones(pool, spec):
-    names = [drafter.name for drafter in pool.drafters]
+    params = SamplingParams(24, draft_length=4)  # the window has room for all nodes
     for prompt in PROMPTS:
-        live = generate(pool, prompt, spec, SamplingParams(24, draft_length=4))  # the window has room for all nodes
-        table = acceptance_table(pool, pool.encode(prompt), live.token_ids, 4)
-        played = replay(table, spec, 0, draft_length=4, drafters=names, prompt=prompt)
-        whole = sum(r.draft_length == 4 for r in live.rounds)  # a tree cut short by the end spends its nodes otherwise
-        assert whole > 2 and played.arms[:whole] == [r.arm for r in live.rounds[:whole]]
-        assert played.emitted[:whole] == [r.emitted for r in live.rounds[:whole]]
+        live, table = check_replayed_trees(pool, prompt, spec, params)
         if spec.startswith("fixed:"):
             assert regret_of(live, table).drafter_rounds[spec.removeprefix("fixed:")] == len(live.rounds)
 

@@ -13,9 +13,9 @@ from drafters.pool import load_pool
 from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import generate
 from multidraft.replay.regret import acceptance_table, gamma_table
-from multidraft.replay.walk import replay
 from tests import heads, tiny
 from tests.distributions import ALPHA, exact_outputs, p_value
+from tests.engine_cases import check_replayed_trees
 
 GREEDY = SamplingParams(30, draft_length=4)
 PROMPTS = tiny.texts(4, 11, 3)
@@ -77,14 +77,8 @@ def test_each_of_them_has_drafts_accepted(pool):
 
 @pytest.mark.parametrize("spec", [*(f"fixed:{name}" for name in EAGLES), "round-robin", "normal-hedge:every=1"])
 def test_replayed_rounds_are_the_live_ones(pool, spec):
-    names = [drafter.name for drafter in pool.drafters]
     for prompt in PROMPTS:
-        live = generate(pool, prompt, spec, GREEDY)
-        table = acceptance_table(pool, pool.encode(prompt), live.token_ids, 4)
-        played = replay(table, spec, 0, draft_length=4, drafters=names, prompt=prompt)
-        whole = sum(r.draft_length == 4 for r in live.rounds)  # a tree cut short by the end spends its nodes otherwise
-        assert whole > 2 and played.arms[:whole] == [r.arm for r in live.rounds[:whole]]
-        assert played.emitted[:whole] == [r.emitted for r in live.rounds[:whole]]
+        check_replayed_trees(pool, prompt, spec, GREEDY)
 
 
 def test_gamma_is_what_the_first_tokens_of_its_drafts_hold(pool):

@@ -12,10 +12,8 @@ from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import generate
 from multidraft.policies import NO_DRAFTER
-from multidraft.replay.regret import acceptance_table
-from multidraft.replay.walk import replay
 from tests import tiny
-from tests.engine_cases import GREEDY, check_judgements, draft_of, paths_of, pool_of
+from tests.engine_cases import GREEDY, check_judgements, draft_of, paths_of, played_and_replayed, pool_of
 from tests.world import PARAMS, V, check_outputs_follow_the_target
 
 TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=30)
@@ -176,13 +174,10 @@ def test_trajectories_of_the_target_are_accepted(pool):
 
 
 def test_without_a_window_replayed_rounds_are_the_live_ones(pool):
-    names = [drafter.name for drafter in pool.drafters]
     for prompt in tiny.prompts(3, seed=6):
-        live = generate(pool, prompt, "fixed:text", GREEDY)
-        table = acceptance_table(pool, prompt, live.token_ids, 4)
-        played = replay(table, "fixed:text", 0, draft_length=4, drafters=names)
-        assert played.arms == [NO_DRAFTER if r.arm is None else r.arm for r in live.rounds]
-        assert played.emitted == [r.emitted for r in live.rounds]
+        live, again, _ = played_and_replayed(pool, prompt, "fixed:text")
+        assert again.arms == [NO_DRAFTER if r.arm is None else r.arm for r in live.rounds]
+        assert again.emitted == [r.emitted for r in live.rounds]
 
 
 @pytest.mark.parametrize("params", ["plain", "both"])

@@ -75,6 +75,12 @@ def test_what_cannot_be_verified_is_refused(pool, draft, said):
     assert len(out.token_ids) == len(plain.token_ids)
 
 
+@pytest.mark.parametrize(("tokens", "said"), [([3] * 5, "it proposed 5 tokens, asked for at most 4"), ([3, 99], "99")])
+def test_so_is_what_would_be_a_part_of_a_union(pool, tokens, said):
+    out = generate(beside(pool, lambda context, length: Draft.chain(tokens)), PROMPT, "draft-all", GREEDY)
+    assert out.status == "completed" and said in out.benched["bad"]
+
+
 def test_probabilities_that_only_the_policy_sees(pool):
     def draft_of(context, length):
         return Draft.chain([3], ROW * float("nan"))
