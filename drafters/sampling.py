@@ -110,6 +110,12 @@ def likeliest(logits: torch.Tensor) -> tuple[int, float]:
     return best, float(row[best] - row.logsumexp(dim=-1))
 
 
+def certainties(logits: torch.Tensor) -> np.ndarray:
+    """Log-probabilities of the most probable tokens of logits ``(..., V)``, float64 ``(...)``."""
+    rows = logits.float()
+    return (rows.amax(dim=-1) - rows.logsumexp(dim=-1)).double().cpu().numpy()
+
+
 def uniforms(count: int, generator: torch.Generator) -> torch.Tensor:
     """So many uniform numbers on the generator's device; of a type that does not depend on torch's default, which
     changes while another pool is being loaded."""

@@ -27,10 +27,11 @@ from drafters.kinds.base import (
     TreeEntry,
     register,
 )
+from drafters.models.drafting import aligned
 from drafters.models.eagle_head import EagleHead
 from drafters.models.teacher_forcing import gamma_of
 from drafters.proposing import FeatureDrafter
-from drafters.sampling import SamplingParams, draw, probabilities
+from drafters.sampling import SamplingParams, certainties, draw, probabilities
 from drafters.tree import Growth, gamma_of_drafts
 
 
@@ -164,8 +165,7 @@ class EagleDrafter(FeatureDrafter):
         tokens_of_target = best if self.head.to_target is None else self.head.to_target[best]
         hits = (tokens_of_target == text[: len(best)]).cpu().numpy() & (sure >= self.log_confidence)
         if self.log_confidence > -math.inf:
-            rows = logits.float()
-            sure = sure + (rows.amax(dim=-1) - rows.logsumexp(dim=-1)).double().cpu().numpy()
+            sure = sure + certainties(logits)
         return hits[seen:].astype(np.float64), np.where(hits, sure, -np.inf)
 
     def _chain(
@@ -274,8 +274,7 @@ class EagleDrafter(FeatureDrafter):
             full = logits.new_full((len(logits), self.vocab_size), -torch.inf)
             full[:, self.head.to_target] = logits
             return full
-        missing = self.vocab_size - logits.shape[-1]
-        return logits if missing == 0 else functional.pad(logits, (0, missing), value=-torch.inf)
+        return aligned(logits, self.vocab_size)
 
 
 @register

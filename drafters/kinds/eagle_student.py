@@ -29,7 +29,7 @@ from drafters.learning.heads import HeadCourse
 from drafters.learning.learner import MOST_MEASURED, Learner, Learnt
 from drafters.models.eagle_head import EagleHead
 from drafters.models.trainable_head import TrainableHead
-from drafters.sampling import SamplingParams
+from drafters.sampling import SamplingParams, certainties
 from drafters.tree import gamma_of_drafts
 
 
@@ -92,14 +92,14 @@ class EagleStudent(Student, EagleDrafter):
             return Draft.empty()
         hidden = self.head.read(context, self.source, last=1)
         first, copied = self.head.logits(hidden), self.copier.rated(context, length)
-        if copied.chance > surest(first)[0]:
+        if copied.chance > np.exp(certainties(first))[0]:
             return copied.draft
         return self._chain(hidden, first, len(context) - 1, length, params, generator, with_q=with_q)
 
     def _gamma(self, evidence: Evidence, begins: range, hidden: torch.Tensor) -> np.ndarray:
         gamma = super()._gamma(evidence, begins, hidden)
         rated = self.copier.all_rated(evidence.context, begins, evidence.params.draft_length)
-        copies = np.array([copied.chance for copied in rated]) > surest(self.head.logits(hidden))
+        copies = np.array([copied.chance for copied in rated]) > np.exp(certainties(self.head.logits(hidden)))
         drafts = [copied.draft if copies[place] else Draft.empty() for place, copied in enumerate(rated)]
         positions, depths = np.indices(gamma.shape)
         places = positions + evidence.start - depths - begins.start
@@ -114,12 +114,6 @@ class EagleStudent(Student, EagleDrafter):
         if self.learns and lesson.answer:
             states = self.source.features([*lesson.prompt, *lesson.answer], self.layers)
             super().learn(replace(lesson, states=states.to("cpu", torch.bfloat16, copy=True)))
-
-
-def surest(logits: torch.Tensor) -> np.ndarray:
-    """The probability ``(n,)`` of the likeliest token by each row of ``logits (n, V)``, at temperature 1."""
-    rows = logits.float()
-    return (rows.amax(dim=-1) - rows.logsumexp(dim=-1)).exp().double().cpu().numpy()
 
 
 @register

@@ -12,7 +12,7 @@ import torch
 from drafters.acceptance import accepted_prefixes, hits_by_depth
 from drafters.base import Acceptances, Evidence
 from drafters.models.window import Window
-from drafters.sampling import SamplingParams, probabilities
+from drafters.sampling import SamplingParams, certainties, probabilities
 
 
 def gamma_of(logits: torch.Tensor, evidence: Evidence) -> np.ndarray:
@@ -48,9 +48,9 @@ def judge_confident(
     for count, part in window.parts(wider):
         logits = teacher_forced(part)
         hit = gamma_of(logits, part).T > 0
-        scores = logits[torch.from_numpy(hit).to(logits.device)].float()  # only these are continued
         hits[:, done : done + count] = hit
-        sure[:, done : done + count][hit] = (scores.amax(dim=-1) - scores.logsumexp(dim=-1)).double().cpu().numpy()
+        # Only these are continued.
+        sure[:, done : done + count][hit] = certainties(logits[torch.from_numpy(hit).to(logits.device)])
         done += count
     accepted = accepted_prefixes(hits, sure, np.array(log_confidences), length)
     return hits_by_depth(accepted, length)[-len(evidence) :]
@@ -101,8 +101,7 @@ def follow(
         known = Evidence(part.context[: model_window + 1], part.start, None, part.params)
         logits = teacher_forced(known)
         choices = logits.argmax(dim=-1).tolist()
-        scores = logits.float()
-        sure = (scores.amax(dim=-1) - scores.logsumexp(dim=-1)).clamp_(max=0.0).double().cpu().numpy()
+        sure = np.minimum(certainties(logits), 0.0)
         limits = np.clip(model_window + 1 - part.start - np.arange(count), 0, length).tolist()
         for row, drafter in enumerate(drafters):
             found[:, row, done : done + count] = _follow(drafter, known, choices[row], sure[row], limits)
