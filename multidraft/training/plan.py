@@ -14,6 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrai
 from drafters.checkpoints import model_sizes
 from drafters.errors import PoolError, TrainingError
 from drafters.hardware import total_memory
+from drafters.kinds.student import TRAINING_BYTES
 from drafters.models.trainable_head import TrainableHead
 from drafters.source import Source
 from multidraft.training.answers import BYTES_PER_TOKEN, Asking
@@ -22,9 +23,6 @@ from multidraft.training.prompts import GENERALIST, TaskPrompts
 Kind = Literal["lm", "eagle"]
 LONG_CONTEXT = 8192
 """Tokens of the contexts that a finished pool is made for, if the target knows as many."""
-
-TRAINING_BYTES = 16
-"""Of a parameter in training: weight, gradient and two moments, in single precision."""
 
 
 @dataclass(frozen=True)
