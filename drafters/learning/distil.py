@@ -47,10 +47,7 @@ def lesson_loss(model: PreTrainedModel, lessons: Sequence[Lesson]) -> torch.Tens
     known."""
     logits = answer_logits(model, lessons)
     vocabulary, device = logits.shape[-1], logits.device
-    ids, probs = zip(*map(aims, lessons), strict=True)
-    width = max(part.shape[1] for part in ids)
-    top_ids = torch.cat([functional.pad(part, (0, width - part.shape[1])) for part in ids]).to(device)
-    top_probs = torch.cat([functional.pad(part, (0, width - part.shape[1])) for part in probs]).to(device)
+    top_ids, top_probs = (part.to(device) for part in all_aims(lessons, [0] * len(lessons)))
     top_probs = top_probs.masked_fill(top_ids >= vocabulary, 0.0)  # tokens that a smaller vocabulary lacks
     return distillation_loss(logits, top_ids.clamp_max(vocabulary - 1), top_probs)
 
@@ -61,6 +58,17 @@ def aims(lesson: Lesson) -> tuple[torch.Tensor, torch.Tensor]:
         ids = torch.tensor(lesson.answer)[:, None]
         return ids, torch.ones(ids.shape)
     return lesson.top_ids, lesson.top_probs / lesson.top_probs.sum(dim=-1, keepdim=True)
+
+
+def all_aims(lessons: Sequence[Lesson], first: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Those of several answers one after the other, each from its token number ``first`` on; of the widest's width."""
+    found = [[part[begin:] for part in aims(lesson)] for lesson, begin in zip(lessons, first, strict=True)]
+    width = max(ids.shape[1] for ids, _ in found)
+    ids, probs = (
+        torch.cat([functional.pad(part, (0, width - part.shape[1])) for part in parts])
+        for parts in zip(*found, strict=True)
+    )
+    return ids, probs
 
 
 class ModelCourse(Course[PreTrainedModel, Decoder]):

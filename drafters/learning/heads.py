@@ -14,10 +14,10 @@ from drafters.base import Lesson
 from drafters.checkpoints.eagle import HeadShape
 from drafters.errors import PoolError
 from drafters.learning.course import Course
-from drafters.learning.distil import aims
+from drafters.learning.distil import all_aims, distillation_loss
 from drafters.learning.memory import size
 from drafters.models.eagle_head import EagleHead
-from drafters.models.trainable_head import STEP_WEIGHT, STEPS, TrainableHead
+from drafters.models.trainable_head import TrainableHead, drawn_steps, loss_of_steps
 
 
 class HeadCourse(Course[TrainableHead, EagleHead]):
@@ -77,23 +77,12 @@ class HeadCourse(Course[TrainableHead, EagleHead]):
         return functional.normalize(states[: prompt - 1].float().mean(dim=0), dim=0).cpu()
 
     def loss(self, model: TrainableHead, lessons: Sequence[Lesson]) -> torch.Tensor:
-        """Cross-entropy with the target's probabilities, over a random number of steps; see :data:`STEP_WEIGHT`."""
-        steps = 1
-        while steps < STEPS and self.rng.random() < STEP_WEIGHT:
-            steps += 1
-        ids, probs = zip(*(aims(lesson) for lesson in lessons), strict=True)
+        """Cross-entropy with the target's probabilities, over a random number of steps."""
+        steps, device = drawn_steps(self.rng), self.embedding.device
         first = [max(2 - len(lesson.prompt), 0) for lesson in lessons]  # a text's second token has no pair before it
-        width = max(part.shape[1] for part in ids)
-        device = self.embedding.device
-        top_ids, top_probs = (
-            torch.cat([functional.pad(part[skip:], (0, width - part.shape[1])) for part, skip in zip(parts, first)])
-            for parts in (ids, probs)
-        )
-        losses = []
-        for logits in self._steps(model, lessons, steps):
-            log_probs = logits.gather(1, top_ids.to(device)) - logits.logsumexp(dim=-1, keepdim=True)
-            losses.append(-(top_probs.to(device) * log_probs).sum(dim=-1).mean())
-        return torch.stack(losses).sum() / sum(STEP_WEIGHT**step for step in range(STEPS))
+        top_ids, top_probs = (part.to(device) for part in all_aims(lessons, first))
+        logits = self._steps(model, lessons, steps)
+        return loss_of_steps(distillation_loss(of_step, top_ids, top_probs) for of_step in logits)
 
     @torch.no_grad()
     def agreed(self, model: TrainableHead, lesson: Lesson) -> int:

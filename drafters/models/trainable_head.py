@@ -6,7 +6,8 @@ training-time test, Sec. 3.2).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import random
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 from torch import nn
@@ -19,6 +20,20 @@ STEPS = 5
 STEP_WEIGHT = 0.7
 """Weight of a step's loss relative to the previous step's: later steps matter only where the earlier ones were right.
 Implemented as the probability that a batch goes on to the next step, which has the same mean at half the cost."""
+
+
+def drawn_steps(rng: random.Random) -> int:
+    """How many steps a batch is trained on: see :data:`STEP_WEIGHT`."""
+    steps = 1
+    while steps < STEPS and rng.random() < STEP_WEIGHT:
+        steps += 1
+    return steps
+
+
+def loss_of_steps(losses: Iterable[torch.Tensor]) -> torch.Tensor:
+    """The loss of a batch by those of the steps drawn."""
+    return torch.stack(list(losses)).sum() / sum(STEP_WEIGHT**step for step in range(STEPS))
+
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 """Cosines and sines, or keys and values."""

@@ -18,7 +18,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from drafters.learning.distil import read_out
-from drafters.models.trainable_head import STEP_WEIGHT, STEPS, TrainableHead
+from drafters.models.trainable_head import TrainableHead, drawn_steps, loss_of_steps
 from multidraft.training.data import Encoded, FeatureBatch
 from multidraft.training.loop import Budget, autocast, train
 from multidraft.training.processes import ALONE, Processes
@@ -68,16 +68,13 @@ def fit_head(
     rng = random.Random(processes.rank)
 
     def loss_of(batch: FeatureBatch) -> tuple[torch.Tensor, int]:
-        steps = 1
-        while steps < STEPS and rng.random() < STEP_WEIGHT:
-            steps += 1
         batch = batch.to(device)
         with autocast(device):
             with torch.no_grad():
                 goal = read_out(target, batch.last.to(output.dtype))[:, head.ids].float().softmax(dim=-1)
                 embedded = functional.embedding(batch.ids[:, 1:], embedding).to(dtype)
-            logits = head(batch.features.to(dtype), embedded, batch.wanted, steps)
-            loss = torch.stack([functional.cross_entropy(of_step.float(), goal) for of_step in logits]).sum()
-        return loss / sum(STEP_WEIGHT**step for step in range(STEPS)), batch.ids.numel()
+            logits = head(batch.features.to(dtype), embedded, batch.wanted, drawn_steps(rng))
+            loss = loss_of_steps(functional.cross_entropy(of_step.float(), goal) for of_step in logits)
+        return loss, batch.ids.numel()
 
     train(head, batches, loss_of, budget, lr, processes=processes)
