@@ -99,7 +99,8 @@ class Results:
             return _html(_page(self._found(place), root_of(request)))
         except HTTPException as error:
             root = root_of(request)
-            return _html(markup.page("results/refusal.html", why=error.detail, root=root), error.status_code)
+            page = markup.page("results/refusal.html", title="No result", why=error.detail, root=root)
+            return _html(page, error.status_code)
 
     def embedded(self, request: Request) -> Response:
         """The picture of a result, with a link to its page, for frames."""
@@ -146,6 +147,7 @@ def _page(found: Result, root: str) -> str:
     address = f"{root}/result/{found.place}"
     return markup.page(
         "results/page.html",
+        title=found.title,
         found=found,
         picture=Markup(found.picture.svg()),  # its texts are escaped there
         preview={**_preview(found, root), "width": WIDTH, "height": HEIGHT},
