@@ -187,111 +187,68 @@ def rewritten(folder, change, config=None):
     return folder
 
 
+def cut(name, *part):
+    """Leave a part of a tensor."""
+    return lambda tensors: tensors.update({name: tensors[name][part]})
+
+
+def without(name):
+    return lambda tensors: tensors.pop(name)
+
+
 @pytest.mark.parametrize(
-    ("layout", "change", "config", "message"),
+    ("layout", "change", "message"),
     [
-        (
-            "eagle3",
-            lambda t: t.pop("d2t"),
-            {},
-            r"lacks the tensor d2t of shape \[9\]: it proposes 9 of the target's 12 tokens",
-        ),
-        ("eagle3", lambda t: t.pop("norm.weight"), {}, r"model\.safetensors lacks the tensor norm\.weight"),
-        (
-            "eagle3",
-            lambda t: t.update({"fc.weight": t["fc.weight"][:, :48]}),
-            {},
-            r"model\.safetensors: tensor fc\.weight has the shape \[24, 48\], but \[24, 72\] is expected",
-        ),
-        (
-            "eagle3",
-            lambda t: t.update({"lm_head.weight": t["lm_head.weight"][:8]}),
-            {},
-            r"tensor lm_head\.weight has the shape \[8, 24\], but \[9, 24\]",
-        ),
+        ("eagle3", without("d2t"), r"lacks the tensor d2t of shape \[9\]: it proposes 9 of the target's 12 tokens"),
+        ("eagle3", without("norm.weight"), r"model\.safetensors lacks the tensor norm\.weight"),
+        ("eagle3", cut("fc.weight", ..., slice(48)), r"fc\.weight has the shape \[24, 48\], but \[24, 72\]"),
+        ("eagle3", cut("lm_head.weight", slice(8)), r"tensor lm_head\.weight has the shape \[8, 24\], but \[9, 24\]"),
         (
             "speculators",
-            lambda t: t.update({"embed_tokens.weight": t["embed_tokens.weight"][:11]}),
-            {},
+            cut("embed_tokens.weight", slice(11)),
             r"tensor embed_tokens\.weight has the shape \[11, 32\], but \[12, 32\]",
         ),
         (
             "specforge",
-            lambda t: t.pop("embed_tokens.weight"),
-            {},
+            without("embed_tokens.weight"),
             r"lacks the tensor embed_tokens\.weight of shape \[12, 32\]: its hidden size of 32 differs",
         ),
-        ("eagle3", lambda t: t["d2t"].fill_(9), {}, r"d2t leads to token ids 9 to 17, but the target has 12 tokens"),
-        ("eagle3", lambda t: t["t2d"].fill_(True), {}, "t2d and d2t do not name the same tokens"),
-        (
-            "eagle3",
-            lambda t: t.update(extra=torch.zeros(1)),
-            {},
-            r"holds the tensor extra of shape \[1\], which EAGLE heads",
-        ),
-        (
-            "eagle3",
-            lambda t: None,
-            {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
-            r"config\.json: rotary positions of type 'dynamic' are not supported",
-        ),
-        (
-            "eagle3",
-            lambda t: None,
-            {"rope_scaling": {"rope_type": "mrope", "mrope_section": [2, 1, 1]}},
-            r"config\.json: rotary positions of type 'mrope' are not supported",
-        ),
-        (
-            "eagle3",
-            lambda t: None,
-            {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
-            r"config\.json: rotary positions of 0\.5 of each head are not supported",
-        ),
-        (
-            "speculators",
-            lambda t: None,
-            {"transformer_layer_config": [1]},
-            "transformer_layer_config must be an object",
-        ),
-        ("eagle3", lambda t: None, {"eagle_config": "none"}, r"eagle_config must be an object, got 'none'"),
-        (
-            "eagle3",
-            lambda t: None,
-            {"draft_vocab_size": "many"},
-            "draft_vocab_size must be a whole number of at least 1",
-        ),
-        (
-            "eagle3",
-            lambda t: None,
-            {"eagle_config": {"eagle_aux_hidden_state_layer_ids": ["low"]}},
-            r"eagle_aux_hidden_state_layer_ids must be a list of whole numbers, got \['low'\]",
-        ),
-        (
-            "eagle3.1",
-            lambda t: t.pop("layers.1.self_attn.k_proj.bias"),
-            {},
-            r"lacks the tensor layers\.1\.self_attn\.k_proj\.bias of shape \[16\]",
-        ),
-        ("eagle3", lambda t: None, {"hidden_act": "gelu"}, r"config\.json: hidden_act is 'gelu'"),
-        ("speculators", lambda t: None, {"speculators_model_type": "eagle"}, "speculator of type 'eagle'"),
-        ("speculators", lambda t: None, {"norm_before_residual": None}, "does not say norm_before_residual"),
-        (
-            "eagle3",
-            lambda t: None,
-            {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}},
-            r"reads the target's hidden states 0, 1, 2, but this target has 2 layers",
-        ),
-        ("eagle1", lambda t: t.pop("fc.weight"), {}, "is in no known layout"),
-        (
-            "eagle1",
-            lambda t: t.update({"fc.bias": t["fc.bias"][:3]}),
-            {},
-            r"tensor fc\.bias has the shape \[3\], but \[24\]",
-        ),
+        ("eagle3", lambda t: t["d2t"].fill_(9), r"d2t leads to token ids 9 to 17, but the target has 12 tokens"),
+        ("eagle3", lambda t: t["t2d"].fill_(True), "t2d and d2t do not name the same tokens"),
+        ("eagle3", lambda t: t.update(extra=torch.zeros(1)), r"holds the tensor extra of shape \[1\], which EAGLE"),
+        ("eagle3.1", without("layers.1.self_attn.k_proj.bias"), r"1\.self_attn\.k_proj\.bias of shape \[16\]"),
+        ("eagle1", without("fc.weight"), "is in no known layout"),
+        ("eagle1", cut("fc.bias", slice(3)), r"tensor fc\.bias has the shape \[3\], but \[24\]"),
     ],
 )
-def test_what_does_not_fit_is_refused(tmp_path, target, layout, change, config, message):
-    folder = rewritten(heads.write_head(tmp_path / "head", layout, target), change, config)
+def test_tensors_that_do_not_fit_are_refused(tmp_path, target, layout, change, message):
+    folder = rewritten(heads.write_head(tmp_path / "head", layout, target), change)
+    with pytest.raises(PoolError, match=message):
+        read_head(folder, target)
+
+
+HALF_TURNED = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("layout", "name", "value", "message"),
+    [
+        ("eagle3", "rope_scaling", {"rope_type": "dynamic", "factor": 2.0}, "type 'dynamic' are not supported"),
+        ("eagle3", "rope_scaling", {"rope_type": "mrope", "mrope_section": [2, 1, 1]}, "type 'mrope' are not"),
+        ("eagle3", "rope_parameters", HALF_TURNED, r"json: rotary positions of 0\.5 of each head are not supported"),
+        ("speculators", "transformer_layer_config", [1], "transformer_layer_config must be an object"),
+        ("eagle3", "eagle_config", "none", "eagle_config must be an object, got 'none'"),
+        ("eagle3", "draft_vocab_size", "many", "draft_vocab_size must be a whole number of at least 1"),
+        ("eagle3", "eagle_aux_hidden_state_layer_ids", ["low"], r"ids must be a list of whole numbers, got \['low'\]"),
+        ("eagle3", "hidden_act", "gelu", r"config\.json: hidden_act is 'gelu'"),
+        ("speculators", "speculators_model_type", "eagle", "speculator of type 'eagle'"),
+        ("speculators", "norm_before_residual", None, "does not say norm_before_residual"),
+        ("eagle3", "eagle_aux_hidden_state_layer_ids", [0, 1, 2], "states 0, 1, 2, but this target has 2 layers"),
+    ],
+)
+def test_configurations_that_do_not_fit_are_refused(tmp_path, target, layout, name, value, message):
+    config = {"eagle_config": {name: value}} if name.startswith("eagle_aux") else {name: value}
+    folder = rewritten(heads.write_head(tmp_path / "head", layout, target), lambda tensors: None, config)
     with pytest.raises(PoolError, match=message):
         read_head(folder, target)
 

@@ -12,6 +12,7 @@ from drafters.models.onnx_decoder import OnnxDecoder
 from drafters.models.target import Target, tree_mask
 from drafters.models.torch_decoder import TorchDecoder
 from tests import tiny
+from tests.engine_cases import paths_of
 
 
 def target_of(kind):
@@ -25,21 +26,11 @@ def targets():
     return {kind: target_of(kind) for kind in tiny.KINDS_BY_RUNTIME}
 
 
-def path_to(draft, node):
-    path = [node]
-    while draft.parents[path[0]] >= 0:
-        path.insert(0, draft.parents[path[0]])
-    return path
-
-
 def check_scores(target, context, draft):
     """Score ``draft`` and compare every row with a forward over context and path."""
     logits = target.score(draft)
     assert logits.shape == (len(draft) + 1, tiny.VOCAB)
-    expected = [tiny.logits_of(target.model, context)[-1]]
-    for node in range(len(draft)):
-        tokens = [draft.tokens[n] for n in path_to(draft, node)]
-        expected.append(tiny.logits_of(target.model, [*context, *tokens])[-1])
+    expected = [tiny.logits_of(target.model, [*context, *path])[-1] for path in ((), *paths_of(draft))]
     torch.testing.assert_close(logits, torch.stack(expected), rtol=1e-4, atol=1e-4)
 
 
