@@ -57,6 +57,11 @@ class Prior(NamedTuple):
     doubt: tuple[float, ...]
     lessons: int
 
+    def tokens(self, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """How many tokens of each drafter's drafts of ``length`` are expected to be accepted ``(N,)``, where it is at
+        its best in the answer, and the standard deviations of that."""
+        return tokens_of(np.array(self.acceptance), length), length * np.array(self.doubt)
+
     def without(self, arm: int) -> Prior:
         """What may be expected of the others."""
         acceptance, doubt = (part[:arm] + part[arm + 1 :] for part in (self.acceptance, self.doubt))

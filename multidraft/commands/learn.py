@@ -69,8 +69,9 @@ def _shown(db: Path, pool: Taught, prompt: str | None) -> str:
     columns, figures = ["drafter", "acceptance, mean", "largest"], [[f"{value:.2f}" for value in of] for of in known]
     if prompt is not None:
         expected = _expected(pool, told, prompt)
-        columns += ["for this prompt", "doubt, share of a draft"]
-        figures += [[f"{value:.2f}" for value in of] for of in (expected.acceptance, expected.doubt)]
+        columns += ["for this prompt", f"tokens of {pool.draft_length} accepted", "±"]
+        tokens, doubt = expected.tokens(pool.draft_length)
+        figures += [[f"{value:.2f}" for value in of] for of in (expected.acceptance, tokens, doubt)]
     head = f"{pool.pool} ({pool.card_hash}): {pool.lessons:,} lessons, the last {len(told)} of them remembered.\n\n"
     return head + markdown(columns, list(zip(pool.drafters, *figures, strict=True)))
 

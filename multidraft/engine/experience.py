@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from drafters.traffic import Traffic
-from multidraft.policies import Context, Feedback, Policy
+from multidraft.policies import NO_DRAFTER, Context, Feedback, Policy
 from multidraft.policies.base import acceptance_by_route
 from storage.records import Generation
 
@@ -28,6 +29,27 @@ def context_of(pool: Pool, policy: Policy, generation: Generation, params: Sampl
         prompt_tokens=generation.prompt_tokens,
         prior=generation.prior,
     )
+
+
+class Beginning(NamedTuple):
+    """What a query would begin with.
+
+    Attributes:
+        context: what is known of it: ``prior`` is what past queries taught, if they taught anything.
+        arm: who would draft first, ``NO_DRAFTER`` if nobody.
+        length: tokens that it would be asked for.
+    """
+
+    context: Context
+    arm: int
+    length: int
+
+
+def beginning(policy: Policy, context: Context) -> Beginning:
+    """The first choice of a policy; nothing is drafted."""
+    policy.begin(context)
+    arm = policy.select()
+    return Beginning(context, arm, policy.draft_length(context.draft_length) if arm != NO_DRAFTER else 0)
 
 
 def new_traffic(pool: Pool) -> Traffic:

@@ -9,8 +9,12 @@ from typing import Any
 
 from drafters.hardware import Trimming, describe
 from drafters.pool import Pool
+from drafters.sampling import SamplingParams
 from multidraft._version import version
 from multidraft.bench.measure import Measurement, Request
+from multidraft.engine.decoding import Decoding
+from multidraft.engine.experience import Beginning, beginning, context_of
+from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.replay.machine_costs import MachineCosts
 from multidraft.service.jobs import Job, Jobs
 from multidraft.service.learning import learn_from, traffic_of
@@ -57,6 +61,19 @@ class Workbench:
             UserError: the prompt or the policy cannot be run; nothing is in the queue then.
         """
         return self.jobs.submit(RunJob(self, request))
+
+    def beginning(self, prompt: str) -> Beginning:
+        """What the default policy would begin a prompt with on the present pool, as it knows its drafters by now.
+
+        Raises:
+            UserError: the prompt cannot be run, or too much else is to be done.
+        """
+        params = SamplingParams(draft_length=self.pool.draft_length)
+        decoding = Decoding(self.pool, prompt, DEFAULT_POLICY, params, learn=False)
+        self.limits.check_text(len(decoding.context), 1)
+        known = context_of(decoding.pool, decoding.policy, decoding.generation, params)
+        # Between rounds, for costs are measured in them.
+        return self.jobs.do(lambda: beginning(decoding.policy, known)).result()
 
     def measure(self, measurement: Measurement) -> Generator[object]:
         """Measure and score a run once there is room for its caches, yielding after each round; on the device's

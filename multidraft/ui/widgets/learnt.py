@@ -1,16 +1,30 @@
-"""What a pool has learnt from its traffic: the default policy on recorded texts, with and without it."""
+"""What a pool has learnt from its traffic: the default policy on recorded texts, with and without it; and what it would
+begin a prompt with."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 from markupsafe import Markup
 
+from drafters.traffic import tokens_of
+from multidraft.engine.experience import Beginning
+from multidraft.policies import NO_DRAFTER
+from multidraft.policies.base import acceptance_by_route
+from multidraft.policies.titles import DEFAULT_POLICY, policy_title
 from multidraft.replay.stream import in_parts
 from multidraft.service.lab import WITH, WITHOUT, Learnt
-from multidraft.ui.widgets import markup
+from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.markup import count
 from storage.figures import ratio_of_totals
 
 COLUMNS = ("queries", "tokens per round without", "with", "decoding, times as fast with it (95 % interval)")
+
+ACCEPTED = (
+    "Expected of a full draft, where the drafter is at its best in the answer; ± one standard deviation of what past "
+    "runs leave open"
+)
 
 
 def learnt_html(found: Learnt) -> Markup:
@@ -20,11 +34,44 @@ def learnt_html(found: Learnt) -> Markup:
         without, learnt = ([played[n] for n in part] for played in (found.without, found.learnt))
         ratio = ratio_of_totals([p.seconds or 0.0 for p in without], [p.seconds or 0.0 for p in learnt])
         each = (sum(sum(p.emitted) for p in of) / sum(p.rounds for p in of) for of in (without, learnt))
-        tokens = tuple(f"{mean:.2f}" for mean in each)
-        rows.append((f"{part.start + 1}–{part.stop}", *tokens, ratio.text() if ratio else markup.UNKNOWN))
+        means = tuple(f"{mean:.2f}" for mean in each)
+        rows.append((f"{part.start + 1}–{part.stop}", *means, ratio.text() if ratio else markup.UNKNOWN))
     about = (
         f"{count(len(found.texts), 'recorded text')} replayed in their order as traffic: {WITHOUT} knows nothing of "
         f"those before, {WITH} what they taught. Times are by the costs measured on this machine."
     )
     table = markup.table_html(COLUMNS, rows, figures=3, label="What the pool has learnt")
     return markup.message_html("idle", about) + table
+
+
+def beginning_html(found: Beginning, pool: str, drafters: Sequence[str]) -> Markup:
+    """A sentence on the first draft and on whose guess it is; then the drafters, those first of which most is
+    expected."""
+    context, prior = found.context, found.context.prior
+    suited = context.suited()
+    router = suited is not None
+    if prior:
+        voice = f"By what {count(prior.lessons, 'past run')} on {pool}{' and its router' if router else ''} tell"
+        expected, doubt = prior.tokens(context.draft_length)
+    elif suited is not None:
+        voice = f"No past run on {pool} speaks yet, only its router: by that"
+        expected, doubt = tokens_of(np.array(acceptance_by_route(suited)), context.draft_length), None
+    else:
+        voice = f"No past run on {pool} speaks yet, and it has no router: knowing nothing"
+        expected, doubt = None, None
+    first = "nobody" if found.arm == NO_DRAFTER else drafters[found.arm]
+    asked = f", {count(found.length, 'token')}" if found.length else ""
+    policy = policy_title(DEFAULT_POLICY)
+    said = markup.message_html("done", f"{voice}, {policy} would have {first} draft first{asked}.")
+    if expected is None:
+        return said
+    kinds = tokens.arm_classes(drafters)
+    rows = [
+        (
+            tokens.token(kinds[arm], drafters[arm]),
+            f"{expected[arm]:.1f}" + ("" if doubt is None else f" ± {doubt[arm]:.1f}"),
+        )
+        for arm in np.argsort(-expected, kind="stable")
+    ]
+    columns = ("drafter", markup.tip(f"accepted of {count(context.draft_length, 'token')}", ACCEPTED))
+    return said + markup.table_html(columns, rows, figures=1, kind="md-expected", label="What is expected of drafters")

@@ -28,6 +28,9 @@ def test_it_shows_what_was_learnt_and_what_it_makes_expect(db, capsys):
     assert "| math | 0.20 | 0.30 |" in shown and "| sql | 0.80 | 0.90 |" in shown
     expected = {line.split(" | ")[0].strip("| "): float(line.split(" | ")[3]) for line in shown.splitlines()[4:6]}
     assert expected["sql"] > expected["math"]
+    tokens = float(shown.splitlines()[5].split(" | ")[4])
+    assert tokens == pytest.approx(sum(expected["sql"] ** depth for depth in range(1, 4)), abs=0.1)
+    assert "tokens of 3 accepted | ± |" in shown
 
 
 def test_it_exports_and_forgets(db, tmp_path, capsys):

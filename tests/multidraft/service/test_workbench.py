@@ -45,6 +45,15 @@ def test_a_run_gives_what_the_engine_gives_and_is_recorded(workbench: Workbench,
     assert run.speedup and run.request_speedup
 
 
+def test_what_a_prompt_would_begin_with_is_what_it_begins_with(workbench: Workbench) -> None:
+    params = SamplingParams(40, draft_length=workbench.pool.draft_length)
+    for lessons in (0, 1):
+        told = workbench.beginning(PROMPT)
+        begun = finished(workbench.submit(Request(PROMPT, "rate-hedge", params))).run.generation
+        assert (begun.rounds[0].arm, begun.rounds[0].draft_length) == (told.arm, told.length)
+        assert begun.prior == told.context.prior and (begun.prior.lessons if begun.prior else 0) == lessons
+
+
 def workbench_names(workbench: Workbench) -> list[str]:
     return [drafter.name for drafter in workbench.pool.drafters]
 

@@ -17,6 +17,7 @@ from drafters.errors import UserError, without_folders
 from multidraft.service.lab import LabWork, ReplayJob
 from multidraft.ui.tabs.dashboard import filters as dashboard_filters
 from multidraft.ui.tabs.dashboard import tables, views
+from multidraft.ui.tabs.dashboard.beginning import PromptBox
 from multidraft.ui.tabs.dashboard.charts import FAST
 from multidraft.ui.tabs.dashboard.exchange import Exchange
 from multidraft.ui.tabs.dashboard.filters import CONTROLS, PARAMETERS, Chosen
@@ -65,6 +66,7 @@ class Dashboard:
         self.store, self.defaults, self.work, self.example = store, defaults, work, example
         self.exchange = Exchange(store, may_import)
         self.run = RunSection(store.path, example)
+        self.box = PromptBox(work)
         self.places: dict[Chart, list[Any]] = {}
 
     def build(self, page: gr.Blocks, tab: gr.Tab) -> None:
@@ -107,6 +109,7 @@ class Dashboard:
                     self.lessons = gr.Button(LEARNT, size="md", elem_id="learnt")
                 self.verdict = gr.HTML("", js_on_load=None, elem_id="dashboard-verdict")
                 self.taught = gr.HTML("", js_on_load=None, elem_id="dashboard-lessons")
+                self.box.build()
                 self.legend = gr.HTML("", js_on_load=None, elem_id="policy-legend")
             for _, row in groupby(group, key=lambda chart: chart.wide):
                 listed = list(row)

@@ -13,7 +13,9 @@ import plotly.graph_objects as go
 import pytest
 from starlette.datastructures import QueryParams
 
+from drafters.costs import CostMeter
 from drafters.sampling import SamplingParams
+from drafters.traffic import Traffic
 from multidraft.bench.measure import Request
 from multidraft.service.lab import LabWork
 from multidraft.service.workbench import Workbench
@@ -21,6 +23,7 @@ from multidraft.ui.tabs.dashboard import charts as dashboard_charts
 from multidraft.ui.tabs.dashboard import tab as dashboard_tab
 from multidraft.ui.tabs.dashboard import views as dashboard_chart
 from multidraft.ui.tabs.dashboard import views as dashboard_views
+from multidraft.ui.tabs.dashboard.beginning import PromptBox
 from multidraft.ui.tabs.dashboard.filters import CONTROLS, Chosen
 from multidraft.ui.tabs.dashboard.tab import Dashboard
 from multidraft.ui.tabs.dashboard.views import CHARTS, chart
@@ -88,6 +91,20 @@ def test_what_the_filtered_runs_taught(workbench: Workbench, filled: Dashboard, 
     assert "1 recorded text replayed in their order as traffic" in shown and "tokens per round without" in shown
     *_, none = dashboard.advised(watched_lessons, *Chosen(policy=["ucb"], since="2999-01-01").values())
     assert "Nothing to show: no run can be replayed" in none
+
+
+def test_what_the_pool_would_begin_a_prompt_with(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workbench.pool, "costs", CostMeter(4))  # or what other tests measured would count
+    box = PromptBox(LabWork(workbench))
+    assert "No past run on tiny speaks yet, and it has no router" in box.answer("abc abd")
+    assert "prompt is empty" in box.answer("  ")
+    assert isinstance(workbench.pool.traffic, Traffic)
+    names = [drafter.name for drafter in workbench.pool.drafters]
+    told = [0.98 if name == "near" else 0.05 for name in names]
+    workbench.pool.traffic.learn([(f"abc ab{n}", told) for n in range(9)])
+    shown = box.answer("abc abd")
+    assert "By what 9 past runs on tiny tell, Rate (ours) would have near draft first, " in shown
+    assert " ± " in shown and shown.index(">near</") < shown.index(">far</")
 
 
 def test_an_empty_history_says_how_to_fill_it(store: Store) -> None:

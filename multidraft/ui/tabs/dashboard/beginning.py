@@ -1,0 +1,47 @@
+"""A prompt typed in: what the loaded pool would begin it with, by what it has learnt."""
+
+from __future__ import annotations
+
+import gradio as gr
+from markupsafe import Markup
+
+from drafters.errors import UserError
+from multidraft.service.lab import LabWork
+from multidraft.ui.widgets.events import HIDDEN
+from multidraft.ui.widgets.learnt import beginning_html
+from multidraft.ui.widgets.markup import problem_html
+
+
+class PromptBox:
+    """The field, its button and the answer.
+
+    Args:
+        work: knows the loaded pool; without it there is no field.
+    """
+
+    def __init__(self, work: LabWork | None):
+        self.work = work
+
+    def build(self) -> None:
+        with gr.Row(elem_classes="md-ask", visible=self.work is not None):
+            prompt = gr.Textbox(
+                label="Who would draft first for a prompt?",
+                placeholder="Type a prompt to see what the loaded pool expects of each drafter.",
+                lines=1,
+                max_lines=6,
+                scale=1,
+                elem_id="beginning-prompt",
+            )
+            ask = gr.Button("Tell", size="md", scale=0, min_width=110, elem_id="beginning-ask")
+        said = gr.HTML("", js_on_load=None, elem_id="beginning")
+        gr.on([ask.click, prompt.submit], self.answer, prompt, said, **HIDDEN)
+
+    def answer(self, prompt: str) -> Markup:
+        """What would begin it, or why nothing would."""
+        assert self.work is not None
+        pool = self.work.workbench.pool
+        try:
+            found = self.work.workbench.beginning(prompt)
+        except UserError as error:
+            return problem_html(error)
+        return beginning_html(found, pool.name, [drafter.name for drafter in pool.drafters])
