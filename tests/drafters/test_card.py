@@ -49,45 +49,7 @@ def test_examples_of_another_card(tmp_path):
         ({"target": {"path": "a", "id": "b/c"}}, "target: give either path"),
         ({"target": {"path": "a", "trust_remote_code": True}}, r"target\.trust_remote_code: "),
         ({"drafters": []}, "drafters: "),
-        ({"drafters": [{"name": "m", "kind": "lm"}]}, r"drafters\.0: give either path .* or id .*\(drafter 'm'\)"),
-        (
-            {"drafters": [{"name": "m", "kind": "lm", "path": "a", "id": "b/c"}]},
-            r"drafters\.0: give either path",
-        ),
-        ({"drafters": [{"name": "m", "kind": "pld", "path": "a"}]}, r"a drafter of kind pld has no weights"),
-        ({"drafters": [{"name": "m", "kind": "suffix", "path": "a"}]}, r"a drafter of kind suffix has no weights"),
-        (
-            {"drafters": [{"name": "m", "kind": "rest"}]},
-            r"drafters\.0\.path: a drafter of kind rest needs path: the path of a datastore, .*\(drafter 'm'\)",
-        ),
-        (
-            {"drafters": [{"name": "m", "kind": "rest", "path": "a", "id": "b/c"}]},
-            r"drafters\.0\.id: a drafter of kind rest is read from a local file \(path\); it takes no id",
-        ),
-        ({"drafters": [{"name": "m", "kind": "suffix", "nodes": 0}]}, r"drafters\.0\.nodes: "),
-        (
-            {"drafters": [{"name": "m", "kind": "pld", "nodes": 8}]},
-            r"nodes is for drafters of kind bpd, eagle, medusa, rest or suffix, not pld",
-        ),
-        (
-            {"drafters": [{"name": "m", "kind": "rest", "path": "a", "past": 9}]},
-            r"past is for drafters of kind suffix",
-        ),
-        (
-            {"drafters": [{"name": "m", "kind": "magic"}]},
-            r"drafters\.0\.kind: .* there are bpd, .*, suffix \(drafter 'm'\)",
-        ),
-        ({"drafters": [{"name": "m", "kind": "eagel"}]}, r"drafters\.0\.kind: .* did you mean eagle\?"),
-        ({"drafters": [{"name": "m"}]}, r"drafters\.0\.kind: "),
         ({"drafters": ["pld"]}, r"drafters\.0: a drafter is a mapping with at least name and kind"),
-        (
-            {"drafters": [{"name": "m", "kind": "lm", "path": "a", "windw": 9}]},
-            r"drafters\.0\.windw: .* did you mean window",
-        ),
-        (
-            {"drafters": [{"name": "m", "kind": "pld", "dtype": "x"}]},
-            r"drafters\.0\.dtype: .* belongs to the card itself",
-        ),
         ({"drafters": [{"name": "Has Space", "kind": "pld"}]}, r"drafters\.0\.name: "),
         ({"drafters": [{"name": "a,b", "kind": "pld"}]}, r"drafters\.0\.name: "),
         ({"drafters": [{"name": "a", "kind": "pld"}] * 2}, "drafter names must be unique; twice: a"),
@@ -98,20 +60,12 @@ def test_examples_of_another_card(tmp_path):
         ({"draft_length": "many"}, "draft_length: "),
         ({"drafer": []}, r"drafer: no such setting; did you mean drafters\?"),
         ({"target": {"path": "a", "quantisation": "nf4"}}, r"target\.quantisation: .* did you mean quantization\?"),
-        (
-            {"drafters": [{"name": "m", "kind": "pld", "zzz": 1}]},
-            r"drafters\.0\.zzz: no such setting; there are name, .*\(drafter 'm'\)",
-        ),
         ({"target": {"id": "a/b", "revision": 1234567}}, r"target\.revision: 1234567 is no commit; put it in quotes"),
         ({"quantization": "nf4"}, "quantization: no such setting; it belongs to the target or a drafter"),
         ({"target": {"path": "a", "draft_length": 4}}, "target.draft_length: .* it belongs to the card itself"),
         (
             {"target": {"path": "a", "revision": "abc"}},
             "target: revision is a commit of a Hub repository; without an id",
-        ),
-        (
-            {"drafters": [{"name": "m", "kind": "lm", "path": "a", "revision": "abc"}]},
-            r"drafters\.0: revision is a commit of a Hub repository; .*\(drafter 'm'\)",
         ),
         ({"context_window": 1}, "context_window: "),
         ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs cannot set messages"),
@@ -122,6 +76,42 @@ def test_examples_of_another_card(tmp_path):
 def test_an_invalid_card_is_refused_with_file_and_field(tmp_path, change, message):
     content = {key: value for key, value in {**GOOD, **change}.items() if value is not None}
     path = write(tmp_path, content)
+    with pytest.raises(PoolError, match=f"{path} is not valid: .*{message}"):
+        load_card(path)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"kind": "lm"}, r"drafters\.0: give either path .* or id .*\(drafter 'm'\)"),
+        ({"kind": "lm", "path": "a", "id": "b/c"}, r"drafters\.0: give either path"),
+        ({"kind": "pld", "path": "a"}, r"a drafter of kind pld has no weights"),
+        ({"kind": "suffix", "path": "a"}, r"a drafter of kind suffix has no weights"),
+        (
+            {"kind": "rest"},
+            r"drafters\.0\.path: a drafter of kind rest needs path: the path of a datastore, .*\(drafter 'm'\)",
+        ),
+        (
+            {"kind": "rest", "path": "a", "id": "b/c"},
+            r"drafters\.0\.id: a drafter of kind rest is read from a local file \(path\); it takes no id",
+        ),
+        ({"kind": "suffix", "nodes": 0}, r"drafters\.0\.nodes: "),
+        ({"kind": "pld", "nodes": 8}, r"nodes is for drafters of kind bpd, eagle, medusa, rest or suffix, not pld"),
+        ({"kind": "rest", "path": "a", "past": 9}, r"past is for drafters of kind suffix"),
+        ({"kind": "magic"}, r"drafters\.0\.kind: .* there are bpd, .*, suffix \(drafter 'm'\)"),
+        ({"kind": "eagel"}, r"drafters\.0\.kind: .* did you mean eagle\?"),
+        ({}, r"drafters\.0\.kind: "),
+        ({"kind": "lm", "path": "a", "windw": 9}, r"drafters\.0\.windw: .* did you mean window"),
+        ({"kind": "pld", "dtype": "x"}, r"drafters\.0\.dtype: .* belongs to the card itself"),
+        ({"kind": "pld", "zzz": 1}, r"drafters\.0\.zzz: no such setting; there are name, .*\(drafter 'm'\)"),
+        (
+            {"kind": "lm", "path": "a", "revision": "abc"},
+            r"drafters\.0: revision is a commit of a Hub repository; .*\(drafter 'm'\)",
+        ),
+    ],
+)
+def test_an_invalid_drafter_is_refused_with_file_and_field(tmp_path, entry, message):
+    path = write(tmp_path, {**GOOD, "drafters": [{"name": "m", **entry}]})
     with pytest.raises(PoolError, match=f"{path} is not valid: .*{message}"):
         load_card(path)
 
