@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -42,6 +44,12 @@ def no_drafter_fails(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
 def pool_card(tmp_path_factory: pytest.TempPathFactory):
     """Card of a pool on disk: a two-layer Llama, three Llama drafters (two of one shape), prompt lookup."""
     return tiny.write_pool(tmp_path_factory.mktemp("pool"))
+
+
+@pytest.fixture
+def pool_folder(pool_card, tmp_path):
+    """A copy of the pool's folder, to change and to break."""
+    return shutil.copytree(pool_card.parent, tmp_path / "pool")
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """What the documents show works as it stands there."""
 
 import re
-import shutil
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -54,15 +53,17 @@ def test_the_policy_of_ones_own(pool, monkeypatch):
     assert outs[0].token_ids == outs[1].token_ids
 
 
-def test_the_drafter_of_ones_own(pool_card, tmp_path):
+def with_drafter(folder, entry):
+    """The card of a folder, to which an entry from the documentation is added."""
+    card = folder / "card.yaml"
+    return tiny.change_card(card, drafters=[*yaml.safe_load(card.read_text())["drafters"], yaml.safe_load(entry)])
+
+
+def test_the_drafter_of_ones_own(pool_folder):
     code, _ = blocks("docs/pools.md", "python")
-    folder = shutil.copytree(pool_card.parent, tmp_path / "pool")
-    (folder / "echo.py").write_text(code)
-    card = yaml.safe_load((folder / "card.yaml").read_text())
+    (pool_folder / "echo.py").write_text(code)
     (entry,) = re.findall(r"`- (\{name: echo.*?\}\})`", (ROOT / "docs/pools.md").read_text())
-    card["drafters"].append(yaml.safe_load(entry))
-    (folder / "card.yaml").write_text(yaml.safe_dump(card))
-    pool = load_pool(folder / "card.yaml")
+    pool = load_pool(with_drafter(pool_folder, entry))
     pool.stop_ids = frozenset()
     params = md.SamplingParams(max_new_tokens=40, draft_length=4)
     plain = md.generate(pool, "a badge", "autoregressive", params)
@@ -77,36 +78,30 @@ def test_the_drafter_of_ones_own(pool_card, tmp_path):
     assert replayed.emitted == [r.emitted for r in out.rounds]
 
 
-def test_a_new_kind_of_drafter_is_one_file(pool_card, tmp_path, monkeypatch, capsys):
+def test_a_new_kind_of_drafter_is_one_file(pool_folder, tmp_path, monkeypatch, capsys):
     _, code = blocks("docs/pools.md", "python")
     monkeypatch.setitem(KINDS, "bigram", None)  # so that it is forgotten afterwards
     (tmp_path / "bigram.py").write_text(code)
     spec = spec_from_file_location("bigram", tmp_path / "bigram.py")
     spec.loader.exec_module(module_from_spec(spec))
-    folder = shutil.copytree(pool_card.parent, tmp_path / "pool")
-    np.save(folder / "pairs.npy", np.arange(1, 1 + tiny.VOCAB) % tiny.VOCAB)
+    np.save(pool_folder / "pairs.npy", np.arange(1, 1 + tiny.VOCAB) % tiny.VOCAB)
     (entry,) = re.findall(r"`- (\{name: pairs.*?\})`", (ROOT / "docs/pools.md").read_text())
-    card = yaml.safe_load((folder / "card.yaml").read_text())
-    card["drafters"].append(yaml.safe_load(entry))
-    (folder / "card.yaml").write_text(yaml.safe_dump(card))
 
-    pool = load_pool(folder)
+    pool = load_pool(with_drafter(pool_folder, entry))
     pool.stop_ids = frozenset()
     params = md.SamplingParams(max_new_tokens=20, draft_length=4)
     outs = [md.generate(pool, "a badge", spec, params) for spec in ("autoregressive", "fixed:pairs")]
     assert outs[0].token_ids == outs[1].token_ids
     assert pool.drafters[-1].digest
 
-    assert main(["pool", str(folder), "--estimate", "--device", "cpu"]) == 0
+    assert main(["pool", str(pool_folder), "--estimate", "--device", "cpu"]) == 0
     assert "| pairs | bigram | " in capsys.readouterr().out
-    known = Known(str(folder), load_card(folder / "card.yaml")[0])
+    known = Known(str(pool_folder), load_card(pool_folder / "card.yaml")[0])
     assert "1 × bigram table" in pools_html([known], pool.card, may_load=True)
     assert "BigramEntry" in card_schema()["$defs"]
 
-    card["drafters"][-1]["longst"] = card["drafters"][-1].pop("longest")
-    (folder / "card.yaml").write_text(yaml.safe_dump(card))
-    with pytest.raises(PoolError, match=r"drafters\.4\.longst: no such setting; did you mean longest\? .*'pairs'"):
-        load_pool(folder)
+    with pytest.raises(PoolError, match=r"drafters\.5\.longst: no such setting; did you mean longest\? .*'pairs'"):
+        load_pool(with_drafter(pool_folder, entry.replace("longest", "longst")))
 
 
 def test_every_kind_is_in_the_documents():

@@ -185,6 +185,12 @@ def write_pool(folder: Path, *, sharpness: float = 3.0, **card: Any) -> Path:
     return path
 
 
+def change_card(path: Path, **changes: Any) -> Path:
+    """Give a pool's card other values of some settings."""
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **changes}))
+    return path
+
+
 @torch.inference_mode()
 def logits_of(model: PreTrainedModel, ids: Sequence[int]) -> torch.Tensor:
     """Logits ``(len(ids), V)`` of a model without any cache: what everything else is compared with."""

@@ -135,11 +135,8 @@ def test_a_pocket_pool_is_as_large_as_the_estimate_says(name):
 @pytest.mark.parametrize("name", REAL)
 def test_a_target_twin_scaled_up_has_the_estimated_weights(name, quantization, tmp_path):
     """Bytes of a number are measured on the loaded twin, in linear layers and elsewhere; the real one has as many."""
-    path = twins.write_pool(tmp_path, name, drafters=[{"name": "lookup", "kind": "pld"}])
-    content = yaml.safe_load(path.read_text())
-    content["target"]["quantization"] = quantization
-    path.write_text(yaml.safe_dump(content))
-    pool = load_pool(path)
+    target = {"path": "target", "quantization": quantization}
+    pool = load_pool(twins.write_pool(tmp_path, name, target=target, drafters=[{"name": "lookup", "kind": "pld"}]))
     model = pool.target.model
     linear = [m for m in model.modules() if isinstance(m, torch.nn.Linear) and m is not model.get_output_embeddings()]
     numbers = sum(layer.in_features * layer.out_features for layer in linear)

@@ -1,9 +1,6 @@
 """What a card says about the chat form and the length of contexts."""
 
-import shutil
-
 import pytest
-import yaml
 from transformers import tokenization_utils_base
 
 import multidraft as md
@@ -18,30 +15,23 @@ TEMPLATE = """{% for m in messages %}{{ 'a' if m['role'] == 'user' else 'b' }}{{
 {%- if add_generation_prompt %}{{ 'h' if thinking else 'i' }}{% endif %}"""
 
 
-@pytest.fixture
-def folder(pool_card, tmp_path):
-    return shutil.copytree(pool_card.parent, tmp_path / "pool")
-
-
 def load(folder, **changes):
-    path = folder / "card.yaml"
-    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **changes}))
-    return load_pool(path)
+    return load_pool(tiny.change_card(folder / "card.yaml", **changes))
 
 
-def test_a_card_brings_its_own_template_and_what_it_is_given(folder):
-    pool = load(folder, chat_template=TEMPLATE, chat_template_kwargs={"thinking": True})
+def test_a_card_brings_its_own_template_and_what_it_is_given(pool_folder):
+    pool = load(pool_folder, chat_template=TEMPLATE, chat_template_kwargs={"thinking": True})
     assert pool.conversational and pool.decode(pool.encode("cd", [("e", "f")])) == "aebfacdh"
-    pool = load(folder, chat_template_kwargs={})
+    pool = load(pool_folder, chat_template_kwargs={})
     assert pool.decode(pool.encode("cd")) == "acdi"
 
 
-def test_the_tokenizers_template_is_given_them_too(folder):
+def test_the_tokenizers_template_is_given_them_too(pool_folder):
     tokenizer = tiny.tokenizer()
     tokenizer.chat_template = TEMPLATE
-    tokenizer.save_pretrained(folder / "target")
-    assert load(folder).decode(load(folder).encode("cd")) == "acdi"
-    pool = load(folder, chat_template_kwargs={"thinking": True})
+    tokenizer.save_pretrained(pool_folder / "target")
+    assert load(pool_folder).decode(load(pool_folder).encode("cd")) == "acdi"
+    pool = load(pool_folder, chat_template_kwargs={"thinking": True})
     assert pool.decode(pool.encode("cd")) == "acdh"
 
 
@@ -52,9 +42,9 @@ def test_the_tokenizers_template_is_given_them_too(folder):
         ("{{ raise_exception('no such role') }}", "chat template of pool 'tiny' cannot be used: no such role"),
     ],
 )
-def test_a_template_that_cannot_be_used_says_so_at_loading(folder, template, message):
+def test_a_template_that_cannot_be_used_says_so_at_loading(pool_folder, template, message):
     with pytest.raises(PoolError, match=message):
-        load(folder, chat_template=template)
+        load(pool_folder, chat_template=template)
 
 
 @pytest.mark.parametrize("name", ["messages", "add_generation_prompt", "tokenize"])
@@ -81,8 +71,8 @@ def test_vicunas_form_is_that_of_fastchat():
     )
 
 
-def test_a_card_may_allow_less_than_the_target_knows(folder):
-    pool = load(folder, context_window=20)
+def test_a_card_may_allow_less_than_the_target_knows(pool_folder):
+    pool = load(pool_folder, context_window=20)
     pool.stop_ids = frozenset()
     assert pool.target.window == 20
     out = md.generate(pool, "abcabc", "normal-hedge", SamplingParams(100))
@@ -90,7 +80,7 @@ def test_a_card_may_allow_less_than_the_target_knows(folder):
     assert out.token_ids == tiny.greedy(pool.target.model, pool.encode("abcabc"), 14)
     with pytest.raises(PromptError, match="holds 20 including the answer"):
         md.generate(pool, "abcd" * 5, "ucb", SamplingParams(4))
-    assert load(folder, context_window=10_000).target.window == tiny.WINDOW
+    assert load(pool_folder, context_window=10_000).target.window == tiny.WINDOW
 
 
 @pytest.mark.parametrize("template", [None, TEMPLATE])

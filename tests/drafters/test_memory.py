@@ -5,7 +5,6 @@ import re
 
 import pytest
 import torch
-import yaml
 from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
 from transformers import AutoModelForCausalLM
 
@@ -43,11 +42,9 @@ def little(monkeypatch):
 def test_weights_are_counted_as_they_are_held(kind, quantization, tmp_path):
     if kind == "gpt2" and quantization:
         pytest.skip("its layers are of a class of their own")
-    path = tiny.write_pool(tmp_path, drafters=[{"name": "lookup", "kind": "pld"}])
+    target = {"path": "target", "quantization": quantization}
+    path = tiny.write_pool(tmp_path, target=target, drafters=[{"name": "lookup", "kind": "pld"}])
     tiny.causal_lm(kind).save_pretrained(tmp_path / "target")
-    card = yaml.safe_load(path.read_text())
-    card["target"]["quantization"] = quantization
-    path.write_text(yaml.safe_dump(card))
     loaded = load_pool(path).target
     model, copies = loaded.model, 2 if isinstance(loaded.decoder, OnnxDecoder) else 1
     (target,) = estimate(load_card(path)[0], path, "cpu").parts

@@ -1,7 +1,5 @@
 """Qwen2.5's vocabularies as they are: 151,665 tokens in 152,064 rows of the target and 151,936 of the drafters."""
 
-import shutil
-
 import pytest
 import torch
 import yaml
@@ -96,10 +94,9 @@ def test_the_text_of_padded_rows_is_empty(pool):
     assert pool.decode([32, TARGET_ROWS - 1, DRAFTER_ROWS, 33, TOKENS]) == "ab"
 
 
-def test_a_vocabulary_that_no_padding_explains_needs_a_tokenizer(pool_card, tmp_path):
-    folder = shutil.copytree(pool_card.parent, tmp_path / "pool")
-    tiny.llama(9, vocab=tiny.VOCAB + 1100).save_pretrained(folder / "near")
+def test_a_vocabulary_that_no_padding_explains_needs_a_tokenizer(pool_folder):
+    tiny.llama(9, vocab=tiny.VOCAB + 1100).save_pretrained(pool_folder / "near")
     with pytest.raises(PoolError, match=r"drafter 'near' has a vocabulary of 1,1.. tokens, .* no tokenizer says"):
-        load_pool(folder / "card.yaml")
-    tiny.tokenizer().save_pretrained(folder / "near")
-    assert load_pool(folder / "card.yaml").drafters[0].name == "near"
+        load_pool(pool_folder)
+    tiny.tokenizer().save_pretrained(pool_folder / "near")
+    assert load_pool(pool_folder).drafters[0].name == "near"

@@ -6,7 +6,6 @@ import shutil
 import numpy as np
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file, save_file
 from transformers import MambaConfig, MambaForCausalLM
 
@@ -16,18 +15,6 @@ from drafters.errors import PoolError, PromptError
 from drafters.pool import Pool, load_pool
 from drafters.sampling import SamplingParams
 from tests import tiny
-
-
-@pytest.fixture
-def folder(pool_card, tmp_path):
-    """A copy of the pool's folder, to break."""
-    return shutil.copytree(pool_card.parent, tmp_path / "pool")
-
-
-def change_card(folder, **changes):
-    path = folder / "card.yaml"
-    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **changes}))
-    return path
 
 
 def test_a_pool_is_loaded_as_its_card_says(pool_card):
@@ -45,21 +32,21 @@ def test_a_pool_is_loaded_as_its_card_says(pool_card):
     assert md.generate(pool, "abc", "ucb", SamplingParams(5)).status in ("completed", "stopped")
 
 
-def test_the_hash_tells_pools_apart_by_card_and_by_weights(folder):
-    first = load_pool(folder).card_hash
-    assert load_pool(folder).card_hash == first
-    rewrite(folder / "far", lambda w: w["model.norm.weight"].mul_(1.001))
-    retrained = load_pool(folder).card_hash
+def test_the_hash_tells_pools_apart_by_card_and_by_weights(pool_folder):
+    first = load_pool(pool_folder).card_hash
+    assert load_pool(pool_folder).card_hash == first
+    rewrite(pool_folder / "far", lambda w: w["model.norm.weight"].mul_(1.001))
+    retrained = load_pool(pool_folder).card_hash
     assert retrained != first
-    assert load_pool(change_card(folder, draft_length=3)).card_hash not in (first, retrained)
+    assert load_pool(tiny.change_card(pool_folder / "card.yaml", draft_length=3)).card_hash not in (first, retrained)
 
 
-def test_a_drafter_with_another_tokenizer_goes_through_text(folder):
-    tiny.tokenizer().save_pretrained(folder / "near")
-    assert load_pool(folder).drafters[0].kind == "lm"
-    path = folder / "near" / "tokenizer.json"
+def test_a_drafter_with_another_tokenizer_goes_through_text(pool_folder):
+    tiny.tokenizer().save_pretrained(pool_folder / "near")
+    assert load_pool(pool_folder).drafters[0].kind == "lm"
+    path = pool_folder / "near" / "tokenizer.json"
     path.write_text(path.read_text().replace('"b":', '"B":', 1))
-    pool = load_pool(folder)
+    pool = load_pool(pool_folder)
     assert [drafter.kind for drafter in pool.drafters] == ["bridge", "pld", "lm", "lm"]
     pool.stop_ids = frozenset()
     expected = tiny.greedy(pool.target.model, pool.encode("acdcac"), 20)
@@ -72,28 +59,28 @@ def test_a_folder_with_a_card_will_do(pool_card):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("policy", ["autoregressive", "round-robin", "exp3", "normal-hedge"])
-def test_a_pool_in_half_precision_runs(folder, dtype, policy):
-    pool = load_pool(change_card(folder, dtype=dtype))
+def test_a_pool_in_half_precision_runs(pool_folder, dtype, policy):
+    pool = load_pool(tiny.change_card(pool_folder / "card.yaml", dtype=dtype))
     for params in (SamplingParams(12), SamplingParams(12, temperature=1.0)):
         pool.stop_ids = frozenset()
         assert len(md.generate(pool, "abcabc", policy, params).token_ids) == 12
 
 
-def test_further_stop_tokens(folder):
-    pool = load_pool(change_card(folder, stop=["a", "c"]))
+def test_further_stop_tokens(pool_folder):
+    pool = load_pool(tiny.change_card(pool_folder / "card.yaml", stop=["a", "c"]))
     assert pool.stop_ids == {tiny.END, *pool.encode("ac")}
     with pytest.raises(PoolError, match=r"stop token 'abc' of pool 'tiny' is not a single token"):
-        load_pool(change_card(folder, stop=["abc"]))
+        load_pool(tiny.change_card(pool_folder / "card.yaml", stop=["abc"]))
 
 
-def test_stop_tokens_of_the_generation_config(folder):
-    path = folder / "target" / "generation_config.json"
+def test_stop_tokens_of_the_generation_config(pool_folder):
+    path = pool_folder / "target" / "generation_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "eos_token_id": [0, 5]}))
-    assert load_pool(folder).stop_ids == {0, 5}
+    assert load_pool(pool_folder).stop_ids == {0, 5}
 
 
-def test_examples_are_offered(folder):
-    pool = load_pool(change_card(folder, examples=[{"task": "math", "prompt": "2+2"}]))
+def test_examples_are_offered(pool_folder):
+    pool = load_pool(tiny.change_card(pool_folder / "card.yaml", examples=[{"task": "math", "prompt": "2+2"}]))
     assert pool.examples == [("math", "2+2")]
 
 
@@ -114,8 +101,8 @@ def test_prompts_take_the_chat_form_where_there_is_one(pool):
 CHAT = "{% for m in messages %}{{ 'a' if m['role'] == 'user' else 'b' }}{{ m['content'] }}{% endfor %}b"
 
 
-def test_a_follow_up_is_encoded_with_the_earlier_turns(folder):
-    pool = load_pool(folder)
+def test_a_follow_up_is_encoded_with_the_earlier_turns(pool_folder):
+    pool = load_pool(pool_folder)
     assert not pool.conversational
     with pytest.raises(PromptError, match="single prompts"):
         pool.encode("fg", [("cd", "e")])
@@ -129,8 +116,8 @@ def test_a_follow_up_is_encoded_with_the_earlier_turns(folder):
         md.generate(pool, [3, 4], turns=[("cd", "e")])
 
 
-def test_a_card_may_say_that_there_are_no_conversations(folder):
-    pool = load_pool(change_card(folder, conversation=False))
+def test_a_card_may_say_that_there_are_no_conversations(pool_folder):
+    pool = load_pool(tiny.change_card(pool_folder / "card.yaml", conversation=False))
     pool.tokenizer.chat_template = CHAT
     assert not pool.conversational
 
@@ -141,10 +128,10 @@ def test_an_unknown_pool():
 
 
 @pytest.mark.parametrize("part", ["target", "near", "alone"])
-def test_a_missing_folder_is_named(folder, part):
-    shutil.rmtree(folder / part)
+def test_a_missing_folder_is_named(pool_folder, part):
+    shutil.rmtree(pool_folder / part)
     with pytest.raises(PoolError, match=rf"card\.yaml names the folder .*/{part}, which does not exist"):
-        load_pool(folder)
+        load_pool(pool_folder)
 
 
 BREAKAGES = {
@@ -169,12 +156,12 @@ BREAKAGES = {
 }
 
 
-def test_a_recurrent_model_is_refused(folder):
-    shutil.rmtree(folder / "near")
+def test_a_recurrent_model_is_refused(pool_folder):
+    shutil.rmtree(pool_folder / "near")
     config = MambaConfig(vocab_size=tiny.VOCAB, hidden_size=8, num_hidden_layers=1, state_size=4)
-    MambaForCausalLM(config).save_pretrained(folder / "near")
+    MambaForCausalLM(config).save_pretrained(pool_folder / "near")
     with pytest.raises(PoolError, match=r"'near'.*MambaForCausalLM keeps a recurrent state"):
-        load_pool(folder)
+        load_pool(pool_folder)
 
 
 def rewrite(model, change):
@@ -185,22 +172,22 @@ def rewrite(model, change):
 
 @pytest.mark.parametrize("part", ["target", "near"])
 @pytest.mark.parametrize("breakage", BREAKAGES)
-def test_a_broken_model_is_refused_with_its_place(folder, part, breakage):
-    BREAKAGES[breakage](folder / part)
+def test_a_broken_model_is_refused_with_its_place(pool_folder, part, breakage):
+    BREAKAGES[breakage](pool_folder / part)
     with pytest.raises(PoolError) as caught:
-        load_pool(folder)
+        load_pool(pool_folder)
     message = str(caught.value)
-    assert str(folder / part) in message
+    assert str(pool_folder / part) in message
     assert "\n" not in message
     if "config" not in breakage or part == "near":
         assert ("the target" if part == "target" else "drafter 'near'") in message
 
 
-def test_a_missing_tokenizer_is_refused_with_its_place(folder):
-    for file in (folder / "target").glob("tokenizer*"):
+def test_a_missing_tokenizer_is_refused_with_its_place(pool_folder):
+    for file in (pool_folder / "target").glob("tokenizer*"):
         file.unlink()
     with pytest.raises(PoolError, match=r"cannot load the tokenizer from .*/target"):
-        load_pool(folder)
+        load_pool(pool_folder)
 
 
 @pytest.mark.parametrize("device", ["cudda", "cuda:99", "warp"])

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-import yaml
 
 from storage import queries
 from storage.unfinished import unfinished
@@ -46,7 +45,7 @@ def test_sigterm_while_a_drafter_hangs(tmp_path: Path, how: str) -> None:
         {"name": "hangs", "kind": "custom", "path": "own.py", "factory": "Hangs", "seconds": 10_000},
         {"name": "lookup", "kind": "pld"},
     ]
-    card.write_text(yaml.safe_dump({**yaml.safe_load(card.read_text()), "drafters": drafters}))
+    tiny.change_card(card, drafters=drafters)
     with (
         started(str(card), db, tmp_path / "log") as (address, server),
         httpx.Client(base_url=address, timeout=START_SECONDS) as http,

@@ -138,8 +138,7 @@ class World:
 
 def _with(card: Path, drafters: list[dict[str, Any]]) -> Path:
     card.with_name("own.py").write_text(OWN)
-    card.write_text(yaml.safe_dump({**yaml.safe_load(card.read_text()), "drafters": drafters}))
-    return card
+    return tiny.change_card(card, drafters=drafters)
 
 
 class Anybody:

@@ -5,7 +5,6 @@ import re
 
 import numpy as np
 import pytest
-import yaml
 
 from drafters.draft import Draft
 from drafters.errors import PoolError
@@ -44,8 +43,7 @@ def card(tmp_path_factory):
     lines = [json.dumps({"text": plain.decode([*plain.encode(a.prompt), *a.token_ids])}) for a in answers]
     (card.parent / "answers.jsonl").write_text("\n".join(lines) + "\n\n")
     (card.parent / "letters.txt").write_text("abc abd abc\n" * 40)
-    card.write_text(yaml.safe_dump({**yaml.safe_load(card.read_text()), "drafters": DRAFTERS}))
-    return card
+    return tiny.change_card(card, drafters=DRAFTERS)
 
 
 @pytest.fixture(scope="module")

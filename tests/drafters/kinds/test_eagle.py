@@ -6,7 +6,6 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-import yaml
 
 from drafters.base import Evidence
 from drafters.pool import load_pool
@@ -37,8 +36,7 @@ def card_in(folder):
         heads.write_head(folder / layout, layout, target, seed)
         if layout != "eagle1":
             heads.teach(folder / layout, target)
-    card.write_text(yaml.safe_dump({**yaml.safe_load(card.read_text()), "drafters": DRAFTERS}))
-    return card
+    return tiny.change_card(card, drafters=DRAFTERS)
 
 
 @pytest.fixture(scope="module")

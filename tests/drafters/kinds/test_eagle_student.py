@@ -6,7 +6,6 @@ from collections import Counter
 
 import pytest
 import torch
-import yaml
 
 from drafters.base import Evidence, Lesson
 from drafters.checkpoints.eagle import read_head
@@ -37,8 +36,7 @@ def pool_in(folder, layout="eagle3", **known):
     heads.write_head(folder / layout, layout, target, 0)
     entry = {"name": "student", "kind": "eagle-student", "path": layout, "share": 0.5}
     drafters = [entry, {"name": "again", "kind": "suffix"}]
-    card.write_text(yaml.safe_dump({**yaml.safe_load(card.read_text()), "drafters": drafters}))
-    pool = load_pool(card, **known)
+    pool = load_pool(tiny.change_card(card, drafters=drafters), **known)
     pool.stop_ids = frozenset()
     return pool
 

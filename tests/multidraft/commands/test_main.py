@@ -6,7 +6,6 @@ import sqlite3
 
 import numpy as np
 import pytest
-import yaml
 
 from drafters import card as card_module
 from drafters.pool import Pool
@@ -244,12 +243,10 @@ def test_a_damaged_history_and_a_report_that_cannot_be_written(pool_card, tmp_pa
     assert "cannot be written" in capsys.readouterr().err
 
 
-def test_replay_asks_the_router_of_the_pool_that_wrote_the_texts(pool_card, suite, tmp_path, capsys, monkeypatch):
+def test_replay_asks_the_router_of_the_pool_that_wrote_the_texts(pool_folder, suite, tmp_path, capsys, monkeypatch):
     """By its name if it is bundled, without its models; where there is none it says that policies begin cold."""
-    folder = shutil.copytree(pool_card.parent, tmp_path / "pools")
-    Router(["far"], np.zeros((1, FEATURES), np.float32), np.array([9.0], np.float32)).save(folder / "router")
-    card = folder / "routed.yaml"
-    card.write_text(yaml.safe_dump({**yaml.safe_load(pool_card.read_text()), "router": "router"}))
+    Router(["far"], np.zeros((1, FEATURES), np.float32), np.array([9.0], np.float32)).save(pool_folder / "router")
+    card = tiny.change_card(pool_folder / "card.yaml", router="router")
     db, asked = str(tmp_path / "routed.db"), "router,normal-hedge"
     arguments = ["bench", str(suite), "--pool", str(card), "--max-new-tokens", "40", "--db", db]
     assert main([*arguments, "--policies", asked, "--out", str(tmp_path / "out.json")]) == 0
@@ -270,5 +267,5 @@ def test_replay_asks_the_router_of_the_pool_that_wrote_the_texts(pool_card, suit
         assert not err and rows["router"]["regret_rounds"] == pytest.approx(report["router"]["regret_rounds"])
         hedge = report["normal-hedge"]["mean_accepted_tokens"]
         assert rows["normal-hedge"]["mean_accepted_tokens"] == pytest.approx(hedge)
-        monkeypatch.setattr(card_module, "POOLS", folder)
-        shutil.copy(card, folder / "tiny.yaml")
+        monkeypatch.setattr(card_module, "POOLS", pool_folder)
+        shutil.copy(card, pool_folder / "tiny.yaml")
