@@ -139,7 +139,7 @@ def sentences(found: Comparison) -> list[str]:
     if apart:
         judged = "so the verdicts compare speed-ups, each over its own autoregressive decoding"
         judged = judged if found.pairs[0].relative else "which the verdicts, by the clock, do not allow for"
-        said.append(f"The machine, or the target's own decoding, was not equally fast. {quick}: {judged}.")
+        said.append(f"The machine, or the target's own decoding, was not equally fast in both. {quick}, {judged}.")
     said += [_conclusion(pair) for pair in found.pairs[:MOST_NAMED]]
     if more := len(found.pairs[MOST_NAMED:]):
         said.append(f"The table has {count(more, 'more policy')}.")
@@ -185,14 +185,14 @@ def _conclusion(pair: Paired) -> str:
             f"target, {on}; by the clock {clock}"
         )
     if pair.said != NO_DIFFERENCE:
-        return f"{pair.name}: B is {pair.said}: {speeds}."
+        return f"{pair.name}: B is {pair.said}; {speeds}."
     needed = pair.settled_by
     more = (
-        "either will do"
+        "Either will do"
         if needed is None or needed > MOST_PROMPTS
-        else f"about {count(max(round(needed) - pair.judged.prompts, 1), 'more prompt')} would settle it"
+        else f"About {count(max(round(needed) - pair.judged.prompts, 1), 'more prompt')} would settle it"
     )
-    return f"{pair.name}: {NO_DIFFERENCE}: {speeds}; {more}."
+    return f"{pair.name}: {NO_DIFFERENCE}; {speeds}. {more}."
 
 
 def _of(rows: Sequence[Row], spec: str) -> list[Row]:

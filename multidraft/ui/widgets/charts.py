@@ -190,12 +190,12 @@ def on_log_scale(figure: go.Figure, speedups: Iterable[float]) -> go.Figure:
 
 
 def policy_style(policy: str, among: Sequence[str]) -> dict[str, Any]:
-    """Policies that are shown together differ in marker and dash, most in colour too, so that colour is not needed."""
+    """Policies that are shown together differ in colour or in dash and marker, the usual ones in both."""
     hue, again = theme.policy_place(policy, among)
-    colour = theme.POLICY_COLOURS[hue]
+    colour, dash = theme.POLICY_COLOURS[hue], hue + hue // len(_DASHES) + again  # of like hues not the same
     return {
         "name": escape(policy_title(policy)),
-        "line": {"color": colour, "width": 2.5, "dash": _DASHES[(hue + again) % len(_DASHES)]},
+        "line": {"color": colour, "width": 2.5, "dash": _DASHES[dash % len(_DASHES)]},
         "marker": {"color": colour, "symbol": _SYMBOLS[(hue + again) % len(_SYMBOLS)], "size": 9},
     }
 

@@ -27,7 +27,7 @@ hue with its second mark."""
 POLICY_COLOURS = ("#9823e7", "#657915", "#e1194e", "#4854fc", "#be70e6", "#13aa13", "#e723b2", "#da736c")
 """Far from the drafters' hues and from each other, and of contrast 3 on light and on dark."""
 
-_POLICIES = "rate-hedge ucb normal-hedge autoregressive ucbspec router fixed:general ucb:reward=be".split()
+_POLICIES = "rate-hedge ucb normal-hedge autoregressive ucbspec exp3spec fixed:general ucb:reward=be".split()
 """Those that are often seen beside each other, in the order of the hues."""
 
 _HATCHES = ("", "/", "x", ".")

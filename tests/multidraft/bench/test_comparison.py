@@ -49,7 +49,7 @@ def test_a_difference_is_found_and_what_differs_is_named() -> None:
     (pair,) = found.pairs
     assert pair.said == "faster" and pair.decode.value == pytest.approx(1.25) and pair.rounds.value == 1.0
     first, *_, differs, machine, _ = sentences(found)
-    assert first.startswith("`ucb`: B is faster: the decode speed-up is 2.50× in B and 2.00× in A, 1.25×")
+    assert first.startswith("`ucb`: B is faster; the decode speed-up is 2.50× in B and 2.00× in A, 1.25×")
     assert "as many calls" in first and "by the clock decoding is 1.25×" in first
     assert differs == "They differ in version (1 → 2)." and "no significant difference" in machine
 
@@ -63,7 +63,7 @@ def test_noise_is_not_taken_for_a_difference() -> None:
 def test_a_faster_machine_is_told_from_a_faster_policy() -> None:
     found = Comparison.of(rows({"ucb": 1.0}), rows({"ucb": 0.5}, baseline=1.0), (ALIKE, {**ALIKE, "hardware": "GPU"}))
     machine, verdict, *_ = sentences(found)
-    assert machine.startswith("The machine") and "2.00× (2.00–2.00) as fast in B: so the verdicts compare" in machine
+    assert machine.startswith("The machine") and "2.00× (2.00–2.00) as fast in B, so the verdicts compare" in machine
     assert verdict.startswith("`ucb`: no significant difference") and "by the clock decoding is 2.00×" in verdict
     assert table(found).rows[0][3:6] == ("2.00× (2.00–2.00)", "2.00× (2.00–2.00)", "1.00× (1.00–1.00)")
 
@@ -79,7 +79,7 @@ def test_without_a_baseline_the_clock_decides_and_says_so() -> None:
     blind = rows({"ucb": 0.5}, baseline_seconds=None, speedup=None)
     found = Comparison.of(rows({"ucb": 1.0}), blind, (ALIKE, ALIKE))
     assert found.pairs[0].relative is None and found.pairs[0].said == "faster"
-    assert "B is faster: decoding is 2.00×" in sentences(found)[0]
+    assert "B is faster; decoding is 2.00×" in sentences(found)[0]
 
 
 def test_answers_of_other_lengths_are_compared_by_the_token() -> None:

@@ -30,23 +30,23 @@ NOTHING_FITS = markup.empty_html("No experiment fits.", "Clear the search, or ch
 COLUMNS = (
     markup.tip("A, B", "Choose two to compare"),
     "Experiment",
+    markup.tip(
+        "Decode speed-up",
+        "Over autoregressive decoding, with its 95 % interval: of the policy whose requests are the fastest",
+    ),
     "Made (UTC), version",
     "Settings, policies",
     "Pool, machine",
     "Note",
     "Prompts",
-    markup.tip("Regret", "Rounds beyond the best single drafter of each text, mean per run of the policy at the right"),
-    markup.tip(
-        "Decode speed-up",
-        "Over autoregressive decoding, with its 95 % interval: of the policy whose requests are the fastest",
-    ),
+    markup.tip("Regret", "Rounds beyond the best single drafter of each text, mean per run of the fastest policy"),
 )
 
 
 def list_html(path: Path, found: Sequence[Mapping[str, Any]], may_note: bool) -> Markup:
     """One experiment a line (``experiments.listed``), each with a link to its page."""
     rows = [_cells(path, one, may_note) for one in found]
-    table = markup.table_html(COLUMNS, rows, figures=3, kind="md-experiments", label="Experiments")
+    table = markup.table_html(COLUMNS, rows, figures=2, kind="md-experiments", label="Experiments")
     return template.compare() + table
 
 
@@ -59,13 +59,13 @@ def _cells(path: Path, one: Mapping[str, Any], may_note: bool) -> list[Any]:
     return [
         template.chosen(one["id"], name, one["created_at"], not timed),
         template.link(place_of(one), name, one["prompt"] if one["suite"] else ""),
+        template.two(*_fastest(path, one)) if timed else markup.UNKNOWN,
         template.two(made, one["version"]),
         template.two(settings_of(one), markup.tip(count(len(policies), "policy"), titles)),
         template.two(one["pool"], markup.tip(one["hardware"] or "", one["hardware"] or "")),
         template.note(one["id"], one["note"] or "", may_note),
         number(one["prompts"], 0),
         number(one["regret"], 1),
-        template.two(*_fastest(path, one)) if timed else markup.UNKNOWN,
     ]
 
 

@@ -68,7 +68,7 @@ def test_a_policy_has_its_colour_in_every_chart_and_never_a_drafters() -> None:
             colour = charts.policy_style(spec, among)["line"]["color"]
             assert colour in POLICY_COLOURS and lane["colour"] == colour and f'style="fill:{colour}"' in picture
             assert charts.bar_marker(spec, among)["color"] == colour
-    usual = ["rate-hedge", "ucb", "normal-hedge", "autoregressive", "ucbspec", "router", "fixed:general"]
+    usual = ["rate-hedge", "ucb", "normal-hedge", "autoregressive", "ucbspec", "exp3spec", "fixed:general"]
     assert len({charts.policy_style(spec, usual)["line"]["color"] for spec in usual}) == len(usual)
     many = [f"ucb:beta=0.{number}" for number in range(1, 33)]
     styles = [charts.policy_style(spec, many) for spec in many]
