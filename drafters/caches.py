@@ -96,6 +96,10 @@ class Caches:
         self._busy.add(holder)
         return True
 
+    def grow(self, holder: Holder, tokens: int) -> bool:
+        """Whether the text under way in the caches of ``holder`` may have so many tokens from now on."""
+        return self._grow(holder, self.size(tokens))
+
     def leave(self, text: Waiting) -> None:
         """A text waits no longer."""
         self._line = [other for other in self._line if other() is not text]

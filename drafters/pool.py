@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from drafters.device_lock import DeviceLock
 from drafters.errors import ContextWindowError, PoolError, PoolMemoryError, PromptError, first_line
 from drafters.hardware import is_out_of_memory, usable_device
 from drafters.kinds.base import BuildContext, build_drafters
-from drafters.memory import check_memory
+from drafters.memory import check_memory, drafters_bytes
 from drafters.models.onnx_decoder import OnnxDecoder
 from drafters.models.remote import RemoteTarget
 from drafters.models.target import Target
@@ -269,7 +270,8 @@ def load_pool(
 
     Args:
         device: overrides the card's ``device``; ``"auto"`` takes the GPU if there is one.
-        cache_bytes: what keys and values of all texts under way may take; by default most of what the weights leave.
+        cache_bytes: what keys and values of all texts under way may take; by default most of what the weights leave,
+            without bound beside another engine.
         progress: called with each step.
         remote_window: most tokens of a context in another engine, where that runs the target. Of the target only
             configuration and tokenizer are read then, and drafters that need more of it are left out.
@@ -295,6 +297,9 @@ def load_pool(
     caches = None
     if not remote and model is None:  # otherwise the target has its memory already, and drafters are small
         caches = check_memory(card, path, where, cache_bytes)
+    elif remote and cache_bytes is not None:
+        ours = card.model_copy(update={"drafters": entries, "context_window": remote_window})
+        caches = Caches(partial(drafters_bytes, ours, path, where), cache_bytes)
     models = [(f"drafter {entry.name!r}", entry.source, entry.source_files) for entry in entries]
     models = [("the target", card.target, TOKENIZER_FILES if remote or model else MODEL_FILES), *models]
     repositories = [(what, source, files) for what, source, files in models if source and source.id]

@@ -112,7 +112,8 @@ class Store:
         """Queue a copy of some runs for writing, all of them in one transaction, and return at once.
 
         Args:
-            anew: what the same runs were handed over as before: their rows are brought up to date; their rounds stay.
+            anew: what the same runs were handed over as before: their rows are brought up to date, and
+                rounds that have come since are added.
             begins: id of a job that is under way from now on, and what it is, as plain values; again, to change that.
             ends: id of a job that no longer is.
 
@@ -296,12 +297,18 @@ class Store:
                 db.table("rounds").insert_all({"run_id": number, **r} for r in round_rows(values))
             return
         kept._ids = before._ids
-        for number, old, row in zip(before._ids, before._rows, kept._rows, strict=False):  # none where it was left out
+        together = zip(before._ids, before._rows, kept._rows, kept._values, strict=False)  # none where it was left out
+        for number, old, row, values in together:
             changed = {column: value for column, value in row.items() if value != old[column]}
             if changed:  # the time as well as the number: the file may have been replaced
                 named = ", ".join(f"{column} = ?" for column in changed)
                 same = [number, old["created_at"]]
-                db.execute(f"UPDATE runs SET {named} WHERE id = ? AND created_at = ?", [*changed.values(), *same])
+                found = db.execute(
+                    f"UPDATE runs SET {named} WHERE id = ? AND created_at = ?", [*changed.values(), *same]
+                )
+                if found.rowcount and row["round_count"] > old["round_count"]:  # the last one may be longer now
+                    more = round_rows(values)[max(old["round_count"] - 1, 0) :]
+                    db.table("rounds").insert_all(({"run_id": number, **r} for r in more), replace=True)
 
     def _set_aside(self) -> None:
         """Write what the database does not take to one beside it, from where the next store takes it in."""

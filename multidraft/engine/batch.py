@@ -126,6 +126,11 @@ class Batch:
         """What a stream that waits wants of the target."""
         return self._streams.feed(stream)
 
+    def grow(self, stream: Stream[Any], tokens: int) -> bool:
+        """Whether the text of a stream may have so many tokens from now on."""
+        pool = self._pools[stream]
+        return pool.caches.grow(pool, tokens)
+
     def drop(self, stream: Stream[Any]) -> None:
         """End a text where it is."""
         self._streams.drop(stream)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -12,7 +13,10 @@ from drafters.sampling import SamplingParams
 from drafters.text import TextStream
 from multidraft.engine.decoding import Decoding
 from multidraft.engine.verify import Verdict
-from storage.records import Round
+from storage.records import Generation, Round
+
+UNSEEN = "without a stop token, so at its length limit, by its client, or preempted and never resumed"
+"""How a text ended of which the engine says no more."""
 
 
 class Following(Decoding):
@@ -26,27 +30,66 @@ class Following(Decoding):
         prompt: token ids.
         first: the token that the engine wrote when it had read the prompt; there was no draft for it.
         policy, params, seed: as of :class:`~multidraft.engine.decoding.Decoding`.
+        earlier: what was recorded of the text so far, where it is taken up again, with a policy that begins anew;
+            ``prompt`` ends with it.
     """
 
-    def __init__(self, pool: Pool, prompt: Sequence[int], first: int, policy: str, params: SamplingParams, seed: int):
+    def __init__(
+        self,
+        pool: Pool,
+        prompt: Sequence[int],
+        first: int,
+        policy: str,
+        params: SamplingParams,
+        seed: int,
+        earlier: Generation | None = None,
+    ):
         super().__init__(pool, prompt, policy, params, seed)
-        self._first = first
+        self._first: int | None = first
+        self._seconds = earlier.prefill_seconds if earlier else 0.0
+        self.generation = earlier or self.generation
+
+    def so_far(self, ends: frozenset[int]) -> Generation:
+        """A copy of what there is, as of a text that has ended, though it may go on yet. Of the last round engines drop
+        what follows a stop token, one of ``ends``."""
+        generation = self.generation
+        *rounds, last = generation.rounds
+        end = next((1 + at for at, token in enumerate(last.tokens) if token in ends), None)
+        if generation.status != "running" or end is None:
+            copied = replace(generation, rounds=[*rounds, last], token_ids=[*generation.token_ids])
+            if copied.status == "running":
+                copied.status, copied.error = "completed", UNSEEN
+            return copied
+        cut, pieces = len(last.tokens) - end, last.pieces[:end]
+        last = replace(
+            last,
+            tokens=last.tokens[:end],
+            accepted=min(last.accepted, end),
+            own=None if cut else last.own,
+            text="".join(pieces),
+            pieces=pieces,
+        )
+        tokens = generation.token_ids[: len(generation.token_ids) - cut]
+        text = "".join(one.text for one in [*rounds, last])
+        return replace(generation, rounds=[*rounds, last], token_ids=tokens, text=text, status="stopped")
 
     def _round(self, text: TextStream) -> Round:
-        if self.generation.rounds:
+        first, self._first = self._first, None
+        if first is None:
             return super()._round(text)
-        self.context.append(self._first)
+        self.generation.prefill_seconds += self._seconds
+        self.context.append(first)
         self._evaluated = len(self.context)
         self.pool.costs.unread.emitted(1, ())
-        pieces = tuple(text.add([self._first]))
+        pieces = tuple(text.add([first]))
         return Round(
-            index=0,
+            index=len(self.generation.rounds),
             arm=None,
             drafter=None,
             drafted=(),
             accepted=0,
-            tokens=(self._first,),
-            own=self._first,
+            tokens=(first,),
+            own=first,
             text="".join(pieces),
             pieces=pieces,
             draft_length=0,

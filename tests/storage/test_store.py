@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,18 @@ def test_a_run_is_brought_up_to_date(store: Store, path: Path) -> None:
     store.add(make_run(prompt="has the same number in another file"))
     assert store.add(run, anew=first).wait(5)
     assert queries.count(path) == 1 and queries.run(path, 1).scores.lossless is None
+
+
+def test_rounds_that_have_come_since_are_added(store: Store, path: Path) -> None:
+    whole = make_run()
+    rounds = whole.generation.rounds
+    rounds.append(replace(rounds[1], index=len(rounds)))
+    cut = replace(rounds[1], tokens=rounds[1].tokens[:1], pieces=rounds[1].pieces[:1], text=rounds[1].pieces[0])
+    part = replace(whole, generation=replace(whole.generation, rounds=[rounds[0], cut, *rounds[2:-1]]))
+    first = store.add(part)
+    assert store.add(whole, anew=first).wait(5)
+    found = queries.run(path, 1)
+    assert queries.count(path) == 1 and found.generation.rounds == rounds
 
 
 def test_what_a_run_that_is_left_out_becomes_is_left_out_too(store: Store, path: Path) -> None:

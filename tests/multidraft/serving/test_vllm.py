@@ -2,77 +2,30 @@
 
 import json
 import logging
+import os
 import random
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
-from drafters.base import common_prefix
 from drafters.errors import PolicyError, PoolError, UserError
+from drafters.hardware import GIB
+from drafters.memory import drafters_bytes
 from drafters.models import onnx_model
 from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import generate
+from multidraft.engine.following import UNSEEN
 from multidraft.policies.static import RoundRobin
 from multidraft.serving import vllm
 from multidraft.serving.vllm import MultiDraft
 from storage import queries
 from tests import tiny
+from tests.multidraft.serving.stub import LENGTH, Engine, config
 
 DATA = Path(__file__).parent / "data"
-LENGTH, TOKENS = 4, 20
+TOKENS = 20
 PROMPTS = tiny.prompts(5, seed=7, shortest=3, longest=12)
-
-
-def config(vocab=tiny.VOCAB, rank=0, ranks=1, length=LENGTH, window=tiny.WINDOW):
-    """What the proposer reads of vLLM's configuration."""
-    return SimpleNamespace(
-        parallel_config=SimpleNamespace(rank=rank, tensor_parallel_size=ranks),
-        speculative_config=SimpleNamespace(num_speculative_tokens=length),
-        device_config=SimpleNamespace(device_type="cpu"),
-        model_config=SimpleNamespace(
-            max_model_len=window, model="tiny", dtype=torch.float32, get_vocab_size=lambda: vocab
-        ),
-    )
-
-
-class Engine:
-    """vLLM's part of a step: it verifies drafts of requests whose outputs are known, and calls the proposer.
-
-    Args:
-        texts: prompt and output of each request.
-        cut: by request, the most tokens of a draft that are scored.
-    """
-
-    def __init__(self, proposer, texts, *, cut=None):
-        self.proposer, self.texts, self.cut = proposer, texts, cut or {}
-        self.done = [0] * len(texts)
-        self.drafts = [[] for _ in texts]
-        self.rounds = [[] for _ in texts]
-
-    def step(self, requests):
-        """A step of these requests, in this order of rows."""
-        requests = [one for one in requests if self.done[one] < len(self.texts[one][1])]
-        longest = max(len(prompt) + len(output) for prompt, output in self.texts)
-        ids, counts, written = np.zeros((8, longest), np.int32), np.zeros(8, np.int32), []
-        for row, one in enumerate(requests):
-            prompt, output = self.texts[one]
-            left, draft = output[self.done[one] :], self.drafts[one][: self.cut.get(one, LENGTH)]
-            accepted = min(common_prefix(draft, left), len(left) - 1)
-            written.append(left[: accepted + 1])
-            self.rounds[one].append((tuple(self.drafts[one]), tuple(left[: accepted + 1])))
-            self.done[one] += accepted + 1
-            text = [*prompt, *output[: self.done[one]]]
-            ids[row, : len(text)], counts[row] = text, len(text)
-        for one, draft in zip(requests, self.proposer.propose(written, counts, ids, slot_mappings=None), strict=True):
-            self.drafts[one] = draft
-
-    def run(self, order=lambda live: live):
-        """All of them, to their ends."""
-        while live := [one for one, (_, output) in enumerate(self.texts) if self.done[one] < len(output)]:
-            self.step(order(live))
 
 
 @pytest.fixture(scope="module")
@@ -217,11 +170,80 @@ def test_beyond_so_many_requests_the_others_are_decoded_without_drafts(make, tex
 
 
 def test_requests_that_left_are_dropped_and_their_places_used_again(make, texts, monkeypatch):
-    monkeypatch.setattr(vllm, "ENDED_AFTER", -1.0)
+    monkeypatch.setattr(vllm, "MOST", 4)
+    monkeypatch.setattr(vllm, "KNOWN", 6)
     proposer = make()
+    for start in range(4):
+        engine = Engine(proposer, [(prompt[start:], output) for prompt, output in texts[:4]])
+        engine.step(range(4))
+        assert all(engine.drafts), "those of earlier requests make room"
+        engine.run()
+    assert len(proposer.batch) <= 4 and len(proposer._waiting()) <= 6 + 4
+
+
+@pytest.mark.parametrize("most", [64, 2])
+def test_a_preempted_request_that_comes_back_is_one_run(make, texts, tmp_path, monkeypatch, most):
+    """Also where it was taken for one that had ended, and where another has taken its place meanwhile."""
+    monkeypatch.setenv("MULTIDRAFT_DB", str(tmp_path / "runs.db"))
+    monkeypatch.setattr(vllm, "MOST", most)
+    proposer = make("round-robin")
+    engine = Engine(proposer, texts[:3])
     for _ in range(3):
-        Engine(proposer, texts).run()
-    assert len(proposer.batch) <= len(texts) and len(proposer._waiting()) <= len(texts)
+        engine.step([0, 1])
+    engine.step([1, 2])
+    proposer.settle(float("inf"))
+    assert recorded(proposer) and (not engine.drafts[0] or most == 64 or len(proposer.batch) == 2)
+    while any(engine.done[one] < TOKENS for one in (1, 2)):
+        engine.step([1, 2])
+    engine.drafts[0] = []
+    before = engine.done[0]
+    engine.run()
+    assert before < TOKENS and any(draft for draft, _ in engine.rounds[0][4:]), "it gets drafts again"
+    proposer.settle(float("inf"))
+    runs = recorded(proposer)
+    proposer.store.close()
+    assert sorted(run.generation.token_ids for run in runs) == sorted(output for _, output in texts[:3])
+    for run in runs:
+        assert [token for r in run.generation.rounds for token in r.tokens] == run.generation.token_ids
+        assert [r.index for r in run.generation.rounds] == list(range(len(run.generation.rounds)))
+        assert run.to_json()["output_tokens"] == TOKENS and run.generation.error == UNSEEN
+
+
+def recorded(proposer):
+    assert proposer.store.flush()
+    return [run for id in range(1, 9) if (run := queries.run(proposer.store.path, id))]
+
+
+def test_memory_of_long_texts_stays_within_what_it_may_take(make, loaded_pool, tmp_path, monkeypatch):
+    prompts = tiny.prompts(6, seed=3, shortest=3, longest=5)
+    texts = [(prompt, tiny.greedy(loaded_pool.target.model, prompt, 50)) for prompt in prompts]
+    monkeypatch.setattr(vllm, "ROOM", 4)
+    whole = make()
+    need = drafters_bytes(whole.pool.card, Path(os.environ["MULTIDRAFT_POOL"]), "cpu", tiny.WINDOW)
+    monkeypatch.setenv("MULTIDRAFT_CACHE_MEMORY", str((2 * need + 1) / GIB))
+    monkeypatch.setenv("MULTIDRAFT_DB", str(tmp_path / "runs.db"))
+    proposer = make("round-robin")
+    caches, engine, most = proposer.pool.caches, Engine(proposer, texts), 0
+    while any(done < 50 for done in engine.done):
+        engine.step(range(6))
+        drafted = [request for request in proposer._waiting() if request.stream is not None]
+        most = max(most, len(drafted))
+        assert caches.held <= caches.budget
+        assert sum(caches.size(len(one.decoding.context) + LENGTH) for one in drafted) <= caches.budget
+    assert most > 2
+    proposer.settle(float("inf"))
+    runs = recorded(proposer)
+    proposer.store.close()
+    cut = [run for run in runs if run.generation.error == vllm.NO_ROOM]
+    whole = [run for run in runs if len(run.generation.token_ids) == 50]
+    assert cut and whole and len(cut) + len(whole) == len(runs)
+    assert {run.generation.status for run in cut} == {"cancelled"}
+
+
+def test_memory_that_does_not_hold_one_request_ends_the_start(make, monkeypatch):
+    monkeypatch.setenv("MULTIDRAFT_CACHE_MEMORY", "0.0000001")
+    with pytest.raises(UserError, match=r"of a request of 60 tokens \(--max-model-len\) take .* MULTIDRAFT_CACHE"):
+        make(window=60)
 
 
 def test_runs_go_to_the_history_up_to_the_stop_token(make, texts, tmp_path, monkeypatch):
@@ -237,7 +259,7 @@ def test_runs_go_to_the_history_up_to_the_stop_token(make, texts, tmp_path, monk
     assert proposer.store.flush()
     proposer.store.close()
     runs = [queries.run(proposer.store.path, id) for id in (1, 2)]
-    assert {run.generation.status for run in runs} == {"stopped", "completed"}
+    assert {(run.generation.status, run.generation.error) for run in runs} == {("stopped", None), ("completed", UNSEEN)}
     assert all(run.origin.source == "vllm" and run.generation.policy == "round-robin" for run in runs)
     assert any(r.drafter for run in runs for r in run.generation.rounds)
 
