@@ -248,8 +248,9 @@ class CostMeter:
 
     Drafting is modelled as ``depth * d_i + unread * s_i``: the time of a drafter that had next to nothing to read
     gives ``d_i``, what others took beyond that gives ``s_i``. Before a drafter was ever measured its tokens cost
-    nothing: one that looked as dear as the others would never be tried where those do not pay. How long it drafts is
-    taken for geometric: after each token it goes on with the same probability. Verification is a line in the drafted
+    nothing: one that looked as dear as the others would never be tried where those do not pay. One that always had more
+    to read costs what is certain: to read a token takes it no longer than to draft one. How long it drafts is taken for
+    geometric: after each token it goes on with the same probability. Verification is a line in the drafted
     tokens, except without a draft, whose single token may go another way through the kernels: whether drafting pays
     at all hangs on it, so it is measured by itself.
     """
@@ -259,7 +260,7 @@ class CostMeter:
     def __init__(self, drafters: int):
         self.plain, self.verify, self.evaluation = Line(), Line(), Line()
         self.steps, self.reads, self.widths = ([Line() for _ in range(drafters)] for _ in range(3))
-        self.chances, self.went_on = [0.0] * drafters, [0.0] * drafters
+        self.chances, self.went_on, self.least = ([0.0] * drafters for _ in range(3))
         self.crowd = Crowd()
         self.begin()
 
@@ -299,6 +300,8 @@ class CostMeter:
                 step.clock(1.0, draft_seconds / drafted)
             elif step.weight:
                 self.reads[arm].add(1.0, max(draft_seconds - drafted * step.mean, 0.0) / unread)
+            else:
+                self.least[arm] = max(self.least[arm], draft_seconds / (drafted + unread))
         self.unread.emitted(emitted, () if arm is None else (arm,))
 
     @property
@@ -320,8 +323,9 @@ class CostMeter:
         if self.plain.weight and self.crowd.texts == 1:  # in a batch a single token goes no other way than several
             verify[0] = self.plain.mean
         persistence = [min(on / of, 1.0) if of else 1.0 for on, of in zip(self.went_on, self.chances, strict=True)]
+        steps = [line.mean if line.weight else least for line, least in zip(self.steps, self.least, strict=True)]
         return Costs(
-            draft_step=np.array([line.mean if line.weight else 0.0 for line in self.steps]),
+            draft_step=np.array(steps),
             catch_up=_means(self.reads),
             verify=verify,
             evaluate=self.evaluation.fixed,

@@ -306,6 +306,14 @@ def test_a_drafter_never_measured_seems_to_cost_nothing_so_that_it_is_tried():
     assert meter.costs(4).draft_step.tolist() == [1.0, 2.0, 0.0]
 
 
+def test_a_drafter_that_always_had_much_to_read_costs_what_is_certain():
+    meter = CostMeter(1)
+    meter.begin(100, readers=[])
+    for seconds, emitted, cost in ((5.2, 6, 5.2 / 104), (2.0, 1, 0.5)):  # after 100 tokens; after one: its measure
+        meter.played(0, 4, 4, seconds, 6.0, emitted)
+        assert meter.costs(4).draft_step.tolist() == [pytest.approx(cost)]
+
+
 def test_a_round_without_a_drafter_costs_a_plain_step():
     costs = Costs.uniform(2, 3, step=0.1, verify=1.0)
     assert round_seconds(costs, None) == 1.0

@@ -22,7 +22,7 @@ from multidraft.replay.stream import as_traffic
 from storage.figures import ratio_of_totals
 from tests.runs import result_of
 
-SETTINGS = {"memory": (0.98, 0.995, 1.0), "budget": (0.0, 0.01, 0.1)}
+SETTINGS = {"memory": (0.98, 0.995, 0.9975, 1.0), "budget": (0.0, 0.01, 0.1)}
 CONSTANTS: Mapping[str, tuple[float, float]] = {
     "LEVELS": (9, 19),
     "GUESS_TOKENS": (2.0, 8.0),

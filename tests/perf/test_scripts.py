@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from drafters.base import Acceptances
 from drafters.card import load_card
 from drafters.checkpoints.loading import tokenizer_of
+from drafters.costs import Costs
 from drafters.retrieval.datastore import build_datastore
 from multidraft.policies import POLICIES, rate_hedge
+from multidraft.replay.recorded import Recorded
 from multidraft.ui.tabs.dashboard.views import CHARTS
 from storage import aggregates, queries
 from tests.browser.find_chromium import HINT, find_chromium
@@ -27,8 +31,9 @@ from tests.perf import (
     sensitivity,
     streaming,
     student,
+    unions,
 )
-from tests.runs import recorded
+from tests.runs import make_run, recorded
 
 
 def test_policies(capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,6 +92,17 @@ def test_sensitivity() -> None:
         assert name in rate_hedge.RateHedge.Settings.model_fields
     numbers = {name for name, value in vars(rate_hedge).items() if name.isupper() and isinstance(value, int | float)}
     assert set(sensitivity.CONSTANTS) == numbers - {"NO_DRAFTER"}, "each number that stays has its line in the table"
+
+
+def test_unions() -> None:
+    table = Acceptances(np.array([[3, 0], [1, 4]]), np.array([[4, 4], [2, 4]]), np.array([[4, 4], [2, 4]]))
+    run = make_run(acceptance=table)
+    run.generation.drafters = ("a", "b")
+    found = unions.with_union(Recorded(run, Costs.uniform(2, 4, step=0.5, verify=1.0)), "a", "b", 2)
+    assert found.drafters == ("a", "b", "a+b:2")
+    assert found.table.accepted[2].tolist() == [3, 2], "as far as the better one, b no further than 2 tokens"
+    assert found.table.nodes[2].tolist() == [4 + 2 - 1, 4 + 2], "one node is right in both"
+    assert found.costs.drafting(2, 4) == 4 * 0.5 + 2 * 0.5, "both draft"
 
 
 def test_dashboard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
