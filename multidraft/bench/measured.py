@@ -31,10 +31,10 @@ def of_rows(rows: Sequence[Row], draft_length: int) -> Advice:
     if not chosen:
         raise UserError(f"the policies {', '.join(policies)} have no prompt in common; run all of them on the same")
 
-    def option(spec: str, length: int, own: Sequence[Row], measured: str = "") -> Option:
-        names = f"{measured}seconds", f"{measured}request_seconds", "tokens", "tokens" if measured else "rounds"
+    def option(spec: str, length: int, own: Sequence[Row], prefix: str = "") -> Option:
+        names = f"{prefix}seconds", f"{prefix}request_seconds", "tokens", "tokens" if prefix else "rounds"
         runs = [(row.prompt, *(getattr(row, name) for name in names)) for row in own]
-        off = [row.speedup_uncertainty for row in own if not measured and row.speedup_uncertainty is not None]
+        off = [row.speedup_uncertainty for row in own if not prefix and row.speedup_uncertainty is not None]
         return replace(Option.of(spec, length, runs), uncertainty=max(off, default=None))
 
     baseline = option(BASELINE, 0, [row for row in chosen if row.policy == policies[0]], "baseline_")
