@@ -38,8 +38,8 @@ LARGEST = 2**62
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Amount = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 
-FLUSHED = 500
-"""Runs that wait in the store at once."""
+WRITING_SECONDS = 60.0
+"""How long it is waited for the runs of a file to be written."""
 
 
 class _Form(BaseModel):
@@ -178,30 +178,31 @@ KINDS: dict[str, type[_Answer | _Acceptance | _Timing | _Record | _Summary]] = {
 
 
 def import_file(file: str | Path, store: Store, name: str = "") -> int:
-    """Add the runs of a file of another tool to the history; returns how many.
+    """Add the runs of a file of another tool to the history, all of them or none; returns how many.
 
     Args:
         name: what did the decoding; by default as the file says, which most do not.
 
     Raises:
-        UserError: it is none of these files, something in it is wrong, or it was imported before.
+        UserError: it is none of these files, something in it is wrong, or it was imported before, whatever its name
+            was or ``name``.
         StorageError: the history cannot be written.
     """
     file = Path(file)
     content = _content(file)
-    digest = blake2b(content.encode() + name.encode(), digest_size=4).hexdigest()
+    digest = blake2b(content.encode(), digest_size=4).hexdigest()
     with open_reader(store.path) as connection:
-        if connection.execute("SELECT 1 FROM runs WHERE suite LIKE ? LIMIT 1", [f"% #{digest}"]).fetchone():
-            raise UserError(f"{file.name} was imported before: its runs are in the history")
+        same = connection.execute("SELECT suite, policy FROM runs WHERE suite LIKE ? LIMIT 1", [f"% #{digest}"])
+        if before := same.fetchone():
+            raise UserError(f"{file.name} was imported before: the history has it as {before[0]}, by {before[1]!r}")
     runs = [run for where, value in _objects(file, content) for run in _runs_of(file, where, value)]
     if not runs:
         raise UserError(f"{file.name} holds no finished request; nothing was imported")
-    for number, run in enumerate(runs, start=1):
+    for run in runs:
         run.origin = replace(run.origin, suite=f"{file.name} #{digest}")
         run.generation.policy = name.strip() or run.generation.policy
-        store.add(run)
-        if (number % FLUSHED == 0 or number == len(runs)) and not store.flush():
-            raise StorageError(store.problem or f"{store.path} could not be written")
+    if not store.add(*runs).wait(WRITING_SECONDS):
+        raise StorageError(store.problem or f"{store.path} could not be written")
     return len(runs)
 
 

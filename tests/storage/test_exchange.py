@@ -11,6 +11,7 @@ import pytest
 
 from drafters.errors import UserError
 from storage import aggregates, queries
+from storage import store as store_module
 from storage.exchange import FORMS
 from storage.export import EXPORTS
 from storage.filters import Filter
@@ -236,7 +237,22 @@ def test_a_file_is_imported_once(store: Store, tmp_path: Path) -> None:
     imported(store, tmp_path, "a.jsonl", lines(ANSWER))
     with pytest.raises(UserError, match="imported before"):
         imported(store, tmp_path, "copy.jsonl", lines(ANSWER))
+    with pytest.raises(UserError, match=r"the history has it as a.jsonl #\w+, by 'vicuna-7b-v1.3-eagle3'"):
+        import_file(tmp_path / "copy.jsonl", store, "another name")
     assert queries.count(store.path) == 1
+
+
+def test_a_failure_midway_imports_nothing(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row_of, rows = store_module.run_row, []
+
+    def broken(values: Any) -> Any:
+        rows.append(row_of(values))
+        return rows[-1] if len(rows) <= 700 else 1 / 0
+
+    monkeypatch.setattr(store_module, "run_row", broken)
+    with pytest.raises(StorageError, match="could not be stored"):
+        imported(store, tmp_path, "a.jsonl", lines(*[ANSWER] * 800))
+    assert queries.count(store.path) == 0
 
 
 def test_a_history_that_cannot_be_written(path: Path, tmp_path: Path) -> None:
