@@ -204,8 +204,7 @@ class Jobs:
         """Start a job: it is prepared, then waits for its turns on the device.
 
         Raises:
-            BusyError: as many as may be are under way, of all or of its visitor.
-            StoppingError: the server is shutting down.
+            BusyError: as many as may be are under way, of all or of its visitor. (StoppingError: the server ends.)
         """
         with self._changed:
             self._check(job)
