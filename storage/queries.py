@@ -74,6 +74,13 @@ def ids_after(path: str | Path, after: int, most: int) -> list[int]:
         return [id for (id,) in connection.execute(sql, [run_id(after), int(most)])]
 
 
+def columns_of(path: str | Path, ids: Sequence[int], columns: Sequence[str]) -> dict[int, dict[str, Any]]:
+    """Some columns of some runs, by their ids in ascending order; ids of no run are left out."""
+    sql = f"SELECT id, {', '.join(columns)} FROM runs WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
+    with open_reader(path) as connection:
+        return {row.pop("id"): row for row in read_dicts(connection, sql, [json.dumps(list(ids))])}
+
+
 def ids_on(
     path: str | Path, card_hash: str, hardware: str, dtype: str, *, after: int = 0, newest: int = 1000
 ) -> list[int]:

@@ -110,8 +110,11 @@ class EagleDrafter(FeatureDrafter):
             return np.zeros((len(evidence), evidence.params.draft_length))
         return self._gamma(evidence, begins, self.head.read(context[:-1], self.source, last=len(begins)))
 
-    def _gamma(self, evidence: Evidence, begins: range, hidden: torch.Tensor) -> np.ndarray:
-        """γ of the drafts begun at ``begins``, from what the head made of the last pair before each."""
+    def _gamma(
+        self, evidence: Evidence, begins: range, hidden: torch.Tensor, first: torch.Tensor | None = None
+    ) -> np.ndarray:
+        """γ of the drafts begun at ``begins``, from what the head made of the last pair before each; ``first`` are the
+        logits of that, where they are known."""
         context, length = evidence.context, evidence.params.draft_length
         gamma = np.zeros((len(evidence), length))
         if self.nodes is not None:
@@ -139,12 +142,13 @@ class EagleDrafter(FeatureDrafter):
                     positions=positions,
                     mask=mask,
                 )
-            logits, first = self.head.logits(hidden), begins.start + depth
-            seen = max(evidence.start - first, 0)
-            p = None if evidence.p is None else evidence.p[first + seen - evidence.start :]
-            part = Evidence(context, first + seen, p, evidence.params)
+            logits = self.head.logits(hidden) if first is None else first
+            place, first = begins.start + depth, None
+            seen = max(evidence.start - place, 0)
+            p = None if evidence.p is None else evidence.p[place + seen - evidence.start :]
+            part = Evidence(context, place + seen, p, evidence.params)
             judged, sure = self._accepted(logits, sure[:count], text[depth:], seen, part)
-            gamma[first + seen - evidence.start :, depth] = judged
+            gamma[place + seen - evidence.start :, depth] = judged
         return gamma
 
     def _accepted(

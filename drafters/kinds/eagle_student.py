@@ -96,10 +96,13 @@ class EagleStudent(Student, EagleDrafter):
             return copied.draft
         return self._chain(hidden, first, len(context) - 1, length, params, generator, with_q=with_q)
 
-    def _gamma(self, evidence: Evidence, begins: range, hidden: torch.Tensor) -> np.ndarray:
-        gamma = super()._gamma(evidence, begins, hidden)
+    def _gamma(
+        self, evidence: Evidence, begins: range, hidden: torch.Tensor, first: torch.Tensor | None = None
+    ) -> np.ndarray:
+        first = self.head.logits(hidden) if first is None else first
+        gamma = super()._gamma(evidence, begins, hidden, first)
         rated = self.copier.all_rated(evidence.context, begins, evidence.params.draft_length)
-        copies = np.array([copied.chance for copied in rated]) > np.exp(certainties(self.head.logits(hidden)))
+        copies = np.array([copied.chance for copied in rated]) > np.exp(certainties(first))
         drafts = [copied.draft if copies[place] else Draft.empty() for place, copied in enumerate(rated)]
         positions, depths = np.indices(gamma.shape)
         places = positions + evidence.start - depths - begins.start

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,17 @@ from typing import Any
 import multidraft as md
 from storage import queries
 from storage.run import Run
-from storage.traces import figures_of, trace_of
+from storage.traces import FIGURES, figures_of, trace_of
 
 READ = 200
 """Runs that are sent together."""
 
 PAUSE = 2.0
 """Seconds until new runs are looked for."""
+
+WATCHED = 500
+"""So many of the newest runs are watched for figures that come later: runs are scored when there is nothing else to
+do."""
 
 
 def add(sub: argparse.ArgumentParser) -> None:
@@ -33,13 +38,16 @@ def run(options: argparse.Namespace) -> int:
         import trackio
     except ImportError:
         raise md.UserError("Trackio is not installed: pip install -r requirements-trackio.txt") from None
-    last, sent = options.after, 0
+    last, sent, known = options.after, 0, dict[int, dict[str, Any]]()
     try:
         while True:
             ids = queries.ids_after(options.db, last, READ)
-            runs = [found for id in ids if (found := queries.run(options.db, id))]
-            _send(trackio, options.project, runs)
-            last, sent = max([last, *ids]), sent + len(runs)
+            figures = queries.columns_of(options.db, [*known, *ids], FIGURES)
+            changed = [id for id in figures if figures[id] != known.get(id)]
+            runs = [found for id in changed if (found := queries.run(options.db, id))]
+            _send(trackio, options.project, runs, known)
+            known = dict(list(figures.items())[-WATCHED:])
+            last, sent = max([last, *ids]), sent + len(set(ids) & set(figures))
             if not ids:
                 if not options.follow:
                     break
@@ -50,12 +58,19 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _send(trackio: Any, project: str, runs: list[Run]) -> None:
-    """Log runs, oldest first: of each a trace and its figures, at the step that its number is."""
+def _send(trackio: Any, project: str, runs: list[Run], known: Mapping[int, Mapping[str, Any]]) -> None:
+    """Log runs, oldest first: of each a trace and its figures, at the step that its number is; of those that are
+    ``known`` already only the figures that are new."""
     by_policy = sorted(runs, key=lambda run: run.generation.policy)  # stable
     for policy, group in groupby(by_policy, key=lambda run: run.generation.policy):
         alone = {"embed": False, "auto_log_cpu": False, "auto_log_gpu": False}
         log = trackio.init(project=project, name=policy, resume="allow", **alone)
         for run in group:
-            log.log({"trace": trackio.Trace(**trace_of(run)), **figures_of(run)}, step=run.id)
+            before, values = known.get(run.id or 0), figures_of(run)
+            if before is None:
+                values = {"trace": trackio.Trace(**trace_of(run)), **values}
+            else:
+                values = {name: value for name, value in values.items() if value != before[name]}
+            if values:
+                log.log(values, step=run.id)
         log.finish()

@@ -186,6 +186,10 @@ def test_each_draft_is_the_head_s_or_copied_from_the_text_whichever_is_surer(cou
                     expected = gammas[2 if taken[-1] else 1][begin + depth - start, depth]
                     assert gammas[0][begin + depth - start, depth] == pytest.approx(expected, abs=1e-5)
         assert 5 < sum(taken) < len(taken) - 5
+    scored, logits = list[int](), drafter.head.logits
+    drafter.head.logits = lambda hidden: scored.append(len(hidden)) or logits(hidden)
+    drafter.gamma(evidence)
+    assert len(scored) == length and scored == sorted(set(scored), reverse=True), "once at each depth"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from multidraft.__main__ import main
+from storage.run import Scores
 from storage.store import Store
 from tests.runs import make_run
 
@@ -56,6 +57,27 @@ def test_a_run_is_a_trace_and_a_round_a_span(db, logged, capsys):
 def test_it_goes_on_after_a_run(db, logged):
     assert main(["trackio", "--db", db, "--after", "2"]) == 0
     assert list(logged) == [("multidraft", "ucb", 3)]
+
+
+def test_scores_that_come_later_are_sent(db, logged, monkeypatch):
+    run, pauses = make_run(policy="exp3"), []
+
+    with Store(db) as store:
+        first = store.add(run)
+        assert first.wait(5)
+
+        def pause(seconds):
+            pauses.append(dict(logged))
+            logged.clear()
+            if len(pauses) == 3:
+                raise KeyboardInterrupt
+            run.scores = Scores(regret_rounds=2.0)
+            assert store.add(run, anew=first).wait(5)
+
+        monkeypatch.setattr("time.sleep", pause)
+        assert main(["trackio", "--db", db, "--follow"]) == 0
+    assert len(pauses[0]) == 4 and "regret_rounds" not in pauses[0]["multidraft", "exp3", 4]
+    assert pauses[1:] == [{("multidraft", "exp3", 4): {"regret_rounds": 2.0}}, {}]
 
 
 def test_without_trackio_it_says_how_to_get_it(db, monkeypatch, capsys):
