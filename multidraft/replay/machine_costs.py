@@ -69,7 +69,8 @@ class RecordedCosts:
     def costs(self, length: int) -> Costs:
         """The estimates, with those of verification for at least ``length`` nodes; 0 for what was never measured.
 
-        A drafter that never drafted is taken for an average one.
+        A drafter that never drafted is taken for an average one: a replay charges for its rounds, and must not hold it
+        for free, as :class:`~drafters.costs.CostMeter` does until it has been tried.
         """
         if self._fitted is None or len(self._fitted.verify) <= max(length, 2):
             self._fitted = self._fit(max(length, 2))
