@@ -99,13 +99,26 @@ class RateHedge(Policy):
         self._believe(np.full(self.arm_count, UNKNOWN))
 
     def begin(self, context: Context | None = None) -> None:
+        """Begin the query, in a batch that does not draft as soon as it does: a start takes as long as some rounds."""
+        costs = context.costs if context else None
+        self.asleep = costs is not None and not costs.drafts
+        if context and self.asleep:
+            self.context, self.last_reward, self.emitted = context, None, 0
+            return
         super().begin(context)
         readers = self.candidates()
         self.unread[[arm for arm in range(self.arm_count) if arm not in readers]] = self.context.prompt_tokens
 
+    def _wake(self) -> None:
+        """Begin late: no drafter has read anything yet."""
+        unread = self.context.prompt_tokens + self.emitted
+        self.asleep = False
+        super().begin(self.context)
+        self.unread[:] = unread
+
     def candidates(self) -> Sequence[int]:
         """Those that the start trusts, all where it trusts none; none in a batch, which may not draft at all."""
-        return self.trusted if self.alone else []
+        return [] if self.asleep or not self.alone else self.trusted
 
     def warm_up(self, guess: Sequence[float]) -> None:
         believed = np.clip(guess, 0.05, 0.95)
@@ -143,7 +156,7 @@ class RateHedge(Policy):
     def resting(self) -> bool:
         """Whether it looks at nothing in this round: where a batch does not draft; where drafts do not pay, no more
         often than costs are read, and in a batch, which others tell about too, less and less often."""
-        return self.paused or (self.undrafted > 0 and self.t < self.wakes)
+        return self.asleep or self.paused or (self.undrafted > 0 and self.t < self.wakes)
 
     @property
     def _mean_unread(self) -> float:
@@ -151,6 +164,10 @@ class RateHedge(Policy):
 
     def select(self) -> int:
         self.paused = self.context.costs is not None and not self.context.costs.drafts
+        if self.asleep:
+            if self.paused:
+                return NO_DRAFTER
+            self._wake()
         if self.resting:
             self.seconds = self.plain
             return NO_DRAFTER
@@ -190,6 +207,9 @@ class RateHedge(Policy):
         return SPAN
 
     def update(self, feedback: Feedback) -> None:
+        if self.asleep:
+            self.emitted += feedback.emitted
+            return
         rested = self.resting
         self.t += 1
         self.last_reward = feedback.block_efficiency

@@ -99,6 +99,19 @@ def test_it_rests_where_its_batch_does_not_draft_and_goes_on_where_it_was():
     assert policy.select() != NO_DRAFTER and not policy.resting
 
 
+def test_in_a_batch_that_does_not_draft_it_begins_when_that_does():
+    asked, silent = [], replace(STEADY, texts=2, drafts=False)
+    policy = policy_with(silent, 3, "rate-hedge", lambda prompt: asked.append(prompt) or [0.1, 1.0, 0.2])
+    policy.begin(replace(policy.context, prompt_tokens=50))
+    for _ in range(3):
+        assert policy.select() == NO_DRAFTER and policy.resting and not policy.wants_evaluation(1)
+        played(policy, NO_DRAFTER, 0, 0)
+    assert not asked and list(policy.candidates()) == []
+    policy.context = replace(policy.context, costs=replace(STEADY, texts=1))
+    assert policy.select() == 1 and len(asked) == 1
+    assert policy.unread.tolist() == [53, 53, 53], "nobody has read anything"
+
+
 def test_in_a_batch_it_looks_less_and_less_often_whether_drafts_pay():
     policy, looked = made(costs=replace(STEADY, draft_step=np.full(3, 9.0), texts=2)), []
     for t in range(100):
@@ -234,7 +247,7 @@ def test_after_an_evaluation_nobody_has_anything_to_read():
 class Changing:
     """Costs of which a list is kept of how often they were read."""
 
-    read = 0
+    drafts, read = True, 0
 
     def costs(self, length):
         self.read += 1
