@@ -110,8 +110,8 @@ class Streams:
 
     def __init__(self, last: Hashable | None):
         self._last, self.shares = last, last is not None
-        self.reading = 0.0
-        """Seconds spent on prompts so far."""
+        self.outside = 0.0
+        """Seconds spent outside of rounds so far: on the beginnings and ends of texts, and on reading prompts."""
         self.away = 0
         """How many of the streams another engine has left out of its present step; see :meth:`leave_out`."""
         self._waiting: dict[Stream[Any], Call | None] = {}
@@ -224,7 +224,7 @@ class Streams:
         model, total = calls[0][1].model, sum(call.tokens for _, call in calls)
         if calls[0][1].alone:
             calls[0][0].own += seconds
-            self.reading += seconds
+            self.outside += seconds
             return
         line = self._lines.setdefault(id(model), Line())
         line.clock(total, seconds)
@@ -234,7 +234,10 @@ class Streams:
             stream.own += each * call.tokens + shared / len(calls)
 
     def _resume(self, stream: Stream[Any], found: Any) -> None:
-        stream.resumed = time.perf_counter()
+        begins, stream.resumed = not stream, time.perf_counter()
         switch = stream.throw if isinstance(found, BaseException) else stream.switch
         self._waiting[stream] = switch(found) if found is not None else stream.switch()
-        stream.own += time.perf_counter() - stream.resumed
+        seconds = time.perf_counter() - stream.resumed
+        stream.own += seconds
+        if begins or stream.dead:
+            self.outside += seconds

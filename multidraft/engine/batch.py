@@ -94,7 +94,7 @@ class Batch:
 
     def step(self) -> list[Stream[Any]]:
         """Go on until the target has run once for all that wait for it; returns the streams that have ended."""
-        ended, begun = list[Stream[Any]](), time.perf_counter() - self._streams.reading
+        ended, begun = list[Stream[Any]](), time.perf_counter() - self._streams.outside
         shares = self._streams.shares
         self.costs.crowd.texts = len(self) if shares else 1
         with self.pool.lock:
@@ -105,20 +105,20 @@ class Batch:
                 if not shares:
                     break
         if verified:
-            self.costs.crowd.passed(time.perf_counter() - self._streams.reading - begun)
+            self.costs.crowd.passed(time.perf_counter() - self._streams.outside - begun)
         self._leave(ended)
         return ended
 
     def resume(self, answers: Mapping[Stream[Any], Any], seconds: float) -> list[Stream[Any]]:
         """Go on where the target runs in another engine, until all wait for it again; as of
         :meth:`~drafters.models.streams.Streams.resume`."""
-        begun, reading, crowd = time.perf_counter(), self._streams.reading, self.costs.crowd
+        begun, outside, crowd = time.perf_counter(), self._streams.outside, self.costs.crowd
         with self.pool.lock:
             crowd.texts = self._streams.leave_out(answers)
             ended = self._streams.resume(answers, seconds)
         if len(answers) == crowd.texts:  # with others new among them it was no round of so many
             crowd.passed(self._drafting + seconds)
-        self._drafting = time.perf_counter() - begun - (self._streams.reading - reading)
+        self._drafting = time.perf_counter() - begun - (self._streams.outside - outside)
         self._leave(ended)
         return ended
 

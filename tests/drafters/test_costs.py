@@ -271,6 +271,24 @@ def test_where_drafts_do_not_pay_they_are_tried_less_and_less_often():
     assert crowd.pause == Crowd.PAUSE and -crowd.rounds == Crowd.PLAIN_ROUNDS, "they pay again"
 
 
+def test_the_round_in_which_drafts_begin_is_not_one_without_drafts():
+    """Its texts begin to draft before it ends."""
+    crowd = Crowd()
+    rounds(crowd, Crowd.PLAIN_ROUNDS, texts=4, seconds=9.0, emitted=2, drafting=True)
+    crowd.passed(0.9)
+    assert crowd.rounds == 1 and crowd.share == pytest.approx(0.1)
+
+
+def test_stretches_with_drafts_grow_where_they_pay():
+    crowd, lengths = Crowd(), []
+    for _ in range(6):
+        rounds(crowd, Crowd.PLAIN_ROUNDS, texts=4, seconds=0.5, emitted=2, drafting=True)
+        lengths.append(rounds(crowd, crowd.tried, texts=4, seconds=0.5, emitted=2, drafting=True))
+    assert lengths == [16, 32, 64, 128, 256, 256]
+    rounds(crowd, Crowd.PLAIN_ROUNDS + 6, texts=4, seconds=1.5, emitted=2, drafting=True)
+    assert crowd.rounds < -Crowd.PLAIN_ROUNDS and crowd.tried == Crowd.TRIED_ROUNDS, "they no longer pay"
+
+
 def test_a_meter_knows_what_a_round_of_its_batch_takes():
     meter = CostMeter(1)
     meter.played(None, 0, 0, 0.0, 0.9, 1)
@@ -280,6 +298,9 @@ def test_a_meter_knows_what_a_round_of_its_batch_takes():
     assert meter.costs(4).verify == pytest.approx(1.0), "nothing is known of the batch yet"
     meter.crowd.passed(9.0)
     assert meter.costs(4).verify == pytest.approx(1.0), "a round with drafts says nothing of those without"
+    for _ in range(Crowd.SETTLING):
+        meter.crowd.passed(9.0)
+    assert meter.costs(4).verify == pytest.approx(1.0), "nor do the first without any after it"
     meter.crowd.passed(6.0)
     assert meter.costs(4).verify == pytest.approx(2.0) and meter.costs(4).texts == 3
     assert not meter.drafts and meter.costs(4).drafts is False
