@@ -32,7 +32,7 @@ from drafters.models.target import Target
 from drafters.progress import Report, Steps, silent
 from drafters.router import Router
 from drafters.sampling import SamplingParams
-from drafters.text import TokenTexts, Turn, chat_ids, end_ids, message_ids
+from drafters.text import TokenTexts, Turn, chat_ids, message_ids, stop_ids_of
 from drafters.traffic import Expectation
 
 __all__ = ["Pool", "load_pool", "pool_names"]
@@ -331,7 +331,7 @@ def load_pool(
             "memory there"
         ) from None
     digest = digest_of(text, *([] if remote else [model.state_dict()]), *(drafter.digest for drafter in drafters))
-    stop_ids, router = _stop_ids(card, model, tokenizer), load_router(card, path)
+    stop_ids, router = stop_ids_of(card, model, tokenizer), load_router(card, path)
     pool = Pool(target, drafters, tokenizer, card, digest, stop_ids, router, caches)
     try:
         pool.encode("Hello", [("Hello", "Hello")] if pool.conversational else [])
@@ -343,13 +343,3 @@ def load_pool(
 def load_router(card: Card, path: Path) -> Router | None:
     """The router of a card in the file ``path``, ``None`` if it names none (:meth:`~drafters.router.Router.load`)."""
     return Router.load((path.parent / card.router).resolve()) if card.router else None
-
-
-def _stop_ids(card: Card, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    ids = end_ids(model, tokenizer)
-    for text in card.stop:
-        found = tokenizer.convert_tokens_to_ids(text)
-        if found is None or found == tokenizer.unk_token_id:
-            raise PoolError(f"stop token {text!r} of pool {card.name!r} is not a single token of its tokenizer")
-        ids.add(int(found))
-    return frozenset(ids)

@@ -9,6 +9,9 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TokenizersBackend
 
+from drafters.card import Card
+from drafters.errors import PoolError
+
 Turn = tuple[str, str]
 """An earlier turn of a conversation: the prompt and its answer."""
 
@@ -48,6 +51,17 @@ def end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> set[i
     """Tokens that end an answer, by the tokenizer and by the model's ``generation_config``."""
     found = (tokenizer.eos_token_id, model.generation_config.eos_token_id)
     return {id for value in found for id in (value if isinstance(value, list) else [value]) if id is not None}
+
+
+def stop_ids_of(card: Card, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Those, and the stop tokens that the card names; :class:`PoolError` where one of these is no single token."""
+    ids = end_ids(model, tokenizer)
+    for text in card.stop:
+        found = tokenizer.convert_tokens_to_ids(text)
+        if found is None or found == tokenizer.unk_token_id:
+            raise PoolError(f"stop token {text!r} of pool {card.name!r} is not a single token of its tokenizer")
+        ids.add(int(found))
+    return frozenset(ids)
 
 
 class TextStream:
