@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
+
+from drafters.crowd import Crowd
+from drafters.line import Line
 
 
 @dataclass(frozen=True)
@@ -113,140 +116,6 @@ class Unread:
     def evaluated(self) -> None:
         """All drafters were evaluated at the last token."""
         self.tokens = [0] * len(self.tokens)
-
-
-@dataclass
-class Line:
-    """``seconds = fixed + per_unit * units`` by least squares in which old measurements fade.
-
-    A measurement of more than ``OUTLIER`` times the expected counts as that much: a hiccup of the machine is not a
-    property of the model.
-
-    Attributes:
-        weight: how many measurements it knows; the other fields are their sums.
-    """
-
-    weight: float = 0.0
-    x: float = 0.0
-    y: float = 0.0
-    xx: float = 0.0
-    xy: float = 0.0
-    MEMORY: ClassVar[float] = 0.98
-    """Weight of a measurement one later."""
-    OUTLIER: ClassVar[float] = 3.0
-    DISTURBED: ClassVar[float] = 0.5
-
-    def clock(self, units: float, seconds: float) -> None:
-        """Count the measured time of a piece of work, which whatever else the machine does can only lengthen.
-
-        So one of less than ``DISTURBED`` of the least that a line through the mean allows shows that those before were
-        measured at a bad time: together they then count as one of its own speed.
-        """
-        share = min(units * self.weight / self.x, 1.0) if self.x else 1.0
-        if self.weight and seconds < self.DISTURBED * share * self.mean:
-            scale, level = 1.0 / self.weight, seconds / self.at(units)
-            self.weight, self.x, self.xx = 1.0, scale * self.x, scale * self.xx
-            self.y, self.xy = scale * level * self.y, scale * level * self.xy
-        self.add(units, seconds)
-
-    def add(self, units: float, seconds: float) -> None:
-        """Count a measurement."""
-        if self.weight > 3.0:
-            seconds = min(seconds, self.OUTLIER * self.at(units))
-        self.weight = self.MEMORY * self.weight + 1.0
-        self.x = self.MEMORY * self.x + units
-        self.y = self.MEMORY * self.y + seconds
-        self.xx = self.MEMORY * self.xx + units * units
-        self.xy = self.MEMORY * self.xy + units * seconds
-
-    @property
-    def mean(self) -> float:
-        """Seconds of a measurement, whatever its units; at least one is needed."""
-        return self.y / self.weight
-
-    @property
-    def per_unit(self) -> float:
-        """Slope, never negative; 0 while all measurements were of the same units."""
-        spread = self.xx * self.weight - self.x * self.x
-        if spread <= 1e-9 * self.weight * self.weight:
-            return 0.0
-        slope = (self.xy * self.weight - self.x * self.y) / spread
-        return min(max(slope, 0.0), self.y / self.x)
-
-    @property
-    def fixed(self) -> float:
-        """Intercept."""
-        return (self.y - self.per_unit * self.x) / self.weight if self.weight else 0.0
-
-    def at(self, units: float) -> float:
-        """Expected seconds of ``units``."""
-        return self.fixed + self.per_unit * units
-
-
-class Crowd:
-    """Texts that are decoded at once: what their rounds take without drafts, and whether drafts pay.
-
-    Drafts prolong the round of all, so the choice is one for all: stretches with drafts are compared with what the same
-    tokens would have taken without, and where that is less, drafts are tried again only after a long while.
-
-    Attributes:
-        texts: how many are decoded at once.
-    """
-
-    PLAIN_ROUNDS, SETTLING = 12, 3
-    """Rounds without drafts that come before each stretch with drafts, and how many of them are not measured: just
-    after drafts a round without takes longer than where none are made."""
-    TRIED_ROUNDS, LONGEST_TRIED = 16, 256
-    """Rounds of the first stretch with drafts; each that pays is followed by one of twice as many, up to the most."""
-    PAUSE, PAUSE_GROWTH, LONGEST_PAUSE = 16, 4, 1024
-    """Rounds without drafts after a stretch in which they did not pay, for each of the texts that drafted in vain; and
-    by how much longer from time to time."""
-    TOLERANCE = 0.03
-    """By how much a stretch may fall behind, as a share of its time."""
-    LOST_ROUNDS = 4
-    """A stretch that is so many rounds without drafts behind ends at once."""
-
-    def __init__(self) -> None:
-        self.texts = 1
-        self.plain = Line()
-        """Seconds of a round without drafts, by the number of texts."""
-        self.rounds, self.pause, self.tried = -self.PLAIN_ROUNDS, self.PAUSE, self.TRIED_ROUNDS
-        self.seconds, self.plain_seconds = 0.0, 0.0
-        self._emitted, self._drafted, self._settled = 0, False, 0
-
-    @property
-    def drafts(self) -> bool:
-        """Whether texts may draft now."""
-        return self.texts == 1 or self.rounds >= 0
-
-    @property
-    def share(self) -> float | None:
-        """Each text's part of the seconds of a round without drafts; ``None`` for a text alone, or while unknown."""
-        return self.plain.at(self.texts) / self.texts if self.texts > 1 and self.plain.weight else None
-
-    def played(self, emitted: int, drafted: bool) -> None:
-        """A text has had a round."""
-        self._emitted += emitted
-        self._drafted |= drafted
-
-    def passed(self, seconds: float) -> None:
-        """All have had one."""
-        self._settled = 0 if self._drafted else self._settled + 1
-        # The last round before a stretch ends with what its texts do to begin drafts.
-        if self.rounds < 0 and self._settled > self.SETTLING:
-            self.plain.clock(self.texts, seconds)
-        if self.rounds >= 0 and self.share:
-            self.seconds += seconds
-            self.plain_seconds += self._emitted * self.share
-        self.rounds += 1
-        lost = self.seconds - self.plain_seconds > self.LOST_ROUNDS * self.plain.at(self.texts)
-        if self.rounds == self.tried or lost:
-            pays = self.seconds <= (1.0 + self.TOLERANCE) * self.plain_seconds
-            self.tried = min(2 * self.tried, self.LONGEST_TRIED) if pays else self.TRIED_ROUNDS
-            self.rounds = -self.PLAIN_ROUNDS if pays else -self.pause * self.texts
-            self.pause = self.PAUSE if pays else min(self.PAUSE_GROWTH * self.pause, self.LONGEST_PAUSE)
-            self.seconds = self.plain_seconds = 0.0
-        self._emitted, self._drafted = 0, False
 
 
 class CostMeter:

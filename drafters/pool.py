@@ -331,7 +331,7 @@ def load_pool(
             "memory there"
         ) from None
     digest = digest_of(text, *([] if remote else [model.state_dict()]), *(drafter.digest for drafter in drafters))
-    stop_ids, router = stop_ids_of(card, model, tokenizer), load_router(card, path)
+    stop_ids, router = stop_ids_of(model, tokenizer, card.stop, card.name), load_router(card, path)
     pool = Pool(target, drafters, tokenizer, card, digest, stop_ids, router, caches)
     try:
         pool.encode("Hello", [("Hello", "Hello")] if pool.conversational else [])

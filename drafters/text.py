@@ -9,7 +9,6 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TokenizersBackend
 
-from drafters.card import Card
 from drafters.errors import PoolError
 
 Turn = tuple[str, str]
@@ -53,13 +52,15 @@ def end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> set[i
     return {id for value in found for id in (value if isinstance(value, list) else [value]) if id is not None}
 
 
-def stop_ids_of(card: Card, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Those, and the stop tokens that the card names; :class:`PoolError` where one of these is no single token."""
+def stop_ids_of(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], pool: str
+) -> frozenset[int]:
+    """Those, and ``texts`` of the pool's card; :class:`PoolError` where one of these is no single token."""
     ids = end_ids(model, tokenizer)
-    for text in card.stop:
+    for text in texts:
         found = tokenizer.convert_tokens_to_ids(text)
         if found is None or found == tokenizer.unk_token_id:
-            raise PoolError(f"stop token {text!r} of pool {card.name!r} is not a single token of its tokenizer")
+            raise PoolError(f"stop token {text!r} of pool {pool!r} is not a single token of its tokenizer")
         ids.add(int(found))
     return frozenset(ids)
 

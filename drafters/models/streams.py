@@ -14,8 +14,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import torch
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from drafters.costs import Line
 from drafters.hardware import is_out_of_memory
+from drafters.line import Line
 
 T = TypeVar("T")
 

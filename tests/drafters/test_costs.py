@@ -3,116 +3,14 @@
 import numpy as np
 import pytest
 
-from drafters.costs import CostMeter, Costs, Crowd, Line, Unread
+from drafters.costs import CostMeter, Costs, Unread
+from drafters.crowd import Crowd
 
 
 def round_seconds(costs, arm, drafted=0.0, nodes=0.0, unread=0):
     """Seconds of a round in which ``arm`` drafts ``drafted`` tokens in depth and ``nodes`` in all; ``None``: nobody."""
     drafting = 0.0 if arm is None else costs.drafting(arm, drafted, unread)
     return costs.overhead + drafting + costs.verification(nodes)
-
-
-def test_a_line_through_noisy_measurements():
-    rng = np.random.default_rng(0)
-    line = Line()
-    for _ in range(300):
-        k = int(rng.integers(0, 9))
-        line.add(k, (5.0 + 0.5 * k) * rng.uniform(0.95, 1.05))
-    assert line.fixed == pytest.approx(5.0, rel=0.05) and line.per_unit == pytest.approx(0.5, rel=0.15)
-
-
-def test_a_line_through_measurements_of_one_size_is_flat():
-    line = Line()
-    for _ in range(5):
-        line.add(4, 2.0)
-    assert (line.per_unit, line.at(9)) == (0.0, pytest.approx(2.0))
-    assert Line().at(3) == 0.0
-
-
-def test_a_hiccup_counts_little():
-    line = Line()
-    for _ in range(50):
-        line.add(1, 1.0)
-    line.add(1, 500.0)
-    assert line.at(1) < 1.1
-
-
-def test_old_measurements_fade():
-    line = Line()
-    for seconds in [2.0] * 100 + [1.0] * 200:
-        line.add(1, seconds)
-    assert line.at(1) == pytest.approx(1.0, abs=0.05)
-
-
-def test_a_fast_measurement_tells_that_those_before_were_disturbed():
-    line = Line()
-    for k, seconds in ((1, 5.0), (1, 7.0), (1, 6.0), (1, 1.0), (1, 1.2)):
-        line.clock(k, seconds)
-    assert line.at(1) == pytest.approx(1.07, abs=0.02)
-
-
-def test_fewer_units_may_take_less():
-    line = Line()
-    for _ in range(20):
-        line.clock(60, 20.0)
-    line.clock(1, 1.0)
-    line.clock(1, 1.0)
-    assert line.at(60) == pytest.approx(20.0, rel=0.05) and line.at(1) == pytest.approx(1.0, rel=0.05)
-
-
-def line_through(*points):
-    line = Line()
-    for units, seconds in points:
-        line.clock(units, seconds)
-    return line
-
-
-@pytest.mark.parametrize(
-    ("points", "fixed", "per_unit"),
-    [
-        ([(1, 4.0), (3, 8.0)], 2.0, 2.0),
-        ([(1, 5.0), (2, 5.5)], 4.5, 0.5),
-        ([(1, 5.0), (3, 4.0)], (0.98 * 5 + 4) / 1.98, 0.0),  # more work never takes less
-        ([(1, 2.0), (3, 12.0)], 0.0, (0.98 * 2 + 12) / (0.98 + 3)),  # nor no work a negative time
-        ([(0, 4.0), (0, 3.0)], (0.98 * 4 + 3) / 1.98, 0.0),
-    ],
-)
-def test_a_line_through_two_measurements_by_hand(points, fixed, per_unit):
-    """The older one weighs 0.98."""
-    line = line_through(*points)
-    assert (line.fixed, line.per_unit) == (pytest.approx(fixed), pytest.approx(per_unit))
-
-
-@pytest.mark.parametrize(("before", "counted"), [(3, 100.0), (4, 3.0)])
-def test_from_the_fifth_measurement_on_one_counts_as_three_times_the_expected_at_most(before, counted):
-    line = Line()
-    for seconds in (*[1.0] * before, 100.0):
-        line.add(1, seconds)
-    older = sum(0.98**age for age in range(1, before + 1))
-    assert line.mean == pytest.approx((older + counted) / (older + 1))
-
-
-@pytest.mark.parametrize(
-    ("units", "seconds", "together"),
-    [
-        (3, 2.9, True),  # less than half of the mean, 6.02
-        (3, 3.1, False),
-        (9, 2.9, True),  # so it is for more than the mean of the units, 2.01
-        (1, 1.4, True),  # a line through the mean and 0 allows 3.0 of one unit, half of which is 1.5
-        (1, 1.6, False),
-    ],
-)
-def test_a_measurement_of_less_than_half_the_least_makes_those_before_one_of_its_own_speed(units, seconds, together):
-    line = line_through((1, 4.0), (3, 8.0), (units, seconds))  # 2 + 2 a unit
-    assert line.weight == pytest.approx(0.98 * (1.0 if together else 1.98) + 1.0)
-    if together:  # scaled to the newest, with which they lie on one line
-        level = seconds / (2.0 + 2.0 * units)
-        assert (line.fixed, line.per_unit) == (pytest.approx(2.0 * level), pytest.approx(2.0 * level))
-
-
-def test_of_measurements_without_units_the_fast_one_counts_too():
-    line = line_through((0, 4.0), (0, 1.9))
-    assert (line.weight, line.mean) == (pytest.approx(1.98), pytest.approx(1.9))
 
 
 def test_a_meter_recovers_what_rounds_cost():
@@ -212,81 +110,6 @@ def test_what_takes_longer_with_more_than_two_tokens_to_read_is_the_reading():
     meter.evaluated(0.5)  # all have read everything
     meter.played(0, 4, 4, 0.4, 1.0, 1)
     assert meter.unread.tokens == [1, 1, 1] and meter.reads[0].weight == 1.0
-
-
-def rounds(crowd, count, *, texts, seconds, emitted, drafting):
-    """``count`` rounds of a batch, in which texts draft where they may if ``drafting``; how many of them drafted."""
-    drafted = 0
-    for _ in range(count):
-        crowd.texts = texts
-        drafts = drafting and crowd.drafts
-        drafted += drafts
-        for _ in range(texts):
-            crowd.played(emitted if drafts else 1, drafts)
-        crowd.passed(seconds if drafts else texts * 0.1)
-    return drafted
-
-
-def test_a_text_alone_may_always_draft():
-    assert Crowd().drafts and Crowd().share is None
-
-
-def test_a_batch_begins_with_rounds_without_drafts_and_knows_what_they_take():
-    crowd = Crowd()
-    assert rounds(crowd, Crowd.PLAIN_ROUNDS, texts=4, seconds=9.0, emitted=2, drafting=True) == 0
-    assert crowd.drafts and crowd.share == pytest.approx(0.1)
-
-
-@pytest.mark.parametrize(("seconds", "pays"), [(0.7, True), (0.82, True), (0.83, False), (0.9, False)])
-def test_drafts_pay_where_the_same_tokens_would_have_taken_longer(seconds, pays):
-    """Eight tokens a round instead of four, which take 0.8 seconds without drafts; three per cent are forgiven."""
-    crowd = Crowd()
-    tried = Crowd.PLAIN_ROUNDS + Crowd.TRIED_ROUNDS
-    assert rounds(crowd, tried, texts=4, seconds=seconds, emitted=2, drafting=True) == Crowd.TRIED_ROUNDS
-    assert not crowd.drafts, "what rounds take without drafts is measured again, or drafts pause"
-    rounds(crowd, Crowd.PLAIN_ROUNDS, texts=4, seconds=seconds, emitted=2, drafting=True)
-    assert crowd.drafts == pays
-
-
-def test_a_stretch_that_loses_much_ends_before_its_time():
-    """Each round loses 1.34 - 0.8 seconds, and a round without drafts takes 0.4: the third loss passes four of them."""
-    crowd = Crowd()
-    rounds(crowd, Crowd.PLAIN_ROUNDS, texts=4, seconds=9.0, emitted=2, drafting=True)
-    assert rounds(crowd, 6, texts=4, seconds=1.34, emitted=2, drafting=True) == 3
-    assert -crowd.rounds == 4 * Crowd.PAUSE - 3 and crowd.seconds == 0.0
-
-
-def test_where_drafts_do_not_pay_they_are_tried_less_and_less_often():
-    crowd, pauses = Crowd(), []
-    crowd.texts = 2
-    for _ in range(3):
-        while not crowd.drafts:
-            rounds(crowd, 1, texts=2, seconds=0.45, emitted=2, drafting=True)
-        rounds(crowd, Crowd.TRIED_ROUNDS, texts=2, seconds=0.45, emitted=2, drafting=True)
-        pauses.append(-crowd.rounds)
-    assert pauses == [2 * Crowd.PAUSE * Crowd.PAUSE_GROWTH**tries for tries in range(3)]
-    while not crowd.drafts:
-        rounds(crowd, 1, texts=2, seconds=0.1, emitted=2, drafting=True)
-    rounds(crowd, Crowd.TRIED_ROUNDS, texts=2, seconds=0.1, emitted=2, drafting=True)
-    assert crowd.pause == Crowd.PAUSE and -crowd.rounds == Crowd.PLAIN_ROUNDS, "they pay again"
-
-
-def test_the_round_in_which_drafts_begin_is_not_one_without_drafts():
-    """Its texts begin to draft before it ends."""
-    crowd = Crowd()
-    rounds(crowd, Crowd.PLAIN_ROUNDS, texts=4, seconds=9.0, emitted=2, drafting=True)
-    crowd.passed(0.9)
-    assert crowd.rounds == 1 and crowd.share == pytest.approx(0.1)
-
-
-def test_stretches_with_drafts_grow_where_they_pay():
-    crowd, lengths = Crowd(), []
-    for _ in range(6):
-        rounds(crowd, Crowd.PLAIN_ROUNDS, texts=4, seconds=0.5, emitted=2, drafting=True)
-        lengths.append(rounds(crowd, crowd.tried, texts=4, seconds=0.5, emitted=2, drafting=True))
-    assert lengths == [16, 32, 64, 128, 256, 256]
-    rounds(crowd, Crowd.PLAIN_ROUNDS + 6, texts=4, seconds=1.5, emitted=2, drafting=True)
-    assert crowd.rounds < -Crowd.PLAIN_ROUNDS and crowd.tried == Crowd.TRIED_ROUNDS, "they no longer pay"
 
 
 def test_a_meter_knows_what_a_round_of_its_batch_takes():

@@ -13,10 +13,10 @@ import torch
 from markupsafe import Markup
 
 from drafters.card import Card, find_card, load_card, pool_names
-from drafters.costs import Line
 from drafters.errors import PoolError, UserError, without_folders
 from drafters.hardware import format_bytes
 from drafters.kinds import KINDS
+from drafters.line import Line
 from drafters.pool import Pool
 from multidraft.service.pool_loading import Loading, PoolLoader, hub_models
 from multidraft.service.settings import on_zerogpu

@@ -1,0 +1,74 @@
+"""A line through measurements of which the old ones fade."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass
+class Line:
+    """``seconds = fixed + per_unit * units`` by least squares in which old measurements fade.
+
+    A measurement of more than ``OUTLIER`` times the expected counts as that much: a hiccup of the machine is not a
+    property of the model.
+
+    Attributes:
+        weight: how many measurements it knows; the other fields are their sums.
+    """
+
+    weight: float = 0.0
+    x: float = 0.0
+    y: float = 0.0
+    xx: float = 0.0
+    xy: float = 0.0
+    MEMORY: ClassVar[float] = 0.98
+    """Weight of a measurement one later."""
+    OUTLIER: ClassVar[float] = 3.0
+    DISTURBED: ClassVar[float] = 0.5
+
+    def clock(self, units: float, seconds: float) -> None:
+        """Count the measured time of a piece of work, which whatever else the machine does can only lengthen.
+
+        So one of less than ``DISTURBED`` of the least that a line through the mean allows shows that those before were
+        measured at a bad time: together they then count as one of its own speed.
+        """
+        share = min(units * self.weight / self.x, 1.0) if self.x else 1.0
+        if self.weight and seconds < self.DISTURBED * share * self.mean:
+            scale, level = 1.0 / self.weight, seconds / self.at(units)
+            self.weight, self.x, self.xx = 1.0, scale * self.x, scale * self.xx
+            self.y, self.xy = scale * level * self.y, scale * level * self.xy
+        self.add(units, seconds)
+
+    def add(self, units: float, seconds: float) -> None:
+        """Count a measurement."""
+        if self.weight > 3.0:
+            seconds = min(seconds, self.OUTLIER * self.at(units))
+        self.weight = self.MEMORY * self.weight + 1.0
+        self.x = self.MEMORY * self.x + units
+        self.y = self.MEMORY * self.y + seconds
+        self.xx = self.MEMORY * self.xx + units * units
+        self.xy = self.MEMORY * self.xy + units * seconds
+
+    @property
+    def mean(self) -> float:
+        """Seconds of a measurement, whatever its units; at least one is needed."""
+        return self.y / self.weight
+
+    @property
+    def per_unit(self) -> float:
+        """Slope, never negative; 0 while all measurements were of the same units."""
+        spread = self.xx * self.weight - self.x * self.x
+        if spread <= 1e-9 * self.weight * self.weight:
+            return 0.0
+        slope = (self.xy * self.weight - self.x * self.y) / spread
+        return min(max(slope, 0.0), self.y / self.x)
+
+    @property
+    def fixed(self) -> float:
+        """Intercept."""
+        return (self.y - self.per_unit * self.x) / self.weight if self.weight else 0.0
+
+    def at(self, units: float) -> float:
+        """Expected seconds of ``units``."""
+        return self.fixed + self.per_unit * units
