@@ -74,6 +74,19 @@ def test_costs_that_are_not_given():
     assert Costs.uniform(2, 3, step=0.1, verify=1.0, evaluate=0.7).evaluation_seconds(7) == 0.7
 
 
+def test_costs_without_a_drafter_leave_out_its_part_of_an_evaluation():
+    costs = Costs(np.array([1.0, 2.0, 3.0]), np.array([1.0, 1.0, 2.0]), np.full(5, 9.0), 8.0, 4.0, width=np.ones(3))
+    left = costs.without(2)
+    assert left.draft_step.tolist() == [1.0, 2.0] and left.catch_up.tolist() == [1.0, 1.0]
+    assert (left.evaluate, left.evaluate_token) == (4.0, 2.0) and left.width is not None and len(left.width) == 2
+    unread = Costs(np.ones(4), np.zeros(4), np.ones(5), 8.0, 4.0).without(0)
+    assert (unread.evaluate, unread.evaluate_token) == (6.0, 3.0), "where reading takes no time all have the same part"
+
+
+def test_reading_takes_what_each_drafter_takes_for_a_token():
+    assert Costs(np.ones(3), np.array([1.0, 2.0, 4.0]), np.ones(5)).reading([0, 2], 10) == 50.0
+
+
 def test_verification_between_the_sizes_measured_and_beyond():
     costs = Costs(np.array([0.1]), np.zeros(1), np.array([1.0, 2.0, 2.5]), evaluate=0.5, evaluate_token=0.1)
     assert [costs.verification(nodes) for nodes in (0, 0.5, 1, 1.5, 2, 4)] == [1.0, 1.5, 2.0, 2.25, 2.5, 3.5]
@@ -122,6 +135,7 @@ def test_a_meter_knows_what_a_round_of_its_batch_takes():
     meter.crowd.passed(9.0)
     assert meter.costs(4).verify == pytest.approx(1.0), "a round with drafts says nothing of those without"
     for _ in range(Crowd.SETTLING):
+        meter.played(None, 0, 0, 0.0, 1.0, 1)
         meter.crowd.passed(9.0)
     assert meter.costs(4).verify == pytest.approx(1.0), "nor do the first without any after it"
     meter.crowd.passed(6.0)

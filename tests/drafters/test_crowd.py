@@ -26,6 +26,9 @@ def test_a_batch_begins_with_rounds_without_drafts_and_knows_what_they_take():
     crowd = Crowd()
     assert rounds(crowd, Crowd.PLAIN_ROUNDS, texts=4, seconds=9.0, emitted=2, drafting=True) == 0
     assert crowd.drafts and crowd.share == pytest.approx(0.1)
+    assert crowd.plain.weight == pytest.approx(sum(0.98**n for n in range(Crowd.PLAIN_ROUNDS - Crowd.SETTLING)))
+    crowd.texts = 1
+    assert crowd.share is None, "of a text alone the meter knows that"
 
 
 @pytest.mark.parametrize(("seconds", "pays"), [(0.7, True), (0.82, True), (0.83, False), (0.9, False)])
