@@ -20,6 +20,10 @@ NO_TASK = "no task"
 TOO_LONG = "too long"
 """Status of a prompt that does not fit the target's context window."""
 
+FEWEST_TO_LEAD = 6
+"""Prompts that two policies must have in common for one to be called faster: with fewer not even a win on each of them
+would be significant by a two-sided sign test."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -214,7 +218,8 @@ def fastest(rows: Sequence[Row]) -> str | None:
         common = [prompt for prompt in ran[one] if prompt in ran[other]]
         seconds = [[sum(r.seconds or 0.0 for r in of[p]) / len(of[p]) for p in common] for of in (ran[other], ran[one])]
         found = ratio_of_totals(*seconds)
-        return found is not None and found.low is not None and found.low > 1.0
+        clear = found is not None and found.low is not None and found.low > 1.0
+        return clear and len(common) >= FEWEST_TO_LEAD
 
     if len(ran) < 2:
         return None

@@ -159,7 +159,9 @@ def _drafters(advice: Advice) -> list[str]:
     if keep := [share for share in advice.shares if share.verdict == "keep"]:
         said.append(f"Keep {_listed([_kept(share) for share in keep])}.")
     gone, ratio = advice.removed
-    if gone:
+    if gone and advice.best.spec.startswith("fixed:"):
+        said.append(f"`{advice.best.spec}` plays no other drafter, which says nothing of them under other policies.")
+    elif gone:
         memory = sum(share.memory or 0 for share in advice.shares if share.drafter in gone)
         freed = f"; {format_bytes(memory)} of memory are free then" if memory else ""
         why = "it never drafts" if len(gone) == 1 else "they never draft"

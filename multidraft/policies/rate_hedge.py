@@ -64,8 +64,8 @@ class RateHedge(Policy):
     title = "Rate (ours)"
     explanation = (
         "Chooses not only who guesses but also how many tokens ahead, by the clock: expected tokens divided by "
-        "expected seconds, both measured as the text is written. When guessing does not pay, it stops guessing, but "
-        "for a try now and then. It tries or asks the other drafters when the one in charge disappoints or a better "
+        "expected seconds, both measured as the text is written. When guessing does not pay, it stops guessing, apart "
+        "from a try now and then. It tries or asks the other drafters when the one in charge disappoints or a better "
         "one seems likely."
     )
     source = "This project; builds on HedgeSpec's full information and BanditSpec's draft lengths"

@@ -24,8 +24,8 @@ _SCRIPT = Path(__file__).with_name("pool_line.js").read_text(encoding="utf-8")
 Follow = Callable[..., Any]
 
 KEPT = (
-    "The history of this server records every run, with prompt and answer. Drafters and policies learn from them "
-    "besides, to be faster later on, unless you empty this box. The output does not depend on it."
+    "The history of this server records every run, with prompt and answer. Drafters and policies also learn "
+    "from them, to be faster later, unless you uncheck this box. The output does not depend on it."
 )
 """What is told beside the box."""
 

@@ -84,5 +84,5 @@ def test_no_serious_problem_after_a_race_or_in_a_refusal(visit: Page) -> None:
     expect(visit.locator("#race-prompt textarea")).not_to_have_value("")
     visit.locator("#race-run").click()
     expect(visit.locator("#race-status .md-done")).to_be_visible()
-    visit.get_by_text("The result in figures").click()
+    visit.get_by_text("Results in figures").click()
     assert (refused, serious_problems(visit)) == ([], [])

@@ -101,7 +101,7 @@ def test_a_race_of_two_lanes(page: Page) -> None:
     expect(page.locator("#race-stage .md-race-news")).to_contain_text(re.compile("is (1st|2nd|done)"))
     expect(page.locator(PLAY)).to_have_text("Play")
     assert tokens_shown(page, 0) == whole
-    page.get_by_text("The result in figures").click()
+    page.get_by_text("Results in figures").click()
     assert page.locator("#race-figures tbody tr").count() == 2
 
 

@@ -50,6 +50,13 @@ def test_a_certain_winner_with_what_it_saves_and_needs():
     assert policies.rows[0][0] == "rate-hedge ★" and drafters.rows[2][-1] == "can go"
 
 
+def test_a_fixed_drafter_says_nothing_of_those_it_never_plays():
+    shares = (Share("math", True, 0.31, None, 1 << 20), Share("old", False, 0.0, None, 2 << 20))
+    found = Advice.of(PLAIN, [option("fixed:math", 0.5, noise=NOISE)], shares=shares, removed=(("old",), None))
+    said = "\n".join(sentences(found))
+    assert "Remove" not in said and "`fixed:math` plays no other drafter, which says nothing of them" in said
+
+
 def test_what_is_level_has_no_star_and_says_how_many_prompts_would_settle_it():
     options = [option("ucb", 0.5, noise=NOISE), option("fixed:math", 0.505, noise=NOISE[::-1])]
     found = Advice.of(PLAIN, options)

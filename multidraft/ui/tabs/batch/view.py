@@ -195,7 +195,8 @@ def summary_html(rows: Sequence[Row], policies: Sequence[str], measured_on: str)
     matrix = matrix_html(rows, policies)
     what = (
         "Decode speed-up over autoregressive decoding (ratio of totals, each prompt once) with its 95 % interval; ★ is "
-        "faster than every other policy prompt by prompt, at the 95 % level, which its own interval does not show."
+        "faster than every other policy prompt by prompt, at the 95 % level, which its own interval does not show, on "
+        f"{summary.FEWEST_TO_LEAD} prompts or more."
         if matrix
         else ""
     )

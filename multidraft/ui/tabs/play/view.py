@@ -66,7 +66,7 @@ def status_html(
     odd = (
         ""
         if fits
-        else " The prompt is like no task of this pool: its text is meaningless, its figures are as measured."
+        else " The prompt is unlike the tasks of this pool: its answer is meaningless, its figures are as measured."
     )
     left_out = " Regret not computed: stopped." if job.unscored else ""
     failed = f" {generation.failures}" if generation.benched else ""

@@ -184,7 +184,7 @@ def figures_html(runs: Sequence[Run]) -> Markup:
     """The result as a table in finish order, which also says where each lane's time went."""
     ranked = zip(lanes.places(runs), runs, strict=True)
     lines = [_figures(place, run) for place, run in sorted(ranked, key=lambda lane: lane[1].generation.seconds)]
-    return markup.folded("The result in figures", markup.table_of(lines, figures=12, label="The result in figures"))
+    return markup.folded("Results in figures", markup.table_of(lines, figures=12, label="Results in figures"))
 
 
 def _figures(place: int, run: Run) -> dict[str, str]:
@@ -241,6 +241,6 @@ def end_html(race: RaceJob) -> Markup:
     if any(run.id is None and run.generation.rounds for run in race.runs.values()):
         noted += " Not in the history yet: the Dashboard tab says why."
     if measured == total:
-        return message_html("done", f"All {total} lanes are measured. Below they run at the speed they had.{noted}")
+        return message_html("done", f"All {total} lanes are measured and replayed below.{noted}")
     rest = "they are replayed below" if measured >= FEWEST else "too few for a replay"
     return message_html("cancelled", f"Stopped: {measured} of {total} lanes were measured, {rest}.{noted}")

@@ -54,7 +54,7 @@ def test_a_run_that_is_not_recorded_says_so(make_generation) -> None:
 def test_a_prompt_of_no_task_gets_no_green_tick(make_generation) -> None:
     ended = job(make_generation(status="stopped"))
     shown = view.status_html(ended, fits=False)
-    assert "md-odd" in shown and "like no task of this pool" in shown
+    assert "md-odd" in shown and "unlike the tasks of this pool" in shown
     assert "md-odd" not in view.status_html(ended)
 
 
