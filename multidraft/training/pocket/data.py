@@ -22,12 +22,16 @@ from multidraft.training.prompts import GENERALIST
 PAD, END, USER, ASSISTANT = "<|pad|>", "<|end|>", "<|user|>", "<|assistant|>"
 
 CHAT_TEMPLATE = (
-    "{% for message in messages %}"
-    f"{{% if message['role'] == 'user' %}}{USER}{{{{ message['content'] }}}}"
+    "{% set before = namespace(text='') %}{% for message in messages %}"
+    "{% if message['role'] == 'system' %}{% set before.text = before.text + message['content'] + '\n\n' %}"
+    f"{{% elif message['role'] == 'user' %}}{USER}{{{{ before.text + message['content'] }}}}"
+    "{% set before.text = '' %}"
     f"{{% else %}}{ASSISTANT}{{{{ message['content'] }}}}{END}{{% endif %}}"
     "{% endfor %}"
     f"{{% if add_generation_prompt %}}{ASSISTANT}{{% endif %}}"
 )
+
+"""What the system says stands before the question, as this project's own server puts it."""
 
 JSON = JsonRecords()
 CONTEXT_WINDOW = 1024

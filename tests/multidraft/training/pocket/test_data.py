@@ -5,10 +5,12 @@ import random
 
 import torch
 
+from drafters.pool import load_pool
 from multidraft.training.data import bucket_batches, collate
 from multidraft.training.pocket.corpus import FAMILIES, Example
 from multidraft.training.pocket.corpus.json_records import JsonRecords
 from multidraft.training.pocket.data import (
+    CHAT_TEMPLATE,
     JSON,
     Mixture,
     echo,
@@ -30,6 +32,21 @@ def test_a_prompt_is_encoded_as_the_chat_template_says(tokenizer):
         [{"role": "user", "content": prompt}], add_generation_prompt=True, return_dict=False
     )
     assert encode_example(tokenizer, Example("math", prompt, "")).ids == [*chat, tokenizer.eos_token_id]
+
+
+def test_what_the_system_says_stands_before_the_question(tokenizer):
+    def ids(*messages):
+        said = [{"role": role, "content": text} for role, text in messages]
+        return tokenizer.apply_chat_template(said, add_generation_prompt=True, return_dict=False)
+
+    assert ids(("system", "Add."), ("user", "2 and 3")) == ids(("user", "Add.\n\n2 and 3"))
+    assert ids(("system", "Add."), ("user", "2"), ("assistant", "5"), ("user", "3")) == ids(
+        ("user", "Add.\n\n2"), ("assistant", "5"), ("user", "3")
+    )
+
+
+def test_the_bundled_target_has_this_template():
+    assert load_pool("pocket").tokenizer.chat_template == CHAT_TEMPLATE
 
 
 def test_exactly_the_answer_is_predicted(tokenizer):
