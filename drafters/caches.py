@@ -76,8 +76,8 @@ class Caches:
         if self.budget is None or (size := self.size(longest)) <= self.budget:
             return longest
         raise TextMemoryError(
-            f"the prompt has {prompt:,} tokens and its answer may have {min(answer, window - prompt):,}: keys and "
-            f"values of that many take {format_bytes(size)}, but those of all texts may take "
+            f"the prompt has {prompt:,} tokens and its answer may have {min(answer, window - prompt):,}: their "
+            f"keys and values take {format_bytes(size)}, but all texts together may take "
             f"{format_bytes(self.budget)} here; shorten the prompt, ask for fewer tokens, or raise {SETTING}"
         )
 
@@ -141,6 +141,6 @@ def ran_out(error: BaseException, holder: Holder, tokens: int) -> TextMemoryErro
     traceback.clear_frames(error.__traceback__)  # which hold what was being computed
     holder.caches.release(holder)
     return TextMemoryError(
-        f"the memory ran out after {tokens:,} tokens; what this text held is free again: try again with a shorter "
-        f"prompt or fewer new tokens, or lower {SETTING}, so that fewer texts are under way at once"
+        f"the memory ran out after {tokens:,} tokens; its memory has been freed: try again with a shorter "
+        f"prompt or fewer new tokens, or lower {SETTING}, so that fewer texts are decoded at once"
     )

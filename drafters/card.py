@@ -52,11 +52,13 @@ class Card(Strict):
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="of all models")
     device: str = Field("auto", description="of all models: auto (the GPU if there is one), cpu, cuda, cuda:1")
     context_window: int | None = Field(
-        None, ge=2, description="most tokens of prompt and answer together; by default all that the target knows"
+        None,
+        ge=2,
+        description="most tokens of prompt and answer together; by default the target's whole context window",
     )
     draft_length: int = Field(6, ge=1, le=MAX_DRAFT_LENGTH, description="most tokens drafted per round")
     router: Path | None = Field(None, description="folder of a router, relative to the card")
-    stop: list[str] = Field(default_factory=list, description="texts of further single-token stop tokens")
+    stop: list[str] = Field(default_factory=list, description="further stop tokens, each the text of a single token")
     chat_template: str | None = Field(None, description="Jinja text, instead of the template of the target's tokenizer")
     chat_template_kwargs: dict[str, Any] = Field(
         default_factory=dict, description="what the template is given besides the messages, e.g. enable_thinking: false"
@@ -75,7 +77,7 @@ class Card(Strict):
         if doubled := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"drafter names must be unique; twice: {', '.join(sorted(doubled))}")
         if OWN in names:
-            raise ValueError(f"no drafter may be called {OWN!r}: by that name the target's own tokens are counted")
+            raise ValueError(f"no drafter may be called {OWN!r}: that name stands for the target's own tokens")
         if taken := sorted(_OUR_ARGUMENTS & set(self.chat_template_kwargs)):
             raise ValueError(f"chat_template_kwargs cannot set {taken[0]}: the engine does")
         return self
@@ -179,8 +181,9 @@ def _check_within(folder: Path | None, card: Path, name: str) -> None:
             pass
         link = "" if place == named else f", in which {place.name} is a link"
         raise PoolError(
-            f"the pool card {card} names {name}{link} out of {folder}: cards that visitors can choose may name what "
-            "lies in their folder only. Copy it there, or name the card itself when the server starts (MULTIDRAFT_POOL)"
+            f"the pool card {card} names {name}{link} out of {folder}: a card that visitors can choose may only "
+            "name files in its own folder. Copy it there, or name the card itself when the server starts "
+            "(MULTIDRAFT_POOL)"
         )
 
     check(named)

@@ -21,7 +21,7 @@ GIB = 1 << 30
 ARENAS = 2
 """Places in which the C library keeps free memory, so that decoding and answering seldom wait for each other."""
 
-TRIM_SECONDS = 30.0
+TRIM_SECONDS = 5.0
 """Free memory goes back to the system no more often."""
 
 _M_ARENA_MAX = -8  # of malloc.h

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from storage.connection import open_reader, read_frame
-from storage.figures import FEWEST_PROMPTS, FEWEST_TOKENS, Ratio, ratio_of_totals
+from storage.figures import FEWEST_PROMPTS, FEWEST_TOKENS, Ratio, ranks, ratio_of_totals
 from storage.filters import ALL, COMPARED, FINISHED, TIMED, Filter
 
 NO_TASK = "no task"
@@ -74,15 +74,17 @@ def conditions(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
 
 
 def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
-    """One row per policy over its finished runs, the fastest first; those whose decode speed-up has no interval follow,
-    likewise, and those without a speed-up by name.
+    """One row per policy over its finished runs, by rank and request speed-up; those whose speed-up has no interval
+    follow, likewise, and those without a speed-up by name.
 
     Columns: policy, runs, short_runs (those too short for a speed-up); for each figure of ``RATIOS`` its value, its
     95 % interval (``…_low``, ``…_high``) and over how many runs (``…_runs``) and distinct prompts (``…_prompts``) it
     is; NaN where unknown. ``compared`` says whether a policy's figures are over the same prompts as those of the other
     compared ones: with ``filter.shared`` the prompts that all of them ran. Then these come first, and the others
-    follow with figures over their own prompts. Without it all are taken for compared. ``common`` is the number of those
-    prompts, 0 where there are none.
+    follow with figures over their own prompts; ``ran`` is how many of the others' it ran.
+    Without it all are taken for compared. ``common`` is the number of those prompts, 0 where there are none. ``rank``
+    is that of those compared, by seconds of whole requests over the baseline's (``storage.figures.ranks``); NaN below
+    ``FEWEST_PROMPTS``.
     """
     where, values = filter.where(FINISHED)
     sums = ", ".join(
@@ -98,24 +100,53 @@ def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
         by_prompt = read_frame(connection, sql, values)
     ran = {str(policy): set(prompts["prompt_hash"]) for policy, prompts in by_prompt.groupby("policy")}
     compared, common = shared_prompts(ran, strict=bool(filter.policies)) if filter.shared else (list(ran), None)
-    rows = []
+    rows, taken = [], dict[str, pd.DataFrame]()
     for policy, prompts in by_prompt.groupby("policy", sort=True):
         row = {"policy": policy, "runs": int(prompts["runs"].sum()), "short_runs": int(prompts["short_runs"].sum())}
-        row |= {"compared": policy in compared, "common": len(common or ())}
+        row |= {
+            "compared": policy in compared,
+            "common": len(common or ()),
+            "ran": len(ran[str(policy)] & (common or set())),
+        }
         if row["compared"] and common is not None:
             prompts = prompts[prompts["prompt_hash"].isin(common)]
+        if row["compared"]:
+            taken[str(policy)] = prompts
         for name in RATIOS:
             counted = prompts[prompts[f"{name}_runs"] > 0]
             row |= _ratio(name, *(counted[f"{name}_{part}"] / counted[f"{name}_runs"] for part in ("above", "below")))
             row[f"{name}_runs"] = int(counted[f"{name}_runs"].sum())
         rows.append(row)
     figures = [f"{name}{part}" for name in RATIOS for part in ("", "_low", "_high", "_prompts", "_runs")]
-    frame = pd.DataFrame(rows, columns=["policy", "runs", "short_runs", "compared", "common", *figures])
+    names = ["policy", "runs", "short_runs", "compared", "common", "ran"]
+    frame = pd.DataFrame(rows, columns=[*names, *figures])
     frame = frame.astype({column: float for column in figures if not column.endswith("_runs")})
-    frame = frame.assign(few=frame["speedup_low"].isna())
-    order = ["compared", "few", "speedup", "policy"]
-    ranked = frame.sort_values(order, ascending=[False, True, False, True], ignore_index=True)
-    return ranked.drop(columns="few")
+    frame = frame.assign(few=frame["request_speedup_low"].isna())
+    order = ["compared", "few", "request_speedup", "policy"]
+    ordered = frame.sort_values(order, ascending=[False, True, False, True], ignore_index=True)
+    found = _ranks(
+        {str(line.policy): taken[str(line.policy)] for line in ordered.itertuples() if line.compared and not line.few}
+    )
+    ordered["rank"] = ordered["policy"].map(found).astype(float)
+    return ordered.sort_values("rank", kind="stable", ignore_index=True).drop(columns="few")
+
+
+def _ranks(prompts: Mapping[str, pd.DataFrame]) -> dict[str, int]:
+    """The ranks of policies, the fastest first, by the sums of their runs on each prompt.
+
+    Seconds are taken over the baseline's of the same runs, and those of a prompt times one number for all policies: so
+    the machine's speed on the day of a run does not tell policies apart.
+    """
+    known = {
+        policy: sums[sums["request_speedup_runs"] > 0].set_index("prompt_hash") for policy, sums in prompts.items()
+    }
+    baselines = [sums["request_speedup_above"] / sums["request_speedup_runs"] for sums in known.values()]
+    usual = pd.concat(baselines).groupby(level=0).mean() if baselines else pd.Series(dtype=float)
+    seconds = {
+        policy: (sums["request_speedup_below"] / sums["request_speedup_above"] * usual.loc[sums.index]).to_dict()
+        for policy, sums in known.items()
+    }
+    return ranks(seconds)
 
 
 def shared_prompts(ran: Mapping[str, set[Any]], *, strict: bool = False) -> tuple[list[str], set[Any] | None]:
@@ -282,12 +313,6 @@ def latency(path: str | Path, filter: Filter = ALL, percentiles: Sequence[int] =
     for policy, found in _by_policy(path, filter, seconds, f"output_tokens > 0 AND {TIMED}"):
         rows.append([policy, len(found), *np.nanpercentile(np.array(found, float), percentiles, axis=0).T.ravel()])
     return pd.DataFrame(rows, columns=["policy", "runs", *names])
-
-
-def ratio_in(line: Mapping[str, Any], name: str) -> Ratio:
-    """A figure of a row of :func:`policy_summary`."""
-    low, high = (None if pd.isna(value := line[f"{name}_{end}"]) else float(value) for end in ("low", "high"))
-    return Ratio(float(line[name]), low, high, int(line[f"{name}_prompts"]))
 
 
 def _ratio(name: str, above: pd.Series, below: pd.Series) -> dict[str, float | None]:

@@ -15,9 +15,10 @@ Their intervals come from a bootstrap over distinct prompts (:func:`ratio_of_tot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtrit
@@ -28,13 +29,17 @@ FEWEST_TOKENS = 8
 FEWEST_PROMPTS = 3
 """Distinct prompts that an interval needs."""
 
+FEWEST_TO_TELL = 6
+"""Common prompts that it takes to call one thing faster than another: with fewer not even a win on each of them
+would be significant by a two-sided sign test."""
+
 CONFIDENCE = 0.95
 
 TOO_NOISY = 0.25
-"""Half the width of a single run's interval, as a share of its speed-up, beyond which there is none."""
+"""Half the width of a single run's interval, as a share of its speed-up, beyond which only the interval is told."""
 
-NO_SPEEDUP = "too noisy to tell"
-"""What is shown in its place."""
+CANNOT_TELL = "faster or slower: cannot tell"
+"""What is said where that interval includes 1."""
 
 POWER = 0.8
 """How likely a difference is to be found with as many prompts as :func:`prompts_to_settle` says."""
@@ -72,8 +77,16 @@ class Ratio:
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     @property
+    def side(self) -> int:
+        """1 where it is above 1, -1 where it is below, at the 95 % level and on ``FEWEST_TO_TELL`` prompts or more; 0
+        where that cannot be told. Whatever is called faster or slower anywhere, is so by this."""
+        if self.low is None or self.high is None or self.prompts < FEWEST_TO_TELL:
+            return 0
+        return 1 if self.low > 1.0 else -1 if self.high < 1.0 else 0
+
+    @property
     def too_noisy(self) -> bool:
-        """Whether nothing can be said."""
+        """Whether timings vary too much for a single figure."""
         return not self.interval and too_noisy(self.uncertainty)
 
     def text(self, unit: str = "") -> str:
@@ -89,15 +102,23 @@ class Ratio:
 
 
 def too_noisy(uncertainty: float | None) -> bool:
-    """Whether timings vary too much for a speed-up to be shown."""
+    """Whether timings vary too much for a speed-up to be shown as one figure."""
     return uncertainty is not None and uncertainty > TOO_NOISY
 
 
+def timed_interval(value: float, uncertainty: float) -> tuple[float, float]:
+    """The 95 % interval of a single run's speed-up."""
+    return max(value * (1 - uncertainty), 0.0), value * (1 + uncertainty)
+
+
 def timed_text(value: float, uncertainty: float | None, unit: str = "") -> str:
-    """``1.85× ± 0.11``, or that the machine was too noisy to tell."""
-    if too_noisy(uncertainty):
-        return NO_SPEEDUP
-    return f"{value:,.2f}{unit}" + (f" ± {value * uncertainty:.2f}" if uncertainty else "")
+    """``1.85× ± 0.11``; where that is too noisy, what is known: ``faster: 1.20–2.90×``, or that nothing is."""
+    if uncertainty is None or not too_noisy(uncertainty):
+        return f"{value:,.2f}{unit}" + (f" ± {value * uncertainty:.2f}" if uncertainty else "")
+    low, high = timed_interval(value, uncertainty)
+    if low <= 1.0 <= high:
+        return CANNOT_TELL
+    return f"{'faster' if low > 1.0 else 'slower'}: {low:.2f}–{high:.2f}{unit}"
 
 
 def divided(numerator: float, denominator: float) -> float | None:
@@ -168,6 +189,27 @@ def _resampled(sums: np.ndarray) -> Ratio | None:
     tail = ndtr(-t * (count / (count - 1)) ** 0.5)
     low, high = np.quantile(ratios[np.isfinite(ratios)], (tail, 1 - tail))
     return Ratio(value, float(low), float(high), count)
+
+
+def ranks(seconds: Mapping[str, Mapping[Any, float]]) -> dict[str, int]:
+    """The rank of each policy by what it takes for the prompts, and first those of rank 1.
+
+    Those that cannot be told from the first of a rank share it (:attr:`Ratio.side`, each pair on the prompts that both
+    ran); the first of the others has the next rank, which counts all before it.
+
+    Args:
+        seconds: by prompt, of each policy; the policy that takes least comes first.
+    """
+    left, found = list(seconds), dict[str, int]()
+    while left:
+        first, rank = seconds[left[0]], len(found) + 1
+        for name in left:
+            common = [prompt for prompt in first if prompt in seconds[name]]
+            slower = ratio_of_totals((seconds[name][p] for p in common), (first[p] for p in common))
+            if name == left[0] or slower is None or slower.side != 1:
+                found[name] = rank
+        left = [name for name in left if name not in found]
+    return found
 
 
 def prompts_to_settle(numerators: Iterable[float], denominators: Iterable[float]) -> float | None:

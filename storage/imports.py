@@ -207,6 +207,8 @@ def import_file(file: str | Path, store: Store, name: str = "") -> int:
 
 
 def _content(file: Path) -> str:
+    if file.suffix.lower() == ".zip":
+        raise UserError(f"{file.name} is an archive: unpack it and import the files in it one by one; name {KNOWN}")
     try:
         if (size := file.stat().st_size) > MAX_BYTES:
             raise UserError(f"{file.name} has {size / 2**20:.0f} MB; {MAX_BYTES >> 20} MB can be read: split the file")
@@ -242,7 +244,11 @@ def _runs_of(file: Path, where: str, value: Any) -> list[Run]:
     keys = {**inside, **value} if isinstance(value, dict) else {}
     kind = next((kind for key, kind in KINDS.items() if key in keys), None)
     if kind is None:
-        raise UserError(f"{where}: none of the files that can be read, which are {KNOWN}; nothing was imported")
+        found = f"its fields are {', '.join(map(str, list(keys)[:8]))}" if keys else "it is no object with fields"
+        raise UserError(
+            f"{where}: none of the files that can be read, which are {KNOWN}: {found}, but none of {', '.join(KINDS)}; "
+            "nothing was imported"
+        )
     try:
         return list(kind.model_validate(value).runs())
     except ValidationError as error:

@@ -144,7 +144,7 @@ class Store:
         with self._changed:
             if self._cause is None and not self._dropped:
                 return None
-            sentences = [self._cause or f"Runs come faster than {self.path} can take them: pause between them."]
+            sentences = [self._cause or f"Runs arrive faster than {self.path} can be written: pause between them."]
             if waiting := sum(len(kept._values) for kept in self._waiting if kept._anew is None):
                 fate = "were not written" if self._closed else "wait in memory to be written"
                 sentences.append(f"Runs that {fate}: {waiting}.")

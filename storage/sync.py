@@ -179,7 +179,7 @@ class Backup:
         if self._places:
             self._thread.join(self._close_seconds)
             if self._thread.is_alive():
-                log.warning("the last copy of the history was not done within %.0f seconds", self._close_seconds)
+                log.warning("the last copy of the history was not finished within %.0f seconds", self._close_seconds)
 
     def _work(self) -> None:
         while not self._closing.wait(self._seconds):

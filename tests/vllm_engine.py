@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,9 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--ranks", type=int, default=1, help="of tensor parallelism, each a process")
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=TOKENS, help="most tokens of an answer")
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--top-k", type=int, default=0)
+    parser.add_argument("--texts", type=int, default=1, help="for each prompt, by seeds of their own")
     parser.add_argument("--repeat", type=int, default=1, help="passes over the prompts; the last one is timed")
     parser.add_argument("--blocks", type=int, help="of 32 tokens in the cache: few make vLLM preempt requests")
     parser.add_argument("--calls", action="store_true", help="record the calls of the proposer")
@@ -76,9 +80,12 @@ def main() -> None:
         **extra,
     )
     tokenizer = llm.get_tokenizer()
-    prompts = [{"prompt_token_ids": chat_ids(tokenizer, item.prompt)} for item in items]
-    params = SamplingParams(temperature=0, max_tokens=given.tokens)
-    llm.generate(prompts[:1], params, use_tqdm=False)
+    prompts = [{"prompt_token_ids": chat_ids(tokenizer, item.prompt)} for item in items for _ in range(given.texts)]
+    params = [
+        SamplingParams(temperature=given.temperature, top_k=given.top_k, max_tokens=given.tokens, seed=seed)
+        for seed, _ in enumerate(prompts)
+    ]
+    llm.generate(prompts[:1], params[0], use_tqdm=False)
     proposer, calls = None, []
     if given.method == "ours" and given.ranks == 1:  # of several, the proposer is out of reach
         core = llm.llm_engine.engine_core.engine_core
@@ -102,6 +109,9 @@ def main() -> None:
     }
     if proposer:
         decodings = [request.decoding for request in proposer._waiting() if request.decoding]
+        found["drafts"] = [
+            (len(r.drafted), r.accepted) for one in decodings for r in one.generation.rounds if r.drafted
+        ]
         found["rounds"] = {
             json.dumps(one.context[: one.generation.prompt_tokens]): [
                 [r.drafter, list(r.drafted), r.accepted, list(r.tokens)] for r in one.generation.rounds
@@ -181,6 +191,23 @@ def test_outputs_are_those_of_plain_vllm_and_rounds_those_of_our_engine(plain, a
         rounds = found["rounds"][json.dumps(prompt)][1:]
         played = [[r.drafter, list(r.drafted), r.accepted, list(r.tokens)] for r in ours.rounds]
         assert rounds[:-1] == played[: len(rounds) - 1] and len(rounds) <= len(played)
+
+
+def test_sampled_outputs_are_distributed_as_the_target_has_them():
+    """At a temperature and with a ``top_k`` that have to reach each drafted token."""
+    from transformers import AutoModelForCausalLM
+
+    from drafters.sampling import SamplingParams
+    from tests.distributions import ALPHA, exact_outputs, p_value
+
+    asked = SamplingParams(max_new_tokens=4, temperature=2.0, top_k=3)
+    given = ("--temperature", "2", "--top-k", "3", "--tokens", "4", "--prompts", "1", "--texts", "600")
+    found = engine("ours", "--policy", "fixed:general", "--streams", "32", *given)
+    model = AutoModelForCausalLM.from_pretrained(ROOT / "drafters" / "pocket" / "target").eval()
+    exact = exact_outputs(model, found["prompts"][0], asked)
+    assert p_value(Counter(map(tuple, found["outputs"])), exact) > ALPHA
+    assert any(accepted for _, accepted in found["drafts"])
+    assert any(accepted < drafted for drafted, accepted in found["drafts"])
 
 
 if __name__ == "__main__":

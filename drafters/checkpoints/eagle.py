@@ -238,7 +238,7 @@ def _check(
     """Raise :class:`PoolError` where tensors are missing, too many, or do not fit a target of so many ``tokens``."""
     reasons: dict[str, str] = {}
     if shape.vocab_size != tokens:
-        reasons["d2t"] = f"it proposes {shape.vocab_size:,} of the target's {tokens:,} tokens and has to say which"
+        reasons["d2t"] = f"it proposes {shape.vocab_size:,} of the target's {tokens:,} tokens and must say which"
     if (size := shape.config.hidden_size) != shape.target_size:
         reasons["embed_tokens.weight"] = f"its hidden size of {size} differs from the target's {shape.target_size}"
     used = {name: tensor for name, tensor in tensors.items() if name not in UNUSED}

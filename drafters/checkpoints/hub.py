@@ -83,8 +83,8 @@ def fetch(source: Source, files: Sequence[str], report: Callable[[int, int], Non
         raise problem(error, source) from error
     if files == MODEL_FILES and not any(folder.glob("*.safetensors")):
         raise PoolError(
-            f"the Hub repository {source.id} holds no .safetensors weights, and no others are loaded, since they could "
-            "run code; name a repository or revision that has them"
+            f"the Hub repository {source.id} holds no .safetensors weights, and other formats are not loaded "
+            "because they can run code; name a repository or revision that has them"
         )
     _folders[(source.id, source.revision, files)] = folder
     return folder

@@ -1,4 +1,4 @@
-"""Folders of Medusa and BPD heads: read, checked against the target, and written."""
+"""Folders of Medusa and BPD heads, read and checked against the target; Medusa's are written too."""
 
 from __future__ import annotations
 
@@ -80,17 +80,6 @@ def save_medusa(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     heads = {name.split(".")[0] for name in tensors}
     layers = sum(name.startswith("0.") and name.endswith(".linear.weight") for name in tensors)
     config = {"base_model_name_or_path": "", "medusa_num_heads": len(heads), "medusa_num_layers": layers}
-    _save(folder, MEDUSA_FILES[0], tensors, config)
-
-
-def save_bpd(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write BPD heads in the layout of :func:`read_bpd`, in the dtype they have."""
-    inner, size = tensors["0.up.weight"].shape
-    heads = {name.split(".")[0] for name in tensors}
-    _save(folder, BPD_FILE, tensors, {"bpd_num_heads": len(heads), "hidden_size": size, "intermediate_size": inner})
-
-
-def _save(folder: Path, name: str, tensors: Mapping[str, torch.Tensor], config: dict[str, object]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, folder / name)
+    save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, folder / MEDUSA_FILES[0])
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from drafters.errors import UserError
+from multidraft.bench.action import MOST_PROMPTS
 from multidraft.bench.measure import BASELINE
 from multidraft.bench.summary import Row, speedups
-from multidraft.bench.table import NOTHING, count
-from multidraft.bench.verdict import MOST_NAMED, MOST_PROMPTS, Table, percent, times
+from multidraft.bench.table import NOTHING, count, percent
+from multidraft.bench.verdict import MOST_NAMED, Table, times
 from multidraft.replay.options import Option
-from storage.figures import FEWEST_PROMPTS, Ratio, prompts_to_settle, ratio_of_ratios, ratio_of_totals
+from storage.figures import FEWEST_TO_TELL, Ratio, prompts_to_settle, ratio_of_ratios, ratio_of_totals
 
 NAMES = {
     "version": "version",
@@ -72,10 +73,9 @@ class Paired:
     @property
     def said(self) -> str:
         """Whether B is faster in decoding, at the 95 % level, over its own baseline if that is known."""
-        if self.judged.interval is None:
+        if self.judged.prompts < FEWEST_TO_TELL:
             return "too few prompts to say"
-        low, high = self.judged.interval
-        return "faster" if low > 1 else "slower" if high < 1 else NO_DIFFERENCE
+        return {1: "faster", -1: "slower"}.get(self.judged.side, NO_DIFFERENCE)
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Comparison:
 
 def sentences(found: Comparison) -> list[str]:
     """The verdict, the conclusion first; names of policies stand in backticks."""
-    apart = bool(found.baseline and found.baseline.interval and not found.baseline.low <= 1 <= found.baseline.high)  # type: ignore[operator]
+    apart = bool(found.baseline and found.baseline.side)
     quick = f"Autoregressive decoding itself is {times(found.baseline)} as fast in B"
     said = []
     if apart:
@@ -174,7 +174,7 @@ def _conclusion(pair: Paired) -> str:
     on = f"on {count(pair.judged.prompts, 'prompt')} that both ran"
     clock = f"decoding is {times(pair.decode)} and whole requests are {times(pair.request)} as fast"
     if pair.said == "too few prompts to say":
-        return f"{pair.name}: {on}, and an interval takes {FEWEST_PROMPTS}; by the clock {clock} so far."
+        return f"{pair.name}: {on}, and to call one faster takes {FEWEST_TO_TELL}; by the clock {clock} so far."
     fewer = 1 - 1 / pair.rounds.value
     calls = "as many" if abs(fewer) < 0.005 else f"{percent(abs(fewer))} {'fewer' if fewer > 0 else 'more'}"
     speeds = f"{clock}, with {calls} calls of the target, {on}"

@@ -1,4 +1,4 @@
-"""The learning curve of a suite that was run in order as traffic: what each part of the stream made of the lessons."""
+"""The learning curve of a suite that was run in order, as traffic: figures by part of the stream."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from multidraft.bench.measure import BASELINE
 from multidraft.bench.runner import Entry
-from multidraft.bench.table import markdown
+from multidraft.bench.summary import Row, speedups
+from multidraft.bench.table import NOTHING, markdown
 from multidraft.replay.stream import in_parts
-from storage.figures import ratio_of_totals
 
 
 def render_curve(entries: Sequence[Entry], specs: Sequence[str]) -> str:
@@ -28,14 +28,9 @@ def render_curve(entries: Sequence[Entry], specs: Sequence[str]) -> str:
 
 
 def _cell(entries: Sequence[Entry]) -> str:
-    runs = [entry.run for entry in entries]
-    baselines = [(run.baseline, len(run.generation.token_ids)) for run in runs if run.baseline]
-    decode = ratio_of_totals([b.decode_seconds(n) for b, n in baselines], [r.generation.seconds for r in runs])
-    request = ratio_of_totals(
-        [b.request_seconds(n) for b, n in baselines], [r.generation.request_seconds for r in runs]
-    )
-    rounds = sum(len(run.generation.rounds) for run in runs)
-    if decode is None or request is None or not rounds:
-        return "–"
-    tokens = sum(len(run.generation.token_ids) for run in runs) / rounds
-    return f"{decode.text()} / {request.value:.2f}, {tokens:.2f}"
+    rows = [Row.of(entry.item.id, entry.item.task, entry.run) for entry in entries]
+    decode, request = speedups(rows)
+    if decode is None or request is None:
+        return NOTHING
+    rate = sum(row.tokens for row in rows) / sum(row.rounds for row in rows)
+    return f"{decode.text()} / {request.value:.2f}, {rate:.2f}"

@@ -286,14 +286,16 @@ def item_of(row: Row, line: int) -> SuiteItem | LineProblem:
 
 
 def _first_turn(messages: Any) -> str | None:
-    """The first text of the user, below those of the system before it; ``None`` where there is none."""
+    """The user's first text below the system's before it, in OpenAI's form or ShareGPT's; ``None`` without one."""
     texts = []
     for message in messages:
-        role, content = message["role"], message["content"]
+        role, content = (
+            (message["role"], message["content"]) if "role" in message else (message["from"], message["value"])
+        )
         text = content if isinstance(content, str) else "".join(part["text"] for part in content)
-        if role in ("system", "developer", "user"):
+        if role in ("system", "developer", "user", "human"):
             texts.append(text)
-        if role == "user":
+        if role in ("user", "human"):
             return "\n\n".join(texts)
     return None
 

@@ -20,10 +20,6 @@ NO_TASK = "no task"
 TOO_LONG = "too long"
 """Status of a prompt that does not fit the target's context window."""
 
-FEWEST_TO_LEAD = 6
-"""Prompts that two policies must have in common for one to be called faster: with fewer not even a win on each of them
-would be significant by a two-sided sign test."""
-
 
 @dataclass(frozen=True)
 class Row:
@@ -204,26 +200,6 @@ def _figures(rows: Sequence[Row], on: Sequence[Row] | None = None) -> dict[str, 
         figures[name] = ratio.value if ratio else None
         figures[f"{name}_low"], figures[f"{name}_high"] = (ratio.low, ratio.high) if ratio else (None, None)
     return {**figures, "speedup_uncertainty": decode and decode.uncertainty}
-
-
-def fastest(rows: Sequence[Row]) -> str | None:
-    """The policy that is faster in decoding than each of the others, at the 95 % level, each pair on the prompts that
-    both ran; ``None`` where there is none or no other."""
-    ran: dict[str, dict[int, list[Row]]] = {}
-    for row in rows:
-        if row.finished and row.speedup is not None:
-            ran.setdefault(row.policy, {}).setdefault(row.prompt, []).append(row)
-
-    def faster(one: str, other: str) -> bool:
-        common = [prompt for prompt in ran[one] if prompt in ran[other]]
-        seconds = [[sum(r.seconds or 0.0 for r in of[p]) / len(of[p]) for p in common] for of in (ran[other], ran[one])]
-        found = ratio_of_totals(*seconds)
-        clear = found is not None and found.low is not None and found.low > 1.0
-        return clear and len(common) >= FEWEST_TO_LEAD
-
-    if len(ran) < 2:
-        return None
-    return next((one for one in ran if all(faster(one, other) for other in ran if other != one)), None)
 
 
 def short_rows(rows: Sequence[Row]) -> int:

@@ -54,6 +54,11 @@ def _speedup(policy: dict[str, Any], name: str) -> str:
     return f"{policy[name]:.2f}x" + (f" ({interval[0]:.2f}–{interval[1]:.2f})" if interval else "")
 
 
+def percent(share: float, sign: str = "") -> str:
+    """``84 %``."""
+    return f"{100 * share:{sign}.0f} %"
+
+
 def count(number: int, noun: str) -> str:
     """``1 round``, ``2 rounds``, ``1,000 rounds``; ``1 policy``, ``2 policies``."""
     many = f"{noun[:-1]}ies" if noun.endswith("cy") else f"{noun}s"

@@ -2,44 +2,42 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from drafters.hardware import format_bytes
-from multidraft.bench.table import NOTHING, count
+from multidraft.bench.action import action, listed, withheld
+from multidraft.bench.table import NOTHING, count, percent
 from multidraft.replay.advice import Advice, Share
 from multidraft.replay.options import Option
-from storage.figures import FEWEST_PROMPTS, Ratio
+from storage.figures import FEWEST_PROMPTS, FEWEST_TO_TELL, Ratio
 from storage.run import plain
 
 MOST_NAMED = 3
 """Policies that a sentence names; the table has them all."""
 
-MOST_PROMPTS = 1000
-"""Where it would take more prompts than this to tell two policies apart, either will do."""
-
 PARTS: tuple[Literal["decode"], Literal["request"]] = ("decode", "request")
-
-FAR_OFF = 0.2
-"""Share by which a replayed speed-up may be off from the measured one (docs/figures.md has what is usual)."""
 
 
 def sentences(advice: Advice) -> list[str]:
-    """The verdict, the conclusion first; names of policies and drafters stand in backticks.
+    """The verdict, the conclusion first and what to do last; names of policies and drafters stand in backticks.
 
-    Where policies were measured on the prompts, what they measured leads, and replays add what was not run.
+    Where policies were measured on the prompts, what they measured leads, and replays add what was not run, unless they
+    are too far from it.
     """
     replayed = f"Replayed on {count(advice.texts, 'recorded text')}" if advice.texts else ""
     more = [*_lengths(advice), *_drafters(advice)] if advice.pays == "yes" else []
     if live := advice.measured:
         said = [f"Measured. {_conclusion(live)}", *(_rivals(live) if live.pays == "yes" else [])]
-        said += [f"{replayed}, for what was not run: {_beyond(advice, live)} {_off(advice, live)}", *more]
-    else:
-        said = [f"{replayed}. {_conclusion(advice)}" if replayed else _conclusion(advice)]
+        said += [f"{replayed}, for what was not run: {_beyond(advice, live)} {_off(advice)}", *more]
+        said = said if advice.trusted else [*said[: -1 - len(more)], withheld(advice)]
+    elif advice.trusted:
+        said = [f"{replayed}. {_conclusion(advice)} {_off(advice)}" if replayed else _conclusion(advice)]
         said += [*_rivals(advice), *more] if advice.pays == "yes" else []
-    return [*said, _basis(advice)]
+    else:
+        said = [f"No verdict: no policy was measured on all of these {advice.prompts} prompts.", withheld(advice)]
+    return [*said, _basis(advice), action(advice)]
 
 
 def _beyond(advice: Advice, live: Advice) -> str:
@@ -55,20 +53,13 @@ def _beyond(advice: Advice, live: Advice) -> str:
     )
 
 
-def _off(advice: Advice, live: Advice) -> str:
+def _off(advice: Advice) -> str:
     """How far replays are from what was measured."""
-    off = {
-        option.spec: option.times_as_fast(advice.plain, "decode").value
-        / known.times_as_fast(live.plain, "decode").value
-        for option in advice.options
-        if (known := live.option(option.spec))
-    }
+    off = advice.errors
     if not off:
-        return "No policy that was measured could be replayed."
-    reach = " to ".join(dict.fromkeys(percent(value - 1, "+") for value in (min(off.values()), max(off.values()))))
-    said = f"Replayed decode speed-ups are off by {reach} from those measured ({_listed([f'`{o}`' for o in off])})"
-    far = max(abs(value - 1) for value in off.values()) > FAR_OFF
-    return f"{said}: too far to rely on; run what they suggest." if far else f"{said}."
+        return "How far replays are off is not known: no policy ran live on enough of these prompts."
+    reach = " to ".join(dict.fromkeys(percent(value, "+") for value in (min(off.values()), max(off.values()))))
+    return f"Replayed decode speed-ups are off by {reach} from those measured ({listed([f'`{o}`' for o in off])})."
 
 
 def _conclusion(advice: Advice) -> str:
@@ -85,18 +76,18 @@ def _conclusion(advice: Advice) -> str:
         return f"For this traffic: {named}: {speeds}; {saved}. {time}"
     if advice.pays == "no":
         return f"Don't speculate on this traffic: with the fastest policy, {named}, {speeds}, though {saved}."
-    if advice.prompts < FEWEST_PROMPTS:
-        few = f"Too few prompts for a verdict: {advice.prompts}, and an interval takes {FEWEST_PROMPTS}."
+    if advice.prompts < FEWEST_TO_TELL:
+        few = f"Too few prompts to call a policy faster: {advice.prompts}, and it takes {FEWEST_TO_TELL}."
         if not decode.too_noisy:
             return f"{few} The fastest so far is {named}: {speeds}; {saved}."
         most = max(advice.options, key=lambda option: option.calls_saved)
         return (
-            f"{few} The machine was too noisy to tell which policy is the fastest. By the count of calls, which no "
-            f"noise changes, `{most.spec}` leads: it saves {_saved(most)}."
+            f"{few} The machine was too busy for figures of speed. By the count of calls, which no noise changes, "
+            f"`{most.spec}` leads: it saves {_saved(most)}."
         )
     return (
         f"No speed-up of whole requests is certain on this traffic: with the fastest policy, {named}, {speeds}. "
-        f"{saved[0].upper()}{saved[1:]}. {_settled(advice, best, plain)}"
+        f"{saved[0].upper()}{saved[1:]}."
     )
 
 
@@ -107,17 +98,13 @@ def _saved(option: Option) -> str:
 def _rivals(advice: Advice) -> list[str]:
     level, slower = advice.level(), advice.slower()
     if not advice.options[1:]:
-        return ["No other policy is compared with it."]
+        return ["There is no other policy to compare it with."]
     if advice.certain:
         others = "the other policy" if len(slower) == 1 else f"each of the {len(slower)} others"
         return [f"Whole requests are faster than under {others}, at the 95 % level: {_named(slower, advice)}."]
     said = [f"Whole requests are not significantly slower under {_named(level, advice)}."]
-    said[0] += f" {_settled(advice, advice.best, level[0])}"
     if slower:
         said.append(f"They are slower, at the 95 % level, under {_named(slower, advice)}.")
-    simple = next((option for option in level if option.spec.startswith("fixed:")), None)
-    if simple and not advice.best.spec.startswith("fixed:"):
-        said.append(f"Of those that are not, `{simple.spec}` needs a single drafter{_freed(advice, simple)}.")
     return said
 
 
@@ -125,39 +112,23 @@ def _named(options: Sequence[Option], advice: Advice) -> str:
     """Policies, with how many times as fast as autoregressive decoding their whole requests are."""
     named = [f"`{o.spec}` ({o.times_as_fast(advice.plain).value:.2f}×)" for o in options[:MOST_NAMED]]
     more = len(options) - len(named)
-    return _listed([*named, *([f"{more} more"] if more else [])])
-
-
-def _settled(advice: Advice, best: Option, other: Option) -> str:
-    """How many more prompts would tell the two apart."""
-    needed, against = best.prompts_to_settle(other), f"`{best.spec}` against `{other.spec}`"
-    if needed is None:
-        return f"{FEWEST_PROMPTS} prompts or more are needed to settle {against}."
-    if needed > MOST_PROMPTS:
-        return f"More than {MOST_PROMPTS:,} prompts would be needed to settle {against}: either will do."
-    return f"About {count(max(round(needed) - advice.prompts, 1), 'more prompt')} would settle {against}."
-
-
-def _freed(advice: Advice, simple: Option) -> str:
-    used = simple.spec.removeprefix("fixed:")
-    freed = sum(share.memory or 0 for share in advice.shares if share.drafter != used)
-    return f": {format_bytes(freed)} less memory" if freed else ""
+    return listed([*named, *([f"{more} more"] if more else [])])
 
 
 def _lengths(advice: Advice) -> list[str]:
     if not advice.lengths:
         return []
-    slower = [str(length) for length, ratio in advice.lengths.items() if (ratio.high or math.inf) < 1]
+    slower = [str(length) for length, ratio in advice.lengths.items() if ratio.side < 0]
     level = [str(length) for length, ratio in advice.lengths.items() if str(length) not in slower]
-    parts = [f"slower at the 95 % level with {_listed(slower)}" if slower else ""]
-    parts.append(f"no significant difference with {_listed(level)}" if level else "")
+    parts = [f"slower at the 95 % level with {listed(slower)}" if slower else ""]
+    parts.append(f"no significant difference with {listed(level)}" if level else "")
     return [f"Draft length up to {advice.best.length}: {'; '.join(filter(None, parts))} tokens."]
 
 
 def _drafters(advice: Advice) -> list[str]:
     said = []
     if keep := [share for share in advice.shares if share.verdict == "keep"]:
-        said.append(f"Keep {_listed([_kept(share) for share in keep])}.")
+        said.append(f"Keep {listed([_kept(share) for share in keep])}.")
     gone, ratio = advice.removed
     if gone and advice.best.spec.startswith("fixed:"):
         said.append(f"`{advice.best.spec}` plays no other drafter, which says nothing of them under other policies.")
@@ -166,9 +137,9 @@ def _drafters(advice: Advice) -> list[str]:
         freed = f"; {format_bytes(memory)} of memory are free then" if memory else ""
         why = "it never drafts" if len(gone) == 1 else "they never draft"
         cost = f"requests take {times(ratio)} as long without" if ratio else f"under this policy {why}"
-        said.append(f"Remove {_listed([f'`{name}`' for name in gone])}: {cost}{freed}.")
+        said.append(f"Remove {listed([f'`{name}`' for name in gone])}: {cost}{freed}.")
     if unknown := [f"`{s.drafter}`" for s in advice.shares if s.drafter not in gone and s.verdict != "keep"]:
-        said.append(f"Not settled by these prompts whether it pays: {_listed(unknown)}.")
+        said.append(f"Not settled by these prompts whether it pays: {listed(unknown)}.")
     return said
 
 
@@ -188,7 +159,7 @@ def _basis(advice: Advice) -> str:
     where = f"pool {made_on.pool} on {made_on.hardware}, {made_on.dtype}" if made_on else "that machine"
     said = f"Replays take the costs that were measured there: {where}. {intervals}"
     if any(option.estimate for option in advice.options):
-        said += " ≈: it chooses by the clock, so its rounds are estimates."
+        said += " ≈: it chooses by measured time, so its rounds are estimates."
     if advice.left_out:
         said += f" {count(advice.left_out, 'text')} of other pools or machines left out."
     return said
@@ -208,9 +179,10 @@ def tables(advice: Advice) -> list[Table]:
     """The policies, the fastest first, a star only where it is certain; and the drafters under the first."""
     policies = [_policy(advice, option) for option in advice.options]
     how = ", replayed" if advice.texts else ""
+    far = "" if advice.trusted else ", too far from what was measured to rely on"
     columns = f"policy|draft length|tokens per round|calls saved|decode{how}|whole request{how}|first is faster"
     columns += "|decode, measured|whole request, measured" if advice.measured else ""
-    found = [Table(f"Policies{how}", tuple(columns.split("|")), policies, columns.count("|"))]
+    found = [Table(f"Policies{how}{far}", tuple(columns.split("|")), policies, columns.count("|"))]
     if advice.shares:
         columns = "drafter|proposed|requests without it|memory|verdict"
         drafters = [
@@ -230,8 +202,7 @@ def tables(advice: Advice) -> list[Table]:
 def _policy(advice: Advice, option: Option) -> tuple[str, ...]:
     first = option is advice.best
     live = advice.measured
-    certain = advice.certain and advice.pays == "yes" and (not live or live.best.spec == option.spec)
-    star = " ★" if first and certain else ""
+    star = " ★" if first and advice.trusted and option.spec == (live or advice).leader else ""
     known = live and live.option(option.spec)
     ratios = (known.times_as_fast(live.plain, part) if live and known else None for part in PARTS)
     return (
@@ -263,12 +234,16 @@ def as_json(advice: Advice) -> dict[str, Any]:
         }
         for option in advice.options
     ]
-    gone, ratio = advice.removed
+    (gone, ratio), judged = advice.removed, advice.measured or advice
+    told = judged is not advice or advice.trusted
     values: dict[str, Any] = plain(
         {
             "verdict": sentences(advice),
-            "pays": advice.pays,
-            "certain": advice.certain,
+            "pays": judged.pays if told else "open",
+            "fastest": judged.leader if told else None,
+            "certain": told and judged.certain,
+            "replay_errors": advice.errors,
+            "withheld": withheld(advice) or None,
             "prompts": advice.prompts,
             "texts": advice.texts,
             "policies": options,
@@ -289,12 +264,3 @@ def _measured(advice: Advice, option: Option) -> list[dict[str, Any]]:
 def times(ratio: Ratio | None) -> str:
     """A ratio with its interval: ``2.10× (1.80–2.40)``."""
     return NOTHING if ratio is None else ratio.text("×")
-
-
-def percent(share: float, sign: str = "") -> str:
-    """``84 %``."""
-    return f"{100 * share:{sign}.0f} %"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 import multidraft as md
 from drafters.card import pool_names
-from multidraft.bench.measured import measured, of_rows
+from multidraft.bench.measured import decoded, measured, of_rows, ran_live
 from multidraft.bench.summary import Row
 from multidraft.bench.table import markdown
 from multidraft.bench.verdict import as_json, sentences, tables
@@ -35,7 +35,9 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--tasks", default="", help="comma-separated: only texts of these tasks")
     sub.add_argument("--newest", type=int, default=NEWEST, help="at most so many texts (default: %(default)s)")
     sub.add_argument("--policies", default="", help="comma-separated: try these too")
-    sub.add_argument("--pool", help="card whose router and memory are meant (default: the texts' pool, if bundled)")
+    sub.add_argument(
+        "--pool", help="card to take the router and the drafters' memory from (default: the texts' pool, if bundled)"
+    )
     sub.add_argument("--json", action="store_true")
 
 
@@ -66,10 +68,9 @@ def _of_history(options: argparse.Namespace) -> Advice:
     known = options.pool or pool in pool_names()
     route = route_of(pool, drafters) if known else None
     memory = memory_of(pool, drafters, made_on.hardware) if known else {}
-    live = measured(options.db, runs, chosen.runs)
-    ran = [option.spec for option in live.options] if live else []
-    specs = candidates(drafters, route, [*more, *ran])
-    steps = advise(texts, specs, route, memory, live)
+    live = ran_live(options.db, runs, chosen.runs)
+    specs = candidates(drafters, route, [*more, *decoded(live)])
+    steps = advise(texts, specs, route, memory, measured(live, runs), decoded(live))
     advice = _result(steps, most_replays(len(texts), len(specs), len(drafters)))
     return replace(advice, left_out=len(found) - len(runs))
 
@@ -94,12 +95,12 @@ def _of_report(path: Path) -> Advice:
     except ValueError as error:
         raise md.UserError(f"{path} is not JSON ({error}); name a report of bench --out") from None
     if not isinstance(report, dict) or "rows" not in report:
-        raise md.UserError(f"{path} holds no runs prompt by prompt (rows); write it anew with bench --out")
+        raise md.UserError(f"{path} has no results by prompt (rows); create it again with bench --out")
     try:
         rows = TypeAdapter(list[Row]).validate_python(report["rows"])
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise md.UserError(f"{path}: rows.{where}: {first['msg']}; write it anew with bench --out") from None
+        raise md.UserError(f"{path}: rows.{where}: {first['msg']}; create it again with bench --out") from None
     settings = report.get("settings") or report.get("parameters") or {}
     return of_rows(rows, int(settings.get("draft_length", 0)))

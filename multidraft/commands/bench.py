@@ -48,14 +48,14 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--start",
         choices=("cold", "router", "traffic", "both"),
-        help="give all policies that take a start this one, or compare cold with the router, or with the traffic where "
-        "that is streamed; by default each has its own",
+        help="the start of every policy that has one; both: cold and router (with --stream: cold and traffic); "
+        "default: each policy's own",
     )
     sub.add_argument(
         "--stream",
         action="store_true",
-        help="take the prompts, in their order, for traffic: policies with start=traffic begin each with what those "
-        "before it taught; prints the learning curve too",
+        help="treat the prompts, in order, as traffic: policies with start=traffic begin each with what earlier "
+        "ones taught; also prints the learning curve",
     )
     sub.add_argument("--limit", type=int, help="at most this many prompts of each suite, evenly spread over it")
     sub.add_argument("--repeat", type=int, default=1, help="runs per prompt and policy (default: %(default)s)")
@@ -69,7 +69,7 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--batch-size",
         metavar="N[,N…]",
-        help="measure throughput instead: all prompts, so many of them decoded at once, prefill included",
+        help="measure throughput instead, prefill included, decoding this many prompts at once",
     )
     sub.add_argument("--out", type=Path, help="write the report to this JSON file")
     sub.add_argument("--db", type=Path, help="also record every run in this history database")

@@ -39,8 +39,9 @@ _QUANTISERS = "bitsandbytes>=0.48\naccelerate>=1.10\n"
 
 _WHY = {
     401: "the token is not valid: log in again (hf auth login)",
-    402: "this hardware is charged for: add a payment method, or name another with --hardware",
-    403: "the token may not do this: use one with write access; ZeroGPU and cpu-basic need a PRO subscription",
+    402: "this hardware is not free: add a payment method, or name another with --hardware",
+    403: "the token is not allowed to do this: use one with write access; ZeroGPU and cpu-basic need a PRO "
+    "subscription",
     409: "the name is taken by another kind of repository: choose another",
 }
 
@@ -52,7 +53,7 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--dataset", help="USER/NAME of a private dataset for copies of the history")
     sub.add_argument("--private", action="store_true", help="make the Space private")
     sub.add_argument("--update", action="store_true", help="replace the files of a Space that exists")
-    sub.add_argument("--dry-run", action="store_true", help="show what would be done, and send nothing")
+    sub.add_argument("--dry-run", action="store_true", help="show what would be done without sending anything")
 
 
 def run(options: argparse.Namespace) -> int:

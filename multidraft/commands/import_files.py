@@ -13,7 +13,7 @@ from storage.store import Store
 def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("files", nargs="+", type=Path, metavar="FILE", help=KNOWN)
     sub.add_argument("--db", type=Path, required=True, help="history database; created if it is missing")
-    sub.add_argument("--name", default="", help="what did the decoding (default: as the file says)")
+    sub.add_argument("--name", default="", help="what decoded, in place of a policy (default: from the file)")
 
 
 def run(options: argparse.Namespace) -> int:

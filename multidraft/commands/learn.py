@@ -36,13 +36,13 @@ def run(options: argparse.Namespace) -> int:
     found = [pool for pool in lessons.pools(options.db) if options.pool in (None, pool.pool)]
     if not found:
         about = f"pool {options.pool!r}" if options.pool else "any pool"
-        raise md.UserError(f"{options.db} teaches nothing about {about}; runs that ended and were scored do")
+        raise md.UserError(f"{options.db} has no lessons for {about}; lessons come from finished, scored runs")
     if options.export:
         return _export(options.db, found, options.export)
     for pool in found:
         if options.reset:
             lessons.forget(options.db, pool.card_hash)
-            kept = "the runs stay, and a server that is running forgets when it starts anew"
+            kept = "the runs stay, and a running server forgets them when it is restarted"
             print(f"{pool.pool} ({pool.card_hash}): {pool.lessons:,} lessons forgotten; {kept}")
         else:
             print(_shown(options.db, pool, options.prompt), end="\n\n")

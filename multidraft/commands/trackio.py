@@ -29,7 +29,7 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--db", type=Path, required=True, help="history database, as the app, bench and vLLM write it")
     sub.add_argument("--project", default="multidraft", help="Trackio's project (default: %(default)s)")
     sub.add_argument("--after", type=int, default=0, metavar="ID", help="only runs after this one")
-    sub.add_argument("--follow", action="store_true", help="go on with new runs until Ctrl-C")
+    sub.add_argument("--follow", action="store_true", help="keep sending new runs until Ctrl-C")
 
 
 def run(options: argparse.Namespace) -> int:

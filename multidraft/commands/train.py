@@ -62,10 +62,10 @@ def add(sub: argparse.ArgumentParser) -> None:
     more("--device", choices=["auto", "cpu", "cuda"], default="auto")
     more("--seed", type=int, default=0)
     more("--card", help="use the chat template of this card (a bundled card's name or a path)")
-    more("--plain", action="store_true", help="give prompts as they are to a target without a chat template")
+    more("--plain", action="store_true", help="pass prompts unchanged to a target without a chat template")
     more("--push", metavar="USER/NAME", help="upload the finished pool to the Hub")
     more("--private", action="store_true", help="make the repositories of --push private")
-    more("--dry-run", action="store_true", help="show what would be done, and do nothing")
+    more("--dry-run", action="store_true", help="show what would be done and stop")
 
 
 def run(options: argparse.Namespace) -> int:

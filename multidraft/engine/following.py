@@ -27,25 +27,27 @@ class Following(Decoding):
 
     Args:
         pool: whose ``stop_ids`` are empty: the engine knows when a text ends.
-        prompt: token ids.
-        first: the token that the engine wrote when it had read the prompt; there was no draft for it.
+        text: token ids of prompt and output so far.
         policy, params, seed: as of :class:`~multidraft.engine.decoding.Decoding`.
-        earlier: what was recorded of the text so far, where it is taken up again, with a policy that begins anew;
-            ``prompt`` ends with it.
+        earlier: what was recorded of the text so far, where it is taken up again, with a policy that begins anew.
+        unseen: how many tokens at the end of ``text`` the engine has written since, without a draft: the first one
+            after the prompt, and those of steps for which it asked for none.
+        seconds: that those steps took.
     """
 
     def __init__(
         self,
         pool: Pool,
-        prompt: Sequence[int],
-        first: int,
+        text: Sequence[int],
         policy: str,
         params: SamplingParams,
         seed: int,
         earlier: Generation | None = None,
+        unseen: int = 1,
+        seconds: float = 0.0,
     ):
-        super().__init__(pool, prompt, policy, params, seed)
-        self._first: int | None = first
+        super().__init__(pool, text[:-1], policy, params, seed)
+        self._unseen, self._each = tuple(text[len(text) - unseen :]), seconds / unseen
         self._seconds = earlier.prefill_seconds if earlier else 0.0
         self.generation = earlier or self.generation
 
@@ -74,22 +76,30 @@ class Following(Decoding):
         return replace(generation, rounds=[*rounds, last], token_ids=tokens, text=text, status="stopped")
 
     def _round(self, text: TextStream) -> Round:
-        first, self._first = self._first, None
-        if first is None:
+        if not self._unseen:
             return super()._round(text)
-        self.generation.prefill_seconds += self._seconds
-        self.context.append(first)
+        (*before, last), self._unseen = self._unseen, ()
+        generation = self.generation
+        generation.prefill_seconds += self._seconds
+        for token in before:
+            generation.rounds.append(round := self._undrafted(token, text))
+            generation.token_ids.append(token)
+            generation.text += round.text
+        self.context.append(last)
         self._evaluated = len(self.context)
         self.pool.costs.unread.emitted(1, ())
-        pieces = tuple(text.add([first]))
+        return self._undrafted(last, text)
+
+    def _undrafted(self, token: int, text: TextStream) -> Round:
+        pieces = tuple(text.add([token]))
         return Round(
             index=len(self.generation.rounds),
             arm=None,
             drafter=None,
             drafted=(),
             accepted=0,
-            tokens=(first,),
-            own=first,
+            tokens=(token,),
+            own=token,
             text="".join(pieces),
             pieces=pieces,
             draft_length=0,
@@ -100,7 +110,7 @@ class Following(Decoding):
             block_divergence=None,
             probabilities=None,
             draft_seconds=0.0,
-            verify_seconds=0.0,
+            verify_seconds=self._each,
             policy_seconds=0.0,
             evaluate_seconds=0.0,
             evaluated=0.0,

@@ -39,7 +39,7 @@ class AlignmentBandit(Policy):
         elif self.settings.reward == "be":
             self.last_reward = feedback.block_efficiency
         elif feedback.block_divergence is None:
-            raise PolicyError("these rounds carry no block divergence to learn from; use the setting reward=be")
+            raise PolicyError("these rounds have no block divergence to learn from; use the setting reward=be")
         else:
             self.last_reward = feedback.block_divergence
         self.learn(feedback.arm, self.last_reward)

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+import numpy as np
 
 from drafters.errors import PolicyError, UserError
 from multidraft.policies import canonical_spec, parse_spec
 from multidraft.policies.specs import read_spec
 from multidraft.replay.options import Option, replayed
 from multidraft.replay.recorded import Recorded, Route, without_divergence
-from storage import aggregates
-from storage.figures import FEWEST_PROMPTS, FEWEST_TOKENS, Ratio, ratio_of_totals
-from storage.filters import Filter
-from storage.rows import prompt_of
+from storage.figures import FEWEST_PROMPTS, FEWEST_TOKENS, Ratio, ranks, ratio_of_totals
 from storage.run import Conditions, Run
 
 PLAIN = "autoregressive"
@@ -38,10 +36,17 @@ SWEPT = 5
 NEGLIGIBLE = 1.01
 """A drafter is not missed if without it requests take, at the 95 % level, less than so many times as long."""
 
+FAR_OFF = 0.2
+"""Share by which a replayed decode speed-up may be off from the measured one for replays to be relied on
+(docs/figures.md has what is usual)."""
+
 LEAST_SHARE = 0.005
 """A drafter that proposes less of the tokens is not kept for how others are chosen in its presence."""
 
 Paying = Literal["yes", "no", "open"]
+
+Live = Mapping[str, Mapping[int, tuple[float, float]]]
+"""What ran live: of each policy, by prompt, the baseline's decode seconds and its own."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ class Share:
             return "open"
         if self.without.high < NEGLIGIBLE:
             return "remove"
-        return "keep" if self.without.low > 1.0 and self.share >= LEAST_SHARE else "open"
+        return "keep" if self.without.side == 1 and self.share >= LEAST_SHARE else "open"
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +89,8 @@ class Advice:
         shares: its drafters; empty where the texts are not at hand.
         removed: the drafters that can go at once, and how many times as long requests take without all of them.
         measured: what the runs of policies that ran live on these very prompts say; ``None`` where there are none.
+        errors: of the policies that ran live on some of the prompts, by what share their replayed decode speed-ups are
+            off from those measured.
         texts: how many were replayed; 0 where runs were measured instead.
         left_out: texts of other pools and machines, whose costs are others.
         conditions: of the runs.
@@ -95,6 +102,7 @@ class Advice:
     shares: tuple[Share, ...] = ()
     removed: tuple[tuple[str, ...], Ratio | None] = ((), None)
     measured: Advice | None = None
+    errors: Mapping[str, float] = field(default_factory=dict)
     texts: int = 0
     left_out: int = 0
     conditions: Conditions | None = None
@@ -121,19 +129,23 @@ class Advice:
     @property
     def pays(self) -> Paying:
         """Whether speculation is faster than plain decoding; ``"open"`` where these prompts do not tell."""
-        found = self.best.times_as_fast(self.plain)
-        if found.low is None or found.high is None:
-            return "open"
-        return "yes" if found.low > 1.0 else "no" if found.high < 1.0 else "open"
+        side = self.best.times_as_fast(self.plain).side
+        return "yes" if side > 0 else "no" if side < 0 else "open"
 
-    def slower(self) -> list[Option]:
-        """The policies that are slower than the fastest, at the 95 % level."""
-        return [option for option in self.options[1:] if (self.best.times_as_fast(option).low or 0.0) > 1.0]
+    @property
+    def ranks(self) -> dict[str, int]:
+        """Of the policies; those that cannot be told apart share one (``storage.figures.ranks``)."""
+        return ranks({option.spec: dict(enumerate(option.request.tolist())) for option in self.options})
 
     def level(self) -> list[Option]:
-        """Those of which that cannot be said."""
-        slower = self.slower()
-        return [option for option in self.options[1:] if option not in slower]
+        """The policies that cannot be told from the fastest."""
+        found = self.ranks
+        return [option for option in self.options[1:] if found[option.spec] == 1]
+
+    def slower(self) -> list[Option]:
+        """Those that are slower, at the 95 % level."""
+        found = self.ranks
+        return [option for option in self.options[1:] if found[option.spec] > 1]
 
     @property
     def certain(self) -> bool:
@@ -142,7 +154,18 @@ class Advice:
         A policy that is not the best is taken for it in at most 5 % of all cases, however many there are: it would have
         to beat the best one too.
         """
-        return len(self.slower()) == len(self.options) - 1 and self.prompts >= FEWEST_PROMPTS
+        return not self.level()
+
+    @property
+    def leader(self) -> str | None:
+        """The policy that is faster than each of the others and than autoregressive decoding: the only one that may be
+        called the fastest, and has a star."""
+        return self.best.spec if self.pays == "yes" and self.certain else None
+
+    @property
+    def trusted(self) -> bool:
+        """Whether replays are near enough to what ran live for advice to rest on them."""
+        return all(abs(error) <= FAR_OFF for error in self.errors.values())
 
 
 def candidates(drafters: Sequence[str], route: Route | None, more: Iterable[str] = ()) -> list[str]:
@@ -167,6 +190,7 @@ def advise(
     route: Route | None = None,
     memory: Mapping[str, int] | None = None,
     measured: Advice | None = None,
+    live: Live | None = None,
 ) -> Generator[None, None, Advice]:
     """Compare policies on texts of one pool and machine, yielding after each replay.
 
@@ -176,6 +200,7 @@ def advise(
         specs: as of :func:`candidates`.
         memory: bytes of each drafter that has any.
         measured: see :class:`Advice`.
+        live: what replays are checked against.
 
     Raises:
         UserError: there is no text of ``FEWEST_TOKENS`` tokens with a measured baseline, or no policy to compare.
@@ -187,49 +212,41 @@ def advise(
         )
     longest = max(text.run.params.draft_length for text in texts)
     plain = yield from replayed(texts, PLAIN, longest)
-    found = list[Option]()
+    tried = list[Option]()
     for spec in specs:
         try:
-            found.append((yield from replayed(texts, spec, longest, route)))
+            tried.append((yield from replayed(texts, spec, longest, route)))
         except PolicyError:
             continue
-    if not found:
+    if not tried:
         raise UserError("no policy can be replayed on these texts; name one with drafters of their pool")
-    found.sort(key=_seconds)
-    at_lengths: dict[str, list[Option]] = {option.spec: [option] for option in found}
-    for option in found[:SWEPT]:
+    tried.sort(key=_seconds)
+    checked = {option.spec: _error(plain, option, (live or {}).get(option.spec, {})) for option in tried}
+    errors = {spec: error for spec, error in checked.items() if error is not None}
+    at_lengths: dict[str, list[Option]] = {option.spec: [option] for option in tried}
+    for option in tried[:SWEPT]:
         for length in shorter(longest):
             at_lengths[option.spec].append((yield from replayed(texts, option.spec, length, route)))
     options = [min(each, key=_seconds) for each in at_lengths.values()]
     best = min(options, key=_seconds)
     lengths = {other.length: other.times_as_fast(best) for other in at_lengths[best.spec] if other is not best}
+    known = {"measured": measured, "errors": errors, "texts": len(texts), "conditions": texts[0].run.conditions}
+    found = Advice.of(plain, options, **known)
+    if not found.trusted:
+        return found
     shares = yield from _shares(texts, best, route, memory or {})
     removed = yield from _removed(texts, best, shares, route)
-    return Advice.of(
-        plain,
-        options,
-        lengths=lengths,
-        shares=shares,
-        removed=removed,
-        measured=measured,
-        texts=len(texts),
-        conditions=texts[0].run.conditions,
-    )
+    return replace(found, lengths=lengths, shares=shares, removed=removed)
 
 
-def measured_on(path: Path, texts: Sequence[Run]) -> dict[str, tuple[Ratio, Ratio]]:
-    """Decode and request speed-up of the policies that ran live on every prompt of the texts, on the same pool and
-    machine."""
-    prompts, made_on = {prompt_of(run.generation) for run in texts if usable(run)}, texts[0].conditions
-    filter = Filter(
-        card=made_on.card_hash, hardware=made_on.hardware, dtype=made_on.dtype, prompts=tuple(sorted(prompts))
-    )
-    found: dict[str, tuple[Ratio, Ratio]] = {}
-    for line in aggregates.policy_summary(path, filter).to_dict("records"):
-        if line["speedup_prompts"] == len(prompts):
-            decode, request = (aggregates.ratio_in(line, name) for name in ("speedup", "request_speedup"))
-            found[line["policy"]] = decode, request
-    return found
+def _error(plain: Option, option: Option, live: Mapping[int, tuple[float, float]]) -> float | None:
+    """By what share a replayed decode speed-up is off on the prompts on which the policy ran live; ``None`` for fewer
+    than ``FEWEST_PROMPTS``."""
+    on = [place for place, prompt in enumerate(option.prompts) if prompt in live]
+    if len(on) < FEWEST_PROMPTS:
+        return None
+    above, below = np.array([live[option.prompts[place]] for place in on]).sum(axis=0)  # type: ignore[index]
+    return float(plain.decode[on].sum() / option.decode[on].sum() / (above / below) - 1)
 
 
 def most_replays(texts: int, specs: int, drafters: int) -> int:

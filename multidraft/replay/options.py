@@ -23,6 +23,7 @@ class Option:
         tokens, rounds: of the output; each round is a call of the target.
         estimate: whether its rounds are one: live it chooses by the clock.
         uncertainty: of measured runs, by what share timings may put their speed-ups off (``storage.figures.Ratio``).
+        prompts: what tells them apart.
     """
 
     spec: str
@@ -33,6 +34,7 @@ class Option:
     rounds: np.ndarray
     estimate: bool = False
     uncertainty: float | None = None
+    prompts: tuple[object, ...] = ()
 
     @classmethod
     def of(cls, spec: str, length: int, runs: Sequence[tuple[Any, ...]], *, estimate: bool = False) -> Option:
@@ -42,7 +44,7 @@ class Option:
         for prompt, *figures in runs:
             found.setdefault(prompt, []).append(tuple(figures))
         decode, request, tokens, rounds = np.array([np.mean(each, axis=0) for each in found.values()]).T
-        return cls(spec, length, decode, request, tokens, rounds, estimate)
+        return cls(spec, length, decode, request, tokens, rounds, estimate, prompts=tuple(found))
 
     def times_as_fast(self, other: Option, part: Literal["decode", "request"] = "request") -> Ratio:
         """How many times as fast as the other it is, paired by prompt."""

@@ -142,7 +142,7 @@ class Job(Generic[T]):
 
     def expire(self, seconds: float) -> None:
         """End it after the round in progress: it has had the device for as long as it may."""
-        self.error = f"ended after {seconds:,.0f} s of the device, as long as one may have it here; ask for less"
+        self.error = f"ended after {seconds:,.0f} s of the device, the most a run may take here; ask for less"
         self.cancel()
 
     def end(self) -> None:
@@ -330,7 +330,7 @@ class Jobs:
         try:
             return self._meanwhile is not None and self._meanwhile() > 0
         except Exception:
-            log.exception("what is done while there is no job failed, and is given up")
+            log.exception("the work done between jobs failed and has been stopped")
             self._meanwhile = None
             return False
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
 
 from drafters.card import pool_names
 from drafters.errors import UserError
-from multidraft.bench.measured import measured
+from multidraft.bench.measured import decoded, measured, ran_live
 from multidraft.policies import canonical_spec
 from multidraft.policies.titles import DEFAULT_POLICY, policy_choices, policy_title
-from multidraft.replay.advice import NEWEST, Advice, advise, candidates, measured_on, most_replays
-from multidraft.replay.options import of_replays
+from multidraft.replay.advice import NEWEST, Advice, advise, candidates, most_replays
+from multidraft.replay.options import Option, of_replays
 from multidraft.replay.outcomes import Outcome, is_whole, mean_regret, numeric_settings, sweep, sweep_values
 from multidraft.replay.recorded import (
     Recorded,
@@ -32,7 +32,7 @@ from multidraft.replay.walk import Replayed
 from multidraft.service.jobs import Job
 from multidraft.service.limits import Limits
 from multidraft.service.workbench import Workbench
-from storage.figures import Ratio, ratio_of_totals
+from storage.figures import Ratio, ranks
 from storage.problems import StorageError
 from storage.texts import Bench, TextFilter
 
@@ -55,35 +55,42 @@ class Experiment:
     Attributes:
         played: replays in the order of the texts, by spec; ``ORACLE``, ``PLAIN`` and ``BEST_FIXED`` among them.
         regret: after each round, mean over the texts (``outcomes.mean_regret``), of the policies that were asked for.
-        measured: decode and request speed-up of the policies that ran live on these very prompts, as Batch and
-            Dashboard have them.
+        measured: what the runs of policies that ran live on these very prompts say, as for the verdict.
     """
 
     recorded: list[Recorded]
     played: dict[str, list[Replayed]]
     regret: dict[str, np.ndarray]
-    measured: dict[str, tuple[Ratio, Ratio]] = field(default_factory=dict)
+    measured: Advice | None = None
 
     def outcome(self, spec: str) -> Outcome:
         """The figures of one policy."""
         return Outcome.of(self.played[spec])
 
-    def leads(self, spec: str, figure: Callable[[Replayed], float]) -> bool:
-        """Whether a policy that was asked for has less of a figure than each of the others, at the 95 % level."""
-        prompts = [text.prompt for text in self.recorded]
-        own = [figure(played) for played in self.played[spec]]
-        ratios = [
-            ratio_of_totals([figure(played) for played in self.played[other]], own, prompts)
-            for other in self.regret
-            if other != spec
-        ]
-        return bool(ratios) and all(ratio and ratio.low is not None and ratio.low > 1.0 for ratio in ratios)
+    @cached_property
+    def options(self) -> dict[str, Option]:
+        """What was replayed, as of the verdict (``replay.options``)."""
+        length = max(text.run.params.draft_length for text in self.recorded)
+        return {spec: of_replays(self.recorded, spec, length, played) for spec, played in self.played.items()}
+
+    @cached_property
+    def leader(self) -> str | None:
+        """Of the policies that were asked for the one that is faster than each of the others, as of the verdict."""
+        asked = [self.options[spec] for spec in self.regret]
+        return Advice.of(self.options[PLAIN], asked).leader if all(option.decode.all() for option in asked) else None
+
+    @cached_property
+    def fewest(self) -> str | None:
+        """Likewise the one that has fewer rounds."""
+        asked = sorted((self.options[spec] for spec in self.regret), key=lambda option: option.rounds.sum())
+        found = ranks({option.spec: dict(enumerate(option.rounds.tolist())) for option in asked})
+        first, *level = [spec for spec, rank in found.items() if rank == 1]
+        return first if len(asked) > 1 and not level else None
 
     def speedups(self, spec: str) -> tuple[Ratio | None, Ratio | None]:
-        """Replayed decode and request speed-up, as of the verdict (``replay.options``); ``None`` without costs, and of
-        requests also where a text has no baseline, whose prefill it would take."""
-        length = max(text.run.params.draft_length for text in self.recorded)
-        own, plain = (of_replays(self.recorded, of, length, self.played[of]) for of in (spec, PLAIN))
+        """Replayed decode and request speed-up, as of the verdict; ``None`` without costs, and of requests also where a
+        text has no baseline, whose prefill it would take."""
+        own, plain = self.options[spec], self.options[PLAIN]
         if not own.decode.all():
             return None, None
         known = all(text.run.baseline for text in self.recorded)
@@ -227,7 +234,8 @@ class ExperimentJob(ReplayJob[Experiment]):
 
     def prepare(self) -> None:
         super().prepare()
-        self._measured = measured_on(self.lab.workbench.store.path, self._texts)
+        live = ran_live(self.lab.workbench.store.path, self._texts, self.filter.runs)
+        self._measured = measured(live, self._texts)
 
     def steps(self) -> Generator[None, None, Experiment]:
         recorded, route = yield from self._recorded()
@@ -299,13 +307,14 @@ class AdviceJob(ReplayJob[Advice]):
         self._left_out = len(found) - len(self._texts)
         drafters, made_on = self._texts[0].generation.drafters, self._texts[0].conditions
         self._memory = memory_of(made_on.pool, drafters, made_on.hardware) if made_on.pool in pool_names() else {}
-        self._measured = measured(store.path, self._texts, self.filter.runs)
+        self._live = ran_live(store.path, self._texts, self.filter.runs)
 
     def steps(self) -> Generator[None, None, Advice]:
         recorded, route = yield from self._recorded()
         drafters = recorded[0].drafters
-        ran = [option.spec for option in self._measured.options] if self._measured else []
-        specs = candidates(drafters, route, ran)
+        live = decoded(self._live)
+        specs = candidates(drafters, route, live)
         self.total = most_replays(len(recorded), len(specs), len(drafters))
-        found = yield from self._counted(advise(recorded, specs, route, self._memory, self._measured))
+        known = measured(self._live, [text.run for text in recorded])
+        found = yield from self._counted(advise(recorded, specs, route, self._memory, known, live))
         return replace(found, left_out=self._left_out)

@@ -50,9 +50,9 @@ class Limits:
             BusyError: all are taken, or as many as one visitor may have.
         """
         if len(taken) >= most:
-            raise BusyError(f"{most} {plural} are under way on this server; try again when one has ended")
+            raise BusyError(f"{most} {plural} are already running on this server; try again when one has ended")
         if visitor and (own := taken.count(visitor)) >= (share := self.own(most)):
-            raise BusyError(f"{own} {plural} of yours are under way, and a visitor may have {share} here")
+            raise BusyError(f"{own} {plural} of yours are already running, and a visitor may have {share} here")
 
     def check_text(self, prompt_tokens: int, new_tokens: int) -> None:
         """Raise :class:`UserError` for a text that is longer than texts may be here."""

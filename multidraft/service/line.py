@@ -110,4 +110,7 @@ class Pace:
         if not self._weight:
             return None
         since = 0.0 if self._last is None else now - self._last
-        return max((ahead + 1) * self._sum / self._weight - since, 0.0)
+        mean = self._sum / self._weight
+        if since > mean:  # that no job has begun for so long tells something, too
+            mean = (self.MEMORY * self._sum + since) / (self.MEMORY * self._weight + 1.0)
+        return ahead * mean + max(mean - since, 0.0)

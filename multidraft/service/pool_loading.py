@@ -94,7 +94,7 @@ class Loading(Job[None]):
         if isinstance(error, PoolMemoryError):
             enough = WORTH_FREEING if error.missing is None else error.missing
         elif is_out_of_memory(error):
-            why, enough = "it was loaded, but memory ran out when it decoded", WORTH_FREEING
+            why, enough = "it was loaded, but decoding ran out of memory", WORTH_FREEING
         elif not isinstance(error, UserError):
             why = f"{type(error).__name__}: {first_line(error)}"
         in_use = self.workbench.pool.weight_bytes

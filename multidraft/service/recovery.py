@@ -49,7 +49,7 @@ def _take_up_all(workbench: Workbench, found: Mapping[str, Mapping[str, Any]], l
         try:
             _take_up(workbench, id, asked)
         except Exception:  # of whatever version has written it
-            log.exception("what was interrupted cannot be taken up")
+            log.exception("interrupted jobs cannot be resumed")
             workbench.store.add(ends=id)
 
 
@@ -63,17 +63,17 @@ def _take_up(workbench: Workbench, id: str, asked: Mapping[str, Any]) -> None:
             if why := _cannot_go_on(workbench, asked):
                 raise UserError(why)
             workbench.jobs.submit(ResumedBatch(workbench, id, asked))
-            log.warning("batch %s was interrupted and goes on", id)
+            log.warning("batch %s was interrupted and is resumed", id)
             return
         except UserError as error:
-            log.warning("batch %s was interrupted and does not go on: %s", id, error)
+            log.warning("batch %s was interrupted and is not resumed: %s", id, error)
             runs = interrupted(workbench.store.path, id, asked)
     workbench.store.add(*runs, ends=id)
 
 
 def _cannot_go_on(workbench: Workbench, asked: Mapping[str, Any]) -> str | None:
     if asked["source"] == "api":
-        return "its caller is gone"
+        return "its client has disconnected"
     if asked["conditions"]["card_hash"] != conditions_of(workbench.pool).card_hash:
         return f"it ran on pool {asked['conditions']['pool']!r}, which is not loaded or has changed"
     if asked["starts"] >= MOST_STARTS:

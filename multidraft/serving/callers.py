@@ -47,6 +47,7 @@ class Callers:
     def __init__(self, app: ASGIApp, queue: Callable[[], Queue], left: Callable[[str], None]):
         self._app, self._queue, self._left = app, queue, left
         self._readers = Counter[str]()
+        self._last: dict[str, str] = {}  # a session's last call, until it has been looked after
         self._looking = set[asyncio.Task[None]]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -103,12 +104,18 @@ class Callers:
         await self._app(scope, receive, noted)
         with suppress(ValueError, KeyError, TypeError):
             event = str(json.loads(body)["event_id"])
-            self._later(self._give_up(event, self._session(event)))
+            session = self._session(event)
+            self._last[session] = event
+            self._later(self._give_up(event, session))
 
     async def _give_up(self, event: str, session: str) -> None:
-        """End a session if nobody reads it in time."""
+        """End a session if nobody reads it in time, that is after its last call: a page that is opened asks for
+        several things before it reads, which takes a while on a busy machine."""
         await asyncio.sleep(UNREAD_SECONDS)
-        if event in self._queue().pending_event_ids_session.get(session, ()):
+        if self._last.get(session) != event:
+            return
+        del self._last[session]
+        if self._queue().pending_event_ids_session.get(session):
             await self._end(session)
 
     async def _settle(self, session: str) -> None:

@@ -34,7 +34,7 @@ from multidraft.engine.arguments import policy_for
 from multidraft.engine.batch import Batch, Text
 from multidraft.engine.following import Following
 from multidraft.service.settings import read_settings
-from multidraft.serving.vllm_start import announced, vllm_version
+from multidraft.serving.vllm_start import announced, mend_sampling, vllm_version
 from storage.records import Generation, Round
 from storage.run import Origin, Run
 from storage.store import Kept, Store
@@ -61,7 +61,7 @@ STOPPED_AFTER, ENDED_AFTER = 1.0, 10.0
 that comes back after all, since it was preempted or waited for the long prompt of another, is recorded anew in place of
 that."""
 
-NO_ROOM = f"from here on it had no drafts: its drafters' caches had no room ({SETTING})"
+NO_ROOM = f"decoded without drafts from here on: no room in its drafters' caches ({SETTING})"
 """What is said of a run of which the rest is not known."""
 
 
@@ -110,7 +110,8 @@ class MultiDraft:
     """
 
     def __init__(self, vllm_config: Any):
-        parallel = vllm_config.parallel_config
+        parallel, on_cpu = vllm_config.parallel_config, vllm_config.device_config.device_type == "cpu"
+        mended = on_cpu and mend_sampling()
         # All ranks of tensor parallelism are asked, and the first is listened to.
         self.listened_to = parallel.rank % parallel.tensor_parallel_size == 0
         if not self.listened_to:
@@ -120,14 +121,12 @@ class MultiDraft:
         if length > MAX_DRAFT_LENGTH:
             raise UserError(f"num_speculative_tokens must be at most {MAX_DRAFT_LENGTH}, got {length}")
         self.policy = os.environ.get(POLICY, "").strip() or "rate-hedge"
-        device = "cpu" if vllm_config.device_config.device_type == "cpu" else None
         window = int(model.max_model_len)
         # vLLM binds its threads to cores and lets them spin: more threads of ours would wait for theirs, in one core.
         onnx_model.threads = 1
         with torch.inference_mode(False):
-            self.pool = pool = load_pool(
-                settings.pool, device=device, remote_window=window, cache_bytes=settings.cache_bytes
-            )
+            device, most = "cpu" if on_cpu else None, settings.cache_bytes
+            self.pool = pool = load_pool(settings.pool, device=device, remote_window=window, cache_bytes=most)
         if (theirs := int(model.get_vocab_size())) != pool.target.vocab_size:
             raise PoolError(
                 f"the drafters of pool {pool.name!r} are for a target with a vocabulary of "
@@ -148,11 +147,12 @@ class MultiDraft:
         self.batch = Batch(pool, MOST)
         self.absent: dict[bytes, list[Request]] = {}
         """Requests by their tokens (:func:`_key`); during a step those that are not in it."""
-        self._lock, self._left, self._count = threading.Lock(), time.perf_counter(), 0
+        self._lock, self._left, self._waited = threading.Lock(), time.perf_counter(), 0.0
+        self._count, self._unasked = 0, False
         if self.store:
             atexit.register(self.settle, float("inf"))
             threading.Thread(target=self._watch, name="multidraft-ended", daemon=True).start()
-        for line in announced(pool, self.policy, policy, length, self.store.path if self.store else None):
+        for line in announced(pool, self.policy, policy, length, self.store.path if self.store else None, mended):
             log.info("%s", line)
 
     def load_model(self, *_: Any, **__: Any) -> None:
@@ -177,7 +177,7 @@ class MultiDraft:
         if not self.listened_to:
             return drafts
         with self._lock, torch.inference_mode(False):  # vLLM calls in inference mode, which would be the streams' too
-            begun, now = time.perf_counter(), time.monotonic()
+            self._waited, now = time.perf_counter() - self._left, time.monotonic()
             written = {row: list(map(int, tokens)) for row, tokens in enumerate(sampled_token_ids) if len(tokens)}
             texts = {row: token_ids_cpu[row, : num_tokens_no_spec[row]] for row in written}
             known = {row: self._known(row, texts[row][: -len(tokens)], tokens) for row, tokens in written.items()}
@@ -189,13 +189,16 @@ class MultiDraft:
                 request.stream: written[row] for row, request in known.items() if request and request.stream is not None
             }
             present = {row: self._present(request, texts[row]) for row, request in known.items()}
-            for stream in self.batch.resume(answers, begun - self._left):
+            for stream in self.batch.resume(answers, self._waited):
                 self._ended(next(request for request in present.values() if request.stream is stream))
             for row, request in present.items():
                 if request.stream is not None:  # streams that have ended are falsy
                     drafts[row] = list(self.batch.feed(request.stream))
                 request.row, request.seen, request.draft = row, now, drafts[row]
                 self.absent.setdefault(_key(texts[row]), []).append(request)
+            # Where a draft might not fit into the context window, vLLM asks for none, for no row.
+            room = self.pool.target.window - self.params.draft_length
+            self._unasked = any(len(text) + len(drafts[row]) > room for row, text in texts.items())
             self._left = time.perf_counter()
         return drafts
 
@@ -207,18 +210,25 @@ class MultiDraft:
 
     def _known(self, row: int, before: np.ndarray, written: list[int]) -> Request | None:
         """The request whose tokens were ``before`` when it was last asked for a draft, of which ``written`` but the
-        last are accepted tokens. Of several, whose tokens are all the same, the one of that row if there is one."""
+        last are accepted tokens. Of several with the same tokens, the last seen (others may have ended), by row."""
         key = _key(before)
-        alike = [
-            request
-            for request in self.absent.get(key, ())
-            if request.stream is None or list(request.draft[: len(written) - 1]) == written[:-1]
-        ]
+        fits = lambda request: request.stream is None or list(request.draft[: len(written) - 1]) == written[:-1]  # noqa: E731
+        alike = list(filter(fits, self.absent.get(key, ())))
         if not alike:
-            return None
-        found = next((request for request in alike if request.row == row), alike[0])
-        self._take(key, found)
+            return self._left_behind(before) if self._unasked else None
+        found = max(alike, key=lambda request: (request.seen, request.row == row))
+        self._take(found, key)
         return found
+
+    def _left_behind(self, before: np.ndarray) -> Request | None:
+        """The request that has written on in steps in which vLLM asked for no drafts; it begins anew from there."""
+        for request in self._waiting()[::-1]:
+            known = request.decoding.context if request.decoding else before
+            if len(known) < len(before) and np.array_equal(before[: len(known)], known):
+                self._take(request)
+                self._drop(request)
+                return request
+        return None
 
     def _present(self, request: Request | None, text: np.ndarray) -> Request:
         """A request of this step, with a stream if it is to have one: it is new here, or it made room for others while
@@ -260,13 +270,15 @@ class MultiDraft:
 
     def _decode(self, request: Request, text: list[int], seed: int, pool: Pool) -> Generation:
         earlier = request.decoding.generation if request.decoding else None
-        request.decoding = Following(pool, text[:-1], text[-1], self.policy, self.params, seed, earlier)
+        unseen = len(text) - len(request.decoding.context) if request.decoding else 1
+        took = self._waited if unseen > 1 else 0.0
+        request.decoding = Following(pool, text, self.policy, self.params, seed, earlier, unseen, took)
         return request.decoding.run()
 
     def _ended(self, request: Request) -> None:
         """Its stream has ended: it failed, or its context window is full."""
         if request.stream is not None and (error := request.stream.error):
-            log.error("multidraft: a request is decoded without drafts from here on: %s", told(error), exc_info=error)
+            log.error("multidraft: a request goes on without drafts: %s", told(error), exc_info=error)
         request.stream = None
 
     def _waiting(self) -> list[Request]:
@@ -285,7 +297,7 @@ class MultiDraft:
             self._learn(request)
         for request in self._waiting()[:-KNOWN]:
             self._drop(request)
-            self._take(next(key for key, alike in self.absent.items() if request in alike), request)
+            self._take(request)
 
     def _drop(self, request: Request) -> None:
         """Let a request make room for others; one under way goes on if it comes back."""
@@ -304,8 +316,9 @@ class MultiDraft:
             request.learnt = len(request.rounds)
             request.decoding.remember()
 
-    def _take(self, key: bytes, request: Request) -> None:
+    def _take(self, request: Request, key: bytes | None = None) -> None:
         """Take a request out of those that are not in the step under way."""
+        key = key or next(key for key, alike in self.absent.items() if request in alike)
         self.absent[key].remove(request)
         if not self.absent[key]:
             del self.absent[key]

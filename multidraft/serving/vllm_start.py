@@ -1,10 +1,14 @@
-"""What the proposer for vLLM says at its start: what it serves, and what it cannot."""
+"""What the proposer for vLLM does at its start: it says what it serves and what it cannot, and puts right what vLLM
+would do wrong."""
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from pathlib import Path
+
+import torch
 
 from drafters.pool import Pool
 from multidraft._version import version
@@ -14,13 +18,14 @@ TESTED = "0.32"
 """The version of vLLM that the tests run."""
 
 
-def announced(pool: Pool, spec: str, policy: Policy, length: int, history: Path | None) -> list[str]:
+def announced(pool: Pool, spec: str, policy: Policy, length: int, history: Path | None, mended: bool) -> list[str]:
     """Lines for vLLM's log.
 
     Args:
         spec: of the policy.
         length: tokens of the longest draft.
         history: where runs are recorded, if they are.
+        mended: what :func:`mend_sampling` said.
     """
     told_of = [f"{drafter.name} ({drafter.kind})" for drafter in pool.drafters]
     lines = [
@@ -36,6 +41,11 @@ def announced(pool: Pool, spec: str, policy: Policy, length: int, history: Path 
     if policy.uses_soft_gamma:
         lines.append("soft acceptance needs the target's probabilities, so drafts hit or miss")
     lines.append(f"runs are recorded in {history}" if history else "runs are not recorded (MULTIDRAFT_DB)")
+    if mended:
+        lines.append(
+            "this vLLM reads uninitialised memory for temperature, top_k and top_p where it verifies drafts on a CPU "
+            "(vllm-project/vllm#55005), and fails at top_k without drafts; both are put right in this process"
+        )
     found = vllm_version().get("vllm", "of an unknown version")
     lines.append(
         f"this is vLLM {found}, tests run with {TESTED}; its newer runner (VLLM_USE_V2_MODEL_RUNNER=1) refuses "
@@ -52,3 +62,39 @@ def vllm_version() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return {}
+
+
+def mend_sampling() -> bool:
+    """Let vLLM verify drafts at the temperature, ``top_k`` and ``top_p`` that were asked for, if it does not.
+
+    On a CPU 0.32 reads memory that nothing was written to in their place, whatever proposes the drafts
+    (vllm-project/vllm#55005), so sampled output is not the target's; and a step without drafts ends the engine where
+    a request has ``top_k``.
+
+    Returns:
+        Whether that had to be put right.
+    """
+    sampler = sys.modules.get("vllm.v1.sample.rejection_sampler")  # vLLM's runner has imported it
+    if sampler is None:
+        return False
+    values, ends = torch.tensor([0.5, 0.0]), torch.tensor([2, 3], dtype=torch.int32)
+    if sampler.expand_batch_to_tokens(values, ends, 3, 0, 1).tolist() == [0.5, 0.5, 1.0]:
+        return False
+    constrain = sampler.apply_sampling_constraints
+    sampler.apply_sampling_constraints = lambda logits, *more: constrain(logits, *more) if len(logits) else logits  # type: ignore[attr-defined]
+    sampler.expand_batch_to_tokens = repeated  # type: ignore[attr-defined]
+    return True
+
+
+def repeated(
+    values: torch.Tensor, ends: torch.Tensor, tokens: int, replace_from: int = 0, replace_to: int = 0
+) -> torch.Tensor:
+    """Each request's value ``(requests,)`` for each of its drafted tokens ``(tokens,)``.
+
+    Args:
+        ends: how many tokens there are up to each request's last.
+        tokens: in all.
+        replace_from, replace_to: which value stands for another.
+    """
+    counts = torch.diff(ends, prepend=ends.new_zeros(1))
+    return torch.where(values == replace_from, replace_to, values).repeat_interleave(counts, output_size=tokens)

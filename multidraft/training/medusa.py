@@ -1,4 +1,4 @@
-"""Train Medusa or BPD heads on the target's own answers, and count the n-grams that rescore them."""
+"""Train Medusa heads on the target's own answers, and count the n-grams that rescore them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from drafters.checkpoints.medusa import save_bpd, save_medusa
+from drafters.checkpoints.medusa import save_medusa
 from drafters.models.ngram import ORDER, NGram, count_ngrams
 from multidraft.training.answers import Answer
 from multidraft.training.data import FeatureBatch
@@ -57,42 +57,8 @@ class TrainableMedusa(nn.Module):
         save_medusa(folder, {name: tensor.detach().to(torch.bfloat16) for name, tensor in named.items()})
 
 
-class TrainableBPD(nn.Module):
-    """BPD heads that begin by passing the hidden state on.
-
-    Args:
-        heads: tokens guessed per draft.
-        inner: numbers between a head's two layers; by default as many as in a hidden state.
-    """
-
-    heads: Any
-
-    def __init__(self, target: PreTrainedModel, heads: int = 2, inner: int | None = None):
-        super().__init__()
-        torch.manual_seed(0)
-        output = target.get_output_embeddings()
-        size, self.count = output.weight.shape[1], heads
-        inner = inner or size
-        parts = ({"up": nn.Linear(size, inner), "down": nn.Linear(inner, size)} for _ in range(heads))
-        self.heads = nn.ModuleList(map(nn.ModuleDict, parts))
-        for head in self.heads:
-            for parameter in head["down"].parameters():
-                nn.init.zeros_(parameter)
-        # A tuple hides them: they stay the target's, are neither trained nor saved.
-        self._output = (output.weight.detach(), None if output.bias is None else output.bias.detach())
-
-    def forward(self, hidden: torch.Tensor, head: int) -> torch.Tensor:
-        """Logits ``(T, V)`` of a head for hidden states ``(T, hidden)``."""
-        up, down = self.heads[head]["up"], self.heads[head]["down"]
-        return functional.linear(hidden + down(functional.relu(up(hidden))), *self._output)
-
-    def save(self, folder: Path) -> None:
-        """Write them as :func:`~drafters.checkpoints.medusa.read_bpd` reads them, in half precision."""
-        save_bpd(folder, {name: tensor.to(torch.bfloat16) for name, tensor in self.heads.state_dict().items()})
-
-
 def fit_heads(
-    model: TrainableMedusa | TrainableBPD,
+    model: TrainableMedusa,
     target: PreTrainedModel,
     batches: Iterator[FeatureBatch],
     budget: Budget,
@@ -106,8 +72,7 @@ def fit_heads(
     Args:
         batches: endless, with the target's last hidden states as their only features.
 
-    Source: Medusa-1 (Cai et al. 2024, Sec. 2.2.1), with soft labels (self-distillation, Sec. 2.3.2); blockwise parallel
-    decoding with a frozen base model (Stern et al. 2018, Sec. 6).
+    Source: Medusa-1 (Cai et al. 2024, Sec. 2.2.1), with soft labels (self-distillation, Sec. 2.3.2).
     """
     device, output = target.device, target.get_output_embeddings()
     model.to(device)

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import huggingface_hub
-import pandas
+from pyarrow import parquet
 
 from drafters.errors import SuiteError, TrainingError, first_line
 from multidraft.bench.suites import Row, SuiteItem, item_of, load_prompts
@@ -25,9 +24,8 @@ GENERALIST = "general"
 MAX_PROMPTS, MAX_BYTES = 1_000_000, 4 * 2**30
 UNTRAINED = "before.training"
 """Name under which the model that the drafters started from is measured."""
-LONG_LISTS = ("messages", "conversations")
-"""Columns of whole conversations, of which the first turn of the user is the prompt."""
-
+CONVERSATIONS = ("messages", "conversations")
+"""Columns of whole conversations, of which the user's first turn is the prompt."""
 
 READABLE = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
 HUB_FORM = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+?))?(:(?P<files>.+))?")
@@ -158,10 +156,10 @@ def _items(source: str, column: str | None) -> Iterator[tuple[SuiteItem, Path]]:
 
 def _parquet(path: Path, adapt: Callable[[Row], Row]) -> Iterator[SuiteItem]:
     try:
-        table = pandas.read_parquet(path).rename(columns=str)
+        table = parquet.read_table(path).to_pylist()
     except Exception as error:
         raise TrainingError(f"cannot read {path}: {' '.join(str(error).split())[:200]}") from None
-    rows = [item_of(adapt(row), number) for number, row in enumerate(table.to_dict("records"), start=1)]
+    rows = [item_of(adapt(row), number) for number, row in enumerate(table, start=1)]
     if not any(isinstance(row, SuiteItem) for row in rows):
         problem = rows[0] if rows else "it is empty"
         raise TrainingError(f"{path.name} holds no prompt; {problem}; say by --column which holds it")
@@ -169,34 +167,23 @@ def _parquet(path: Path, adapt: Callable[[Row], Row]) -> Iterator[SuiteItem]:
 
 
 def adapter(column: str | None) -> Callable[[Row], Row]:
-    """Makes rows of data sets rows of a suite: GSM8K's ``question``, Alpaca's ``instruction`` with its ``input``, the
-    first turn of ``messages`` or ``conversations``, or whatever ``column`` says."""
+    """Makes rows of data sets rows of a suite: GSM8K's ``question``, Alpaca's ``instruction`` with its ``input``,
+    conversations, or what ``column`` holds."""
+    names = [column] if column else ["prompt", "turns", "question", "instruction", *CONVERSATIONS]
 
     def adapt(row: Row) -> Row:
-        if column is None and ("prompt" in row or "turns" in row):
-            prompt = row.get("prompt")
-            return row if prompt is None or isinstance(prompt, str) else {**row, "prompt": _first_turn(prompt)}
-        names = [column] if column else ["question", "instruction", *LONG_LISTS]
-        name = next((name for name in names if name in row), None)
+        rest = {key: value for key, value in row.items() if key not in ("prompt", "turns", "messages")}
+        name = next((name for name in names if row.get(name) is not None), None)
         if name is None:
-            return {key: value for key, value in row.items() if key not in ("prompt", "turns")}
-        text = row[name] if isinstance(row[name], str) else _first_turn(row[name])
+            return rest
+        found = row[name]
+        if isinstance(found, list):
+            return {**rest, "turns" if all(isinstance(turn, str) for turn in found) else "messages": found}
         if name == "instruction" and isinstance(row.get("input"), str) and row["input"].strip():
-            text = f"{text}\n\n{row['input']}"
-        return {**row, "prompt": text}
+            found = f"{found}\n\n{row['input']}"
+        return {**rest, name if name == "turns" else "prompt": found}
 
     return adapt
-
-
-def _first_turn(messages: Any) -> str | None:
-    """What the user says first in a conversation, in the form of chat templates or ShareGPT's."""
-    for message in messages if hasattr(messages, "__iter__") else ():
-        if isinstance(message, str):
-            return message
-        if isinstance(message, Mapping) and message.get("role", message.get("from")) in ("user", "human"):
-            text = message.get("content", message.get("value"))
-            return text if isinstance(text, str) else None
-    return None
 
 
 def _order(prompt: str) -> bytes:

@@ -133,7 +133,9 @@ def launch(settings: Settings) -> bool:
             why = why_not_first(page.server_port) if asked is None else ""
             until = f" until pool {card.name!r} is there" if later else ""
             print(
-                f"multidraft serves pool {loaded.name!r}{until} at {page.local_url} (Ctrl-C ends it{why})", flush=True
+                f"multidraft serves pool {loaded.name!r}{until} at {page.local_url} (Ctrl-C ends it{why})\n"
+                f"OpenAI clients take {page.local_url}v1 as base_url",
+                flush=True,
             )
             if store.problem:  # also logged when it arose, but nobody reads above the address
                 print(f"The history is not being written. {store.problem}", flush=True)
@@ -155,7 +157,7 @@ def serve(
     """Build the page and serve it in the background, with the servers for programs beside it; ``page.local_url`` is its
     address, ``page.close()`` ends it. Of the settings those count that say who may ask, for what, and by which name."""
     results = Results(workbench.store.path, example.path)
-    routes = [Server(workbench, settings.api_key).mount(), Metrics(workbench).route(), Route("/health", healthy)]
+    routes = [*Server(workbench, settings.api_key).routes(), Metrics(workbench).route(), Route("/health", healthy)]
     routes += results.routes()
     if settings.operator_key:
         routes += Operator(workbench, settings.operator_key).routes()

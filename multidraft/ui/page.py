@@ -22,7 +22,7 @@ from multidraft.serving.callers import visitor_of
 
 log = logging.getLogger(__name__)
 
-FAILED = "The server failed; its log says why. Please try again."
+FAILED = "The server failed; see its log. Please try again."
 
 
 class _Shown(BlocksConfig):

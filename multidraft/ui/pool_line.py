@@ -98,16 +98,16 @@ class PoolLine:
         }
 
     def _announce(self) -> None:
-        gr.Info(f"The pool is now {self.loader.workbench.pool.title}. What you typed is still there.", duration=8)
+        gr.Info(f"The pool is now {self.loader.workbench.pool.title}. Your input has been kept.", duration=8)
 
 
 def progress_text(loading: Loading) -> str:
     """How far a pool is, in a sentence."""
     step = loading.step
     if loading.phase == "waiting":
-        return f"{loading.title} cannot be loaded yet and will be tried again: {loading.error}."
+        return f"{loading.title} cannot be loaded yet and will be retried: {loading.error}."
     if loading.phase == "switching":
-        return f"{loading.title} is loaded; it takes over when the queued runs have ended."
+        return f"{loading.title} is loaded; it takes over once the queued runs have finished."
     if loading.phase == "warming":
         return f"{loading.title} is loaded and decodes its first tokens …"
     silent = ""
@@ -127,10 +127,10 @@ def news_text(loading: Loading | None) -> str:
     if loading is None or (loading.done and loading.phase != "failed"):
         return ""
     if loading.phase == "failed":
-        failed = f"{loading.title} could not be loaded; the Pool tab says why."
+        failed = f"{loading.title} could not be loaded: see the Pool tab."
         return failed if loading.since_end < FAILED_SECONDS else ""
     if loading.phase == "waiting":
-        return f"{loading.title} cannot be loaded yet and will be tried again; the Pool tab says why."
+        return f"{loading.title} cannot be loaded yet and will be retried: see the Pool tab."
     if loading.phase == "loading" and (step := loading.step):
         return f"Loading {loading.title}, step {step.number} of {step.of} …"
     return progress_text(loading)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import faulthandler
 import logging
+import math
 import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -23,6 +25,13 @@ PRIVATE = "127.0.0.1,::1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,f
 
 END_SECONDS = 60.0
 """So long after SIGTERM the process ends with whatever is still under way: by then all that can be written is."""
+
+LAST_SECONDS = 10
+"""So long after that the kernel ends it: what it says may go to a pipe that nobody empties."""
+
+WAKING_SECONDS = 0.5
+"""Between two looks of the waiting main thread for a signal. Python handles signals there alone, but a process that was
+stopped while one was sent may get it, when it goes on, in another thread, which does not wake the main one."""
 
 FIRST_PORT = 7860
 """Where Gradio's search for a free port begins if none is asked for."""
@@ -74,6 +83,8 @@ def ended_by_sigterm() -> Iterator[None]:
         last = threading.Timer(END_SECONDS, _end_anyway)
         last.daemon = True
         last.start()
+        if hasattr(signal, "alarm"):  # not on Windows
+            signal.alarm(math.ceil(END_SECONDS) + LAST_SECONDS)
         signal.default_int_handler(number, frame)
 
     before = signal.signal(signal.SIGTERM, end)
@@ -92,7 +103,8 @@ def _end_anyway() -> None:
 def wait_for_the_end(page: gr.Blocks) -> None:
     """Serve until Ctrl-C; then close the page without waiting for the browsers that have it open."""
     try:
-        threading.Event().wait()
+        while True:
+            time.sleep(WAKING_SECONDS)
     except KeyboardInterrupt:
         print("multidraft ends …", flush=True)
     finally:

@@ -40,7 +40,7 @@ def test_a_copied_link_restores_prompt_policy_and_settings(page: Page, address: 
     assert query["with_pool"] == page.locator(".md-pool-line").get_attribute("data-pool")
     # The parameters of others stay; Play is where the page opens.
     assert query["run"] == "7" and "tab" not in query
-    expect(page.locator("#copy-link")).to_have_text("Copy link")
+    expect(page.locator("#copy-link")).to_have_text("Copy settings link")
 
     page.goto(link)
     expect(page.locator("#prompt textarea")).to_have_value(PROMPT)

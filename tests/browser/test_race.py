@@ -78,7 +78,7 @@ def test_a_race_of_two_lanes(page: Page) -> None:
     expect(page.locator("#race-stage .md-race-verdict")).to_contain_text("Both outputs are identical")
     expect(page.locator("#race-stage .md-race-verdict")).to_have_attribute("data-kind", "same")
     places = page.locator("#race-stage .md-lane-place").all_inner_texts()
-    assert sorted(places) in (["1st", "2nd"], ["", ""])  # a busy machine may be too noisy to tell
+    assert sorted(places) in (["1st", "2nd"], ["", ""])  # on a busy machine it cannot be told
     assert page.locator("#race-stage .md-lane.md-first").count() == places.count("1st")
     texts = page.locator("#race-stage .md-lane-tokens").all_inner_texts()
     assert texts[0] and texts[0] == texts[1]
@@ -86,7 +86,7 @@ def test_a_race_of_two_lanes(page: Page) -> None:
     assert plain.locator(".md-token[class*=md-arm]").count() == 0
     assert drafted.locator(".md-token[class*=md-arm]").count() > 0
     figures = drafted.locator("dd").all_inner_texts()
-    assert int(figures[0]) > 0 and ("×" in figures[3] or figures[3] == "too noisy")
+    assert int(figures[0]) > 0 and ("×" in figures[3] or "cannot tell" in figures[3])
     assert plain.locator("dd").all_inner_texts()[3] == "1.00×"
 
     whole = tokens_shown(page, 0)

@@ -14,7 +14,7 @@ def test_two_experiments_are_found_and_compared_and_the_result_has_its_own_page(
     with Store(history) as store:
         for batch, slow in (("earlier", 0.006), ("later", 0.003)):
             rounds = [make_round(index, verify_seconds=slow) for index in range(3)]
-            for number in range(4):
+            for number in range(6):
                 values = {"source": "bench", "batch_id": batch, "suite": "compared", "policy": "ucb", "version": batch}
                 store.add(make_run(rounds=rounds, prompt=f"<b>Add {number}", **values))
     page.goto(f"{address}?tab=results&words=compared")

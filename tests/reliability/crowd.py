@@ -51,7 +51,7 @@ ACTIONS = {
 
 POLICIES = ("ucb", "normal-hedge", "exp3", "round-robin", "autoregressive")
 
-POLITE = ("under way", "of uploads are kept", "a day here", "Queue is full")
+POLITE = ("already running", "of uploads are kept", "a day here", "Queue is full")
 """Words of refusals by a limit."""
 
 PATIENCE = 900.0

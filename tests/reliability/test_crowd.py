@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from drafters.errors import BusyError
+from multidraft.service.limits import Limits
 from tests import tiny
-from tests.reliability.crowd import crowd
+from tests.reliability.crowd import POLITE, crowd
 from tests.reliability.crowd_report import Report
 
 
@@ -40,3 +42,10 @@ def test_a_small_crowd(tmp_path: Path) -> None:
     card = tiny.write_pool(tmp_path / "pool")
     found = crowd(tmp_path, str(card), tiny.texts(8, 6, 1), visitors=4, minutes=0.2, tokens=16, think=0.1)
     assert found.well and found.recorded, str(found)
+
+
+@pytest.mark.parametrize("taken", [["a"] * 8, ["b"] * 2])
+def test_what_limits_say_is_known_as_a_refusal(taken: list[str]) -> None:
+    with pytest.raises(BusyError) as refused:
+        Limits(share=0.25).check_place("batches", 8, taken, "b")
+    assert any(words in str(refused.value) for words in POLITE)

@@ -144,6 +144,7 @@ def test_policies_are_compared_on_the_prompts_that_all_of_them_ran(store, path: 
     assert alone.loc["a", "speedup"] == pytest.approx(2) and alone.loc["b", "speedup"] < 1.8
     assert list(shared.index) == ["a", "b", "c"] and shared["compared"].tolist() == [True, True, False]
     assert shared.loc["b", "speedup"] == pytest.approx(2) and (shared["common"] == 4).all()
+    assert shared["ran"].tolist() == [4, 4, 2]
     asked = aggregates.policy_summary(path, Filter(shared=True, policies=("a", "c")))
     assert asked["compared"].all() and not asked["common"].any(), "two prompts are too few"
 

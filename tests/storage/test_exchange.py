@@ -200,6 +200,8 @@ BAD = [
     ("a.jsonl", "{\n", "a.jsonl, line 1: not valid JSON"),
     ("a.json", "[1]", "a.json, entry 1: none of the files that can be read"),
     ("a.jsonl", '{"prompt": "x"}', "a.jsonl, line 1: none of the files"),
+    ("r.json", '{"Request_AL": {}}', "its fields are Request_AL, but none of .*, Acceptance_Length_Histogram, "),
+    ("r.zip", "", "r.zip is an archive: unpack it"),
     (
         "a.jsonl",
         lines(ANSWER, {**ANSWER, "choices": [{"accept_lengths": [-1]}]}),

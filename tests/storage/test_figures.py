@@ -12,10 +12,13 @@ from storage.figures import (
     FEWEST_PROMPTS,
     FEWEST_TOKENS,
     MOST_BLOCKS,
+    Ratio,
     divided,
     prompts_to_settle,
+    ranks,
     ratio_of_totals,
     speedup,
+    timed_text,
 )
 
 POSITIVE = st.floats(1e-3, 1e3)
@@ -136,3 +139,29 @@ def test_blocks_of_many_prompts_have_the_same_interval(monkeypatch: pytest.Monke
     assert each is not None and blocks is not None and each.low is not None and blocks.low is not None
     assert blocks.value == each.value and blocks.prompts == each.prompts == MOST_BLOCKS
     assert blocks.value - blocks.low == pytest.approx(each.value - each.low, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "prompts", "side"),
+    [(1.1, 1.3, 6, 1), (0.7, 0.9, 6, -1), (0.9, 1.1, 6, 0), (1.1, 1.3, 5, 0), (None, None, 2, 0)],
+)
+def test_faster_and_slower_are_said_of_intervals_beside_one_and_six_prompts(low, high, prompts, side) -> None:
+    assert Ratio(1.0, low, high, prompts).side == side
+
+
+def test_what_cannot_be_told_apart_shares_a_rank() -> None:
+    """b cannot be told from a, nor d from c; e took the same prompts as none of them."""
+    up, down = ({n: 1.0 + sign * (-1) ** n * 0.4 for n in range(8)} for sign in (1, -1))
+    slow = {name: {n: 3 * each + 0.1 for n, each in of.items()} for name, of in (("c", up), ("d", down))}
+    seconds = {"a": up, "b": down, **slow, "e": {n + 10: 9.0 for n in range(8)}}
+    assert ranks(seconds) == {"a": 1, "b": 1, "e": 1, "c": 4, "d": 4}
+    assert ranks({"a": up}) == {"a": 1} and ranks({}) == {}
+    few = {name: {n: of[n] for n in range(5)} for name, of in seconds.items() if name in "ac"}
+    assert ranks(few) == {"a": 1, "c": 1}, "five prompts are too few to tell"
+
+
+def test_what_is_known_is_said_however_noisy() -> None:
+    assert timed_text(2.0, 0.05, "×") == "2.00× ± 0.10"
+    assert timed_text(2.0, 0.4, "×") == "faster: 1.20–2.80×"
+    assert timed_text(0.5, 0.5, "×") == "slower: 0.25–0.75×"
+    assert timed_text(1.2, 0.3) == timed_text(1.2, 3.0) == "faster or slower: cannot tell"

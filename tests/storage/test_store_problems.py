@@ -113,7 +113,7 @@ def test_runs_that_come_too_fast_are_not_dropped_in_silence(path: Path, monkeypa
     with Store(path, queue_limit=2) as store:
         for i in range(3):
             store.add(make_run(prompt=f"p{i}"))
-        assert "come faster" in store.problem and "at most 2 wait in memory: 1." in store.problem
+        assert "arrive faster" in store.problem and "at most 2 wait in memory: 1." in store.problem
         go.set()
         assert store.flush()
         assert store.problem is None

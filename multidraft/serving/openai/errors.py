@@ -15,6 +15,9 @@ TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_e
 
 PATHS = "/v1/chat/completions, /v1/completions and /v1/models"
 
+ASTRAY = ("/chat/completions", "/completions", "/models")
+"""Where clients ask whose base URL lacks the ``/v1``."""
+
 RETRY_SECONDS = 1
 """When to try again what cannot be done now."""
 
@@ -48,7 +51,7 @@ class ApiError(Exception):
         kinds = {PromptError: "prompt", PolicyError: "policy"}
         if isinstance(error, UserError):
             return cls(400, str(error), next((param for kind, param in kinds.items() if isinstance(error, kind)), None))
-        return cls(500, "the server failed; its log says why")
+        return cls(500, "the server failed; see its log")
 
     def form(self) -> dict[str, Any]:
         """The body of the answer."""
@@ -63,6 +66,12 @@ class ApiError(Exception):
         if self.status == 413:  # the rest of the body is not read
             headers["Connection"] = "close"
         return JSONResponse(self.form(), self.status, headers)
+
+
+async def answer_astray(request: Request) -> JSONResponse:
+    """Where the ``/v1`` of an address is missing."""
+    said = f"there is no {request.url.path} here, only /v1{request.url.path}: the base URL of clients ends in /v1"
+    return ApiError(404, said).response()
 
 
 async def answer_error(request: Request, error: Exception) -> JSONResponse:

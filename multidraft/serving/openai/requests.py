@@ -102,7 +102,7 @@ class Asked(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid")
     model: str = ""
-    temperature: float = 1.0
+    temperature: float = Field(1.0, ge=0, le=2)
     top_p: float = 1.0
     top_k: int = 0
     max_tokens: int | None = None

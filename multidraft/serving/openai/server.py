@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 
 from drafters.errors import UserError
 from drafters.pool import Pool
@@ -22,7 +22,7 @@ from multidraft.service.line import CALLER
 from multidraft.service.workbench import Workbench
 from multidraft.serving.openai.answering import Answering, EventStream, unless_left
 from multidraft.serving.openai.answers import ChatForm, CompletionForm, Form
-from multidraft.serving.openai.errors import ApiError, answer_error
+from multidraft.serving.openai.errors import ASTRAY, ApiError, answer_astray, answer_error
 from multidraft.serving.openai.requests import MOST_TEXTS, Asked, ChatAsked, CompletionAsked, read
 
 log = logging.getLogger(__name__)
@@ -47,15 +47,16 @@ class Server:
         self.workbench, self._key = workbench, key
         self._started, self._texts = int(time.time()), Counter[str]()
 
-    def mount(self) -> Mount:
-        """The routes, under ``/v1``."""
+    def routes(self) -> list[BaseRoute]:
+        """The routes under ``/v1``, and the same addresses without it, which say that it is missing."""
         routes = [
             Route("/completions", self._guarded(self.complete), methods=["POST"]),
             Route("/chat/completions", self._guarded(self.chat), methods=["POST"]),
             Route("/models", self._guarded(self.models)),
             Route("/models/{id:path}", self._guarded(self.model)),
         ]
-        return Mount("/v1", Starlette(routes=routes, exception_handlers={HTTPException: answer_error}))
+        served = Mount("/v1", Starlette(routes=routes, exception_handlers={HTTPException: answer_error}))
+        return [served, *(Route(path, answer_astray, methods=["GET", "POST"]) for path in ASTRAY)]
 
     def _guarded(self, answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         """``answer`` for those who have the key, and errors in OpenAI's form."""

@@ -130,7 +130,7 @@ class Results:
         except StorageError as error:
             raise HTTPException(503, str(error)) from None
         if found is None:
-            raise HTTPException(404, "There is no such result in this history: it may be another server's.")
+            raise HTTPException(404, "This history has no such result: it may be another server's.")
         return found
 
     def _png(self, found: Result, place: str) -> Response:
@@ -169,8 +169,10 @@ def _preview(found: Result, root: str) -> dict[str, Any]:
 
 
 def root_of(request: Request) -> str:
-    """The app's own address, as browsers see it."""
-    return get_root_url(request, request.url.path, request.scope.get("root_path"))  # type: ignore[arg-type]
+    """The app's own address, as browsers see it, whatever is asked for there: a path may hold characters that no
+    address can."""
+    top = Request({**request.scope, "path": "/", "raw_path": b"/", "query_string": b""})
+    return get_root_url(top, "/", request.scope.get("root_path"))  # type: ignore[arg-type]
 
 
 def _svg(found: Result, place: str) -> Response:

@@ -16,6 +16,7 @@ from multidraft.bench.measured import of_rows
 from multidraft.bench.summary import Row
 from multidraft.bench.verdict import sentences, times
 from multidraft.policies.titles import policy_title, policy_titles
+from multidraft.replay.advice import Advice
 from multidraft.ui.results import drawing
 from multidraft.ui.results.drawing import Bar
 from multidraft.ui.results.picture import Picture
@@ -23,7 +24,7 @@ from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.markup import count, number, percent
 from storage import experiments, queries
 from storage.experiments import MADE_ON, Sought
-from storage.figures import FEWEST_PROMPTS, NO_SPEEDUP, Ratio
+from storage.figures import FEWEST_TO_TELL, Ratio
 from storage.filters import Filter
 from storage.kept import kept
 from storage.run import Run
@@ -142,7 +143,9 @@ def _of_run(run: Run) -> Result:
     said = markup.speedup_text(run.speedup, off)
     speed = "no baseline was measured"
     if run.speedup:
-        speed = f"speed-up {said}" if markup.too_noisy(off) else f"{said} as fast as autoregressive decoding"
+        speed = f"{said} as fast as autoregressive decoding"
+        if markup.too_noisy(off):
+            speed = f"the speed-up over autoregressive decoding is uncertain ({said})"
     figures = [
         (number(g.mean_accepted_tokens, 2), "tokens per round"),
         (said, "decode speed-up"),
@@ -236,24 +239,23 @@ def _headline(
     where = f"on {count(advice.prompts, 'prompt')}" + (f" of {about['suite']}" if about["suite"] else "")
     if advice.pays == "no":
         return f"Drafting does not pay {where}", said, None
-    best, few = advice.best, advice.prompts < FEWEST_PROMPTS
+    best, few = advice.best, advice.prompts < FEWEST_TO_TELL
     if advice.pays != "yes" and not few:
         return f"No certain speed-up of whole requests {where}", said, None
     faster = best.times_as_fast(advice.plain, "decode")
     if faster.too_noisy:
-        return f"Speed-ups {NO_SPEEDUP}, {where}", said, None
+        return f"Timed on a busy machine: {faster.text('×')} with drafters, {where}", said, None
     value = faster.text("×") if few else f"{faster.value:.2f}×"
     return f"{titles[best.spec]} decodes {value} as fast as no drafter {where}", said, best.spec
 
 
 @kept
-def fastest(path: Path, id: str) -> tuple[Ratio, str] | None:
-    """Decode speed-up and spec of the policy that the verdict on an experiment puts first; ``None`` without one."""
+def verdict(path: Path, id: str) -> Advice | None:
+    """What the runs of an experiment say by themselves; ``None`` where nothing can be compared."""
     try:
-        advice = of_rows([Row.recorded(values) for values in experiments.figures(path, id, texts=False)], 0)
+        return of_rows([Row.recorded(values) for values in experiments.figures(path, id, texts=False)], 0)
     except UserError:
         return None
-    return advice.best.times_as_fast(advice.plain, "decode"), advice.best.spec
 
 
 def _tasks(rows: Sequence[Row]) -> Markup:

@@ -143,7 +143,7 @@ def _axis(title: str) -> dict[str, Any]:
 REFERENCE = {"line": {"dash": "dot", "color": theme.TARGET_COLOUR, "width": 1.5}}
 """The line that stands for autoregressive decoding, or for what else a chart compares with."""
 
-NO_GREEDY_RUN = "Known only for greedy runs with drafters, of which there are none here."
+NO_GREEDY_RUN = "Known only for greedy runs with drafters; there are none here."
 
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "star")

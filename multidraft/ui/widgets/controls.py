@@ -140,8 +140,8 @@ class PromptTab:
             return ""
         return message_html(
             "odd",
-            f"{known_tasks(pool.title, pool.router)} This prompt seems to be of none of these, so its answer will make "
-            "no sense. There are examples below.",
+            f"{known_tasks(pool.title, pool.router)} This prompt does not look like any of these, so its answer "
+            "will make no sense. Try an example below.",
         )
 
     def follow_pool(self, max_new_tokens: float | None) -> Updates:

@@ -98,7 +98,7 @@ def verdict(generations: Sequence[Generation], *, greedy: bool, lossless: Sequen
     if not greedy:
         text = (
             "Sampled: every lane draws from exactly the same distribution, the target's own, so the texts may differ "
-            "and so may their lengths. Compare tokens per second rather than who ends first."
+            "and so may their lengths. Compare tokens per second rather than who finishes first."
         )
         return {"kind": "sampled", "text": text}
     first, *others = (g.token_ids for g in generations)
@@ -109,8 +109,8 @@ def verdict(generations: Sequence[Generation], *, greedy: bool, lossless: Sequen
     position = min(_first_difference(first, ids) for ids in others if ids != first)
     if lossless and all(lossless):
         why = (
-            "There two tokens are near-ties for the target and rounding decided; every lane was checked and is the "
-            "target's greedy choice within rounding."
+            "There two tokens are near-ties for the target and rounding decided; every lane was checked and "
+            "is the target's greedy choice within rounding."
         )
     else:
         why = (
@@ -151,7 +151,7 @@ def _speedup(speedup: float | None, off: float | None) -> str | None:
     """As elsewhere, but short: three figures stand beside each other on a phone."""
     if not speedup:
         return None
-    return "too noisy" if too_noisy(off) else speedup_text(speedup, off)
+    return speedup_text(speedup, off).rpartition(": ")[2]
 
 
 def _first_difference(a: Sequence[int], b: Sequence[int]) -> int:

@@ -74,4 +74,6 @@ def beginning_html(found: Beginning, pool: str, drafters: Sequence[str]) -> Mark
         for arm in np.argsort(-expected, kind="stable")
     ]
     columns = ("drafter", markup.tip(f"accepted of {count(context.draft_length, 'token')}", ACCEPTED))
-    return said + markup.table_html(columns, rows, figures=1, kind="md-expected", label="What is expected of drafters")
+    return said + markup.table_html(
+        columns, rows, figures=1, kind="md-expected", label="Expected acceptance by drafter"
+    )

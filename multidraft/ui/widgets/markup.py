@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from drafters.errors import without_folders
 from multidraft.bench.table import count as count
-from storage.figures import FEWEST_TOKENS, timed_text
+from storage.figures import FEWEST_TOKENS, TOO_NOISY, timed_interval, timed_text
 from storage.figures import too_noisy as too_noisy
 
 UNKNOWN = "–"
@@ -112,7 +112,7 @@ def table_of(lines: Sequence[Mapping[str, Any]], **settings: Any) -> Markup:
 
 def times(speedup: float | None, tokens: float | None, uncertainty: float | None = None) -> str:
     """An answer's speed-up and by how much it may be off; in place of the figure why there is none, where the answer is
-    too short for one, or the machine too noisy.
+    too short for one, or what is known, where the machine was too noisy.
 
     Args:
         uncertainty: ``Run.speedup_uncertainty``.
@@ -131,14 +131,23 @@ def speedup_text(speedup: float | None, uncertainty: float | None) -> str:
 
 def interval_text(speedup: float, uncertainty: float) -> str:
     """A sentence on what a single run's speed-up may be."""
-    within = f"{max(speedup * (1 - uncertainty), 0):.2f}× to {speedup * (1 + uncertainty):.2f}×"
-    noise = " The machine was too busy with other work" if too_noisy(uncertainty) else " So much did timings vary"
-    return f"95 % interval {within}.{noise} during this run and its baseline."
+    low, high = timed_interval(speedup, uncertainty)
+    noise = " Variation of the timings"
+    if too_noisy(uncertainty):
+        known = "Faster, but by how much is uncertain" if low > 1 else "Slower, but by how much is uncertain"
+        known = "Faster or slower: cannot tell" if low <= 1 <= high else known
+        noise = f" {known}, since the machine was busy with other work"
+    return f"95 % interval {low:.2f}× to {high:.2f}×.{noise} during this run and its baseline."
 
 
 def noisy_runs(runs: int) -> str:
-    """What a chart says below it of runs without a speed-up for that reason; empty where there are none."""
-    return f"{count(runs, 'run')} too noisy to tell {'is' if runs == 1 else 'are'} left out" if runs else ""
+    """What a chart says below it of runs without a figure for that reason; empty where there are none."""
+    are = "is" if runs == 1 else "are"
+    return (
+        f"{count(runs, 'run')} timed on a busy machine {are} left out: known to no better than ± {percent(TOO_NOISY)}"
+        if runs
+        else ""
+    )
 
 
 def left_out(runs: int) -> str:

@@ -191,7 +191,7 @@ def test_a_connection_that_breaks_may_hold_next_time() -> None:
 def test_a_repository_without_safetensors(hub: FakeHub, tmp_path: Path) -> None:
     weights = hub.root / "tiny" / "target" / "model.safetensors"
     weights.rename(weights.with_name("pytorch_model.bin"))
-    with pytest.raises(PoolError, match=r"tiny/target holds no \.safetensors weights.*could run code"):
+    with pytest.raises(PoolError, match=r"tiny/target holds no \.safetensors weights.*can run code"):
         load_pool(card(tmp_path))
 
 

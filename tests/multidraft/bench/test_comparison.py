@@ -106,7 +106,7 @@ def test_without_a_common_policy_the_fastest_of_each_are_compared() -> None:
 
 def test_too_few_prompts_are_no_verdict() -> None:
     found = Comparison.of(rows({"ucb": 1.0}, prompts=2), rows({"ucb": 0.5}, prompts=2), (ALIKE, ALIKE))
-    assert "an interval takes 3" in sentences(found)[0] and found.pairs[0].said == "too few prompts to say"
+    assert "to call one faster takes 6" in sentences(found)[0] and found.pairs[0].said == "too few prompts to say"
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,8 @@ def test_a_verdict_on_a_report(pool_card, suite, tmp_path, capsys):
     ("content", "said"),
     [
         ("{", "is not JSON"),
-        ('{"policies": {}}', "write it anew with bench --out"),
-        ('{"rows": [{"id": 1}]}', "write it anew with bench --out"),
+        ('{"policies": {}}', "create it again with bench --out"),
+        ('{"rows": [{"id": 1}]}', "create it again with bench --out"),
         ('{"rows": []}', "nothing to compare"),
     ],
 )

@@ -197,8 +197,8 @@ def test_without_a_token(api: FakeApi, monkeypatch: pytest.MonkeyPatch, capsys: 
 @pytest.mark.parametrize(
     ("step", "refusal", "said"),
     [
-        ("create_repo", 403, "could not create the Space me/demo: the token may not do this"),
-        ("create_repo", 402, "this hardware is charged for"),
+        ("create_repo", 403, "could not create the Space me/demo: the token is not allowed to do this"),
+        ("create_repo", 402, "this hardware is not free"),
         ("add_space_variable", 500, "could not set the variable MULTIDRAFT_POOL: in the Hub's words"),
         ("repo_exists", ConnectionError("no route\nat all"), "the Hub cannot be reached (no route)"),
     ],

@@ -74,7 +74,8 @@ def test_scores_that_come_later_are_sent(db, logged, monkeypatch):
             run.scores = Scores(regret_rounds=2.0)
             assert store.add(run, anew=first).wait(5)
 
-        monkeypatch.setattr("time.sleep", pause)
+        # only this command's: threads of servers that other tests started sleep too
+        monkeypatch.setattr("multidraft.commands.trackio.time", SimpleNamespace(sleep=pause))
         assert main(["trackio", "--db", db, "--follow"]) == 0
     assert len(pauses[0]) == 4 and "regret_rounds" not in pauses[0]["multidraft", "exp3", 4]
     assert pauses[1:] == [{("multidraft", "exp3", 4): {"regret_rounds": 2.0}}, {}]

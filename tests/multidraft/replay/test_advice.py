@@ -9,12 +9,14 @@ import pytest
 from drafters.base import Acceptances
 from drafters.costs import Costs
 from drafters.errors import UserError
-from multidraft.replay.advice import Advice, advise, candidates, measured_on, usable
+from multidraft.bench.measured import decoded, measured, ran_live
+from multidraft.replay.advice import FAR_OFF, Advice, advise, candidates, usable
 from multidraft.replay.machine_costs import RecordedCosts
 from multidraft.replay.options import Option
 from multidraft.replay.recorded import Recorded, is_estimate, recorded_texts, route_of
 from storage import queries
 from storage.figures import ratio_of_totals
+from storage.filters import Filter
 from storage.run import Baseline
 from tests.runs import make_run, result_of
 
@@ -45,10 +47,10 @@ def advice_on(texts, specs=("fixed:a", "fixed:b", "ucb:reward=be"), **more):
 
 
 def test_the_fastest_policy_its_length_and_its_drafter():
-    found = advice_on([text(number, (4, 0)) for number in range(4)], memory={"a": 5, "b": 7})
+    found = advice_on([text(number, (4, 0)) for number in range(6)], memory={"a": 5, "b": 7})
     assert found.best.spec == "fixed:a" and found.best.length == K and found.pays == "yes" and found.certain
-    assert found.plain.request.tolist() == [41.0] * 4, "a token a second, and the prefill"
-    assert found.best.rounds.tolist() == [8.0] * 4 and found.best.calls_saved == pytest.approx(0.8)
+    assert found.plain.request.tolist() == [41.0] * 6, "a token a second, and the prefill"
+    assert found.best.rounds.tolist() == [8.0] * 6 and found.best.calls_saved == pytest.approx(0.8)
     decode = found.best.times_as_fast(found.plain, "decode")
     assert decode.value == pytest.approx(40 / (8 * 1.4)) and decode.interval == pytest.approx((decode.value,) * 2)
     assert found.best.times_as_fast(found.plain).value == pytest.approx(41 / (8 * 1.4 + 1))
@@ -75,12 +77,12 @@ def test_a_drafter_that_carries_some_prompts_is_kept():
 
 def test_drafts_that_cost_more_than_they_save_are_advised_against():
     dear = Costs(np.array([2.0, 2.0]), np.zeros(2), np.full(K + 1, 1.0))
-    found = advice_on([text(number, (1, 0), dear) for number in range(4)])
+    found = advice_on([text(number, (1, 0), dear) for number in range(6)])
     assert found.pays == "no" and not found.best.times_as_fast(found.plain).high >= 1
 
 
 def test_shorter_drafts_where_long_ones_are_wrong():
-    found = advice_on([text(number, (1, 0)) for number in range(4)])
+    found = advice_on([text(number, (1, 0)) for number in range(6)])
     assert (found.best.spec, found.best.length) == ("fixed:a", 1)
     assert set(found.lengths) == {2, 3, 4} and all(ratio.high < 1 for ratio in found.lengths.values())
 
@@ -147,17 +149,27 @@ def halves(bench_db):
     return found
 
 
+def measured_by(path, texts):
+    """Decode and request speed-up of the policies that ran live on all of the texts' prompts."""
+    runs = [text.run for text in texts]
+    live = measured(ran_live(path, runs, Filter()), runs)
+    return {
+        option.spec: (option.times_as_fast(live.plain, "decode"), option.times_as_fast(live.plain))
+        for option in live.options
+    }
+
+
 def test_held_out_speedups_are_the_measured_ones(halves, bench_db):
     """Costs of one half of the prompts predict the speed-ups of the other half."""
     for texts in halves:
-        measured = measured_on(bench_db, [text.run for text in texts])
+        live = measured_by(bench_db, texts)
         route = route_of("pocket", texts[0].drafters)
-        found = advice_on(texts, candidates(texts[0].drafters, route, measured), route=route)
+        found = advice_on(texts, candidates(texts[0].drafters, route, live), route=route)
         errors = {
             (option.spec, part): option.times_as_fast(found.plain, part).value / ratio.value - 1
             for option in found.options
             if option.length == 12
-            for part, ratio in zip(("decode", "request"), measured.get(option.spec, ()))
+            for part, ratio in zip(("decode", "request"), live.get(option.spec, ()))
         }
         assert len(errors) >= 16
         exact = [error for (spec, _), error in errors.items() if not is_estimate(spec)]
@@ -168,10 +180,10 @@ def test_held_out_speedups_are_the_measured_ones(halves, bench_db):
 def test_what_is_advised_on_one_half_is_good_on_the_other(halves, bench_db):
     for texts, others in (halves, halves[::-1]):
         route = route_of("pocket", texts[0].drafters)
-        measured = measured_on(bench_db, [text.run for text in others])
-        best = advice_on(texts, list(measured), route=route).best.spec
-        fastest = max(request.value for _, request in measured.values())
-        assert measured[best][1].value > 0.93 * fastest, best
+        live = measured_by(bench_db, others)
+        best = advice_on(texts, list(live), route=route).best.spec
+        fastest = max(request.value for _, request in live.values())
+        assert live[best][1].value > 0.93 * fastest, best
 
 
 def test_measured_speedups_are_those_of_the_same_prompts(halves, bench_db):
@@ -181,5 +193,16 @@ def test_measured_speedups_are_those_of_the_same_prompts(halves, bench_db):
     own = [run for run in runs if run.generation.policy == "router" and run.generation.prompt in prompts]
     above = [run.baseline.decode_seconds(len(run.generation.token_ids)) for run in own]
     expected = ratio_of_totals(above, [run.generation.seconds for run in own])
-    decode, _ = measured_on(bench_db, [text.run for text in texts])["router"]
+    decode, _ = measured_by(bench_db, texts)["router"]
     assert (decode.value, decode.prompts) == (pytest.approx(expected.value), expected.prompts)
+
+
+def test_replays_are_checked_against_what_ran_live(halves, bench_db):
+    texts = halves[0]
+    runs = [text.run for text in texts]
+    live = decoded(ran_live(bench_db, runs, Filter()))
+    near = advice_on(texts, ["fixed:general"], live=live)
+    assert near.trusted and 0 < abs(near.errors["fixed:general"]) < 0.12 and near.shares
+    slow = {policy: {p: (above, 2 * below) for p, (above, below) in of.items()} for policy, of in live.items()}
+    far = advice_on(texts, ["fixed:general"], live=slow)
+    assert far.errors["fixed:general"] > FAR_OFF and not far.trusted and not far.shares and not far.lengths

@@ -154,7 +154,7 @@ def test_so_many_may_be_under_way_and_the_last_that_ended_are_found(jobs: Jobs) 
 
     gate = threading.Event()
     running = [jobs.submit(walk("a", 1, [], gate)) for walk in (Steps, Detour, Steps)]
-    with pytest.raises(UserError, match="3 walks are under way on this server"):
+    with pytest.raises(UserError, match="3 walks are already running on this server"):
         jobs.submit(Steps("a", 1, []))
     gate.set()
     assert all(job.wait(SECONDS) for job in running)

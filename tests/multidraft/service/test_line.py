@@ -65,10 +65,10 @@ def test_a_visitor_has_a_share_and_the_server_needs_no_place(jobs: Jobs) -> None
     gate = threading.Event()
     for visitor in ("a", "a", "a", "b", "c"):
         jobs.submit(Steps(visitor, 1, [], gate))
-    with pytest.raises(BusyError, match=r"3 walks of yours are under way, and a visitor may have 3 here"):
+    with pytest.raises(BusyError, match=r"3 walks of yours are already running, and a visitor may have 3 here"):
         jobs.submit(Steps("a", 1, [], gate))
     jobs.submit(Steps("d", 1, [], gate))
-    with pytest.raises(BusyError, match=r"6 walks are under way on this server; try again when one has ended"):
+    with pytest.raises(BusyError, match=r"6 walks are already running on this server; try again when one has ended"):
         jobs.submit(Steps("e", 1, [], gate))
     ready = jobs.do(lambda: 1)
     gate.set()
@@ -98,6 +98,7 @@ def test_the_wait_is_told_from_how_often_jobs_started_of_late() -> None:
     assert pace.wait(10.0, 0) is None, "one start is no interval"
     pace.began(14.0, others_wait=True)
     assert pace.wait(14.0, 0) == 4.0 and pace.wait(15.0, 2) == 11.0 and pace.wait(99.0, 0) == 0.0
+    assert pace.wait(99.0, 2) == pytest.approx(2 * (0.8 * 4 + 85) / 1.8), "85 s without a start count like one interval"
     pace.began(20.0, others_wait=False)
     mean = (0.8 * 4 + 6) / 1.8
     assert pace.wait(30.0, 1) == pytest.approx(2 * mean), "nobody waited meanwhile"

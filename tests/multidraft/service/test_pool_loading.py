@@ -90,7 +90,7 @@ def test_runs_in_line_end_on_the_pool_they_were_asked_of(
     while loading.phase == "loading":
         loading.ended.wait(0.01)
     late = own_bench.submit(Request(PROMPT, "fixed:near", PARAMS))  # the page does not know yet
-    assert "takes over when the queued runs have ended" in loading_html(loading)
+    assert "takes over once the queued runs have finished" in loading_html(loading)
     told = list[str]()
     warm_up = Lender.warm_up
     monkeypatch.setattr(Lender, "warm_up", lambda self, pool: (told.append(loading_html(loading)), warm_up(self, pool)))
@@ -162,7 +162,7 @@ def test_a_batch_and_a_race_under_way_keep_their_pool(own_bench: Workbench, othe
 FAILURES: list[tuple[Exception, str]] = [
     (PoolError("the Hub repository a/b is gated: ask"), "the Hub repository a/b is gated: ask"),
     (ValueError("odd\nthing"), "ValueError: odd"),
-    (torch.OutOfMemoryError("CUDA"), "memory ran out when it decoded"),
+    (torch.OutOfMemoryError("CUDA"), "decoding ran out of memory"),
     (PoolMemoryError("no room on cuda"), "no room on cuda"),
 ]
 
@@ -180,7 +180,7 @@ def test_a_failure_is_told_and_the_old_pool_goes_on(
     html = loading_html(loading)
     assert "Another &lt;pool&gt; could not be loaded" in html and 'role="alert"' in html
     report = (line := PoolLine(loader)).pool()
-    assert report["name"] == "tiny" and "could not be loaded; the Pool tab says why" in report["status"]
+    assert report["name"] == "tiny" and "could not be loaded: see the Pool tab" in report["status"]
     monkeypatch.setattr(pool_line, "FAILED_SECONDS", 0.0)
     assert line.pool()["status"] == f"{own_bench.pool.title} is loaded."
     tab = built(PoolTab(loader), own_bench)
@@ -277,7 +277,7 @@ def test_a_waiting_loading_says_why_and_can_be_stopped(
     while loading.phase != "waiting":
         assert time.monotonic() < until
         time.sleep(0.005)
-    assert "cannot be loaded yet and will be tried again: the Hub answered 503" in progress_text(loading)
+    assert "cannot be loaded yet and will be retried: the Hub answered 503" in progress_text(loading)
     loader.cancel()
     assert ended(loading).phase == "cancelled" and own_bench.pool.name == "tiny"
 

@@ -37,6 +37,11 @@ class Engine:
         self.drafts = [[] for _ in texts]
         self.rounds = [[] for _ in texts]
 
+    def unasked(self, requests):
+        """A step in which the proposer is not asked, nor its drafts scored: each of these requests writes a token."""
+        for one in requests:
+            self.drafts[one], self.done[one] = [], self.done[one] + 1
+
     def step(self, requests):
         """A step of these requests, in this order of rows."""
         requests = [one for one in requests if self.done[one] < len(self.texts[one][1])]

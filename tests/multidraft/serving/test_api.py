@@ -131,7 +131,7 @@ def test_programs_and_visitors_share_the_limit_on_batches(workbench: Workbench, 
     runs = [Api(workbench).batch(["abc"], ["ucb"], max_new_tokens=6) for _ in range(BatchJob.limit + 1)]
     for run in runs[:-1]:
         next(run)
-    with pytest.raises(gr.Error, match="batches are under way"):
+    with pytest.raises(gr.Error, match="batches are already running"):
         next(runs[-1])
     for run in runs:
         run.close()

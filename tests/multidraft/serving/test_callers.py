@@ -9,6 +9,9 @@ from collections.abc import Iterator
 import gradio as gr
 import httpx
 import pytest
+from anyio.from_thread import start_blocking_portal
+from gradio.queueing import Queue
+from starlette.applications import Starlette
 
 from multidraft.service.jobs import Job
 from multidraft.service.workbench import Workbench
@@ -86,6 +89,19 @@ def test_a_page_that_reads_once_more_is_not_told_that_its_session_is_unknown(
     with http.stream("GET", "gradio_api/queue/data", params={"session_hash": "page"}) as second:
         join()
         assert "process_completed" in "".join(second.iter_lines())
+
+
+def test_a_page_that_goes_on_asking_is_not_given_up_before_it_reads(monkeypatch) -> None:
+    monkeypatch.setattr(callers, "UNREAD_SECONDS", 0.0)
+    queue, left = Queue(False, 1, 0.05, 10, gr.Blocks()), list[str]()
+    watched = callers.Callers(Starlette(), lambda: queue, left.append)
+    queue.pending_event_ids_session["page"] = {"first", "last"}
+    watched._last["page"] = "last"
+    with start_blocking_portal() as portal:
+        portal.call(watched._give_up, "first", "page")
+        assert not left
+        portal.call(watched._give_up, "last", "page")
+    assert left == ["page"] and not watched._last and not queue.pending_event_ids_session
 
 
 def test_of_a_call_that_was_read_nothing_is_kept(http: httpx.Client, page: gr.Blocks, monkeypatch) -> None:

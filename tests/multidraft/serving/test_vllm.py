@@ -136,6 +136,38 @@ def test_equal_requests_are_each_followed(make, texts):
     assert [g.token_ids for g in decodings(proposer)] == [texts[0][1]] * 3
 
 
+def test_of_equal_texts_the_one_that_is_still_written_goes_on(make, texts):
+    proposer, (prompt, output) = make(), texts[0]
+    for text in (output[:9], output):
+        Engine(proposer, [(prompt, text)]).run()
+    assert [found.token_ids for found in decodings(proposer)] == [output[:9], output]
+
+
+def test_steps_near_the_end_of_the_window_in_which_no_drafts_are_asked_for_are_in_the_run(
+    make, texts, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("MULTIDRAFT_DB", str(tmp_path / "runs.db"))
+    longest = sorted(texts[:2], key=lambda text: len(text[0]))
+    proposer = make("round-robin", window=len(longest[1][0]) + TOKENS)
+    engine = Engine(proposer, longest)
+    while not proposer._unasked:
+        engine.step([0, 1])
+    before = engine.done[0]
+    for _ in range(3):
+        engine.unasked([0, 1])
+    engine.done[1] = TOKENS
+    engine.run()
+    proposer.settle(float("inf"))
+    runs = [run.generation for run in recorded(proposer)]
+    proposer.store.close()
+    (found,) = (run for run in runs if run.token_ids == longest[0][1])
+    assert [token for r in found.rounds for token in r.tokens] == found.token_ids
+    ends = np.cumsum([len(r.tokens) for r in found.rounds]).tolist()
+    unseen = found.rounds[ends.index(before) + 1 :][:4]
+    assert all(r.drafter is None and len(r.tokens) == 1 and r.verify_seconds > 0 for r in unseen)
+    assert any(r.drafter for r in found.rounds[ends.index(before) + 5 :])
+
+
 def test_a_prompt_that_is_still_being_read_gets_no_draft(make, texts):
     prompt, output = texts[0]
     ids = np.array([[*prompt, output[0]]], np.int32)
@@ -151,7 +183,7 @@ def test_a_policy_that_fails_leaves_the_request_and_the_others_alive(make, texts
         engine = Engine(proposer, texts[:2])
         engine.run()
     assert engine.done == [TOKENS, TOKENS] and engine.drafts == [[], []]
-    assert "decoded without drafts from here on" in caplog.text and "no luck" in caplog.text
+    assert "goes on without drafts" in caplog.text and "no luck" in caplog.text
     assert {g.status for g in decodings(proposer)} == {"error"}
 
 

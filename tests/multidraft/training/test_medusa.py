@@ -15,7 +15,7 @@ from multidraft.training import loop
 from multidraft.training.answers import Answer
 from multidraft.training.data import by_length, cached_features, collate, read
 from multidraft.training.loop import Budget
-from multidraft.training.medusa import TrainableBPD, TrainableMedusa, build_ngram, fit_heads, heads_loss
+from multidraft.training.medusa import TrainableMedusa, build_ngram, fit_heads, heads_loss
 from tests import tiny
 from tests.medusa import load_heads
 
@@ -41,11 +41,11 @@ def answers(model):
     return [answer_of(model, prompt, (1, 2, 30)[i % 3]) for i, prompt in enumerate(prompts)]
 
 
-def trained(model, answers, folder, tokens, checkpoint=None, kind="medusa", heads=3, **size):
+def trained(model, answers, folder, tokens, checkpoint=None, layers=1):
     last = [model.config.num_hidden_layers]
     batches = by_length(answers, 200)
     learnt = cached_features(model, batches, last, 0, random.Random(0))
-    network = (TrainableMedusa if kind == "medusa" else TrainableBPD)(model, heads, **size)
+    network = TrainableMedusa(model, 3, layers)
     fit_heads(network, model, learnt, Budget(5.0, tokens, checkpoint), 1e-2)
     network.save(folder)
 
@@ -87,10 +87,10 @@ def test_the_loss_is_that_of_each_head_at_each_position(model, answers):
     assert loss_of([answer for answer in chosen if len(answer.top_ids) == 1]).isfinite()  # no place for a second head
 
 
-def accepted(model, folder, kind, answers):
+def accepted(model, folder, answers):
     """Share of the answers' tokens that drafts of one token begun at each would hit, and of those of three tokens."""
     target = Target(model)
-    drafter = MedusaDrafter("heads", load_heads(kind, folder, model), target, tiny.VOCAB)
+    drafter = MedusaDrafter("heads", load_heads("medusa", folder, model), target, tiny.VOCAB)
     shares = []
     for length in (1, 3):
         counts = [drafter.acceptances(a.ids, a.prompt_length, length).accepted for a in answers]
@@ -98,12 +98,11 @@ def accepted(model, folder, kind, answers):
     return shares
 
 
-@pytest.mark.parametrize("kind", ["medusa", "bpd"])
-def test_heads_learn_what_the_target_will_say(model, answers, tmp_path, kind):
+def test_heads_learn_what_the_target_will_say(model, answers, tmp_path):
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    trained(model, answers, tmp_path / "start", 1, kind=kind)
-    trained(model, answers, tmp_path / "end", 60_000, kind=kind)
-    start, end = (accepted(model, tmp_path / name, kind, answers) for name in ("start", "end"))
+    trained(model, answers, tmp_path / "start", 1)
+    trained(model, answers, tmp_path / "end", 60_000)
+    start, end = (accepted(model, tmp_path / name, answers) for name in ("start", "end"))
     assert end[0] > start[0] + 0.3 and end[1] > start[1] + 0.25
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -129,24 +128,13 @@ def test_medusa_heads_are_written_as_published(model, answers, tmp_path):
     assert all(tensor.dtype == torch.bfloat16 for tensor in tensors.values())
 
 
-def test_bpd_heads_are_written_without_the_targets_output_layer(model, answers, tmp_path):
-    trained(model, answers, tmp_path, 1, kind="bpd", heads=2, inner=10)
-    config = json.loads((tmp_path / "config.json").read_text())
-    assert config == {"bpd_num_heads": 2, "hidden_size": 24, "intermediate_size": 10}
-    shapes = {name: tuple(tensor.shape) for name, tensor in load_file(tmp_path / "model.safetensors").items()}
-    part = {"up.weight": (10, 24), "up.bias": (10,), "down.weight": (24, 10), "down.bias": (24,)}
-    assert shapes == {f"{head}.{name}": shape for head in range(2) for name, shape in part.items()}
-
-
-@pytest.mark.parametrize("kind", ["medusa", "bpd"])
-def test_a_run_continues_from_its_checkpoint(model, answers, tmp_path, kind, capsys):
+def test_a_run_continues_from_its_checkpoint(model, answers, tmp_path, capsys):
     checkpoint = tmp_path / "work" / "heads.pt"
-    trained(model, answers, tmp_path / "once", 3000, kind=kind, checkpoint=checkpoint)
+    trained(model, answers, tmp_path / "once", 3000, checkpoint=checkpoint)
     capsys.readouterr()
-    trained(model, answers, tmp_path / "again", 3000, kind=kind, checkpoint=checkpoint)
+    trained(model, answers, tmp_path / "again", 3000, checkpoint=checkpoint)
     assert capsys.readouterr().out.startswith("resumed at step ")
-    file = "medusa_lm_head.safetensors" if kind == "medusa" else "model.safetensors"
-    once, again = load_file(tmp_path / "once" / file), load_file(tmp_path / "again" / file)
+    once, again = (load_file(tmp_path / name / "medusa_lm_head.safetensors") for name in ("once", "again"))
     assert all(torch.equal(once[name], again[name]) for name in once)  # nothing was left to do
 
 

@@ -7,6 +7,7 @@ import pandas
 import pytest
 
 from drafters.errors import TrainingError
+from multidraft.bench.suites import item_of
 from multidraft.training.prompts import adapter, choose, dataset_files, read_tasks, read_templates, task_name
 
 
@@ -27,15 +28,17 @@ def write(tmp_path):
         ({"question": "q", "answer": "a"}, "q"),
         ({"instruction": "i", "input": "", "output": "o"}, "i"),
         ({"instruction": "i", "input": "text", "output": "o"}, "i\n\ntext"),
-        ({"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}, "u"),
+        ({"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}, "s\n\nu"),
         ({"conversations": [{"from": "human", "value": "h"}, {"from": "gpt", "value": "g"}]}, "h"),
         ({"prompt": [{"role": "user", "content": "u"}]}, "u"),
         ({"messages": [{"role": "assistant", "content": "a"}]}, None),
-        ({"messages": "no list", "question": None}, None),
+        ({"messages": 5, "question": None}, None),
+        ({"turns": ["one", "two"], "prompt": None}, "one"),
+        ({"turns": '["one", "two"]'}, "one"),
     ],
 )
 def test_rows_of_data_sets(row, prompt):
-    assert adapter(None)(row).get("prompt") == prompt
+    assert getattr(item_of(adapter(None)(row), 1), "prompt", None) == prompt
 
 
 def test_the_column_that_one_names_comes_first(write):

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from drafters.sampling import SamplingParams
-from multidraft.bench.measured import of_rows
+from multidraft.bench.measured import leader, measured, of_rows, ran_live
 from multidraft.bench.suites import SuiteItem
-from multidraft.bench.summary import overall
+from multidraft.bench.summary import Row, overall
 from multidraft.bench.verdict import sentences
-from multidraft.replay.advice import measured_on
 from multidraft.replay.recorded import recorded_texts
 from multidraft.service.batch import BatchJob
 from multidraft.service.lab import ORACLE, LabWork
@@ -20,9 +19,12 @@ from multidraft.ui.tabs.batch.view import matrix_html
 from multidraft.ui.tabs.dashboard.views import ranked
 from multidraft.ui.tabs.lab.view import outcomes_html
 from multidraft.ui.widgets.markup import number
+from storage import aggregates, experiments
 from storage.filters import Filter
+from storage.store import Store
 from storage.texts import TextFilter
 from tests import tiny
+from tests.runs import make_round, make_run
 
 POLICIES = ["fixed:near", "exp3spec"]
 FIGURES = ("speedup", "request_speedup")
@@ -42,7 +44,9 @@ def test_a_batch_has_one_figure_everywhere(workbench: Workbench, batch: BatchJob
     path: Path = workbench.store.path
     shown = overall(batch.rows)
     summary = ranked(path, Filter(shared=True)).summary.set_index("policy")
-    live = measured_on(path, recorded_texts(path, TextFilter(Filter(experiments=(batch.id,)))))
+    texts = recorded_texts(path, TextFilter(Filter(experiments=(batch.id,))))
+    live = measured(ran_live(path, texts, Filter()), texts)
+    assert live
     said = of_rows(batch.rows, 4)
     job = LabWork(workbench).experiment(TextFilter(Filter(experiments=(batch.id,))), POLICIES)
     assert job.wait(60) and job.result
@@ -50,13 +54,35 @@ def test_a_batch_has_one_figure_everywhere(workbench: Workbench, batch: BatchJob
     for policy in POLICIES:
         option = next(option for option in said.options if option.spec == policy)
         verdict = [option.times_as_fast(said.plain, part).value for part in ("decode", "request")]
-        for name, measured, advised in zip(FIGURES, live[policy], verdict, strict=True):
+        own = next(option for option in live.options if option.spec == policy)
+        ran = [own.times_as_fast(live.plain, part) for part in ("decode", "request")]
+        for name, found, advised in zip(FIGURES, ran, verdict, strict=True):
             figure = shown[policy][name]
-            assert figure == pytest.approx(summary.loc[policy, name]) == pytest.approx(measured.value)
+            assert figure == pytest.approx(summary.loc[policy, name]) == pytest.approx(found.value)
             assert figure == pytest.approx(advised)
-            assert measured.prompts == summary.loc[policy, f"{name}_prompts"] == 4, "one was asked twice"
+            assert found.prompts == summary.loc[policy, f"{name}_prompts"] == 4, "one was asked twice"
             assert number(figure, 2, "×") in lab
         assert number(shown[policy]["speedup"], 2, "×") in page
+
+
+def test_the_fastest_policy_is_the_same_everywhere(tmp_path: Path) -> None:
+    """Eight prompts, a machine that was half as fast when ``slow`` ran: verdict, star, rank and list agree."""
+    path, noise = tmp_path / "runs.db", (1.0, 1.2)
+    with Store(path) as store:
+        for number in range(8):
+            for spec, seconds in (("fixed:a", 0.004), ("fixed:b", 0.0041 * noise[number % 2]), ("ucb", 0.02)):
+                rounds = [make_round(index, draft_seconds=seconds, verify_seconds=seconds) for index in range(3)]
+                slow = {"baseline": 75.0} if spec == "ucb" else {}
+                store.add(
+                    make_run(prompt=str(number), policy=spec, rounds=rounds, batch_id="b", source="batch", **slow)
+                )
+    rows = [Row.recorded(values) for values in experiments.figures(path, "b")]
+    found = aggregates.policy_summary(path, Filter(shared=True)).set_index("policy")["rank"].to_dict()
+    assert found == of_rows(rows, 4).ranks and found["fixed:a"] == 1 and found["ucb"] == 3
+    first = [spec for spec, rank in found.items() if rank == 1]
+    assert leader(rows) == (first[0] if len(first) == 1 else None)
+    starred = matrix_html(rows, list(found)).count("md-best")
+    assert starred == (len(first) == 1)
 
 
 def test_the_lab_and_the_verdict_replay_alike(workbench: Workbench, batch: BatchJob) -> None:

@@ -4,8 +4,10 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
+import gradio as gr
 import pytest
 
 from drafters.errors import UserError
@@ -45,16 +47,55 @@ def test_without_a_wish_the_first_free_one_is_taken_and_explained() -> None:
     assert "7860 is taken" in server.why_not_first(7861)
 
 
-def test_sigterm_is_ctrl_c_once_and_ends_what_is_stuck(monkeypatch: pytest.MonkeyPatch, capfd) -> None:
-    statuses, over = list[int](), threading.Event()
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Statuses with which what is stuck was ended; that of this process goes on."""
+    statuses = list[int]()
     monkeypatch.setattr(server, "END_SECONDS", 0.05)
-    monkeypatch.setattr(os, "_exit", lambda status: (statuses.append(status), over.set()))
+    monkeypatch.setattr(os, "_exit", statuses.append)
     before = signal.getsignal(signal.SIGTERM)
+    yield statuses
+    assert 0 < signal.alarm(0) <= 1 + server.LAST_SECONDS, "the kernel ends what cannot even say that it is stuck"
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def wait_for(statuses: list[int]) -> None:
+    until = time.monotonic() + 10
+    while not statuses and time.monotonic() < until:
+        time.sleep(0.01)
+    assert statuses == [1]
+
+
+def test_sigterm_is_ctrl_c_once_and_ends_what_is_stuck(ended: list[int], capfd: pytest.CaptureFixture[str]) -> None:
     with server.ended_by_sigterm():
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGTERM)
-            over.wait(10)
+            time.sleep(10)
         os.kill(os.getpid(), signal.SIGTERM)  # what is being written is not cut short
-        assert over.wait(10) and statuses == [1]
-    assert signal.getsignal(signal.SIGTERM) == before
+        wait_for(ended)
     assert "most recent call first" in capfd.readouterr().err
+
+
+def test_sigterm_that_another_thread_receives_ends_the_waiting(ended: list[int]) -> None:
+    """As of a process that was stopped when it was sent, in which any thread may be the first to go on."""
+    waits, over = threading.Event(), threading.Event()
+
+    def receive() -> None:
+        waits.wait()
+        time.sleep(0.05)  # the main thread is asleep by then; if not, this shows nothing
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        over.wait(10)
+
+    class Page(gr.Blocks):
+        def close(self, verbose: bool = True) -> None:
+            over.set()
+
+    other = threading.Thread(target=receive)
+    other.start()
+    with server.ended_by_sigterm():
+        page = Page()
+        waits.set()
+        server.wait_for_the_end(page)
+        assert over.is_set()
+        wait_for(ended)
+    other.join()

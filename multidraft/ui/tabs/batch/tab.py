@@ -84,7 +84,8 @@ class Batch:
                     bundled,
                     value=first,
                     label="Bundled suite",
-                    info="or upload one: JSONL (Spec-Bench, prompt and task, OpenAI messages), CSV, or a prompt a line",
+                    info="or upload one: JSONL (Spec-Bench, prompt and task, OpenAI messages), CSV, or one "
+                    "prompt per line",
                     elem_id="suite",
                 )
                 file = gr.File(

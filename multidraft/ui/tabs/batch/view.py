@@ -15,6 +15,7 @@ from markupsafe import Markup
 from drafters.pool import Pool
 from multidraft.bench import summary
 from multidraft.bench.batches import summary_of_batches
+from multidraft.bench.measured import leader
 from multidraft.bench.suites import Suite
 from multidraft.bench.summary import Row
 from multidraft.policies.titles import policy_title
@@ -25,6 +26,7 @@ from multidraft.ui.widgets.controls import known_tasks
 from multidraft.ui.widgets.markup import count, macros, message_html, number, progress_html, times
 from multidraft.ui.widgets.theme import TARGET_COLOUR
 from storage.export import cell
+from storage.figures import FEWEST_TO_TELL
 
 ALL_TASKS = "all tasks"
 
@@ -67,7 +69,7 @@ def odd_html(suite: Suite, pool: Pool) -> Markup:
     of = f"{odd} of {'the first ' if len(read) < len(suite.items) else ''}{count(len(read), 'prompt')}"
     return message_html(
         "odd",
-        f"{known_tasks(pool.title, pool.router)} {of} seem{'s' if odd == 1 else ''} to be of none of these: "
+        f"{known_tasks(pool.title, pool.router)} {of} look{'s' if odd == 1 else ''} unlike any of these: "
         "answers to such prompts make no sense, and their speed-ups say little about other pools.",
     )
 
@@ -120,7 +122,7 @@ def _end_html(run: BatchJob) -> Markup:
     how, kind = ("Cancelled", "cancelled") if run.cancelled.is_set() else ("Done", "done")
     parts = [f"{how}: {len(run.rows)} of {run.total} runs", *(f"{n} {what}" for what, n in counts.items() if n)]
     if run.unkept:
-        parts.append(f"{run.unkept} not in the history yet (the Dashboard tab says why)")
+        parts.append(f"{run.unkept} not in the history yet (see the Dashboard tab)")
     if run.suite and (problems := run.suite.problems):
         lines = ", ".join(str(problem.line) for problem in problems)
         more = f" and {run.suite.more_problems:,} more" if run.suite.more_problems else ""
@@ -195,8 +197,8 @@ def summary_html(rows: Sequence[Row], policies: Sequence[str], measured_on: str)
     matrix = matrix_html(rows, policies)
     what = (
         "Decode speed-up over autoregressive decoding (ratio of totals, each prompt once) with its 95 % interval; ★ is "
-        "faster than every other policy prompt by prompt, at the 95 % level, which its own interval does not show, on "
-        f"{summary.FEWEST_TO_LEAD} prompts or more."
+        "faster than every other policy in whole requests, prompt by prompt, at the 95 % level, which its own interval "
+        f"does not show, on {FEWEST_TO_TELL} prompts or more."
         if matrix
         else ""
     )
@@ -226,27 +228,26 @@ def matrix_html(rows: Sequence[Row], policies: Sequence[str]) -> Markup:
     where no run has one."""
     if all(row.speedup is None for row in rows):
         return Markup()
-    of_task: dict[str, dict[str, Any]] = {}
-    for line in summary.summarise(rows).to_dict("records"):
-        of_task.setdefault(str(line["task"]), {})[line["policy"]] = line
-    lines = [(task, found, [row for row in rows if row.task == task]) for task, found in sorted(of_task.items())]
-    if len(lines) > 1:
-        lines.append((ALL_TASKS, summary.overall(rows), list(rows)))
+    of_task: dict[str, Sequence[Row]] = {}
+    for task in sorted({row.task for row in rows}):
+        of_task[task] = [row for row in rows if row.task == task]
+    if len(of_task) > 1:
+        of_task[ALL_TASKS] = rows
     return markup.table_html(
         ("Task", *map(policy_title, policies)),
-        ([task, *_cells(found, policies, summary.fastest(own))] for task, found, own in lines),
+        ([task, *_cells(summary.overall(own), policies, leader(own))] for task, own in of_task.items()),
         figures=len(policies),
         kind="md-matrix",
         label="Speed-up by task and policy",
     )
 
 
-def _cells(found: Mapping[str, Mapping[str, Any]], policies: Sequence[str], fastest: str | None) -> list[str]:
+def _cells(found: Mapping[str, Mapping[str, Any]], policies: Sequence[str], best: str | None) -> list[str]:
     cells = []
     for policy in policies:
         line = found.get(policy, {})
         value = number(line.get("speedup"), 2, "×")
-        cell = _template.interval(markup.best(value) if policy == fastest else value, _around(line))
+        cell = _template.interval(markup.best(value) if policy == best else value, _around(line))
         cells.append(cell)
     return cells
 

@@ -26,7 +26,7 @@ class PromptBox:
         with gr.Row(elem_classes="md-ask", visible=self.work is not None):
             prompt = gr.Textbox(
                 label="Who would draft first for a prompt?",
-                placeholder="Type a prompt to see what the loaded pool expects of each drafter.",
+                placeholder="Type a prompt to see what acceptance the loaded pool expects of each drafter.",
                 lines=1,
                 max_lines=6,
                 scale=1,

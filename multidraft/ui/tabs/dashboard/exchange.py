@@ -15,8 +15,8 @@ from storage.problems import StorageError
 from storage.store import Store
 
 _BY_OPERATOR = (
-    "Only the operator of this server can import results of other tools (python -m multidraft import), since nobody "
-    "can check those of visitors. MULTIDRAFT_IMPORT=on lets visitors do so."
+    "Only the operator of this server can import results of other tools (python -m multidraft "
+    "import), since those of visitors cannot be checked. MULTIDRAFT_IMPORT=on lets visitors do so."
 )
 _TITLES = {form: SOURCES[form].removesuffix(" (imported)") for form in FORMS}
 
@@ -62,7 +62,7 @@ class Exchange:
             with gr.Column(min_width=320):
                 name = gr.Textbox(
                     label="What decoded",
-                    info="Stands in place of a policy; by default as the file says",
+                    info="Shown in place of a policy; by default as in the file",
                     placeholder="vLLM, EAGLE-3",
                     max_length=100,
                     elem_id="import-name",
@@ -79,5 +79,5 @@ class Exchange:
             added = import_file(file, self.store, name)
         except (UserError, StorageError) as error:
             return problem_html(error), file, imported
-        where = "their pool is called as the tool: choose it above to see them"
+        where = "their pool is named after the tool: choose it above to see them"
         return message_html("done", f"Imported {count(added, 'run')}; {where}."), None, imported + 1

@@ -47,7 +47,7 @@ class Chosen:
         """
         first, last = _day("From", self.since), _day("To", self.until)
         if first and last and last < first:
-            raise UserError(f"The filter's last day, {last}, lies before its first, {first}: exchange them.")
+            raise UserError(f"The filter's last day, {last}, is before its first, {first}: swap them.")
         chosen: dict[str, Any] = {control.field: control.wanted(getattr(self, control.name)) for control in CONTROLS}
         return Filter(
             **chosen,

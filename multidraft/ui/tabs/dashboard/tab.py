@@ -22,7 +22,7 @@ from multidraft.ui.tabs.dashboard.charts import FAST
 from multidraft.ui.tabs.dashboard.exchange import Exchange
 from multidraft.ui.tabs.dashboard.filters import CONTROLS, PARAMETERS, Chosen
 from multidraft.ui.tabs.dashboard.run_page import RunSection
-from multidraft.ui.tabs.dashboard.views import CHARTS, Chart
+from multidraft.ui.tabs.dashboard.views import CHARTS, Chart, running_html
 from multidraft.ui.widgets import events
 from multidraft.ui.widgets.charts import plot
 from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, Updates
@@ -246,7 +246,9 @@ class Dashboard:
                 return {**hidden, self.note: note + tables.EMPTY}
             if path != self.store.path:
                 note += tables.EXAMPLE
-            view = views.overview(path, Chosen(*values).filter())
+            chosen = Chosen(*values).filter()
+            view = views.overview(path, chosen)
+            note += running_html(self.store.path, chosen, self.work.workbench.jobs.listed if self.work else ())
         except (StorageError, UserError) as error:
             return {**hidden, self.note: note or problem_html(error)}
         if view is None:

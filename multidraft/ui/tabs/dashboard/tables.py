@@ -19,8 +19,8 @@ template = markup.macros("tabs/dashboard/tables.html")
 EMPTY = markup.empty_html("No runs yet.", template.nothing_yet())
 EXAMPLE = markup.message_html(
     "idle",
-    "Recorded examples: benchmarks measured beforehand, under the conditions that each run names. They are no part of "
-    "this server's history, and its own runs take their place as soon as there is one.",
+    "Recorded examples: benchmarks measured beforehand, under the conditions that each run names. They are not "
+    "part of this server's history and disappear once it has a run of its own.",
 )
 NOTHING_FITS = markup.empty_html("No finished run matches these filters.", "Clear one of them to see more.")
 
@@ -69,9 +69,9 @@ def legend_html(drawn: Sequence[str], others: int = 0) -> Markup:
 
 def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = ()) -> Markup:
     """The policies ranked, one a line (``aggregates.policy_summary``); under each figure its interval. Those of too few
-    prompts for one stand below, without a rank, and so do those that are not compared with the others."""
+    prompts stand below, without a rank, and so do those that are not compared with the others."""
     columns = (
-        markup.tip("Rank", "By speed-up"),
+        markup.tip("Rank", "By whole requests; policies that cannot be told apart at the 95 % level share one"),
         "Policy",
         markup.tip("Decode speed-up", f"Seconds of the baseline ÷ seconds of the runs, decoding only, {_INTERVAL}"),
         markup.tip("Request speed-up", f"The same of whole requests, prefill and routing included, {_INTERVAL}"),
@@ -84,7 +84,7 @@ def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = ()) -> Markup:
     titles = policy_titles(summary["policy"])
     rows = (
         [
-            str(rank) if line.compared and line.speedup_prompts >= FEWEST_PROMPTS else UNKNOWN,
+            number(line.rank, 0),
             _policy(line, titles[line.policy], drawn),
             _interval(line, "speedup", 2, "×"),
             _interval(line, "request_speedup", 2, "×"),
@@ -94,7 +94,7 @@ def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = ()) -> Markup:
             _interval(line, "regret_rounds", 1),
             _interval(line, "best_arm_ratio", 0, " %", 100),
         ]
-        for rank, line in enumerate(summary.itertuples(), start=1)
+        for line in summary.itertuples()
     )
     table = markup.table_html(columns, rows, figures=7, kind="md-ranking", label="Policies ranked")
     said = f"{compared_on(summary)} {markup.left_out(int(summary['short_runs'].sum()))}".strip()
@@ -109,7 +109,9 @@ def compared_on(summary: pd.DataFrame) -> str:
     ranked = f"The {len(summary) - others} ranked policies are compared on"
     of = f"{count(common, 'prompt')} that all of them ran" if common else "prompts of their own, which may differ"
     said = f"Each prompt counts once. {ranked} {of}."
-    apart = "ran other prompts and is listed" if others == 1 else "ran other prompts and are listed"
+    if not summary["rank"].dropna().is_unique:
+        said += " Those that cannot be told apart at the 95 % level share a rank."
+    apart = "did not run all of them and is listed" if others == 1 else "did not run all of them and are listed"
     return said + (f" {count(others, 'policy')} {apart} below, without a rank." if others else "")
 
 
@@ -190,7 +192,9 @@ def _policy(line: Any, title: str, drawn: Sequence[str]) -> Markup:
     """Its name, and why it has no rank, if it has none."""
     few, why = "", ""
     if not line.compared:
-        few, why = "other prompts", "It did not run on the prompts on which the others are compared"
+        few = f"{line.ran} of {count(line.common, 'prompt')}" if line.ran else "other prompts"
+        which = few if line.ran else "none of those"
+        why = f"It ran {which} on which the others are compared; its figures are over all of its own"
     elif line.speedup_prompts < FEWEST_PROMPTS:
         few = "too few prompts to rank"
         why = f"A rank takes {FEWEST_PROMPTS} prompts with a speed-up; this policy has {line.speedup_prompts:.0f}"

@@ -11,10 +11,12 @@ import pandas as pd
 import plotly.graph_objects as go
 from markupsafe import Markup
 
+from multidraft.service.batch import BatchJob
+from multidraft.service.jobs import Job
 from multidraft.ui.tabs.dashboard import tables
 from multidraft.ui.tabs.dashboard.filters import BASELINES
 from multidraft.ui.widgets.charts import message_figure
-from multidraft.ui.widgets.markup import count, folded, table_html
+from multidraft.ui.widgets.markup import count, folded, message_html, table_html
 from multidraft.ui.widgets.theme import POLICY_COLOURS
 from storage import aggregates, queries
 from storage.filters import Filter
@@ -167,6 +169,17 @@ def overview(path: Path, filter: Filter) -> Overview | None:
         usual=chosen,
         usual_runs=runs,
     )
+
+
+def running_html(path: Path, filter: Filter, jobs: Sequence[Job[Any]]) -> Markup:
+    """What is to be known of batches among the jobs under way whose runs are among those shown."""
+    found = Markup()
+    for job in jobs:
+        if isinstance(job, BatchJob) and (done := queries.count(path, replace(filter, experiments=(job.id,)))):
+            said = f"A batch is still running: {done} of {count(job.total, 'run')} so far are among those below, so "
+            said += "figures will change, and its policies have not run on the same prompts yet. Refresh shows more."
+            found += message_html("busy", said)
+    return found
 
 
 def mixture_html(conditions: pd.DataFrame) -> Markup:

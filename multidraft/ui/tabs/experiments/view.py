@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from multidraft.policies.titles import policy_title
-from multidraft.ui.results.result import fastest, name_of, place_of, settings_of
+from multidraft.ui.results.result import name_of, place_of, settings_of, verdict
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.markup import count, number
 
@@ -23,7 +23,7 @@ EMPTY = markup.empty_html(
 )
 EXAMPLES = markup.message_html(
     "idle",
-    "Recorded examples: benchmarks measured beforehand, which are no part of this server's history.",
+    "Recorded examples: benchmarks measured beforehand, which are not part of this server's history.",
 )
 NOTHING_FITS = markup.empty_html("No experiment fits.", "Clear the search, or choose another kind or version.")
 
@@ -32,14 +32,15 @@ COLUMNS = (
     "Experiment",
     markup.tip(
         "Decode speed-up",
-        "Over autoregressive decoding, with its 95 % interval: of the policy whose requests are the fastest",
+        "Over autoregressive decoding, with its 95 % interval: of the policy whose requests are the fastest, or ahead "
+        "of others that cannot be told from it",
     ),
     "Made (UTC), version",
     "Settings, policies",
     "Pool, machine",
     "Note",
     "Prompts",
-    markup.tip("Regret", "Rounds beyond the best single drafter of each text, mean per run of the fastest policy"),
+    markup.tip("Regret", "Rounds beyond the best single drafter of each text, mean per run of that policy"),
 )
 
 
@@ -59,7 +60,7 @@ def _cells(path: Path, one: Mapping[str, Any], may_note: bool) -> list[Any]:
     return [
         template.chosen(one["id"], name, one["created_at"], not timed),
         template.link(place_of(one), name, one["prompt"] if one["suite"] else ""),
-        template.two(*_fastest(path, one)) if timed else markup.UNKNOWN,
+        template.two(*_first(path, one)) if timed else markup.UNKNOWN,
         template.two(made, one["version"]),
         template.two(settings_of(one), markup.tip(count(len(policies), "policy"), titles)),
         template.two(one["pool"], markup.tip(one["hardware"] or "", one["hardware"] or "")),
@@ -69,9 +70,11 @@ def _cells(path: Path, one: Mapping[str, Any], may_note: bool) -> list[Any]:
     ]
 
 
-def _fastest(path: Path, one: Mapping[str, Any]) -> tuple[str, str]:
-    """The speed-up of the policy that the experiment's page puts first, and its name, as there."""
-    if not (found := fastest(path, one["id"])):
+def _first(path: Path, one: Mapping[str, Any]) -> tuple[str, str]:
+    """The speed-up of the policy that the experiment's page puts first, and its name, with how many cannot be told from
+    it."""
+    if not (found := verdict(path, one["id"])):
         return markup.UNKNOWN, ""
-    ratio, policy = found
-    return ratio.text("×"), "" if ratio.too_noisy else policy_title(policy)
+    ratio, level = found.best.times_as_fast(found.plain, "decode"), len(found.level())
+    name = policy_title(found.best.spec) + (f", level with {count(level, 'other')}" if level else "")
+    return ratio.text("×"), "" if ratio.too_noisy else name

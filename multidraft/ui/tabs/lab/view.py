@@ -79,39 +79,39 @@ def outcomes_html(experiment: Experiment) -> Markup:
 def _outcome_line(experiment: Experiment, spec: str, *, rival: bool) -> dict[str, Any]:
     o, (decode, request) = experiment.outcome(spec), experiment.speedups(spec)
     rate, about = o.tokens_per_second, "≈ " if estimated(spec) else ""
-    fewest = rival and experiment.leads(spec, lambda played: played.rounds)
-    fastest = rival and bool(rate) and experiment.leads(spec, lambda played: played.seconds or 0.0)
-
-    def mark(cell: str, best: bool) -> str:
-        return markup.best(cell) if best else cell
+    mat = about + number(o.mean_accepted_tokens, 2)
+    fewest, fastest = (rival and spec == best for best in (experiment.fewest, experiment.leader))
 
     return {
         "Policy": _template.policy(spec, title(spec), spec in _REFERENCES, ESTIMATE if about else ""),
         "Rounds": about + number(o.rounds, 0),
-        markup.tip("MAT", MAT): mark(about + number(o.mean_accepted_tokens, 2), fewest),
+        markup.tip("MAT", MAT): mat if not fewest else markup.best(mat),
         markup.tip("Mean regret (rounds/prompt)", REGRET): about + signed(o.regret, 1),
         markup.tip("Best-arm selection rate", BEST_ARM): UNKNOWN
         if o.best_arm_ratio is None
         else about + percent(o.best_arm_ratio),
-        "Replayed tokens/s": mark(number(rate, 1), fastest),
+        "Replayed tokens/s": number(rate, 1),
         "Decode speed-up": _interval(decode),
-        markup.tip("Request speed-up", PREFILL): _interval(request),
+        markup.tip("Request speed-up", PREFILL): _interval(request, best=fastest),
         markup.tip("Measured", MEASURED): _measured(experiment, spec),
     }
 
 
 def _measured(experiment: Experiment, spec: str) -> str:
-    if (found := experiment.measured.get(spec)) is None:
+    live = experiment.measured
+    if live is None or (own := live.option(spec)) is None:
         return UNKNOWN
+    found = own.times_as_fast(live.plain, "decode"), own.times_as_fast(live.plain)
     return _template.interval(*(number(ratio.value, 2, "×") for ratio in found))
 
 
-def _interval(ratio: Ratio | None) -> str:
-    """A speed-up, and below it its interval."""
+def _interval(ratio: Ratio | None, *, best: bool = False) -> str:
+    """A speed-up, marked if it is the best, and below it its interval."""
     if ratio is None:
         return UNKNOWN
     around = "" if ratio.interval is None else " – ".join(number(end, 2) for end in ratio.interval)
-    return _template.interval(number(ratio.value, 2, "×"), around)
+    value = number(ratio.value, 2, "×")
+    return _template.interval(markup.best(value) if best else value, around)
 
 
 def regret_curves_figure(experiment: Experiment) -> go.Figure:

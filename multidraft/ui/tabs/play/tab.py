@@ -103,8 +103,8 @@ class Play(controls.PromptTab):
             self.anew = gr.Button(
                 "New conversation", size="sm", visible=pool.conversational, elem_id="new-conversation"
             )
-            self.own_page = gr.Button("Page of this run", size="sm", interactive=False, elem_id="run-page")
-            self.link = gr.Button("Copy link", size="sm", elem_id="copy-link")
+            self.own_page = gr.Button("Share this run", size="sm", interactive=False, elem_id="run-page")
+            self.link = gr.Button("Copy settings link", size="sm", elem_id="copy-link")
             self.copy = gr.Button("Copy run as JSON", size="sm", interactive=False, elem_id="copy-run")
             self.download = gr.DownloadButton("Download JSON", size="sm", interactive=False, elem_id="download-run")
         with gr.Column(elem_id="chart-place"):
@@ -144,7 +144,7 @@ class Play(controls.PromptTab):
         self.restored = page.load(self.restore, None, [self.status, *form], **QUICK)
         self.link.click(
             None, [self.link, self.status, *form], [self.link, self.status], js=permalink.COPY_LINK, **PRIVATE
-        ).then(None, None, self.link, js=_later("Copy link"), **PRIVATE)
+        ).then(None, None, self.link, js=_later("Copy settings link"), **PRIVATE)
         self.copy.click(None, self.download, self.copy, js=_COPY_RUN, **PRIVATE).then(
             None, None, self.copy, js=_later("Copy run as JSON"), **PRIVATE
         )
@@ -186,7 +186,7 @@ class Play(controls.PromptTab):
         if link.prompt is not None:
             updates[self.prompt] = link.prompt
         if link.policy is not None and (wrong := self._wrong_policy(link.policy)):
-            kind, text = "error", f"The link's policy cannot be used here: {wrong}. All else is as the link has it."
+            kind, text = "error", f"The link's policy cannot be used here: {wrong}. Everything else is as in the link."
         elif link.policy is not None:
             # With its choices: the page may have been built with those of another pool.
             updates[self.policy] = gr.Dropdown(self.policies, value=link.policy, allow_custom_value=True)

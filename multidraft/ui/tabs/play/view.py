@@ -12,7 +12,7 @@ from multidraft.engine.lossless import Difference
 from multidraft.policies.titles import policy_title
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.markup import count, macros, message_html, number, percent, place
-from storage.figures import FEWEST_TOKENS
+from storage.figures import CANNOT_TELL, FEWEST_TOKENS
 from storage.records import Turn
 from storage.run import Baseline, Run
 
@@ -53,7 +53,7 @@ def status_html(
     if phase == "waiting":
         return message_html("busy", f"Waiting for the device: {place(ahead, wait_seconds)}. Stop leaves the queue.")
     if phase == "measuring":
-        return message_html("busy", "Decoded. Measuring autoregressive decoding of this prompt to compare with …")
+        return message_html("busy", "Decoded. Measuring autoregressive decoding of this prompt for comparison …")
     if phase == "decoding":
         failed = f"{generation.failures} " if generation.benched else ""
         return message_html("busy", f"{failed}Decoding under {policy}", f", round {len(generation.rounds) + 1} …")
@@ -70,7 +70,7 @@ def status_html(
     )
     left_out = " Regret not computed: stopped." if job.unscored else ""
     failed = f" {generation.failures}" if generation.benched else ""
-    unsaved = "" if recorded else " Not in the history yet: the Dashboard tab says why."
+    unsaved = "" if recorded else " Not in the history yet: see the Dashboard tab."
     limit = f" It {generation.error}." if generation.status == "cancelled" and generation.error else ""
     said = f"{failed}{left_out}{unsaved}{odd}"
     return message_html(kind, f"{_ENDS[generation.status]}{limit} {counts} under {policy}.{said}")
@@ -98,9 +98,15 @@ def tiles_html(run: Run | None = None, differences: Sequence[Difference] | None 
     rate = g.tokens_per_second if g else None
     faster, whole = (run.speedup, run.request_speedup) if run and g else (None, None)
     off = run.speedup_uncertainty if run and faster else None
-    noisy, short = markup.too_noisy(off), g is not None and g.status != "running" and len(g.token_ids) < FEWEST_TOKENS
+    short = g is not None and g.status != "running" and len(g.token_ids) < FEWEST_TOKENS
+    shown = number(faster, 2, "×")
     around = f"± {faster * off:.2f}; " if faster and off else ""
     request = f"{around}request {number(whole, 2, '×')}" if whole else "over autoregressive"
+    if markup.too_noisy(off):
+        known, _, interval = markup.speedup_text(faster, off).partition(": ")
+        shown, request = interval, f"{known}, by how much is uncertain"
+        if known not in ("faster", "slower"):
+            shown, request = markup.UNKNOWN, CANNOT_TELL
     drafted = g is not None and any(r.drafted for r in g.rounds)
     saved = f"{len(g.token_ids) - len(g.rounds):,} of {len(g.token_ids):,} calls saved" if g else "autoregressive: 1"
     tiles = [
@@ -118,8 +124,8 @@ def tiles_html(run: Run | None = None, differences: Sequence[Difference] | None 
         ),
         (
             "Speed-up",
-            number(None if noisy else faster, 2, "×"),
-            "too short to say" if short else "too noisy to tell" if noisy else request,
+            shown,
+            "too short to say" if short else request,
             f"{_how(run)}: of decoding, and of the whole request, prefill and routing included. ± is the 95 % "
             "interval, by how much the timings of the rounds and of the baseline varied. Answers of fewer than "
             f"{FEWEST_TOKENS} tokens have none",
@@ -142,7 +148,7 @@ def _note(run: Run | None, differences: Sequence[Difference] | None) -> str:
     if len(g.token_ids) >= FEWEST_TOKENS and all(r.arm is None for r in g.rounds):
         sentences.append(
             "This run drafts nothing: it is autoregressive decoding as well, so its speed-up only shows how far two "
-            "measurements of the same thing lie apart."
+            "measurements of the same thing differ."
         )
     if g.rounds and differences is not None:
         sentences.append(_checked(g.token_ids, differences))
@@ -168,7 +174,8 @@ def _noise(of_run: float | None, of_baseline: float | None, off: float) -> str:
     if not markup.too_noisy(off):
         return noise
     return (
-        f"{noise} That is too much for a speed-up; counts do not depend on it. Run it again when less else is going on."
+        f"{noise} That is too much to say how much faster; counts do not depend on it. Run it again when less else is "
+        "going on."
     )
 
 
@@ -184,7 +191,7 @@ def _checked(token_ids: Sequence[int], differences: Sequence[Difference]) -> str
         )
     return (
         f"Token {faults[0].position + 1} is not the target's greedy choice (its logit lies {faults[0].gap:.2g} below "
-        "the largest): that should never happen. Please report it with this prompt."
+        "the largest): this should never happen. Please report it with this prompt."
     )
 
 

@@ -239,7 +239,7 @@ def end_html(race: RaceJob) -> Markup:
         return message_html("error", f"Lane {title} failed: {failed.error}. Please try again.{shown}")
     noted = "".join(f" {lanes.lane_title(g.policy)}: {g.failures}" for g in runs if g.benched)
     if any(run.id is None and run.generation.rounds for run in race.runs.values()):
-        noted += " Not in the history yet: the Dashboard tab says why."
+        noted += " Not in the history yet: see the Dashboard tab."
     if measured == total:
         return message_html("done", f"All {total} lanes are measured and replayed below.{noted}")
     rest = "they are replayed below" if measured >= FEWEST else "too few for a replay"

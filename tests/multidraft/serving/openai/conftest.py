@@ -26,7 +26,7 @@ def serve(workbench: Workbench) -> Iterator[Serve]:
     running: list[tuple[uvicorn.Server, threading.Thread]] = []
 
     def serve(key: str | None = None) -> str:
-        routes = [Server(workbench, key).mount(), Metrics(workbench).route(), Route("/health", healthy)]
+        routes = [*Server(workbench, key).routes(), Metrics(workbench).route(), Route("/health", healthy)]
         port = free_port()
         config = uvicorn.Config(Starlette(routes=routes), port=port, log_level="error", lifespan="off")
         server = uvicorn.Server(config)

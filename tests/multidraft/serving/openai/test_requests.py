@@ -38,7 +38,8 @@ TEMPLATE = (
         ({"max_tokens": -1}, "max_tokens", "max_tokens must be at least 1, got -1"),
         ({"max_tokens": 0}, "max_tokens", "only be 0 with echo"),
         ({"max_tokens": "9"}, "max_tokens", "valid integer, got '9'"),
-        ({"temperature": -1}, "temperature", "temperature must be 0"),
+        ({"temperature": -1}, "temperature", "greater than or equal to 0"),
+        ({"temperature": 9}, "temperature", "less than or equal to 2"),
         ({"top_p": 1.5}, "top_p", "top_p must be above 0 and at most 1, got 1.5"),
         ({"top_k": -2}, "top_k", "top_k must be at least 1"),
         ({"seed": -1}, None, "the seed must be a whole number from 0"),
@@ -97,6 +98,12 @@ def test_what_is_nowhere(http: httpx.Client) -> None:
     assert http.get("/v1/completions").status_code == 405
 
 
+@pytest.mark.parametrize("path", ["/chat/completions", "/completions", "/models"])
+def test_an_address_without_v1_is_told_that_it_is_missing(http: httpx.Client, path: str) -> None:
+    for answer in (http.post(path, json={}), http.get(path)):
+        assert answer.status_code == 404 and f"only /v1{path}" in answer.json()["error"]["message"]
+
+
 def test_what_asks_for_what_is_done_anyway_is_taken() -> None:
     usual = {"frequency_penalty": 0.0, "logit_bias": {}, "best_of": 1, "stop": None, "min_p": 0, "user": "me"}
     asked = read(CompletionAsked, json.dumps({"prompt": "a", "model": "x", **usual}).encode())
@@ -153,4 +160,4 @@ def test_what_is_released_while_a_text_grows() -> None:
 
 
 def test_other_errors_are_not_told_in_full() -> None:
-    assert ApiError.of(RuntimeError("secret")).form()["error"]["message"] == "the server failed; its log says why"
+    assert ApiError.of(RuntimeError("secret")).form()["error"]["message"] == "the server failed; see its log"

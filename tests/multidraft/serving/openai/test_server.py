@@ -231,7 +231,7 @@ def test_texts_beyond_the_limit_are_refused_for_now(http: httpx.Client, workbenc
 
 def test_where_the_queue_is_full_clients_are_asked_to_wait(client: openai.OpenAI, workbench, monkeypatch) -> None:
     monkeypatch.setattr(workbench, "submit", lambda asked: Limits().check_place("jobs", 1, ["another"], "this"))
-    with pytest.raises(openai.RateLimitError, match="1 jobs are under way on this server") as busy:
+    with pytest.raises(openai.RateLimitError, match="1 jobs are already running on this server") as busy:
         client.with_options(max_retries=0).completions.create(model="tiny", prompt="abc")
     assert busy.value.response.headers["Retry-After"] == "1" and busy.value.code == "rate_limit_exceeded"
 

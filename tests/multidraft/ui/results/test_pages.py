@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 import pytest
@@ -30,12 +32,12 @@ ROUNDS = [make_round(index, drafter="=math<b>") for index in range(3)]
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two batches of four prompts, of which the second took twice as long, and a race; all texts are hostile."""
+    """Two batches of six prompts, of which the second took twice as long, and a race; all texts are hostile."""
     path = tmp_path_factory.mktemp("history") / "runs.db"
     slow = [make_round(index, draft_seconds=0.011) for index in range(3)]
     with Store(path) as store:
         for batch, rounds in (("a", ROUNDS), ("b", slow)):
-            for number in range(4):
+            for number in range(6):
                 for policy in ("ucb", "fixed:math"):
                     values = {
                         "batch_id": batch,
@@ -106,7 +108,7 @@ def test_figures_are_those_of_the_runs(browser: TestClient) -> None:
 )
 def test_an_unknown_result_is_not_found(browser: TestClient, place: str) -> None:
     answer = browser.get(f"/result/{place}")
-    assert answer.status_code == 404 and "no such result" in answer.text
+    assert answer.status_code == 404 and "has no such result" in answer.text
     if not place.endswith(".exe"):
         assert answer.headers["Content-Type"].startswith("text/html") and "All results" in answer.text
 
@@ -140,9 +142,10 @@ def test_timings_too_noisy_are_no_headline(tmp_path: Path) -> None:
         for policy in ("ucb", "autoregressive"):
             store.add(make_run(policy=policy, rounds=rounds, batch_id="r", source="race", baseline=noisy))
     page = TestClient(Starlette(routes=Results(path).routes())).get("/result/race/r").text
-    assert "<h1>Speed-ups too noisy to tell, on 1 prompt</h1>" in page and "title = {{Speed-ups too noisy" in page
-    assert ">too noisy to tell</text>" in page and '<td class="md-figure">too noisy to tell' in page
-    assert "too noisy to tell" in list_html(path, experiments.listed(path), False)
+    said = re.search(r"<h1>Timed on a busy machine: (.*) with drafters, on 1 prompt</h1>", page)
+    assert said and said[1].startswith(("faster: ", "slower: ", "faster or slower: cannot tell"))
+    assert f">{said[1]}</text>" in page and f'<td class="md-figure">{said[1]}' in page
+    assert said[1] in list_html(path, experiments.listed(path), False)
 
 
 def test_no_part_of_a_title_is_lost_and_keys_tell_results_apart() -> None:
@@ -159,3 +162,9 @@ def test_bibtex_holds_nothing_that_latex_would_run() -> None:
     entry = bibtex("run/1", r"\input{x} 50 % & 2.0×", {**made, "hardware": "CPU #1", "dtype": "float32"}, "http://x/{}")
     assert r"\textbackslash{}input\{x\} 50 \% \& 2.0$\times$" in entry and r"my\_pool, card unknown" in entry
     assert "multidraft 0.1.0, commit ab\\_c" in entry and "url = {http://x/%7B%7D}" in entry
+
+
+@pytest.mark.parametrize("place", ["race/\0", "run/\x08\U0010add5", "comparison/1/\x7f\r"])
+def test_an_address_of_control_characters_leads_nowhere(browser: TestClient, place: str) -> None:
+    page = browser.get(f"/result/{quote(place)}")
+    assert page.status_code == 404 and 'href="http://testserver' in page.text

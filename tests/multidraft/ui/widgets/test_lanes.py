@@ -36,7 +36,8 @@ def test_rounds_keep_their_recorded_times_without_prefill(lanes) -> None:
 
 
 def test_a_speed_up_on_a_noisy_machine_is_told_in_few_words() -> None:
-    assert stage._speedup(2.0, 0.4) == "too noisy" and stage._speedup(2.0, 0.05) == "2.00× ± 0.10"
+    assert stage._speedup(2.0, 0.4) == "1.20–2.80×" and stage._speedup(1.0, 0.4) == "cannot tell"
+    assert stage._speedup(2.0, 0.05) == "2.00× ± 0.10"
     assert stage._speedup(None, 0.4) is None
 
 

@@ -17,6 +17,8 @@ from drafters.costs import CostMeter
 from drafters.sampling import SamplingParams
 from drafters.traffic import Traffic
 from multidraft.bench.measure import Request
+from multidraft.bench.suites import SuiteItem
+from multidraft.service.batch import BatchJob
 from multidraft.service.lab import LabWork
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.dashboard import charts as dashboard_charts
@@ -77,10 +79,19 @@ def controls_of(dashboard: Dashboard, updates: dict[Any, Any]) -> list[Any]:
     return [updates.get(control, gr.skip()) for control in dashboard.filters[: len(CONTROLS)]]
 
 
+def test_runs_of_a_batch_that_goes_on_are_told(workbench: Workbench, filled: Dashboard, store: Store) -> None:
+    batch = BatchJob(workbench, [SuiteItem("1", "abc abd", "letters")], ["ucb"], SamplingParams(max_new_tokens=8))
+    filled.work = SimpleNamespace(workbench=SimpleNamespace(jobs=SimpleNamespace(listed=[batch])))  # type: ignore[assignment]
+    assert "still running" not in overview(filled)["note"], "none of its runs is there yet"
+    store.add(make_run(batch_id=batch.id))
+    assert store.flush()
+    assert "A batch is still running: 1 of 1 run so far are among those below" in overview(filled)["note"]
+
+
 def test_a_verdict_on_the_filtered_runs(workbench: Workbench, filled: Dashboard, store: Store) -> None:
     dashboard = Dashboard(store, dict, LabWork(workbench))
     *_, verdict = dashboard.advised(watched_verdict, *ALL)
-    assert "Too few prompts for a verdict: 1," in verdict and "Replayed on 1 recorded text" in verdict
+    assert "Too few prompts to call a policy faster: 1," in verdict and "Replayed on 1 recorded text" in verdict
     *_, none = dashboard.advised(watched_verdict, *Chosen(policy=["ucb"], since="2999-01-01").values())
     assert "No verdict: no run can be replayed" in none
 
@@ -251,7 +262,7 @@ def test_an_address_restores_filters_and_opens_a_run(filled: Dashboard) -> None:
 def test_a_run_that_is_not_there(filled: Dashboard, id: str) -> None:
     updates = filled.restore(of_address(f"run={id}"))
     one, head, number = (updates[part] for part in (filled.one, filled.run.head, filled.run.id))
-    assert one.visible is True and f"There is no run {id}" in head and number == 0
+    assert one.visible is True and f"This history has no run {id}" in head and number == 0
 
 
 def test_the_list_of_runs_turns_its_pages(filled: Dashboard, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def test_every_control_has_its_parameter() -> None:
     [
         ("yesterday", None, "'From' needs a day such as 2026-01-31, not 'yesterday'"),
         (None, "2026-02-30", "'To' needs a day"),
-        ("2026-02-01", "2026-01-01", "2026-01-01, lies before its first, 2026-02-01"),
+        ("2026-02-01", "2026-01-01", "2026-01-01, is before its first, 2026-02-01"),
     ],
 )
 def test_days_that_cannot_be(since: str | None, until: str | None, said: str) -> None:

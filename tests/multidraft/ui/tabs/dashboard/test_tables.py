@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from math import nan
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from multidraft.ui.tabs.dashboard import tables as dashboard_tables
 from storage import aggregates
@@ -12,7 +14,15 @@ from storage import aggregates
 
 def test_summary_shows_a_dash_for_what_is_unknown() -> None:
     nan = float("nan")
-    line: dict[str, Any] = {"policy": "<b>x</b>", "runs": 2, "short_runs": 2, "compared": True, "common": 0}
+    line: dict[str, Any] = {
+        "policy": "<b>x</b>",
+        "runs": 2,
+        "short_runs": 2,
+        "compared": True,
+        "common": 0,
+        "ran": 0,
+        "rank": nan,
+    }
     for name, value in (
         ("speedup", nan),
         ("request_speedup", nan),
@@ -33,7 +43,15 @@ def test_summary_shows_a_dash_for_what_is_unknown() -> None:
 def test_policies_of_few_runs_have_no_rank_and_say_why() -> None:
     lines = []
     for policy, runs, value in (("ucb", 41, 2.0), ("hedge", 1, 2.67)):
-        line: dict[str, Any] = {"policy": policy, "runs": runs, "short_runs": 0, "compared": True, "common": 0}
+        line: dict[str, Any] = {
+            "policy": policy,
+            "runs": runs,
+            "short_runs": 0,
+            "compared": True,
+            "common": 0,
+            "ran": 0,
+        }
+        line["rank"] = 1.0 if runs > 1 else nan
         for name in aggregates.RATIOS:
             line |= {name: value, f"{name}_low": value, f"{name}_high": value}
             line |= {f"{name}_runs": runs, f"{name}_prompts": runs}
@@ -45,12 +63,23 @@ def test_policies_of_few_runs_have_no_rank_and_say_why() -> None:
 
 
 def test_the_table_says_on_which_prompts_the_policies_are_compared() -> None:
-    lines = [{"policy": p, "compared": c, "common": 4} for p, c in (("ucb", True), ("exp3", True), ("sh", False))]
+    ranked = (("ucb", True, 1.0), ("exp3", True, 1.0), ("sh", False, nan))
+    lines = [{"policy": policy, "compared": c, "common": 4, "rank": rank} for policy, c, rank in ranked]
     said = dashboard_tables.compared_on(pd.DataFrame(lines))
-    assert "The 2 ranked policies are compared on 4 prompts that all of them ran. 1 policy ran other prompts" in said
+    assert "The 2 ranked policies are compared on 4 prompts that all of them ran. Those that cannot be told" in said
+    assert "1 policy did not run all of them and is listed below, without a rank." in said
     own = dashboard_tables.compared_on(pd.DataFrame([line | {"compared": True, "common": 0} for line in lines]))
     assert "The 3 ranked policies are compared on prompts of their own, which may differ." in own
     assert dashboard_tables.compared_on(pd.DataFrame(lines[:1])) == ""
+
+
+@pytest.mark.parametrize(("ran", "said"), [(3, "3 of 7 prompts"), (0, "other prompts")])
+def test_fewer_of_the_same_prompts_are_not_called_others(ran: int, said: str) -> None:
+    line: dict[str, Any] = {"policy": "ucb", "runs": 3, "short_runs": 0, "compared": False, "common": 7, "ran": ran}
+    for name in aggregates.RATIOS:
+        line |= {name: 2.0, f"{name}_low": nan, f"{name}_high": nan, f"{name}_runs": 3, f"{name}_prompts": 3}
+    html = dashboard_tables.summary_html(pd.DataFrame([line | {"rank": nan}]))
+    assert f">{said}</small>" in html and ("other prompts" in html) == (not ran)
 
 
 def test_spellings_of_one_policy_are_told_apart() -> None:

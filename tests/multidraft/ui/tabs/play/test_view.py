@@ -165,7 +165,14 @@ def test_plain_decoding_has_no_acceptance(make_generation, make_round) -> None:
     assert "<dt>Acceptance rate</dt><dd>67 %</dd>" in tiles(make_generation())
 
 
-@pytest.mark.parametrize(("off", "shown", "hidden"), [(0.1, "± 0.", "too noisy"), (0.4, "too noisy to tell", "×<")])
+@pytest.mark.parametrize(
+    ("off", "shown", "hidden"),
+    [
+        (0.1, "± 0.", "uncertain"),
+        (0.4, "faster, by how much is uncertain", "as fast"),
+        (0.9, '<dd>–</dd><dd class="md-unit">faster or slower: cannot tell</dd>', "uncertain"),
+    ],
+)
 def test_a_speed_up_says_how_certain_it_is(
     make_generation, monkeypatch: pytest.MonkeyPatch, off: float, shown: str, hidden: str
 ) -> None:

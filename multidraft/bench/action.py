@@ -1,0 +1,128 @@
+"""What to do about a kind of traffic: the sentence that ends every verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from drafters.hardware import format_bytes
+from multidraft.bench.table import count, percent
+from multidraft.replay.advice import FAR_OFF, PLAIN, Advice
+from multidraft.replay.options import Option
+from storage.figures import FEWEST_TO_TELL
+
+MOST_PROMPTS = 1000
+"""Where it would take more prompts than this to tell two policies apart, either will do."""
+
+WITHOUT = f"without drafters (`{PLAIN}`)"
+
+
+def action(advice: Advice) -> str:
+    """Which policy to run now, why that one, and how many more prompts would settle what is open."""
+    live = advice.measured or advice
+    if live is advice and not advice.trusted:
+        names = listed([f"`{spec}`" for spec in advice.errors])
+        return f"What to do: measure it: run these prompts in one batch, under {names}, then ask again."
+    return f"What to do: {_now(live, advice)}{_untried(advice)}"
+
+
+def withheld(advice: Advice) -> str:
+    """Why replays give no advice; empty where they do."""
+    if advice.trusted:
+        return ""
+    spec, error = max(advice.errors.items(), key=lambda item: abs(item[1]))
+    return (
+        "Replays give no advice here, on draft lengths, drafters or what was not run: the replayed decode speed-up of "
+        f"`{spec}` is off by {percent(error, '+')} from what its live runs measured, and more than ±{percent(FAR_OFF)} "
+        "is too far."
+    )
+
+
+def _now(live: Advice, advice: Advice) -> str:
+    best = live.best
+    if live.pays == "no":
+        return f"decode {WITHOUT}."
+    if live.pays == "open":
+        return _unsettled(live)
+    if not (level := live.level()):
+        why = (
+            "no more prompts are needed to settle it"
+            if live.options[1:]
+            else "no other policy ran on all of these prompts"
+        )
+        return f"run {_named(best)}: {why}."
+    simple = next((option for option in level if _single(option)), None) if not _single(best) else None
+    rivals = f"`{level[0].spec}`" + (f" and {count(len(level) - 1, 'other')}" if level[1:] else "")
+    needed = best.prompts_to_settle(level[0])
+    if needed is None or needed > MOST_PROMPTS:
+        why = (
+            f"more than {MOST_PROMPTS:,} prompts would be needed to tell `{best.spec}` from {rivals}, so either will do"
+        )
+        if simple:
+            return f"run {_named(simple)}: {why}, and it needs a single drafter{_freed(advice, simple)}."
+        return f"run {_named(best)}: {why}, and it is ahead."
+    said = f"run {_named(best)}: it is ahead of {rivals}, though not certainly, and {_at_most(best, level)}. "
+    said += _settled(live, best, level[0])
+    if simple:
+        said += f" Where memory is short, run `{simple.spec}`: it needs a single drafter{_freed(advice, simple)}."
+    return said
+
+
+def _unsettled(live: Advice) -> str:
+    """Where it is open whether to speculate at all."""
+    best, missing = live.best, FEWEST_TO_TELL - live.prompts
+    found = best.times_as_fast(live.plain)
+    settled = _settled(live, best, live.plain)
+    if missing > 0:
+        settled = f"With {count(missing, 'more prompt')} or more there can be a verdict."
+    if found.too_noisy:
+        best = max(live.options, key=lambda option: option.calls_saved)
+        return f"run {_named(best)} for now: it saves the most calls of the target. {settled}"
+    if found.value <= 1:
+        return f"decode {WITHOUT} for now: no policy is ahead of that. {settled}"
+    risk = ""
+    if found.low is not None and found.low < 1:
+        risk = f", and requests take at most {percent(1 / found.low - 1)} longer than {WITHOUT}"
+    return f"run {_named(best)} for now: it is the fastest so far{risk}. {settled}"
+
+
+def _settled(live: Advice, best: Option, other: Option) -> str:
+    """How many more prompts would tell the two apart."""
+    needed, against = best.prompts_to_settle(other), f"`{best.spec}` against `{other.spec}`"
+    if needed is None or needed > MOST_PROMPTS:
+        return f"More than {MOST_PROMPTS:,} prompts would be needed to settle {against}: either will do."
+    return f"About {count(max(round(needed) - live.prompts, 1), 'more prompt')} would settle {against}."
+
+
+def _at_most(best: Option, level: Sequence[Option]) -> str:
+    """How much there is to lose by running it."""
+    worst = percent(max(1 / (best.times_as_fast(option).low or 1.0) - 1 for option in level))
+    if len(level) == 1:
+        return f"at the 95 % level that one is at most {worst} faster"
+    return f"at the 95 % level none of these is more than {worst} faster"
+
+
+def _untried(advice: Advice) -> str:
+    """What replays suggest that was not measured."""
+    live, first = advice.measured, advice.best
+    if live is None or not advice.trusted or live.option(first.spec):
+        return ""
+    return f" Replays put `{first.spec}` first, which was not run: run it on these prompts too."
+
+
+def _named(option: Option) -> str:
+    return f"`{option.spec}`" + (f", draft length up to {option.length}" if option.length else "")
+
+
+def _single(option: Option) -> bool:
+    return option.spec.startswith("fixed:")
+
+
+def _freed(advice: Advice, simple: Option) -> str:
+    used = simple.spec.removeprefix("fixed:")
+    freed = sum(share.memory or 0 for share in advice.shares if share.drafter != used)
+    return f" ({format_bytes(freed)} less memory)" if freed else ""
+
+
+def listed(names: Sequence[str]) -> str:
+    """``a, b and c``."""
+    return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)

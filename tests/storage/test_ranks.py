@@ -1,0 +1,31 @@
+"""Ranks of policies over a history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from storage import aggregates
+from storage.filters import Filter
+from tests.runs import make_round, make_run
+
+
+def test_policies_that_cannot_be_told_apart_share_a_rank_whatever_the_day(store, path: Path) -> None:
+    """``b`` is level with ``a``, ``c`` slower; ``d`` as fast as ``a`` on a machine that was half as fast."""
+    for number in range(8):
+        for policy, factor in (
+            ("a", 1.0),
+            ("b", 1.0 + (-1) ** number / 20),
+            ("c", 1.5),
+            ("d", 2.0 + (-1) ** number / 2),
+        ):
+            own = [
+                make_round(
+                    index, verify_seconds=0.01 * factor, draft_seconds=0.0, policy_seconds=0.0, evaluate_seconds=0.0
+                )
+                for index in range(3)
+            ]
+            speed = 75.0 if policy == "d" else 150.0
+            store.add(make_run(prompt=str(number), policy=policy, rounds=own, prefill_seconds=0.0, baseline=speed))
+    assert store.flush()
+    found = aggregates.policy_summary(path, Filter(shared=True)).set_index("policy")["rank"]
+    assert found["c"] == 4 and found[["a", "b", "d"]].tolist() == [1, 1, 1]
