@@ -141,6 +141,6 @@ def ran_out(error: BaseException, holder: Holder, tokens: int) -> TextMemoryErro
     traceback.clear_frames(error.__traceback__)  # which hold what was being computed
     holder.caches.release(holder)
     return TextMemoryError(
-        f"the memory ran out after {tokens:,} tokens; its memory has been freed: try again with a shorter "
+        f"the memory ran out after {tokens:,} tokens; this text's memory has been freed: try again with a shorter "
         f"prompt or fewer new tokens, or lower {SETTING}, so that fewer texts are decoded at once"
     )

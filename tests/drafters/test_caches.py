@@ -108,7 +108,7 @@ def test_only_a_lack_of_memory_gives_caches_back(budget):
     held = Held(budget)
     assert ran_out(ValueError("no"), held, "a token") is None and not held.renewed
     said = str(ran_out(torch.OutOfMemoryError("CUDA out of memory"), held, 5))
-    assert held.renewed and "the memory ran out after 5 tokens; its memory has been freed" in said
+    assert held.renewed and "the memory ran out after 5 tokens; this text's memory has been freed" in said
 
 
 # Memory that is given back.

@@ -238,7 +238,9 @@ def test_memory_that_runs_out_ends_one_text_alone(own_pool, monkeypatch, error):
         while len(batch):
             batch.step()
         assert [streams[0].result.token_ids, streams[2].result.token_ids] == [alone[0], alone[2]]
-        assert isinstance(streams[1].error, TextMemoryError) and "its memory has been freed" in str(streams[1].error)
+        assert isinstance(streams[1].error, TextMemoryError) and "this text's memory has been freed" in str(
+            streams[1].error
+        )
         assert twin.target is not before
     monkeypatch.undo()
     again = generate_batch(own_pool, PROMPTS[:3], "autoregressive", PARAMS, size=3)

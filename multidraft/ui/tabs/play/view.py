@@ -12,7 +12,7 @@ from multidraft.engine.lossless import Difference
 from multidraft.policies.titles import policy_title
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.markup import count, macros, message_html, number, percent, place
-from storage.figures import CANNOT_TELL, FEWEST_TOKENS
+from storage.figures import FEWEST_TOKENS
 from storage.records import Turn
 from storage.run import Baseline, Run
 
@@ -103,10 +103,10 @@ def tiles_html(run: Run | None = None, differences: Sequence[Difference] | None 
     around = f"± {faster * off:.2f}; " if faster and off else ""
     request = f"{around}request {number(whole, 2, '×')}" if whole else "over autoregressive"
     if markup.too_noisy(off):
-        known, _, interval = markup.speedup_text(faster, off).partition(": ")
-        shown, request = interval, f"{known}, by how much is uncertain"
-        if known not in ("faster", "slower"):
-            shown, request = markup.UNKNOWN, CANNOT_TELL
+        # Short, in words of known width: the tile must not grow when the run ends.
+        shown, _, request = markup.speedup_text(faster, off).partition(": ")
+        if shown not in ("faster", "slower"):
+            shown, request = markup.UNKNOWN, "cannot tell"
     drafted = g is not None and any(r.drafted for r in g.rounds)
     saved = f"{len(g.token_ids) - len(g.rounds):,} of {len(g.token_ids):,} calls saved" if g else "autoregressive: 1"
     tiles = [
@@ -173,10 +173,7 @@ def _noise(of_run: float | None, of_baseline: float | None, off: float) -> str:
     noise = f"Noise of the machine: {', '.join(f'± {percent(share)} in the {of}' for share, of in known)}."
     if not markup.too_noisy(off):
         return noise
-    return (
-        f"{noise} That is too much to say how much faster; counts do not depend on it. Run it again when less else is "
-        "going on."
-    )
+    return f"{noise} That is too much for a single figure: run it again when less else is going on."
 
 
 def _checked(token_ids: Sequence[int], differences: Sequence[Difference]) -> str:

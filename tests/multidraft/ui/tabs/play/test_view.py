@@ -168,9 +168,9 @@ def test_plain_decoding_has_no_acceptance(make_generation, make_round) -> None:
 @pytest.mark.parametrize(
     ("off", "shown", "hidden"),
     [
-        (0.1, "± 0.", "uncertain"),
-        (0.4, "faster, by how much is uncertain", "as fast"),
-        (0.9, '<dd>–</dd><dd class="md-unit">faster or slower: cannot tell</dd>', "uncertain"),
+        (0.1, "± 0.", "faster"),
+        (0.4, '<dd>faster</dd><dd class="md-unit">', "request "),
+        (0.9, '<dd>–</dd><dd class="md-unit">cannot tell</dd>', "faster"),
     ],
 )
 def test_a_speed_up_says_how_certain_it_is(
