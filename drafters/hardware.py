@@ -9,6 +9,7 @@ import os
 import platform
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,20 @@ def describe(device: torch.device | str) -> str:
     device = torch.device(device)
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    # A container often may use fewer cores than the machine has.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     name = _entry(Path("/proc/cpuinfo"), "model name") or platform.processor() or platform.machine() or "unknown CPU"
-    return f"{name}, {cores} cores"
+    return f"{name}, 1 core" if (count := cores()) == 1 else f"{name}, {count} cores"
+
+
+def cores() -> int:
+    """Cores that the threads of this process may run on: a container often has fewer than the machine, and engines
+    bind single threads, the calling one too, to a core of their own."""
+    if not hasattr(os, "sched_getaffinity"):
+        return os.cpu_count() or 1
+    found = os.sched_getaffinity(0)
+    for thread in Path("/proc/self/task").glob("*"):
+        with suppress(OSError):  # it has ended
+            found |= os.sched_getaffinity(int(thread.name))
+    return len(found)
 
 
 def _entry(file: Path, name: str) -> str | None:

@@ -16,7 +16,7 @@ from drafters.base import Acceptances, Drafter, DrafterGroup, Evidence, Lesson
 from drafters.benched import Benched, ask
 from drafters.caches import Caches
 from drafters.card import Card, find_card, load_card, pool_names
-from drafters.checkpoints.digest import digest_of
+from drafters.checkpoints.digest import card_digest
 from drafters.checkpoints.hub import MODEL_FILES, TOKENIZER_FILES, fetch
 from drafters.checkpoints.loading import load_model, tokenizer_of
 from drafters.checkpoints.model_sizes import config_of, skeleton
@@ -330,7 +330,7 @@ def load_pool(
             "Quantise the target (quantization: nf4 or int8 in the card), leave drafters out, or stop what else uses "
             "memory there"
         ) from None
-    digest = digest_of(text, *([] if remote else [model.state_dict()]), *(drafter.digest for drafter in drafters))
+    digest = card_digest(text, None if remote else model.state_dict(), (drafter.digest for drafter in drafters))
     stop_ids, router = stop_ids_of(model, tokenizer, card.stop, card.name), load_router(card, path)
     pool = Pool(target, drafters, tokenizer, card, digest, stop_ids, router, caches)
     try:

@@ -85,9 +85,10 @@ def ids_on(
     path: str | Path, card_hash: str, hardware: str, dtype: str, *, after: int = 0, newest: int = 1000
 ) -> list[int]:
     """The ids of the newest runs on a pool and machine, oldest first; only those beyond ``after``, and none that was
-    decoded beside others."""
+    decoded beside others or by another engine."""
     sql = f"""
-        SELECT id FROM runs WHERE card_hash = ? AND hardware = ? AND dtype = ? AND {TIMED} AND id > ?
+        SELECT id FROM runs
+        WHERE card_hash = ? AND hardware = ? AND dtype = ? AND {TIMED} AND source != 'vllm' AND id > ?
         ORDER BY id DESC LIMIT ?
     """
     with open_reader(path) as connection:

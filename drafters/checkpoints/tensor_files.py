@@ -75,6 +75,19 @@ def read_tensors(file: Path, device: str = "cpu") -> dict[str, torch.Tensor]:
     return {str(name): tensor for name, tensor in tensors.items()}
 
 
+def stored_state(model: torch.nn.Module, folder: Path) -> dict[str, torch.Tensor] | None:
+    """The ``.safetensors`` of a folder, only mapped into memory, as the state of ``model``, whose own tensors may hold
+    nothing: under their names there, and in that order. ``None`` where the files lack one of them."""
+    held: dict[str, torch.Tensor] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        held |= read_tensors(file)
+    state = model.state_dict(keep_vars=True)
+    shared = {id(tensor): held[name] for name, tensor in state.items() if name in held}  # tied ones are stored once
+    if any(id(t) not in shared or shared[id(t)].shape != t.shape for t in state.values()):
+        return None
+    return {name: shared[id(tensor)] for name, tensor in state.items()}
+
+
 def check_finite(tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
     """Raise ValueError for the first of these named tensors that holds NaN or infinity; each is read once."""
     for name, tensor in tensors:

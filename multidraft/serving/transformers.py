@@ -134,6 +134,9 @@ class _Processed(Decoding):
 def _check(input_ids: torch.Tensor, config: GenerationConfig, model_kwargs: dict[str, Any]) -> None:
     """Raise UserError for what cannot be done."""
     mask, cache = model_kwargs.get("attention_mask"), model_kwargs.get("past_key_values")
+    for name, instead in (("num_beams", "it does not search"), ("num_return_sequences", "call generate several times")):
+        if (asked := getattr(config, name) or 1) > 1:  # the library has repeated the prompt as often
+            raise UserError(f"Speculate writes one sequence: {name} must be 1, got {asked}; {instead}")
     if input_ids.shape[0] != 1:
         raise UserError(f"Speculate decodes one prompt at a time, got a batch of {input_ids.shape[0]}; loop over them")
     if mask is not None and not bool(mask.all()):
@@ -145,8 +148,6 @@ def _check(input_ids: torch.Tensor, config: GenerationConfig, model_kwargs: dict
             raise UserError(f"Speculate takes token ids, not {name}")
     if config.return_dict_in_generate:
         raise UserError("Speculate returns token ids: leave return_dict_in_generate out; see Speculate.generation")
-    if (config.num_beams or 1) > 1 or (config.num_return_sequences or 1) > 1:
-        raise UserError("Speculate makes one sequence without beams: num_beams and num_return_sequences must be 1")
 
 
 def _split(processors: LogitsProcessorList) -> tuple[LogitsProcessorList, dict[str, Any]]:

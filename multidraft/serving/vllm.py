@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from typing import Any, TypeVar
@@ -23,18 +23,16 @@ import numpy as np
 import torch
 
 from drafters.caches import SETTING
-from drafters.errors import PoolError, UserError, told
-from drafters.hardware import format_bytes
+from drafters.errors import UserError, told
 from drafters.models import onnx_model
 from drafters.models.streams import Stream
-from drafters.pool import Pool, load_pool
+from drafters.pool import Pool
 from drafters.sampling import MAX_DRAFT_LENGTH, MAX_NEW_TOKENS, SamplingParams
-from multidraft.bench.measure import conditions_of
 from multidraft.engine.arguments import policy_for
 from multidraft.engine.batch import Batch, Text
 from multidraft.engine.following import Following
 from multidraft.service.settings import read_settings
-from multidraft.serving.vllm_start import announced, mend_sampling, vllm_version
+from multidraft.serving.vllm_start import announced, conditions, load_drafters, mend_sampling
 from storage.records import Generation, Round
 from storage.run import Origin, Run
 from storage.store import Kept, Store
@@ -121,28 +119,14 @@ class MultiDraft:
         if length > MAX_DRAFT_LENGTH:
             raise UserError(f"num_speculative_tokens must be at most {MAX_DRAFT_LENGTH}, got {length}")
         self.policy = os.environ.get(POLICY, "").strip() or "rate-hedge"
-        window = int(model.max_model_len)
         # vLLM binds its threads to cores and lets them spin: more threads of ours would wait for theirs, in one core.
         onnx_model.threads = 1
         with torch.inference_mode(False):
-            device, most = "cpu" if on_cpu else None, settings.cache_bytes
-            self.pool = pool = load_pool(settings.pool, device=device, remote_window=window, cache_bytes=most)
-        if (theirs := int(model.get_vocab_size())) != pool.target.vocab_size:
-            raise PoolError(
-                f"the drafters of pool {pool.name!r} are for a target with a vocabulary of "
-                f"{pool.target.vocab_size:,} tokens, but {model.model} has {theirs:,}; set MULTIDRAFT_POOL to a card "
-                "for this target"
-            )
-        if pool.caches.budget is not None and (size := pool.caches.size(window)) > pool.caches.budget:
-            raise UserError(
-                f"drafters' caches of a request of {window:,} tokens (--max-model-len) take {format_bytes(size)}, but "
-                f"{SETTING} allows {format_bytes(pool.caches.budget)}: raise it or lower the other"
-            )
+            self.pool = pool = load_drafters(settings, model, "cpu" if on_cpu else None)
         policy = policy_for(pool, self.policy)
         self.params = SamplingParams(MAX_NEW_TOKENS, draft_length=length)
         self.ends, pool.stop_ids = pool.stop_ids, frozenset()
-        self.conditions = replace(conditions_of(pool), dtype=str(model.dtype).removeprefix("torch."))
-        self.conditions = replace(self.conditions, libraries={**self.conditions.libraries, **vllm_version()})
+        self._made_on = partial(conditions, pool, settings.pool, model)
         self.store = Store(settings.db) if os.environ.get("MULTIDRAFT_DB", "").strip() else None
         self.batch = Batch(pool, MOST)
         self.absent: dict[bytes, list[Request]] = {}
@@ -157,6 +141,8 @@ class MultiDraft:
 
     def load_model(self, *_: Any, **__: Any) -> None:
         """vLLM has loaded the target: the drafters were loaded before."""
+        if self.listened_to:
+            self.conditions = self._made_on()
 
     def propose(
         self,

@@ -4,18 +4,61 @@ would do wrong."""
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from pathlib import Path
+from typing import Any
 
 import torch
+from huggingface_hub import snapshot_download
 
-from drafters.pool import Pool
+from drafters.caches import SETTING
+from drafters.card import find_card, load_card
+from drafters.checkpoints.digest import card_digest
+from drafters.checkpoints.tensor_files import stored_state
+from drafters.errors import PoolError, UserError
+from drafters.hardware import format_bytes
+from drafters.pool import Pool, load_pool
 from multidraft._version import version
+from multidraft.bench.measure import conditions_of
 from multidraft.policies import Policy
+from multidraft.service.settings import Settings
+from storage.run import Conditions
 
 TESTED = "0.32"
 """The version of vLLM that the tests run."""
+
+
+def load_drafters(settings: Settings, config: Any, device: str | None) -> Pool:
+    """The pool whose target vLLM runs. Drafters that learn draft with what they have learnt, and learn nothing here.
+
+    Args:
+        config: vLLM's ``model_config``.
+
+    Raises:
+        UserError: it cannot be loaded, is for another target, or may not have the memory that a request needs.
+    """
+    pool = load_pool(
+        settings.pool,
+        device=device,
+        cache_bytes=settings.cache_bytes,
+        remote_window=(window := int(config.max_model_len)),
+        learnt=settings.learnt,
+        learns=False,
+    )
+    if (theirs := int(config.get_vocab_size())) != pool.target.vocab_size:
+        raise PoolError(
+            f"the drafters of pool {pool.name!r} are for a target with a vocabulary of "
+            f"{pool.target.vocab_size:,} tokens, but {config.model} has {theirs:,}; set MULTIDRAFT_POOL to a card "
+            "for this target"
+        )
+    if pool.caches.budget is not None and (size := pool.caches.size(window)) > pool.caches.budget:
+        raise UserError(
+            f"drafters' caches of a request of {window:,} tokens (--max-model-len) take {format_bytes(size)}, but "
+            f"{SETTING} allows {format_bytes(pool.caches.budget)}: raise it or lower the other"
+        )
+    return pool
 
 
 def announced(pool: Pool, spec: str, policy: Policy, length: int, history: Path | None, mended: bool) -> list[str]:
@@ -52,6 +95,37 @@ def announced(pool: Pool, spec: str, policy: Policy, length: int, history: Path 
         "proposers like this one: see docs/serving.md"
     )
     return lines
+
+
+def conditions(pool: Pool, card: str | Path, config: Any) -> Conditions:
+    """Under what conditions runs are made, once vLLM has loaded the target.
+
+    The card's hash is the one that it has where the pool holds the target itself, unless drafters were left out, or
+    vLLM's weights are in no ``.safetensors`` here that hold the tensors of the card's target.
+
+    Args:
+        card: the name or path that the pool was loaded by.
+        config: vLLM's ``model_config``.
+    """
+    known = conditions_of(pool)
+    known = replace(known, dtype=str(config.dtype).removeprefix("torch."))
+    known = replace(known, libraries={**known.libraries, **vllm_version()})
+    if len(pool.drafters) < len(pool.card.drafters) or (folder := _folder(config)) is None:
+        return known
+    if (weights := stored_state(pool.target.model, folder)) is None:
+        return known
+    (_, text), drafters = load_card(find_card(card)), (drafter.digest for drafter in pool.drafters)
+    return replace(known, card_hash=card_digest(text, weights, drafters, getattr(torch, pool.card.dtype)))
+
+
+def _folder(config: Any) -> Path | None:
+    """Where the files are that vLLM has loaded: a folder, or the local cache of the Hub."""
+    if (folder := Path(config.model)).is_dir():
+        return folder
+    try:
+        return Path(snapshot_download(config.model, revision=config.revision, local_files_only=True))
+    except Exception:  # it came from elsewhere
+        return None
 
 
 def vllm_version() -> dict[str, str]:

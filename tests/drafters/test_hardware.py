@@ -2,8 +2,10 @@
 
 import ctypes
 import errno
+import os
 import re
 import sys
+import threading
 from types import SimpleNamespace
 
 import psutil
@@ -19,8 +21,28 @@ glibc = pytest.mark.skipif(
 
 
 def test_the_processor_and_its_cores():
-    assert re.fullmatch(r".+, \d+ cores", describe("cpu"))
+    assert re.fullmatch(r".+, (1 core|\d+ cores)", describe("cpu"))
     assert describe(torch.device("cpu")) == describe("cpu")
+
+
+def test_one_core_is_not_several(monkeypatch):
+    monkeypatch.setattr(hardware, "cores", lambda: 1)
+    assert describe("cpu").endswith(", 1 core")
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="threads are bound to cores on Linux alone")
+def test_cores_are_those_of_all_threads_though_one_is_bound_to_a_core():
+    """As vLLM binds the thread in which its proposers are made."""
+    found = []
+
+    def bound():
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        found.append(describe("cpu"))
+
+    thread = threading.Thread(target=bound)
+    thread.start()
+    thread.join()
+    assert found == [describe("cpu")]
 
 
 @pytest.mark.parametrize(

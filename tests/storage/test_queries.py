@@ -67,6 +67,12 @@ def test_timed_rounds(filled: Path) -> None:
     assert (last["run_id"], last["arm"], last["emitted"]) == (6, 0, 1)
 
 
+def test_costs_are_of_our_own_engine_alone(store: Store, path: Path) -> None:
+    for source in ("play", "vllm"):
+        store.add(make_run(source=source))
+    assert store.flush() and queries.ids_on(path, "c0ffee", "CPU", "float32") == [1]
+
+
 def test_lists_show_the_beginning_of_long_prompts(store: Store, path: Path) -> None:
     store.add(make_run(prompt="p" * 5000))
     assert store.flush()

@@ -11,14 +11,14 @@ from tests import tiny
 LENGTH = 4
 
 
-def config(vocab=tiny.VOCAB, rank=0, ranks=1, length=LENGTH, window=tiny.WINDOW):
+def config(vocab=tiny.VOCAB, rank=0, ranks=1, length=LENGTH, window=tiny.WINDOW, model="tiny"):
     """What the proposer reads of vLLM's configuration."""
     return SimpleNamespace(
         parallel_config=SimpleNamespace(rank=rank, tensor_parallel_size=ranks),
         speculative_config=SimpleNamespace(num_speculative_tokens=length),
         device_config=SimpleNamespace(device_type="cpu"),
         model_config=SimpleNamespace(
-            max_model_len=window, model="tiny", dtype=torch.float32, get_vocab_size=lambda: vocab
+            max_model_len=window, model=str(model), revision=None, dtype=torch.float32, get_vocab_size=lambda: vocab
         ),
     )
 
@@ -32,6 +32,7 @@ class Engine:
     """
 
     def __init__(self, proposer, texts, *, cut=None):
+        proposer.load_model(None)
         self.proposer, self.texts, self.cut = proposer, texts, cut or {}
         self.done = [0] * len(texts)
         self.drafts = [[] for _ in texts]

@@ -118,7 +118,8 @@ def test_a_seed_makes_it_repeatable(model, speculate):
     ("prompt", "settings", "message"),
     [
         (torch.tensor([[2, 3], [4, 5]]), {}, "one prompt at a time, got a batch of 2"),
-        (PROMPTS[0], {"num_return_sequences": 2, "do_sample": True}, "batch of 2"),
+        (PROMPTS[0], {"num_return_sequences": 2, "do_sample": True}, "num_return_sequences must be 1, got 2; call"),
+        (PROMPTS[0], {"num_beams": 3}, "num_beams must be 1, got 3"),
         (PROMPTS[0], {"return_dict_in_generate": True}, "returns token ids"),
         (PROMPTS[0], {"attention_mask": torch.tensor([[0] + [1] * (PROMPTS[0].shape[1] - 1)])}, "without padding"),
     ],
