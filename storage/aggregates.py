@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from storage.connection import open_reader, read_frame
-from storage.figures import FEWEST_PROMPTS, FEWEST_TOKENS, Ratio, ranks, ratio_of_totals
+from storage.figures import FEWEST_PROMPTS, FEWEST_TOKENS, Ratio, at_one_speed, ranks, ratio_of_totals
 from storage.filters import ALL, COMPARED, FINISHED, TIMED, Filter
 
 NO_TASK = "no task"
@@ -132,21 +132,18 @@ def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
 
 
 def _ranks(prompts: Mapping[str, pd.DataFrame]) -> dict[str, int]:
-    """The ranks of policies, the fastest first, by the sums of their runs on each prompt.
-
-    Seconds are taken over the baseline's of the same runs, and those of a prompt times one number for all policies: so
-    the machine's speed on the day of a run does not tell policies apart.
-    """
-    known = {
-        policy: sums[sums["request_speedup_runs"] > 0].set_index("prompt_hash") for policy, sums in prompts.items()
+    """The ranks of policies, the fastest first, by the sums of their runs on each prompt."""
+    means = {
+        policy: {
+            line.prompt_hash: (
+                line.request_speedup_above / line.request_speedup_runs,
+                line.request_speedup_below / line.request_speedup_runs,
+            )
+            for line in sums[sums["request_speedup_runs"] > 0].itertuples()
+        }
+        for policy, sums in prompts.items()
     }
-    baselines = [sums["request_speedup_above"] / sums["request_speedup_runs"] for sums in known.values()]
-    usual = pd.concat(baselines).groupby(level=0).mean() if baselines else pd.Series(dtype=float)
-    seconds = {
-        policy: (sums["request_speedup_below"] / sums["request_speedup_above"] * usual.loc[sums.index]).to_dict()
-        for policy, sums in known.items()
-    }
-    return ranks(seconds)
+    return ranks(at_one_speed(means)[1])
 
 
 def shared_prompts(ran: Mapping[str, set[Any]], *, strict: bool = False) -> tuple[list[str], set[Any] | None]:

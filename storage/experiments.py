@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from storage.aggregates import RATIOS
 from storage.connection import open_reader, read_dicts
 from storage.filters import ALL, COMPARED, FINISHED, Filter
 from storage.problems import StorageError
@@ -27,8 +26,6 @@ LONGEST_NOTE = 500
 ORDERS = {
     "newest": "created_at DESC",
     "oldest": "created_at",
-    "speedup": "speedup DESC NULLS LAST, created_at DESC",
-    "regret": "regret NULLS LAST, created_at DESC",
     "runs": "runs DESC, created_at DESC",
     "suite": "suite NULLS LAST, created_at DESC",
     "version": "version DESC, created_at DESC",
@@ -87,45 +84,34 @@ def listed(path: str | Path, sought: Sought = Sought(), *, limit: int = 20, offs
     """Some of the experiments, in the order that is sought.
 
     Keys: id, created_at (of the first run), source, suite, the columns ``MADE_ON`` and ``SETTINGS``, runs, finished,
-    prompts, policies (a list), prompt (the beginning of the first run's), note; of the policy with the highest
-    request speed-up (ratio of totals over prompts) fastest, its decode speed-up, and regret, the mean per run; ``None``
-    is unknown.
+    prompts, policies (a list), prompt (the beginning of the first run's), note; timed, how many finished runs with
+    drafters have a speed-up; regret, of each policy that has one, the mean over prompts; ``None`` is unknown.
     """
     where, values = sought.where()
-    parts = {"decode": RATIOS["speedup"], "request": RATIOS["request_speedup"]}
-    averages = ", ".join(f"avg({a}) AS {part}_above, avg({b}) AS {part}_below" for part, (a, b, _) in parts.items())
     first = ", ".join(f"max({column}) AS {column}" for column in ("source", "suite", *MADE_ON, *SETTINGS))
     sql = f"""
         WITH chosen AS (SELECT DISTINCT batch_id FROM runs {where}),
         by_prompt AS (
-            SELECT batch_id, policy, {averages} FROM runs
-            WHERE batch_id IN chosen AND {FINISHED} AND {COMPARED} AND policy <> 'autoregressive'
-            GROUP BY batch_id, policy, prompt_hash
+            SELECT batch_id, policy, avg(regret_rounds) AS regret FROM runs
+            WHERE batch_id IN chosen AND {FINISHED} AND regret_rounds IS NOT NULL GROUP BY batch_id, policy, prompt_hash
         ),
-        by_policy AS (
-            SELECT batch_id, policy, sum(decode_above) / sum(decode_below) AS speedup,
-                   sum(request_above) / sum(request_below) AS request
-            FROM by_prompt GROUP BY batch_id, policy
-        ),
-        best AS (SELECT batch_id, policy AS fastest, speedup, max(request) FROM by_policy GROUP BY batch_id),
+        by_policy AS (SELECT batch_id, policy, avg(regret) AS regret FROM by_prompt GROUP BY batch_id, policy),
         experiments AS (
             SELECT batch_id AS id, min(created_at) AS created_at, {first}, count(*) AS runs,
-                   sum({FINISHED}) AS finished, count(DISTINCT prompt_hash) AS prompts,
-                   json_group_array(DISTINCT policy) AS policies
+                   sum({FINISHED}) AS finished, sum({FINISHED} AND {COMPARED} AND policy <> 'autoregressive') AS timed,
+                   count(DISTINCT prompt_hash) AS prompts, json_group_array(DISTINCT policy) AS policies
             FROM runs WHERE batch_id IN chosen GROUP BY batch_id
         )
-        SELECT experiments.*, fastest, speedup, note,
-               (SELECT avg(regret_rounds) FROM runs
-                WHERE batch_id = experiments.id AND policy = fastest AND {FINISHED}) AS regret,
+        SELECT experiments.*, note,
+               (SELECT json_group_object(policy, regret) FROM by_policy WHERE batch_id = experiments.id) AS regret,
                (SELECT substr(prompt, 1, {PREVIEW}) FROM runs
                 WHERE batch_id = experiments.id ORDER BY created_at, id LIMIT 1) AS prompt
-        FROM experiments LEFT JOIN best ON best.batch_id = experiments.id
-             LEFT JOIN notes ON notes.batch_id = experiments.id
+        FROM experiments LEFT JOIN notes ON notes.batch_id = experiments.id
         ORDER BY {ORDERS[sought.order]}, experiments.id LIMIT ? OFFSET ?
     """
     with open_reader(path) as connection:
         found = read_dicts(connection, sql, [*values, int(limit), int(offset)])
-    return [converted(row, ["policies"], json.loads) for row in found]
+    return [converted(row, ["policies", "regret"], json.loads) for row in found]
 
 
 def in_history(path: str | Path, id: str) -> bool:

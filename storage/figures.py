@@ -38,8 +38,11 @@ CONFIDENCE = 0.95
 TOO_NOISY = 0.25
 """Half the width of a single run's interval, as a share of its speed-up, beyond which only the interval is told."""
 
-CANNOT_TELL = "faster or slower: cannot tell"
-"""What is said where that interval includes 1."""
+SIDES = {1: "faster", -1: "slower", 0: "faster or slower"}
+"""What is said of that interval, by the side of 1 on which it lies."""
+
+CANNOT_TELL = "cannot tell"
+"""What stands in its place where it includes 1."""
 
 POWER = 0.8
 """How likely a difference is to be found with as many prompts as :func:`prompts_to_settle` says."""
@@ -111,14 +114,28 @@ def timed_interval(value: float, uncertainty: float) -> tuple[float, float]:
     return max(value * (1 - uncertainty), 0.0), value * (1 + uncertainty)
 
 
-def timed_text(value: float, uncertainty: float | None, unit: str = "") -> str:
-    """``1.85× ± 0.11``; where that is too noisy, what is known: ``faster: 1.20–2.90×``, or that nothing is."""
+def timed_side(value: float, uncertainty: float) -> int:
+    """1 where that interval is above 1, -1 where it is below, 0 where it includes 1."""
+    low, high = timed_interval(value, uncertainty)
+    return 1 if low > 1.0 else -1 if high < 1.0 else 0
+
+
+def timed_short(value: float, uncertainty: float | None, unit: str = "") -> str:
+    """``1.85× ± 0.11``; where that is too noisy, the interval alone, or that nothing can be told."""
     if uncertainty is None or not too_noisy(uncertainty):
         return f"{value:,.2f}{unit}" + (f" ± {value * uncertainty:.2f}" if uncertainty else "")
-    low, high = timed_interval(value, uncertainty)
-    if low <= 1.0 <= high:
+    if not timed_side(value, uncertainty):
         return CANNOT_TELL
-    return f"{'faster' if low > 1.0 else 'slower'}: {low:.2f}–{high:.2f}{unit}"
+    low, high = timed_interval(value, uncertainty)
+    return f"{low:.2f}–{high:.2f}{unit}"
+
+
+def timed_text(value: float, uncertainty: float | None, unit: str = "") -> str:
+    """The same with the side in words where it is too noisy: ``faster: 1.20–2.90×``."""
+    short = timed_short(value, uncertainty, unit)
+    if uncertainty is None or not too_noisy(uncertainty):
+        return short
+    return f"{SIDES[timed_side(value, uncertainty)]}: {short}"
 
 
 def divided(numerator: float, denominator: float) -> float | None:
@@ -210,6 +227,31 @@ def ranks(seconds: Mapping[str, Mapping[Any, float]]) -> dict[str, int]:
                 found[name] = rank
         left = [name for name in left if name not in found]
     return found
+
+
+def at_one_speed(
+    runs: Mapping[str, Mapping[Any, tuple[float, float]]],
+) -> tuple[dict[Any, float], dict[str, dict[Any, float]]]:
+    """What each policy takes for each prompt beside one baseline for all: where policies ran on different days, each
+    has a baseline of its own, and the machine's speed on that day is not to tell them apart.
+
+    Args:
+        runs: of each policy, by prompt, the seconds of its baseline and its own.
+
+    Returns:
+        the baseline's seconds by prompt, the mean of those of the policies, and each policy's own times what its
+        baseline is off from that.
+    """
+    baselines: dict[Any, list[float]] = {}
+    for by_prompt in runs.values():
+        for prompt, (baseline, _) in by_prompt.items():
+            baselines.setdefault(prompt, []).append(baseline)
+    usual = {prompt: sum(seconds) / len(seconds) for prompt, seconds in baselines.items()}
+    scaled = {
+        policy: {prompt: own / baseline * usual[prompt] for prompt, (baseline, own) in by_prompt.items()}
+        for policy, by_prompt in runs.items()
+    }
+    return usual, scaled
 
 
 def prompts_to_settle(numerators: Iterable[float], denominators: Iterable[float]) -> float | None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,8 @@ from multidraft.bench.summary import Row, compared
 from multidraft.replay.advice import Advice, Live, usable
 from multidraft.replay.options import Option
 from storage import experiments
+from storage.aggregates import shared_prompts
+from storage.figures import at_one_speed
 from storage.filters import Filter
 from storage.rows import prompt_of
 from storage.run import Run
@@ -33,36 +34,34 @@ def of_rows(rows: Sequence[Row], draft_length: int) -> Advice:
     chosen = sorted(compared(timed), key=lambda row: row.prompt)
     if not chosen:
         raise UserError(f"the policies {', '.join(policies)} have no prompt in common; run all of them on the same")
+    taken: dict[str, dict[int, list[Row]]] = {spec: {} for spec in policies}
+    for row in chosen:
+        taken[row.policy].setdefault(row.prompt, []).append(row)
+    usual, own = zip(*(at_one_speed(_seconds(taken, part)) for part in ("seconds", "request_seconds")), strict=True)
+    counts = {prompt: _mean([row for runs in taken.values() for row in runs[prompt]], "tokens") for prompt in usual[0]}
+    plain = [(prompt, usual[0][prompt], usual[1][prompt], tokens, tokens) for prompt, tokens in counts.items()]
 
-    def option(spec: str, length: int, own: Sequence[Row], prefix: str = "") -> Option:
-        names = f"{prefix}seconds", f"{prefix}request_seconds", "tokens", "tokens" if prefix else "rounds"
-        runs = [(row.prompt, *(getattr(row, name) for name in names)) for row in own]
-        off = [row.speedup_uncertainty for row in own if not prefix and row.speedup_uncertainty is not None]
-        return replace(Option.of(spec, length, runs), uncertainty=max(off, default=None))
+    def option(spec: str) -> Option:
+        runs = [
+            (prompt, own[0][spec][prompt], own[1][spec][prompt], _mean(rows, "tokens"), _mean(rows, "rounds"))
+            for prompt, rows in taken[spec].items()
+        ]
+        off = [row.speedup_uncertainty for rows in taken[spec].values() for row in rows if row.speedup_uncertainty]
+        return replace(Option.of(spec, draft_length, runs), uncertainty=max(off, default=None))
 
-    chosen = _at_one_speed(chosen)
-    baseline = option(BASELINE, 0, chosen, "baseline_")
-    found = [option(spec, draft_length, [row for row in chosen if row.policy == spec]) for spec in policies]
-    return Advice.of(baseline, found)
+    return Advice.of(Option.of(BASELINE, 0, plain), [option(spec) for spec in policies])
 
 
-def _at_one_speed(rows: Sequence[Row]) -> list[Row]:
-    """Runs in seconds of one baseline for each prompt: where policies ran on different days, each has its own, and the
-    machine's speed on that day is not to tell them apart (likewise ``storage.aggregates``)."""
-    found = list[Row]()
-    for _, same in groupby(rows, key=lambda row: row.prompt):
-        policies: dict[str, list[Row]] = {}
-        for row in same:
-            policies.setdefault(row.policy, []).append(row)
-        for name in ("seconds", "request_seconds"):
-            of = f"baseline_{name}"
-            own = {policy: float(np.mean([getattr(row, of) for row in runs])) for policy, runs in policies.items()}
-            usual = float(np.mean(list(own.values())))
-            for policy, runs in policies.items():
-                to = usual / own[policy]
-                policies[policy] = [replace(row, **{name: getattr(row, name) * to, of: usual}) for row in runs]
-        found += [row for runs in policies.values() for row in runs]
-    return found
+def _seconds(taken: Mapping[str, Mapping[int, Sequence[Row]]], part: str) -> dict[str, dict[int, tuple[float, float]]]:
+    """Mean seconds of the baselines of each policy's runs of a prompt, and their own."""
+    return {
+        policy: {prompt: (_mean(rows, f"baseline_{part}"), _mean(rows, part)) for prompt, rows in prompts.items()}
+        for policy, prompts in taken.items()
+    }
+
+
+def _mean(rows: Sequence[Row], name: str) -> float:
+    return float(np.mean([getattr(row, name) for row in rows]))
 
 
 def leader(rows: Sequence[Row]) -> str | None:
@@ -84,13 +83,17 @@ def ran_live(path: Path, texts: Sequence[Run], runs: Filter) -> list[Row]:
 
 
 def measured(rows: Sequence[Row], texts: Sequence[Run]) -> Advice | None:
-    """What live runs (:func:`ran_live`) say by themselves of the policies that ran on every prompt of the texts;
-    ``None`` where there are none."""
+    """What live runs (:func:`ran_live`) say by themselves, on the prompts that the Dashboard ranks policies on
+    (``storage.aggregates.shared_prompts``); where policies have none in common, of those that ran on every prompt of
+    the texts. ``None`` where there are none."""
     prompts, ran = {prompt_of(run.generation) for run in texts if usable(run)}, dict[str, set[int]]()
     for row in rows:
         ran.setdefault(row.policy, set()).add(row.prompt)
+    policies, common = shared_prompts(ran)
+    if common is None:
+        policies, common = [policy for policy in ran if ran[policy] == prompts], prompts
     try:
-        whole = [row for row in rows if ran[row.policy] == prompts]
+        whole = [row for row in rows if row.policy in policies and row.prompt in common]
         return of_rows(whole, max(run.params.draft_length for run in texts))
     except UserError:
         return None

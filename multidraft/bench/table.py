@@ -54,9 +54,9 @@ def _speedup(policy: dict[str, Any], name: str) -> str:
     return f"{policy[name]:.2f}x" + (f" ({interval[0]:.2f}–{interval[1]:.2f})" if interval else "")
 
 
-def percent(share: float, sign: str = "") -> str:
-    """``84 %``."""
-    return f"{100 * share:{sign}.0f} %"
+def percent(share: float | None, sign: str = "") -> str:
+    """``84 %``; a dash for ``None`` and NaN."""
+    return NOTHING if share is None or share != share else f"{100 * share:{sign},.0f} %"
 
 
 def count(number: int, noun: str) -> str:

@@ -29,8 +29,10 @@ def sentences(advice: Advice) -> list[str]:
     replayed = f"Replayed on {count(advice.texts, 'recorded text')}" if advice.texts else ""
     more = [*_lengths(advice), *_drafters(advice)] if advice.pays == "yes" else []
     if live := advice.measured:
-        said = [f"Measured. {_conclusion(live)}", *(_rivals(live) if live.pays == "yes" else [])]
-        said += [f"{replayed}, for what was not run: {_beyond(advice, live)} {_off(advice)}", *more]
+        fewer = f" on the {live.prompts} of {advice.prompts} prompts that all of these policies ran"
+        said = [f"Measured{fewer if live.prompts < advice.prompts else ''}. {_conclusion(live)}"]
+        said += [*(_rivals(live) if live.pays == "yes" else [])]
+        said += [f"{replayed}: {_beyond(advice, live)} {_off(advice)}", *more]
         said = said if advice.trusted else [*said[: -1 - len(more)], withheld(advice)]
     elif advice.trusted:
         said = [f"{replayed}. {_conclusion(advice)} {_off(advice)}" if replayed else _conclusion(advice)]
@@ -41,15 +43,18 @@ def sentences(advice: Advice) -> list[str]:
 
 
 def _beyond(advice: Advice, live: Advice) -> str:
-    """What the replays put first, against the policy that is first where runs were measured."""
-    best, other = advice.best, advice.option(live.best.spec)
-    named = f"`{best.spec}` with drafts of up to {count(best.length, 'token')}"
-    if other is best and best.length == live.best.length:
-        return f"no other policy or draft length comes before `{best.spec}`."
-    if other is None or other is best:
-        return f"{named} comes first."
+    """What replays put first of what was not run, against the policy that is first where runs were measured."""
+    other, unrun = advice.option(live.best.spec), advice.unrun
+    if unrun is None:
+        return "no other policy or draft length was tried."
+    named = f"`{unrun.spec}` with drafts of up to {count(unrun.length, 'token')}"
+    if other is None or other is unrun:
+        return f"of what was not run, {named} comes first."
+    faster = unrun.times_as_fast(other)
+    if faster.value <= 1:
+        return f"nothing that was not run comes before `{other.spec}`."
     return (
-        f"{named} comes first; its whole requests are {times(best.times_as_fast(other))} as fast as `{other.spec}`'s."
+        f"of what was not run, {named} comes first; its whole requests are {times(faster)} as fast as `{other.spec}`'s."
     )
 
 
@@ -122,13 +127,20 @@ def _lengths(advice: Advice) -> list[str]:
     level = [str(length) for length, ratio in advice.lengths.items() if str(length) not in slower]
     parts = [f"slower at the 95 % level with {listed(slower)}" if slower else ""]
     parts.append(f"no significant difference with {listed(level)}" if level else "")
-    return [f"Draft length up to {advice.best.length}: {'; '.join(filter(None, parts))} tokens."]
+    first = ", which replays put first" if _under(advice) else ""
+    return [f"Draft length up to {advice.best.length}{_under(advice)}{first}: {'; '.join(filter(None, parts))} tokens."]
+
+
+def _under(advice: Advice) -> str:
+    """Under which policy drafters and lengths were tried, where it is not the one that the verdict begins with."""
+    live = advice.measured
+    return f" under `{advice.best.spec}`" if live and live.best.spec != advice.best.spec else ""
 
 
 def _drafters(advice: Advice) -> list[str]:
     said = []
     if keep := [share for share in advice.shares if share.verdict == "keep"]:
-        said.append(f"Keep {listed([_kept(share) for share in keep])}.")
+        said.append(f"Keep {listed([_kept(share) for share in keep])}{_under(advice)}.")
     gone, ratio = advice.removed
     if gone and advice.best.spec.startswith("fixed:"):
         said.append(f"`{advice.best.spec}` plays no other drafter, which says nothing of them under other policies.")
@@ -137,7 +149,9 @@ def _drafters(advice: Advice) -> list[str]:
         freed = f"; {format_bytes(memory)} of memory are free then" if memory else ""
         why = "it never drafts" if len(gone) == 1 else "they never draft"
         cost = f"requests take {times(ratio)} as long without" if ratio else f"under this policy {why}"
-        said.append(f"Remove {listed([f'`{name}`' for name in gone])}: {cost}{freed}.")
+        played = {option.spec.removeprefix("fixed:") for option in (advice.measured or advice).options[:1]} & set(gone)
+        but = f", but not while you run `fixed:{played.pop()}`" if played else ""
+        said.append(f"Remove {listed([f'`{name}`' for name in gone])}{_under(advice)}{but}: {cost}{freed}.")
     if unknown := [f"`{s.drafter}`" for s in advice.shares if s.drafter not in gone and s.verdict != "keep"]:
         said.append(f"Not settled by these prompts whether it pays: {listed(unknown)}.")
     return said

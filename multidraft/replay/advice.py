@@ -122,6 +122,13 @@ class Advice:
         return next((option for option in self.options if option.spec == spec), None)
 
     @property
+    def unrun(self) -> Option | None:
+        """The fastest policy and length that no runs were measured of; ``None`` where all were."""
+        live = self.measured.options if self.measured else ()
+        ran = {(option.spec, option.length) for option in live}
+        return next((option for option in self.options if (option.spec, option.length) not in ran), None)
+
+    @property
     def prompts(self) -> int:
         """Distinct prompts."""
         return len(self.plain.request)

@@ -53,16 +53,14 @@ def test_what_is_listed_of_an_experiment(history: Path) -> None:
     assert (old["runs"], old["prompts"], old["suite"], old["note"]) == (3, 2, "sums", "before the change")
     assert set(old["policies"]) == {"ucb", "exp3"} and old["prompt"] == "Add 2 and 3"
     assert (old["version"], new["version"], new["draft_length"], race["source"]) == ("1.0", "1.1", 5, "race")
-    assert (old["fastest"], old["speedup"]) == ("ucb", pytest.approx(1.0))  # 300 tokens/s are what the baseline makes
-    assert (new["fastest"], new["speedup"]) == ("ucb", pytest.approx(2.0)) and old["regret"] == 2
-    assert race["fastest"] is race["speedup"] is new["note"] is None
+    assert (old["timed"], new["timed"], race["timed"]) == (3, 1, 0), "without baseline, or without drafters"
+    assert (old["regret"], new["regret"], race["regret"]) == ({"ucb": 2}, {}, {}) and new["note"] is None
     assert experiments.count(history) == 3
 
 
 def test_what_is_sought_is_found_and_in_order(history: Path, store: Store) -> None:
     assert ids(history, order="oldest") == ["old", "new", "race"]
-    assert ids(history, order="speedup") == ["new", "old", "race"]
-    assert ids(history, order="regret")[0] == "old"
+    assert ids(history, order="runs")[0] == "old" and ids(history, order="version")[-1] == "old"
     assert ids(history, words=("add", "8")) == ["old"]
     assert ids(history, words=("before",)) == ["old"] and ids(history, words=("%",)) == ["race"]
     assert ids(history, words=("of_it",)) == ["race"] and ids(history, words=("ofxit",)) == []

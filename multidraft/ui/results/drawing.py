@@ -30,7 +30,7 @@ class Bar:
 
 
 def bars(title: str, subtitle: str, found: Sequence[Bar], foot: str, unit: str) -> Picture:
-    """Bars from 0, with a line at 1; ``unit`` says what that is."""
+    """Bars from 0, with a line at 1; ``unit`` says what that is. Of a bar of 0 its interval is all that is drawn."""
     picture = _begun(title, subtitle, foot)
     right, (step, lines) = WIDTH - 220, _lines(picture, found, 20)
     scale = (right - _LEFT) / max([1.0, *(bar.high or bar.value for _, bar in lines)])
@@ -89,7 +89,9 @@ def tokens(
     picture = _begun(title, subtitle, foot)
     for place, (value, name) in enumerate(figures):
         x = MARGIN + place * (WIDTH - 2 * MARGIN) / len(figures)
-        picture.text(x, _TOP + 40, value, 52, bold=True)
+        room = (WIDTH - 2 * MARGIN) / len(figures) - 16
+        size = next((size for size in (52, 42, 34) if fits(value, size, room, bold=True)), 27)
+        picture.text(x, _TOP + 40, value, size, bold=True)
         picture.text(x, _TOP + 76, name, 22, colour="faint")
     places = drafter_places(drafters)
     colours = [

@@ -24,7 +24,7 @@ from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.markup import count, number, percent
 from storage import experiments, queries
 from storage.experiments import MADE_ON, Sought
-from storage.figures import FEWEST_TO_TELL, Ratio
+from storage.figures import FEWEST_TO_TELL, Ratio, timed_interval, timed_short, timed_side
 from storage.filters import Filter
 from storage.kept import kept
 from storage.run import Run
@@ -143,9 +143,10 @@ def _of_run(run: Run) -> Result:
     said = markup.speedup_text(run.speedup, off)
     speed = "no baseline was measured"
     if run.speedup:
-        speed = f"{said} as fast as autoregressive decoding"
-        if markup.too_noisy(off):
-            speed = f"the speed-up over autoregressive decoding is uncertain ({said})"
+        speed = f"decoding {said} as fast as without drafters"
+        if off and markup.too_noisy(off):
+            told = timed_side(run.speedup, off)
+            speed = f"{speed}, on a busy machine" if told else "on a machine too busy to tell how fast"
     figures = [
         (number(g.mean_accepted_tokens, 2), "tokens per round"),
         (said, "decode speed-up"),
@@ -165,7 +166,7 @@ def _of_run(run: Run) -> Result:
         title=title,
         description=described,
         picture=drawing.tokens(title, _short(g.prompt), figures, g.rounds, g.drafters, foot_of(made)),
-        said=[[f"One run: no interval can be given. In this one, {speed}."]],
+        said=[[f"One run, on one prompt: {number(g.mean_accepted_tokens, 2)} tokens per round, {speed}."]],
         body=body + tokens.rounds_table_html(g.rounds),
         facts=[*facts_of(made), ("Settings", ", ".join(f"{name} {value}" for name, value in settings.items()))],
         figures=[_round(r) for r in values["rounds"]],
@@ -189,7 +190,7 @@ def _of_experiment(about: Mapping[str, Any], rows: Sequence[Row], lanes: Sequenc
     name = name_of(about)
     title, said, best = _headline(about, rows, titles, name)
     timed = [line for line in figures if line["speedup"] and line["policy"] != BASELINE]
-    drawn, unit, shown = "decode speed-up", "autoregressive = 1", "speedup"
+    drawn, unit, shown = "speed-up of whole requests", "autoregressive = 1", "request_speedup"
     if not timed:  # texts were decoded together, or nothing was timed
         timed = [line for line in figures if line["mean_accepted_tokens"]]
         drawn, unit, shown = "tokens per round", "1 token per round", "mean_accepted_tokens"
@@ -242,11 +243,13 @@ def _headline(
     best, few = advice.best, advice.prompts < FEWEST_TO_TELL
     if advice.pays != "yes" and not few:
         return f"No certain speed-up of whole requests {where}", said, None
-    faster = best.times_as_fast(advice.plain, "decode")
+    faster = best.times_as_fast(advice.plain)
     if faster.too_noisy:
-        return f"Timed on a busy machine: {faster.text('×')} with drafters, {where}", said, None
+        most = max(advice.options, key=lambda option: option.calls_saved)
+        saved = f"{titles[most.spec]} saves {percent(most.calls_saved)} of the target's calls"
+        return f"{saved} {where}, timed on a busy machine", said, None
     value = faster.text("×") if few else f"{faster.value:.2f}×"
-    return f"{titles[best.spec]} decodes {value} as fast as no drafter {where}", said, best.spec
+    return f"{titles[best.spec]} answers {value} as fast as no drafter {where}", said, best.spec
 
 
 @kept
@@ -288,16 +291,16 @@ def _ratio(line: Mapping[str, Any], name: str) -> Ratio | None:
 
 
 def _bar(titles: Mapping[str, str], line: Mapping[str, Any], shown: str, marked: bool) -> Bar:
-    """A policy's bar, or none beside the words that its timings are too noisy."""
+    """A policy's bar, or none below its interval where its timings are too noisy."""
     policy, name = line["policy"], titles[line["policy"]]
-    ratio = _ratio(line, "speedup") if shown == "speedup" else None
+    ratio = _ratio(line, shown) if shown == "request_speedup" else None
     if not ratio:
         return Bar(policy, name, line[shown], shown=f"{line[shown]:.2f}", marked=marked)
     low, high = ratio.interval or (None, None)
-    if ratio.too_noisy:
-        return Bar(policy, name, 0.0, shown=ratio.text(), marked=marked)
     if ratio.uncertainty:
-        low, high = (ratio.value * (1 + side * ratio.uncertainty) for side in (-1, 1))
+        low, high = timed_interval(ratio.value, ratio.uncertainty)
+    if ratio.too_noisy:
+        return Bar(policy, name, 0.0, low, high, timed_short(ratio.value, ratio.uncertainty, "×"), marked=marked)
     return Bar(policy, name, ratio.value, low, high, f"{ratio.value:.2f}×", marked=marked)
 
 

@@ -209,7 +209,7 @@ def bar_marker(policy: str, among: Sequence[str]) -> dict[str, Any]:
 
 def drafter_task_figure(frame: pd.DataFrame) -> go.Figure:
     """Tokens per round of each drafter alone, by task (``aggregates.drafter_by_task``)."""
-    title = "Mean accepted tokens (MAT) of each drafter alone"
+    title = "MAT of each drafter alone"
     if frame.empty:
         return message_figure(NO_GREEDY_RUN, title)
     figure = base_figure(title, "task", "")

@@ -141,17 +141,10 @@ def _lane(run: Run, place: int) -> dict[str, Any]:
         "seconds": round(g.seconds, DIGITS),
         "prefill": round(g.prefill_seconds, DIGITS),
         "tokens": len(g.token_ids),
-        "speedup": _speedup(run.speedup, run.speedup_uncertainty),
-        "request_speedup": _speedup(run.request_speedup, run.speedup_uncertainty),
+        "speedup": run.speedup and speedup_text(run.speedup, run.speedup_uncertainty),
+        "request_speedup": run.request_speedup and speedup_text(run.request_speedup, run.speedup_uncertainty),
         "rounds": rounds,
     }
-
-
-def _speedup(speedup: float | None, off: float | None) -> str | None:
-    """As elsewhere, but short: three figures stand beside each other on a phone."""
-    if not speedup:
-        return None
-    return speedup_text(speedup, off).rpartition(": ")[2]
 
 
 def _first_difference(a: Sequence[int], b: Sequence[int]) -> int:

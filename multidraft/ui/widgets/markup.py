@@ -16,11 +16,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from drafters.errors import without_folders
+from multidraft.bench.table import NOTHING as UNKNOWN
 from multidraft.bench.table import count as count
-from storage.figures import FEWEST_TOKENS, TOO_NOISY, timed_interval, timed_text
+from multidraft.bench.table import percent as percent
+from storage.figures import FEWEST_TOKENS, TOO_NOISY, timed_interval, timed_short, timed_side
 from storage.figures import too_noisy as too_noisy
-
-UNKNOWN = "–"
 
 MAT = "Mean accepted tokens: emitted tokens per round, the target's own token counted"
 REGRET = "Rounds beyond those that the best single drafter needs, mean over prompts; known for greedy runs"
@@ -36,11 +36,6 @@ def number(value: float | None, digits: int, unit: str = "") -> str:
 def signed(value: float | None, digits: int) -> str:
     """A difference with its sign, likewise."""
     return UNKNOWN if value is None or pd.isna(value) else f"{value:+,.{digits}f}"
-
-
-def percent(share: float | None) -> str:
-    """A share as whole percent, likewise."""
-    return number(None if share is None else 100 * share, 0, " %")
 
 
 def place(ahead: int, wait_seconds: float | None) -> str:
@@ -112,7 +107,7 @@ def table_of(lines: Sequence[Mapping[str, Any]], **settings: Any) -> Markup:
 
 def times(speedup: float | None, tokens: float | None, uncertainty: float | None = None) -> str:
     """An answer's speed-up and by how much it may be off; in place of the figure why there is none, where the answer is
-    too short for one, or what is known, where the machine was too noisy.
+    too short for one, or the interval, where the machine was too noisy.
 
     Args:
         uncertainty: ``Run.speedup_uncertainty``.
@@ -121,12 +116,12 @@ def times(speedup: float | None, tokens: float | None, uncertainty: float | None
         return tip(UNKNOWN, f"Too short to say: fewer than {FEWEST_TOKENS} tokens")
     if speedup is None or pd.isna(speedup) or uncertainty is None or pd.isna(uncertainty) or not uncertainty:
         return number(speedup, 2, "×")
-    return tip(speedup_text(speedup, uncertainty), interval_text(speedup, uncertainty))
+    return tip(timed_short(speedup, uncertainty, "×"), interval_text(speedup, uncertainty))
 
 
 def speedup_text(speedup: float | None, uncertainty: float | None) -> str:
-    """As of ``storage.figures.timed_text``; a dash where there is none."""
-    return UNKNOWN if speedup is None or pd.isna(speedup) else timed_text(speedup, uncertainty, "×")
+    """As of ``storage.figures.timed_short``; a dash where there is none."""
+    return UNKNOWN if speedup is None or pd.isna(speedup) else timed_short(speedup, uncertainty, "×")
 
 
 def interval_text(speedup: float, uncertainty: float) -> str:
@@ -134,20 +129,16 @@ def interval_text(speedup: float, uncertainty: float) -> str:
     low, high = timed_interval(speedup, uncertainty)
     noise = " Variation of the timings"
     if too_noisy(uncertainty):
-        known = "Faster, but by how much is uncertain" if low > 1 else "Slower, but by how much is uncertain"
-        known = "Faster or slower: cannot tell" if low <= 1 <= high else known
-        noise = f" {known}, since the machine was busy with other work"
+        known = {1: "Faster, but by how much is uncertain", -1: "Slower, but by how much is uncertain"}
+        said = known.get(timed_side(speedup, uncertainty), "Faster or slower: cannot tell")
+        noise = f" {said}, since the machine was busy with other work"
     return f"95 % interval {low:.2f}× to {high:.2f}×.{noise} during this run and its baseline."
 
 
 def noisy_runs(runs: int) -> str:
-    """What a chart says below it of runs without a figure for that reason; empty where there are none."""
-    are = "is" if runs == 1 else "are"
-    return (
-        f"{count(runs, 'run')} timed on a busy machine {are} left out: known to no better than ± {percent(TOO_NOISY)}"
-        if runs
-        else ""
-    )
+    """What a chart says below it of runs without a figure for that reason, as short as a phone is wide; empty where
+    there are none."""
+    return f"{count(runs, 'run')} left out: uncertain by > ± {percent(TOO_NOISY)}" if runs else ""
 
 
 def left_out(runs: int) -> str:

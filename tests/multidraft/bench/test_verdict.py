@@ -112,7 +112,9 @@ def test_what_was_measured_leads_and_replays_add_what_was_not_run():
     known = {"texts": 9, "measured": live, "errors": {"rate-hedge": 0.11, "ucb": -0.02}}
     first, rivals, beyond, *_, basis, end = sentences(found := Advice.of(PLAIN, played, **known))
     assert first.startswith("Measured. For this traffic: `rate-hedge`") and "2.00× (1.9" in first and "`ucb`" in rivals
-    assert beyond.startswith("Replayed on 9 recorded texts, for what was not run: `fixed:math` with drafts of up to 3")
+    assert beyond.startswith(
+        "Replayed on 9 recorded texts: of what was not run, `fixed:math` with drafts of up to 3 tok"
+    )
     assert "off by -2 % to +11 % from those measured (`rate-hedge` and `ucb`)." in beyond
     assert basis.startswith("Replays take") and end.endswith(
         "Replays put `fixed:math` first, which was not run: run it on these prompts too."
@@ -122,6 +124,28 @@ def test_what_was_measured_leads_and_replays_add_what_was_not_run():
     assert [line[-2][:5] for line in table.rows] == ["–", "2.00×", "1.25×"]
     alone = sentences(Advice.of(PLAIN, played, texts=9))
     assert alone[0].startswith("Replayed on 9 recorded texts. For this traffic: `fixed:math`")
+
+
+def test_what_is_said_of_drafters_and_lengths_names_the_policy_where_another_one_was_measured_to_be_first():
+    live = Advice.of(PLAIN, [option("fixed:math", 0.5, noise=NOISE), option("ucb", 0.8)])
+    shares = (Share("math", True, 0.3, Ratio(0.9, 0.85, 0.95, 8)), Share("code", True, 0.3, Ratio(1.2, 1.1, 1.3, 8)))
+    known = {
+        "shares": shares,
+        "removed": (("math",), Ratio(0.9, 0.85, 0.95, 8)),
+        "lengths": {3: Ratio(0.9, 0.8, 0.95, 8)},
+    }
+    found = Advice.of(PLAIN, [option("ucb", 0.4), option("fixed:math", 0.5)], texts=8, measured=live, **known)
+    said = "\n".join(sentences(found))
+    assert "Draft length up to 6 under `ucb`, which replays put first: slower at" in said
+    assert "Keep `code` (" in said and ") under `ucb`." in said
+    assert "Remove `math` under `ucb`, but not while you run `fixed:math`: requests take" in said
+    assert "Replayed on 8 recorded texts: no other policy or draft length was tried." in said, "both were measured"
+
+
+def test_what_was_measured_on_some_of_the_prompts_says_on_how_many():
+    live = Advice.of(option("autoregressive", 1.0, 0, prompts=6), [option("ucb", 0.5, prompts=6)])
+    found = Advice.of(PLAIN, [option("ucb", 0.5)], texts=8, measured=live)
+    assert sentences(found)[0].startswith("Measured on the 6 of 8 prompts that all of these policies ran. For this")
 
 
 def test_replays_too_far_from_what_ran_live_give_no_advice():

@@ -246,7 +246,8 @@ class Batch:
         while True:
             fresh = batch.rows[shown:]
             places = batch.items_of_rows[shown : shown + len(fresh)]
-            table += Markup().join(map(view.row_html, fresh, places))
+            prompts = (batch.items[place].prompt for place in places)
+            table += Markup().join(map(view.row_html, fresh, places, prompts))
             shown += len(fresh)
             now = {**first, self.status: view.status_html(batch), self.rows: table}
             if ended:

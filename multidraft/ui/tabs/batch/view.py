@@ -136,12 +136,14 @@ def _end_html(run: BatchJob) -> Markup:
 
 def rows_start() -> Markup:
     """Head of the table of results, to which rows are appended."""
-    columns = ("Prompt", "Task", "Policy", "Status", "Note", "Tokens", "MAT", "Tokens/s", "Speed-up", "Request")
+    decode = markup.tip("Decode speed-up", "Over autoregressive decoding of the same prompt, decoding only")
+    request = markup.tip("Request speed-up", "The same of the whole request, prefill and routing included")
+    columns = ("Prompt", "Task", "Policy", "Status", "Note", "Tokens", "MAT", "Tokens/s", decode, request)
     return markup.table_start(columns, FIGURES, "md-rows", "Runs of the batch")
 
 
-def row_html(row: Row, item: int) -> Markup:
-    """One line of the table of results; its button opens the prompt, ``item`` of the batch."""
+def row_html(row: Row, item: int, prompt: str) -> Markup:
+    """One line of the table of results; its button shows how the prompt begins and opens it, ``item`` of the batch."""
     tokens = row.tokens if row.finished else None
     figures = [
         str(row.tokens),
@@ -151,7 +153,7 @@ def row_html(row: Row, item: int) -> Markup:
         times(row.request_speedup, tokens, row.speedup_uncertainty),
     ]
     note = _template.note(row.error) if row.error else ""
-    texts = [_template.opener(item, row.id), row.task, policy_title(row.policy), _ended(row), note]
+    texts = [_template.opener(item, row.id, prompt), row.task, policy_title(row.policy), _ended(row), note]
     return markup.row_html([*texts, *figures], FIGURES)
 
 

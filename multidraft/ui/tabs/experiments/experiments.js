@@ -1,5 +1,5 @@
 // The two experiments that are chosen, across pages of the list, and the notes. A is the older one, whichever was chosen
-// first: what has changed is read forwards.
+// first: what has changed is read forwards. Whether they can be compared is asked before the link is followed.
 
 function chooseTwo(element, trigger) {
   let chosen = []; // their ids
@@ -15,11 +15,22 @@ function chooseTwo(element, trigger) {
       link.href = `result/comparison/${inOrder.map(encodeURIComponent).join("/")}`;
       link.removeAttribute("aria-disabled");
       said.textContent = "B, the newer one, is compared with A, the older one.";
+      ask(link, said, link.href);
     } else {
-      link.removeAttribute("href");
-      link.setAttribute("aria-disabled", "true");
-      said.textContent = chosen.length ? "Choose another one." : "Choose two experiments.";
+      refuse(link, said, chosen.length ? "Choose another one." : "Choose two experiments.");
     }
+  }
+
+  function refuse(link, said, why) {
+    link.removeAttribute("href");
+    link.setAttribute("aria-disabled", "true");
+    said.textContent = why;
+  }
+
+  async function ask(link, said, address) {
+    const answer = await fetch(`${address}.csv`).catch(() => null); // whoever follows the link hears of it
+    const why = answer?.status === 422 ? await answer.text() : "";
+    if (why && link.href === address) refuse(link, said, why);
   }
 
   element.addEventListener("change", ({ target }) => {

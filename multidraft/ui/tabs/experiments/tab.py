@@ -31,8 +31,6 @@ KINDS = {
 TITLES = {
     "newest": "newest first",
     "oldest": "oldest first",
-    "speedup": "highest speed-up",
-    "regret": "lowest regret",
     "runs": "most runs",
     "suite": "by suite",
     "version": "by version",

@@ -31,9 +31,9 @@ COLUMNS = (
     markup.tip("A, B", "Choose two to compare"),
     "Experiment",
     markup.tip(
-        "Decode speed-up",
-        "Over autoregressive decoding, with its 95 % interval: of the policy whose requests are the fastest, or ahead "
-        "of others that cannot be told from it",
+        "Request speed-up",
+        "Of whole requests over autoregressive decoding, with its 95 % interval: of the fastest policy, or of the "
+        "one ahead of others that cannot be told from it",
     ),
     "Made (UTC), version",
     "Settings, policies",
@@ -54,27 +54,27 @@ def list_html(path: Path, found: Sequence[Mapping[str, Any]], may_note: bool) ->
 def _cells(path: Path, one: Mapping[str, Any], may_note: bool) -> list[Any]:
     name = name_of(one)
     policies = one["policies"]
-    timed = one["fastest"] is not None
+    ratio, said, regret = _first(path, one) if one["timed"] else (markup.UNKNOWN, "", None)
     made = str(one["created_at"])[:16].replace("T", " ")
     titles = ", ".join(map(policy_title, policies))
     return [
-        template.chosen(one["id"], name, one["created_at"], not timed),
+        template.chosen(one["id"], name, one["created_at"], not one["timed"]),
         template.link(place_of(one), name, one["prompt"] if one["suite"] else ""),
-        template.two(*_first(path, one)) if timed else markup.UNKNOWN,
+        template.two(ratio, said),
         template.two(made, one["version"]),
         template.two(settings_of(one), markup.tip(count(len(policies), "policy"), titles)),
         template.two(one["pool"], markup.tip(one["hardware"] or "", one["hardware"] or "")),
         template.note(one["id"], one["note"] or "", may_note),
         number(one["prompts"], 0),
-        number(one["regret"], 1),
+        number(regret, 1),
     ]
 
 
-def _first(path: Path, one: Mapping[str, Any]) -> tuple[str, str]:
-    """The speed-up of the policy that the experiment's page puts first, and its name, with how many cannot be told from
-    it."""
+def _first(path: Path, one: Mapping[str, Any]) -> tuple[str, str, float | None]:
+    """The speed-up of the policy that the experiment's page puts first, its name, with how many cannot be told from it,
+    and its regret."""
     if not (found := verdict(path, one["id"])):
-        return markup.UNKNOWN, ""
-    ratio, level = found.best.times_as_fast(found.plain, "decode"), len(found.level())
+        return markup.UNKNOWN, "", None
+    ratio, level = found.best.times_as_fast(found.plain), len(found.level())
     name = policy_title(found.best.spec) + (f", level with {count(level, 'other')}" if level else "")
-    return ratio.text("×"), "" if ratio.too_noisy else name
+    return ratio.text("×"), "" if ratio.too_noisy else name, one["regret"].get(found.best.spec)

@@ -12,7 +12,7 @@ from multidraft.engine.lossless import Difference
 from multidraft.policies.titles import policy_title
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.markup import count, macros, message_html, number, percent, place
-from storage.figures import FEWEST_TOKENS
+from storage.figures import FEWEST_TOKENS, SIDES, timed_side
 from storage.records import Turn
 from storage.run import Baseline, Run
 
@@ -102,11 +102,10 @@ def tiles_html(run: Run | None = None, differences: Sequence[Difference] | None 
     shown = number(faster, 2, "×")
     around = f"± {faster * off:.2f}; " if faster and off else ""
     request = f"{around}request {number(whole, 2, '×')}" if whole else "over autoregressive"
-    if markup.too_noisy(off):
+    if faster and off and markup.too_noisy(off):
         # Short, in words of known width: the tile must not grow when the run ends.
-        shown, _, request = markup.speedup_text(faster, off).partition(": ")
-        if shown not in ("faster", "slower"):
-            shown, request = markup.UNKNOWN, "cannot tell"
+        side = timed_side(faster, off)
+        shown, request = SIDES[side] if side else markup.UNKNOWN, markup.speedup_text(faster, off)
     drafted = g is not None and any(r.drafted for r in g.rounds)
     saved = f"{len(g.token_ids) - len(g.rounds):,} of {len(g.token_ids):,} calls saved" if g else "autoregressive: 1"
     tiles = [

@@ -35,12 +35,6 @@ def test_rounds_keep_their_recorded_times_without_prefill(lanes) -> None:
     assert data["seconds"] == data["lanes"][0]["seconds"] == data["lanes"][0]["rounds"][-1]["end"] == 0.06
 
 
-def test_a_speed_up_on_a_noisy_machine_is_told_in_few_words() -> None:
-    assert stage._speedup(2.0, 0.4) == "1.20–2.80×" and stage._speedup(1.0, 0.4) == "cannot tell"
-    assert stage._speedup(2.0, 0.05) == "2.00× ± 0.10"
-    assert stage._speedup(None, 0.4) is None
-
-
 def test_tokens_have_the_kind_of_who_proposed_them(lanes) -> None:
     plain, ucb = replayed(lanes)["lanes"]
     assert (ucb["rounds"][0]["kind"], ucb["rounds"][0]["accepted"]) == ("md-arm0", 2)

@@ -344,7 +344,7 @@ def test_a_policy_asked_for_twice_runs_once(workbench: Workbench) -> None:
 def test_answers_of_a_few_tokens_are_left_out_of_speedups(workbench: Workbench) -> None:
     short = run(workbench, ["ucb", "random"], ITEMS[:1], params=SamplingParams(5, draft_length=4))
     assert [(row.tokens, row.speedup) for row in short.rows] == [(5, None)] * 2
-    html = batch_view.summary_html(short.rows, short.policies, "") + batch_view.row_html(short.rows[0], 0)
+    html = batch_view.summary_html(short.rows, short.policies, "") + batch_view.row_html(short.rows[0], 0, "")
     html += batch_view.detail_html(short, 0)
     assert "2 runs of fewer than 8 tokens are left out" in html and "Too short to say" in html
     assert "×" not in html and "md-best" not in html and "md-matrix" not in html

@@ -47,8 +47,10 @@ def test_summary_counts_all_and_totals_the_finished() -> None:
 
 def test_rows_and_summary_escape_what_the_file_holds() -> None:
     row = Row("<b>1</b>", "<i>t</i>", "ucb", "error", error="<script>x</script>")
-    html = batch_view.rows_start() + batch_view.row_html(row, 0) + batch_view.summary_html([row], ["ucb"], "")
-    assert "<b>1" not in html and "<i>t" not in html and "<script" not in html
+    html = (
+        batch_view.rows_start() + batch_view.row_html(row, 0, "<u>p</u>") + batch_view.summary_html([row], ["ucb"], "")
+    )
+    assert "<b>1" not in html and "<u>p" not in html and "<i>t" not in html and "<script" not in html
     suite = Suite("s", [SuiteItem("1", "p", "<i>t</i>")], [LineProblem(4, "<b>bad</b>")])
     assert "<i>" not in batch_view.suite_html(suite) and "<b>" not in batch_view.suite_html(suite)
 
@@ -85,9 +87,10 @@ def test_downloads_hold_every_row_and_column(tmp_path: Path) -> None:
 
 def test_notes_stand_in_lines_of_their_own_width() -> None:
     row = Row("1", "math", "ucb", "too long", error="the prompt has 3,002 tokens, and <so> on")
-    html = batch_view.row_html(row, 0)
+    html = batch_view.row_html(row, 0, "How many\napples?")
+    assert 'title="Prompt 1: How many\napples?">How many apples?</button>' in html
     assert '<div class="md-why">the prompt has 3,002 tokens, and &lt;so&gt; on</div>' in html
-    assert "md-why" not in batch_view.row_html(Row("1", "math", "ucb", "completed"), 0)
+    assert "md-why" not in batch_view.row_html(Row("1", "math", "ucb", "completed"), 0, "")
 
 
 def test_only_what_is_faster_for_certain_is_marked() -> None:
@@ -134,7 +137,7 @@ def test_bars_beyond_the_hues_have_a_second_mark() -> None:
 def test_prompts_that_are_too_noisy_are_not_drawn() -> None:
     rows = [row(str(i), "math", "ucb", "stopped", seconds=s, speedup_uncertainty=u) for i, s, u in NOISY]
     figure = batch_view.spread_figure(rows, ["ucb"])
-    assert list(figure.data[0].y) == [1.0, 4.0] and figure.layout.xaxis.title.text.startswith("1 run timed on a busy")
+    assert list(figure.data[0].y) == [1.0, 4.0] and figure.layout.xaxis.title.text.startswith("1 run left out")
     (bars,) = batch_view.speedup_by_task_figure(rows, ["ucb"]).data
     assert list(bars.marker.opacity) == [0.35] and " – " in bars.customdata[0]
 

@@ -49,10 +49,10 @@ def test_an_empty_history_says_what_comes_here(store: Store) -> None:
 def test_experiments_are_listed_with_their_figures_and_pages(filled: Store) -> None:
     tab = build(filled)
     assert tab.show(0, "", [], [""], [])[tab.list] == tab.show(0, "", "", "", "newest")[tab.list]
-    shown = tab.show(0, "", "", "", "speedup")
+    shown = tab.show(0, "", "", "", "suite")
     table = shown[tab.list]
     assert 'href="result/batch/one"' in table and 'href="result/race/two"' in table and "<i>" not in table
-    assert "2.00× (2.00–2.00)" in table and "Experiments 1–2 of 2" in shown[tab.range]
+    assert "1.88× (1.88–1.88)" in table and "Experiments 1–2 of 2" in shown[tab.range]
     assert shown[tab.newer].interactive is shown[tab.older].interactive is False
 
 
@@ -74,7 +74,7 @@ def test_the_address_says_what_is_sought_and_nonsense_in_it_is_passed_over(fille
         words, kind, version, order = tab.restore(SimpleNamespace(query_params=QueryParams(query)))  # type: ignore[arg-type]
         return [words, kind, version.value, order]
 
-    assert restored("words=add&kind=race&made_by=1.1&order=speedup") == ["add", "race", "1.1", "speedup"]
+    assert restored("words=add&kind=race&made_by=1.1&order=runs") == ["add", "race", "1.1", "runs"]
     assert restored("kind=x&made_by=9&order=drop") == ["", "", "", "newest"]
 
 
