@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,9 @@ from storage.filters import ALL, COMPARED, FINISHED, TIMED, Filter
 
 NO_TASK = "no task"
 """Stands for the task of runs that have none, where tasks are a chart's axis."""
+
+PLAIN = "autoregressive"
+"""The policy that drafts nothing."""
 
 CONDITIONS = ("pool", "card_hash", "hardware", "dtype", "version", "baseline_kind")
 """What runs must have in common for their speeds and speed-ups to be comparable."""
@@ -100,21 +103,29 @@ def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
         by_prompt = read_frame(connection, sql, values)
     ran = {str(policy): set(prompts["prompt_hash"]) for policy, prompts in by_prompt.groupby("policy")}
     compared, common = shared_prompts(ran, strict=bool(filter.policies)) if filter.shared else (list(ran), None)
-    rows, taken = [], dict[str, pd.DataFrame]()
-    for policy, prompts in by_prompt.groupby("policy", sort=True):
+    of_policy = {str(policy): prompts for policy, prompts in by_prompt.groupby("policy", sort=True)}
+    taken = {
+        policy: prompts if common is None else prompts[prompts["prompt_hash"].isin(common)]
+        for policy, prompts in of_policy.items()
+        if policy in compared
+    }
+    timed = {name: at_one_speed(_means(taken, name), PLAIN) for name in ("speedup", "request_speedup")}
+    rows = []
+    for policy, prompts in of_policy.items():
         row = {"policy": policy, "runs": int(prompts["runs"].sum()), "short_runs": int(prompts["short_runs"].sum())}
         row |= {
-            "compared": policy in compared,
+            "compared": policy in taken,
             "common": len(common or ()),
-            "ran": len(ran[str(policy)] & (common or set())),
+            "ran": len(ran[policy] & (common or set())),
         }
-        if row["compared"] and common is not None:
-            prompts = prompts[prompts["prompt_hash"].isin(common)]
-        if row["compared"]:
-            taken[str(policy)] = prompts
+        prompts = taken.get(policy, prompts)
         for name in RATIOS:
             counted = prompts[prompts[f"{name}_runs"] > 0]
-            row |= _ratio(name, *(counted[f"{name}_{part}"] / counted[f"{name}_runs"] for part in ("above", "below")))
+            above, below = (counted[f"{name}_{part}"] / counted[f"{name}_runs"] for part in ("above", "below"))
+            if policy in taken and name in timed:
+                baselines, seconds = timed[name]
+                above, below = ([of[prompt] for prompt in seconds[policy]] for of in (baselines, seconds[policy]))
+            row |= _ratio(name, above, below)
             row[f"{name}_runs"] = int(counted[f"{name}_runs"].sum())
         rows.append(row)
     figures = [f"{name}{part}" for name in RATIOS for part in ("", "_low", "_high", "_prompts", "_runs")]
@@ -124,26 +135,22 @@ def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
     frame = frame.assign(few=frame["request_speedup_low"].isna())
     order = ["compared", "few", "request_speedup", "policy"]
     ordered = frame.sort_values(order, ascending=[False, True, False, True], ignore_index=True)
-    found = _ranks(
-        {str(line.policy): taken[str(line.policy)] for line in ordered.itertuples() if line.compared and not line.few}
+    seconds = timed["request_speedup"][1]
+    found = ranks(
+        {line.policy: seconds[line.policy] for line in ordered.itertuples() if line.compared and not line.few}
     )
     ordered["rank"] = ordered["policy"].map(found).astype(float)
     return ordered.sort_values("rank", kind="stable", ignore_index=True).drop(columns="few")
 
 
-def _ranks(prompts: Mapping[str, pd.DataFrame]) -> dict[str, int]:
-    """The ranks of policies, the fastest first, by the sums of their runs on each prompt."""
-    means = {
-        policy: {
-            line.prompt_hash: (
-                line.request_speedup_above / line.request_speedup_runs,
-                line.request_speedup_below / line.request_speedup_runs,
-            )
-            for line in sums[sums["request_speedup_runs"] > 0].itertuples()
-        }
-        for policy, sums in prompts.items()
-    }
-    return ranks(at_one_speed(means)[1])
+def _means(prompts: Mapping[str, pd.DataFrame], name: str) -> dict[str, dict[Any, tuple[float, float]]]:
+    """The mean seconds of the baselines and of the runs of each policy, by prompt, for a speed-up of ``RATIOS``."""
+    found = {}
+    for policy, sums in prompts.items():
+        known = sums[sums[f"{name}_runs"] > 0]
+        above, below = (known[f"{name}_{part}"] / known[f"{name}_runs"] for part in ("above", "below"))
+        found[policy] = dict(zip(known["prompt_hash"], zip(above, below, strict=True), strict=True))
+    return found
 
 
 def shared_prompts(ran: Mapping[str, set[Any]], *, strict: bool = False) -> tuple[list[str], set[Any] | None]:
@@ -312,7 +319,7 @@ def latency(path: str | Path, filter: Filter = ALL, percentiles: Sequence[int] =
     return pd.DataFrame(rows, columns=["policy", "runs", *names])
 
 
-def _ratio(name: str, above: pd.Series, below: pd.Series) -> dict[str, float | None]:
+def _ratio(name: str, above: Iterable[float], below: Iterable[float]) -> dict[str, float | None]:
     """A figure with its interval as columns, of means by prompt."""
     ratio = ratio_of_totals(above, below) or Ratio(float("nan"), None, None, 0)
     return {name: ratio.value, f"{name}_low": ratio.low, f"{name}_high": ratio.high, f"{name}_prompts": ratio.prompts}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from storage.aggregates import PLAIN
 from storage.connection import open_reader, read_dicts
 from storage.filters import ALL, COMPARED, FINISHED, Filter
 from storage.problems import StorageError
@@ -98,7 +99,7 @@ def listed(path: str | Path, sought: Sought = Sought(), *, limit: int = 20, offs
         by_policy AS (SELECT batch_id, policy, avg(regret) AS regret FROM by_prompt GROUP BY batch_id, policy),
         experiments AS (
             SELECT batch_id AS id, min(created_at) AS created_at, {first}, count(*) AS runs,
-                   sum({FINISHED}) AS finished, sum({FINISHED} AND {COMPARED} AND policy <> 'autoregressive') AS timed,
+                   sum({FINISHED}) AS finished, sum({FINISHED} AND {COMPARED} AND policy <> '{PLAIN}') AS timed,
                    count(DISTINCT prompt_hash) AS prompts, json_group_array(DISTINCT policy) AS policies
             FROM runs WHERE batch_id IN chosen GROUP BY batch_id
         )

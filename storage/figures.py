@@ -230,22 +230,24 @@ def ranks(seconds: Mapping[str, Mapping[Any, float]]) -> dict[str, int]:
 
 
 def at_one_speed(
-    runs: Mapping[str, Mapping[Any, tuple[float, float]]],
+    runs: Mapping[str, Mapping[Any, tuple[float, float]]], plain: str = ""
 ) -> tuple[dict[Any, float], dict[str, dict[Any, float]]]:
     """What each policy takes for each prompt beside one baseline for all: where policies ran on different days, each
     has a baseline of its own, and the machine's speed on that day is not to tell them apart.
 
     Args:
         runs: of each policy, by prompt, the seconds of its baseline and its own.
+        plain: the policy that drafts nothing, whose baselines count only where no other policy ran.
 
     Returns:
         the baseline's seconds by prompt, the mean of those of the policies, and each policy's own times what its
         baseline is off from that.
     """
     baselines: dict[Any, list[float]] = {}
-    for by_prompt in runs.values():
-        for prompt, (baseline, _) in by_prompt.items():
-            baselines.setdefault(prompt, []).append(baseline)
+    for policy in sorted(runs, key=lambda policy: policy == plain):
+        for prompt, (baseline, _) in runs[policy].items():
+            if policy != plain or prompt not in baselines:
+                baselines.setdefault(prompt, []).append(baseline)
     usual = {prompt: sum(seconds) / len(seconds) for prompt, seconds in baselines.items()}
     scaled = {
         policy: {prompt: own / baseline * usual[prompt] for prompt, (baseline, own) in by_prompt.items()}

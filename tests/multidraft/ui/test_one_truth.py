@@ -85,6 +85,24 @@ def test_the_fastest_policy_is_the_same_everywhere(tmp_path: Path) -> None:
     assert starred == (len(first) == 1)
 
 
+def test_the_verdict_is_on_the_prompts_that_the_dashboard_ranks_on(workbench: Workbench, batch: BatchJob) -> None:
+    """A later batch, of one policy and more prompts, beside a faster baseline."""
+    path, more = workbench.store.path, [SuiteItem("new", tiny.texts(10)[-1], "letters"), batch.items[1]]
+    again = BatchJob(workbench, more, ["exp3spec", "autoregressive"], batch.params)
+    workbench.jobs.submit(again).wait(120)
+    assert workbench.store.flush()
+    texts = recorded_texts(path, TextFilter(Filter()))
+    live = measured(ran_live(path, texts, Filter()), texts)
+    assert live and len(texts) > live.prompts
+    summary = ranked(path, Filter(shared=True)).summary.set_index("policy")
+    for option in live.options:
+        for name, part in (("speedup", "decode"), ("request_speedup", "request")):
+            found = option.times_as_fast(live.plain, part)  # type: ignore[arg-type]
+            assert [found.value, found.low, found.high] == pytest.approx(
+                [summary.loc[option.spec, f"{name}{end}"] for end in ("", "_low", "_high")], rel=1e-6
+            )
+
+
 def test_the_lab_and_the_verdict_replay_alike(workbench: Workbench, batch: BatchJob) -> None:
     work, texts = LabWork(workbench), TextFilter(Filter(experiments=(batch.id,)))
     experiment, verdict = work.experiment(texts, POLICIES), work.advise(texts)
