@@ -17,7 +17,15 @@ def test_two_experiments_are_found_and_compared_and_the_result_has_its_own_page(
             for number in range(6):
                 values = {"source": "bench", "batch_id": batch, "suite": "compared", "policy": "ucb", "version": batch}
                 store.add(make_run(rounds=rounds, prompt=f"<b>Add {number}", **values))
+        apart = {"source": "bench", "batch_id": "apart", "suite": "compared with none", "policy": "ucb"}
+        store.add(make_run(rounds=rounds, prompt="Another one", **apart))
     page.goto(f"{address}?tab=results&words=compared")
+    for batch in ("apart", "later"):
+        page.locator(f"[data-experiment={batch}]").check()
+    expect(page.locator(".md-compare [role=status]")).to_contain_text("no prompt in common")
+    expect(page.locator(".md-link-button")).to_have_attribute("aria-disabled", "true")
+    page.locator("[data-experiment=apart]").uncheck()
+    page.locator("[data-experiment=later]").uncheck()
     for batch in ("later", "earlier"):  # as the list has them, the newest first
         page.locator(f"[data-experiment={batch}]").check()
     page.get_by_role("link", name="Compare the two chosen").click()
