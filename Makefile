@@ -54,6 +54,7 @@ $(VLLM)/made: requirements-vllm.txt
 	$(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-vllm.txt
 	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
 
 # Programs that people use with such servers, each in an environment of its own, against a real server.
 CLIENTS := openai aiperf guidellm lm-eval trackio

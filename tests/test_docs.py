@@ -40,6 +40,14 @@ def test_the_first_use_from_python(capsys):
     assert "tokens/s" in out and "'" in out and "with the best single drafter" in out
 
 
+def test_the_model_of_transformers(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    (code,) = (code for code in blocks("docs/serving.md", "python") if "Speculate" in code)
+    exec(code, {})
+    text, rounds = capsys.readouterr().out.strip().split("\n")
+    assert "paint a picture" in text and int(rounds.split()[0]) < len(text.split())
+
+
 def test_the_policy_of_ones_own(pool, monkeypatch):
     (code,) = blocks("docs/policies.md", "python")
     monkeypatch.setitem(base.POLICIES, "epsilon-greedy", None)  # so that it is forgotten afterwards
