@@ -25,9 +25,11 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 LESSONS = 256
 """Runs that are remembered, the last ones: all that is kept, some 20 MB for each pool that is loaded."""
-STRETCH, SHORTEST = 32, 8
-"""Tokens of a text in which a drafter is judged, those it suits best: texts may hold several tasks, and a drafter need
+STRETCH, SHORTEST = 24, 8
+"""Tokens of a stretch of text, in each of which drafters are judged: texts may hold several tasks, and a drafter need
 not suit all of them. Texts of fewer than ``SHORTEST`` tokens teach nothing."""
+SIMILAR = 64
+"""Stretches that a query begins with at most, of the texts whose prompts are most like its own."""
 EXPECTED = 0.6
 """Acceptance by token of a drafter of which nothing is known: such a drafter should be tried."""
 BIAS, NOISE = 0.3, 0.03
@@ -38,6 +40,11 @@ KEEP = 0.998
 CALIBRATION, USUAL = 8.0, 0.05
 """The scale of all these variances is measured, by leave-one-out errors. Before there are any it is ``USUAL``, which
 counts as much as ``CALIBRATION`` runs."""
+
+Stretches = tuple[tuple[float, ...], ...]
+"""Acceptance by token of each drafter in the stretches of a text, in their order: ``(stretches, N)``."""
+Lesson = Sequence[Sequence[float]] | Sequence[float]
+"""``Stretches`` as lists or, of older runs, one of each drafter where it is at its best ``(N,)``."""
 
 _GRID = np.linspace(0.0, 0.995, 1000)
 
@@ -51,11 +58,15 @@ class Prior(NamedTuple):
         doubt: standard deviation of the tokens that its drafts are expected to have accepted, as a share of the draft
             length.
         lessons: how many runs that was learnt from; the number of this version.
+        likeness: of the prompts of ``texts``, the cosine between its n-grams and theirs.
+        texts: what was learnt of the most similar prompts, as of :func:`suitability`; empty in older runs.
     """
 
     acceptance: tuple[float, ...]
     doubt: tuple[float, ...]
     lessons: int
+    likeness: tuple[float, ...] = ()
+    texts: tuple[Stretches, ...] = ()
 
     def tokens(self, length: int) -> tuple[np.ndarray, np.ndarray]:
         """How many tokens of each drafter's drafts of ``length`` are expected to be accepted ``(N,)``, where it is at
@@ -65,7 +76,8 @@ class Prior(NamedTuple):
     def without(self, arm: int) -> Prior:
         """What may be expected of the others."""
         acceptance, doubt = (part[:arm] + part[arm + 1 :] for part in (self.acceptance, self.doubt))
-        return Prior(acceptance, doubt, self.lessons)
+        texts = tuple(tuple(part[:arm] + part[arm + 1 :] for part in text) for text in self.texts)
+        return Prior(acceptance, doubt, self.lessons, self.likeness, texts)
 
 
 class Expectation(Protocol):
@@ -84,8 +96,8 @@ def acceptance_of(tokens: np.ndarray, length: int) -> np.ndarray:
     return np.interp(tokens, tokens_of(_GRID, length), _GRID)
 
 
-def suitability(accepted: np.ndarray, length: int) -> tuple[float, ...] | None:
-    """How well each drafter suits the part of a text where it is at its best: its acceptance by token there.
+def suitability(accepted: np.ndarray, length: int) -> Stretches | None:
+    """How well each drafter suits a text, stretch by stretch: its acceptance by token there, ``(stretches, N)``.
 
     Args:
         accepted: tokens accepted of its draft begun at each position, or expected to be, ``(N, positions)``.
@@ -97,10 +109,14 @@ def suitability(accepted: np.ndarray, length: int) -> tuple[float, ...] | None:
     positions = accepted.shape[1]
     if positions < SHORTEST:
         return None
-    width = min(STRETCH, positions)
-    sums = np.concatenate([np.zeros((len(accepted), 1)), np.cumsum(accepted, axis=1)], axis=1)
-    best = (sums[:, width:] - sums[:, :-width]).max(axis=1) / width
-    return tuple(acceptance_of(best, length).tolist())
+    ends = np.linspace(0, positions, max(round(positions / STRETCH), 1) + 1).astype(int)
+    means = np.add.reduceat(accepted, ends[:-1], axis=1) / np.diff(ends)
+    return tuple(map(tuple, acceptance_of(means.T, length).round(3).tolist()))
+
+
+def stretches_of(lesson: Lesson) -> np.ndarray:
+    """The acceptances of a lesson, ``(stretches, N)``."""
+    return np.atleast_2d(np.array(lesson))
 
 
 class Traffic:
@@ -118,22 +134,23 @@ class Traffic:
     ):
         self.drafters, self.length, self.guess = drafters, length, guess
         self.count = 0
-        self._lessons: dict[str, tuple[tuple[np.ndarray, ...], np.ndarray]] = {}
+        self._lessons: dict[str, tuple[tuple[np.ndarray, ...], np.ndarray, Stretches]] = {}
         self._known: _Known | None = None
         self._lock = threading.Lock()
 
-    def learn(self, lessons: Iterable[tuple[str, Sequence[float]]]) -> None:
+    def learn(self, lessons: Iterable[tuple[str, Lesson]]) -> None:
         """Learn from runs, oldest first: a prompt, and what :func:`suitability` made of its text.
 
         A prompt that is known is learnt anew. It takes some hundredths of a second, however many they are.
         """
         with self._lock:
-            for prompt, acceptance in lessons:
-                if len(acceptance) != self.drafters:
-                    raise ValueError(f"the pool has {self.drafters} drafters; the lesson is of {len(acceptance)}")
+            for prompt, lesson in lessons:
+                stretches = stretches_of(lesson)
+                if stretches.shape[1] != self.drafters:
+                    raise ValueError(f"the pool has {self.drafters} drafters; the lesson is of {stretches.shape[1]}")
                 self._lessons.pop(prompt, None)
-                told = tokens_of(np.array(acceptance), self.length) / self.length
-                self._lessons[prompt] = n_grams(prompt), told - self._expected(prompt)
+                told = tokens_of(stretches.max(axis=0), self.length) / self.length - self._expected(prompt)
+                self._lessons[prompt] = n_grams(prompt), told, tuple(map(tuple, stretches.tolist()))
                 self.count += 1
             for prompt in list(self._lessons)[:-LESSONS]:
                 del self._lessons[prompt]
@@ -145,10 +162,12 @@ class Traffic:
         known, count = self._known, self.count
         if known is None:
             return None
-        mean, variance = known.predict(n_grams(prompt))
+        near = known.covariance(n_grams(prompt))
+        mean, variance = known.predict(near)
         tokens = self.length * (self._expected(prompt) + mean)
         acceptance = acceptance_of(tokens, self.length).round(3)
-        return Prior(tuple(acceptance.tolist()), tuple(np.sqrt(variance).round(3).tolist()), count)
+        doubt = np.sqrt(variance).round(3)
+        return Prior(tuple(acceptance.tolist()), tuple(doubt.tolist()), count, *known.similar(near))
 
     def _expected(self, prompt: str) -> np.ndarray:
         """Share of its drafts that each drafter is expected to have accepted, ``(N,)``, without any experience."""
@@ -158,12 +177,16 @@ class Traffic:
 
 
 class _Known:
-    """A Gaussian process that was fitted to lessons: the n-grams of their prompts, and what they told, each ``(N,)``.
+    """A Gaussian process that was fitted to lessons: the n-grams of their prompts, and what they told, each ``(N,)``,
+    and stretch by stretch.
 
     Every n-gram is weighed by how few prompts have it; those of a single prompt count for nothing.
     """
 
-    def __init__(self, prompts: Sequence[tuple[np.ndarray, ...]], told: Sequence[np.ndarray]):
+    def __init__(
+        self, prompts: Sequence[tuple[np.ndarray, ...]], told: Sequence[np.ndarray], texts: Sequence[Stretches]
+    ):
+        self.texts, self.lengths = texts, np.array([len(text) for text in texts])
         count = len(prompts)
         prompts_with = np.zeros(FEATURES)
         for part in (part for prompt in prompts for part in prompt):
@@ -174,7 +197,7 @@ class _Known:
         for column, prompt in enumerate(prompts):
             places, values = self._vector(prompt)
             self.columns[places, column] = values
-        covariance = np.array([self._covariance(prompt) for prompt in prompts])
+        covariance = np.array([self.covariance(prompt) for prompt in prompts])
         covariance[np.diag_indices(count)] += NOISE / KEEP ** np.arange(count)[::-1]
         self.inverse = np.linalg.inv(covariance)
         self.solved = self.inverse @ np.array(told)
@@ -183,13 +206,23 @@ class _Known:
         squares = (errors**2 / variance[:, None]).sum(axis=0) + CALIBRATION * USUAL
         self.scale = squares / (count + CALIBRATION)
 
-    def predict(self, prompt: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance ``(N,)`` of what a prompt would tell."""
-        near = self._covariance(prompt)
+    def predict(self, near: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance ``(N,)`` of what a prompt of this covariance with the lessons would tell."""
         variance = float(BIAS + 1.0 + NOISE - near @ self.inverse @ near)
         return near @ self.solved, self.scale * max(variance, NOISE)
 
-    def _covariance(self, prompt: tuple[np.ndarray, ...]) -> np.ndarray:
+    def similar(self, near: np.ndarray) -> tuple[tuple[float, ...], tuple[Stretches, ...]]:
+        """Likeness and stretches of the nearest lessons, ``SIMILAR`` stretches at most."""
+        likeness, texts, left = list[float](), list[Stretches](), SIMILAR
+        for lesson in np.argsort(-near, kind="stable").tolist():
+            if not left or near[lesson] <= BIAS:
+                break
+            likeness.append(round(float(near[lesson] - BIAS), 3))
+            texts.append(self.texts[lesson][:left])
+            left -= len(texts[-1])
+        return tuple(likeness), tuple(texts)
+
+    def covariance(self, prompt: tuple[np.ndarray, ...]) -> np.ndarray:
         """Covariance with each lesson, ``(lessons,)``."""
         places, values = self._vector(prompt)
         return BIAS + (values @ self.columns[places]).astype(np.float64)

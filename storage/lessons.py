@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from drafters.traffic import LESSONS
+from drafters.traffic import LESSONS, Lesson
 from storage.connection import BUSY_SECONDS, open_reader, open_writer, writing
 
 _TEACHES = """
@@ -15,7 +15,7 @@ _TEACHES = """
 """
 
 
-def lessons(path: str | Path, card_hash: str, newest: int = LESSONS) -> list[tuple[str, list[float]]]:
+def lessons(path: str | Path, card_hash: str, newest: int = LESSONS) -> list[tuple[str, Lesson]]:
     """Prompts and how well each drafter suited their texts (:func:`~drafters.traffic.suitability`), oldest first.
 
     Runs whose visitors did not want them to be learnt from are left out, and those before the last :func:`forget`.

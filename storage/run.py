@@ -6,7 +6,7 @@ Engine, page, history, replay, API and exports share this record; :meth:`Run.to_
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from statistics import median
@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 
 from drafters.base import Acceptances
 from drafters.sampling import SamplingParams
+from drafters.traffic import Lesson
 from storage import figures
 from storage.records import PHASES, Generation
 
@@ -128,8 +129,8 @@ class Scores:
         drafter_rounds: by drafter, the rounds that it alone would need for the same text.
         acceptance: the drafts that were possible in a greedy run, ``(drafters, output positions)``, from which any
             policy can be replayed.
-        suitability: by drafter, how well it suits the part of the text where it is at its best, which later queries
-            learn from (:func:`~drafters.traffic.suitability`).
+        suitability: how well each drafter suits each stretch of the text, which later queries learn from
+            (:func:`~drafters.traffic.suitability`); of older runs one list, for the stretch that suits it best.
     """
 
     lossless: bool | None = None
@@ -140,7 +141,7 @@ class Scores:
     best_arm_ratio: float | None = None
     drafter_rounds: Mapping[str, int] | None = None
     acceptance: Acceptances | None = None
-    suitability: Sequence[float] | None = None
+    suitability: Lesson | None = None
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Scores):

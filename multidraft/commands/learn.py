@@ -11,7 +11,7 @@ import numpy as np
 
 import multidraft as md
 from drafters.pool import pool_names
-from drafters.traffic import Prior
+from drafters.traffic import Lesson, Prior, stretches_of
 from multidraft.bench.table import markdown
 from multidraft.engine.experience import traffic_with
 from multidraft.replay.recorded import route_of
@@ -65,7 +65,8 @@ def _export(db: Path, found: list[Taught], file: Path) -> int:
 def _shown(db: Path, pool: Taught, prompt: str | None) -> str:
     """A pool's drafters, with their acceptance by token in the part of a text that suits them best."""
     told = lessons.lessons(db, pool.card_hash)
-    known = [np.mean([of for _, of in told], axis=0), np.max([of for _, of in told], axis=0)]
+    best = np.array([stretches_of(of).max(axis=0) for _, of in told])
+    known = [best.mean(axis=0), best.max(axis=0)]
     columns, figures = ["drafter", "acceptance, mean", "largest"], [[f"{value:.2f}" for value in of] for of in known]
     if prompt is not None:
         expected = _expected(pool, told, prompt)
@@ -76,7 +77,7 @@ def _shown(db: Path, pool: Taught, prompt: str | None) -> str:
     return head + markdown(columns, list(zip(pool.drafters, *figures, strict=True)))
 
 
-def _expected(pool: Taught, told: list[tuple[str, list[float]]], prompt: str) -> Prior:
+def _expected(pool: Taught, told: list[tuple[str, Lesson]], prompt: str) -> Prior:
     route = route_of(pool.pool, pool.drafters) if pool.pool in pool_names() else None
     traffic = traffic_with(len(pool.drafters), pool.draft_length, route)
     traffic.learn(told)

@@ -152,7 +152,7 @@ class Policy:
         self.reset()
         start = getattr(self.settings, "start", "cold")
         if start == "traffic" and self.context.prior is not None:
-            self.warm_up(self.context.prior.acceptance)
+            self.expect(self.context.prior)
         elif start in ("router", "traffic") and (suited := self.context.suited()) is not None:
             self.warm_up(acceptance_by_route(suited))
         elif start == "previous" and self.context.previous is not None:
@@ -161,6 +161,10 @@ class Policy:
 
     def reset(self) -> None:
         """Set what is learnt to what a query begins with; :attr:`context`, :attr:`rng` and :attr:`t` are set."""
+
+    def expect(self, prior: Prior) -> None:
+        """Begin with what past queries taught of such prompts."""
+        self.warm_up(prior.acceptance)
 
     def warm_up(self, guess: Sequence[float]) -> None:
         """Learn from a guess how good each drafter is, in [0, 1]: as if each had been played for one round so good."""

@@ -8,7 +8,9 @@ import numpy as np
 from pydantic import Field
 
 from drafters.costs import Costs
+from drafters.traffic import Prior
 from multidraft.policies.base import NO_DRAFTER, Context, Feedback, Policy, register
+from multidraft.policies.likeness import Likeness
 from multidraft.policies.settings import Start, WarmStart
 
 # What each of these numbers changes: python -m tests.perf.sensitivity; docs/policies.md has its table.
@@ -45,6 +47,9 @@ class RateHedge(Policy):
     holds again then. So each distribution relaxes towards that guess: the forward pass of a hidden Markov model, or
     the fixed share of Herbster & Warmuth (1998). A drafter to which others were preferred has its
     next chance when they fail.
+
+    *Traffic.* Past texts with such prompts tell how well all drafters do together, stretch by stretch: what one shows
+    then speaks for or against the others too (:class:`~multidraft.policies.likeness.Likeness`).
 
     *Time.* With measured costs the pair takes ``D_k[i] d_i + v(D_k[i]) + s_i * unread_i / t`` seconds: what a drafter
     has to read first is spread over as many rounds as there have been. ``D_k`` is how many of ``k`` tokens are drafted,
@@ -96,6 +101,7 @@ class RateHedge(Policy):
         self.probing, self.paused = False, False
         self.trusted: Sequence[int] = range(self.arm_count)
         self._read_costs()
+        self.likeness: Likeness | None = None
         self._believe(np.full(self.arm_count, UNKNOWN))
 
     def begin(self, context: Context | None = None) -> None:
@@ -125,13 +131,24 @@ class RateHedge(Policy):
         self.trusted = np.flatnonzero(believed >= UNKNOWN).tolist() or range(self.arm_count)
         self._believe(believed)
 
+    def expect(self, prior: Prior) -> None:
+        super().expect(prior)
+        if prior.texts:
+            self.likeness = Likeness(prior, self.log_chances)
+            self._conclude()
+
+    def _conclude(self) -> None:
+        """What to believe of all drafters, and the tokens that each length is expected to yield."""
+        self.expected = self.likeness.belief(self.belief) if self.likeness else self.belief
+        self.tokens = self.expected @ self.yields
+
     def _believe(self, guess: np.ndarray) -> None:
         """Begin with a guess ``(N,)``: a Beta distribution, in log odds, by its counts of accepted and refused."""
         counts = GUESS_TOKENS * np.array([guess, 1.0 - guess]).T
         weights = np.exp(counts @ self.log_chances)
         self.start = weights / weights.sum(axis=1, keepdims=True)
         self.belief = self.start.copy()
-        self.tokens = self.belief @ self.yields
+        self._conclude()
 
     def _read_costs(self) -> None:
         """Take over the present costs; where nothing is measured yet a drafted token costs a tenth of a target step."""
@@ -197,7 +214,7 @@ class RateHedge(Policy):
         cost = fixed + per_token * (self._mean_unread + self.emitted + emitted)
         if self.evaluating > 0.0 and self.evaluating + cost > self.settings.budget * self.elapsed:
             return False
-        saved = np.vecdot(self.belief, np.maximum(1.0 - self.rate * self.known_pace, 0.0))
+        saved = np.vecdot(self.expected, np.maximum(1.0 - self.rate * self.known_pace, 0.0))
         if self.length:
             saved[self.arm] = 0.0
         return float(saved.max()) * horizon > cost
@@ -220,6 +237,8 @@ class RateHedge(Policy):
             return
         kept = self.settings.memory**self.emitted
         self.belief += (1.0 - kept) * (self.start - self.belief)
+        if self.likeness:
+            self.likeness.pass_on(self.emitted, kept)
         self.went_on *= kept
         self.unread += self.emitted
         self.emitted = 0
@@ -239,7 +258,7 @@ class RateHedge(Policy):
             self._evaluated(feedback.gamma)
         if self.t % REFRESH == 0 or self.probing or rested:
             self._read_costs()
-        self.tokens = self.belief @ self.yields
+        self._conclude()
 
     def _count_draft(self, arm: int, drafted: int, accepted: int, length: int) -> None:
         """Count a draft; one that ended before the ``length`` asked for counts as refused there."""
@@ -247,10 +266,14 @@ class RateHedge(Policy):
         self.went_on[0, arm] += min(drafted, length - 1)
         self.went_on[1, arm] += drafted - 1
         row = self.belief[arm]
-        row *= self.accepted[accepted]
+        chances = self.accepted[accepted]
         if accepted < length:
-            row *= self.refused
-        row /= row.sum()
+            chances = chances * self.refused
+        row *= chances
+        chance = row.sum()
+        row /= chance
+        if self.likeness:
+            self.likeness.saw(arm, chances, chance)
 
     def _evaluated(self, gamma: np.ndarray) -> None:
         """Count what each drafter would have had accepted, had it drafted at the evaluated positions, one draft after
@@ -266,6 +289,10 @@ class RateHedge(Policy):
             depths[0] = 1.0 - accepted[position] + reached[-1]
         fading = self.settings.memory ** np.arange(len(gamma) - 1.0, -1.0, -1.0)
         counts = np.array([fading @ accepted, fading @ (1.0 - accepted)]).T @ self.log_chances
-        self.belief *= np.exp(counts - counts.max(axis=1, keepdims=True))
-        self.belief /= self.belief.sum(axis=1, keepdims=True)
+        chances = np.exp(counts - counts.max(axis=1, keepdims=True))
+        self.belief *= chances
+        sums = self.belief.sum(axis=1)
+        self.belief /= sums[:, None]
+        if self.likeness:
+            self.likeness.saw_all(chances, sums)
         self.unread[:] = 0.0

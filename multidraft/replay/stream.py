@@ -31,16 +31,10 @@ def as_traffic(
         known = text.beginning_with(traffic.prior(prompt))
         for spec in specs:
             played[spec].append(known.replay(spec, route))
-        if told := taught_by(text):
+        if told := suitability(text.table.accepted, text.run.params.draft_length):
             traffic.learn([(prompt, told)])
         yield
     return played
-
-
-def taught_by(text: Recorded) -> Sequence[float] | None:
-    """How well each drafter suited a text; of older runs, which did not note it, by their acceptance table."""
-    noted = text.run.scores.suitability
-    return noted or suitability(text.table.accepted, text.run.params.draft_length)
 
 
 def in_parts(count: int, parts: Sequence[int] = (20, 60, 120, 240)) -> list[range]:

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from drafters.traffic import EXPECTED, LESSONS, Traffic, acceptance_of, n_grams, suitability, tokens_of
+from drafters.traffic import EXPECTED, LESSONS, SIMILAR, Traffic, acceptance_of, n_grams, suitability, tokens_of
 
 KINDS = {"sql": "Write the SQL query for all {} sorted by {}.", "math": "Work out {} plus {} one step at a time."}
 BEST = {"sql": (0.9, 0.2, 0.7), "math": (0.2, 0.9, 0.7)}
@@ -35,13 +35,32 @@ def test_tokens_and_acceptance_are_inverse():
     assert tokens_of(np.array([0.5]), 3) == pytest.approx([0.875])
 
 
-def test_a_drafter_is_judged_where_it_is_best():
+def test_a_drafter_is_judged_stretch_by_stretch():
     accepted = np.zeros((2, 100), dtype=int)
-    accepted[0, 50:90], accepted[1] = 4, 1
-    told = suitability(accepted, 4)
-    assert told == pytest.approx([0.995, float(acceptance_of(np.array(1.0), 4))], abs=1e-3)
+    accepted[0, 50:], accepted[1] = 4, 1
+    one = float(acceptance_of(np.array(1.0), 4).round(3))
+    assert suitability(accepted, 4) == ((0.0, one), (0.0, one), (0.995, one), (0.995, one))
     assert suitability(accepted[:, :7], 4) is None
-    assert suitability(accepted[:, 50:60], 4)[0] == pytest.approx(0.995)
+    assert suitability(accepted[:, 50:60], 4) == ((0.995, one),)
+
+
+def test_a_query_begins_with_the_texts_of_the_most_similar_prompts():
+    traffic = Traffic(1, 4)
+    told = [
+        (f"Count the {word} apples of {n} farmers", [[n / 100]] * (n % 30 + 1)) for n, word in enumerate(["red"] * 50)
+    ]
+    traffic.learn([*told, ("Quite another matter", [[0.9]])])
+    prior = traffic.prior("Count the red apples of 7 farmers")
+    assert prior.texts[0] == ((0.07,),) * 8 and sum(map(len, prior.texts)) == SIMILAR
+    assert sorted(prior.likeness, reverse=True) == list(prior.likeness) and len(prior.likeness) == len(prior.texts)
+    assert ((0.9,),) not in prior.texts
+    assert traffic.prior("Völlig fremd").texts == ()
+
+
+def test_lessons_of_older_runs_are_one_stretch():
+    traffic = Traffic(2, 4)
+    traffic.learn([("an older prompt", [0.9, 0.1]), ("a newer prompt", [[0.5, 0.2], [0.1, 0.6]])])
+    assert traffic.prior("an older prompt").texts == (((0.9, 0.1),), ((0.5, 0.2), (0.1, 0.6)))
 
 
 def test_without_lessons_it_says_nothing():

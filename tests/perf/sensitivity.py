@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from drafters import traffic
 from multidraft.bench.table import markdown
-from multidraft.policies import rate_hedge
+from multidraft.policies import likeness, rate_hedge
 from multidraft.replay.machine_costs import MachineCosts
 from multidraft.replay.recorded import Recorded, of_newest_bench, recorded_texts, with_costs
 from multidraft.replay.stream import as_traffic
@@ -30,6 +31,9 @@ CONSTANTS: Mapping[str, tuple[float, float]] = {
     "SPAN": (16, 64),
     "REFRESH": (4, 16),
     "RETRY_GROWTH": (2, 8),
+    "ALONE": (0.1, 1.0),
+    "STRETCH": (16, 32),
+    "SIMILAR": (32, 128),
 }
 """Other values of each."""
 STARTS = ("cold", "traffic")
@@ -37,13 +41,16 @@ STARTS = ("cold", "traffic")
 
 @contextmanager
 def changed(name: str, value: float) -> Iterator[None]:
-    """With another value of a constant of ``rate-hedge``."""
-    usual = getattr(rate_hedge, name)
-    setattr(rate_hedge, name, value)
+    """With another value of a constant of ``rate-hedge`` and of what it begins with."""
+    holders = [module for module in (rate_hedge, likeness, traffic) if hasattr(module, name)]
+    usual = getattr(holders[0], name)
+    for module in holders:
+        setattr(module, name, value)
     try:
         yield
     finally:
-        setattr(rate_hedge, name, usual)
+        for module in holders:
+            setattr(module, name, usual)
 
 
 def seconds(texts: list[Recorded], settings: str = "") -> dict[str, list[float]]:

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from drafters import traffic
 from drafters.base import Acceptances
 from drafters.card import load_card
 from drafters.checkpoints.loading import tokenizer_of
 from drafters.costs import Costs
 from drafters.retrieval.datastore import build_datastore
-from multidraft.policies import POLICIES, rate_hedge
+from multidraft.policies import POLICIES, likeness, rate_hedge
 from multidraft.replay.recorded import Recorded
 from multidraft.ui.tabs.dashboard.views import CHARTS
 from storage import aggregates, queries
@@ -90,8 +91,11 @@ def test_sensitivity() -> None:
     assert usual == rate_hedge.SPAN and usual not in sensitivity.CONSTANTS["SPAN"]
     for name in sensitivity.SETTINGS:
         assert name in rate_hedge.RateHedge.Settings.model_fields
-    numbers = {name for name, value in vars(rate_hedge).items() if name.isupper() and isinstance(value, int | float)}
+    held = {**vars(rate_hedge), **vars(likeness), "SIMILAR": traffic.SIMILAR}
+    numbers = {name for name, value in held.items() if name.isupper() and isinstance(value, int | float)}
     assert set(sensitivity.CONSTANTS) == numbers - {"NO_DRAFTER"}, "each number that stays has its line in the table"
+    with sensitivity.changed("STRETCH", 16):
+        assert traffic.STRETCH == likeness.STRETCH == 16
 
 
 def test_unions() -> None:

@@ -41,8 +41,8 @@ def test_what_a_pool_forgets_stays_in_the_history(tmp_path):
 
 
 def test_a_run_keeps_what_it_began_with(tmp_path):
-    run = teaching("a")
-    run.generation.prior = Prior((0.5, 0.62), (0.1, 0.2), 7)
+    run = teaching("a", ((0.25, 0.75), (0.5, 0.5)))
+    run.generation.prior = Prior((0.5, 0.62), (0.1, 0.2), 7, (0.3,), (((0.5, 0.62), (0.4, 0.1)),))
     with Store(tmp_path / "runs.db") as store:
         store.add(run)
     found = queries.run(tmp_path / "runs.db", 1)

@@ -6,6 +6,7 @@ import pytest
 
 from drafters.costs import CostMeter, Costs
 from drafters.sampling import SamplingParams
+from drafters.traffic import Traffic
 from multidraft.bench.simulate import draw_table, simulate
 from multidraft.engine.decoding import generate
 from multidraft.policies import NO_DRAFTER, Context, Feedback, make_policy
@@ -241,7 +242,8 @@ def test_it_comes_close_to_the_best_pair_in_hindsight():
     assert np.mean(ratios) > 0.9
 
 
-def test_live_rounds_are_those_replayed_without_a_clock(pool, monkeypatch):
+@pytest.mark.parametrize("lessons", [0, 6])
+def test_live_rounds_are_those_replayed_without_a_clock(pool, monkeypatch, lessons):
     """With costs that stay the same a greedy run and its replay agree round by round.
 
     Two are too dear to be played: drafts of lookup and of a short window may be shorter than asked for, which the table
@@ -251,10 +253,14 @@ def test_live_rounds_are_those_replayed_without_a_clock(pool, monkeypatch):
 
     costs = Costs(np.array([0.1, 9.0, 0.12, 9.0]), np.full(4, 0.01), 1.0 + 0.05 * np.arange(5), 0.0, 0.0)
     monkeypatch.setattr(pool.costs, "costs", lambda length: costs)
-    for prompt in tiny.texts(3, 8, 3):
+    traffic, told, prompts = Traffic(4, 4), np.random.default_rng(0).random((lessons, 3, 4)), tiny.texts(3, 8, 3)
+    traffic.learn((f"{prompts[n % 3]} {n}", stretches) for n, stretches in enumerate(told))
+    monkeypatch.setattr(pool, "traffic", traffic)
+    for prompt in prompts:
         live = generate(pool, prompt, "rate-hedge:budget=0", SamplingParams(40, draft_length=4))
+        assert bool(live.prior and live.prior.texts) == bool(lessons)
         table = acceptance_table(pool, pool.encode(prompt), live.token_ids, 4)
-        played = replay(table, "rate-hedge:budget=0", draft_length=4, costs=costs)
+        played = replay(table, "rate-hedge:budget=0", draft_length=4, costs=costs, prior=live.prior)
         assert played.lengths == [r.draft_length for r in live.rounds]
         assert played.emitted == [r.emitted for r in live.rounds]
 

@@ -191,7 +191,7 @@ def worth(policy):
     """Share of the time that the better of the two drafters that were not chosen would save on average."""
     paces = [min((1 + 0.1 * k) / (1 + sum(q**j for j in range(1, k + 1))) for k in range(1, K + 1)) for q in LEVELS]
     saved = [max(0.0, 1.0 - policy.rate * pace) for pace in paces]
-    return max(float(np.dot(policy.belief[arm], saved)) for arm in (1, 2))
+    return max(float(np.dot(policy.expected[arm], saved)) for arm in (1, 2))
 
 
 LEVELS = make_policy("rate-hedge", 1).accepted[1]
@@ -202,9 +202,9 @@ LEVELS = make_policy("rate-hedge", 1).accepted[1]
     [
         ({}, 0.73, 1.0),
         ({"emitted": 4}, 0.77, 1.0),  # in rounds at which it looked at nothing
-        ({"belief": np.eye(13)[[6, 7, 12]]}, 0.73, 1.0),
+        ({"expected": np.eye(13)[[6, 7, 12]]}, 0.73, 1.0),
         ({"evaluating": 1.0}, 1.73, 0.03),  # all but the first keep within the budget
-        ({"belief": np.eye(13)[[6, 1, 1]]}, 0.73, 0.0),  # none can be better
+        ({"expected": np.eye(13)[[6, 1, 1]]}, 0.73, 0.0),  # none can be better
         ({"rate": 9.0}, 0.73, 0.0),
     ],
 )

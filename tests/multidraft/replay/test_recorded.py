@@ -85,9 +85,11 @@ def test_only_a_text_that_stopped_could_have_been_longer(status: str, most: int,
 def test_a_text_without_a_drafter_is_replayed_with_what_was_expected_of_the_others() -> None:
     table = Acceptances(*np.full((3, 2, 6), 3))
     run = make_run(acceptance=table, max_new_tokens=6)
-    run = replace(run, generation=replace(run.generation, prior=Prior((0.9, 0.1), (0.2, 0.3), 5)))
+    run = replace(
+        run, generation=replace(run.generation, prior=Prior((0.9, 0.1), (0.2, 0.3), 5, (0.4,), (((0.8, 0.2),),)))
+    )
     left = Recorded(run, COSTS).without(run.generation.drafters[0])
-    assert left.run.generation.prior == Prior((0.1,), (0.3,), 5)
+    assert left.run.generation.prior == Prior((0.1,), (0.3,), 5, (0.4,), (((0.2,),),))
     assert set(left.replay("rate-hedge").arms) <= {-1, 0}
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from drafters.traffic import Prior
+from drafters.traffic import Prior, stretches_of, suitability
 from multidraft.replay.recorded import recorded_runs
-from multidraft.replay.stream import as_traffic, in_parts, taught_by
+from multidraft.replay.stream import as_traffic, in_parts
 
 COLD, TRAFFIC = "ucb:reward=be", "ucb:reward=be,start=traffic"
 
@@ -37,8 +37,8 @@ def test_cold_is_the_replay_and_so_is_the_first_of_the_traffic(texts):
 def test_a_prompt_that_comes_again_begins_with_its_best_drafter(texts):
     text = texts[0]
     again = played([text, text], [TRAFFIC])[TRAFFIC][1]
-    told = taught_by(text)
-    assert again.arms[0] == told.index(max(told))
+    told = stretches_of(suitability(text.table.accepted, text.run.params.draft_length)).max(axis=0)
+    assert again.arms[0] == told.argmax()
 
 
 def test_what_was_recorded_as_known_does_not_count(texts):
