@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,12 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--ranks", type=int, default=1, help="of tensor parallelism, each a process")
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=TOKENS, help="most tokens of an answer")
-    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--temperature", type=float, nargs="+", default=[0.0], help="of the texts, in turn")
     parser.add_argument("--top-k", type=int, default=0)
     parser.add_argument("--texts", type=int, default=1, help="for each prompt, by seeds of their own")
     parser.add_argument("--repeat", type=int, default=1, help="passes over the prompts; the last one is timed")
     parser.add_argument("--blocks", type=int, help="of 32 tokens in the cache: few make vLLM preempt requests")
+    parser.add_argument("--unmended", action="store_true", help="leave vLLM's sampling as it is")
     parser.add_argument("--calls", action="store_true", help="record the calls of the proposer")
     parser.add_argument("--out", type=Path, help="write the JSON there, and print the speed alone")
     return parser
@@ -64,6 +66,8 @@ def main() -> None:
     from multidraft.bench.suites import load_suite, spread
     from multidraft.serving import vllm
 
+    if given.unmended:
+        vllm.mend_sampling = lambda: False
     vllm.ENDED_AFTER = float("inf")  # requests stay, however slow the machine is, until their rounds have been read
     items = spread(load_suite("pocket").items, given.prompts)
     target = ROOT / "drafters" / "pocket" / "target"
@@ -82,8 +86,8 @@ def main() -> None:
     tokenizer = llm.get_tokenizer()
     prompts = [{"prompt_token_ids": chat_ids(tokenizer, item.prompt)} for item in items for _ in range(given.texts)]
     params = [
-        SamplingParams(temperature=given.temperature, top_k=given.top_k, max_tokens=given.tokens, seed=seed)
-        for seed, _ in enumerate(prompts)
+        SamplingParams(temperature=temperature, top_k=given.top_k, max_tokens=given.tokens, seed=seed)
+        for seed, (temperature, _) in enumerate(zip(cycle(given.temperature), prompts))
     ]
     llm.generate(prompts[:1], params[0], use_tqdm=False)
     proposer, calls = None, []
@@ -193,21 +197,31 @@ def test_outputs_are_those_of_plain_vllm_and_rounds_those_of_our_engine(plain, a
         assert rounds[:-1] == played[: len(rounds) - 1] and len(rounds) <= len(played)
 
 
-def test_sampled_outputs_are_distributed_as_the_target_has_them():
-    """At a temperature and with a ``top_k`` that have to reach each drafted token."""
+TEMPERATURES = 2.0, 0.7
+
+
+@pytest.mark.parametrize("method", [("plain",), ("ours", "--policy", "fixed:general")], ids=" ".join)
+@pytest.mark.parametrize("top_k", [0, 3])
+def test_sampled_outputs_are_distributed_as_the_target_has_them(method, top_k):
+    """At temperatures that have to reach each drafted token of their own request, beside others in one batch. What
+    comes of plain vLLM shows that the yardstick is right."""
     from transformers import AutoModelForCausalLM
 
     from drafters.sampling import SamplingParams
-    from tests.distributions import ALPHA, exact_outputs, p_value
+    from tests.distributions import ALPHA, exact_outputs, p_value, p_value_of_tokens
 
-    asked = SamplingParams(max_new_tokens=4, temperature=2.0, top_k=3)
-    given = ("--temperature", "2", "--top-k", "3", "--tokens", "4", "--prompts", "1", "--texts", "600")
-    found = engine("ours", "--policy", "fixed:general", "--streams", "32", *given)
+    given = ("--top-k", str(top_k), "--tokens", "4", "--prompts", "1", "--texts", "1200", "--streams", "32")
+    found = engine(*method, *given, "--temperature", *map(str, TEMPERATURES))
     model = AutoModelForCausalLM.from_pretrained(ROOT / "drafters" / "pocket" / "target").eval()
-    exact = exact_outputs(model, found["prompts"][0], asked)
-    assert p_value(Counter(map(tuple, found["outputs"])), exact) > ALPHA
-    assert any(accepted for _, accepted in found["drafts"])
-    assert any(accepted < drafted for drafted, accepted in found["drafts"])
+    for first, temperature in enumerate(TEMPERATURES):
+        asked = SamplingParams(max_new_tokens=4, temperature=temperature, top_k=top_k)
+        prompt, outputs = found["prompts"][0], found["outputs"][first :: len(TEMPERATURES)]
+        assert p_value_of_tokens(model, prompt, outputs, asked) > ALPHA
+        if top_k and temperature > 1:  # few different ones, and more than one likely
+            assert p_value(Counter(map(tuple, outputs)), exact_outputs(model, prompt, asked)) > ALPHA
+    if method[0] == "ours":
+        assert any(accepted for _, accepted in found["drafts"])
+        assert any(accepted < drafted for drafted, accepted in found["drafts"])
 
 
 if __name__ == "__main__":
