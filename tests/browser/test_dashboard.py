@@ -52,7 +52,7 @@ def test_a_chart_is_saved_as_picture_and_as_figures(page: Page) -> None:
         menu.locator("summary").click()
         with page.expect_download() as download:
             menu.get_by_role("button", name=name).click()
-        assert download.value.suggested_filename.startswith("mean-accepted-tokens-mat")
+        assert download.value.suggested_filename.startswith("mat-of-each-drafter-alone")
         saved[name] = download.value.path().read_bytes()
     assert b"<svg" in saved["SVG"] and saved["PNG"].startswith(b"\x89PNG")
     head, *lines = saved["CSV"].decode().splitlines()
