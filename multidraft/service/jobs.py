@@ -13,7 +13,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from drafters.errors import StoppingError, UserError, told
 from multidraft.service.limits import Limits
-from multidraft.service.line import CALLER, Line, Pace
+from multidraft.service.line import CALLER, Line
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,8 @@ class Job(Generic[T]):
     plural: ClassVar[str] = "jobs"
     limit: ClassVar[int | None] = None
     """How many of its kind may be under way at once; ``None`` sets no limit."""
+    decodes: ClassVar[bool] = True
+    """Whether it waits for a place on the device; others begin with their first turn."""
     retained: ClassVar[int] = 0
     """How many of its kind that have ended can still be found."""
 
@@ -159,7 +161,7 @@ class Job(Generic[T]):
 class Task(Job[None], Generic[T]):
     """One function on the device's thread, between the turns of other jobs; ``future`` has its result."""
 
-    kind, plural = "task", "tasks"
+    kind, plural, decodes = "task", "tasks", False
 
     def __init__(self, work: Callable[[], T]):
         super().__init__()
@@ -193,7 +195,7 @@ class Jobs:
 
     def __init__(self, limits: Limits | None = None, meanwhile: Callable[[], float] | None = None) -> None:
         self.limits, self._meanwhile = limits or Limits(), meanwhile
-        self._queue, self._pace = Line[Job](), Pace()  # the first one of the queue is at work
+        self._queue = Line[Job]()  # its first one is at work
         self._found: dict[str, Job] = {}
         self._changed = threading.Condition()
         self.closed = False
@@ -227,9 +229,7 @@ class Jobs:
     def place(self, job: Job) -> tuple[int, float | None]:
         """:attr:`Job.ahead` and :attr:`Job.wait_seconds`."""
         with self._changed:
-            if (before := self._queue.before(job)) is None:
-                return 0, 0.0
-            return before + sum(other.started for other in self._queue), self._pace.wait(time.monotonic(), before)
+            return self._queue.place(job, time.monotonic())
 
     def left(self, session: str) -> None:
         """Whoever waited in a session for results has gone: each of its jobs hears of it."""
@@ -284,7 +284,7 @@ class Jobs:
             del self._found[other.id]
 
     def _enqueue(self, job: Job) -> None:
-        self._queue.add(job)
+        self._queue.add(job, time.monotonic())
         self._changed.notify_all()
 
     def _prepare(self, job: Job) -> None:
@@ -320,7 +320,7 @@ class Jobs:
                 job.expire(most)
             with self._changed:
                 if waited and job.started:
-                    self._pace.began(now, any(not other.started for other in self._queue))
+                    self._queue.began(job, now)
                 (self._queue.remove if (ended := ended or self.closed) else self._queue.turned)(job)
             if ended:
                 self._end(job)
@@ -339,8 +339,6 @@ class Jobs:
         with self._changed:
             if waiting := job in self._queue and self._queue.first is not job and job._steps is None:
                 self._queue.remove(job)
-                if all(other.started for other in self._queue):
-                    self._pace.left()
         if waiting:
             self._end(job)
 

@@ -176,7 +176,7 @@ class ReplayJob(Job[T]):
     """Replays on texts, of which ``replays`` of ``total`` are done (0 while the texts are being read); it fails where
     there is no text, or a policy that cannot be replayed."""
 
-    kind, plural = "replay", "replays"
+    kind, plural, decodes = "replay", "replays", False
     limit = 16
 
     def __init__(self, lab: LabWork, filter: TextFilter):

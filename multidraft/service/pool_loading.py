@@ -49,7 +49,7 @@ class Loading(Job[None]):
         error: what is wrong, where, and what to do, if it failed or has to wait.
     """
 
-    kind, plural = "pool loading", "pool loadings"
+    kind, plural, decodes = "pool loading", "pool loadings", False
 
     def __init__(self, workbench: Workbench, source: str, card: Card, load: Callable[..., Pool], patient: bool = False):
         super().__init__()

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -116,10 +116,11 @@ class Crowd:
         prompt, policy = chance.choice(self.prompts), chance.choice(POLICIES)
         said = [{"role": "user", "content": prompt}]
         asked = {"model": "", "messages": said, "max_tokens": self.tokens, "temperature": 0, "policy": policy}
-        if action in ("API", "API, streamed"):
-            name = "generate" if action == "API" else "stream"
-            *_, last = visitor.called(name, prompt, policy, self.tokens, *SETTINGS)
+        if action == "API":
+            *_, last = visitor.called("generate", prompt, policy, self.tokens, *SETTINGS)
             self._check(prompt, last["text"])
+        elif action == "API, streamed":
+            self._check(prompt, self._followed(visitor.called("stream", prompt, policy, self.tokens, *SETTINGS)))
         elif action == "/v1":
             answer = answered(visitor.http.post("/v1/chat/completions", json=asked))
             self._check(prompt, answer["choices"][0]["message"]["content"])
@@ -147,6 +148,19 @@ class Crowd:
         else:
             for _ in visitor.called("stream", prompt, policy, self.tokens, *SETTINGS):
                 break  # and the connection is closed
+
+    def _followed(self, updates: Iterator[dict[str, Any]]) -> str:
+        """The text in the end; the wait that was told first is compared with the true one."""
+        told, since, text = 0.0, None, ""
+        for update in updates:
+            text = update["text"]
+            if since is None and update["ahead"] and update["wait_seconds"]:
+                told, since = update["wait_seconds"], time.monotonic()
+            elif since and told and not update["ahead"]:
+                with self.lock:
+                    self.report.waits.append((told, time.monotonic() - since))
+                told = 0.0
+        return text
 
     def _play(self, visitor: Visitor, prompt: str, policy: str) -> None:
         """Run a prompt on the page, and read the answer in the file that it offers."""

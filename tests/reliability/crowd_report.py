@@ -24,6 +24,7 @@ class Report:
         errors: all other ends of actions, with what was said.
         wrong: answers that are not plain decoding's; ``crossed`` if they are those of another prompt.
         recorded: runs of the history that are whole; ``wrong_records`` have a text that is not plain decoding's.
+        waits: seconds that were told to one who joined the queue, and how long it was.
         memory: minutes since the first visitor, and MiB of the server.
         status: with which the server ended, negative for a signal; ``ended_by_itself`` if it was not asked to.
     """
@@ -37,6 +38,7 @@ class Report:
     wrong_records: int = 0
     tokens: int = 0
     minutes: float = 0.0
+    waits: list[tuple[float, float]] = field(default_factory=list)
     memory: list[tuple[float, float]] = field(default_factory=list)
     status: int | None = 0
     ended_by_itself: int | None = None
@@ -73,6 +75,13 @@ class Report:
         for action, seconds in sorted(self.seconds.items()):
             parts = "".join(f"{part:8.2f}" for part in np.percentile(seconds, (50, 90, 99, 100)))
             lines.append(f"{action:16}{len(seconds):8}{parts}")
+        if self.waits:
+            told, true = np.array(self.waits).T
+            parts = " ".join(f"{part:.2f}" for part in np.percentile(true / told, (5, 10, 50, 90, 95)))
+            lines.append(
+                f"waits: {len(told)} told, of {told.mean():.1f} s in the mean, where {true.mean():.1f} s were true; "
+                f"true / told at p5, p10, p50, p90, p95: {parts}"
+            )
         slope, share = self.growth
         verdict = "flat" if share <= FLAT else "GROWS"
         verdict = verdict if self.minutes >= FEWEST_MINUTES else "too short a run to tell"

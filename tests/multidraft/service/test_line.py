@@ -13,7 +13,7 @@ from multidraft.service import jobs as service_jobs
 from multidraft.service.allowance import Allowance
 from multidraft.service.jobs import WAITING, Job, Jobs
 from multidraft.service.limits import Limits
-from multidraft.service.line import CALLER, Caller, Pace
+from multidraft.service.line import CALLER, Caller, Line, Pace
 
 SECONDS = 30
 
@@ -97,13 +97,55 @@ def test_the_wait_is_told_from_how_often_jobs_started_of_late() -> None:
     pace.began(10.0, others_wait=True)
     assert pace.wait(10.0, 0) is None, "one start is no interval"
     pace.began(14.0, others_wait=True)
-    assert pace.wait(14.0, 0) == 4.0 and pace.wait(15.0, 2) == 11.0 and pace.wait(99.0, 0) == 0.0
-    assert pace.wait(99.0, 2) == pytest.approx(2 * (0.8 * 4 + 85) / 1.8), "85 s without a start count like one interval"
+    assert pace.wait(14.0, 0) == 4.0 and pace.wait(15.0, 2) == 12.0
+    assert pace.wait(99.0, 2) == pytest.approx(3 * (0.9 * 4 + 85) / 1.9), "85 s without a start count like one interval"
     pace.began(20.0, others_wait=False)
-    mean = (0.8 * 4 + 6) / 1.8
+    mean = (0.9 * 4 + 6) / 1.9
     assert pace.wait(30.0, 1) == pytest.approx(2 * mean), "nobody waited meanwhile"
     pace.began(40.0, others_wait=True)
     assert pace.wait(40.0, 0) == pytest.approx(mean), "nor is that an interval"
+
+
+def test_no_wait_is_told_that_the_time_waited_so_far_belies() -> None:
+    pace = Pace()
+    for second in range(30):
+        pace.began(100.0 + second, others_wait=True)
+    assert pace.wait(129.0, 6) == pytest.approx(7.0)
+    assert pace.wait(129.0, 6, waited=92.0, begun=22) == pytest.approx(7 * 92 / 23), "22 in 92 s are one in four"
+    assert pace.wait(129.0, 6, waited=10.0, begun=22) == pytest.approx(7.0), "faster than of late is no promise"
+
+
+def queued(line: Line[Steps], *visitors: str) -> list[Steps]:
+    jobs = [Steps(visitor, 1, []) for visitor in visitors]
+    for job in jobs:
+        line.add(job, 0.0)
+    return jobs
+
+
+def test_a_place_in_the_line_stays_while_others_have_their_turns() -> None:
+    line = Line[Steps]()
+    first, *others = queued(line, *"abcd")
+    first.started = True
+    for _ in range(9):
+        assert [line.place(job, 1.0)[0] for job in others] == [1, 2, 3] and line.place(first, 1.0) == (0, 0.0)
+        line.turned(line.first)
+    (second,) = queued(line, "a")
+    (newest,) = queued(line, "e")
+    assert [line.place(job, 1.0)[0] for job in (second, newest)] == [5, 4], "who has a place already comes last"
+
+
+def test_what_needs_no_place_says_nothing_of_the_wait() -> None:
+    line = Line[Steps]()
+    *begin, last = queued(line, *"abcd")
+    (brief,) = queued(line, "e")
+    brief.decodes = False  # type: ignore[misc]
+    for second, job in enumerate(begin):
+        job.started = True
+        line.began(job, 10.0 * second)
+        line.remove(job)
+        line.began(brief, 10.0 * second + 1)
+    assert line.place(brief, 20.0) == (0, 0.0)
+    assert line.place(last, 20.0) == (0, 10.0), "of a, b and c one began every 10 s"
 
 
 def test_limits_say_what_is_too_much_and_what_there_may_be() -> None:
