@@ -92,19 +92,23 @@ def check_judgements(drafter, drafts, context, start, vocab, length=4):
     assert found.dtype == np.int64 and found.tolist() == accepted
 
 
-def played_and_replayed(pool, prompt, spec, params=GREEDY, seed=0):
-    """A run, its replay, and the table of its text that this is made from."""
+def played_and_replayed(pool, prompt, spec, params=GREEDY, seed=0, tables=None):
+    """A run, its replay, and the table of its text that this is made from; ``tables`` keeps those of texts for the
+    next policy that writes them."""
     live = generate(pool, prompt, spec, params, seed)
     ids = pool.encode(prompt) if isinstance(prompt, str) else prompt
-    table = acceptance_table(pool, ids, live.token_ids, params.draft_length)
+    text, tables = (*ids, *live.token_ids), {} if tables is None else tables
+    if text not in tables:
+        tables[text] = acceptance_table(pool, ids, live.token_ids, params.draft_length)
+    table = tables[text]
     names = [drafter.name for drafter in pool.drafters]
     again = replay(table, spec, seed, draft_length=params.draft_length, drafters=names, prompt=live.prompt)
     return live, again, table
 
 
-def check_replayed_trees(pool, prompt, spec, params=GREEDY):
+def check_replayed_trees(pool, prompt, spec, params=GREEDY, tables=None):
     """Replayed rounds are the live ones, up to those that the end cuts: there a tree spends its nodes otherwise."""
-    live, again, table = played_and_replayed(pool, prompt, spec, params)
+    live, again, table = played_and_replayed(pool, prompt, spec, params, tables=tables)
     whole = sum(r.draft_length == params.draft_length for r in live.rounds)
     assert whole > 2 and again.arms[:whole] == [r.arm for r in live.rounds[:whole]]
     assert again.emitted[:whole] == [r.emitted for r in live.rounds[:whole]]

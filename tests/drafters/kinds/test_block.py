@@ -321,6 +321,6 @@ def test_sampled_outputs_follow_the_target(pools, policy, name):
     candidates = tiny.prompts(40, seed=4, shortest=3, longest=8)
     prompt = max(candidates, key=lambda ids: chances(ids)[draft_of(drafter, ids).tokens[0]])
     exact = exact_outputs(pool.target.model, prompt, params)
-    runs = [generate(pool, prompt, policy, params, seed) for seed in range(250)]
-    assert sum(r.accepted for run in runs for r in run.rounds) > 50
+    runs = [generate(pool, prompt, policy, params, seed) for seed in range(100 if policy == "normal-hedge" else 250)]
+    assert sum(r.accepted for run in runs for r in run.rounds) > len(runs) / 5
     assert p_value(Counter(tuple(run.token_ids) for run in runs), exact) > ALPHA

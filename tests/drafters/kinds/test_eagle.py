@@ -11,10 +11,10 @@ from drafters.base import Evidence
 from drafters.pool import load_pool
 from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import generate
-from multidraft.replay.regret import acceptance_table, gamma_table
+from multidraft.replay.regret import gamma_table
 from tests import heads, tiny
 from tests.distributions import ALPHA, exact_outputs, p_value
-from tests.engine_cases import check_replayed_trees
+from tests.engine_cases import check_replayed_trees, played_and_replayed
 
 GREEDY = SamplingParams(30, draft_length=4)
 PROMPTS = tiny.texts(4, 11, 3)
@@ -54,6 +54,12 @@ def pool(request, card):
     return pool
 
 
+@pytest.fixture(scope="module")
+def tables(pool):
+    """Acceptance tables of what the pool has written."""
+    return {}
+
+
 @pytest.mark.parametrize(
     "policy", [*(f"fixed:{name}" for name in EAGLES), "round-robin", "ucb", "normal-hedge", "draft-all", "rate-hedge"]
 )
@@ -63,20 +69,17 @@ def test_greedy_output_is_that_of_transformers(pool, policy):
         assert generate(pool, prompt, policy, GREEDY).token_ids == expected
 
 
-def test_each_of_them_has_drafts_accepted(pool):
+def test_each_of_them_has_drafts_accepted(pool, tables):
     """Otherwise the tests here would prove little; and a tree has more of them than a chain."""
-    table = np.concatenate(
-        [acceptance_table(pool, pool.encode(p), generate(pool, p, "fixed:near", GREEDY).token_ids, 4) for p in PROMPTS],
-        axis=1,
-    )
+    table = np.concatenate([played_and_replayed(pool, p, "fixed:near", GREEDY, tables=tables)[2] for p in PROMPTS], 1)
     assert (table.sum(axis=1) > 0).all()
     assert table[3].sum() > table[2].sum()
 
 
 @pytest.mark.parametrize("spec", [*(f"fixed:{name}" for name in EAGLES), "round-robin", "normal-hedge:every=1"])
-def test_replayed_rounds_are_the_live_ones(pool, spec):
+def test_replayed_rounds_are_the_live_ones(pool, tables, spec):
     for prompt in PROMPTS:
-        check_replayed_trees(pool, prompt, spec, GREEDY)
+        check_replayed_trees(pool, prompt, spec, GREEDY, tables)
 
 
 def test_gamma_is_what_the_first_tokens_of_its_drafts_hold(pool):
