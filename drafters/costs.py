@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -189,6 +189,13 @@ class CostMeter:
         self.evaluation.clock(self.unread.mean, seconds)
         self.unread.evaluated()
 
+    def _catch_up(self) -> np.ndarray:
+        """Of drafters that have not read the mean of those that have; the first time that one read and drafted both
+        are taken to cost alike, per token."""
+        means = [line.mean if line.weight else least for line, least in zip(self.reads, self.least, strict=True)]
+        known = [mean for mean in means if mean]
+        return np.array([mean or sum(known) / len(known) if known else 0.0 for mean in means])
+
     def costs(self, length: int) -> Costs:
         """The present estimates, for drafts of up to ``length`` tokens."""
         line = self.verify if self.verify.weight else self.plain
@@ -201,7 +208,7 @@ class CostMeter:
         steps = [line.mean if line.weight else least for line, least in zip(self.steps, self.least, strict=True)]
         return Costs(
             draft_step=np.array(steps),
-            catch_up=_means(self.reads),
+            catch_up=self._catch_up(),
             verify=verify,
             evaluate=self.evaluation.fixed,
             evaluate_token=self.evaluation.per_unit,
@@ -214,10 +221,3 @@ class CostMeter:
 
 CostSource = Costs | CostMeter
 """Where a policy reads the costs."""
-
-
-def _means(lines: Sequence[Line]) -> np.ndarray:
-    """The mean of each line; of those without measurements that of the others."""
-    known = [line.mean for line in lines if line.weight]
-    others = sum(known) / len(known) if known else 0.0
-    return np.array([line.mean if line.weight else others for line in lines])

@@ -8,8 +8,10 @@ from drafters.line import Line
 class Crowd:
     """Texts that are decoded at once: what their rounds take without drafts, and whether drafts pay.
 
-    Drafts prolong the round of all, so the choice is one for all: stretches with drafts are compared with what the same
-    tokens would have taken without, and where that is less, drafts are tried again only after a long while.
+    Drafts prolong the round of all, so the choice is one for all: stretches with drafts, the drafters' reading of
+    prompts included, are compared with what the same tokens would have taken without. Where drafts lose, they are not
+    tried again until that loss is a small share of the time; so trials cost little, as in conservative bandits
+    (Wu et al. 2016, arXiv 1602.04282), whose budget is a share of what the safe arm makes.
 
     Attributes:
         texts: how many are decoded at once.
@@ -18,21 +20,19 @@ class Crowd:
     PLAIN_ROUNDS, SETTLING = 12, 3
     """Rounds without drafts that come before each stretch with drafts, and how many of them are not measured: just
     after drafts a round without takes longer than where none are made."""
-    TRIED_ROUNDS, LONGEST_TRIED = 16, 256
-    """Rounds of the first stretch with drafts; each that pays is followed by one of twice as many, up to the most."""
-    PAUSE, PAUSE_GROWTH, LONGEST_PAUSE = 16, 4, 1024
-    """Rounds without drafts after a stretch in which they did not pay, for each of the texts that drafted in vain; and
-    by how much longer from time to time."""
-    TOLERANCE = 0.03
-    """By how much a stretch may fall behind, as a share of its time."""
-    LOST_ROUNDS = 4
+    TRIED_ROUNDS, LONGEST_TRIED = 64, 256
+    """Rounds of the first stretch with drafts, enough to outweigh what its texts read first; each that pays is followed
+    by one of twice as many, up to the most."""
+    LOST_ROUNDS = 12
     """A stretch that is so many rounds without drafts behind ends at once."""
+    SPARED = 0.02
+    """The share of the time that stretches in which drafts do not pay may cost."""
 
     def __init__(self) -> None:
         self.texts = 1
         self.plain = Line()
         """Seconds of a round without drafts, by the number of texts."""
-        self.rounds, self.pause, self.tried = -self.PLAIN_ROUNDS, self.PAUSE, self.TRIED_ROUNDS
+        self.rounds, self.tried = -self.PLAIN_ROUNDS, self.TRIED_ROUNDS
         self.seconds, self.plain_seconds = 0.0, 0.0
         self._emitted, self._drafted, self._settled = 0, False, 0
 
@@ -61,11 +61,10 @@ class Crowd:
             self.seconds += seconds
             self.plain_seconds += self._emitted * self.share
         self.rounds += 1
-        lost = self.seconds - self.plain_seconds > self.LOST_ROUNDS * self.plain.at(self.texts)
-        if self.rounds == self.tried or lost:
-            pays = self.seconds <= (1.0 + self.TOLERANCE) * self.plain_seconds
-            self.tried = min(2 * self.tried, self.LONGEST_TRIED) if pays else self.TRIED_ROUNDS
-            self.rounds = -self.PLAIN_ROUNDS if pays else -self.pause * self.texts
-            self.pause = self.PAUSE if pays else min(self.PAUSE_GROWTH * self.pause, self.LONGEST_PAUSE)
+        lost = self.seconds - self.plain_seconds
+        behind = min(lost / self.plain.at(self.texts), 2.0 * self.LOST_ROUNDS) if lost > 0.0 else 0.0
+        if self.rounds == self.tried or behind > self.LOST_ROUNDS:
+            self.tried = self.TRIED_ROUNDS if behind else min(2 * self.tried, self.LONGEST_TRIED)
+            self.rounds = -max(self.PLAIN_ROUNDS, round(behind / self.SPARED))
             self.seconds = self.plain_seconds = 0.0
         self._emitted, self._drafted = 0, False

@@ -111,7 +111,8 @@ class Streams:
     def __init__(self, last: Hashable | None):
         self._last, self.shares = last, last is not None
         self.outside = 0.0
-        """Seconds spent outside of rounds so far: on the beginnings and ends of texts, and on reading prompts."""
+        """Seconds spent outside of rounds so far: on beginnings and ends of texts, and on prompts that the last model
+        reads."""
         self.away = 0
         """How many of the streams another engine has left out of its present step; see :meth:`leave_out`."""
         self._waiting: dict[Stream[Any], Call | None] = {}
@@ -224,7 +225,7 @@ class Streams:
         model, total = calls[0][1].model, sum(call.tokens for _, call in calls)
         if calls[0][1].alone:
             calls[0][0].own += seconds
-            self.outside += seconds
+            self.outside += seconds if model is self._last else 0.0
             return
         line = self._lines.setdefault(id(model), Line())
         line.clock(total, seconds)
