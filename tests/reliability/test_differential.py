@@ -27,8 +27,8 @@ def test_random_texts_are_those_of_plain_decoding(capsys):
 def broken(verify, change):
     """A verification whose own token is changed where nothing was accepted."""
 
-    def verified(draft, logits, params, generator):
-        verdict = verify(draft, logits, params, generator)
+    def verified(draft, logits, *others):
+        verdict = verify(draft, logits, *others)
         return verdict if verdict.path or not len(draft) else replace(verdict, own=change(verdict, logits))
 
     return verified
