@@ -6,7 +6,7 @@ import threading
 
 import torch
 
-from drafters.models.onnx_model import shared_threads
+from drafters.models.onnx_session import shared_threads
 
 
 class DeviceLock:

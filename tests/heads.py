@@ -27,7 +27,7 @@ def tensors_of(layout: str, target: PreTrainedModel, seed: int, hidden: int) -> 
     """Tensors of a head, named as its layout names them."""
     generator = torch.Generator().manual_seed(seed)
     size = target.config.hidden_size
-    wide, head_size, heads, kv_heads = 2 * hidden, 8, 4, 2
+    wide, head_size, heads, kv_heads = 2 * hidden, 16, 4, 2
     third, full = layout != "eagle1", layout == "eagle3.1"
     layer = "midlayer." if layout in ("eagle3", "specforge") else "layers.0."
     read = 2 * hidden if third else hidden
@@ -95,7 +95,7 @@ def config_of(layout: str, target: PreTrainedModel, hidden: int) -> dict[str, An
         "num_hidden_layers": 1,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
-        "head_dim": 8,
+        "head_dim": 16,
         "hidden_act": "silu",
         "rms_norm_eps": 1e-5,
         "vocab_size": target.config.vocab_size,
@@ -166,8 +166,8 @@ def teach(folder: Path, target: PreTrainedModel) -> None:
         with torch.no_grad():
             output = target(input_ids=torch.tensor([ids]), output_hidden_states=True)
         features = torch.cat([output.hidden_states[layer][0] for layer in shape.layers], dim=-1)
-        state = head.step(torch.tensor(ids[1:]), head.fuse(features[:-1]), 0)
-        states.append(state if shape.norm_output else head.norm(state, head.final_norm))
+        state = head.step(torch.tensor(ids[1:]), head.fuse(features[:-1]), 0).hidden
+        states.append(state if shape.norm_output else head.norm(state, head.weights.final_norm))
         wanted.append(output.logits[0, 1:].argmax(dim=-1))
     x = torch.cat(states)
     y = (torch.cat(wanted)[:, None] == torch.tensor(DRAFT_IDS)).float()

@@ -68,10 +68,12 @@ class SizeContext:
     dtype: torch.dtype
     device: str
 
-    def head(self, parameters: int, layers: Sequence[int], cached_numbers: int = 0) -> Footprint:
-        """Memory of a head on the target's hidden states ``layers`` that caches so many numbers per token."""
+    def head(self, parameters: int, layers: Sequence[int], cached_numbers: int = 0, copies: int = 1) -> Footprint:
+        """Memory of a head on the target's hidden states ``layers`` that caches so many numbers per token, of whose
+        weights there are so many copies."""
         size, states = self.dtype.itemsize, frozenset(layers)
-        return Footprint(parameters, size * parameters, size * cached_numbers * self.tokens, hidden_states=states)
+        cache = size * cached_numbers * self.tokens
+        return Footprint(parameters, copies * size * parameters, cache, hidden_states=states)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ from drafters.kinds.base import (
     register,
 )
 from drafters.models.drafting import aligned
-from drafters.models.eagle_head import EagleHead
+from drafters.models.eagle_head import EagleHead, Made
+from drafters.models.onnx_head import unsupported
 from drafters.models.teacher_forcing import gamma_of
 from drafters.proposing import FeatureDrafter
 from drafters.sampling import SamplingParams, certainties, draw, probabilities
@@ -93,12 +94,11 @@ class EagleDrafter(FeatureDrafter):
     ) -> Draft:
         if len(context) < 2 or length < 1:  # the first token has no hidden state before it
             return Draft.empty()
-        hidden = self.head.read(context, self.source, last=1)
+        made = self.head.read(context, self.source, last=1)
         start = len(context) - 1
         if self.nodes is not None:
-            return self._trees(hidden, [start], length, self.nodes, params, with_q=with_q)[0]
-        first = self.head.logits(hidden)
-        return self._chain(hidden, first, start, min(length, self.longest or length), params, generator, with_q=with_q)
+            return self._trees(made, [start], length, self.nodes, params, with_q=with_q)[0]
+        return self._chain(made, start, min(length, self.longest or length), params, generator, with_q=with_q)
 
     def gamma(self, evidence: Evidence) -> np.ndarray:
         """γ by depth: at each position the head reads the target's hidden states, then goes on from its own along the
@@ -110,15 +110,12 @@ class EagleDrafter(FeatureDrafter):
             return np.zeros((len(evidence), evidence.params.draft_length))
         return self._gamma(evidence, begins, self.head.read(context[:-1], self.source, last=len(begins)))
 
-    def _gamma(
-        self, evidence: Evidence, begins: range, hidden: torch.Tensor, first: torch.Tensor | None = None
-    ) -> np.ndarray:
-        """γ of the drafts begun at ``begins``, from what the head made of the last pair before each; ``first`` are the
-        logits of that, where they are known."""
+    def _gamma(self, evidence: Evidence, begins: range, made: Made) -> np.ndarray:
+        """γ of the drafts begun at ``begins``, from what the head made of the last pair before each."""
         context, length = evidence.context, evidence.params.draft_length
         gamma = np.zeros((len(evidence), length))
         if self.nodes is not None:
-            trees = self._trees(hidden, [begin - 1 for begin in begins], length, self.nodes, evidence.params)
+            trees = self._trees(made, [begin - 1 for begin in begins], length, self.nodes, evidence.params)
             return gamma_of_drafts([*[Draft.empty()] * (len(evidence.begins()) - len(trees)), *trees], evidence)
         starts = torch.arange(begins.start, begins.stop, device=self.head.device) - 1
         text = torch.tensor(context[begins.start :], device=self.head.device)
@@ -135,19 +132,18 @@ class EagleDrafter(FeatureDrafter):
                     mask[rows, block + rows] = True
                 positions = starts[:count] + depth - 1
                 fed += count
-                hidden = self.head.step(
+                made = self.head.step(
                     text[depth - 1 : depth - 1 + count],
-                    hidden[:count],
+                    made.hidden[:count],
                     pairs + fed - count,
                     positions=positions,
                     mask=mask,
                 )
-            logits = self.head.logits(hidden) if first is None else first
-            place, first = begins.start + depth, None
+            place = begins.start + depth
             seen = max(evidence.start - place, 0)
             p = None if evidence.p is None else evidence.p[place + seen - evidence.start :]
             part = Evidence(context, place + seen, p, evidence.params)
-            judged, sure = self._accepted(logits, sure[:count], text[depth:], seen, part)
+            judged, sure = self._accepted(made.logits, sure[:count], text[depth:], seen, part)
             gamma[place + seen - evidence.start :, depth] = judged
         return gamma
 
@@ -173,40 +169,24 @@ class EagleDrafter(FeatureDrafter):
         return hits[seen:].astype(np.float64), np.where(hits, sure, -np.inf)
 
     def _chain(
-        self,
-        hidden: torch.Tensor,
-        logits: torch.Tensor,
-        start: int,
-        length: int,
-        params: SamplingParams,
-        generator: Generator,
-        *,
-        with_q: bool,
+        self, made: Made, start: int, length: int, params: SamplingParams, generator: Generator, *, with_q: bool
     ) -> Draft:
-        tokens: list[int] = []
-        rows: list[torch.Tensor] = []
-        sure = 0.0
-        while len(tokens) < length and sure >= self.log_confidence:
+        if params.greedy:
+            tokens, logits = self.head.draft(made, start, length, self.log_confidence, with_logits=with_q)
+            q = probabilities(self._in_target_vocabulary(torch.cat(logits)), params) if with_q else None
+            return Draft.chain(tokens, q)
+        tokens, rows = list[int](), list[torch.Tensor]()
+        while len(tokens) < length:
             if tokens:
                 ids = torch.tensor(tokens[-1:], device=self.head.device)
-                hidden = self.head.step(ids, hidden, start + len(tokens) - 1)
-                logits = self.head.logits(hidden)
-            if params.greedy:
-                best = int(logits[0].argmax())
-                tokens.append(best if self.head.to_target is None else int(self.head.to_target[best]))
-                if self.log_confidence > -math.inf:
-                    row = logits[0].float()
-                    sure += float(row[best] - row.logsumexp(dim=-1))
-                if with_q:
-                    rows.append(probabilities(self._in_target_vocabulary(logits), params))
-            else:
-                rows.append(probabilities(self._in_target_vocabulary(logits), params))
-                tokens.append(draw(rows[-1][0], generator))
-        return Draft.chain(tokens, torch.cat(rows) if rows else None, sampled=not params.greedy)
+                made = self.head.step(ids, made.hidden, start + len(tokens) - 1)
+            rows.append(probabilities(self._in_target_vocabulary(made.logits), params))
+            tokens.append(draw(rows[-1][0], generator))
+        return Draft.chain(tokens, torch.cat(rows), sampled=True)
 
     def _trees(
         self,
-        hidden: torch.Tensor,
+        made: Made,
         starts: Sequence[int],
         length: int,
         nodes: int,
@@ -217,7 +197,7 @@ class EagleDrafter(FeatureDrafter):
         """EAGLE-2's dynamic trees, grown together level by level: of each the most probable nodes are kept.
 
         Args:
-            hidden: what the head made of the last pair before each tree, ``(trees, hidden)``.
+            made: of the last pair before each tree.
             starts: how many cached pairs precede each, ascending.
             with_q: of a single tree only.
         """
@@ -226,9 +206,8 @@ class EagleDrafter(FeatureDrafter):
         frontiers: list[list[int]] = [[-1] for _ in starts]
         fed = starts[-1]
         for level in range(length):
-            logits = self.head.logits(hidden)
-            rows.extend(logits if with_q else ())
-            children, chances = self._likeliest(logits)
+            rows.extend(made.logits if with_q else ())
+            children, chances = self._likeliest(made.logits)
             begin, parents, chosen = 0, list[int](), list[tuple[int, int]]()
             for place, (tree, frontier) in enumerate(zip(trees, frontiers, strict=True)):
                 end = begin + len(frontier)
@@ -245,9 +224,9 @@ class EagleDrafter(FeatureDrafter):
                 mask[row, : starts[place]] = True
                 mask[row, trees[place].feed(node, fed + row)] = True
             device = self.head.device
-            hidden = self.head.step(
+            made = self.head.step(
                 torch.tensor([trees[place].tokens[node] for place, node in chosen], device=device),
-                hidden[torch.tensor(parents, device=device)],
+                made.hidden[torch.tensor(parents, device=device)],
                 fed,
                 positions=torch.tensor([starts[place] + level for place, _ in chosen], device=device),
                 mask=mask.to(device),
@@ -306,7 +285,8 @@ class EagleEntry(TreeEntry, ModelEntry):
         own = shape.config
         cached = 2 * own.num_hidden_layers * own.num_key_value_heads * shape.head_size
         # A head's cache is given twice the room that it needs, so that it seldom has to grow.
-        return context.head(numbers, shape.layers, 2 * cached)
+        copies = 2 if unsupported(shape, context.dtype, context.device) is None else 1  # one is ONNX Runtime's
+        return context.head(numbers, shape.layers, 2 * cached, copies)
 
     def build(self, context: BuildContext) -> EagleDrafter:
         if self.shared_weights not in context.shared:

@@ -27,7 +27,7 @@ from drafters.kinds.student import TRAINING_BYTES, LearningEntry, Student
 from drafters.kinds.suffix import SuffixDrafter
 from drafters.learning.heads import HeadCourse
 from drafters.learning.learner import MOST_MEASURED, Learner, Learnt
-from drafters.models.eagle_head import EagleHead
+from drafters.models.eagle_head import EagleHead, Made
 from drafters.models.trainable_head import TrainableHead
 from drafters.sampling import SamplingParams, certainties
 from drafters.tree import gamma_of_drafts
@@ -90,19 +90,15 @@ class EagleStudent(Student, EagleDrafter):
     ) -> Draft:
         if len(context) < 2 or length < 1:
             return Draft.empty()
-        hidden = self.head.read(context, self.source, last=1)
-        first, copied = self.head.logits(hidden), self.copier.rated(context, length)
-        if copied.chance > np.exp(certainties(first))[0]:
+        made, copied = self.head.read(context, self.source, last=1), self.copier.rated(context, length)
+        if copied.chance > np.exp(certainties(made.logits))[0]:
             return copied.draft
-        return self._chain(hidden, first, len(context) - 1, length, params, generator, with_q=with_q)
+        return self._chain(made, len(context) - 1, length, params, generator, with_q=with_q)
 
-    def _gamma(
-        self, evidence: Evidence, begins: range, hidden: torch.Tensor, first: torch.Tensor | None = None
-    ) -> np.ndarray:
-        first = self.head.logits(hidden) if first is None else first
-        gamma = super()._gamma(evidence, begins, hidden, first)
+    def _gamma(self, evidence: Evidence, begins: range, made: Made) -> np.ndarray:
+        gamma = super()._gamma(evidence, begins, made)
         rated = self.copier.all_rated(evidence.context, begins, evidence.params.draft_length)
-        copies = np.array([copied.chance for copied in rated]) > np.exp(certainties(first))
+        copies = np.array([copied.chance for copied in rated]) > np.exp(certainties(made.logits))
         drafts = [copied.draft if copies[place] else Draft.empty() for place, copied in enumerate(rated)]
         positions, depths = np.indices(gamma.shape)
         places = positions + evidence.start - depths - begins.start
@@ -142,8 +138,8 @@ class EagleStudentEntry(LearningEntry):
         kept = 2 * len(shape.layers) * shape.target_size * (self.memory + MOST_MEASURED)
         # Beside the version in use: in single precision this one, the first and the one in training; the first as it
         # drafts; and at a swap the one to come.
-        learning = (TRAINING_BYTES + 3 * 4 + 2 * context.dtype.itemsize) * numbers
-        weights = context.dtype.itemsize * numbers
+        weights = plain.weights // plain.parameters * numbers
+        learning = (TRAINING_BYTES + 3 * 4) * numbers + 2 * weights
         return replace(plain, parameters=numbers, weights=weights, working=learning + kept)
 
     def build(self, context: BuildContext) -> EagleStudent:

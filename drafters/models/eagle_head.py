@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -15,25 +16,22 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from drafters.base import FeatureSource, common_prefix
 from drafters.checkpoints.eagle import HeadShape
 from drafters.models.attention import Attention, RMSNorm, rotation_table
+from drafters.models.head_graph import HeadLayer, HeadWeights
+from drafters.models.onnx_head import OnnxHead, unsupported
+from drafters.sampling import likeliest
 
 
-@dataclass
-class _Layer:
-    qkv: torch.Tensor
-    qkv_bias: torch.Tensor | None
-    out: torch.Tensor
-    gate_up: torch.Tensor
-    down: torch.Tensor
-    input_norm: torch.Tensor | None
-    hidden_norm: torch.Tensor | None
-    mlp_norm: torch.Tensor
-    query_norm: torch.Tensor | None
-    key_norm: torch.Tensor | None
-    cache: torch.Tensor
+class Made(NamedTuple):
+    """What a head makes of pairs: states ``(T, hidden)`` for the next step, and logits ``(n, V)`` of the last ones."""
+
+    hidden: torch.Tensor
+    logits: torch.Tensor
 
 
 class EagleHead:
     """An EAGLE-1, -2 or -3 head with a key-value cache; several drafters may share it, one at a time.
+
+    Its steps run on ONNX Runtime where that can (:func:`~drafters.models.onnx_head.unsupported`), else in PyTorch.
 
     Its inputs are pairs: the hidden state after token ``i`` and the embedding of token ``i + 1``; what it makes of a
     pair predicts token ``i + 2``, and stands in for the hidden state after token ``i + 1`` in the next pair.
@@ -58,38 +56,28 @@ class EagleHead:
         self.embedding = weights.get("embed_tokens.weight", borrowed)
         self.attention = Attention(config.num_attention_heads, config.num_key_value_heads, shape.head_size)
         self.norm = RMSNorm(float(config.rms_norm_eps), self.device)
-
-        self.fc, self.fc_bias = weights["fc.weight"], weights.get("fc.bias")
         self.fused_norm = weights.get("input_norm.weight")
         self.fc_norms = [weights[f"fc_norm.{i}.weight"] for i in range(len(shape.layers))] if shape.fc_norm else []
-        self.layers = []
-        for index in range(config.num_hidden_layers):
-            part = f"layers.{index}."
-            biases = [weights[name] for p in "qkv" if (name := f"{part}self_attn.{p}_proj.bias") in weights]
-            self.layers.append(
-                _Layer(
-                    qkv=torch.cat([weights[f"{part}self_attn.{p}_proj.weight"] for p in "qkv"]),
-                    qkv_bias=torch.cat(biases) if biases else None,
-                    out=weights[part + "self_attn.o_proj.weight"],
-                    gate_up=torch.cat([weights[f"{part}mlp.{p}_proj.weight"] for p in ("gate", "up")]),
-                    down=weights[part + "mlp.down_proj.weight"],
-                    input_norm=weights.get(part + "input_layernorm.weight"),
-                    hidden_norm=weights.get(part + "hidden_norm.weight"),
-                    mlp_norm=weights[part + "post_attention_layernorm.weight"],
-                    query_norm=weights.get(part + "self_attn.q_norm.weight"),
-                    key_norm=weights.get(part + "self_attn.k_norm.weight"),
-                    cache=self.attention.cache(1, 0, borrowed),
-                )
-            )
-        self.final_norm = weights.get("norm.weight")
         lent = target.get_output_embeddings()
-        self.output = weights.get("lm_head.weight", lent.weight.detach())
-        self.output_bias = None if "lm_head.weight" in weights else getattr(lent, "bias", None)
-        self.vocab_size = len(self.output)
+        output = weights.get("lm_head.weight", lent.weight.detach())
+        self.vocab_size = len(output)
         self.to_target: torch.Tensor | None = None
         """Target's token id of each token that the head can propose; ``None`` where they are the same."""
         if "d2t" in tensors and self.vocab_size != len(self.embedding):
             self.to_target = tensors["d2t"].long().to(self.device) + torch.arange(self.vocab_size, device=self.device)
+        self.weights = HeadWeights(
+            self.embedding,
+            weights["fc.weight"],
+            weights.get("fc.bias"),
+            [_layer(weights, f"layers.{index}.") for index in range(config.num_hidden_layers)],
+            weights.get("norm.weight"),
+            output,
+            None if "lm_head.weight" in weights else getattr(lent, "bias", None),
+            self.to_target,
+        )
+        reason = unsupported(shape, dtype, str(self.device))
+        self.onnx = OnnxHead(shape, self.weights) if reason is None else None
+        self.caches = [self.attention.cache(1, 0, borrowed) for _ in self.weights.layers]
         self.rotary = LlamaRotaryEmbedding(config).to(self.device)
         self.room = 0
         self._query: Sequence[int] = ()
@@ -102,7 +90,7 @@ class EagleHead:
         that share a head share its twin too."""
         if (twin := self._twins.get(target)) is None:
             self._twins[target] = twin = copy.copy(self)
-            twin.layers = [replace(layer, cache=layer.cache[:, :, :0]) for layer in self.layers]
+            twin.caches, twin.onnx = [cache[:, :, :0] for cache in self.caches], self.onnx and self.onnx.twin()
             twin.room, twin.cached, twin._query = 0, [], ()
         return twin
 
@@ -111,7 +99,7 @@ class EagleHead:
         if context is not self._query:
             self.cached, self._query = [], context
 
-    def read(self, context: Sequence[int], source: FeatureSource, last: int) -> torch.Tensor:
+    def read(self, context: Sequence[int], source: FeatureSource, last: int) -> Made:
         """What it makes of the last ``last`` pairs of ``context``; only what the cache lacks is computed.
 
         Pair ``i`` is the hidden state after token ``i`` with token ``i + 1``, so there is one less than tokens.
@@ -120,29 +108,31 @@ class EagleHead:
             source: the target, whose hidden states it reads.
 
         Returns:
-            ``(last, hidden)``, as :meth:`step` does; as many as there are pairs if those are fewer.
+            States and logits of those pairs, as :meth:`step` does; as many as there are if those are fewer.
         """
         pairs = len(context) - 1
         if pairs < 1:
-            return torch.empty(0, self.shape.config.hidden_size)
+            return Made(torch.empty(0, self.shape.config.hidden_size), torch.empty(0, self.vocab_size))
         keep = max(min(common_prefix(self.cached, context) - 1, pairs - last), 0)
         features = source.features(context, self.shape.layers)[keep:]
         ids = torch.tensor(context[keep + 1 :], device=self.device)
         self.cached = []  # a forward that fails leaves the cache in an undefined state
-        hidden = self.step(ids, self.fuse(features), keep)
+        made = self.step(ids, self.fuse(features), keep, last=min(last, len(ids)))
         self.cached = list(context)
-        return hidden[-last:]
+        return Made(made.hidden[-last:], made.logits)
 
     def _make_room(self, positions: int) -> None:
         """Caches and rotations for so many positions, and as many again: a head knows no limit of its own."""
         if positions <= self.room:
             return
         self.room = max(2 * positions, 256)
-        for layer in self.layers:
-            grown = self.attention.cache(1, self.room, layer.cache)
-            grown[:, :, : layer.cache.shape[2]] = layer.cache
-            layer.cache = grown
+        for index, cache in enumerate(self.caches):
+            self.caches[index] = grown = self.attention.cache(1, self.room, cache)
+            grown[:, :, : cache.shape[2]] = cache
         self.cos, self.sin = rotation_table(self.rotary, self.embedding, self.room)
+        if self.onnx is not None:
+            half = self.shape.head_size // 2
+            self.onnx.use(self.caches, self.cos[:, 0, :half], self.sin[:, 0, half:])
 
     @torch.inference_mode()
     def fuse(self, features: torch.Tensor) -> torch.Tensor:
@@ -156,7 +146,7 @@ class EagleHead:
             features = torch.cat(
                 [self.norm(part, norm) for part, norm in zip(parts, self.fc_norms, strict=True)], dim=-1
             )
-        return functional.linear(features, self.fc)
+        return functional.linear(features, self.weights.fc)
 
     @torch.inference_mode()
     def step(
@@ -167,7 +157,8 @@ class EagleHead:
         *,
         positions: torch.Tensor | None = None,
         mask: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+        last: int | None = None,
+    ) -> Made:
         """Run pairs through the head, writing its cache from ``start`` on.
 
         Args:
@@ -177,34 +168,65 @@ class EagleHead:
             positions: rotary positions ``(T,)``; by default ``start, start + 1, …``.
             mask: which cached pairs each sees, bool ``(T, start + T)``; causal by default.
 
-        Returns:
-            ``(T, hidden)``, for :meth:`logits` and for the next step.
+            last: of how many pairs logits are wanted; by default of all.
         """
         length = len(ids)
         self._make_room(start + length)
+        if self.onnx is not None:
+            return Made(*self.onnx.step(ids, hidden, start, positions, mask, length if last is None else last))
+        weights = self.weights
         at = slice(start, start + length) if positions is None else positions
         rotation = self.cos[at], self.sin[at]
         bias = self.attention.bias(mask, start, length, self.embedding)
         embedded, x = functional.embedding(ids, self.embedding)[None], hidden[None]
         if self.shape.generation == 1:
-            x = functional.linear(torch.cat([embedded, x], dim=-1), self.fc, self.fc_bias)
-        for index, layer in enumerate(self.layers):
-            if self.shape.generation == 3 and index == 0:
-                assert layer.input_norm is not None and layer.hidden_norm is not None
+            x = functional.linear(torch.cat([embedded, x], dim=-1), weights.fc, weights.fc_bias)
+        for layer, cache in zip(weights.layers, self.caches, strict=True):
+            if layer.hidden_norm is not None and layer.input_norm is not None:  # the first layer of EAGLE-3
                 normed = self.norm(x, layer.hidden_norm)
                 x = normed if self.shape.norm_before_residual else x
                 read = torch.cat([self.norm(embedded, layer.input_norm), normed], dim=-1)
             else:
                 read = x if layer.input_norm is None else self.norm(x, layer.input_norm)
             qkv = self._normed(functional.linear(read, layer.qkv, layer.qkv_bias), layer)
-            x = x + functional.linear(self.attention(qkv, layer.cache, start, rotation, bias), layer.out)
+            x = x + functional.linear(self.attention(qkv, cache, start, rotation, bias), layer.out)
             gate, up = functional.linear(self.norm(x, layer.mlp_norm), layer.gate_up).chunk(2, dim=-1)
             x = x + functional.linear(functional.silu(gate).mul_(up), layer.down)
-        if self.shape.norm_output and self.final_norm is not None:
-            x = self.norm(x, self.final_norm)
-        return x[0]
+        final = x if weights.final_norm is None else self.norm(x, weights.final_norm)
+        read = final[0] if last is None else final[0, -last:]
+        logits = functional.linear(read, weights.output, weights.output_bias)
+        return Made(final[0] if self.shape.norm_output else x[0], logits)
 
-    def _normed(self, qkv: torch.Tensor, layer: _Layer) -> torch.Tensor:
+    def draft(
+        self, made: Made, start: int, length: int, log_confidence: float = -math.inf, *, with_logits: bool = False
+    ) -> tuple[list[int], list[torch.Tensor]]:
+        """The likeliest token of each step in turn.
+
+        Args:
+            made: what it made of the pair before the draft.
+            start: how many cached pairs precede it.
+            length: most tokens, >= 1.
+            log_confidence: the draft ends with the token at which the logarithms of its tokens' probabilities add up to
+                less.
+
+        Returns:
+            Tokens of the target, and if wanted the logits ``(1, V)`` that each was chosen by.
+        """
+        self._make_room(start + length)
+        tokens, rows, sure = list[int](), list[torch.Tensor](), 0.0
+        while len(tokens) < length and sure >= log_confidence:
+            if tokens and self.onnx is not None:
+                more = self.onnx.draft(made.hidden, tokens[0], start, length - 1, log_confidence - sure, with_logits)
+                return tokens + more[0], rows + more[1]
+            if tokens:
+                made = self.step(torch.tensor(tokens[-1:], device=self.device), made.hidden, start + len(tokens) - 1)
+            best, chance = likeliest(made.logits[0])
+            tokens.append(best if self.to_target is None else int(self.to_target[best]))
+            rows += [made.logits] if with_logits else []
+            sure += chance
+        return tokens, rows
+
+    def _normed(self, qkv: torch.Tensor, layer: HeadLayer) -> torch.Tensor:
         if layer.query_norm is None or layer.key_norm is None:
             return qkv
         heads, kv_heads = self.attention.heads, self.attention.kv_heads
@@ -213,9 +235,18 @@ class EagleHead:
         parts = [self.norm(query, layer.query_norm), self.norm(key, layer.key_norm), value]
         return torch.cat(parts, dim=2).flatten(2)
 
-    @torch.inference_mode()
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Logits ``(T, tokens it can propose)`` of what :meth:`step` returned."""
-        if self.final_norm is not None and not self.shape.norm_output:
-            hidden = self.norm(hidden, self.final_norm)
-        return functional.linear(hidden, self.output, self.output_bias)
+
+def _layer(weights: dict[str, torch.Tensor], part: str) -> HeadLayer:
+    biases = [weights[name] for p in "qkv" if (name := f"{part}self_attn.{p}_proj.bias") in weights]
+    return HeadLayer(
+        qkv=torch.cat([weights[f"{part}self_attn.{p}_proj.weight"] for p in "qkv"]),
+        qkv_bias=torch.cat(biases) if biases else None,
+        out=weights[part + "self_attn.o_proj.weight"],
+        gate_up=torch.cat([weights[f"{part}mlp.{p}_proj.weight"] for p in ("gate", "up")]),
+        down=weights[part + "mlp.down_proj.weight"],
+        input_norm=weights.get(part + "input_layernorm.weight"),
+        hidden_norm=weights.get(part + "hidden_norm.weight"),
+        mlp_norm=weights[part + "post_attention_layernorm.weight"],
+        query_norm=weights.get(part + "self_attn.q_norm.weight"),
+        key_norm=weights.get(part + "self_attn.k_norm.weight"),
+    )

@@ -7,7 +7,6 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import onnxruntime
@@ -19,38 +18,13 @@ from drafters.models.decoder_graph import DecoderGraph
 from drafters.models.drafting import DraftOptions, Likeliest, aligned
 from drafters.models.families import head_size_of, sliding_window_of
 from drafters.models.feeds import Answer, Feed
+from drafters.models.onnx_session import HELD_TOKENS, Array, Held, bind, run_options, session_of, shared_threads
 from drafters.models.pages import Pages
 from drafters.sampling import probabilities
 
 ROOM, SLOTS = 512, 16
 """Caches have room for a multiple of so many positions, and grow with the context; as soon as there is more than one
 text there are so many. Only what is written of them takes up memory."""
-
-HELD_TOKENS, HELD_BUFFERS = 32, 24
-"""Buffers are held for the next time for inputs of up to so many tokens; so many of them, those used last."""
-
-
-@cache
-def shared_threads() -> int:
-    """Give all sessions one pool of threads: the idle threads of one session would slow the others.
-
-    Returns how many: :data:`threads`, or as many as torch has when the first model is made.
-    """
-    count = threads or torch.get_num_threads()
-    onnxruntime.set_global_thread_pool_sizes(count, 1)
-    return count
-
-
-threads: int | None = None
-"""How many threads the sessions have, where that is set before the first model is made."""
-
-
-@cache
-def _shrinking() -> onnxruntime.RunOptions:
-    """For forwards of many tokens of a text: a session gives back what it took for them, and would keep otherwise."""
-    options = onnxruntime.RunOptions()
-    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-    return options
 
 
 @dataclass(frozen=True)
@@ -86,7 +60,7 @@ class OnnxModel:
         self._sliding = sliding_window_of(self.config)
         self._session: onnxruntime.InferenceSession | None = None
         self._captured = set[int]()
-        self._buffers: dict[tuple[int, ...], _Buffers] = {}
+        self._buffers = Held[_Buffers]()
         kv_heads, size = int(self.config.num_key_value_heads), head_size_of(self.config)
         self._pages = Pages((2 * self.config.num_hidden_layers, 0, kv_heads, 0, size))
         """Keys and values by turns, ``(2 layers, slots, kv heads, room, head size)``."""
@@ -129,7 +103,7 @@ class OnnxModel:
         if slots > self._pages.shape[1] or positions + longest > self._pages.shape[3]:
             self._make_room(slots, positions + longest)
         buffers = self._fill_one(feeds[0]) if len(feeds) == 1 else self._fill(feeds)
-        session.run_with_iobinding(buffers.binding, _shrinking() if longest > HELD_TOKENS else None)
+        session.run_with_iobinding(buffers.binding, run_options(longest))
         if len(feeds) == 1:
             return [Answer(buffers.logits, buffers.hidden, buffers.likeliest)]
         answers, token, row = [], 0, 0
@@ -180,18 +154,10 @@ class OnnxModel:
             with torch.inference_mode():
                 self._cache[:, slot, :, start : start + len(kept)] = self._cache[:, slot, :, torch.tensor(kept) + start]
 
-    @torch.inference_mode(False)
     def _load(self, capture: set[int]) -> onnxruntime.InferenceSession:
         graph = DecoderGraph(self.model, sorted(capture | self._captured))
-        options = onnxruntime.SessionOptions()
-        options.use_per_session_threads = False
-        options.log_severity_level = 3
-        weights = [onnxruntime.OrtValue.ortvalue_from_numpy(w.detach().numpy()) for w in graph.weights.values()]
-        options.add_external_initializers(list(graph.weights), weights)
-        proto = graph.proto.SerializeToString()
-        session = onnxruntime.InferenceSession(proto, options, providers=["CPUExecutionProvider"])
-        # The session reads the weights where they are, so the graph, which holds them, has to live as long.
-        self._graph, self._session, self._buffers, self._captured = graph, session, {}, set(graph.capture)
+        session = session_of(graph)
+        self._graph, self._session, self._buffers, self._captured = graph, session, Held(), set(graph.capture)
         return session
 
     @torch.inference_mode()
@@ -211,7 +177,7 @@ class OnnxModel:
             for slot, end in written:  # what was never written shall take up no memory here either
                 layer[slot, :, :end] = before[slot, :, :end]
             self._pages.forget(before)  # or for a moment there would be twice as much
-        self._pages, self._rotation, self._buffers = pages, rotation, {}
+        self._pages, self._rotation, self._buffers = pages, rotation, Held()
 
     def _fill_one(self, feed: Feed) -> _Buffers:
         """The inputs and outputs of a forward of one text, the inputs filled in."""
@@ -266,8 +232,7 @@ class OnnxModel:
         """Buffers for ``tokens`` tokens of the texts from slot ``first`` on, and the logits of ``rows`` of them; trees
         have their own biases. What is the same each time a single text is fed is filled in."""
         key = first, texts, longest, tokens, rows, masked
-        if found := self._buffers.pop(key, None):
-            self._buffers[key] = found  # now the newest
+        if found := self._buffers.get(key):
             return found
         assert self._session is not None
         room = self._pages.shape[3]
@@ -292,21 +257,12 @@ class OnnxModel:
         logits, size = torch.empty(rows, self.vocab_size), int(self.config.hidden_size)
         likeliest: Likeliest = np.empty(rows, np.int64), np.empty(rows, np.float32)
         hidden = {layer: torch.empty(tokens, size) for layer in self._graph.capture}
-        binding = self._session.io_binding()
-        for name, value in inputs.items():
-            binding.bind_cpu_input(name, value)
-        for name, held in caches.items():
-            binding.bind_input(name, "cpu", 0, np.float32, tuple(held.shape), held.data_ptr())
-        outputs = {"logits": logits} | {f"new_{name}": cache for name, cache in caches.items()}
+        outputs: dict[str, Array] = {"logits": logits, **dict(zip(("tokens", "chances"), likeliest, strict=True))}
+        outputs |= {f"new_{name}": cache for name, cache in caches.items()}
         outputs |= {f"hidden_{layer}": states for layer, states in hidden.items()}
-        for name, array in outputs.items():
-            binding.bind_output(name, "cpu", 0, np.float32, tuple(array.shape), array.data_ptr())
-        for name, numbers in zip(("tokens", "chances"), likeliest, strict=True):
-            binding.bind_output(name, "cpu", 0, numbers.dtype, numbers.shape, numbers.ctypes.data)
+        binding = bind(self._session, inputs | caches, outputs)
         ids, positions, past = (inputs[name] for name in ("ids", "positions", "past"))
         buffers = _Buffers(binding, inputs, ids, positions, past, logits, likeliest, hidden)
         if tokens <= HELD_TOKENS:
-            self._buffers[key] = buffers
-        if len(self._buffers) > HELD_BUFFERS:
-            del self._buffers[next(iter(self._buffers))]
+            self._buffers.put(key, buffers)
         return buffers

@@ -24,7 +24,7 @@ import torch
 
 from drafters.caches import SETTING
 from drafters.errors import UserError, told
-from drafters.models import onnx_model
+from drafters.models import onnx_session
 from drafters.models.streams import Stream
 from drafters.pool import Pool
 from drafters.sampling import MAX_DRAFT_LENGTH, MAX_NEW_TOKENS, SamplingParams
@@ -120,7 +120,7 @@ class MultiDraft:
             raise UserError(f"num_speculative_tokens must be at most {MAX_DRAFT_LENGTH}, got {length}")
         self.policy = os.environ.get(POLICY, "").strip() or "rate-hedge"
         # vLLM binds its threads to cores and lets them spin: more threads of ours would wait for theirs, in one core.
-        onnx_model.threads = 1
+        onnx_session.threads = 1
         with torch.inference_mode(False):
             self.pool = pool = load_drafters(settings, model, "cpu" if on_cpu else None)
         policy = policy_for(pool, self.policy)

@@ -139,8 +139,8 @@ def test_the_head_that_learns_begins_as_the_one_that_was_read(course):
             if place < 2:
                 continue
             pairs = torch.tensor(text[1:place])
-            logits = runner.logits(runner.step(pairs, runner.fuse(lesson.states[: place - 1]), 0))[-1]
-            other = plain.logits(plain.step(pairs, plain.fuse(lesson.states[: place - 1]), 0))[-1]
+            logits = runner.step(pairs, runner.fuse(lesson.states[: place - 1]), 0).logits[-1]
+            other = plain.step(pairs, plain.fuse(lesson.states[: place - 1]), 0).logits[-1]
             torch.testing.assert_close(logits[plain.to_target], other, rtol=1e-4, atol=1e-4)
             shares = lesson.top_probs[row] / lesson.top_probs[row].sum()
             loss -= float((shares * logits.log_softmax(-1)[lesson.top_ids[row]]).sum())
@@ -174,7 +174,7 @@ def test_each_draft_is_the_head_s_or_copied_from_the_text_whichever_is_surer(cou
         taken = []
         for begin in range(2, len(text)):
             draft = drafter.propose(text[:begin], length, params, generator)
-            row = plain.head.logits(plain.head.read(text[:begin], source, last=1))[0]
+            row = plain.head.read(text[:begin], source, last=1).logits[0]
             copied = copier.rated(text[:begin], length)
             taken.append(copied.chance > float(row.softmax(-1).max()))
             assert draft.sampled == (not params.greedy and not taken[-1])
@@ -186,10 +186,10 @@ def test_each_draft_is_the_head_s_or_copied_from_the_text_whichever_is_surer(cou
                     expected = gammas[2 if taken[-1] else 1][begin + depth - start, depth]
                     assert gammas[0][begin + depth - start, depth] == pytest.approx(expected, abs=1e-5)
         assert 5 < sum(taken) < len(taken) - 5
-    scored, logits = list[int](), drafter.head.logits
-    drafter.head.logits = lambda hidden: scored.append(len(hidden)) or logits(hidden)
+    fed, step = list[int](), drafter.head.step
+    drafter.head.step = lambda ids, *rest, **options: fed.append(len(ids)) or step(ids, *rest, **options)
     drafter.gamma(evidence)
-    assert len(scored) == length and scored == sorted(set(scored), reverse=True), "once at each depth"
+    assert len(fed) == length and fed[1:] == sorted(set(fed[1:]), reverse=True), "once at each depth"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """EAGLE heads compute what their papers say: compared with a plain recomputation, without cache or masks."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -9,7 +10,10 @@ from torch.nn import functional
 
 from drafters.checkpoints.eagle import read_head
 from drafters.errors import PoolError
-from drafters.models.eagle_head import EagleHead
+from drafters.models import eagle_head
+from drafters.models.eagle_head import EagleHead, Made
+from drafters.models.onnx_head import unsupported
+from drafters.models.target import Target
 from tests import heads, tiny
 
 TOKENS = [3, 7, 2, 9, 4, 1, 5, 8]
@@ -18,6 +22,14 @@ TOKENS = [3, 7, 2, 9, 4, 1, 5, 8]
 @pytest.fixture(scope="module")
 def target():
     return tiny.llama(1, layers=2)
+
+
+@pytest.fixture(params=["onnx", "torch"], autouse=True)
+def runtime(request, monkeypatch):
+    """Every test on both."""
+    if request.param == "torch":
+        monkeypatch.setattr(eagle_head, "unsupported", lambda *_: "as asked")
+    return request.param
 
 
 @pytest.fixture(params=heads.LAYOUTS)
@@ -41,7 +53,7 @@ def plain(config, tensors, target, path):
         parts = {}
         for p in "qkv":
             made = tensors[f"{part}self_attn.{p}_proj.weight"] @ read
-            parts[p] = (made + tensors.get(f"{part}self_attn.{p}_proj.bias", 0.0)).view(-1, 8)
+            parts[p] = (made + tensors.get(f"{part}self_attn.{p}_proj.bias", 0.0)).view(-1, 16)
         if part + "self_attn.q_norm.weight" in tensors:
             parts["q"] = norm(parts["q"], part + "self_attn.q_norm.weight")
             parts["k"] = norm(parts["k"], part + "self_attn.k_norm.weight")
@@ -50,7 +62,7 @@ def plain(config, tensors, target, path):
         values.append(parts["v"])
         of_heads = []
         for head in range(4):
-            scores = torch.stack([query[head] @ k[head // 2] for k in keys]) / 8**0.5
+            scores = torch.stack([query[head] @ k[head // 2] for k in keys]) / 16**0.5
             of_heads.append(scores.softmax(0) @ torch.stack([v[head // 2] for v in values]))
         return torch.cat(of_heads)
 
@@ -92,15 +104,15 @@ def plain(config, tensors, target, path):
 
 
 def turned(x, position, scaled):
-    """Rotary position embedding of ``x`` (heads, 8), by Llama 3.1's scaled frequencies if asked for."""
-    frequencies = 10000.0 ** (-torch.arange(0, 8, 2) / 8)
+    """Rotary position embedding of ``x`` (heads, 16), by Llama 3.1's scaled frequencies if asked for."""
+    frequencies = 10000.0 ** (-torch.arange(0, 16, 2) / 16)
     if scaled:
         waves = scaled["original_max_position_embeddings"] * frequencies / (2 * torch.pi)  # in the original window
         low, high = scaled["low_freq_factor"], scaled["high_freq_factor"]
         kept = ((waves - low) / (high - low)).clamp(0, 1)
         frequencies = kept * frequencies + (1 - kept) * frequencies / scaled["factor"]
     angles = position * frequencies
-    low, high = x[:, :4], x[:, 4:]
+    low, high = x[:, :8], x[:, 8:]
     return torch.cat([low * angles.cos() - high * angles.sin(), high * angles.cos() + low * angles.sin()], dim=1)
 
 
@@ -131,39 +143,82 @@ def test_step_by_step_and_over_a_tree(tmp_path, layout, target):
     ids = torch.tensor(TOKENS[1:])
     first = head.step(ids[:4], head.fuse(features[:4]), 0)
     second = head.step(ids[4:], head.fuse(features[4:7]), 4)
-    for index, state in enumerate([*first, *second]):
-        close(head.logits(state[None])[0], plain(config, raw, target, pairs[: index + 1]))
+    for index, logits in enumerate([*first.logits, *second.logits]):
+        close(logits, plain(config, raw, target, pairs[: index + 1]))
     # Two children of the context, then a child of the second and two of the first.
     mask = torch.ones(2, 9, dtype=torch.bool)
     mask[0, 8] = mask[1, 7] = False
-    level = head.step(torch.tensor([2, 6]), second[-1:].expand(2, -1), 7, positions=torch.tensor([7, 7]), mask=mask)
-    for token, state in zip((2, 6), level, strict=True):
-        close(head.logits(state[None])[0], plain(config, raw, target, [*pairs, (None, token)]))
+    level = head.step(
+        torch.tensor([2, 6]), second.hidden[-1:].expand(2, -1), 7, positions=torch.tensor([7, 7]), mask=mask
+    )
+    for token, logits in zip((2, 6), level.logits, strict=True):
+        close(logits, plain(config, raw, target, [*pairs, (None, token)]))
     mask = torch.zeros(3, 12, dtype=torch.bool)
     mask[:, :7] = True
     for row, seen in enumerate([[8, 9], [7, 10], [7, 11]]):
         mask[row, seen] = True
-    last = head.step(torch.tensor([5, 3, 9]), level[[1, 0, 0]], 9, positions=torch.tensor([8, 8, 8]), mask=mask)
-    for path, state in zip([(6, 5), (2, 3), (2, 9)], last, strict=True):
+    last = head.step(torch.tensor([5, 3, 9]), level.hidden[[1, 0, 0]], 9, positions=torch.tensor([8, 8, 8]), mask=mask)
+    for path, logits in zip([(6, 5), (2, 3), (2, 9)], last.logits, strict=True):
         drafted = [(None, token) for token in path]
-        close(head.logits(state[None])[0], plain(config, raw, target, [*pairs, *drafted]))
+        close(logits, plain(config, raw, target, [*pairs, *drafted]))
 
 
 def test_forgotten_pairs_leave_no_trace(tmp_path, layout, target):
     head, config, raw = loaded(tmp_path, layout, target)
     features = features_of(target, head.shape.layers)
     head.step(torch.tensor([1, 1, 1, 1, 1, 1, 1]), head.fuse(features[:7]), 0)
-    state = head.step(torch.tensor(TOKENS[1:]), head.fuse(features[:7]), 0)[-1:]
-    close(head.logits(state)[0], plain(config, raw, target, list(zip(features[:-1], TOKENS[1:], strict=True))))
+    made = head.step(torch.tensor(TOKENS[1:]), head.fuse(features[:7]), 0, last=1)
+    close(made.logits[0], plain(config, raw, target, list(zip(features[:-1], TOKENS[1:], strict=True))))
+
+
+@pytest.mark.parametrize("log_confidence", [-math.inf, -3.0])
+def test_a_draft_is_that_of_single_steps(tmp_path, layout, target, runtime, log_confidence):
+    head, config, raw = loaded(tmp_path, layout, target)
+    assert (head.onnx is None) == (runtime == "torch")
+    features = features_of(target, head.shape.layers)
+    made = head.step(torch.tensor(TOKENS[1:]), head.fuse(features[:7]), 0, last=1)
+    tokens, logits = head.draft(Made(made.hidden[-1:], made.logits), 7, 6, log_confidence, with_logits=True)
+    assert len(tokens) == len(logits)
+    path, sure = list(zip(features[:-1], TOKENS[1:], strict=True)), 0.0
+    for token, found in zip(tokens, logits, strict=True):
+        assert sure >= log_confidence
+        expected = plain(config, raw, target, path)
+        torch.testing.assert_close(found[0], expected, rtol=1e-3, atol=1e-3)  # errors add up over states without a norm
+        best = int(expected.argmax())
+        assert token == (best if head.to_target is None else head.to_target[best])
+        sure += float(expected.log_softmax(0).max())
+        path.append((None, token))
+    assert len(tokens) == 6 or sure < log_confidence
+    assert head.draft(Made(made.hidden[-1:], made.logits), 7, 6, log_confidence) == (tokens, [])
+
+
+def test_twins_share_weights_and_have_caches_of_their_own(tmp_path, layout, target):
+    head, config, raw = loaded(tmp_path, layout, target)
+    twin = head.twin(Target(target))
+    features = features_of(target, head.shape.layers)
+    ids, pairs = torch.tensor(TOKENS[1:]), list(zip(features[:-1], TOKENS[1:], strict=True))
+    head.step(ids[:4], head.fuse(features[:4]), 0)
+    twin.step(ids.flip(0), head.fuse(features[:7]).flip(0), 0)
+    close(head.step(ids[4:], head.fuse(features[4:7]), 4, last=1).logits[0], plain(config, raw, target, pairs))
+    assert twin.weights is head.weights
+
+
+def test_what_onnx_runtime_cannot_run(tmp_path, layout, target):
+    head, _, _ = loaded(tmp_path, layout, target)
+    assert unsupported(head.shape, torch.float32, "cpu") is None
+    assert "float32 on the CPU" in unsupported(head.shape, torch.bfloat16, "cpu")
+    assert "float32 on the CPU" in unsupported(head.shape, torch.float32, "cuda")
+    head.shape.config.head_dim = 8
+    assert "no multiple of 16" in unsupported(head.shape, torch.float32, "cpu")
 
 
 def test_the_room_grows_with_the_text(tmp_path, target):
     head, _, _ = loaded(tmp_path, "eagle3", target)
     ids = torch.arange(300) % 10 + 1
     hidden = torch.randn(300, 24, generator=torch.Generator().manual_seed(0))
-    whole = head.step(ids, hidden, 0)
+    whole = head.step(ids, hidden, 0).hidden
     head, _, _ = loaded(tmp_path / "again", "eagle3", target)
-    parts = [head.step(ids[i : i + 50], hidden[i : i + 50], i) for i in range(0, 300, 50)]
+    parts = [head.step(ids[i : i + 50], hidden[i : i + 50], i).hidden for i in range(0, 300, 50)]
     close(torch.cat(parts), whole)
 
 
@@ -216,7 +271,7 @@ def without(name):
         ("eagle3", lambda t: t["d2t"].fill_(9), r"d2t leads to token ids 9 to 17, but the target has 12 tokens"),
         ("eagle3", lambda t: t["t2d"].fill_(True), "t2d and d2t do not name the same tokens"),
         ("eagle3", lambda t: t.update(extra=torch.zeros(1)), r"holds the tensor extra of shape \[1\], which EAGLE"),
-        ("eagle3.1", without("layers.1.self_attn.k_proj.bias"), r"1\.self_attn\.k_proj\.bias of shape \[16\]"),
+        ("eagle3.1", without("layers.1.self_attn.k_proj.bias"), r"1\.self_attn\.k_proj\.bias of shape \[32\]"),
         ("eagle1", without("fc.weight"), "is in no known layout"),
         ("eagle1", cut("fc.bias", slice(3)), r"tensor fc\.bias has the shape \[3\], but \[24\]"),
     ],

@@ -9,7 +9,7 @@ import torch
 from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
 
 from drafters.models.onnx_decoder import OnnxDecoder, OnnxGroup, unsupported
-from drafters.models.onnx_model import HELD_BUFFERS
+from drafters.models.onnx_session import HELD_BUFFERS
 from tests import tiny
 
 

@@ -12,7 +12,7 @@ import pytest
 from drafters.errors import PolicyError, PoolError, UserError
 from drafters.hardware import GIB
 from drafters.memory import drafters_bytes
-from drafters.models import onnx_model
+from drafters.models import onnx_session
 from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import generate
 from multidraft.engine.following import UNSEEN
@@ -43,7 +43,7 @@ def make(pool_card, monkeypatch):
         return MultiDraft(config(**settings))
 
     monkeypatch.delenv("MULTIDRAFT_DB", raising=False)
-    monkeypatch.setattr(onnx_model, "threads", None)  # or later tests would find it changed
+    monkeypatch.setattr(onnx_session, "threads", None)  # or later tests would find it changed
     return made
 
 
@@ -346,5 +346,5 @@ def test_a_recorded_engine_is_given_the_same_drafts_and_known_by_its_texts(make)
 def test_drafters_take_one_thread_beside_those_of_vllm(make, monkeypatch):
     given = []
     make()
-    monkeypatch.setattr(onnx_model.onnxruntime, "set_global_thread_pool_sizes", lambda *sizes: given.append(sizes))
-    assert onnx_model.shared_threads.__wrapped__() == 1 and given == [(1, 1)]
+    monkeypatch.setattr(onnx_session.onnxruntime, "set_global_thread_pool_sizes", lambda *sizes: given.append(sizes))
+    assert onnx_session.shared_threads.__wrapped__() == 1 and given == [(1, 1)]

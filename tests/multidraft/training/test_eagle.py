@@ -51,10 +51,11 @@ def test_each_step_is_the_one_it_will_make_when_it_drafts(target, tmp_path):
         for row, (text, pair) in enumerate(wanted.nonzero().tolist()):
             known = pair - step  # the last pair with a hidden state of the target's
             ids = texts[text, 1 : known + 2]
-            state = drafting.step(ids, drafting.fuse(features[text, : known + 1]), 0)[-1:]
+            made = drafting.step(ids, drafting.fuse(features[text, : known + 1]), 0)
             for ahead in range(step):
-                state = drafting.step(texts[text, known + 2 + ahead : known + 3 + ahead], state, known + 1 + ahead)
-            torch.testing.assert_close(logits[row], drafting.logits(state)[0], rtol=1e-3, atol=1e-3)
+                token = texts[text, known + 2 + ahead : known + 3 + ahead]
+                made = drafting.step(token, made.hidden[-1:], known + 1 + ahead)
+            torch.testing.assert_close(logits[row], made.logits[-1], rtol=1e-3, atol=1e-3)
 
 
 def test_what_stands_before_the_answers_changes_nothing_but_the_cost(target):

@@ -1,0 +1,116 @@
+"""The step of an EAGLE head as an ONNX graph for ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from drafters.checkpoints.eagle import HeadShape
+from drafters.models.graph import Graph, attention_inputs, caches, value
+
+
+@dataclass
+class HeadLayer:
+    """Weights of a layer; those of queries, keys and values are joined, and so are those of gate and up projection."""
+
+    qkv: torch.Tensor
+    qkv_bias: torch.Tensor | None
+    out: torch.Tensor
+    gate_up: torch.Tensor
+    down: torch.Tensor
+    input_norm: torch.Tensor | None
+    hidden_norm: torch.Tensor | None
+    mlp_norm: torch.Tensor
+    query_norm: torch.Tensor | None
+    key_norm: torch.Tensor | None
+
+
+@dataclass
+class HeadWeights:
+    """Weights of an EAGLE head.
+
+    Attributes:
+        embedding: ``(vocabulary, hidden)``.
+        fc, fc_bias: what fuses its inputs: embedding and state (EAGLE-1), or the target's states (EAGLE-3).
+        output: ``(tokens that it can propose, hidden)``.
+        to_target: target's token id of each token that it can propose; ``None`` where they are the same.
+    """
+
+    embedding: torch.Tensor
+    fc: torch.Tensor
+    fc_bias: torch.Tensor | None
+    layers: Sequence[HeadLayer]
+    final_norm: torch.Tensor | None
+    output: torch.Tensor
+    output_bias: torch.Tensor | None
+    to_target: torch.Tensor | None
+
+
+class HeadGraph(Graph):
+    """T pairs of one text through a head.
+
+    Inputs: ``ids``, int64 (1, T), and ``hidden`` (1, T, hidden), the tokens of the pairs and the states before them;
+    ``rows``, int64 (R,), pairs that logits are wanted of; those of :func:`~drafters.models.graph.attention_inputs` with
+    ``bias`` (1, 1, T, room); and the caches. Outputs: ``made`` (1, T, hidden), states for the next step; ``logits``
+    (1, R, V); ``tokens``, int64 (1, R), the most probable ones, as the target numbers them; and ``chances``, float
+    (1, R), their log-probabilities.
+
+    ``ids`` and ``hidden`` are read before ``tokens`` and ``made`` are written, so they may share memory.
+    """
+
+    def __init__(self, shape: HeadShape, weights: HeadWeights):
+        super().__init__()
+        config, size, hidden = shape.config, shape.head_size, int(shape.config.hidden_size)
+        heads, kv_heads = int(config.num_attention_heads), int(config.num_key_value_heads)
+        epsilon, width = float(config.rms_norm_eps), int(config.intermediate_size)
+        embedded, x = self.op("Gather", self.weight(weights.embedding), "ids"), "hidden"
+        if shape.generation == 1:
+            x = self.linear(self.op("Concat", embedded, x, axis=-1), weights.fc, weights.fc_bias)
+        added = None
+        for index, layer in enumerate(weights.layers):
+            if layer.hidden_norm is not None and layer.input_norm is not None:  # the first layer of EAGLE-3
+                normed, _ = self.norm(x, None, layer.hidden_norm, epsilon)
+                x = normed if shape.norm_before_residual else x
+                read = self.op("Concat", self.norm(embedded, None, layer.input_norm, epsilon)[0], normed, axis=-1)
+            elif layer.input_norm is not None:
+                read, x = self.norm(x, added, layer.input_norm, epsilon)
+            else:
+                read = x = x if added is None else self.op("Add", x, added)
+            parts = [self.linear(read, layer.qkv, layer.qkv_bias), "", ""]
+            if layer.query_norm is not None and layer.key_norm is not None:
+                norms = layer.query_norm, layer.key_norm
+                parts = self.head_norms(parts[0], (heads, kv_heads, kv_heads), norms, epsilon)
+            attended = self.linear(self.attention(parts, index, heads, kv_heads, "bias"), layer.out)
+            normed, x = self.norm(attended, x, layer.mlp_norm, epsilon)
+            gate, up = layer.gate_up[:width], layer.gate_up[width:]
+            added = self.gated(normed, (gate, None), (up, None), (layer.down, None))
+        assert added is not None
+        if weights.final_norm is None:
+            (last,) = self.ops("Add", [x, added], outputs=["made"])
+        else:
+            names = ("made", "") if shape.norm_output else ("", "made")
+            last, _ = self.norm(added, x, weights.final_norm, epsilon, names)
+        logits = self.linear(
+            self.op("Gather", last, "rows", axis=1), weights.output, weights.output_bias, into="logits"
+        )
+        self.choose(logits, weights.to_target)
+
+        cached, becoming = caches(len(weights.layers), kv_heads, size)
+        inputs = [
+            value("ids", np.int64, [1, "T"]),
+            value("hidden", np.float32, [1, "T", hidden]),
+            value("rows", np.int64, ["R"]),
+            *attention_inputs(size, [("bias", [1, 1, "T", "room"])]),
+            *cached,
+        ]
+        outputs = [
+            value("made", np.float32, [1, "T", hidden]),
+            value("logits", np.float32, [1, "R", len(weights.output)]),
+            value("tokens", np.int64, [1, "R"]),
+            value("chances", np.float32, [1, "R"]),
+            *becoming,
+        ]
+        self.proto = self.build("head", inputs, outputs)

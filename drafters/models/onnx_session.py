@@ -1,0 +1,110 @@
+"""Sessions of ONNX Runtime, and how their inputs and outputs are bound to memory that is used again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+import onnxruntime
+import torch
+from onnx import ModelProto
+
+HELD_TOKENS, HELD_BUFFERS = 32, 24
+"""Buffers are held for the next time for inputs of up to so many tokens; so many of them, those used last."""
+
+threads: int | None = None
+"""How many threads the sessions have, where that is set before the first model is made."""
+
+
+@cache
+def shared_threads() -> int:
+    """Give all sessions one pool of threads: the idle threads of one session would slow the others.
+
+    Returns how many: :data:`threads`, or as many as torch has when the first model is made.
+    """
+    count = threads or torch.get_num_threads()
+    onnxruntime.set_global_thread_pool_sizes(count, 1)
+    return count
+
+
+Array = np.ndarray | torch.Tensor
+
+
+class Built(Protocol):
+    """A graph with the weights that it reads, as :class:`~drafters.models.graph.Graph` has them."""
+
+    proto: ModelProto
+    weights: dict[str, torch.Tensor]
+
+
+@torch.inference_mode(False)
+def session_of(graph: Built) -> onnxruntime.InferenceSession:
+    """A session that reads the weights of ``graph`` where they are, which therefore has to live as long; packed copies
+    of the matrices are made here, so later changes of the weights have no effect."""
+    shared_threads()
+    options = onnxruntime.SessionOptions()
+    options.use_per_session_threads = False
+    options.log_severity_level = 3
+    weights = [onnxruntime.OrtValue.ortvalue_from_numpy(w.detach().numpy()) for w in graph.weights.values()]
+    options.add_external_initializers(list(graph.weights), weights)
+    return onnxruntime.InferenceSession(graph.proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+@cache
+def _shrinking() -> onnxruntime.RunOptions:
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    return options
+
+
+def run_options(tokens: int) -> onnxruntime.RunOptions | None:
+    """For a forward of so many tokens of a text: of many, a session gives back what it took, or it would keep it."""
+    return _shrinking() if tokens > HELD_TOKENS else None
+
+
+def bind(
+    session: onnxruntime.InferenceSession,
+    inputs: Mapping[str, Array],
+    outputs: Mapping[str, Array],
+) -> onnxruntime.IOBinding:
+    """Bind arrays on the CPU as they lie in memory, which has to live as long. An array may be input and output where
+    the graph is done with reading it before the output is written."""
+    binding = session.io_binding()
+    for name, array in inputs.items():
+        binding.bind_input(name, "cpu", 0, *_layout(array))
+    for name, array in outputs.items():
+        binding.bind_output(name, "cpu", 0, *_layout(array))
+    return binding
+
+
+def _layout(array: Array) -> tuple[type, tuple[int, ...], int]:
+    if isinstance(array, torch.Tensor):  # without its numbers' values: it may be one of inference mode
+        return np.float32, tuple(array.shape), array.data_ptr()
+    return array.dtype.type, array.shape, array.ctypes.data
+
+
+B = TypeVar("B")
+
+
+class Held(Generic[B]):
+    """Buffers by the shape that they are for: those used last."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[tuple[int, ...], B] = {}
+
+    def __len__(self) -> int:
+        return len(self._buffers)
+
+    def get(self, shape: tuple[int, ...]) -> B | None:
+        """Those of a shape, now the newest."""
+        if found := self._buffers.pop(shape, None):
+            self._buffers[shape] = found
+        return found
+
+    def put(self, shape: tuple[int, ...], buffers: B) -> None:
+        """Hold buffers, and those used longest ago no more."""
+        self._buffers[shape] = buffers
+        if len(self._buffers) > HELD_BUFFERS:
+            del self._buffers[next(iter(self._buffers))]
