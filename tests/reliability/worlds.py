@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,7 +12,7 @@ from unittest.mock import patch
 import yaml
 from transformers import PreTrainedModel
 
-from drafters.models import decoder
+from drafters.models import decoder, eagle_head
 from drafters.models.decoder import HubDecoder
 from drafters.pool import Pool, load_pool
 from tests import kinds, tiny
@@ -150,14 +150,16 @@ class Anybody:
 
 @contextmanager
 def on_runtime(target: str, drafters: str) -> Iterator[None]:
-    """Load models on these runtimes; those that one cannot run on ``transformers``' own."""
+    """Load models on these runtimes; those that one cannot run on ``transformers``' own. Heads are drafters."""
 
     def chosen(model: PreTrainedModel) -> str:
         return drafters if found(model) != "hub" else "hub"
 
     found: Callable[[PreTrainedModel], str] = decoder._runtime
     decoder_of = tiny.RUNTIMES[target]
+    heads_on = nullcontext() if drafters == "onnx" else patch.object(eagle_head, "unsupported", lambda *_: "as asked")
     with (
+        heads_on,
         patch.object(decoder, "_runtime", chosen),
         patch("drafters.models.target.decoder_for", lambda m: decoder_of(m) if found(m) != "hub" else HubDecoder(m)),
     ):
