@@ -197,6 +197,7 @@ class EagleHead:
         logits = functional.linear(read, weights.output, weights.output_bias)
         return Made(final[0] if self.shape.norm_output else x[0], logits)
 
+    @torch.inference_mode()
     def draft(
         self, made: Made, start: int, length: int, log_confidence: float = -math.inf, *, with_logits: bool = False
     ) -> tuple[list[int], list[torch.Tensor]]:
