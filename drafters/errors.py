@@ -3,6 +3,8 @@
 import re
 import sys
 
+from pydantic_core import ErrorDetails
+
 _FOLDERS = re.compile(r"""(?<![^\s'"(=:\[])(?:[A-Za-z]:\\|~?/)(?:[^\s'",;()/\\]+[/\\])+(?=[^\s/\\])""")
 """Of a path that begins at the root, all but its last part."""
 
@@ -38,6 +40,18 @@ def told(error: BaseException) -> str:
 def without_folders(text: str) -> str:
     """A message without the folders of the files that it names: where they lie is the operator's affair."""
     return _FOLDERS.sub("", text)
+
+
+def fault_told(fault: ErrorDetails, place: str = "") -> str:
+    """A fault that pydantic found in some fields: where, by default its whole path, what is wrong, and what stands
+    there."""
+    place = place or ".".join(str(part) for part in fault["loc"] if part != "[key]")
+    if fault["type"] == "missing":
+        return f"{place} is missing"
+    if fault["type"] == "too_short" and not fault["input"]:
+        return f"{place} is empty"
+    said = fault["msg"].removeprefix("Value error, ")
+    return f"{place}: {said[0].lower()}{said[1:]}, got {quoted(fault['input'])}"
 
 
 def first_line(error: BaseException) -> str:

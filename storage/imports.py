@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
-from drafters.errors import UserError
+from drafters.errors import UserError, fault_told
 from drafters.sampling import SamplingParams
 from storage.connection import open_reader
 from storage.problems import StorageError
@@ -36,6 +36,7 @@ LARGEST = 2**62
 """Numbers that the database can hold: times in nanoseconds are not far from it."""
 
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
+Share = Annotated[float, Field(ge=0, le=1.000001, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 
 WRITING_SECONDS = 60.0
@@ -73,8 +74,12 @@ class _Answer(_Form):
 
 
 class _Acceptance(_Form):
-    histogram: dict[Count, Count] = Field(alias="Acceptance_Length_Histogram")
-    requests: dict[str, Any] = Field({}, validation_alias=AliasChoices("Request_AL", "Request_AR"))
+    histogram: dict[Annotated[int, Field(ge=1, le=LARGEST)], Count] = Field(alias="Acceptance_Length_Histogram")
+    requests: dict[str, dict[str, Amount]] = Field(validation_alias=AliasChoices("Request_AL", "Request_AR"))
+    mean: Amount = Field(validation_alias=AliasChoices("Average_AL", "Average_AR"))
+    conditional: dict[str, Share] = Field({}, alias="Conditional_Acceptance_Rate")
+    joint: dict[str, Share] = Field({}, alias="Joint_Acceptance_Rate")
+    categories: dict[str, Amount] = Field({}, validation_alias=AliasChoices("Category_AL", "Category_AR"))
 
     def runs(self) -> Iterator[Run]:
         """All requests as one run: of single ones the file has no counts."""
@@ -169,7 +174,7 @@ def _aiperf(found: _Metrics | _Summary, prompt: str, seconds: float | None, ende
 KINDS: dict[str, type[_Answer | _Acceptance | _Timing | _Record | _Summary]] = {
     "accept_lengths": _Answer,
     "decoding_steps": _Answer,
-    "Acceptance_Length_Histogram": _Acceptance,
+    **dict.fromkeys(("Acceptance_Length_Histogram", "Request_AL", "Request_AR"), _Acceptance),
     "Output TPS": _Timing,
     "metadata": _Record,
     "aiperf_version": _Summary,
@@ -252,11 +257,9 @@ def _runs_of(file: Path, where: str, value: Any) -> list[Run]:
     try:
         return list(kind.model_validate(value).runs())
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise UserError(f"{where}: {place}: {first['msg']}; nothing was imported, write the file anew") from None
+        raise UserError(f"{where}: {fault_told(error.errors()[0])}; nothing was imported") from None
     except (ValueError, OverflowError, OSError) as error:
-        raise UserError(f"{where}: {error}; nothing was imported, write the file anew") from None
+        raise UserError(f"{where}: {error}; nothing was imported") from None
 
 
 def _run(

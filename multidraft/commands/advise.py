@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 import multidraft as md
 from drafters.card import pool_names
+from drafters.errors import fault_told
 from multidraft.bench.measured import decoded, measured, of_rows, ran_live
 from multidraft.bench.summary import Row
 from multidraft.bench.table import markdown
@@ -99,8 +100,6 @@ def _of_report(path: Path) -> Advice:
     try:
         rows = TypeAdapter(list[Row]).validate_python(report["rows"])
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise md.UserError(f"{path}: rows.{where}: {first['msg']}; create it again with bench --out") from None
+        raise md.UserError(f"{path}: rows.{fault_told(error.errors()[0])}; create it again with bench --out") from None
     settings = report.get("settings") or report.get("parameters") or {}
     return of_rows(rows, int(settings.get("draft_length", 0)))

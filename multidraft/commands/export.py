@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import get_args
 
 import multidraft as md
 from multidraft.commands.options import split_specs, split_tasks
 from storage.export import EXPORTS
 from storage.filters import Filter
+from storage.run import Source
 
 
 def add(sub: argparse.ArgumentParser) -> None:
@@ -17,11 +19,22 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--db", type=Path, required=True, help="history database")
     sub.add_argument("--policies", default="", help="comma-separated: only runs of these")
     sub.add_argument("--tasks", default="", help="comma-separated: only runs on these")
+    sub.add_argument(
+        "--sources", default="", help=f"comma-separated: only runs of these ({', '.join(get_args(Source))})"
+    )
+    sub.add_argument("--hardware", help="only runs on this, as the history calls it")
 
 
 def run(options: argparse.Namespace) -> int:
     """Write the file and print how many runs it has."""
-    chosen = Filter(policies=tuple(split_specs(options.policies)), tasks=split_tasks(options.tasks))
+    if not options.db.exists():
+        raise md.UserError(f"there is no history {options.db}")
+    chosen = Filter(
+        policies=tuple(split_specs(options.policies)),
+        tasks=split_tasks(options.tasks),
+        sources=split_tasks(options.sources),
+        hardware=options.hardware,
+    )
     try:
         written = EXPORTS[options.form](options.db, chosen, options.out)
     except OSError as error:

@@ -21,5 +21,6 @@ def run(options: argparse.Namespace) -> int:
     check_writable(options.db)
     with Store(options.db) as store:
         for file in options.files:
-            print(f"{file}: {import_file(file, store, options.name)} runs")
+            count = import_file(file, store, options.name)
+            print(f"{file}: {count} run{'s' if count != 1 else ''}")
     return 0

@@ -200,19 +200,32 @@ BAD = [
     ("a.jsonl", "{\n", "a.jsonl, line 1: not valid JSON"),
     ("a.json", "[1]", "a.json, entry 1: none of the files that can be read"),
     ("a.jsonl", '{"prompt": "x"}', "a.jsonl, line 1: none of the files"),
-    ("r.json", '{"Request_AL": {}}', "its fields are Request_AL, but none of .*, Acceptance_Length_Histogram, "),
+    ("r.json", '{"Requests": {}}', "its fields are Requests, but none of .*, Acceptance_Length_Histogram, "),
+    ("r.json", '{"Request_AL": {}}', "r.json: Acceptance_Length_Histogram is missing; nothing was imported"),
+    *(
+        ("r.json", json.dumps([{**ACCEPTANCE, field: value}]), f"r.json, entry 1: {said}")
+        for field, value, said in [
+            ("Request_AL", {"0": {"0": "zwei"}}, "Request_AL.0.0: input should be a valid number, .* got 'zwei'"),
+            ("Request_AL", {"0": {"0": float("nan")}}, "Request_AL.0.0: input should be a finite number"),
+            ("Average_AL", -1, "Average_AL: input should be greater than or equal to 0, got -1"),
+            ("Conditional_Acceptance_Rate", "oops", "Conditional_Acceptance_Rate: input should be .*, got 'oops'"),
+            ("Joint_Acceptance_Rate", {"1": 1.5}, "Joint_Acceptance_Rate.1: input should be less than"),
+            ("Acceptance_Length_Histogram", {"0": 5}, "Acceptance_Length_Histogram.0: input should be greater than"),
+            ("Acceptance_Length_Histogram", {"two": 5}, "Acceptance_Length_Histogram.two: input should be a valid int"),
+        ]
+    ),
     ("r.zip", "", "r.zip is an archive: unpack it"),
     (
         "a.jsonl",
         lines(ANSWER, {**ANSWER, "choices": [{"accept_lengths": [-1]}]}),
-        "line 2: choices.0.turns: Field required",
+        "line 2: choices.0.turns is missing",
     ),
     ("a.jsonl", lines({**ANSWER, "choices": [{**ANSWER["choices"][0], "new_tokens": [-1]}]}), "choices.0.new_tokens.0"),
     ("a.jsonl", lines({**ANSWER, "tstamp": 1e300}), "a.jsonl, line 1: "),
-    ("p.jsonl", lines({**RECORD, "metrics": {}}), "metrics.output_sequence_length: Field required"),
+    ("p.jsonl", lines({**RECORD, "metrics": {}}), "metrics.output_sequence_length is missing"),
     ("p.jsonl", lines({**RECORD, "error": {"type": "Timeout"}}), "p.jsonl holds no finished request"),
     ("a.jsonl", lines({**ANSWER, "choices": [{**ANSWER["choices"][0], "new_tokens": [2**63]}]}), "less than or equal"),
-    ("t.json", json.dumps([{**TIMING, "Output TPS": "fast"}]), "t.json, entry 1: Output TPS: Input should be"),
+    ("t.json", json.dumps([{**TIMING, "Output TPS": "fast"}]), "t.json, entry 1: Output TPS: input should be"),
     ("e.jsonl", "", "e.jsonl holds no finished request"),
 ]
 

@@ -78,5 +78,5 @@ async def answer_error(request: Request, error: Exception) -> JSONResponse:
     """Starlette's handler of exceptions: paths and methods that there are not."""
     found = ApiError.of(error)
     if found.status == 404:
-        found.message = f"there is no {request.url.path} here, only {PATHS}"
+        found.message = f"there is no {request.url.path} here, only {PATHS}; the base URL of clients ends in /v1"
     return found.response()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import secrets
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from drafters.errors import PromptError, quoted
+from drafters.errors import PromptError, fault_told, quoted
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from drafters.text import Turn
@@ -284,13 +285,13 @@ def read(kind: type[R], body: bytes) -> R:
         asked = kind.model_validate(fields)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False)
-        first = max(found, key=lambda e: len(e["loc"]))  # where a field may be of several kinds, the one meant
-        name = str(first["loc"][0]) if first["loc"] else None
-        if first["type"] == "extra_forbidden":
-            raise ApiError(400, f"unrecognized request argument: {name}", name) from None
-        if first["type"] == "missing":
-            raise ApiError(400, f"{'.'.join(map(str, first['loc']))} is missing", name) from None
-        said = first["msg"][0].lower() + first["msg"][1:]
-        raise ApiError(400, f"{name}: {said}, got {quoted(first['input'])}", name) from None
+        if unknown := next((str(fault["loc"][0]) for fault in found if fault["type"] == "extra_forbidden"), None):
+            meant = difflib.get_close_matches(unknown, kind.model_fields, 1)
+            hint = f"; did you mean {meant[0]}?" if meant else ""
+            raise ApiError(400, f"unrecognized request argument: {unknown}{hint}", unknown) from None
+        fault = max(found, key=lambda each: len(each["loc"]))  # where a field may be of several kinds, the one meant
+        name = str(fault["loc"][0]) if fault["loc"] else None
+        place = ".".join(map(str, fault["loc"])) if name == "messages" or fault["type"] == "missing" else name
+        raise ApiError(400, fault_told(fault, place or "the body"), name) from None
     asked.check()
     return asked

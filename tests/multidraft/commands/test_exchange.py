@@ -32,10 +32,21 @@ def test_runs_go_out_and_come_back(db, tmp_path, capsys):
     assert json.loads((tmp_path / "runs.json").read_text())[0]["output_tokens"] == 13
 
 
+def test_runs_of_one_source_on_one_machine_are_exported(db, tmp_path, capsys):
+    run, out = queries.run(db, 1), tmp_path / "runs.json"
+    chosen = ["--sources", run.origin.source, "--hardware", run.conditions.hardware]
+    assert main(["export", "json", str(out), "--db", str(db), *chosen]) == 0
+    assert json.loads(out.read_text())
+    assert main(["export", "json", str(out), "--db", str(tmp_path / "none.db")]) == 2
+    assert "there is no history" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["export", "aiperf.zip", "{}/runs.zip", "--policies", "exp3"], "nothing to export"),
+        (["export", "aiperf.zip", "{}/runs.zip", "--sources", "vllm"], "nothing to export"),
+        (["export", "aiperf.zip", "{}/runs.zip", "--hardware", "another"], "nothing to export"),
         (["export", "csv", "{}/none/runs.csv"], "cannot be written"),
         (["import", "{}/none.jsonl"], "cannot be read"),
     ],

@@ -54,7 +54,12 @@ TEMPLATE = (
         ({"frequency_penalty": 0.5}, "frequency_penalty", "can only be 0 here, got 0.5"),
         ({"logit_bias": {"5": 1}}, "logit_bias", "can only be {} here"),
         ({"suffix": "end"}, "suffix", "can only be"),
-        ({"draft_lenght": 3}, "draft_lenght", "unrecognized request argument: draft_lenght"),
+        (
+            {"draft_lenght": 3},
+            "draft_lenght",
+            "unrecognized request argument: draft_lenght; did you mean draft_length?",
+        ),
+        ({"weather": 3}, "weather", "unrecognized request argument: weather"),
     ],
 )
 def test_a_bad_field_is_named(http: httpx.Client, fields: dict[str, Any], param: str | None, said: str) -> None:
@@ -68,7 +73,7 @@ def test_a_bad_field_is_named(http: httpx.Client, fields: dict[str, Any], param:
 @pytest.mark.parametrize(
     ("fields", "param", "said"),
     [
-        ({"messages": []}, "messages", "at least 1 item"),
+        ({"messages": []}, "messages", "messages is empty"),
         ({"messages": [{"role": "tool", "content": "a"}]}, "messages", "'system', 'developer', 'user' or 'assistant'"),
         ({"messages": [{"role": "user"}]}, "messages", "messages.0.content is missing"),
         ({"messages": [{"role": "assistant", "content": "a"}]}, "messages", "must be the user's"),
