@@ -32,6 +32,7 @@ from multidraft.ui import example
 from multidraft.ui.middleware import BodyLimit, Delivery
 from multidraft.ui.page import REFUSALS, Page
 from multidraft.ui.pool_line import PoolLine
+from multidraft.ui.results.advised import Verdicts
 from multidraft.ui.results.pages import Results
 from multidraft.ui.server import (
     asked_port,
@@ -156,7 +157,7 @@ def serve(
 ) -> gr.Blocks:
     """Build the page and serve it in the background, with the servers for programs beside it; ``page.local_url`` is its
     address, ``page.close()`` ends it. Of the settings those count that say who may ask, for what, and by which name."""
-    results = Results(workbench.store.path, example.path)
+    results = Results(workbench.store.path, example.path, Verdicts(LabWork(workbench)))
     routes = [*Server(workbench, settings.api_key).routes(), Metrics(workbench).route(), Route("/health", healthy)]
     routes += results.routes()
     if settings.operator_key:

@@ -27,10 +27,12 @@ from starlette.routing import BaseRoute, Route
 
 from drafters.errors import UserError
 from multidraft.ui.results import cite, compared, result
+from multidraft.ui.results.advised import Advised, Verdicts
 from multidraft.ui.results.picture import HEIGHT, WIDTH
 from multidraft.ui.results.result import Result
 from multidraft.ui.widgets import markup, theme
 from multidraft.ui.widgets.events import run_number
+from storage.experiments import in_history
 from storage.export import cell
 from storage.problems import StorageError
 from storage.run import plain
@@ -54,10 +56,10 @@ Answer = Callable[[Result, str], Response]
 
 
 class Results:
-    """The results in a history, and in the example where there is one."""
+    """The results in a history, and in the example where there is one; with ``verdicts`` on batches of the history."""
 
-    def __init__(self, path: Path, example: Callable[[], Path] | None = None):
-        self._path, self._example = path, example
+    def __init__(self, path: Path, example: Callable[[], Path] | None = None, verdicts: Verdicts | None = None):
+        self._path, self._example, self._verdicts = path, example, verdicts
         self._drawing = threading.Lock()  # one at a time: runs are timed beside it
         self._drawn: dict[str, bytes] = {}  # by the SVG
 
@@ -96,7 +98,8 @@ class Results:
         if stem and suffix in writes:
             return writes[suffix](self._found(stem), stem)
         try:
-            return _html(_page(self._found(place), root_of(request)))
+            found = self._found(place)
+            return _html(_page(found, root_of(request), self._advised(found)))
         except HTTPException as error:
             root = root_of(request)
             page = markup.page("results/refusal.html", title="No result", why=error.detail, root=root)
@@ -122,6 +125,12 @@ class Results:
                     shown = _preview(found, root)
         return str(markup.macros("results/page.html").tags(**shown, width=WIDTH, height=HEIGHT))
 
+    def _advised(self, found: Result) -> Advised:
+        """The verdict on a batch or benchmark of the history."""
+        if self._verdicts and found.place.startswith("batch/") and in_history(self._path, found.made["id"]):
+            return self._verdicts.of(found.made)
+        return Advised()
+
     def _found(self, place: str) -> Result:
         try:
             found = self.find(place)
@@ -143,7 +152,7 @@ class Results:
             return _cached(self._drawn[key], "image/png")
 
 
-def _page(found: Result, root: str) -> str:
+def _page(found: Result, root: str, advised: Advised) -> str:
     address = f"{root}/result/{found.place}"
     return markup.page(
         "results/page.html",
@@ -153,6 +162,7 @@ def _page(found: Result, root: str) -> str:
         preview={**_preview(found, root), "width": WIDTH, "height": HEIGHT},
         address=address,
         root=root,
+        advised=advised,
         frame=(WIDTH // 2, HEIGHT // 2 + 24),
         bibtex=cite.bibtex(found.place, found.title, found.made, address),
     )

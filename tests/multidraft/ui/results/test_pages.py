@@ -16,7 +16,14 @@ from PIL import Image
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from multidraft.ui.results import drawing
+from drafters.sampling import SamplingParams
+from multidraft.bench.suites import SuiteItem
+from multidraft.replay import advice
+from multidraft.service.batch import BatchJob
+from multidraft.service.lab import LabWork
+from multidraft.service.workbench import Workbench
+from multidraft.ui.results import advised, drawing
+from multidraft.ui.results.advised import Verdicts
 from multidraft.ui.results.cite import bibtex
 from multidraft.ui.results.pages import PICTURES, Results
 from multidraft.ui.results.picture import wrapped
@@ -168,3 +175,28 @@ def test_bibtex_holds_nothing_that_latex_would_run() -> None:
 def test_an_address_of_control_characters_leads_nowhere(browser: TestClient, place: str) -> None:
     page = browser.get(f"/result/{quote(place)}")
     assert page.status_code == 404 and 'href="http://testserver' in page.text
+
+
+def test_the_page_of_a_batch_says_which_drafters_to_keep(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    items = [SuiteItem(str(number), text) for number, text in enumerate(("abc abd", "bcd bce", "cde cdf"))]
+    batch = BatchJob(workbench, items, ["ucb", "fixed:near"], SamplingParams(max_new_tokens=16, draft_length=4))
+    assert workbench.jobs.submit(batch).wait(60) and workbench.store.flush()
+    verdicts = Verdicts(LabWork(workbench))
+    browser = TestClient(Starlette(routes=Results(workbench.store.path, verdicts=verdicts).routes()))
+    monkeypatch.setattr(advised, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(advice, "FAR_OFF", 100.0)  # such short runs are mostly noise
+    page = browser.get(f"/result/batch/{batch.id}").text
+    assert "Working out which drafters" in page and 'http-equiv="refresh"' in page and "<script" not in page
+    monkeypatch.setattr(advised, "WAIT_SECONDS", 30.0)
+    page = browser.get(f"/result/batch/{batch.id}").text
+    assert "Replayed on 3 recorded texts" in page and 'http-equiv="refresh"' not in page
+    assert "Policies, replayed" in page and "Drafters under " in page and page.count("md-verdict") == 1
+    begun = len(verdicts._jobs)
+    assert browser.get(f"/result/batch/{batch.id}").text == page and len(verdicts._jobs) == begun == 1
+
+
+def test_a_batch_that_cannot_be_replayed_says_so_on_its_page(workbench: Workbench, path: Path) -> None:
+    verdicts = Verdicts(LabWork(workbench))
+    found = experiments.listed(path, limit=1)[0]
+    said = verdicts.of(found)
+    assert "No advice on drafters and draft length: no run can be replayed" in said.line and not said.verdict
