@@ -63,11 +63,7 @@ def status_html(
     if generation.status == "error":
         return message_html("error", f"The run failed: {generation.error}. Please try again or report it.")
     kind = "cancelled" if generation.status == "cancelled" else "done" if fits else "done md-odd"
-    odd = (
-        ""
-        if fits
-        else " The prompt is unlike the tasks of this pool: its answer is meaningless, its figures are as measured."
-    )
+    odd = "" if fits else f" {markup.ODD}"
     left_out = " Regret not computed: stopped." if job.unscored else ""
     failed = f" {generation.failures}" if generation.benched else ""
     unsaved = "" if recorded else " Not in the history yet: see the Dashboard tab."

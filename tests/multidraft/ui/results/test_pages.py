@@ -28,6 +28,8 @@ from multidraft.ui.results.cite import bibtex
 from multidraft.ui.results.pages import PICTURES, Results
 from multidraft.ui.results.picture import wrapped
 from multidraft.ui.tabs.experiments.view import list_html
+from multidraft.ui.tabs.play.recorded import recorded_runs
+from multidraft.ui.widgets.markup import ODD
 from storage import experiments
 from storage.run import Baseline
 from storage.store import Store
@@ -131,6 +133,28 @@ def test_addresses_of_the_app_have_the_tags_of_what_they_name(path: Path) -> Non
     tags = results.tags({"batch": "a", "tab": "batch"}, "https://x")
     assert 'content="https://x/result/batch/a.png"' in tags and "<script" not in tags
     assert results.tags({"run": "nope"}, "https://x") == results.tags({"race": "gone"}, "https://x")
+
+
+def test_the_apps_own_address_has_a_picture(path: Path) -> None:
+    results = Results(path, front=lambda: recorded_runs()[-1])
+    assert '<meta property="og:image" content="https://x/result/front.png">' in results.tags({}, "https://x")
+    browser = TestClient(Starlette(routes=results.routes()))
+    assert Image.open(io.BytesIO(browser.get("/result/front.png").content)).size == (1200, 630)
+    assert TestClient(Starlette(routes=Results(path).routes())).get("/result/front.png").status_code == 404
+
+
+def test_a_meaningless_answer_is_called_so_on_its_page_and_in_its_preview(path: Path) -> None:
+    results = Results(path, fits=lambda run: False)
+    browser = TestClient(Starlette(routes=results.routes()))
+    for place in ("run/1", "race/r"):
+        page = browser.get(f"/result/{place}").text
+        assert f'<meta property="og:description" content="{ODD}' in page and f"<p>{ODD}</p>" in page
+        assert "A meaningless answer, to no task of this pool." in browser.get(f"/result/{place}.svg").text
+    assert ODD not in TestClient(Starlette(routes=Results(path).routes())).get("/result/run/1").text
+
+
+def test_a_run_is_headed_by_the_calls_that_it_saved(browser: TestClient) -> None:
+    assert "<h1>UCB: 9 tokens with 3 calls of the large model instead of 9</h1>" in browser.get("/result/run/1").text
 
 
 def test_pictures_are_drawn_once_and_not_all_are_held(path: Path) -> None:
