@@ -160,4 +160,4 @@ def test_a_refused_batch_leaves_the_results_of_the_last(page: Page) -> None:
 
 def test_a_batch_that_is_gone_is_explained(page: Page, address: str) -> None:
     page.goto(f"{address}?batch=unknown")
-    expect(page.locator("#batch-status [role=alert]")).to_contain_text("no longer on this server")
+    expect(page.locator("#batch-status [role=alert]")).to_contain_text("There is no such batch here")

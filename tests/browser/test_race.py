@@ -132,7 +132,7 @@ def test_a_reload_finds_the_race_again(page: Page) -> None:
         page.locator("#race-stop").click(timeout=5_000)
     expect(page.locator("#race-run")).to_be_enabled()
     page.goto(re.sub("race=[0-9a-f]+", "race=f00", page.url))
-    expect(page.locator("#race-status [role=alert]")).to_contain_text("no longer on this server")
+    expect(page.locator("#race-status [role=alert]")).to_contain_text("There is no such race here")
 
 
 def test_a_spec_that_is_typed_is_the_one_that_is_taken(page: Page) -> None:

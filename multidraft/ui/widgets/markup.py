@@ -91,6 +91,7 @@ table_start, row_html, table_html = _macros.table_start, _macros.row, _macros.ta
 folded, best, tip = _macros.folded, _macros.best, _macros.tip
 shared_html, ended_html = _macros.shared, _macros.ended
 refusal_html, explanation_html = _macros.refusal, _macros.explanation
+explanations_html = _macros.explanations
 
 
 def problem_html(error: object) -> Markup:

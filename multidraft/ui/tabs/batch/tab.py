@@ -23,13 +23,13 @@ from multidraft.ui.tabs.batch import view
 from multidraft.ui.tabs.batch.charts import CHARTS
 from multidraft.ui.tabs.batch.files import FILES, written
 from multidraft.ui.tabs.batch.kept import KeptBatch, kept_batch
+from multidraft.ui.widgets import policy_fields
 from multidraft.ui.widgets.charts import plot
 from multidraft.ui.widgets.controls import most_of_settings
 from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, QUICK, Updates, clicked, forget_refusal, run_number
 from multidraft.ui.widgets.exports import download
 from multidraft.ui.widgets.jobs import AddressedJobs
 from multidraft.ui.widgets.markup import message_html, problem_html, refused_html, shared_html
-from multidraft.ui.widgets.policy_fields import offered
 from multidraft.ui.widgets.verdict import watched_verdict
 from storage.experiments import LONGEST_NOTE, note
 from storage.filters import Filter
@@ -94,7 +94,7 @@ class Batch:
                 read = gr.HTML(self.preview(first, None), js_on_load=None, elem_id="suite-read")
             with gr.Column(min_width=320):
                 policies = gr.Dropdown(
-                    offered(self.workbench.pool),
+                    policy_fields.offered(self.workbench.pool),
                     value=DEFAULT_POLICIES,
                     multiselect=True,
                     allow_custom_value=True,
@@ -102,6 +102,7 @@ class Batch:
                     info="Or type a spec, e.g. ucb:beta=0.1,reward=be",
                     elem_id="batch-policies",
                 )
+                explained = gr.HTML(self.explained(DEFAULT_POLICIES), js_on_load=None, elem_id="batch-explanation")
                 with gr.Row():
                     most = self.workbench.limits.batch_runs
                     info = "0 takes all" if most is None else f"times policies: at most {most:,}"
@@ -143,6 +144,7 @@ class Batch:
         form = [suite, file, policies, limit, length, at_once, draft, heat, note]
         for chosen in (suite, file, policies, limit, length, at_once):
             chosen.change(self.takes, form[:6], takes, **LAST)
+        policies.change(self.explained, policies, explained, **LAST)
         # One of the two is what runs, and only that is shown as chosen.
         file.upload(lambda: None, None, suite, **QUICK)
         file.clear(lambda: first, None, suite, **QUICK)
@@ -152,7 +154,7 @@ class Batch:
         shown = [self.status, self.rows, self.detail, self.verdict, self.summary, *self.charts, *self.downloads]
         self.buttons.wire(page, form, self._form, self.show, self._gone, shown)
         self.rows.click(self.open, self.buttons.id, self.detail, **QUICK).then(None, js=_SHOW_PROMPT, **PRIVATE)
-        line.followed_by(lambda: gr.Dropdown(offered(self.workbench.pool)), None, policies)
+        line.followed_by(lambda: gr.Dropdown(policy_fields.offered(self.workbench.pool)), None, policies)
 
     def preview(self, suite: str | None, file: str | None) -> str:
         """What the chosen suite or file holds; the file goes before the suite."""
@@ -163,6 +165,10 @@ class Batch:
             return view.suite_html(loaded) + view.odd_html(loaded, self.workbench.pool)
         except SuiteError as error:
             return problem_html(error)
+
+    def explained(self, policies: list[str]) -> str:
+        """How each of the chosen policies chooses."""
+        return policy_fields.explanations_html(policies, [drafter.name for drafter in self.workbench.pool.drafters])
 
     def start(
         self,
@@ -208,7 +214,7 @@ class Batch:
         length: float | None,
         at_once: int,
     ) -> str:
-        """How long the batch would take at the most, by what tokens took in the newest runs, or what is wrong with a
+        """How long the batch would take, by what tokens took in the newest runs, or what is wrong with a
         policy; empty where that is unknown."""
         workbench, pool = self.workbench, self.workbench.pool
         try:

@@ -91,10 +91,10 @@ def kept_html(batch: KeptBatch) -> Markup:
 
 
 def takes_html(prompts: int, policies: int, seconds: float) -> Markup:
-    """How much a batch would be, and how long it would take at the most."""
+    """How much a batch would be, and how long it would take."""
     time = time_left(seconds).removesuffix(" left")
     runs = f"{count(prompts, 'prompt')} under {count(policies, 'policy')}"
-    return markup.caption_html(f"{runs}: {time} at the most, by the newest runs on this machine.")
+    return markup.caption_html(f"{runs}: {time}, by the newest runs on this machine.")
 
 
 def time_left(seconds: float | None) -> str:

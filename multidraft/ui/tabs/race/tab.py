@@ -43,8 +43,7 @@ _IDLE = message_html(
 
 _GONE = message_html(
     "error",
-    "The race of this address is no longer on this server: it was restarted, or newer races took its place. Its "
-    "finished runs are in the history, on the Dashboard. Enter the prompt to race again.",
+    "There is no such race here, or it is older than this server keeps. Enter the prompt to race again.",
 )
 
 UPDATE_SECONDS = 0.5

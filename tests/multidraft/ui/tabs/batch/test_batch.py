@@ -330,7 +330,7 @@ def test_how_long_a_batch_would_take_is_said_by_what_runs_took(workbench: Workbe
     workbench.store.add(make_run(**made_on, baseline=10.0, prefill_seconds=0.01))  # 6 tokens in 30 ms
     assert workbench.store.flush()
     said = tab.takes("pocket", None, ["ucb", "exp3"], 10, 100, 1)
-    assert "10 prompts under 2 policies: about 2 min at the most" in said  # 1,000 tokens of 100 + 2 × 5 ms
+    assert "10 prompts under 2 policies: about 2 min, by the newest runs" in said  # 1,000 tokens of 100 + 2 × 5 ms
     assert tab.takes("pocket", None, [], 10, 100, 1) == ""
     assert "did you mean ucb?" in tab.takes("pocket", None, ["ucb", "ucbb"], 10, 100, 1)
     assert tab.takes("pocket", None, ["ucb"], 10, 100, 4) == tab.takes(None, None, ["ucb"], 0, 100, 1) == ""
