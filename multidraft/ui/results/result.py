@@ -157,7 +157,7 @@ def _of_run(run: Run, fits: bool) -> Result:
         speed = f"decoding {said} as fast as without drafters"
         if off and markup.too_noisy(off):
             told = timed_side(run.speedup, off)
-            speed += f", on a machine {'busy' if told else 'too busy to tell faster from slower'}"
+            speed += ", on a busy machine" if told else ", on a machine too busy to tell faster from slower"
     figures = [
         (number(g.mean_accepted_tokens, 2), "tokens per round"),
         (said, "decode speed-up"),

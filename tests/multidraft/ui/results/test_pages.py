@@ -153,6 +153,17 @@ def test_a_meaningless_answer_is_called_so_on_its_page_and_in_its_preview(path: 
     assert ODD not in TestClient(Starlette(routes=Results(path).routes())).get("/result/run/1").text
 
 
+def test_a_noisy_run_says_so_in_plain_words(tmp_path: Path) -> None:
+    rounds = [make_round(index) for index in range(4)]
+    with Store(path := tmp_path / "runs.db") as store:
+        for each in (0.01, 1 / 150):  # twice as fast or more, and cannot tell
+            store.add(make_run(rounds=rounds, baseline=Baseline("prefix", 6, each, 0.002, 0.4)))
+    browser = TestClient(Starlette(routes=Results(path).routes()))
+    faster, unknown = (browser.get(f"/result/run/{id}").text for id in (1, 2))
+    assert "as fast as without drafters, on a busy machine." in faster
+    assert "as fast as without drafters, on a machine too busy to tell faster from slower." in unknown
+
+
 def test_a_run_is_headed_by_the_calls_that_it_saved(browser: TestClient) -> None:
     assert "<h1>UCB: 9 tokens with 3 calls of the large model instead of 9</h1>" in browser.get("/result/run/1").text
 
