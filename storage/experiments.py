@@ -123,6 +123,13 @@ def in_history(path: str | Path, id: str) -> bool:
         return False
 
 
+def note(path: str | Path, id: str) -> str:
+    """What is noted on an experiment, also before its first run."""
+    with open_reader(path) as connection:
+        found = connection.execute("SELECT note FROM notes WHERE batch_id = ?", [id]).fetchone()
+        return str(found[0]) if found else ""
+
+
 def figures(path: str | Path, of: str | Filter, *, texts: bool = True) -> list[dict[str, Any]]:
     """The runs of an experiment, or of a filter, in the order in which they were made, at most ``MOST_RUNS``, without
     rounds: the columns that a table of figures takes (``bench.summary.Row.recorded``). Reading no ``texts`` is

@@ -41,9 +41,6 @@ TOO_NOISY = 0.25
 SIDES = {1: "faster", -1: "slower", 0: "faster or slower"}
 """What is said of that interval, by the side of 1 on which it lies."""
 
-CANNOT_TELL = "cannot tell"
-"""What stands in its place where it includes 1."""
-
 POWER = 0.8
 """How likely a difference is to be found with as many prompts as :func:`prompts_to_settle` says."""
 
@@ -121,11 +118,9 @@ def timed_side(value: float, uncertainty: float) -> int:
 
 
 def timed_short(value: float, uncertainty: float | None, unit: str = "") -> str:
-    """``1.85× ± 0.11``; where that is too noisy, the interval alone, or that nothing can be told."""
+    """``1.85× ± 0.11``; where that is too noisy, the interval alone."""
     if uncertainty is None or not too_noisy(uncertainty):
         return f"{value:,.2f}{unit}" + (f" ± {value * uncertainty:.2f}" if uncertainty else "")
-    if not timed_side(value, uncertainty):
-        return CANNOT_TELL
     low, high = timed_interval(value, uncertainty)
     return f"{low:.2f}–{high:.2f}{unit}"
 

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,9 +27,19 @@ MAX_PROBLEMS = 1_000
 """Lines without a prompt after which reading ends: the file is not what its name says."""
 
 SHOWN_PROBLEMS = 20
+SMALL = 1024
+"""Bytes that are looked at to tell what a file is."""
+
 LINES_PER_ITEM = 20
 """A file may have this many lines for each prompt that may be read."""
 
+_OBJECTS = "one JSON object with 'prompt' per line"
+_NEEDS = {
+    ".jsonl": _OBJECTS,
+    ".ndjson": _OBJECTS,
+    ".json": "a list of JSON objects with 'prompt'",
+    ".csv": "a header with a column 'prompt', and one prompt per row",
+}
 _TOO_LONG = f"longer than {MAX_ENTRY >> 20} MB"
 _SEPARATORS = re.compile(r"[\s,]*")
 
@@ -108,11 +119,14 @@ def load_prompts(
         raise SuiteError(
             f"{path.name} has {size / 2**20:.0f} MB; a suite may have {max_bytes / 2**20:.0f} MB. Split the file"
         )
+    kind = path.suffix.lower()
     readers = {".jsonl": _json_lines, ".ndjson": _json_lines, ".json": _json_values, ".csv": _csv_rows}
+    if size < SMALL and not path.read_bytes().removeprefix(BOM_UTF8).strip():
+        raise SuiteError(f"{path.name} is empty. It needs {_NEEDS.get(kind, 'one prompt per line')}")
     items: list[SuiteItem] = []
     problems: list[LineProblem] = []
     bad = 0
-    for entry in readers.get(path.suffix.lower(), _plain_lines)(_File(path, LINES_PER_ITEM * max_items), adapt):
+    for entry in readers.get(kind, _plain_lines)(_File(path, LINES_PER_ITEM * max_items), adapt):
         if isinstance(entry, SuiteItem) and len(items) < max_items:
             items.append(entry)
             continue
@@ -143,9 +157,17 @@ class _File:
         try:
             return raw.decode("utf-8" if begin else "utf-8-sig")
         except UnicodeDecodeError as error:
+            if self._binary():
+                raise SuiteError(f"{self.path.name} is a picture or other binary file, not text") from None
             raise SuiteError(
                 f"{self.path.name} is not UTF-8 text (byte {begin + error.start}); save it as UTF-8"
             ) from None
+
+    def _binary(self) -> bool:
+        """Whether it begins as no text does, in whatever encoding."""
+        with self.path.open("rb") as file:
+            head = file.read(SMALL)
+        return b"\0" in head and not head.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
 
     def lines(self) -> Iterator[tuple[int, str | None]]:
         """All lines with their numbers; ``None`` for one of more than ``MAX_ENTRY`` bytes."""
@@ -270,7 +292,10 @@ def item_of(row: Row, line: int) -> SuiteItem | LineProblem:
         if prompt is None:
             return LineProblem(line, "'messages' has none of the role 'user'")
     if not isinstance(prompt, str):
-        return LineProblem(line, "needs 'prompt' (text), 'turns' (a list of texts) or OpenAI's 'messages'")
+        has = ", ".join(map(str, row))[:MAX_NAME] or "nothing"
+        return LineProblem(
+            line, f"needs 'prompt' (text), 'turns' (a list of texts) or OpenAI's 'messages'; it has: {has}"
+        )
     if not prompt.strip():
         return LineProblem(line, "the prompt is empty")
     identity = next((row[key] for key in ("question_id", "id", "custom_id") if row.get(key) not in (None, "")), line)

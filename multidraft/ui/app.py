@@ -32,6 +32,7 @@ from multidraft.ui import example
 from multidraft.ui.middleware import BodyLimit, Delivery
 from multidraft.ui.page import REFUSALS, Page
 from multidraft.ui.pool_line import PoolLine
+from multidraft.ui.results.advised import Verdicts
 from multidraft.ui.results.pages import Results
 from multidraft.ui.server import (
     asked_port,
@@ -44,6 +45,7 @@ from multidraft.ui.tabs.batch.tab import Batch
 from multidraft.ui.tabs.dashboard.tab import Dashboard
 from multidraft.ui.tabs.experiments.tab import Experiments
 from multidraft.ui.tabs.lab.tab import Lab
+from multidraft.ui.tabs.play.recorded import recorded_runs
 from multidraft.ui.tabs.play.tab import Play
 from multidraft.ui.tabs.pool.tab import PoolTab
 from multidraft.ui.tabs.race.tab import Race
@@ -156,7 +158,9 @@ def serve(
 ) -> gr.Blocks:
     """Build the page and serve it in the background, with the servers for programs beside it; ``page.local_url`` is its
     address, ``page.close()`` ends it. Of the settings those count that say who may ask, for what, and by which name."""
-    results = Results(workbench.store.path, example.path)
+    results = Results(
+        workbench.store.path, example.path, Verdicts(LabWork(workbench)), workbench.fits, lambda: recorded_runs()[-1]
+    )
     routes = [*Server(workbench, settings.api_key).routes(), Metrics(workbench).route(), Route("/health", healthy)]
     routes += results.routes()
     if settings.operator_key:

@@ -28,6 +28,9 @@ FORM = 2**16
 
 _SCRIPT = f"<script>{Path(__file__).with_name('early.js').read_text(encoding='utf-8')}</script>".encode()
 _HEAD = b"<head>"
+_CONFIG = b"window.gradio_config"
+"""What follows is Gradio's description of the page."""
+
 _PREVIEW = re.compile(rb'<meta\s+(?:property="og:|name="twitter:)[^>]*>')
 _ASSET = re.compile(r"/assets/[\w.-]+")
 
@@ -124,9 +127,9 @@ class Delivery:
         if is_page:
             asked = Request(scope)
             tags = await to_thread.run_sync(self._tags, asked.query_params, root_of(asked))
-            head, styles, rest = body.partition(b"<style")
+            head, config, rest = body.partition(_CONFIG)
             head = _PREVIEW.sub(b"", head).replace(_HEAD, _HEAD + _SCRIPT + tags.encode(), 1)
-            body = head + styles + rest
+            body = head + config + rest
         if kept:
             headers["Cache-Control"] = "public, max-age=31536000, immutable"
         whole = small = _response(status, headers, body)

@@ -44,6 +44,12 @@ def test_a_file_with_a_bad_line(page: Page, tmp_path: Path) -> None:
     expect(page.locator("#summary tbody tr").first).to_be_visible()
     expect(page.locator("#batch-chart .js-plotly-plot")).to_be_visible()
 
+    page.locator("#batch-chart .md-save summary").click()
+    with page.expect_download() as download:
+        page.locator("#batch-chart .md-save").get_by_role("button", name="CSV").click()
+    head = download.value.path().read_text("utf-8").splitlines()[0].split(",")
+    assert head[:3] == ["series", "task", "speed-up"] and head[-1] == "pale"
+
     with page.expect_download() as download:
         page.locator("#csv").click()
     with Path(download.value.path()).open(encoding="utf-8", newline="") as file:
@@ -154,4 +160,4 @@ def test_a_refused_batch_leaves_the_results_of_the_last(page: Page) -> None:
 
 def test_a_batch_that_is_gone_is_explained(page: Page, address: str) -> None:
     page.goto(f"{address}?batch=unknown")
-    expect(page.locator("#batch-status [role=alert]")).to_contain_text("no longer on this server")
+    expect(page.locator("#batch-status [role=alert]")).to_contain_text("There is no such batch here")

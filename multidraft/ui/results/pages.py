@@ -27,18 +27,23 @@ from starlette.routing import BaseRoute, Route
 
 from drafters.errors import UserError
 from multidraft.ui.results import cite, compared, result
-from multidraft.ui.results.picture import HEIGHT, WIDTH
-from multidraft.ui.results.result import Result
+from multidraft.ui.results.advised import Advised, Verdicts
+from multidraft.ui.results.picture import HEIGHT, WIDTH, Picture
+from multidraft.ui.results.result import Fits, Result, unjudged
 from multidraft.ui.widgets import markup, theme
 from multidraft.ui.widgets.events import run_number
+from storage.experiments import in_history
 from storage.export import cell
 from storage.problems import StorageError
-from storage.run import plain
+from storage.run import Run, plain
 
 ABOUT = (
     "One language model writes, several small drafters propose tokens ahead of it, and a policy learns which drafter "
     "to trust. The output is exactly the model's own; it only comes faster."
 )
+
+FRONT = "front.png"
+"""The end of the address of the app's own picture."""
 
 PICTURES = 64
 """Of those drawn last, so many are cached, some 20 kB each."""
@@ -54,16 +59,27 @@ Answer = Callable[[Result, str], Response]
 
 
 class Results:
-    """The results in a history, and in the example where there is one."""
+    """The results in a history, and in the example where there is one; with ``verdicts`` on batches of the history.
 
-    def __init__(self, path: Path, example: Callable[[], Path] | None = None):
-        self._path, self._example = path, example
+    ``fits`` tells of which runs the answers make sense, ``front`` has the run that the app's own preview shows.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        example: Callable[[], Path] | None = None,
+        verdicts: Verdicts | None = None,
+        fits: Fits = unjudged,
+        front: Callable[[], Run] | None = None,
+    ):
+        self._path, self._example, self._verdicts, self._fits, self._front = path, example, verdicts, fits, front
         self._drawing = threading.Lock()  # one at a time: runs are timed beside it
         self._drawn: dict[str, bytes] = {}  # by the SVG
 
     def routes(self) -> list[BaseRoute]:
         return [
             Route("/result/style.css", lambda request: _cached(_style(), "text/css")),
+            Route(f"/result/{FRONT}", self.front),
             Route("/result/{place:path}", self.answer),
             Route("/embed/{place:path}", self.embedded),
         ]
@@ -83,9 +99,9 @@ class Results:
 
     def _in(self, path: Path, kind: str, ids: Sequence[str]) -> Result | None:
         if kind == "run" and len(ids) == 1 and (number := run_number(ids[0])) is not None:
-            return result.run_result(path, number)
+            return result.run_result(path, number, self._fits)
         if kind in ("race", "batch") and len(ids) == 1:
-            return result.experiment_result(path, ids[0])
+            return result.experiment_result(path, ids[0], self._fits)
         return compared.comparison_result(path, *ids) if kind == "comparison" and len(ids) == 2 else None
 
     def answer(self, request: Request) -> Response:
@@ -96,7 +112,8 @@ class Results:
         if stem and suffix in writes:
             return writes[suffix](self._found(stem), stem)
         try:
-            return _html(_page(self._found(place), root_of(request)))
+            found = self._found(place)
+            return _html(_page(found, root_of(request), self._advised(found)))
         except HTTPException as error:
             root = root_of(request)
             page = markup.page("results/refusal.html", title="No result", why=error.detail, root=root)
@@ -114,13 +131,20 @@ class Results:
 
     def tags(self, query: Mapping[str, str], root: str) -> str:
         """Tags for previews of an address of the app: of the run, race or batch that it names, or of the app."""
-        shown: dict[str, Any] = {"title": "multidraft", "description": ABOUT, "address": root, "picture": ""}
+        picture = f"{root}/result/{FRONT}" if self._front else ""
+        shown: dict[str, Any] = {"title": "multidraft", "description": ABOUT, "address": root, "picture": picture}
         kind = next((kind for kind in ("run", "race", "batch") if kind in query), None)
         if kind:
             with suppress(StorageError, UserError):
                 if found := self.find(f"{kind}/{query[kind]}"):
                     shown = _preview(found, root)
         return str(markup.macros("results/page.html").tags(**shown, width=WIDTH, height=HEIGHT))
+
+    def _advised(self, found: Result) -> Advised:
+        """The verdict on a batch or benchmark of the history."""
+        if self._verdicts and found.place.startswith("batch/") and in_history(self._path, found.made["id"]):
+            return self._verdicts.of(found.made)
+        return Advised()
 
     def _found(self, place: str) -> Result:
         try:
@@ -133,17 +157,26 @@ class Results:
             raise HTTPException(404, "This history has no such result: it may be another server's.")
         return found
 
+    def front(self, request: Request) -> Response:
+        """The picture of the app's own address."""
+        if self._front is None:
+            raise HTTPException(404)
+        return self._drawn_png(result.front_picture(self._front()))
+
     def _png(self, found: Result, place: str) -> Response:
-        key = found.picture.svg()
+        return self._drawn_png(found.picture)
+
+    def _drawn_png(self, picture: Picture) -> Response:
+        key = picture.svg()
         with self._drawing:
             if key not in self._drawn:
-                self._drawn[key] = found.picture.png()
+                self._drawn[key] = picture.png()
                 while len(self._drawn) > PICTURES:
                     del self._drawn[next(iter(self._drawn))]
             return _cached(self._drawn[key], "image/png")
 
 
-def _page(found: Result, root: str) -> str:
+def _page(found: Result, root: str, advised: Advised) -> str:
     address = f"{root}/result/{found.place}"
     return markup.page(
         "results/page.html",
@@ -153,6 +186,7 @@ def _page(found: Result, root: str) -> str:
         preview={**_preview(found, root), "width": WIDTH, "height": HEIGHT},
         address=address,
         root=root,
+        advised=advised,
         frame=(WIDTH // 2, HEIGHT // 2 + 24),
         bibtex=cite.bibtex(found.place, found.title, found.made, address),
     )

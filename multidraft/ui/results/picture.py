@@ -19,7 +19,7 @@ WIDTH, HEIGHT = 1200, 630
 ROLES = {"ink": theme.TEXT, "faint": "#5c646f", "line": "#dfe3e8", "ground": theme.SURFACE}
 """Colours that a page may exchange (``--picture-ink`` and so on); others are as they are."""
 
-_SPELLED = {"×": "x", "–": "-", "—": "-", "−": "-", "≈": "~", "★": "*", "→": "->", "←": "<-", "’": "'"}
+_SPELLED = {"×": "x", "–": "-", "—": "-", "−": "-", "≈": "~", "±": "+/-", "★": "*", "→": "->", "←": "<-", "’": "'"}
 """Characters that the font of the PNG, Pillow's own, lacks. What has no spelling is drawn as a question mark."""
 
 _WIDER, _BOLDER = 1.17, 1.14

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -67,22 +67,31 @@ class Result:
     made: Mapping[str, Any]
 
 
+Fits = Callable[[Run], bool]
+"""Whether the target knows what was asked, as far as that can be told."""
+
+
+def unjudged(run: Run) -> bool:
+    """Where nothing is known of that."""
+    return True
+
+
 @kept
-def run_result(path: Path, id: int) -> Result | None:
+def run_result(path: Path, id: int, fits: Fits = unjudged) -> Result | None:
     """A run; ``None`` if there is none of this number, or it was imported: its rounds are not known."""
     run = queries.run(path, id)
-    return _of_run(run) if run and not run.reported else None
+    return _of_run(run, fits(run)) if run and not run.reported else None
 
 
 @kept
-def experiment_result(path: Path, id: str) -> Result | None:
+def experiment_result(path: Path, id: str, fits: Fits = unjudged) -> Result | None:
     """A batch, race or benchmark, by the ``batch_id`` of its runs; likewise."""
     about = experiment(path, id)
     if about is None:
         return None
     rows = [Row.recorded(values) for values in experiments.figures(path, id)]
     lanes = experiments.runs(path, id, MOST_LANES) if about["prompts"] == 1 else []
-    return _of_experiment(about, rows, lanes)
+    return _of_experiment(about, rows, lanes, all(map(fits, lanes[:1])))
 
 
 def experiment(path: Path, id: str) -> dict[str, Any] | None:
@@ -135,10 +144,12 @@ def facts_of(made: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _of_run(run: Run) -> Result:
+def _of_run(run: Run, fits: bool) -> Result:
     g, values = run.generation, run.to_json()
     made = {"created_at": values["created_at"], **{name: values[name] for name in MADE_ON}}
-    title = f"{policy_title(g.policy)}: {count(len(g.token_ids), 'token')} in {count(len(g.rounds), 'round')}"
+    title = f"{policy_title(g.policy)}: {count(len(g.token_ids), 'token')} with "
+    title += f"{count(len(g.rounds), 'call')} of the large model"
+    title += f" instead of {len(g.token_ids):,}" if len(g.rounds) < len(g.token_ids) else ""
     off = run.speedup_uncertainty
     said = markup.speedup_text(run.speedup, off)
     speed = "no baseline was measured"
@@ -146,7 +157,7 @@ def _of_run(run: Run) -> Result:
         speed = f"decoding {said} as fast as without drafters"
         if off and markup.too_noisy(off):
             told = timed_side(run.speedup, off)
-            speed = f"{speed}, on a busy machine" if told else "on a machine too busy to tell how fast"
+            speed += ", on a busy machine" if told else ", on a machine too busy to tell faster from slower"
     figures = [
         (number(g.mean_accepted_tokens, 2), "tokens per round"),
         (said, "decode speed-up"),
@@ -154,6 +165,7 @@ def _of_run(run: Run) -> Result:
         (percent(g.acceptance_rate if any(r.drafted for r in g.rounds) else None), "acceptance rate"),
     ]
     described = f"{_short(g.prompt)} – {number(g.mean_accepted_tokens, 2)} tokens per round, {speed}."
+    warned = [markup.ODD] * (not fits)
     texts = markup.macros("results/page.html").texts
     body = texts(
         g.prompt,
@@ -164,9 +176,10 @@ def _of_run(run: Run) -> Result:
     return Result(
         place=f"run/{run.id}",
         title=title,
-        description=described,
-        picture=drawing.tokens(title, _short(g.prompt), figures, g.rounds, g.drafters, foot_of(made)),
-        said=[[f"One run, on one prompt: {number(g.mean_accepted_tokens, 2)} tokens per round, {speed}."]],
+        description=" ".join([*warned, described]),
+        picture=drawing.tokens(title, _warned(fits, _short(g.prompt)), figures, g.rounds, g.drafters, foot_of(made)),
+        said=[[each] for each in warned]
+        + [[f"One run, on one prompt: {number(g.mean_accepted_tokens, 2)} tokens per round, {speed}."]],
         body=body + tokens.rounds_table_html(g.rounds),
         facts=[*facts_of(made), ("Settings", ", ".join(f"{name} {value}" for name, value in settings.items()))],
         figures=[_round(r) for r in values["rounds"]],
@@ -176,6 +189,26 @@ def _of_run(run: Run) -> Result:
     )
 
 
+def front_picture(run: Run) -> Picture:
+    """What the preview of the app's own address shows: what it is about, and a recorded run."""
+    g = run.generation
+    figures = [
+        (str(len(g.token_ids)), "tokens"),
+        (str(len(g.rounds)), "calls of the large model"),
+        (number(g.mean_accepted_tokens, 2), "tokens per call"),
+        (markup.speedup_text(run.speedup, run.speedup_uncertainty), "decode speed-up"),
+    ]
+    made = {"created_at": run.created_at.isoformat(), **asdict(run.conditions)}
+    title = "Small drafters guess ahead, the large model checks"
+    about = "The output is exactly the large model's own. Colours say which drafter guessed the token."
+    return drawing.tokens(title, about, figures, g.rounds, g.drafters, foot_of(made))
+
+
+def _warned(fits: bool, subtitle: str) -> str:
+    """Below the title of a picture: a warning goes first, as the end may be cut."""
+    return subtitle if fits else f"A meaningless answer, to no task of this pool. {subtitle}"
+
+
 def _round(r: Mapping[str, Any]) -> dict[str, Any]:
     seconds = sum(r[f"{phase}_seconds"] for phase in ("draft", "verify", "policy", "evaluate"))
     drafted = len(r["drafted"])
@@ -183,7 +216,7 @@ def _round(r: Mapping[str, Any]) -> dict[str, Any]:
             "seconds": seconds, "text": r["text"]}  # fmt: skip
 
 
-def _of_experiment(about: Mapping[str, Any], rows: Sequence[Row], lanes: Sequence[Run]) -> Result:
+def _of_experiment(about: Mapping[str, Any], rows: Sequence[Row], lanes: Sequence[Run], fits: bool) -> Result:
     figures = [{"policy": policy, **found} for policy, found in summary.overall(rows).items()]
     figures.sort(key=lambda line: -(line["request_speedup"] or 0.0))  # as the verdict ranks them
     titles = policy_titles([line["policy"] for line in figures])
@@ -212,13 +245,14 @@ def _of_experiment(about: Mapping[str, Any], rows: Sequence[Row], lanes: Sequenc
         body += markup.macros("results/page.html").texts(lanes[0].generation.prompt, outputs, legend)
     kind, _ = (place := place_of(about)).split("/", 1)
     noted = [("Note", about["note"])] if about["note"] else []
+    warned = [markup.ODD] * (not fits)
     settings = f"{settings_of(about)}; {count(about['runs'], 'run')}, {about['finished']} finished"
     return Result(
         place=place,
         title=title,
-        description=f"{name}. {subtitle}. {foot_of(about)}",
-        picture=drawing.bars(title, subtitle, bars, foot_of(about), unit),
-        said=said,
+        description=" ".join([*warned, f"{name}. {subtitle}. {foot_of(about)}"]),
+        picture=drawing.bars(title, _warned(fits, subtitle), bars, foot_of(about), unit),
+        said=[[each] for each in warned] + said,
         body=body,
         facts=[*noted, *facts_of(about), ("Settings", settings)],
         figures=figures,

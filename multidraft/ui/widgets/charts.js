@@ -1,4 +1,4 @@
-// Each chart can be saved: as SVG or PNG in the page's colours, or as the CSV of what it draws. The charts come and go with
+// Each chart can be saved: as SVG or PNG on white, or as the CSV of what it draws. The charts come and go with
 // what is shown, so a chart that has no menu yet is looked for a little after the page has changed.
 
 const LOOK_MS = 400;
@@ -44,13 +44,14 @@ async function saveChart(graph, format) {
   if (format === "csv") setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
-// The page colours texts by its style sheet, which a file has not: there they take the page's colour, on its ground.
+// Light in dark mode too, for papers. The page colours texts by its style sheet, which a file has not.
+const PAPER = "#ffffff", INK = "#16191d";
+
 function pictureOf(graph, format) {
-  const page = getComputedStyle(graph.closest(".md-chart")), ground = page.getPropertyValue("--block-background-fill");
-  const font = { ...graph.layout.font, color: page.color };
-  const data = graph.data.map((trace) => trace.textfont ? { ...trace, textfont: { ...trace.textfont, color: page.color } } : trace);
+  const font = { ...graph.layout.font, color: INK };
+  const data = graph.data.map((trace) => trace.textfont ? { ...trace, textfont: { ...trace.textfont, color: INK } } : trace);
   const { width, height } = graph.getBoundingClientRect();
-  const layout = { ...graph.layout, font, paper_bgcolor: ground, width, height, autosize: false };
+  const layout = { ...graph.layout, font, paper_bgcolor: PAPER, width, height, autosize: false };
   return Plotly.toImage({ data, layout }, { format, width, height, scale: format === "png" ? 2 : 1 });
 }
 
@@ -58,16 +59,19 @@ const blobUrl = (text) => URL.createObjectURL(new Blob([text], { type: "text/csv
 
 const plain = (text) => new DOMParser().parseFromString(String(text ?? "").replaceAll("<br>", " "), "text/html").body.textContent;
 
-// A line for each thing drawn; of bars with an end of their own and of intervals, both ends.
+// A line for each thing drawn; of bars with an end of their own and of intervals, both ends. A chart whose axis has a
+// remark for its title names it in `meta`, a trace its further columns.
 function csvOf(graph) {
-  const axis = (letter) => plain(graph.layout[`${letter}axis`]?.title?.text) || letter;
-  const lines = [["series", axis("x"), axis("y"), "value", "base", "low", "high"]];
+  const axis = (letter) => graph.layout.meta?.[letter] || plain(graph.layout[`${letter}axis`]?.title?.text) || letter;
+  const more = [...new Set(graph.data.flatMap((trace) => Object.keys(trace.meta?.columns ?? {})))];
+  const lines = [["series", axis("x"), axis("y"), "value", "base", "low", "high", ...more]];
   for (const trace of graph._fullData.filter((trace) => trace.visible === true && trace.hoverinfo !== "skip")) {
     const series = plain(graph.data[trace.index].name);
     const { x = [], y = [], z, base = [], error_x: error = {} } = trace;
+    const columns = graph.data[trace.index].meta?.columns ?? {};
     const reaches = error.visible ? { less: error.arrayminus ?? error.array, more: error.array } : null;
     const add = (i, ...cells) => lines.push([series, ...cells, base[i],
-      reaches && x[i] - reaches.less[i], reaches && x[i] + reaches.more[i]]);
+      reaches && x[i] - reaches.less[i], reaches && x[i] + reaches.more[i], ...more.map((name) => columns[name]?.[i])]);
     if (z) z.forEach((row, j) => row.forEach((value, i) => add(-1, x[i], y[j], value)));
     else for (let i = 0; i < Math.max(x.length, y.length); i++) add(i, x[i], y[i], "");
   }

@@ -63,15 +63,15 @@ class AddressedJobs(RunButtons[J]):
         self,
         page: gr.Blocks,
         form: list[Any],
-        form_of: Callable[[J], tuple[Any, ...]],
+        form_of: Callable[[str], tuple[Any, ...] | None],
         show: Callable[[J], Iterator[Updates]],
-        gone: Callable[[str], Updates],
+        gone: Callable[[str], Iterator[Updates]],
         shown: list[Any],
     ) -> None:
         """Watch what is asked for, and what the address of ``page`` names.
 
         Args:
-            form: the fields, with the values that ``form_of`` a job start it once more.
+            form: the fields, with the values that ``form_of`` an id start its job once more, where they are known.
             show: what changes in ``shown`` until a job has ended.
             gone: the same for the id of a job that is no longer known.
         """
@@ -92,16 +92,17 @@ class AddressedJobs(RunButtons[J]):
         if not id:
             return {self.asked: gr.skip()}
         updates: Updates = {self.asked: id, self.id: id}
-        if job := self.find(id):
-            updates |= dict(zip(self.form, self.form_of(job), strict=True))
-            if not job.done:
-                updates |= self.live(running=True)
+        if values := self.form_of(id):
+            updates |= dict(zip(self.form, values, strict=True))
+        if (job := self.find(id)) and not job.done:
+            updates |= self.live(running=True)
         return updates
 
     def watch(self, id: str) -> Iterator[Updates]:
         if job := self.find(id):
             yield from self.show(job)
         elif id:
-            yield {**self.gone(id), **self.live(running=False)}
+            for updates in self.gone(id):
+                yield {**updates, **self.live(running=False)}
         else:
             yield gr.skip()

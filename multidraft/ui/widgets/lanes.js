@@ -174,7 +174,9 @@ function load(data) {
   if (data?.speed && !picked) for (const input of speeds) input.checked = Number(input.value) === data.speed;
   now = 0;
   track.replaceChildren();
+  track.classList.toggle("md-unplaced", ready && !data.lanes.some((lane) => lane.place));
   lanes = data?.lanes?.map(makeLane) ?? [];
+  find("result").textContent = (ready && data.result) || "";
   const verdict = find("verdict");
   verdict.textContent = (ready && data.verdict.text) || "";
   verdict.dataset.kind = ready ? data.verdict.kind : "";

@@ -3,6 +3,7 @@ needs out. ``lanes.js`` reads exactly this; all texts in it are plain and become
 
 - ``ready``: whether there is something to play; ``seconds``: of the slowest lane; ``speed``: to begin with, 1 being
   the recorded one, unless the viewer has chosen one; ``None`` leaves it as it is;
+- ``result``: who is ahead, in a sentence or two, see :func:`result`;
 - ``verdict``: what can be said of the outputs: ``text`` and its ``kind``, see :func:`verdict`;
 - ``lanes``: each has a ``title``, its policy's ``colour``, a ``state`` and ``rounds``; once it is ready also ``place``
   (lanes of equal time share one; 0 where timings are too noisy to tell), ``seconds`` of decoding, ``prefill`` seconds,
@@ -57,7 +58,7 @@ def pending(specs: Sequence[str], states: Sequence[State]) -> dict[str, Any]:
         {"title": lane_title(spec), "colour": policy_colour(spec), "state": state, "rounds": []}
         for spec, state in zip(specs, states, strict=True)
     ]
-    return {"ready": False, "seconds": 0.0, "speed": None, "verdict": None, "lanes": lanes}
+    return {"ready": False, "seconds": 0.0, "speed": None, "result": "", "verdict": None, "lanes": lanes}
 
 
 def replay_data(runs: Sequence[Run], lasting: float | None = None) -> dict[str, Any]:
@@ -74,6 +75,7 @@ def replay_data(runs: Sequence[Run], lasting: float | None = None) -> dict[str, 
         "ready": True,
         "seconds": round(seconds, DIGITS),
         "speed": None if lasting is None else max(slow_enough, default=min(SPEEDS)),
+        "result": result(runs),
         "verdict": verdict(generations, greedy=greedy, lossless=lossless),
         "lanes": [_lane(run, place) for run, place in zip(runs, places(runs), strict=True)],
     }
@@ -90,6 +92,34 @@ def places(runs: Sequence[Run]) -> list[int]:
         return [0] * len(runs)
     times = [run.generation.seconds for run in runs]
     return [1 + sum(other < time for other in times) for time in times]
+
+
+def result(runs: Sequence[Run]) -> str:
+    """Which lanes need the fewest calls of the target, which no noise changes, then which is the fastest, or why that
+    is not known. Sampled lanes write texts of their own, so theirs are compared by tokens per call."""
+    lanes = [run.generation for run in runs]
+    calls, alike = [len(g.rounds) for g in lanes], len({len(g.token_ids) for g in lanes}) == 1
+    yields = [g.mean_accepted_tokens for g in lanes]
+    first = [lane_title(g.policy) for g, each in zip(lanes, yields, strict=True) if each == max(yields)]
+    needs = "need" if len(first) > 1 else "needs"
+    if len(first) == len(lanes):
+        said = "All lanes need equally many target calls."
+    elif alike:
+        said = f"{_and(first)} {needs} the fewest target calls ({min(calls)} of {max(calls)})."
+    else:
+        said = f"{_and(first)} {needs} the fewest target calls for its tokens ({max(yields):.2f} tokens per call)."
+    order = places(runs)
+    if not any(order):
+        return f"{said} The machine was too busy to time the race; run it again."
+    if not alike:
+        return said
+    fastest = [lane_title(g.policy) for g, place in zip(lanes, order, strict=True) if place == 1]
+    seconds = min(g.seconds for g in lanes)
+    return f"{said} {_and(fastest)} finished first, after {seconds:.2f} s of decoding."
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def verdict(generations: Sequence[Generation], *, greedy: bool, lossless: Sequence[bool | None] = ()) -> dict[str, str]:

@@ -28,6 +28,10 @@ BEST_ARM = "Share of the rounds with a drafter that played the best single draft
 """Hints to terms of the field, where a column or a figure is called so."""
 
 
+ODD = "The prompt is unlike the tasks of this pool: its answer is meaningless, its figures are as measured."
+"""What is said of an answer of a target that knows certain tasks only, to a prompt of none of them."""
+
+
 def number(value: float | None, digits: int, unit: str = "") -> str:
     """A figure with its unit; a dash for ``None`` and NaN."""
     return UNKNOWN if value is None or pd.isna(value) else f"{value:,.{digits}f}{unit}"
@@ -87,6 +91,7 @@ table_start, row_html, table_html = _macros.table_start, _macros.row, _macros.ta
 folded, best, tip = _macros.folded, _macros.best, _macros.tip
 shared_html, ended_html = _macros.shared, _macros.ended
 refusal_html, explanation_html = _macros.refusal, _macros.explanation
+explanations_html = _macros.explanations
 
 
 def problem_html(error: object) -> Markup:

@@ -58,6 +58,7 @@ function show() {
     timeline.replaceChildren();
   }
   text.insertAdjacentHTML("beforeend", value.slice(shown.length));
+  element.querySelector(".md-step-open").disabled = !text.childElementCount;
   shown = value;
   const bars = document.createDocumentFragment();
   let round = text.children[timeline.childElementCount];

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from markupsafe import Markup
 from drafters.errors import PolicyError, UserError
 from drafters.pool import Pool
 from multidraft.policies import POLICIES, Setting, canonical_spec, make_policy, settings_of
-from multidraft.policies.titles import policy_choices
+from multidraft.policies.titles import policy_choices, policy_title
 from multidraft.service.inputs import real_number, whole_number
 from multidraft.ui.widgets import markup
 
@@ -50,6 +51,16 @@ def explanation_html(spec: str, drafters: Sequence[str]) -> Markup:
         wrong, _, _ = str(error).partition("; choose one of:")  # the field above it lists them
         return markup.refusal_html(markup.sentence(wrong))
     return markup.explanation_html(policy.explanation, policy.source)
+
+
+def explanations_html(specs: Sequence[str], drafters: Sequence[str]) -> Markup:
+    """The same of several policies, one after the other; without those that cannot be used."""
+    found = []
+    for spec in specs:
+        with suppress(PolicyError):
+            policy = make_policy(spec, drafters)
+            found.append((policy_title(spec), policy.explanation, policy.source))
+    return markup.explanations_html(found) if found else Markup()
 
 
 def settings(policy: str, drafters: Sequence[str]) -> list[Setting]:

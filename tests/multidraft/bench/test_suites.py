@@ -147,14 +147,21 @@ def test_csv_rows_of_unlike_length(tmp_path):
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv"])
 @pytest.mark.parametrize("content", [b"", b"\n\n  \n", b"\xef\xbb\xbf"])
 def test_an_empty_file(tmp_path, name, content):
-    with pytest.raises(SuiteError, match=f"{name} holds no prompt"):
+    with pytest.raises(SuiteError, match=rf"{name} is empty\. It needs .*prompt"):
         load(tmp_path, name, content)
+
+
+def test_a_picture_is_called_one(tmp_path):
+    for content in (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", bytes(range(256))):
+        with pytest.raises(SuiteError, match=r"pic\.jsonl is a picture or other binary file, not text"):
+            load(tmp_path, "pic.jsonl", content)
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("a.jsonl", "{}\n[]\n", "holds no prompt; line 1: needs 'prompt'"),
+        ("a.jsonl", '{"question": 1, "kind": 2}\n', "OpenAI's 'messages'; it has: question, kind"),
         ("a.csv", "question,answer\n1,2\n", "line 1: the header needs a column 'prompt'.*question, answer"),
         ("a.csv", '"que"stion,prompt\n1,2\n', "line 1: the header is not valid CSV"),
     ],
@@ -164,7 +171,7 @@ def test_a_file_without_a_prompt_says_why(tmp_path, name, content, message):
         load(tmp_path, name, content)
 
 
-@pytest.mark.parametrize("content", ["naïve".encode("latin-1"), "text".encode("utf-16"), bytes(range(256))])
+@pytest.mark.parametrize("content", ["naïve".encode("latin-1"), "text".encode("utf-16"), bytes(range(128, 256))])
 def test_a_file_that_is_no_utf_8(tmp_path, content):
     with pytest.raises(SuiteError, match=r"a\.txt is not UTF-8 text \(byte \d+\); save it as UTF-8"):
         load(tmp_path, "a.txt", content)

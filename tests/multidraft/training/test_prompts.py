@@ -97,7 +97,7 @@ def test_bad_sources_are_named(write, tmp_path):
         ("=x.txt", "should be TASK=FILE"),
         (str(tmp_path), "is a folder"),
         (write("bad.jsonl", {"text": "?"}), "needs 'prompt'.*--column"),
-        (write("empty.txt"), "holds no prompt"),
+        (write("empty.txt"), "is empty"),
     ]:
         with pytest.raises(TrainingError, match=message):
             read_tasks([source])

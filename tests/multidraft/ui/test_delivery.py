@@ -18,7 +18,8 @@ from multidraft.ui.middleware import Delivery
 
 PAGE = (
     '<html><head><script>first()</script><meta property="og:title" content="Gradio" />\n<meta\n\tname="twitter:card" />'
-    "<style></style></head>"
+    '<style></style><meta property="og:url" content="https://gradio.app/" />'
+    '<script>window.gradio_config = {"a": "a text"}</script></head>'
 )
 PAGE += "<p>text</p>" * 1000
 ASKED: list[str] = []
@@ -95,7 +96,7 @@ def test_the_page_begins_with_its_own_script(browser: TestClient) -> None:
         text = brotli.decompress(b"".join(answer.iter_raw())).decode()
     head, rest = text.split("</script>", 1)
     assert head.startswith("<html><head><script>// Before all other scripts") and "requestAnimationFrame" in head
-    assert rest.startswith("<meta") and rest.endswith(PAGE.partition("<style>")[2])
+    assert rest.startswith("<meta") and rest.endswith(PAGE.partition("window.gradio_config")[2])
     assert int(answer.headers["Content-Length"]) < len(PAGE) / 5
 
 
@@ -114,7 +115,7 @@ def test_browsers_without_brotli_get_the_same_uncompressed(browser: TestClient) 
         assert "Cache-Control" in answer.headers
     assert ASKED == ["a.js"]
     answer = browser.get("/", headers={"Accept-Encoding": "identity"})
-    assert "requestAnimationFrame" in answer.text and answer.text.endswith(PAGE.partition("<style>")[2])
+    assert "requestAnimationFrame" in answer.text and answer.text.endswith(PAGE.partition("window.gradio_config")[2])
 
 
 def test_other_questions_are_gradio_s(browser: TestClient) -> None:
@@ -132,5 +133,5 @@ def test_under_a_path_of_its_own(browser: TestClient) -> None:
 
 def test_the_page_has_our_tags_for_previews_of_links_and_none_of_gradios() -> None:
     page = TestClient(Delivery(APP, tags)).get("/?run=7").text
-    assert page.count("og:title") == 1 and 'content="http://testserver?run=7"' in page
+    assert page.count("og:title") == 1 and "gradio.app" not in page and 'content="http://testserver?run=7"' in page
     assert "twitter:card" not in page and "first()" in page and "<p>text</p>" in page

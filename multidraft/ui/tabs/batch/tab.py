@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import gradio as gr
-from markupsafe import Markup
 
 from drafters.errors import SuiteError, UserError
-from multidraft.bench.batches import summary_of_batches
 from multidraft.bench.suites import MAX_BYTES, load_suite, spread, suite_names
 from multidraft.engine.arguments import policy_for
 from multidraft.policies.titles import DEFAULT_POLICY
@@ -23,15 +20,18 @@ from multidraft.service.lab import LabWork
 from multidraft.service.workbench import Workbench
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.tabs.batch import view
+from multidraft.ui.tabs.batch.charts import CHARTS
+from multidraft.ui.tabs.batch.files import FILES, written
+from multidraft.ui.tabs.batch.kept import KeptBatch, kept_batch
+from multidraft.ui.widgets import policy_fields
 from multidraft.ui.widgets.charts import plot
 from multidraft.ui.widgets.controls import most_of_settings
 from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, QUICK, Updates, clicked, forget_refusal, run_number
-from multidraft.ui.widgets.exports import download, offered_file
+from multidraft.ui.widgets.exports import download
 from multidraft.ui.widgets.jobs import AddressedJobs
-from multidraft.ui.widgets.markup import ended_html, message_html, problem_html, refused_html, shared_html
-from multidraft.ui.widgets.policy_fields import offered
+from multidraft.ui.widgets.markup import message_html, problem_html, refused_html, shared_html
 from multidraft.ui.widgets.verdict import watched_verdict
-from storage.experiments import LONGEST_NOTE, in_history
+from storage.experiments import LONGEST_NOTE, note
 from storage.filters import Filter
 from storage.problems import StorageError
 from storage.queries import seconds_per_token
@@ -42,9 +42,6 @@ LOOK_SECONDS = 0.5
 
 DEFAULT_SUITE = "pocket"
 DEFAULT_POLICIES = [DEFAULT_POLICY, "ucb"]
-
-FILES = {"csv": "CSV", "json": "JSON", "parquet": "Parquet"}
-"""Suffixes and names of the files to download."""
 
 _IDLE = message_html(
     "idle",
@@ -69,8 +66,8 @@ class Batch:
 
     def __init__(self, workbench: Workbench):
         self.workbench, self.work = workbench, LabWork(workbench)
-        self._files: WeakKeyDictionary[BatchJob, list[Path | None]] = WeakKeyDictionary()
-        self._verdicts: WeakKeyDictionary[BatchJob, str] = WeakKeyDictionary()
+        self._files: WeakKeyDictionary[BatchJob | KeptBatch, list[Path | None]] = WeakKeyDictionary()
+        self._verdicts: WeakKeyDictionary[BatchJob | KeptBatch, str] = WeakKeyDictionary()
         self._writing = threading.Lock()
 
     def build(self, page: gr.Blocks, line: PoolLine) -> None:
@@ -97,7 +94,7 @@ class Batch:
                 read = gr.HTML(self.preview(first, None), js_on_load=None, elem_id="suite-read")
             with gr.Column(min_width=320):
                 policies = gr.Dropdown(
-                    offered(self.workbench.pool),
+                    policy_fields.offered(self.workbench.pool),
                     value=DEFAULT_POLICIES,
                     multiselect=True,
                     allow_custom_value=True,
@@ -105,6 +102,7 @@ class Batch:
                     info="Or type a spec, e.g. ucb:beta=0.1,reward=be",
                     elem_id="batch-policies",
                 )
+                explained = gr.HTML(self.explained(DEFAULT_POLICIES), js_on_load=None, elem_id="batch-explanation")
                 with gr.Row():
                     most = self.workbench.limits.batch_runs
                     info = "0 takes all" if most is None else f"times policies: at most {most:,}"
@@ -135,7 +133,7 @@ class Batch:
         self.detail = gr.HTML("", js_on_load=None, apply_default_css=False, elem_id="prompt-detail")
         self.summary = gr.HTML("", js_on_load=None, elem_id="summary")
         with gr.Row(elem_classes="md-columns"):
-            self.charts = [plot(id, visible=False) for id in view.CHARTS]
+            self.charts = [plot(id, visible=False) for id in CHARTS]
         with gr.Row(elem_classes="md-buttons"):
             self.downloads = [
                 gr.DownloadButton(f"Download {title}", size="md", interactive=False, elem_id=suffix)
@@ -146,6 +144,7 @@ class Batch:
         form = [suite, file, policies, limit, length, at_once, draft, heat, note]
         for chosen in (suite, file, policies, limit, length, at_once):
             chosen.change(self.takes, form[:6], takes, **LAST)
+        policies.change(self.explained, policies, explained, **LAST)
         # One of the two is what runs, and only that is shown as chosen.
         file.upload(lambda: None, None, suite, **QUICK)
         file.clear(lambda: first, None, suite, **QUICK)
@@ -153,9 +152,9 @@ class Batch:
         self.buttons.start([self.buttons.run.click], self.start, [*form, line.learn], self.status)
         forget_refusal(form, self.status, _IDLE)
         shown = [self.status, self.rows, self.detail, self.verdict, self.summary, *self.charts, *self.downloads]
-        self.buttons.wire(page, form, _form, self.show, self._gone, shown)
+        self.buttons.wire(page, form, self._form, self.show, self._gone, shown)
         self.rows.click(self.open, self.buttons.id, self.detail, **QUICK).then(None, js=_SHOW_PROMPT, **PRIVATE)
-        line.followed_by(lambda: gr.Dropdown(offered(self.workbench.pool)), None, policies)
+        line.followed_by(lambda: gr.Dropdown(policy_fields.offered(self.workbench.pool)), None, policies)
 
     def preview(self, suite: str | None, file: str | None) -> str:
         """What the chosen suite or file holds; the file goes before the suite."""
@@ -166,6 +165,10 @@ class Batch:
             return view.suite_html(loaded) + view.odd_html(loaded, self.workbench.pool)
         except SuiteError as error:
             return problem_html(error)
+
+    def explained(self, policies: list[str]) -> str:
+        """How each of the chosen policies chooses."""
+        return policy_fields.explanations_html(policies, [drafter.name for drafter in self.workbench.pool.drafters])
 
     def start(
         self,
@@ -211,7 +214,7 @@ class Batch:
         length: float | None,
         at_once: int,
     ) -> str:
-        """How long the batch would take at the most, by what tokens took in the newest runs, or what is wrong with a
+        """How long the batch would take, by what tokens took in the newest runs, or what is wrong with a
         policy; empty where that is unknown."""
         workbench, pool = self.workbench, self.workbench.pool
         try:
@@ -232,7 +235,7 @@ class Batch:
 
     def open(self, id: str, event: gr.EventData) -> str:
         """The prompt that was clicked in the table of results, under all its policies."""
-        batch, item = self.buttons.find(id), run_number(clicked(event, "item"))
+        batch, item = self.buttons.find(id) or self._kept(id), run_number(clicked(event, "item"))
         if batch is None:
             return view.GONE
         if item is None or item not in batch.items_of_rows:
@@ -244,11 +247,9 @@ class Batch:
         first = {} if ended else {**self._blank(), **self.buttons.live(running=True)}
         first[self.detail] = view.HINT
         while True:
-            fresh = batch.rows[shown:]
-            places = batch.items_of_rows[shown : shown + len(fresh)]
-            prompts = (batch.items[place].prompt for place in places)
-            table += Markup().join(map(view.row_html, fresh, places, prompts))
-            shown += len(fresh)
+            done = len(batch.rows)
+            table += view.rows_html(batch, shown, done)
+            shown = done
             now = {**first, self.status: view.status_html(batch), self.rows: table}
             if ended:
                 break
@@ -257,70 +258,76 @@ class Batch:
         known = {self.verdict: said} if (said := self._verdicts.get(batch)) else {}
         yield {**now, **self._results(batch), **known, **self.buttons.live(running=False)}
         if batch.rows and not known:
-            for verdict in watched_verdict(self.work, TextFilter(Filter(experiments=(batch.id,)))):
-                yield {self.verdict: verdict}
-            self._verdicts[batch] = verdict
+            yield from self._watch_verdict(batch)
 
-    def _gone(self, id: str) -> Updates:
-        known = in_history(self.workbench.store.path, id)
-        return {**self._blank(), self.status: ended_html("batch", id) if known else view.GONE}
+    def _gone(self, id: str) -> Iterator[Updates]:
+        """The batch as the history has it."""
+        if (batch := self._kept(id)) is None:
+            yield {**self._blank(), self.status: view.GONE}
+            return
+        table = view.rows_start() + view.rows_html(batch, 0, len(batch.rows))
+        shown = {self.status: view.kept_html(batch), self.rows: table, self.detail: view.HINT}
+        known = {self.verdict: said} if (said := self._verdicts.get(batch)) else {}
+        yield {**self._blank(), **shown, **self._results(batch), **known}
+        if not known:
+            yield from self._watch_verdict(batch)
+
+    def _watch_verdict(self, batch: BatchJob | KeptBatch) -> Iterator[Updates]:
+        for verdict in watched_verdict(self.work, TextFilter(Filter(experiments=(batch.id,)))):
+            yield {self.verdict: verdict}
+        self._verdicts[batch] = verdict
+
+    def _kept(self, id: str) -> KeptBatch | None:
+        try:
+            return kept_batch(self.workbench.store.path, id)
+        except StorageError:
+            return None
+
+    def _form(self, id: str) -> tuple[Any, ...] | None:
+        """The values of the form that start a batch once more, as far as the file is still there."""
+        if (batch := self.buttons.find(id) or self._kept(id)) is None:
+            return None
+        if isinstance(batch, KeptBatch):
+            suite, file = batch.bundled, None
+        else:
+            name = batch.suite.name if batch.suite else None
+            suite = name if batch.file is None and name in suite_names() else None
+            file = batch.file if batch.file and Path(batch.file).exists() else None  # uploads are kept for a day
+        params = batch.params
+        settings = (params.max_new_tokens, batch.texts_at_once, params.draft_length, params.temperature)
+        return suite, file, batch.policies, len(batch.items), *settings, self._note(id)
+
+    def _note(self, id: str) -> str:
+        try:
+            return note(self.workbench.store.path, id)
+        except StorageError:
+            return ""
 
     def _blank(self) -> Updates:
         charts = {chart: gr.Plot(visible=False) for chart in self.charts}
         empty = {self.rows: view.rows_start(), self.detail: "", self.verdict: "", self.summary: ""}
         return {**empty, **charts, **{button: download(None) for button in self.downloads}}
 
-    def _results(self, batch: BatchJob) -> Updates:
+    def _results(self, batch: BatchJob | KeptBatch) -> Updates:
         if not batch.rows:
             return {}
         fast = any(row.speedup is not None for row in batch.rows)
-        figures = [draw(batch.rows, batch.policies) for draw in view.CHARTS.values()]
+        figures = [draw(batch.rows, batch.policies) for draw in CHARTS.values()]
         return {
-            self.summary: view.throughput_html(batch)
+            self.summary: (view.throughput_html(batch) if isinstance(batch, BatchJob) else "")
             + view.summary_html(batch.rows, batch.policies, f"Pool {batch.pool} on {batch.hardware}")
             + shared_html(f"batch/{batch.id}"),
             **{chart: gr.Plot(figure, visible=fast) for chart, figure in zip(self.charts, figures, strict=True)},
             **{button: download(file) for button, file in zip(self.downloads, self.files(batch), strict=True)},
         }
 
-    def files(self, batch: BatchJob) -> list[Path | None]:
+    def files(self, batch: BatchJob | KeptBatch) -> list[Path | None]:
         """Those of a batch that has ended, one for each of ``FILES``; written once, whoever looks on."""
         with self._writing:
             files = self._files.get(batch, [])
             if not files or not all(file and file.exists() for file in files):  # or they went after a day
-                files = self._files[batch] = self._write(batch)
+                files = self._files[batch] = written(batch, self.workbench.version)
             return files
-
-    def _write(self, batch: BatchJob) -> list[Path | None]:
-        name = batch.suite.name if batch.suite else "batch"
-        about = {
-            "pool": batch.pool,
-            "hardware": batch.hardware,
-            "dtype": batch.dtype,
-            "version": self.workbench.version,
-            "batch": batch.id,
-            "parameters": asdict(batch.params),
-            "texts_at_once": batch.texts_at_once,
-            "throughput": summary_of_batches(batch.figures),
-            "seed": batch.seed,
-            "problems": [asdict(problem) for problem in (batch.suite.problems if batch.suite else [])],
-            "suite": name,
-        }
-        prompts = [batch.items[place].prompt for place in batch.items_of_rows]
-        return [
-            offered_file(f"{name}.{suffix}", lambda path: view.write(path, batch.rows, prompts, about))
-            for suffix in FILES
-        ]
-
-
-def _form(held: BatchJob) -> tuple[Any, ...]:
-    """The values of the form, all but the note, so that they start this batch once more."""
-    name = held.suite.name if held.suite else None
-    suite = name if held.file is None and name in suite_names() else None
-    file = held.file if held.file and Path(held.file).exists() else None  # uploads are kept for a day
-    params = held.params
-    settings = (params.max_new_tokens, held.texts_at_once, params.draft_length, params.temperature)
-    return suite, file, held.policies, len(held.items), *settings, ""
 
 
 def limit_known(limit: float | None, length: float | None) -> bool:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from html import escape
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 from markupsafe import Markup
 
 from drafters.pool import Pool
@@ -20,12 +16,11 @@ from multidraft.bench.suites import Suite
 from multidraft.bench.summary import Row
 from multidraft.policies.titles import policy_title
 from multidraft.service.batch import BatchJob
+from multidraft.ui.tabs.batch.charts import around
+from multidraft.ui.tabs.batch.kept import KeptBatch
 from multidraft.ui.widgets import markup, tokens
-from multidraft.ui.widgets.charts import bar_marker, on_log_scale, policy_style, speedup_figure
 from multidraft.ui.widgets.controls import known_tasks
 from multidraft.ui.widgets.markup import count, macros, message_html, number, progress_html, times
-from multidraft.ui.widgets.theme import TARGET_COLOUR
-from storage.export import cell
 from storage.figures import FEWEST_TO_TELL
 
 ALL_TASKS = "all tasks"
@@ -45,11 +40,7 @@ _template = macros("tabs/batch/batch.html")
 
 HINT = markup.caption_html("Open a prompt above to compare its outputs, token by token.")
 
-GONE = message_html(
-    "error",
-    "This batch is no longer on this server: newer batches took its place, or it had ended when the server was started "
-    "again. Its runs are in the history, on the Dashboard.",
-)
+GONE = message_html("error", "There is no such batch here, or it is older than this server keeps.")
 
 
 def suite_html(suite: Suite) -> Markup:
@@ -90,11 +81,20 @@ def status_html(run: BatchJob) -> Markup:
     return progress_html(doing, run.runs_done, run.total, "Progress of the batch", now)
 
 
+def kept_html(batch: KeptBatch) -> Markup:
+    """How a batch of the history ended, as far as that is known there."""
+    about = batch.about
+    runs = f"{about['finished']} of {count(about['runs'], 'run')} finished, {about['created_at'][:10]}"
+    suite = f"suite {about['suite']}" if about["suite"] else count(about["prompts"], "prompt")
+    gone = " Its throughput is not kept." if batch.texts_at_once > 1 else ""
+    return message_html("idle", f"From the history: {runs}, {suite} on pool {batch.pool}.{gone}")
+
+
 def takes_html(prompts: int, policies: int, seconds: float) -> Markup:
-    """How much a batch would be, and how long it would take at the most."""
+    """How much a batch would be, and how long it would take."""
     time = time_left(seconds).removesuffix(" left")
     runs = f"{count(prompts, 'prompt')} under {count(policies, 'policy')}"
-    return markup.caption_html(f"{runs}: {time} at the most, by the newest runs on this machine.")
+    return markup.caption_html(f"{runs}: {time}, by the newest runs on this machine.")
 
 
 def time_left(seconds: float | None) -> str:
@@ -138,8 +138,17 @@ def rows_start() -> Markup:
     """Head of the table of results, to which rows are appended."""
     decode = markup.tip("Decode speed-up", "Over autoregressive decoding of the same prompt, decoding only")
     request = markup.tip("Request speed-up", "The same of the whole request, prefill and routing included")
-    columns = ("Prompt", "Task", "Policy", "Status", "Note", "Tokens", "MAT", "Tokens/s", decode, request)
+    columns = ("Prompt", "Task", "Policy", "Status", "Remark", "Tokens", "MAT", "Tokens/s", decode, request)
     return markup.table_start(columns, FIGURES, "md-rows", "Runs of the batch")
+
+
+def rows_html(batch: BatchJob | KeptBatch, start: int, end: int) -> Markup:
+    """Some lines of the table of results."""
+    places = batch.items_of_rows[start:end]
+    return Markup().join(
+        row_html(row, place, batch.items[place].prompt)
+        for row, place in zip(batch.rows[start:end], places, strict=True)
+    )
 
 
 def row_html(row: Row, item: int, prompt: str) -> Markup:
@@ -152,8 +161,8 @@ def row_html(row: Row, item: int, prompt: str) -> Markup:
         times(row.speedup, tokens, row.speedup_uncertainty),
         times(row.request_speedup, tokens, row.speedup_uncertainty),
     ]
-    note = _template.note(row.error) if row.error else ""
-    texts = [_template.opener(item, row.id, prompt), row.task, policy_title(row.policy), _ended(row), note]
+    remark = _template.remark(row.error) if row.error else ""
+    texts = [_template.opener(item, row.id, prompt), row.task, policy_title(row.policy), _ended(row), remark]
     return markup.row_html([*texts, *figures], FIGURES)
 
 
@@ -249,69 +258,12 @@ def _cells(found: Mapping[str, Mapping[str, Any]], policies: Sequence[str], best
     for policy in policies:
         line = found.get(policy, {})
         value = number(line.get("speedup"), 2, "×")
-        cell = _template.interval(markup.best(value) if policy == best else value, _around(line))
+        cell = _template.interval(markup.best(value) if policy == best else value, around(line))
         cells.append(cell)
     return cells
 
 
-def _around(line: Mapping[str, Any]) -> str:
-    low, high = line.get("speedup_low"), line.get("speedup_high")
-    return "" if low is None or pd.isna(low) else f"{number(low, 2)} – {number(high, 2)}"
-
-
-def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
-    """Speed-up of decoding by task and policy; pale where its interval does not exclude 1."""
-    known = summary.summarise(rows).dropna(subset=["speedup"])
-    known["certain"] = (known["speedup_low"] > 1) | (known["speedup_high"] < 1)
-    figure = speedup_figure("Speed-up by task", "task" if known["certain"].all() else "pale: may be 1× (95 % interval)")
-    for policy, own in known.groupby("policy", sort=True):
-        figure.add_bar(
-            x=[escape(str(task)) for task in own["task"]],
-            y=own["speedup"].to_list(),
-            name=escape(policy_title(str(policy))),
-            marker={
-                **bar_marker(str(policy), policies),
-                "opacity": [1 if certain else 0.35 for certain in own["certain"]],
-            },
-            customdata=[_around(line) or "too few prompts" for line in own.to_dict("records")],
-            hovertemplate="%{x}: %{y:.2f}×, 95 % interval: %{customdata}",
-        )
-    # At the very bottom: below the names of tasks where a phone turns them upright.
-    return figure.update_layout(
-        barmode="group", showlegend=True, legend={"yref": "container", "y": 0.02, "yanchor": "bottom"}
-    )
-
-
-def spread_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
-    """How the speed-ups of the prompts are spread, a box and a point per prompt for every policy; without those that
-    the table calls too noisy to tell."""
-    timed = [row for row in rows if row.finished and row.speedup is not None]
-    certain = [row for row in timed if not markup.too_noisy(row.speedup_uncertainty)]
-    figure = speedup_figure("Speed-up of every prompt", markup.noisy_runs(len(timed) - len(certain)))
-    for policy in policies:
-        own = [row for row in certain if row.policy == policy]
-        style = policy_style(policy, policies)
-        figure.add_box(
-            y=[row.speedup for row in own],
-            name=style["name"].replace(" (", "<br>("),  # a phone would turn long names upright
-            boxpoints="all",
-            jitter=0.5,
-            pointpos=0,
-            fillcolor="rgba(128,134,142,0.15)",
-            line={"color": TARGET_COLOUR, "width": 1.5},
-            marker={"color": style["marker"]["color"], "size": 6, "opacity": 0.8},
-            customdata=[[escape(row.id), escape(row.task)] for row in own],
-            hovertemplate="%{customdata[1]}, prompt %{customdata[0]}: %{y:.2f}×<extra></extra>",
-            hoveron="points",
-        )
-    return on_log_scale(figure, [row.speedup for row in certain if row.speedup])
-
-
-CHARTS = {"batch-chart": speedup_by_task_figure, "batch-spread": spread_figure}
-"""The charts of a batch that has ended, by their ids: functions of its rows and its policies."""
-
-
-def detail_html(run: BatchJob, item: int) -> Markup:
+def detail_html(run: BatchJob | KeptBatch, item: int) -> Markup:
     """One prompt under all its policies: figures, error, and the output in the drafters' colours."""
     prompt = run.items[item]
     places = [index for index, place in enumerate(run.items_of_rows) if place == item]
@@ -320,7 +272,7 @@ def detail_html(run: BatchJob, item: int) -> Markup:
     return _template.detail(title, prompt.prompt, cards, tokens.legend_html(run.drafters))
 
 
-def _card_html(run: BatchJob, index: int, row: Row) -> Markup:
+def _card_html(run: BatchJob | KeptBatch, index: int, row: Row) -> Markup:
     facts = (
         (count(row.tokens, "token"), ""),
         (number(row.mean_accepted_tokens, 2), "MAT"),
@@ -329,17 +281,3 @@ def _card_html(run: BatchJob, index: int, row: Row) -> Markup:
     )
     output = tokens.OUTPUT_START + tokens.rounds_html(run.rounds(index), run.drafters) + Markup("</div>")
     return _template.card(policy_title(row.policy), _ended(row), facts, row.error, output)
-
-
-def write(path: Path, rows: Sequence[Row], prompts: Sequence[str], about: Mapping[str, object]) -> None:
-    """All rows with all columns, the output included, in the format of the file's suffix; in JSON also ``about`` and
-    the summary. Tables have the text of each row's prompt beside the number that tells it apart."""
-    frame = pd.DataFrame(list(rows), columns=summary.COLUMNS).rename(columns={"prompt": "prompt_hash"})
-    frame.insert(frame.columns.get_loc("task"), "prompt", list(prompts))
-    if path.suffix == ".csv":
-        frame.map(cell).to_csv(path, index=False, lineterminator="\r\n")
-    elif path.suffix == ".parquet":
-        types = {**dict.fromkeys(summary.NUMBERS, float), "lossless": "boolean"}  # even if all are missing
-        frame.astype(types).to_parquet(path, index=False)
-    else:
-        path.write_text(json.dumps({**about, **summary.as_json(rows)}, ensure_ascii=False, indent=1), encoding="utf-8")

@@ -103,7 +103,9 @@ class Play(controls.PromptTab):
             self.anew = gr.Button(
                 "New conversation", size="sm", visible=pool.conversational, elem_id="new-conversation"
             )
-            self.own_page = gr.Button("Share this run", size="sm", interactive=False, elem_id="run-page")
+            self.own_page = gr.Button(
+                "Share this result", size="sm", interactive=False, link_target="_blank", elem_id="run-page"
+            )
             self.link = gr.Button("Copy settings link", size="sm", elem_id="copy-link")
             self.copy = gr.Button("Copy run as JSON", size="sm", interactive=False, elem_id="copy-run")
             self.download = gr.DownloadButton("Download JSON", size="sm", interactive=False, elem_id="download-run")

@@ -63,11 +63,7 @@ def status_html(
     if generation.status == "error":
         return message_html("error", f"The run failed: {generation.error}. Please try again or report it.")
     kind = "cancelled" if generation.status == "cancelled" else "done" if fits else "done md-odd"
-    odd = (
-        ""
-        if fits
-        else " The prompt is unlike the tasks of this pool: its answer is meaningless, its figures are as measured."
-    )
+    odd = "" if fits else f" {markup.ODD}"
     left_out = " Regret not computed: stopped." if job.unscored else ""
     failed = f" {generation.failures}" if generation.benched else ""
     unsaved = "" if recorded else " Not in the history yet: see the Dashboard tab."
@@ -105,7 +101,8 @@ def tiles_html(run: Run | None = None, differences: Sequence[Difference] | None 
     if faster and off and markup.too_noisy(off):
         # Short, in words of known width: the tile must not grow when the run ends.
         side = timed_side(faster, off)
-        shown, request = SIDES[side] if side else markup.UNKNOWN, markup.speedup_text(faster, off)
+        shown, request = (SIDES[side], "") if side else (markup.UNKNOWN, "cannot tell: ")
+        request += markup.speedup_text(faster, off)
     drafted = g is not None and any(r.drafted for r in g.rounds)
     saved = f"{len(g.token_ids) - len(g.rounds):,} of {len(g.token_ids):,} calls saved" if g else "autoregressive: 1"
     tiles = [

@@ -43,8 +43,7 @@ _IDLE = message_html(
 
 _GONE = message_html(
     "error",
-    "The race of this address is no longer on this server: it was restarted, or newer races took its place. Its "
-    "finished runs are in the history, on the Dashboard. Enter the prompt to race again.",
+    "There is no such race here, or it is older than this server keeps. Enter the prompt to race again.",
 )
 
 UPDATE_SECONDS = 0.5
@@ -82,7 +81,7 @@ class Race(controls.PromptTab):
         forget_refusal(form, self.status, _IDLE)
         self.buttons.run.click(None, js=show_on_phone("#race-status"), **PRIVATE)
         shown = [self.status, self.stage, self.figures, self.legend]
-        self.buttons.wire(page, form, _form, self.show, self._gone, shown)
+        self.buttons.wire(page, form, self._form, self.show, self._gone, shown)
         line.followed_by(
             self.follow,
             [self.settings[0], self.stage],
@@ -160,24 +159,26 @@ class Race(controls.PromptTab):
         figures = figures_html(race.measured) + shared_html(f"race/{race.id}") if ready else ""
         yield {**over, self.status: end_html(race), self.stage: end, self.figures: figures}
 
-    def _gone(self, id: str) -> Updates:
+    def _form(self, id: str) -> tuple[Any, ...] | None:
+        """Prompt, lanes and settings of a race, so that they start it once more."""
+        if (race := self.buttons.find(id)) is None:
+            return None
+        p = race.params
+        settings = (p.max_new_tokens, p.temperature, p.top_p, p.top_k, p.draft_length, race.seed)
+        return (race.prompt, *race.specs, *[""] * (MOST - len(race.specs)), *settings)
+
+    def _gone(self, id: str) -> Iterator[Updates]:
         path = self.workbench.store.path
         if not experiments.in_history(path, id):
-            return {self.status: _GONE, self.stage: None, self.figures: ""}
+            yield {self.status: _GONE, self.stage: None, self.figures: ""}
+            return
         runs = [run for run in experiments.runs(path, id, MOST) if run.generation.status in FINISHED]
         ready = len(runs) >= FEWEST
-        return {
+        yield {
             self.status: ended_html("race", id),
             self.stage: lanes.replay_data(runs, REPLAY_SECONDS) if ready else None,
             self.figures: figures_html(runs) if ready else "",
         }
-
-
-def _form(race: RaceJob) -> tuple[Any, ...]:
-    """Prompt, lanes and settings, so that they start this race once more."""
-    params = race.params
-    settings = (params.max_new_tokens, params.temperature, params.top_p, params.top_k, params.draft_length, race.seed)
-    return (race.prompt, *race.specs, *[""] * (MOST - len(race.specs)), *settings)
 
 
 def figures_html(runs: Sequence[Run]) -> Markup:

@@ -16,11 +16,20 @@ from PIL import Image
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from multidraft.ui.results import drawing
+from drafters.sampling import SamplingParams
+from multidraft.bench.suites import SuiteItem
+from multidraft.replay import advice
+from multidraft.service.batch import BatchJob
+from multidraft.service.lab import LabWork
+from multidraft.service.workbench import Workbench
+from multidraft.ui.results import advised, drawing
+from multidraft.ui.results.advised import Verdicts
 from multidraft.ui.results.cite import bibtex
 from multidraft.ui.results.pages import PICTURES, Results
 from multidraft.ui.results.picture import wrapped
 from multidraft.ui.tabs.experiments.view import list_html
+from multidraft.ui.tabs.play.recorded import recorded_runs
+from multidraft.ui.widgets.markup import ODD
 from storage import experiments
 from storage.run import Baseline
 from storage.store import Store
@@ -126,6 +135,39 @@ def test_addresses_of_the_app_have_the_tags_of_what_they_name(path: Path) -> Non
     assert results.tags({"run": "nope"}, "https://x") == results.tags({"race": "gone"}, "https://x")
 
 
+def test_the_apps_own_address_has_a_picture(path: Path) -> None:
+    results = Results(path, front=lambda: recorded_runs()[-1])
+    assert '<meta property="og:image" content="https://x/result/front.png">' in results.tags({}, "https://x")
+    browser = TestClient(Starlette(routes=results.routes()))
+    assert Image.open(io.BytesIO(browser.get("/result/front.png").content)).size == (1200, 630)
+    assert TestClient(Starlette(routes=Results(path).routes())).get("/result/front.png").status_code == 404
+
+
+def test_a_meaningless_answer_is_called_so_on_its_page_and_in_its_preview(path: Path) -> None:
+    results = Results(path, fits=lambda run: False)
+    browser = TestClient(Starlette(routes=results.routes()))
+    for place in ("run/1", "race/r"):
+        page = browser.get(f"/result/{place}").text
+        assert f'<meta property="og:description" content="{ODD}' in page and f"<p>{ODD}</p>" in page
+        assert "A meaningless answer, to no task of this pool." in browser.get(f"/result/{place}.svg").text
+    assert ODD not in TestClient(Starlette(routes=Results(path).routes())).get("/result/run/1").text
+
+
+def test_a_noisy_run_says_so_in_plain_words(tmp_path: Path) -> None:
+    rounds = [make_round(index) for index in range(4)]
+    with Store(path := tmp_path / "runs.db") as store:
+        for each in (0.01, 1 / 150):  # twice as fast or more, and cannot tell
+            store.add(make_run(rounds=rounds, baseline=Baseline("prefix", 6, each, 0.002, 0.4)))
+    browser = TestClient(Starlette(routes=Results(path).routes()))
+    faster, unknown = (browser.get(f"/result/run/{id}").text for id in (1, 2))
+    assert "as fast as without drafters, on a busy machine." in faster
+    assert "as fast as without drafters, on a machine too busy to tell faster from slower." in unknown
+
+
+def test_a_run_is_headed_by_the_calls_that_it_saved(browser: TestClient) -> None:
+    assert "<h1>UCB: 9 tokens with 3 calls of the large model instead of 9</h1>" in browser.get("/result/run/1").text
+
+
 def test_pictures_are_drawn_once_and_not_all_are_held(path: Path) -> None:
     results = Results(path)
     browser = TestClient(Starlette(routes=results.routes()))
@@ -143,9 +185,9 @@ def test_timings_too_noisy_are_no_headline(tmp_path: Path) -> None:
             store.add(make_run(policy=policy, rounds=rounds, batch_id="r", source="race", baseline=noisy))
     page = TestClient(Starlette(routes=Results(path).routes())).get("/result/race/r").text
     assert "<h1>UCB saves 67 % of the target&#39;s calls on 1 prompt, timed on a busy machine</h1>" in page
-    said = re.search(r'<td class="md-figure">((?:faster|slower).*?)</td>', page)
-    assert said and f">{said[1].rpartition(': ')[2]}</text>" in page, "the interval is in the picture"
-    assert said[1].partition(": ")[0] in list_html(path, experiments.listed(path), False)
+    _, said = re.findall(r'<td class="md-figure">((?:faster|slower).*?)</td>', page)[:2]  # of whole requests
+    assert f">{said.rpartition(': ')[2]}</text>" in page, "the interval is in the picture"
+    assert said.partition(": ")[0] in list_html(path, experiments.listed(path), False)
 
 
 def test_no_part_of_a_title_is_lost_and_keys_tell_results_apart() -> None:
@@ -168,3 +210,28 @@ def test_bibtex_holds_nothing_that_latex_would_run() -> None:
 def test_an_address_of_control_characters_leads_nowhere(browser: TestClient, place: str) -> None:
     page = browser.get(f"/result/{quote(place)}")
     assert page.status_code == 404 and 'href="http://testserver' in page.text
+
+
+def test_the_page_of_a_batch_says_which_drafters_to_keep(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    items = [SuiteItem(str(number), text) for number, text in enumerate(("abc abd", "bcd bce", "cde cdf"))]
+    batch = BatchJob(workbench, items, ["ucb", "fixed:near"], SamplingParams(max_new_tokens=16, draft_length=4))
+    assert workbench.jobs.submit(batch).wait(60) and workbench.store.flush()
+    verdicts = Verdicts(LabWork(workbench))
+    browser = TestClient(Starlette(routes=Results(workbench.store.path, verdicts=verdicts).routes()))
+    monkeypatch.setattr(advised, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(advice, "FAR_OFF", 100.0)  # such short runs are mostly noise
+    page = browser.get(f"/result/batch/{batch.id}").text
+    assert "Working out which drafters" in page and 'http-equiv="refresh"' in page and "<script" not in page
+    monkeypatch.setattr(advised, "WAIT_SECONDS", 30.0)
+    page = browser.get(f"/result/batch/{batch.id}").text
+    assert "Replayed on 3 recorded texts" in page and 'http-equiv="refresh"' not in page
+    assert "Policies, replayed" in page and "Drafters under " in page and page.count("md-verdict") == 1
+    begun = len(verdicts._jobs)
+    assert browser.get(f"/result/batch/{batch.id}").text == page and len(verdicts._jobs) == begun == 1
+
+
+def test_a_batch_that_cannot_be_replayed_says_so_on_its_page(workbench: Workbench, path: Path) -> None:
+    verdicts = Verdicts(LabWork(workbench))
+    found = experiments.listed(path, limit=1)[0]
+    said = verdicts.of(found)
+    assert "No advice on drafters and draft length: no run can be replayed" in said.line and not said.verdict

@@ -76,6 +76,21 @@ def test_timings_too_noisy_give_no_places() -> None:
     assert stage.places(lanes) == [0, 0]
 
 
+def test_who_is_ahead_is_said_in_a_sentence(lanes, make_generation, make_round) -> None:
+    said = replayed(lanes)["result"]
+    assert said == ("UCB needs the fewest target calls (2 of 6). UCB finished first, after 0.02 s of decoding."), (
+        "places are by time, as the lanes show them"
+    )
+    rounds = [make_round(index) for index in range(4)]
+    noisy = [Baseline("prefix", 6, each, 0.002, 0.4) for each in (0.01, 0.02)]
+    runs = [make_run(policy=p, rounds=rounds, baseline=b) for p, b in zip(("ucb", "exp3"), noisy, strict=True)]
+    assert stage.result(runs) == (
+        "All lanes need equally many target calls. The machine was too busy to time the race; run it again."
+    )
+    sampled = replayed([lanes[0], make_generation(rounds=rounds)], temperature=1.0)["result"]
+    assert sampled == "UCB needs the fewest target calls for its tokens (3.00 tokens per call)."
+
+
 def test_the_speed_up_is_against_what_was_measured_or_unknown(make_generation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "FEWEST_TOKENS", 1)
     two = [make_generation(), make_generation()]

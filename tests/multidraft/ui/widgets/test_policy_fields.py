@@ -50,3 +50,10 @@ def test_only_what_was_changed_is_in_the_spec() -> None:
 def test_bad_values_are_refused_with_what_is_valid(policy: str, changes: dict[str, object], said: str) -> None:
     with pytest.raises(UserError, match=said):
         form(policy, **changes)
+
+
+def test_several_policies_are_explained_one_after_the_other() -> None:
+    html = policy_fields.explanations_html(["ucb", "nonsense", "fixed:math"], DRAFTERS)
+    assert html.count("<p><b>") == 2 and "<b>UCB.</b>" in html and "How these policies choose" in html
+    assert "How this policy chooses" in policy_fields.explanations_html(["ucb"], DRAFTERS)
+    assert policy_fields.explanations_html(["nonsense"], DRAFTERS) == ""

@@ -12,12 +12,13 @@ import pytest
 
 from drafters.errors import PolicyError, UserError
 from drafters.sampling import SamplingParams
-from multidraft.bench.suites import Suite, SuiteItem
+from multidraft.bench.suites import Suite, SuiteItem, load_suite
 from multidraft.bench.summary import NO_TASK
 from multidraft.service.batch import BatchJob
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.batch import tab as batch_tab
 from multidraft.ui.tabs.batch import view as batch_view
+from multidraft.ui.tabs.batch.kept import kept_batch
 from multidraft.ui.tabs.batch.tab import Batch
 from multidraft.ui.widgets import exports
 from storage.connection import open_reader
@@ -245,7 +246,38 @@ def test_a_cancelled_batch_does_not_look_done(workbench: Workbench, gate, tmp_pa
 def test_a_batch_nobody_knows_is_explained(workbench: Workbench) -> None:
     tab = placed(workbench)
     (shown,) = tab.buttons.watch("0" * 32)
-    assert "no longer on this server" in shown[tab.status]
+    assert "There is no such batch here, or it is older than this server keeps." in shown[tab.status]
+
+
+def test_a_batch_of_an_earlier_server_is_there_whole(workbench: Workbench, tmp_path: Path) -> None:
+    tab = placed(workbench)
+    id = started(tab, tmp_path, "abc abd\n" + "a" * 200 + "\nbcd\n")
+    *_, _ = tab.buttons.watch(id)
+    held = workbench.jobs.find(id, BatchJob)
+    assert held and workbench.store.flush()
+    workbench.jobs.forget(held)
+    workbench.store.note(id, "why")
+    assert workbench.store.flush()
+    linked = tab.buttons.linked(Visit(batch=id))  # type: ignore[arg-type]
+    assert [linked[field] for field in tab.buttons.form] == [None, None, ["ucb", "fixed:near"], 2, 8, 1, 4, 0.0, "why"]
+    shown = after(tab.buttons.watch(id))
+    assert "From the history: 4 of 4 runs finished" in shown[tab.status] and "suite mine" in shown[tab.status]
+    assert shown[tab.rows].count("data-item") == 4, "what was refused as too long left no run"
+    assert all(shown[chart].visible for chart in tab.charts) and "<code>" in shown[tab.verdict]
+    assert "UCB" in shown[tab.summary] and f"result/batch/{id}" in shown[tab.summary]
+    report = json.loads(Path(shown[tab.downloads[1]].value["path"]).read_text())
+    assert report["batch"] == id and len(report["rows"]) == 4 and report["parameters"]["draft_length"] == 4
+    html = tab.open(id, Visit(1))  # type: ignore[arg-type]
+    assert html.count("<article>") == 2 and "md-token" in html and "bcd" in html
+
+
+def test_a_bundled_suite_is_known_by_its_prompts(workbench: Workbench) -> None:
+    prompt = load_suite("pocket").items[0].prompt
+    for id, text in (("a", prompt), ("b", "another")):
+        workbench.store.add(make_run(prompt=text, suite="pocket", batch_id=id, source="batch"))
+    assert workbench.store.flush()
+    found = [kept_batch(workbench.store.path, id) for id in ("a", "b", "none")]
+    assert [batch and batch.bundled for batch in found] == ["pocket", None, None]
 
 
 def test_a_prompt_opens_with_every_policy(workbench: Workbench, tmp_path: Path) -> None:
@@ -272,10 +304,11 @@ def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, tmp_path: 
     def linked(**query: str) -> dict:
         return tab.buttons.linked(Visit(**query))  # type: ignore[arg-type]
 
+    assert workbench.store.flush()
     there = linked(batch=id)
     assert there[tab.buttons.asked] == there[tab.buttons.id] == id and [there[field] for field in tab.buttons.form] == [
         *values[:-1],
-        "",
+        "<b>why",
     ]
     assert there[stop].interactive and not there[run].interactive
     id, path = started(tab, tmp_path), str(tmp_path / "mine.txt")
@@ -297,7 +330,7 @@ def test_how_long_a_batch_would_take_is_said_by_what_runs_took(workbench: Workbe
     workbench.store.add(make_run(**made_on, baseline=10.0, prefill_seconds=0.01))  # 6 tokens in 30 ms
     assert workbench.store.flush()
     said = tab.takes("pocket", None, ["ucb", "exp3"], 10, 100, 1)
-    assert "10 prompts under 2 policies: about 2 min at the most" in said  # 1,000 tokens of 100 + 2 × 5 ms
+    assert "10 prompts under 2 policies: about 2 min, by the newest runs" in said  # 1,000 tokens of 100 + 2 × 5 ms
     assert tab.takes("pocket", None, [], 10, 100, 1) == ""
     assert "did you mean ucb?" in tab.takes("pocket", None, ["ucb", "ucbb"], 10, 100, 1)
     assert tab.takes("pocket", None, ["ucb"], 10, 100, 4) == tab.takes(None, None, ["ucb"], 0, 100, 1) == ""

@@ -13,6 +13,8 @@ import pytest
 from multidraft.bench.suites import LineProblem, Suite, SuiteItem, spread
 from multidraft.bench.summary import COLUMNS, Row, as_json, summarise
 from multidraft.service.workbench import Workbench
+from multidraft.ui.tabs.batch import charts as batch_charts
+from multidraft.ui.tabs.batch import files as batch_files
 from multidraft.ui.tabs.batch import view as batch_view
 from multidraft.ui.tabs.batch.tab import Batch
 
@@ -73,14 +75,14 @@ def test_prompts_that_the_pool_does_not_know_are_counted_beforehand() -> None:
 
 def test_downloads_hold_every_row_and_column(tmp_path: Path) -> None:
     prompts = ["=1+1", *(f"Add {number}." for number in range(1, len(ROWS)))]
-    batch_view.write(tmp_path / "r.csv", ROWS, prompts, {})
+    batch_files.write(tmp_path / "r.csv", ROWS, prompts, {})
     with (tmp_path / "r.csv").open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
     columns = ["prompt_hash" if column == "prompt" else column for column in COLUMNS]
     assert len(lines) == len(ROWS) and list(lines[0]) == [columns[0], "prompt", *columns[1:]]
     assert [line["prompt"] for line in lines] == ["'=1+1", *prompts[1:]], "as text, not as a formula"
     assert lines[0]["output"] == "x" and lines[3]["status"] == "too long"
-    batch_view.write(tmp_path / "r.json", ROWS, prompts, {"pool": "tiny", "suite": "mine"})
+    batch_files.write(tmp_path / "r.json", ROWS, prompts, {"pool": "tiny", "suite": "mine"})
     report = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
     assert (report["pool"], report["suite"], len(report["rows"]), len(report["summary"])) == ("tiny", "mine", 5, 2)
 
@@ -120,7 +122,7 @@ def test_tasks_by_policies() -> None:
     math, sql, total = html.split("<tbody>")[1].split("</tr>")[:3]
     assert ">2.00×" in math and ">3.00×" in sql
     assert batch_view.ALL_TASKS in total and ">1.71×" in total  # 4 s by 2.33 s and by 2.67 s
-    bars, boxes = (draw(rows, ["ucb", "random"]).data for draw in batch_view.CHARTS.values())
+    bars, boxes = (draw(rows, ["ucb", "random"]).data for draw in batch_charts.CHARTS.values())
     assert [list(box.y) for box in boxes] == [[2.0, 1.5], [1.0, pytest.approx(3.0)]]
     assert {bar.name: (list(bar.x), list(bar.y)) for bar in bars} == {
         "Random drafter": (["&lt;b&gt;m&lt;/b&gt;", "sql"], [1.0, pytest.approx(3.0)]),
@@ -130,16 +132,18 @@ def test_tasks_by_policies() -> None:
 
 def test_bars_beyond_the_hues_have_a_second_mark() -> None:
     rows = [row("1", "math", f"ucb:beta={i}", "completed") for i in range(9)]
-    bars = batch_view.speedup_by_task_figure(rows, [one.policy for one in rows]).data
+    bars = batch_charts.speedup_by_task_figure(rows, [one.policy for one in rows]).data
     assert len({(bar.marker.color, bar.marker.pattern.shape) for bar in bars}) == 9
 
 
 def test_prompts_that_are_too_noisy_are_not_drawn() -> None:
     rows = [row(str(i), "math", "ucb", "stopped", seconds=s, speedup_uncertainty=u) for i, s, u in NOISY]
-    figure = batch_view.spread_figure(rows, ["ucb"])
+    figure = batch_charts.spread_figure(rows, ["ucb"])
     assert list(figure.data[0].y) == [1.0, 4.0] and figure.layout.xaxis.title.text.startswith("1 run left out")
-    (bars,) = batch_view.speedup_by_task_figure(rows, ["ucb"]).data
+    assert figure.data[0].meta["columns"] == {"prompt": ["0", "1"], "task": ["math"] * 2}
+    (bars,) = batch_charts.speedup_by_task_figure(rows, ["ucb"]).data
     assert list(bars.marker.opacity) == [0.35] and " – " in bars.customdata[0]
+    assert bars.meta["columns"]["pale"] == [True] and bars.meta["columns"]["low (95 %)"] == [1.0], "they are in the CSV"
 
 
 def test_a_limit_is_spread_over_the_suite() -> None:

@@ -228,7 +228,7 @@ def test_a_race_that_the_server_no_longer_holds_is_said_to_be_gone(workbench: Wo
     tab = placed(workbench)
     assert tab.buttons.linked(Address("f00")) == {tab.buttons.asked: "f00", tab.buttons.id: "f00"}  # type: ignore[arg-type]
     (shown,) = tab.buttons.watch("f00")
-    assert "no longer on this server" in shown[tab.status] and shown[tab.stage] is None
+    assert "There is no such race here" in shown[tab.status] and shown[tab.stage] is None
     assert shown[tab.buttons.run].interactive is True and shown[tab.buttons.stop].interactive is False
     assert tab.buttons.linked(Address("")) == {tab.buttons.asked: gr.skip()}  # type: ignore[arg-type]
 

@@ -1,0 +1,85 @@
+"""The charts of a batch that has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from multidraft.bench import summary
+from multidraft.bench.summary import Row
+from multidraft.policies.titles import policy_title
+from multidraft.ui.widgets import markup
+from multidraft.ui.widgets.charts import bar_marker, on_log_scale, policy_style, speedup_figure
+from multidraft.ui.widgets.markup import number
+from multidraft.ui.widgets.theme import TARGET_COLOUR
+
+
+def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
+    """Speed-up of decoding by task and policy; pale where its interval does not exclude 1."""
+    known = summary.summarise(rows).dropna(subset=["speedup"])
+    known["certain"] = (known["speedup_low"] > 1) | (known["speedup_high"] < 1)
+    figure = speedup_figure("Speed-up by task", "task" if known["certain"].all() else "pale: may be 1× (95 % interval)")
+    figure.update_layout(meta={"x": "task"})  # in its CSV
+    for policy, own in known.groupby("policy", sort=True):
+        figure.add_bar(
+            x=[escape(str(task)) for task in own["task"]],
+            y=own["speedup"].to_list(),
+            name=escape(policy_title(str(policy))),
+            marker={
+                **bar_marker(str(policy), policies),
+                "opacity": [1 if certain else 0.35 for certain in own["certain"]],
+            },
+            customdata=[around(line) or "too few prompts" for line in own.to_dict("records")],
+            meta={
+                "columns": {
+                    "low (95 %)": own["speedup_low"].to_list(),
+                    "high (95 %)": own["speedup_high"].to_list(),
+                    "pale": [not certain for certain in own["certain"]],
+                }
+            },
+            hovertemplate="%{x}: %{y:.2f}×, 95 % interval: %{customdata}",
+        )
+    # At the very bottom: below the names of tasks where a phone turns them upright.
+    return figure.update_layout(
+        barmode="group", showlegend=True, legend={"yref": "container", "y": 0.02, "yanchor": "bottom"}
+    )
+
+
+def spread_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
+    """How the speed-ups of the prompts are spread, a box and a point per prompt for every policy; without those that
+    the table calls too noisy to tell."""
+    timed = [row for row in rows if row.finished and row.speedup is not None]
+    certain = [row for row in timed if not markup.too_noisy(row.speedup_uncertainty)]
+    figure = speedup_figure("Speed-up of every prompt", markup.noisy_runs(len(timed) - len(certain)))
+    for policy in policies:
+        own = [row for row in certain if row.policy == policy]
+        style = policy_style(policy, policies)
+        figure.add_box(
+            y=[row.speedup for row in own],
+            name=style["name"].replace(" (", "<br>("),  # a phone would turn long names upright
+            boxpoints="all",
+            jitter=0.5,
+            pointpos=0,
+            fillcolor="rgba(128,134,142,0.15)",
+            line={"color": TARGET_COLOUR, "width": 1.5},
+            marker={"color": style["marker"]["color"], "size": 6, "opacity": 0.8},
+            customdata=[[escape(row.id), escape(row.task)] for row in own],
+            meta={"columns": {"prompt": [escape(row.id) for row in own], "task": [escape(row.task) for row in own]}},
+            hovertemplate="%{customdata[1]}, prompt %{customdata[0]}: %{y:.2f}×<extra></extra>",
+            hoveron="points",
+        )
+    return on_log_scale(figure, [row.speedup for row in certain if row.speedup])
+
+
+def around(line: Mapping[str, Any]) -> str:
+    """The interval of a line's speed-up (``summary.summarise``); empty where it is unknown."""
+    low, high = line.get("speedup_low"), line.get("speedup_high")
+    return "" if low is None or pd.isna(low) else f"{number(low, 2)} – {number(high, 2)}"
+
+
+CHARTS = {"batch-chart": speedup_by_task_figure, "batch-spread": spread_figure}
+"""The charts of a batch that has ended, by their ids: functions of its rows and its policies."""
