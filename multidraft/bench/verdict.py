@@ -17,6 +17,9 @@ from storage.run import plain
 MOST_NAMED = 3
 """Policies that a sentence names; the table has them all."""
 
+FATES = {"keep": "keep", "remove": "can go", "alone": "can go alone", "open": "not settled"}
+"""What a table says of a drafter (``Advice.fate``)."""
+
 PARTS: tuple[Literal["decode"], Literal["request"]] = ("decode", "request")
 
 
@@ -139,20 +142,24 @@ def _under(advice: Advice) -> str:
 
 def _drafters(advice: Advice) -> list[str]:
     said = []
-    if keep := [share for share in advice.shares if share.verdict == "keep"]:
+    if keep := [share for share in advice.shares if advice.fate(share) == "keep"]:
         said.append(f"Keep {listed([_kept(share) for share in keep])}{_under(advice)}.")
     gone, ratio = advice.removed
     if gone and advice.best.spec.startswith("fixed:"):
         said.append(f"`{advice.best.spec}` plays no other drafter, which says nothing of them under other policies.")
     elif gone:
         memory = sum(share.memory or 0 for share in advice.shares if share.drafter in gone)
-        freed = f"; {format_bytes(memory)} of memory are free then" if memory else ""
+        freed = f"; {format_bytes(memory)} of memory (weights and cache) are free then" if memory else ""
         why = "it never drafts" if len(gone) == 1 else "they never draft"
         cost = f"requests take {times(ratio)} as long without" if ratio else f"under this policy {why}"
         played = {option.spec.removeprefix("fixed:") for option in (advice.measured or advice).options[:1]} & set(gone)
         but = f", but not while you run `fixed:{played.pop()}`" if played else ""
         said.append(f"Remove {listed([f'`{name}`' for name in gone])}{_under(advice)}{but}: {cost}{freed}.")
-    if unknown := [f"`{s.drafter}`" for s in advice.shares if s.drafter not in gone and s.verdict != "keep"]:
+    fates = {share.drafter: advice.fate(share) for share in advice.shares}
+    if alone := [f"`{drafter}`" for drafter, fate in fates.items() if fate == "alone"]:
+        said.append(f"{listed(alone)} could go alone, but not together with these.")
+    unknown = [f"`{share.drafter}`" for share in advice.shares if share.asked and fates[share.drafter] == "open"]
+    if unknown:
         said.append(f"Not settled by these prompts whether it pays: {listed(unknown)}.")
     return said
 
@@ -198,14 +205,14 @@ def tables(advice: Advice) -> list[Table]:
     columns += "|decode, measured|whole request, measured" if advice.measured else ""
     found = [Table(f"Policies{how}{far}", tuple(columns.split("|")), policies, columns.count("|"))]
     if advice.shares:
-        columns = "drafter|proposed|requests without it|memory|verdict"
+        columns = "drafter|proposed|requests without it|memory (weights, cache)|verdict"
         drafters = [
             (
                 share.drafter,
                 f"{percent(share.share)}",
                 times(share.without),
                 format_bytes(share.memory) if share.memory else NOTHING,
-                {"keep": "keep", "remove": "can go", "open": "not settled"}[share.verdict],
+                FATES[advice.fate(share)],
             )
             for share in advice.shares
         ]
@@ -262,7 +269,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
             "texts": advice.texts,
             "policies": options,
             "lengths": {str(length): asdict(found) for length, found in advice.lengths.items()},
-            "drafters": [{**asdict(share), "verdict": share.verdict} for share in advice.shares],
+            "drafters": [{**asdict(share), "verdict": advice.fate(share)} for share in advice.shares],
             "removed": {"drafters": gone, "without": ratio and asdict(ratio)},
         }
     )

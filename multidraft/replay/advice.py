@@ -45,6 +45,9 @@ LEAST_SHARE = 0.005
 
 Paying = Literal["yes", "no", "open"]
 
+Fate = Literal["keep", "remove", "alone", "open"]
+"""``"alone"`` can go too, but not beside all that are to be removed."""
+
 Live = Mapping[str, Mapping[int, tuple[float, float]]]
 """What ran live: of each policy, by prompt, the baseline's decode seconds and its own."""
 
@@ -68,7 +71,7 @@ class Share:
 
     @property
     def verdict(self) -> Literal["keep", "remove", "open"]:
-        """Whether it pays, as far as that can be told."""
+        """Whether it pays beside all others, as far as that can be told."""
         if self.without is None:
             return "keep" if self.asked else "remove"
         if self.without.low is None or self.without.high is None:
@@ -168,6 +171,14 @@ class Advice:
         """The policy that is faster than each of the others and than autoregressive decoding: the only one that may be
         called the fastest, and has a star."""
         return self.best.spec if self.pays == "yes" and self.certain else None
+
+    def fate(self, share: Share) -> Fate:
+        """What is advised on a drafter, in sentences, tables and JSON alike."""
+        if self.best.spec.startswith("fixed:") and not share.asked:
+            return "open"  # a policy of one drafter says nothing of the others
+        if share.drafter in self.removed[0]:
+            return "remove"
+        return "alone" if share.verdict == "remove" else share.verdict
 
     @property
     def trusted(self) -> bool:

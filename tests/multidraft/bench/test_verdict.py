@@ -43,7 +43,7 @@ def test_a_certain_winner_with_what_it_saves_and_needs():
     )
     assert "faster than under the other policy, at the 95 % level: `fixed:math` (1.25×)" in said
     assert "Keep `math` (proposes 31 % of the tokens; without it requests take 1.12× (1.05–1.20) as long)." in said
-    assert "Remove `old`: under this policy it never drafts; 2.0 MiB of memory are free then." in said
+    assert "Remove `old`: under this policy it never drafts; 2.0 MiB of memory (weights and cache) are free then." in said
     assert "Not settled by these prompts whether it pays: `code`." in said
     assert "slower at the 95 % level with 3 tokens" in said
     policies, drafters = tables(found)
@@ -55,6 +55,19 @@ def test_a_fixed_drafter_says_nothing_of_those_it_never_plays():
     found = Advice.of(PLAIN, [option("fixed:math", 0.5, noise=NOISE)], shares=shares, removed=(("old",), None))
     said = "\n".join(sentences(found))
     assert "Remove" not in said and "`fixed:math` plays no other drafter, which says nothing of them" in said
+    assert [line[-1] for line in tables(found)[1].rows] == ["keep", "not settled"]
+
+
+def test_sentences_table_and_json_say_the_same_of_drafters_that_can_go_one_by_one_but_not_all() -> None:
+    alike = Ratio(1.0, 0.99, 1.005, 8)
+    shares = (Share("old", False, 0.0, None), Share("a", True, 0.1, alike), Share("b", True, 0.1, alike))
+    options = [option("rate-hedge", 0.5, noise=NOISE)]
+    found = Advice.of(PLAIN, options, shares=shares, removed=(("old", "a"), alike))
+    said = "\n".join(sentences(found))
+    assert "Remove `old` and `a`: " in said and "Not settled" not in said
+    assert "`b` could go alone, but not together with these." in said
+    assert [line[-1] for line in tables(found)[1].rows] == ["can go", "can go", "can go alone"]
+    assert [line["verdict"] for line in as_json(found)["drafters"]] == ["remove", "remove", "alone"]
 
 
 def test_what_is_level_has_no_star_and_says_how_many_prompts_would_settle_it():
