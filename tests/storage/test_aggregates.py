@@ -48,6 +48,9 @@ def test_filters(filled: Path) -> None:
         "cards": ["c0ffee"],
         "sources": ["bench", "play"],
         "baselines": ["prefix"],
+        "draft_lengths": ["3"],
+        "temperatures": ["0.0"],
+        "limits": ["6"],
     }
 
 

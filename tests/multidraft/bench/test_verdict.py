@@ -43,7 +43,9 @@ def test_a_certain_winner_with_what_it_saves_and_needs():
     )
     assert "faster than under the other policy, at the 95 % level: `fixed:math` (1.25×)" in said
     assert "Keep `math` (proposes 31 % of the tokens; without it requests take 1.12× (1.05–1.20) as long)." in said
-    assert "Remove `old`: under this policy it never drafts; 2.0 MiB of memory (weights and cache) are free then." in said
+    assert (
+        "Remove `old`: under this policy it never drafts; 2.0 MiB of memory (weights and cache) are free then." in said
+    )
     assert "Not settled by these prompts whether it pays: `code`." in said
     assert "slower at the 95 % level with 3 tokens" in said
     policies, drafters = tables(found)
