@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from drafters.hardware import format_bytes
-from multidraft.bench.action import action, listed, withheld
+from multidraft.bench.action import action, listed, shorter_is_faster, withheld
 from multidraft.bench.table import NOTHING, count, percent
 from multidraft.replay.advice import Advice, Share
 from multidraft.replay.options import Option
@@ -51,7 +51,12 @@ def _beyond(advice: Advice, live: Advice) -> str:
     if unrun is None:
         return "no other policy or draft length was tried."
     named = f"`{unrun.spec}` with drafts of up to {count(unrun.length, 'token')}"
-    if other is None or other is unrun:
+    if other is unrun:
+        how = "faster, at the 95 % level," if shorter_is_faster(advice) else "not significantly faster"
+        return (
+            f"{named} is {how} than with up to {live.best.length}, and nothing else that was not run comes before it."
+        )
+    if other is None:
         return f"of what was not run, {named} comes first."
     faster = unrun.times_as_fast(other)
     if faster.value <= 1:
@@ -130,7 +135,9 @@ def _lengths(advice: Advice) -> list[str]:
     level = [str(length) for length, ratio in advice.lengths.items() if str(length) not in slower]
     parts = [f"slower at the 95 % level with {listed(slower)}" if slower else ""]
     parts.append(f"no significant difference with {listed(level)}" if level else "")
-    first = ", which replays put first" if _under(advice) else ""
+    live = advice.measured
+    same = live is None or (live.best.spec, live.best.length) == (advice.best.spec, advice.best.length)
+    first = "" if same else ", which replays put first"
     return [f"Draft length up to {advice.best.length}{_under(advice)}{first}: {'; '.join(filter(None, parts))} tokens."]
 
 
@@ -176,13 +183,15 @@ def _basis(advice: Advice) -> str:
         return "Measured runs; each prompt counts once. " + (
             "±: how far timings within the runs may put a speed-up off, at the 95 % level." if few else intervals
         )
-    made_on = advice.conditions
-    where = f"pool {made_on.pool} on {made_on.hardware}, {made_on.dtype}" if made_on else "that machine"
+    where = "that machine"
+    if text := advice.text:
+        where = f"pool {text.conditions.pool} on {text.conditions.hardware}, {text.conditions.dtype}; runs with draft "
+        where += f"length {text.params.draft_length} and at most {count(text.params.max_new_tokens, 'token')}"
     said = f"Replays take the costs that were measured there: {where}. {intervals}"
     if any(option.estimate for option in advice.options):
         said += " ≈: it chooses by measured time, so its rounds are estimates."
     if advice.left_out:
-        said += f" {count(advice.left_out, 'text')} of other pools or machines left out."
+        said += f" {count(advice.left_out, 'text')} of other pools, machines or settings left out: filter by them."
     return said
 
 

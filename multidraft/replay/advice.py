@@ -20,7 +20,7 @@ from multidraft.policies.specs import read_spec
 from multidraft.replay.options import Option, replayed
 from multidraft.replay.recorded import Recorded, Route, without_divergence
 from storage.figures import FEWEST_PROMPTS, FEWEST_TOKENS, Ratio, ranks, ratio_of_totals
-from storage.run import Conditions, Run
+from storage.run import Run
 
 PLAIN = "autoregressive"
 
@@ -95,8 +95,8 @@ class Advice:
         errors: of the policies that ran live on some of the prompts, by what share their replayed decode speed-ups are
             off from those measured.
         texts: how many were replayed; 0 where runs were measured instead.
-        left_out: texts of other pools and machines, whose costs are others.
-        conditions: of the runs.
+        left_out: texts of other pools, machines and settings, whose costs and rounds are others.
+        text: one of those replayed, for its conditions and settings.
     """
 
     plain: Option
@@ -108,7 +108,7 @@ class Advice:
     errors: Mapping[str, float] = field(default_factory=dict)
     texts: int = 0
     left_out: int = 0
-    conditions: Conditions | None = None
+    text: Run | None = None
 
     @classmethod
     def of(cls, plain: Option, options: Sequence[Option], **known: Any) -> Advice:
@@ -248,7 +248,7 @@ def advise(
     options = [min(each, key=_seconds) for each in at_lengths.values()]
     best = min(options, key=_seconds)
     lengths = {other.length: other.times_as_fast(best) for other in at_lengths[best.spec] if other is not best}
-    known = {"measured": measured, "errors": errors, "texts": len(texts), "conditions": texts[0].run.conditions}
+    known = {"measured": measured, "errors": errors, "texts": len(texts), "text": texts[0].run}
     found = Advice.of(plain, options, **known)
     if not found.trusted:
         return found

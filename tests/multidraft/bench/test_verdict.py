@@ -60,7 +60,7 @@ def test_a_fixed_drafter_says_nothing_of_those_it_never_plays():
     assert [line[-1] for line in tables(found)[1].rows] == ["keep", "not settled"]
 
 
-def test_sentences_table_and_json_say_the_same_of_drafters_that_can_go_one_by_one_but_not_all() -> None:
+def test_toldtable_and_json_say_the_same_of_drafters_that_can_go_one_by_one_but_not_all() -> None:
     alike = Ratio(1.0, 0.99, 1.005, 8)
     shares = (Share("old", False, 0.0, None), Share("a", True, 0.1, alike), Share("b", True, 0.1, alike))
     options = [option("rate-hedge", 0.5, noise=NOISE)]
@@ -139,6 +139,23 @@ def test_what_was_measured_leads_and_replays_add_what_was_not_run():
     assert [line[-2][:5] for line in table.rows] == ["–", "2.00×", "1.25×"]
     alone = sentences(Advice.of(PLAIN, played, texts=9))
     assert alone[0].startswith("Replayed on 9 recorded texts. For this traffic: `fixed:math`")
+
+
+@pytest.mark.parametrize(
+    ("longer", "said", "do"),
+    [
+        (Ratio(0.98, 0.95, 1.01, 8), "is not significantly faster than with up to 12", "no more prompts are needed"),
+        (Ratio(0.9, 0.85, 0.95, 8), "is faster, at the 95 % level, than with up to 12", "up to 6 tokens: run these"),
+    ],
+)
+def test_another_draft_length_is_recommended_only_where_it_is_certainly_faster(longer, said, do):
+    live = Advice.of(PLAIN, [option("rate-hedge", 0.5, 12, noise=NOISE), option("ucb", 0.8, 12)])
+    played = [option("rate-hedge", 0.5, 6), option("ucb", 0.8, 12)]
+    found = Advice.of(PLAIN, played, texts=8, measured=live, errors={"rate-hedge": 0.1}, lengths={12: longer})
+    told = sentences(found)
+    assert f"`rate-hedge` with drafts of up to 6 tokens {said}, and nothing else" in "\n".join(told)
+    assert "Draft length up to 6, which replays put first: " in "\n".join(told)
+    assert told[-1].startswith("What to do: run `rate-hedge`, draft length up to 12: ") and do in told[-1]
 
 
 def test_what_is_said_of_drafters_and_lengths_names_the_policy_where_another_one_was_measured_to_be_first():
