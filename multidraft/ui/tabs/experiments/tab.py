@@ -63,7 +63,7 @@ class Experiments:
         what is sought."""
         about = (
             "Every batch and race of this history, and what bench --db wrote into it; each with a page of its own, to "
-            "send and to cite. Two of them can be compared, prompt by prompt: by version, pool, machine or setting."
+            "send and to cite. Two of them can be compared, policy by policy: by version, pool, machine or setting."
         )
         gr.HTML(heading_html("Results", about), js_on_load=None)
         with gr.Row(elem_classes="md-filters"):
