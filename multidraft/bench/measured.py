@@ -16,7 +16,7 @@ from multidraft.replay.advice import Advice, Live, usable
 from multidraft.replay.options import Option
 from storage import experiments
 from storage.aggregates import SETTINGS, shared_prompts
-from storage.figures import at_one_speed
+from storage.figures import FEWEST_TOKENS, at_one_speed
 from storage.filters import Filter
 from storage.rows import prompt_of
 from storage.run import Run
@@ -50,7 +50,9 @@ def of_rows(rows: Sequence[Row], draft_length: int) -> Advice:
         off = [row.speedup_uncertainty for rows in taken[spec].values() for row in rows if row.speedup_uncertainty]
         return replace(Option.of(spec, draft_length, runs), uncertainty=max(off, default=None))
 
-    return Advice.of(Option.of(BASELINE, 0, plain), [option(spec) for spec in policies])
+    short = {row.prompt for row in rows if row.finished and row.tokens < FEWEST_TOKENS and row.policy != BASELINE}
+    plain_option = Option.of(BASELINE, 0, plain)
+    return Advice.of(plain_option, [option(spec) for spec in policies], short=len(short - set(counts)))
 
 
 def _seconds(taken: Mapping[str, Mapping[int, Sequence[Row]]], part: str) -> dict[str, dict[int, tuple[float, float]]]:

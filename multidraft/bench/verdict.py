@@ -33,12 +33,13 @@ def sentences(advice: Advice) -> list[str]:
     more = [*_lengths(advice), *_drafters(advice)] if advice.pays == "yes" else []
     if live := advice.measured:
         fewer = f" on the {live.prompts} of {advice.prompts} prompts that all of these policies ran"
-        said = [f"Measured{fewer if live.prompts < advice.prompts else ''}. {_conclusion(live)}"]
+        said = [f"Measured{fewer if live.prompts < advice.prompts else ''}. {_conclusion(live, advice.short)}"]
         said += [*(_rivals(live) if live.pays == "yes" else [])]
         said += [f"{replayed}: {_beyond(advice, live)} {_off(advice)}", *more]
         said = said if advice.trusted else [*said[: -1 - len(more)], withheld(advice)]
     elif advice.trusted:
-        said = [f"{replayed}. {_conclusion(advice)} {_off(advice)}" if replayed else _conclusion(advice)]
+        conclusion = _conclusion(advice, advice.short)
+        said = [f"{replayed}. {conclusion} {_off(advice)}" if replayed else conclusion]
         said += [*_rivals(advice), *more] if advice.pays == "yes" else []
     else:
         said = [f"No verdict: no policy was measured on all of these {advice.prompts} prompts.", withheld(advice)]
@@ -72,10 +73,30 @@ def _off(advice: Advice) -> str:
     if not off:
         return "How far replays are off is not known: no policy ran live on enough of these prompts."
     reach = " to ".join(dict.fromkeys(percent(value, "+") for value in (min(off.values()), max(off.values()))))
-    return f"Replayed decode speed-ups are off by {reach} from those measured ({listed([f'`{o}`' for o in off])})."
+    rounds = "".join(
+        f", tokens per round of `{spec}` by {percent(by, '+')}" for spec, by in _rounds_off(advice).items()
+    )
+    why = ", as it goes by the clock" if rounds else ""
+    named = listed([f"`{spec}`" for spec in off])
+    return f"Replayed decode speed-ups are off by {reach} from those measured ({named}){rounds}{why}."
 
 
-def _conclusion(advice: Advice) -> str:
+def _rounds_off(advice: Advice) -> dict[str, float]:
+    """Of the policies whose replayed rounds are estimates and that ran live at the same draft length, by what share
+    their tokens per round are off on the prompts that they ran on."""
+    found = {}
+    for option in advice.options if advice.measured else ():
+        known = advice.measured and advice.measured.option(option.spec)
+        if not known or not option.estimate or known.length != option.length:
+            continue
+        on = [place for place, prompt in enumerate(option.prompts) if prompt in known.prompts]
+        if on:
+            replayed = option.tokens[on].sum() / option.rounds[on].sum()
+            found[option.spec] = float(replayed / known.mean_accepted_tokens - 1)
+    return found
+
+
+def _conclusion(advice: Advice, short: int) -> str:
     best, plain = advice.best, advice.plain
     decode, request = best.times_as_fast(plain, "decode"), best.times_as_fast(plain)
     named = f"`{best.spec}`, draft length up to {best.length}"
@@ -83,6 +104,8 @@ def _conclusion(advice: Advice) -> str:
         f"decoding is {times(decode)} and whole requests are {times(request)} as fast as autoregressive decoding, on "
         f"{count(advice.prompts, 'prompt')}"
     )
+    if short:
+        speeds += f" ({short} more answered too briefly for a speed-up)"
     saved = f"it saves {_saved(best)}"
     if advice.pays == "yes":
         time = f"Requests take {percent(1 - 1 / request.value)} less of the device's time."
@@ -117,7 +140,8 @@ def _rivals(advice: Advice) -> list[str]:
         return [f"Whole requests are faster than under {others}, at the 95 % level: {_named(slower, advice)}."]
     said = [f"Whole requests are not significantly slower under {_named(level, advice)}."]
     if slower:
-        said.append(f"They are slower, at the 95 % level, under {_named(slower, advice)}.")
+        paired = "paired by prompt; the intervals in the table do not show this"
+        said.append(f"They are slower, at the 95 % level, under {_named(slower, advice)} ({paired}).")
     return said
 
 
@@ -210,8 +234,9 @@ def tables(advice: Advice) -> list[Table]:
     policies = [_policy(advice, option) for option in advice.options]
     how = ", replayed" if advice.texts else ""
     far = "" if advice.trusted else ", too far from what was measured to rely on"
-    columns = f"policy|draft length|tokens per round|calls saved|decode{how}|whole request{how}|first is faster"
-    columns += "|decode, measured|whole request, measured" if advice.measured else ""
+    columns = f"policy|draft length|tokens per round|calls saved|decode{how}|whole request{how}"
+    columns += f"|{advice.best.spec} is faster by"
+    columns += "|tokens per round, measured|decode, measured|whole request, measured" if advice.measured else ""
     found = [Table(f"Policies{how}{far}", tuple(columns.split("|")), policies, columns.count("|"))]
     if advice.shares:
         columns = "drafter|proposed|requests without it|memory (weights, cache)|verdict"
@@ -234,7 +259,8 @@ def _policy(advice: Advice, option: Option) -> tuple[str, ...]:
     live = advice.measured
     star = " ★" if first and advice.trusted and option.spec == (live or advice).leader else ""
     known = live and live.option(option.spec)
-    ratios = (known.times_as_fast(live.plain, part) if live and known else None for part in PARTS)
+    ran = [times(known.times_as_fast(live.plain, part)) if live and known else NOTHING for part in PARTS]
+    ran = [f"{known.mean_accepted_tokens:.2f}" if known else NOTHING, *ran] if live else []
     return (
         f"{option.spec}{' ≈' if option.estimate else ''}{star}",
         str(option.length),
@@ -243,7 +269,7 @@ def _policy(advice: Advice, option: Option) -> tuple[str, ...]:
         times(option.times_as_fast(advice.plain, "decode")),
         times(option.times_as_fast(advice.plain)),
         NOTHING if first else times(advice.best.times_as_fast(option)),
-        *(map(times, ratios) if live else ()),
+        *ran,
     )
 
 

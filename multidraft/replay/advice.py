@@ -95,6 +95,7 @@ class Advice:
         errors: of the policies that ran live on some of the prompts, by what share their replayed decode speed-ups are
             off from those measured.
         texts: how many were replayed; 0 where runs were measured instead.
+        short: further prompts, whose answers are too short for a speed-up.
         left_out: texts of other pools, machines and settings, whose costs and rounds are others.
         text: one of those replayed, for its conditions and settings.
     """
@@ -107,6 +108,7 @@ class Advice:
     measured: Advice | None = None
     errors: Mapping[str, float] = field(default_factory=dict)
     texts: int = 0
+    short: int = 0
     left_out: int = 0
     text: Run | None = None
 
@@ -249,6 +251,7 @@ def advise(
     best = min(options, key=_seconds)
     lengths = {other.length: other.times_as_fast(best) for other in at_lengths[best.spec] if other is not best}
     known = {"measured": measured, "errors": errors, "texts": len(texts), "text": texts[0].run}
+    known["short"] = len({each.prompt for each in recorded if each.tokens < FEWEST_TOKENS} - {*plain.prompts})
     found = Advice.of(plain, options, **known)
     if not found.trusted:
         return found

@@ -46,7 +46,7 @@ def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]
     subtitle = f"{what}, {first.on}, paired by prompt, with 95 % intervals"
     shown = comparison.table(found)
     page = markup.macros("results/page.html")
-    rows = [[page.figure(*cell.split(" ", 1)) if "× (" in cell else cell for cell in row] for row in shown.rows]
+    rows = [map(markup.ratio_html, row) for row in shown.rows]
     body = markup.table_html(shown.columns, rows, figures=shown.figures, kind="md-comparison", label=shown.title)
     body += page.sides([(name_of(one), place_of(one), settings_of(one), one) for one in (a, b)])
     figures = [

@@ -78,6 +78,11 @@ def test_what_is_level_has_no_star_and_says_how_many_prompts_would_settle_it():
     *_, end = (said := sentences(found))
     assert not found.certain and "★" not in "".join(cell for row in tables(found)[0].rows for cell in row)
     assert "not significantly slower under `fixed:math` (1.98×)." in "\n".join(said)
+    more = sentences(Advice.of(PLAIN, [*options, option("exp3", 0.6)]))
+    assert (
+        "They are slower, at the 95 % level, under `exp3` (1.67×) (paired by prompt; the intervals in the table do not "
+        "show this)."
+    ) in more
     assert end.startswith(
         "What to do: run `ucb`, draft length up to 6: it is ahead of `fixed:math`, though not certainly"
     )
@@ -172,6 +177,30 @@ def test_what_is_said_of_drafters_and_lengths_names_the_policy_where_another_one
     assert "Keep `code` (" in said and ") under `ucb`." in said
     assert "Remove `math` under `ucb`, but not while you run `fixed:math`: requests take" in said
     assert "Replayed on 8 recorded texts: no other policy or draft length was tried." in said, "both were measured"
+
+
+def test_how_far_the_rounds_of_policies_by_the_clock_are_off_stands_beside_their_speedups():
+    def with_rounds(rounds, **more):
+        return replace(option("rate-hedge", 0.5), rounds=np.full(8, rounds), prompts=tuple(range(8)), **more)
+
+    live = Advice.of(PLAIN, [with_rounds(10.0)])
+    known = {"texts": 8, "measured": live, "errors": {"rate-hedge": 0.03}}
+    found = Advice.of(PLAIN, [with_rounds(8.0, estimate=True)], **known)
+    said = "\n".join(sentences(found))
+    assert "(`rate-hedge`), tokens per round of `rate-hedge` by +25 %, as it goes by the clock." in said
+    policies = tables(found)[0]
+    assert policies.columns[-3] == "tokens per round, measured" and policies.rows[0][-3] == "3.00"
+    assert policies.columns[6] == "rate-hedge is faster by"
+    assert "by the clock" not in "\n".join(sentences(Advice.of(PLAIN, [with_rounds(8.0)], **known)))
+
+
+def test_prompts_answered_too_briefly_are_told_beside_the_number_of_the_others():
+    rows = [row(prompt, "ucb", 1.0) for prompt in range(6)]
+    rows.append(replace(row(6, "ucb", 1.0, tokens=4), speedup=None))
+    assert "on 6 prompts (1 more answered too briefly for a speed-up); it saves" in sentences(of_rows(rows, 6))[0]
+    live = Advice.of(PLAIN, [option("ucb", 0.5)])
+    found = Advice.of(PLAIN, [option("ucb", 0.5)], texts=8, measured=live, short=2)
+    assert "on 8 prompts (2 more answered too briefly for a speed-up); it saves" in sentences(found)[0]
 
 
 def test_what_was_measured_on_some_of_the_prompts_says_on_how_many():
