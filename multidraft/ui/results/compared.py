@@ -63,7 +63,7 @@ def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]
     return Result(
         place=f"comparison/{a['id']}/{b['id']}",
         title=title,
-        description=f"{name_of(a)} against {name_of(b)}. {subtitle}.",
+        description=f"A: {name_of(a)}, {settings_of(a)}. B: {name_of(b)}, {settings_of(b)}. {subtitle}.",
         picture=drawing.ratios(title, subtitle, bars, foot_of(b)),
         said=[sentence.split("`") for sentence in comparison.sentences(found)],
         body=body,
