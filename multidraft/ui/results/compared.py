@@ -42,8 +42,9 @@ def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]
         Bar(p.specs[-1], title, p.judged.value, p.judged.low, p.judged.high, f"{p.judged.value:.2f}×", p.said)
         for title, p in zip(titles, found.pairs, strict=True)
     ]
-    what = "Request speed-up of B over that of A" if first.relative else "Whole requests of B over A by the clock"
-    subtitle = f"{what}, {first.on}, paired by prompt, with 95 % intervals"
+    what = "Request speed-up, B over A" if first.relative else "Requests by the clock, B over A"
+    many = markup.count(first.judged.prompts, "prompt")
+    subtitle = f"{what}, paired on {many}, with 95 % intervals"
     shown = comparison.table(found)
     page = markup.macros("results/page.html")
     rows = [map(markup.ratio_html, row) for row in shown.rows]
