@@ -29,7 +29,10 @@ NO_TASK = "no task"
 PLAIN = "autoregressive"
 """The policy that drafts nothing."""
 
-CONDITIONS = ("pool", "card_hash", "hardware", "dtype", "version", "baseline_kind")
+SETTINGS = {"draft_length": int, "temperature": float, "max_new_tokens": int}
+"""What runs are set to, and how it is sorted."""
+
+CONDITIONS = ("pool", "card_hash", "hardware", "dtype", "version", "baseline_kind", *SETTINGS)
 """What runs must have in common for their speeds and speed-ups to be comparable."""
 
 FILTERS = {
@@ -42,6 +45,9 @@ FILTERS = {
     "cards": "card_hash",
     "baselines": "baseline_kind",
     "sources": "source",
+    "draft_lengths": "draft_length",
+    "temperatures": "temperature",
+    "limits": "max_new_tokens",
 }
 """What there is to filter by, and the columns."""
 
@@ -59,19 +65,19 @@ RATIOS = {
 
 
 def filters(path: str | Path) -> dict[str, list[str]]:
-    """What there is to filter by: the distinct values, sorted, under the keys of ``FILTERS``."""
+    """What there is to filter by: the distinct values, as text, sorted, under the keys of ``FILTERS``."""
     with open_reader(path) as connection:
         found = read_frame(connection, f"SELECT {', '.join(FILTERS.values())} FROM run_counts")
-    return {key: sorted(found[column].dropna().unique()) for key, column in FILTERS.items()}
+    return {key: sorted(found[column].dropna().unique(), key=SETTINGS.get(column)) for key, column in FILTERS.items()}
 
 
 def conditions(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
-    """How many finished runs were made under which conditions, the most frequent first: the columns ``CONDITIONS``,
-    and runs."""
+    """How many finished ``runs`` were made under which ``CONDITIONS``, as text, the most frequent first."""
     where, values = filter.where(FINISHED)
     columns = ", ".join(CONDITIONS)
     counted = "count(*) AS runs FROM runs" if filter.by_run else "sum(runs) AS runs FROM run_counts"
-    sql = f"SELECT {columns}, {counted} {where} GROUP BY {columns} ORDER BY runs DESC, {columns}"
+    texts = ", ".join(f"CAST({column} AS TEXT) AS {column}" for column in CONDITIONS)
+    sql = f"SELECT {texts}, {counted} {where} GROUP BY {columns} ORDER BY runs DESC, {columns}"
     with open_reader(path) as connection:
         return read_frame(connection, sql, values)
 
@@ -326,8 +332,7 @@ def _ratio(name: str, above: Iterable[float], below: Iterable[float]) -> dict[st
 
 
 def _kinds(connection: sqlite3.Connection, column: str, filter: Filter) -> list[Any]:
-    """The distinct values, sorted, of the finished runs that the filter lets through, whatever their
-    time and prompt."""
+    """The distinct values, sorted, of the finished runs that the filter lets through, of whatever time and prompt."""
     where, values = replace(filter, since=None, until=None, prompts=()).where(FINISHED)
     sql = f"SELECT DISTINCT {column} FROM run_counts {where} ORDER BY 1"
     return [value for (value,) in connection.execute(sql, values)]

@@ -42,7 +42,7 @@ FIGURES = """
     baseline_prefill_seconds
 """.split()
 
-_SOUGHT = ("prompt", "suite", "policy", "task", "batch_id")
+_SOUGHT = ("prompt", "suite", "policy", "task", "'draft length ' || draft_length")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,8 @@ class Sought:
 
     Attributes:
         runs: what their runs must be.
-        words: each of them stands in a prompt, in the suite's name, a policy, a task, the note or the id.
+        words: each of them stands in a prompt, in the suite's name, a policy, a task, the draft length or the note, or
+            is the id.
         order: one of :data:`ORDERS`.
     """
 
@@ -66,10 +67,10 @@ class Sought:
             pattern = "%" + word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
             found = " OR ".join(f"{column} LIKE ? ESCAPE '\\'" for column in _SOUGHT)
             conditions.append(
-                f"(batch_id IN (SELECT batch_id FROM runs WHERE batch_id IS NOT NULL AND ({found})) "
+                f"(batch_id = ? OR batch_id IN (SELECT batch_id FROM runs WHERE batch_id IS NOT NULL AND ({found})) "
                 "OR batch_id IN (SELECT batch_id FROM notes WHERE note LIKE ? ESCAPE '\\'))"
             )
-            more += [pattern] * (len(_SOUGHT) + 1)
+            more += [word, *[pattern] * (len(_SOUGHT) + 1)]
         where, values = self.runs.where(*conditions)
         return where, [*more, *values]  # the conditions stand first
 

@@ -27,6 +27,7 @@ class Filter:
         until: likewise the moment before which a run must have been created.
         card: hash of the pool's card.
         baseline: what speed-ups compare with (``run.BaselineKind``).
+        draft_length, temperature, max_new_tokens: settings, as text.
         prompts: any of these, by their ``prompt_hash``.
         experiments: of these batches, races or benchmarks, by their ``batch_id``.
         shared: have policies compared on the prompts that all of them ran (``aggregates.policy_summary`` alone).
@@ -43,6 +44,9 @@ class Filter:
     dtype: str | None = None
     version: str | None = None
     baseline: str | None = None
+    draft_length: str | None = None
+    temperature: str | None = None
+    max_new_tokens: str | None = None
     prompts: tuple[int, ...] = ()
     experiments: tuple[str, ...] = ()
     shared: bool = False
@@ -58,6 +62,9 @@ class Filter:
                 "dtype =": self.dtype,
                 "version =": self.version,
                 "baseline_kind =": self.baseline,
+                "draft_length =": self.draft_length,
+                "temperature =": self.temperature,
+                "max_new_tokens =": self.max_new_tokens,
                 "created_at >=": self.since,
                 "created_at <": self.until,
             },

@@ -59,7 +59,7 @@ CREATE TABLE rounds (             -- its primary key begins with run_id, so it i
 
 DASHBOARD_COLUMNS = """
     policy created_at task pool card_hash hardware dtype version source baseline_kind status prompt_hash
-    output_tokens round_count chosen_rounds drafted_tokens accepted_tokens
+    draft_length temperature max_new_tokens output_tokens round_count chosen_rounds drafted_tokens accepted_tokens
     speedup request_speedup tokens_per_second regret_rounds best_arm_ratio
     baseline_seconds_per_token baseline_prefill_seconds
     prefill_seconds decode_seconds draft_seconds verify_seconds policy_seconds evaluate_seconds
@@ -74,7 +74,10 @@ EXPERIMENT_COLUMNS = """
 """.split()
 """What the list of experiments reads without leaving its index."""
 
-COUNTED = "policy task pool card_hash hardware dtype version source baseline_kind status".split()
+COUNTED = """
+    policy task pool card_hash hardware dtype version source baseline_kind status
+    draft_length temperature max_new_tokens
+""".split()
 """What ``run_counts`` tells runs apart by."""
 
 
@@ -154,6 +157,19 @@ def m010_seconds_of_requests(db: Database) -> None:
 def m011_benched_drafters(db: Database) -> None:
     """What happened to drafters that failed, by name."""
     db.execute("ALTER TABLE runs ADD COLUMN benched TEXT NOT NULL DEFAULT '{}'")  # JSON
+
+
+@migrations()
+def m012_settings_in_dashboard(db: Database) -> None:
+    """The dashboard tells runs apart by their settings too: draft length, temperature and most new tokens."""
+    db.execute("DROP INDEX idx_runs_dashboard")
+    db.table("runs").create_index(DASHBOARD_COLUMNS, index_name="idx_runs_dashboard")
+    for event in ("insert", "delete", "update"):
+        db.execute(f"DROP TRIGGER runs_counted_at_{event}")
+    db.execute("DROP TABLE run_counts")
+    _count_runs(db)
+    listed = ", ".join(COUNTED)
+    db.execute(f"INSERT INTO run_counts SELECT {listed}, count(*) FROM runs GROUP BY {listed}")
 
 
 def _count_runs(db: Database) -> None:

@@ -101,13 +101,27 @@ def replayable(path: str | Path, filter: TextFilter = ALL_TEXTS) -> list[Run]:
     return [run_of(row, ()) for row in rows]
 
 
-def size(path: str | Path, filter: TextFilter = ALL_TEXTS) -> tuple[int, int]:
-    """How many texts, and tokens in them."""
+@dataclass(frozen=True)
+class Size:
+    """How many texts, tokens in them, and distinct prompts; their draft lengths; and how many older texts the filter's
+    ``newest`` leaves out."""
+
+    texts: int
+    tokens: int
+    prompts: int
+    draft_lengths: tuple[int, ...]
+    older: int
+
+
+def size(path: str | Path, filter: TextFilter = ALL_TEXTS) -> Size:
+    """How many texts a filter lets through."""
     chosen, values = _newest(filter)
-    sql = f"SELECT count(*), coalesce(sum(output_tokens), 0) FROM runs WHERE id IN ({chosen})"
+    counts = "count(*), coalesce(sum(output_tokens), 0), count(DISTINCT prompt_hash)"
     with open_reader(path) as connection:
-        row = connection.execute(sql, values).fetchone()
-        return int(row[0]), int(row[1])
+        sql = f"SELECT {counts}, json_group_array(DISTINCT draft_length) FROM runs WHERE id IN ({chosen})"
+        texts, tokens, prompts, lengths = connection.execute(sql, values).fetchone()
+        (every,) = connection.execute(f"SELECT count(*) FROM ({chosen})", [*values[:-1], -1]).fetchone()
+    return Size(texts, tokens, prompts, tuple(sorted(json.loads(lengths))), every - texts)
 
 
 def _newest(filter: TextFilter) -> tuple[str, list[Any]]:

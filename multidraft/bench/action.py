@@ -104,9 +104,23 @@ def _at_most(best: Option, level: Sequence[Option]) -> str:
 def _untried(advice: Advice) -> str:
     """What replays suggest that was not measured."""
     live, first = advice.measured, advice.best
-    if live is None or not advice.trusted or live.option(first.spec):
+    if live is None or not advice.trusted:
+        return ""
+    if shorter_is_faster(advice):
+        return (
+            f" Replays are faster with drafts of up to {count(first.length, 'token')}: run these prompts with them too."
+        )
+    if live.option(first.spec):
         return ""
     return f" Replays put `{first.spec}` first, which was not run: run it on these prompts too."
+
+
+def shorter_is_faster(advice: Advice) -> bool:
+    """Whether replays are faster, at the 95 % level, if the policy that is first where runs were measured drafts less
+    than it did there."""
+    live = advice.measured
+    ran = advice.lengths.get(live.best.length) if live and live.best.spec == advice.best.spec else None
+    return ran is not None and ran.side < 0
 
 
 def _named(option: Option) -> str:

@@ -1,4 +1,4 @@
-"""Two experiments compared, policy by policy and prompt by prompt: another version, pool, machine or setting."""
+"""Two experiments compared, policy by policy, paired by prompt: another version, pool, machine or setting."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from drafters.errors import UserError
-from multidraft.bench.action import MOST_PROMPTS
+from multidraft.bench.action import MOST_PROMPTS, listed
 from multidraft.bench.measure import BASELINE
 from multidraft.bench.summary import Row, speedups
 from multidraft.bench.table import NOTHING, count, percent
 from multidraft.bench.verdict import MOST_NAMED, Table, times
 from multidraft.replay.options import Option
-from storage.figures import FEWEST_TO_TELL, Ratio, prompts_to_settle, ratio_of_ratios, ratio_of_totals
+from storage.figures import FEWEST_TO_TELL, FEWEST_TOKENS, Ratio, prompts_to_settle, ratio_of_ratios, ratio_of_totals
 
 NAMES = {
     "version": "version",
@@ -30,8 +30,13 @@ NAMES = {
 """What experiments may differ in, and what it is called."""
 
 
-SETTLED, NO_DIFFERENCE = ("faster", "slower"), "no significant difference"
+EQUAL = 1.05
+"""Where the 95 % level puts one at most so many times as fast as the other, either will do."""
+
+SETTLED, ALIKE, NO_DIFFERENCE = ("faster", "slower"), "equal within 5 %", "no significant difference"
 """What is certain of an experiment, at the 95 % level, and what is said where nothing is."""
+
+TOO_FEW = "too few prompts to say"
 
 _TAKEN = ("seconds", "request_seconds", "tokens", "rounds")
 """What an option takes of a row."""
@@ -45,10 +50,11 @@ class Paired:
         specs: of the first and of the second; mostly the same.
         rounds: tokens per round of the second ÷ those of the first: it depends on no clock.
         decode, request: how many times as fast the second is by the clock, in decoding and in the whole request.
-        speedups: decode speed-up of each over its own baseline.
+        speedups: of whole requests, of each over its own baseline.
         relative: that of the second ÷ that of the first, which tells the policy from the machine's speed; ``None``
             where a baseline is unknown.
         settled_by: how many prompts in all would tell them apart, if what is found is true.
+        short: of the prompts that both ran, those whose answers are too short for a speed-up.
     """
 
     specs: tuple[str, str]
@@ -58,6 +64,7 @@ class Paired:
     speedups: tuple[Ratio | None, Ratio | None]
     relative: Ratio | None
     settled_by: float | None
+    short: int
 
     @property
     def name(self) -> str:
@@ -68,14 +75,25 @@ class Paired:
     @property
     def judged(self) -> Ratio:
         """What the verdict is on."""
-        return self.relative or self.decode
+        return self.relative or self.request
 
     @property
     def said(self) -> str:
-        """Whether B is faster in decoding, at the 95 % level, over its own baseline if that is known."""
+        """Whether whole requests are faster in B, at the 95 % level, over its own baseline if that is known."""
         if self.judged.prompts < FEWEST_TO_TELL:
-            return "too few prompts to say"
-        return {1: "faster", -1: "slower"}.get(self.judged.side, NO_DIFFERENCE)
+            return TOO_FEW
+        low, high = self.judged.interval or (0.0, EQUAL + 1)
+        usual = ALIKE if low >= 1 / EQUAL and high <= EQUAL else NO_DIFFERENCE
+        return {1: "faster", -1: "slower"}.get(self.judged.side, usual)
+
+    @property
+    def on(self) -> str:
+        """How many prompts both ran, and how many of them the verdict is on."""
+        every, fewer = count(self.request.prompts, "prompt"), self.request.prompts - self.judged.prompts
+        if not fewer:
+            return f"on {every} that both ran"
+        why = f" ({count(self.short, 'answer')} too short for one)" if self.short == fewer else ""
+        return f"on {every} that both ran, {self.judged.prompts} with a speed-up{why}"
 
 
 @dataclass(frozen=True)
@@ -132,10 +150,10 @@ class Comparison:
 
 
 def sentences(found: Comparison) -> list[str]:
-    """The verdict, the conclusion first; names of policies stand in backticks."""
+    """The verdict, the conclusion over all policies first; names of policies stand in backticks."""
     apart = bool(found.baseline and found.baseline.side)
     quick = f"Autoregressive decoding itself is {times(found.baseline)} as fast in B"
-    said = []
+    said = [overall(found)]
     if apart:
         judged = "so the verdicts compare speed-ups, each over its own autoregressive decoding"
         judged = judged if found.pairs[0].relative else "which the verdicts, by the clock, do not allow for"
@@ -154,15 +172,60 @@ def sentences(found: Comparison) -> list[str]:
     return [*said, "Intervals: 95 %, paired bootstrap over the prompts that both ran."]
 
 
+def overall(found: Comparison) -> str:
+    """Which experiment is better for which policies, and what to do."""
+    a, b = _sides(found)
+    by: dict[str, list[Paired]] = {}
+    for pair in found.pairs:
+        by.setdefault(pair.said, []).append(pair)
+    better = {side: by[said] for side, said in ((a, "slower"), (b, "faster")) if said in by}
+    said = [f"{side} is better for {_policies(pairs)}" for side, pairs in better.items()]
+    said += [f"for {_policies(by[ALIKE])} either will do"] if ALIKE in by else []
+    said += (
+        [f"for {_policies(by[NO_DIFFERENCE])} these prompts cannot tell which is better"] if NO_DIFFERENCE in by else []
+    )
+    if TOO_FEW in by:
+        said.append(f"for {_policies(by[TOO_FEW])} there are too few prompts: it takes {FEWEST_TO_TELL}")
+    first, *more = said
+    return f"{'; '.join([first[0].upper() + first[1:], *more])}. What to do: {_action(a, b, better, by)}."
+
+
+def _action(a: str, b: str, better: Mapping[str, list[Paired]], by: Mapping[str, list[Paired]]) -> str:
+    a, b = (side if side in ("A", "B") else side[0].lower() + side[1:] for side in (a, b))
+    if len(better) == 2:
+        one, other = better.values()
+        return f"keep {a} for {_policies(one)}, take {b} for {_policies(other)}"
+    if better:
+        return f"keep {a}" if "slower" in by else f"take {b}"
+    if by.keys() == {ALIKE}:
+        return f"take either, {a} or {b}: whole requests are equally fast within 5 %"
+    return f"keep {a} until more prompts have run under both"
+
+
+def _sides(found: Comparison) -> tuple[str, str]:
+    """What the two are called: by what they differ in, if that is one thing, else A and B."""
+    if len(found.differs) != 1:
+        return "A", "B"
+    ((name, one, other),) = found.differs
+    name = name[0].upper() + name[1:]
+    return f"{name} {one}", f"{name} {other}"
+
+
+def _policies(pairs: Sequence[Paired]) -> str:
+    named = [pair.name for pair in pairs[:MOST_NAMED]]
+    return listed([*named, *([f"{more} more"] if (more := len(pairs) - len(named)) else [])])
+
+
 def table(found: Comparison) -> Table:
     """A line for each policy."""
-    columns = "policy|verdict on B|prompts|speed-up in A|speed-up in B|speed-up, B over A"
+    columns = "policy|verdict on B|prompts|request speed-up in A|request speed-up in B|request speed-up, B over A"
     columns += "|tokens per round, B over A|decode by the clock, B over A|request by the clock, B over A"
     rows = [
         (
             pair.name.replace("`", ""),
             pair.said,
-            str(pair.decode.prompts),
+            str(pair.judged.prompts)
+            + (f" of {pair.request.prompts}" if pair.judged.prompts < pair.request.prompts else ""),
             *(map(times, (*pair.speedups, pair.relative, pair.rounds, pair.decode, pair.request))),
         )
         for pair in found.pairs
@@ -171,28 +234,24 @@ def table(found: Comparison) -> Table:
 
 
 def _conclusion(pair: Paired) -> str:
-    on = f"on {count(pair.judged.prompts, 'prompt')} that both ran"
     clock = f"decoding is {times(pair.decode)} and whole requests are {times(pair.request)} as fast"
-    if pair.said == "too few prompts to say":
-        return f"{pair.name}: {on}, and to call one faster takes {FEWEST_TO_TELL}; by the clock {clock} so far."
+    if pair.said == TOO_FEW:
+        return f"{pair.name}: {pair.on}, and to call one faster takes {FEWEST_TO_TELL}; by the clock {clock} so far."
     fewer = 1 - 1 / pair.rounds.value
     calls = "as many" if abs(fewer) < 0.005 else f"{percent(abs(fewer))} {'fewer' if fewer > 0 else 'more'}"
-    speeds = f"{clock}, with {calls} calls of the target, {on}"
+    speeds = f"by the clock {clock}"
     if pair.relative:
         a, b = (f"{ratio.value:.2f}×" if ratio else NOTHING for ratio in pair.speedups)
-        speeds = (
-            f"the decode speed-up is {b} in B and {a} in A, {times(pair.relative)} as high, with {calls} calls of the "
-            f"target, {on}; by the clock {clock}"
-        )
+        speeds = f"the speed-up of whole requests is {b} in B and {a} in A, {times(pair.relative)} as high"
+    verdict = f"B is {pair.said}" if pair.said in SETTLED else pair.said
+    said = f"{pair.name}: {verdict}; {speeds}, with {calls} calls of the target, {pair.on}."
     if pair.said != NO_DIFFERENCE:
-        return f"{pair.name}: B is {pair.said}; {speeds}."
+        return said
+    said += " These prompts cannot tell which is better."
     needed = pair.settled_by
-    more = (
-        "Either will do"
-        if needed is None or needed > MOST_PROMPTS
-        else f"About {count(max(round(needed) - pair.judged.prompts, 1), 'more prompt')} would settle it"
-    )
-    return f"{pair.name}: {NO_DIFFERENCE}; {speeds}. {more}."
+    if needed is None or needed > MOST_PROMPTS:
+        return said
+    return f"{said} About {count(max(round(needed) - pair.judged.prompts, 1), 'more prompt')} would settle it."
 
 
 def _of(rows: Sequence[Row], spec: str) -> list[Row]:
@@ -200,10 +259,11 @@ def _of(rows: Sequence[Row], spec: str) -> list[Row]:
 
 
 def _fastest(rows: Sequence[Row]) -> str:
-    """The policy with the most tokens per second, autoregressive decoding apart."""
+    """The policy with the most tokens per second of whole requests, autoregressive decoding apart."""
     specs = dict.fromkeys(row.policy for row in rows if row.policy != BASELINE)
     return max(
-        specs, key=lambda spec: sum(r.tokens for r in _of(rows, spec)) / sum(r.seconds or 0 for r in _of(rows, spec))
+        specs,
+        key=lambda spec: sum(r.tokens for r in _of(rows, spec)) / sum(r.request_seconds or 0 for r in _of(rows, spec)),
     )
 
 
@@ -218,19 +278,23 @@ def _paired(first: Sequence[Row], second: Sequence[Row], specs: tuple[str, str])
     one, other = _as_long(specs[0], a, lengths), _as_long(specs[1], b, lengths)
     rounds = ratio_of_totals(one.rounds, other.rounds)
     assert rounds is not None, "a finished run has a round"
-    faster, known = other.times_as_fast(one, "decode"), [{r.prompt for r in rows if r.speedup} for rows in (a, b)]
+    faster, known = other.times_as_fast(one), [{r.prompt for r in rows if r.speedup} for rows in (a, b)]
+    short = {row.prompt for row in (*a, *b) if row.tokens < FEWEST_TOKENS}
     a, b = ([row for row in rows if row.prompt in known[0] & known[1] and row.speedup] for rows in (a, b))
-    over = [tuple(_by_prompt(rows, name) for name in ("baseline_seconds", "seconds")) for rows in (a, b)]
+    over = [
+        tuple(_by_prompt(rows, name) for name in ("baseline_request_seconds", "request_seconds")) for rows in (a, b)
+    ]
     relative = ratio_of_ratios(*((list(above.values()), list(below.values())) for above, below in over)) if a else None
-    needed = prompts_to_settle(one.decode, other.decode * faster.value / relative.value) if relative else None
+    needed = prompts_to_settle(one.request, other.request * faster.value / relative.value) if relative else None
     return Paired(
         specs,
         rounds,
+        other.times_as_fast(one, "decode"),
         faster,
-        other.times_as_fast(one),
-        (speedups(a)[0], speedups(b)[0]),
+        (speedups(a)[1], speedups(b)[1]),
         relative,
         needed if relative else other.prompts_to_settle(one),
+        len(short),
     )
 
 

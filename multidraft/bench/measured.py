@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +15,8 @@ from multidraft.bench.summary import Row, compared
 from multidraft.replay.advice import Advice, Live, usable
 from multidraft.replay.options import Option
 from storage import experiments
-from storage.aggregates import shared_prompts
-from storage.figures import at_one_speed
+from storage.aggregates import SETTINGS, shared_prompts
+from storage.figures import FEWEST_TOKENS, at_one_speed
 from storage.filters import Filter
 from storage.rows import prompt_of
 from storage.run import Run
@@ -49,7 +50,9 @@ def of_rows(rows: Sequence[Row], draft_length: int) -> Advice:
         off = [row.speedup_uncertainty for rows in taken[spec].values() for row in rows if row.speedup_uncertainty]
         return replace(Option.of(spec, draft_length, runs), uncertainty=max(off, default=None))
 
-    return Advice.of(Option.of(BASELINE, 0, plain), [option(spec) for spec in policies])
+    short = {row.prompt for row in rows if row.finished and row.tokens < FEWEST_TOKENS and row.policy != BASELINE}
+    plain_option = Option.of(BASELINE, 0, plain)
+    return Advice.of(plain_option, [option(spec) for spec in policies], short=len(short - set(counts)))
 
 
 def _seconds(taken: Mapping[str, Mapping[int, Sequence[Row]]], part: str) -> dict[str, dict[int, tuple[float, float]]]:
@@ -73,11 +76,13 @@ def leader(rows: Sequence[Row]) -> str | None:
 
 
 def ran_live(path: Path, texts: Sequence[Run], runs: Filter) -> list[Row]:
-    """The runs of a filter that came to their end on the prompts of some texts, timed, on the same pool and machine."""
+    """The runs of a filter that came to their end on the prompts of some texts, timed, on the same pool and machine,
+    with the settings of the first."""
     prompts, made_on = {prompt_of(run.generation) for run in texts if usable(run)}, texts[0].conditions
+    settings: dict[str, Any] = {name: str(getattr(texts[0].params, name)) for name in SETTINGS}
     if not prompts:
         return []
-    alike = replace(runs, card=made_on.card_hash, hardware=made_on.hardware, dtype=made_on.dtype)
+    alike = replace(runs, card=made_on.card_hash, hardware=made_on.hardware, dtype=made_on.dtype, **settings)
     found = experiments.figures(path, replace(alike, prompts=tuple(sorted(prompts))), texts=False)
     return [row for row in map(Row.recorded, found) if row.finished and row.speedup is not None]
 

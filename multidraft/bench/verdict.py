@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from drafters.hardware import format_bytes
-from multidraft.bench.action import action, listed, withheld
+from multidraft.bench.action import action, listed, shorter_is_faster, withheld
 from multidraft.bench.table import NOTHING, count, percent
 from multidraft.replay.advice import Advice, Share
 from multidraft.replay.options import Option
@@ -16,6 +16,9 @@ from storage.run import plain
 
 MOST_NAMED = 3
 """Policies that a sentence names; the table has them all."""
+
+FATES = {"keep": "keep", "remove": "can go", "alone": "can go alone", "open": "not settled"}
+"""What a table says of a drafter (``Advice.fate``)."""
 
 PARTS: tuple[Literal["decode"], Literal["request"]] = ("decode", "request")
 
@@ -30,12 +33,13 @@ def sentences(advice: Advice) -> list[str]:
     more = [*_lengths(advice), *_drafters(advice)] if advice.pays == "yes" else []
     if live := advice.measured:
         fewer = f" on the {live.prompts} of {advice.prompts} prompts that all of these policies ran"
-        said = [f"Measured{fewer if live.prompts < advice.prompts else ''}. {_conclusion(live)}"]
+        said = [f"Measured{fewer if live.prompts < advice.prompts else ''}. {_conclusion(live, advice.short)}"]
         said += [*(_rivals(live) if live.pays == "yes" else [])]
         said += [f"{replayed}: {_beyond(advice, live)} {_off(advice)}", *more]
         said = said if advice.trusted else [*said[: -1 - len(more)], withheld(advice)]
     elif advice.trusted:
-        said = [f"{replayed}. {_conclusion(advice)} {_off(advice)}" if replayed else _conclusion(advice)]
+        conclusion = _conclusion(advice, advice.short)
+        said = [f"{replayed}. {conclusion} {_off(advice)}" if replayed else conclusion]
         said += [*_rivals(advice), *more] if advice.pays == "yes" else []
     else:
         said = [f"No verdict: no policy was measured on all of these {advice.prompts} prompts.", withheld(advice)]
@@ -48,7 +52,12 @@ def _beyond(advice: Advice, live: Advice) -> str:
     if unrun is None:
         return "no other policy or draft length was tried."
     named = f"`{unrun.spec}` with drafts of up to {count(unrun.length, 'token')}"
-    if other is None or other is unrun:
+    if other is unrun:
+        how = "faster, at the 95 % level," if shorter_is_faster(advice) else "not significantly faster"
+        return (
+            f"{named} is {how} than with up to {live.best.length}, and nothing else that was not run comes before it."
+        )
+    if other is None:
         return f"of what was not run, {named} comes first."
     faster = unrun.times_as_fast(other)
     if faster.value <= 1:
@@ -64,10 +73,30 @@ def _off(advice: Advice) -> str:
     if not off:
         return "How far replays are off is not known: no policy ran live on enough of these prompts."
     reach = " to ".join(dict.fromkeys(percent(value, "+") for value in (min(off.values()), max(off.values()))))
-    return f"Replayed decode speed-ups are off by {reach} from those measured ({listed([f'`{o}`' for o in off])})."
+    rounds = "".join(
+        f", tokens per round of `{spec}` by {percent(by, '+')}" for spec, by in _rounds_off(advice).items()
+    )
+    why = ", as it goes by the clock" if rounds else ""
+    named = listed([f"`{spec}`" for spec in off])
+    return f"Replayed decode speed-ups are off by {reach} from those measured ({named}){rounds}{why}."
 
 
-def _conclusion(advice: Advice) -> str:
+def _rounds_off(advice: Advice) -> dict[str, float]:
+    """Of the policies whose replayed rounds are estimates and that ran live at the same draft length, by what share
+    their tokens per round are off on the prompts that they ran on."""
+    found = {}
+    for option in advice.options if advice.measured else ():
+        known = advice.measured and advice.measured.option(option.spec)
+        if not known or not option.estimate or known.length != option.length:
+            continue
+        on = [place for place, prompt in enumerate(option.prompts) if prompt in known.prompts]
+        if on:
+            replayed = option.tokens[on].sum() / option.rounds[on].sum()
+            found[option.spec] = float(replayed / known.mean_accepted_tokens - 1)
+    return found
+
+
+def _conclusion(advice: Advice, short: int) -> str:
     best, plain = advice.best, advice.plain
     decode, request = best.times_as_fast(plain, "decode"), best.times_as_fast(plain)
     named = f"`{best.spec}`, draft length up to {best.length}"
@@ -75,6 +104,8 @@ def _conclusion(advice: Advice) -> str:
         f"decoding is {times(decode)} and whole requests are {times(request)} as fast as autoregressive decoding, on "
         f"{count(advice.prompts, 'prompt')}"
     )
+    if short:
+        speeds += f" ({short} more answered too briefly for a speed-up)"
     saved = f"it saves {_saved(best)}"
     if advice.pays == "yes":
         time = f"Requests take {percent(1 - 1 / request.value)} less of the device's time."
@@ -109,7 +140,8 @@ def _rivals(advice: Advice) -> list[str]:
         return [f"Whole requests are faster than under {others}, at the 95 % level: {_named(slower, advice)}."]
     said = [f"Whole requests are not significantly slower under {_named(level, advice)}."]
     if slower:
-        said.append(f"They are slower, at the 95 % level, under {_named(slower, advice)}.")
+        paired = "paired by prompt; the intervals in the table do not show this"
+        said.append(f"They are slower, at the 95 % level, under {_named(slower, advice)} ({paired}).")
     return said
 
 
@@ -127,7 +159,9 @@ def _lengths(advice: Advice) -> list[str]:
     level = [str(length) for length, ratio in advice.lengths.items() if str(length) not in slower]
     parts = [f"slower at the 95 % level with {listed(slower)}" if slower else ""]
     parts.append(f"no significant difference with {listed(level)}" if level else "")
-    first = ", which replays put first" if _under(advice) else ""
+    live = advice.measured
+    same = live is None or (live.best.spec, live.best.length) == (advice.best.spec, advice.best.length)
+    first = "" if same else ", which replays put first"
     return [f"Draft length up to {advice.best.length}{_under(advice)}{first}: {'; '.join(filter(None, parts))} tokens."]
 
 
@@ -139,20 +173,24 @@ def _under(advice: Advice) -> str:
 
 def _drafters(advice: Advice) -> list[str]:
     said = []
-    if keep := [share for share in advice.shares if share.verdict == "keep"]:
+    if keep := [share for share in advice.shares if advice.fate(share) == "keep"]:
         said.append(f"Keep {listed([_kept(share) for share in keep])}{_under(advice)}.")
     gone, ratio = advice.removed
     if gone and advice.best.spec.startswith("fixed:"):
         said.append(f"`{advice.best.spec}` plays no other drafter, which says nothing of them under other policies.")
     elif gone:
         memory = sum(share.memory or 0 for share in advice.shares if share.drafter in gone)
-        freed = f"; {format_bytes(memory)} of memory are free then" if memory else ""
+        freed = f"; {format_bytes(memory)} of memory (weights and cache) are free then" if memory else ""
         why = "it never drafts" if len(gone) == 1 else "they never draft"
         cost = f"requests take {times(ratio)} as long without" if ratio else f"under this policy {why}"
         played = {option.spec.removeprefix("fixed:") for option in (advice.measured or advice).options[:1]} & set(gone)
         but = f", but not while you run `fixed:{played.pop()}`" if played else ""
         said.append(f"Remove {listed([f'`{name}`' for name in gone])}{_under(advice)}{but}: {cost}{freed}.")
-    if unknown := [f"`{s.drafter}`" for s in advice.shares if s.drafter not in gone and s.verdict != "keep"]:
+    fates = {share.drafter: advice.fate(share) for share in advice.shares}
+    if alone := [f"`{drafter}`" for drafter, fate in fates.items() if fate == "alone"]:
+        said.append(f"{listed(alone)} could go alone, but not together with these.")
+    unknown = [f"`{share.drafter}`" for share in advice.shares if share.asked and fates[share.drafter] == "open"]
+    if unknown:
         said.append(f"Not settled by these prompts whether it pays: {listed(unknown)}.")
     return said
 
@@ -169,13 +207,15 @@ def _basis(advice: Advice) -> str:
         return "Measured runs; each prompt counts once. " + (
             "±: how far timings within the runs may put a speed-up off, at the 95 % level." if few else intervals
         )
-    made_on = advice.conditions
-    where = f"pool {made_on.pool} on {made_on.hardware}, {made_on.dtype}" if made_on else "that machine"
+    where = "that machine"
+    if text := advice.text:
+        where = f"pool {text.conditions.pool} on {text.conditions.hardware}, {text.conditions.dtype}; runs with draft "
+        where += f"length {text.params.draft_length} and at most {count(text.params.max_new_tokens, 'token')}"
     said = f"Replays take the costs that were measured there: {where}. {intervals}"
     if any(option.estimate for option in advice.options):
         said += " ≈: it chooses by measured time, so its rounds are estimates."
     if advice.left_out:
-        said += f" {count(advice.left_out, 'text')} of other pools or machines left out."
+        said += f" {count(advice.left_out, 'text')} of other pools, machines or settings left out: filter by them."
     return said
 
 
@@ -194,18 +234,19 @@ def tables(advice: Advice) -> list[Table]:
     policies = [_policy(advice, option) for option in advice.options]
     how = ", replayed" if advice.texts else ""
     far = "" if advice.trusted else ", too far from what was measured to rely on"
-    columns = f"policy|draft length|tokens per round|calls saved|decode{how}|whole request{how}|first is faster"
-    columns += "|decode, measured|whole request, measured" if advice.measured else ""
+    columns = f"policy|draft length|tokens per round|calls saved|decode{how}|whole request{how}"
+    columns += f"|{advice.best.spec} is faster by"
+    columns += "|tokens per round, measured|decode, measured|whole request, measured" if advice.measured else ""
     found = [Table(f"Policies{how}{far}", tuple(columns.split("|")), policies, columns.count("|"))]
     if advice.shares:
-        columns = "drafter|proposed|requests without it|memory|verdict"
+        columns = "drafter|proposed|requests without it|memory (weights, cache)|verdict"
         drafters = [
             (
                 share.drafter,
                 f"{percent(share.share)}",
                 times(share.without),
                 format_bytes(share.memory) if share.memory else NOTHING,
-                {"keep": "keep", "remove": "can go", "open": "not settled"}[share.verdict],
+                FATES[advice.fate(share)],
             )
             for share in advice.shares
         ]
@@ -218,7 +259,8 @@ def _policy(advice: Advice, option: Option) -> tuple[str, ...]:
     live = advice.measured
     star = " ★" if first and advice.trusted and option.spec == (live or advice).leader else ""
     known = live and live.option(option.spec)
-    ratios = (known.times_as_fast(live.plain, part) if live and known else None for part in PARTS)
+    ran = [times(known.times_as_fast(live.plain, part)) if live and known else NOTHING for part in PARTS]
+    ran = [f"{known.mean_accepted_tokens:.2f}" if known else NOTHING, *ran] if live else []
     return (
         f"{option.spec}{' ≈' if option.estimate else ''}{star}",
         str(option.length),
@@ -227,7 +269,7 @@ def _policy(advice: Advice, option: Option) -> tuple[str, ...]:
         times(option.times_as_fast(advice.plain, "decode")),
         times(option.times_as_fast(advice.plain)),
         NOTHING if first else times(advice.best.times_as_fast(option)),
-        *(map(times, ratios) if live else ()),
+        *ran,
     )
 
 
@@ -262,7 +304,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
             "texts": advice.texts,
             "policies": options,
             "lengths": {str(length): asdict(found) for length, found in advice.lengths.items()},
-            "drafters": [{**asdict(share), "verdict": share.verdict} for share in advice.shares],
+            "drafters": [{**asdict(share), "verdict": advice.fate(share)} for share in advice.shares],
             "removed": {"drafters": gone, "without": ratio and asdict(ratio)},
         }
     )

@@ -20,7 +20,7 @@ from multidraft.policies.specs import read_spec
 from multidraft.replay.options import Option, replayed
 from multidraft.replay.recorded import Recorded, Route, without_divergence
 from storage.figures import FEWEST_PROMPTS, FEWEST_TOKENS, Ratio, ranks, ratio_of_totals
-from storage.run import Conditions, Run
+from storage.run import Run
 
 PLAIN = "autoregressive"
 
@@ -45,6 +45,9 @@ LEAST_SHARE = 0.005
 
 Paying = Literal["yes", "no", "open"]
 
+Fate = Literal["keep", "remove", "alone", "open"]
+"""``"alone"`` can go too, but not beside all that are to be removed."""
+
 Live = Mapping[str, Mapping[int, tuple[float, float]]]
 """What ran live: of each policy, by prompt, the baseline's decode seconds and its own."""
 
@@ -68,7 +71,7 @@ class Share:
 
     @property
     def verdict(self) -> Literal["keep", "remove", "open"]:
-        """Whether it pays, as far as that can be told."""
+        """Whether it pays beside all others, as far as that can be told."""
         if self.without is None:
             return "keep" if self.asked else "remove"
         if self.without.low is None or self.without.high is None:
@@ -92,8 +95,9 @@ class Advice:
         errors: of the policies that ran live on some of the prompts, by what share their replayed decode speed-ups are
             off from those measured.
         texts: how many were replayed; 0 where runs were measured instead.
-        left_out: texts of other pools and machines, whose costs are others.
-        conditions: of the runs.
+        short: further prompts, whose answers are too short for a speed-up.
+        left_out: texts of other pools, machines and settings, whose costs and rounds are others.
+        text: one of those replayed, for its conditions and settings.
     """
 
     plain: Option
@@ -104,8 +108,9 @@ class Advice:
     measured: Advice | None = None
     errors: Mapping[str, float] = field(default_factory=dict)
     texts: int = 0
+    short: int = 0
     left_out: int = 0
-    conditions: Conditions | None = None
+    text: Run | None = None
 
     @classmethod
     def of(cls, plain: Option, options: Sequence[Option], **known: Any) -> Advice:
@@ -168,6 +173,14 @@ class Advice:
         """The policy that is faster than each of the others and than autoregressive decoding: the only one that may be
         called the fastest, and has a star."""
         return self.best.spec if self.pays == "yes" and self.certain else None
+
+    def fate(self, share: Share) -> Fate:
+        """What is advised on a drafter, in sentences, tables and JSON alike."""
+        if self.best.spec.startswith("fixed:") and not share.asked:
+            return "open"  # a policy of one drafter says nothing of the others
+        if share.drafter in self.removed[0]:
+            return "remove"
+        return "alone" if share.verdict == "remove" else share.verdict
 
     @property
     def trusted(self) -> bool:
@@ -237,7 +250,8 @@ def advise(
     options = [min(each, key=_seconds) for each in at_lengths.values()]
     best = min(options, key=_seconds)
     lengths = {other.length: other.times_as_fast(best) for other in at_lengths[best.spec] if other is not best}
-    known = {"measured": measured, "errors": errors, "texts": len(texts), "conditions": texts[0].run.conditions}
+    known = {"measured": measured, "errors": errors, "texts": len(texts), "text": texts[0].run}
+    known["short"] = len({each.prompt for each in recorded if each.tokens < FEWEST_TOKENS} - {*plain.prompts})
     found = Advice.of(plain, options, **known)
     if not found.trusted:
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -161,6 +162,17 @@ def of_newest_bench(runs: Sequence[Run]) -> list[Run]:
         return run.conditions.card_hash, run.conditions.hardware, run.conditions.dtype
 
     return [run for run in runs if bench(run) == bench(runs[0])]
+
+
+def of_usual_setting(runs: Sequence[Run]) -> list[Run]:
+    """The texts with the draft length and most new tokens that most have, the newer of two as frequent: policies ran
+    under one setting each time, and figures of several would be of none."""
+
+    def setting(run: Run) -> tuple[int, int]:
+        return run.params.draft_length, run.params.max_new_tokens
+
+    ((usual, _),) = Counter(map(setting, runs)).most_common(1)
+    return [run for run in runs if setting(run) == usual]
 
 
 def recorded_runs(path: Path, filter: TextFilter = ALL_TEXTS) -> Iterator[Recorded]:

@@ -22,6 +22,7 @@ from multidraft.replay.recorded import (
     Route,
     memory_of,
     of_newest_bench,
+    of_usual_setting,
     recorded_texts,
     route_of,
     with_costs,
@@ -303,7 +304,7 @@ class AdviceJob(ReplayJob[Advice]):
         store = self.lab.workbench.store
         store.flush()  # a batch that has just ended
         found = recorded_texts(store.path, self.filter)
-        self._texts = of_newest_bench(found)
+        self._texts = of_usual_setting(of_newest_bench(found))
         self._left_out = len(found) - len(self._texts)
         drafters, made_on = self._texts[0].generation.drafters, self._texts[0].conditions
         self._memory = memory_of(made_on.pool, drafters, made_on.hardware) if made_on.pool in pool_names() else {}

@@ -48,7 +48,7 @@ def test_filters(filled: Path) -> None:
         "cards": ["c0ffee"],
         "sources": ["bench", "play"],
         "baselines": ["prefix"],
-    }
+    } | {"draft_lengths": ["3"], "temperatures": ["0.0"], "limits": ["6"]}
 
 
 def test_conditions_are_counted_the_most_frequent_first(filled: Path) -> None:

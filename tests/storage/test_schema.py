@@ -116,15 +116,15 @@ SCHEMA = dedent("""\
        "texts" TEXT NOT NULL DEFAULT '{}',
        PRIMARY KEY ("run_id", "index")
     );
-    CREATE INDEX "idx_runs_dashboard"
-        ON "runs" (@);
-    CREATE TABLE run_counts (%, runs INTEGER NOT NULL);
-    CREATE INDEX idx_run_counts ON run_counts (policy, task, version);
     CREATE TABLE notes (batch_id TEXT PRIMARY KEY, note TEXT NOT NULL);
     CREATE INDEX idx_runs_batch ON runs (&) WHERE batch_id IS NOT NULL;
     CREATE TABLE unfinished (id TEXT PRIMARY KEY, begun_at TEXT NOT NULL, job TEXT NOT NULL);
     CREATE INDEX idx_runs_lessons ON runs (card_hash, id) WHERE suitability IS NOT NULL;
     CREATE TABLE learning (card_hash TEXT PRIMARY KEY, since TEXT NOT NULL);
+    CREATE INDEX "idx_runs_dashboard"
+        ON "runs" (@);
+    CREATE TABLE run_counts (%, runs INTEGER NOT NULL);
+    CREATE INDEX idx_run_counts ON run_counts (policy, task, version);
 """).replace("@", ", ".join(f'"{column}"' for column in DASHBOARD_COLUMNS))
 SCHEMA = SCHEMA.replace("%", ", ".join(f"{column} TEXT" for column in COUNTED))
 SCHEMA = SCHEMA.replace("&", ", ".join(EXPERIMENT_COLUMNS))
@@ -167,6 +167,7 @@ def test_upgrade_twice_changes_nothing() -> None:
         "m009_traffic",
         "m010_seconds_of_requests",
         "m011_benched_drafters",
+        "m012_settings_in_dashboard",
     ]
 
 

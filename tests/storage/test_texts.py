@@ -44,7 +44,7 @@ def test_one_prompt_after_two_talks_is_two_texts(store: Store, path: Path) -> No
     for text in ("one", "two", "one"):
         store.add(make_run(prompt="Go on.", text=text, **TABLE))
     assert store.flush()
-    assert ids(path) == [3, 2] and texts.size(path)[0] == 2
+    assert ids(path) == [3, 2] and texts.size(path).texts == 2
     assert [bench.texts for bench in texts.benches(path)] == [2]
 
 
@@ -63,9 +63,9 @@ def test_filters(filled: Path) -> None:
 
 
 def test_size_counts_texts_and_tokens(filled: Path) -> None:
-    assert texts.size(filled) == (3, 18)
-    assert texts.size(filled, TextFilter(newest=1)) == (1, 6)
-    assert texts.size(filled, TextFilter(suite="none")) == (0, 0)
+    assert texts.size(filled) == texts.Size(3, 18, 3, (3,), 0)
+    assert texts.size(filled, TextFilter(newest=1)) == texts.Size(1, 6, 1, (3,), 2)
+    assert texts.size(filled, TextFilter(suite="none")) == texts.Size(0, 0, 0, (), 0)
 
 
 def test_pools_and_machines_by_their_newest_run(filled: Path) -> None:
@@ -81,5 +81,5 @@ def test_suites_and_tasks_of_texts(filled: Path) -> None:
 
 def test_no_database_has_no_texts(tmp_path: Path) -> None:
     path = tmp_path / "none.db"
-    assert texts.replayable(path) == [] and texts.benches(path) == [] and texts.size(path) == (0, 0)
+    assert texts.replayable(path) == [] and texts.benches(path) == [] and texts.size(path).texts == 0
     assert not path.exists()

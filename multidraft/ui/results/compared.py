@@ -15,7 +15,6 @@ from multidraft.ui.results import drawing
 from multidraft.ui.results.drawing import Bar
 from multidraft.ui.results.result import Result, experiment, facts_of, foot_of, name_of, place_of, settings_of
 from multidraft.ui.widgets import markup
-from multidraft.ui.widgets.markup import count
 from storage import experiments
 from storage.kept import kept
 
@@ -36,19 +35,19 @@ def comparison_result(path: Path, first: str, second: str) -> Result | None:
 
 def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]) -> Result:
     first = found.pairs[0]
-    differs = ", ".join(f"{name} {one} → {other}" for name, one, other in found.differs) or "made alike"
-    title = f"A against B: {differs}"
+    differs = ", ".join(f"{name} {other} against {one}" for name, one, other in found.differs) or "made alike"
+    title = f"{a['suite'] if a['suite'] and a['suite'] == b['suite'] else 'B against A'}: {differs}"
     titles = [" / ".join(policy_title(spec) for spec in dict.fromkeys(pair.specs)) for pair in found.pairs]
     bars = [
         Bar(p.specs[-1], title, p.judged.value, p.judged.low, p.judged.high, f"{p.judged.value:.2f}×", p.said)
         for title, p in zip(titles, found.pairs, strict=True)
     ]
-    many = count(first.judged.prompts, "prompt")
-    what = "Decode speed-up of B over that of A" if first.relative else "Decoding of B over A by the clock"
+    what = "Request speed-up, B over A" if first.relative else "Requests by the clock, B over A"
+    many = markup.count(first.judged.prompts, "prompt")
     subtitle = f"{what}, paired on {many}, with 95 % intervals"
     shown = comparison.table(found)
     page = markup.macros("results/page.html")
-    rows = [[page.figure(*cell.split(" ", 1)) if "× (" in cell else cell for cell in row] for row in shown.rows]
+    rows = [map(markup.ratio_html, row) for row in shown.rows]
     body = markup.table_html(shown.columns, rows, figures=shown.figures, kind="md-comparison", label=shown.title)
     body += page.sides([(name_of(one), place_of(one), settings_of(one), one) for one in (a, b)])
     figures = [
@@ -65,7 +64,7 @@ def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]
     return Result(
         place=f"comparison/{a['id']}/{b['id']}",
         title=title,
-        description=f"{name_of(a)} against {name_of(b)}. {subtitle}.",
+        description=f"A: {name_of(a)}, {settings_of(a)}. B: {name_of(b)}, {settings_of(b)}. {subtitle}.",
         picture=drawing.ratios(title, subtitle, bars, foot_of(b)),
         said=[sentence.split("`") for sentence in comparison.sentences(found)],
         body=body,

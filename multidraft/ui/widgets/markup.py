@@ -110,6 +110,11 @@ def table_of(lines: Sequence[Mapping[str, Any]], **settings: Any) -> Markup:
     return table_html(columns, [line.values() for line in lines], **settings)
 
 
+def ratio_html(cell: str) -> Markup | str:
+    """A ratio as of ``bench.verdict.times``, its interval below it; other cells as they are."""
+    return _macros.stacked(*cell.split(" ", 1)) if "× (" in cell else cell
+
+
 def times(speedup: float | None, tokens: float | None, uncertainty: float | None = None) -> str:
     """An answer's speed-up and by how much it may be off; in place of the figure why there is none, where the answer is
     too short for one, or the interval, where the machine was too noisy.

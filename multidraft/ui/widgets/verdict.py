@@ -59,7 +59,14 @@ def verdict_html(advice: Advice) -> Markup:
     """Sentences, then each table, to be opened."""
     shown = [
         markup.folded(
-            table.title, markup.table_html(table.columns, table.rows, figures=table.figures, label=table.title)
+            table.title,
+            markup.table_html(
+                table.columns,
+                [map(markup.ratio_html, row) for row in table.rows],
+                figures=table.figures,
+                kind="md-advice",
+                label=table.title,
+            ),
         )
         for table in tables(advice)
     ]

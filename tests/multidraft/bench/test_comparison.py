@@ -32,9 +32,9 @@ def rows(
                 "tokens": 10 * (1 + prompt),
                 "rounds": 5 * (1 + prompt),
                 "seconds": took,
-                "request_seconds": took + 0.1,
+                "request_seconds": took + 0.05 * baseline,
                 "baseline_seconds": baseline * (1 + prompt),
-                "baseline_request_seconds": baseline * (1 + prompt) + 0.1,
+                "baseline_request_seconds": baseline * (1 + prompt) + 0.05 * baseline,
                 "tokens_per_second": 1.0,
                 "speedup": baseline * (1 + prompt) / took,
                 "prompt": prompt,
@@ -48,24 +48,62 @@ def test_a_difference_is_found_and_what_differs_is_named() -> None:
     found = Comparison.of(rows({"ucb": 1.0}), rows({"ucb": 0.8}), (ALIKE, {**ALIKE, "version": "2"}))
     (pair,) = found.pairs
     assert pair.said == "faster" and pair.decode.value == pytest.approx(1.25) and pair.rounds.value == 1.0
-    first, *_, differs, machine, _ = sentences(found)
-    assert first.startswith("`ucb`: B is faster; the decode speed-up is 2.50× in B and 2.00× in A, 1.25×")
-    assert "as many calls" in first and "by the clock decoding is 1.25×" in first
+    overall, first, *_, differs, machine, _ = sentences(found)
+    assert overall == "Version 2 is better for `ucb`. What to do: take version 2."
+    assert first.startswith("`ucb`: B is faster; the speed-up of whole requests is 2.46× in B and 1.98× in A, 1.24×")
+    assert first.endswith("as high, with as many calls of the target, on 8 prompts that both ran.")
     assert differs == "They differ in version (1 → 2)." and "no significant difference" in machine
 
 
 def test_noise_is_not_taken_for_a_difference() -> None:
     found = Comparison.of(rows({"ucb": 1.0}), rows({"ucb": 1.0}, noise=0.2), (ALIKE, ALIKE))
-    first, same, *_ = sentences(found)
+    overall, first, same, *_ = sentences(found)
+    assert overall == (
+        "For `ucb` these prompts cannot tell which is better. What to do: keep A until more prompts have run under "
+        "both."
+    )
     assert "no significant difference" in first and "what differs is chance" in same
+    assert " These prompts cannot tell which is better." in first and "Either" not in first
+
+
+def test_either_will_do_only_where_both_are_equal_within_a_few_percent() -> None:
+    found = Comparison.of(rows({"ucb": 1.0}), rows({"ucb": 1.0}, noise=0.01), (ALIKE, ALIKE))
+    overall, first, *_ = sentences(found)
+    assert overall.startswith("For `ucb` either will do. What to do: take either, A or B: ")
+    assert first.startswith("`ucb`: equal within 5 %; ")
+
+
+def test_one_headline_over_all_policies() -> None:
+    first = rows({"ucb": 1.0, "exp3": 1.0, "hedge": 1.0})
+    second = rows({"ucb": 1.3, "exp3": 1.4}) + rows({"hedge": 1.0}, noise=0.3)
+    found = Comparison.of(first, second, ({**ALIKE, "draft_length": 12}, {**ALIKE, "draft_length": 4}))
+    assert sentences(found)[0] == (
+        "Draft length 12 is better for `ucb` and `exp3`; for `hedge` these prompts cannot tell which is better. "
+        "What to do: keep draft length 12."
+    )
+    second = rows({"ucb": 1.3, "exp3": 0.7, "hedge": 1.0})
+    found = Comparison.of(first, second, (ALIKE, ALIKE))
+    assert sentences(found)[0] == (
+        "A is better for `ucb`; B is better for `exp3`; for `hedge` either will do. "
+        "What to do: keep A for `ucb`, take B for `exp3`."
+    )
+
+
+def test_prompts_without_a_speedup_are_told_beside_their_number() -> None:
+    short: dict[str, Any] = {"tokens": 4, "rounds": 2, "speedup": None, "prompt": 99}
+    first, second = (rows({"ucb": each}) + rows({"ucb": each}, prompts=1, **short) for each in (1.0, 0.8))
+    found = Comparison.of(first, second, (ALIKE, ALIKE))
+    assert sentences(found)[1].endswith("on 9 prompts that both ran, 8 with a speed-up (1 answer too short for one).")
+    assert table(found).rows[0][2] == "8 of 9"
 
 
 def test_a_faster_machine_is_told_from_a_faster_policy() -> None:
     found = Comparison.of(rows({"ucb": 1.0}), rows({"ucb": 0.5}, baseline=1.0), (ALIKE, {**ALIKE, "hardware": "GPU"}))
-    machine, verdict, *_ = sentences(found)
+    _, machine, verdict, *_ = sentences(found)
     assert machine.startswith("The machine") and "2.00× (2.00–2.00) as fast in B, so the verdicts compare" in machine
-    assert verdict.startswith("`ucb`: no significant difference") and "by the clock decoding is 2.00×" in verdict
-    assert table(found).rows[0][3:6] == ("2.00× (2.00–2.00)", "2.00× (2.00–2.00)", "1.00× (1.00–1.00)")
+    assert verdict.startswith("`ucb`: equal within 5 %")
+    assert table(found).rows[0][-2:] == ("2.00× (2.00–2.00)", "2.00× (2.00–2.00)"), "by the clock"
+    assert table(found).rows[0][5] == "1.00× (1.00–1.00)"
 
 
 def test_a_faster_policy_on_a_slower_machine_is_faster() -> None:
@@ -79,7 +117,7 @@ def test_without_a_baseline_the_clock_decides_and_says_so() -> None:
     blind = rows({"ucb": 0.5}, baseline_seconds=None, speedup=None)
     found = Comparison.of(rows({"ucb": 1.0}), blind, (ALIKE, ALIKE))
     assert found.pairs[0].relative is None and found.pairs[0].said == "faster"
-    assert "B is faster; decoding is 2.00×" in sentences(found)[0]
+    assert "B is faster; by the clock decoding is 2.00×" in sentences(found)[1]
 
 
 def test_answers_of_other_lengths_are_compared_by_the_token() -> None:
@@ -94,19 +132,19 @@ def test_only_prompts_of_both_count_and_settled_policies_come_first() -> None:
     found = Comparison.of(first, second, (ALIKE, ALIKE))
     assert [(pair.specs[0], pair.said) for pair in found.pairs] == [
         ("ucb", "slower"),
-        ("exp3", "no significant difference"),
+        ("exp3", "equal within 5 %"),
     ]
     assert {pair.decode.prompts for pair in found.pairs} == {6}
 
 
 def test_without_a_common_policy_the_fastest_of_each_are_compared() -> None:
     found = Comparison.of(rows({"ucb": 1.0, "exp3": 3.0}), rows({"hedge": 0.5}), (ALIKE, ALIKE))
-    assert sentences(found)[0].startswith("`hedge` of B against `ucb` of A: B is faster")
+    assert sentences(found)[1].startswith("`hedge` of B against `ucb` of A: B is faster")
 
 
 def test_too_few_prompts_are_no_verdict() -> None:
     found = Comparison.of(rows({"ucb": 1.0}, prompts=2), rows({"ucb": 0.5}, prompts=2), (ALIKE, ALIKE))
-    assert "to call one faster takes 6" in sentences(found)[0] and found.pairs[0].said == "too few prompts to say"
+    assert "to call one faster takes 6" in sentences(found)[1] and found.pairs[0].said == "too few prompts to say"
 
 
 @pytest.mark.parametrize(

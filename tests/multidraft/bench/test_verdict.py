@@ -43,7 +43,9 @@ def test_a_certain_winner_with_what_it_saves_and_needs():
     )
     assert "faster than under the other policy, at the 95 % level: `fixed:math` (1.25×)" in said
     assert "Keep `math` (proposes 31 % of the tokens; without it requests take 1.12× (1.05–1.20) as long)." in said
-    assert "Remove `old`: under this policy it never drafts; 2.0 MiB of memory are free then." in said
+    assert (
+        "Remove `old`: under this policy it never drafts; 2.0 MiB of memory (weights and cache) are free then." in said
+    )
     assert "Not settled by these prompts whether it pays: `code`." in said
     assert "slower at the 95 % level with 3 tokens" in said
     policies, drafters = tables(found)
@@ -55,6 +57,19 @@ def test_a_fixed_drafter_says_nothing_of_those_it_never_plays():
     found = Advice.of(PLAIN, [option("fixed:math", 0.5, noise=NOISE)], shares=shares, removed=(("old",), None))
     said = "\n".join(sentences(found))
     assert "Remove" not in said and "`fixed:math` plays no other drafter, which says nothing of them" in said
+    assert [line[-1] for line in tables(found)[1].rows] == ["keep", "not settled"]
+
+
+def test_toldtable_and_json_say_the_same_of_drafters_that_can_go_one_by_one_but_not_all() -> None:
+    alike = Ratio(1.0, 0.99, 1.005, 8)
+    shares = (Share("old", False, 0.0, None), Share("a", True, 0.1, alike), Share("b", True, 0.1, alike))
+    options = [option("rate-hedge", 0.5, noise=NOISE)]
+    found = Advice.of(PLAIN, options, shares=shares, removed=(("old", "a"), alike))
+    said = "\n".join(sentences(found))
+    assert "Remove `old` and `a`: " in said and "Not settled" not in said
+    assert "`b` could go alone, but not together with these." in said
+    assert [line[-1] for line in tables(found)[1].rows] == ["can go", "can go", "can go alone"]
+    assert [line["verdict"] for line in as_json(found)["drafters"]] == ["remove", "remove", "alone"]
 
 
 def test_what_is_level_has_no_star_and_says_how_many_prompts_would_settle_it():
@@ -63,6 +78,11 @@ def test_what_is_level_has_no_star_and_says_how_many_prompts_would_settle_it():
     *_, end = (said := sentences(found))
     assert not found.certain and "★" not in "".join(cell for row in tables(found)[0].rows for cell in row)
     assert "not significantly slower under `fixed:math` (1.98×)." in "\n".join(said)
+    more = sentences(Advice.of(PLAIN, [*options, option("exp3", 0.6)]))
+    assert (
+        "They are slower, at the 95 % level, under `exp3` (1.67×) (paired by prompt; the intervals in the table do not "
+        "show this)."
+    ) in more
     assert end.startswith(
         "What to do: run `ucb`, draft length up to 6: it is ahead of `fixed:math`, though not certainly"
     )
@@ -126,6 +146,23 @@ def test_what_was_measured_leads_and_replays_add_what_was_not_run():
     assert alone[0].startswith("Replayed on 9 recorded texts. For this traffic: `fixed:math`")
 
 
+@pytest.mark.parametrize(
+    ("longer", "said", "do"),
+    [
+        (Ratio(0.98, 0.95, 1.01, 8), "is not significantly faster than with up to 12", "no more prompts are needed"),
+        (Ratio(0.9, 0.85, 0.95, 8), "is faster, at the 95 % level, than with up to 12", "up to 6 tokens: run these"),
+    ],
+)
+def test_another_draft_length_is_recommended_only_where_it_is_certainly_faster(longer, said, do):
+    live = Advice.of(PLAIN, [option("rate-hedge", 0.5, 12, noise=NOISE), option("ucb", 0.8, 12)])
+    played = [option("rate-hedge", 0.5, 6), option("ucb", 0.8, 12)]
+    found = Advice.of(PLAIN, played, texts=8, measured=live, errors={"rate-hedge": 0.1}, lengths={12: longer})
+    told = sentences(found)
+    assert f"`rate-hedge` with drafts of up to 6 tokens {said}, and nothing else" in "\n".join(told)
+    assert "Draft length up to 6, which replays put first: " in "\n".join(told)
+    assert told[-1].startswith("What to do: run `rate-hedge`, draft length up to 12: ") and do in told[-1]
+
+
 def test_what_is_said_of_drafters_and_lengths_names_the_policy_where_another_one_was_measured_to_be_first():
     live = Advice.of(PLAIN, [option("fixed:math", 0.5, noise=NOISE), option("ucb", 0.8)])
     shares = (Share("math", True, 0.3, Ratio(0.9, 0.85, 0.95, 8)), Share("code", True, 0.3, Ratio(1.2, 1.1, 1.3, 8)))
@@ -140,6 +177,30 @@ def test_what_is_said_of_drafters_and_lengths_names_the_policy_where_another_one
     assert "Keep `code` (" in said and ") under `ucb`." in said
     assert "Remove `math` under `ucb`, but not while you run `fixed:math`: requests take" in said
     assert "Replayed on 8 recorded texts: no other policy or draft length was tried." in said, "both were measured"
+
+
+def test_how_far_the_rounds_of_policies_by_the_clock_are_off_stands_beside_their_speedups():
+    def with_rounds(rounds, **more):
+        return replace(option("rate-hedge", 0.5), rounds=np.full(8, rounds), prompts=tuple(range(8)), **more)
+
+    live = Advice.of(PLAIN, [with_rounds(10.0)])
+    known = {"texts": 8, "measured": live, "errors": {"rate-hedge": 0.03}}
+    found = Advice.of(PLAIN, [with_rounds(8.0, estimate=True)], **known)
+    said = "\n".join(sentences(found))
+    assert "(`rate-hedge`), tokens per round of `rate-hedge` by +25 %, as it goes by the clock." in said
+    policies = tables(found)[0]
+    assert policies.columns[-3] == "tokens per round, measured" and policies.rows[0][-3] == "3.00"
+    assert policies.columns[6] == "rate-hedge is faster by"
+    assert "by the clock" not in "\n".join(sentences(Advice.of(PLAIN, [with_rounds(8.0)], **known)))
+
+
+def test_prompts_answered_too_briefly_are_told_beside_the_number_of_the_others():
+    rows = [row(prompt, "ucb", 1.0) for prompt in range(6)]
+    rows.append(replace(row(6, "ucb", 1.0, tokens=4), speedup=None))
+    assert "on 6 prompts (1 more answered too briefly for a speed-up); it saves" in sentences(of_rows(rows, 6))[0]
+    live = Advice.of(PLAIN, [option("ucb", 0.5)])
+    found = Advice.of(PLAIN, [option("ucb", 0.5)], texts=8, measured=live, short=2)
+    assert "on 8 prompts (2 more answered too briefly for a speed-up); it saves" in sentences(found)[0]
 
 
 def test_what_was_measured_on_some_of_the_prompts_says_on_how_many():

@@ -1,5 +1,6 @@
 """Advice: by hand on small tables, never more than is certain, and held out on a recorded bench."""
 
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 
@@ -101,6 +102,13 @@ def test_texts_too_short_or_without_a_baseline_do_not_count():
     assert usable(text(1, (4, 0)).run) and not usable(bare.run)
     with pytest.raises(UserError, match="no policy can be replayed"):
         advice_on([text(1, (4, 0))], ["fixed:unknown"])
+
+
+def test_prompts_answered_too_briefly_are_counted():
+    brief = text(9, (4, 0))
+    table = brief.run.scores.acceptance
+    brief.run.scores = replace(brief.run.scores, acceptance=Acceptances(*(part[:, :4] for part in table)))
+    assert advice_on([text(1, (4, 0)), brief], ["fixed:a"]).short == 1
 
 
 def test_without_a_router_no_policy_that_needs_one_is_tried():

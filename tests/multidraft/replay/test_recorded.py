@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +17,13 @@ from drafters.traffic import Prior
 from multidraft.replay.recorded import (
     Recorded,
     is_estimate,
+    of_usual_setting,
     recorded_runs,
     recorded_texts,
     route_of,
     without_divergence,
 )
+from storage.run import Run
 from storage.store import Store
 from storage.texts import TextFilter
 from tests.runs import make_run
@@ -147,3 +150,13 @@ def test_a_reward_that_no_recorded_text_holds_is_replaced(spec: str, replayed: s
 def test_what_no_pool_can_play_is_refused() -> None:
     with pytest.raises(PolicyError, match="unknown policy 'ucbb'"):
         without_divergence("ucbb")
+
+
+def test_of_texts_with_several_settings_those_with_the_most_frequent_are_taken_or_the_newest() -> None:
+    def texts(*lengths: int, **more: Any) -> list[Run]:
+        return [make_run(draft_length=length, **more) for length in lengths]
+
+    assert [run.params.draft_length for run in of_usual_setting(texts(4, 12, 12, 4, 12))] == [12, 12, 12]
+    assert [run.params.draft_length for run in of_usual_setting(texts(4, 12))] == [4]
+    mixed = [*texts(4, max_new_tokens=64), *texts(4, 4, max_new_tokens=32)]
+    assert [run.params.max_new_tokens for run in of_usual_setting(mixed)] == [32, 32]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,21 @@ def test_the_verdict_is_on_the_prompts_that_the_dashboard_ranks_on(workbench: Wo
             assert [found.value, found.low, found.high] == pytest.approx(
                 [summary.loc[option.spec, f"{name}{end}"] for end in ("", "_low", "_high")], rel=1e-6
             )
+
+
+def test_a_verdict_is_on_runs_of_one_draft_length(workbench: Workbench, batch: BatchJob) -> None:
+    again = BatchJob(workbench, batch.items[:3], POLICIES, replace(batch.params, draft_length=2))
+    workbench.jobs.submit(again).wait(120)
+    assert workbench.store.flush()
+    job = LabWork(workbench).advise(TextFilter(Filter()))
+    assert job.wait(60) and job.result and job.result.measured
+    assert (job.result.texts, job.result.left_out) == (4, 3) and {o.length for o in job.result.measured.options} == {4}
+    own = of_rows(batch.rows, 4)
+    for option in job.result.measured.options:
+        alone = next(other for other in own.options if other.spec == option.spec)
+        assert option.mean_accepted_tokens == pytest.approx(alone.mean_accepted_tokens)
+    basis = sentences(job.result)[-2]
+    assert "runs with draft length 4 and at most 16 tokens" in basis and "3 texts of other pools, machines or" in basis
 
 
 def test_the_lab_and_the_verdict_replay_alike(workbench: Workbench, batch: BatchJob) -> None:

@@ -22,6 +22,8 @@ ALL = ""
 class Chosen:
     """What the controls hold, in their order; ``""``, ``None`` and empty lists restrict nothing.
 
+    ``length``, ``sampling`` and ``limit`` are draft length, temperature and most new tokens; in the address those names
+    are the settings of *Play*.
     ``since`` and ``until`` are days, both inclusive, as ``2026-01-31``; ``card`` is the hash of the pool's card.
     ``unshared`` ranks policies over all their prompts, whether the others ran them or not.
     """
@@ -35,6 +37,9 @@ class Chosen:
     card: str = ALL
     baseline: str = ALL
     source: Sequence[str] = ()
+    length: str = ALL
+    sampling: str = ALL
+    limit: str = ALL
     since: str | None = None
     until: str | None = None
     unshared: bool = False
@@ -81,6 +86,7 @@ class Control:
         key: of what there is to choose (``aggregates.filters``).
         every: what restricts nothing is called; empty where several values can be chosen, and none restricts nothing.
         titles: of values that are not shown as they are.
+        attribute: of ``Filter``, where it is not called like this one, or like ``key``.
     """
 
     name: str
@@ -88,11 +94,12 @@ class Control:
     key: str
     every: str = ""
     titles: Mapping[str, str] = field(default_factory=dict)
+    attribute: str = ""
 
     @property
     def field(self) -> str:
         """The attribute of ``Filter``."""
-        return self.name if self.every else self.key
+        return self.attribute or self.name if self.every else self.key
 
     def wanted(self, value: Any) -> str | tuple[str, ...] | None:
         """What ``Filter`` takes for a value."""
@@ -136,6 +143,9 @@ SOURCES = {
     "aiperf": "AIPerf (imported)",
 }
 
+GREEDY = {"0.0": "0 (greedy)"}
+"""Temperatures that are not shown as they are."""
+
 CONTROLS = (
     Control("pool", "Pool", "pools", "all pools"),
     Control("hardware", "Hardware", "hardware", "all hardware"),
@@ -146,6 +156,9 @@ CONTROLS = (
     Control("card", "Pool card (hash)", "cards", "all cards"),
     Control("baseline", "Baseline of speed-ups", "baselines", "all baselines", BASELINES),
     Control("source", "Sources", "sources", titles=SOURCES),
+    Control("length", "Draft length", "draft_lengths", "all draft lengths", attribute="draft_length"),
+    Control("sampling", "Temperature", "temperatures", "all temperatures", GREEDY, attribute="temperature"),
+    Control("limit", "Max new tokens", "limits", "all limits", attribute="max_new_tokens"),
 )
 """All but the two days and the switch, which follow them."""
 
@@ -181,7 +194,9 @@ def build_filters(chosen: Chosen) -> tuple[list[Any], gr.Accordion, gr.Button]:
 
 def more_title(chosen: Chosen) -> str:
     """What stands over the filters that are folded away: which of them restrict something, if any do."""
-    folded = {"since": "first day", "until": "last day"} | {c.name: c.name for c in CONTROLS[FOLDED:]}
+    folded = {"since": "first day", "until": "last day"} | {
+        c.name: c.attribute.replace("_", " ") or c.name for c in CONTROLS[FOLDED:]
+    }
     on = [title for name, title in folded.items() if getattr(chosen, name)]
     if not on:
         return f"More filters: {', '.join(folded.values())}"

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from multidraft.service.batch import BatchJob
 from multidraft.service.jobs import Job
 from multidraft.ui.tabs.dashboard import tables
-from multidraft.ui.tabs.dashboard.filters import BASELINES
+from multidraft.ui.tabs.dashboard.filters import BASELINES, GREEDY
 from multidraft.ui.widgets.charts import message_figure
 from multidraft.ui.widgets.markup import count, folded, message_html, table_html
 from multidraft.ui.widgets.theme import POLICY_COLOURS
@@ -39,8 +39,17 @@ _NAMES = {
     "dtype": "Dtypes",
     "version": "Code versions",
     "baseline_kind": "Autoregressive baseline",
+    "draft_length": "Draft lengths",
+    "temperature": "Temperatures",
+    "max_new_tokens": "Most new tokens",
 }
-_FIELDS = {"card_hash": "card", "baseline_kind": "baseline"}
+_FIELDS = {
+    "card_hash": "card",
+    "baseline_kind": "baseline",
+    "draft_length": "length",
+    "temperature": "sampling",
+    "max_new_tokens": "limit",
+}
 """Fields of ``filters.Chosen`` that are not named as the column."""
 
 LISTED_VALUES = 4
@@ -185,7 +194,7 @@ def running_html(path: Path, filter: Filter, jobs: Sequence[Job[Any]]) -> Markup
 def mixture_html(conditions: pd.DataFrame) -> Markup:
     """A note on the conditions (``aggregates.conditions``), with how many runs there are of each; empty where all have
     the same."""
-    frame = conditions.replace({"baseline_kind": BASELINES})
+    frame = conditions.replace({"baseline_kind": BASELINES, "temperature": GREEDY})
     parts = []
     for column, name in _NAMES.items():
         unknown = "no baseline" if column == "baseline_kind" else "unknown"

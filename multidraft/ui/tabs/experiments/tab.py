@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
+from multidraft.service.batch import BatchJob
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.experiments import view
 from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, QUICK, Updates, clicked
@@ -56,14 +58,14 @@ class Experiments:
     """
 
     def __init__(self, workbench: Workbench, may_note: bool, example: Callable[[], Path] | None = None):
-        self.store, self.may_note, self.example = workbench.store, may_note, example
+        self.store, self.jobs, self.may_note, self.example = workbench.store, workbench.jobs, may_note, example
 
     def build(self, page: gr.Blocks, tab: gr.Tab) -> None:
         """Lay out the inside of ``tab``, which brings itself up to date when it is opened; the address of ``page`` has
         what is sought."""
         about = (
             "Every batch and race of this history, and what bench --db wrote into it; each with a page of its own, to "
-            "send and to cite. Two of them can be compared, prompt by prompt: by version, pool, machine or setting."
+            "send and to cite. Two of them can be compared, policy by policy: by version, pool, machine or setting."
         )
         gr.HTML(heading_html("Results", about), js_on_load=None)
         with gr.Row(elem_classes="md-filters"):
@@ -137,16 +139,22 @@ class Experiments:
         kind, version, order = (value if isinstance(value, str) else "" for value in (kind, version, order))
         sources = (kind,) if kind in KINDS and kind and kind != EXAMPLE else ()
         runs = Filter(sources=sources, version=version or None)
-        sought = Sought(runs, tuple((words or "").split()[:8]), order if order in ORDERS else "newest")
+        single = tuple((words or "").split()[:8])
+        # A phrase stands together; where none has it so, its words may stand apart.
+        sought = Sought(runs, (" ".join(single),) if single else (), order if order in ORDERS else "newest")
         try:
             path = self._path(kind)
             total = experiments.count(path, sought)
+            if not total and single[1:]:
+                sought = replace(sought, words=single)
+                total = experiments.count(path, sought)
             pages = max(1, -(-total // view.PAGE))
             page = min(max(page, 0), pages - 1)
             found = experiments.listed(path, sought, limit=view.PAGE, offset=page * view.PAGE)
             nothing = view.NOTHING_FITS if words or kind or version else view.EMPTY
             own = path == self.store.path
-            table = view.list_html(path, found, self.may_note and own) if found else nothing
+            running = [job for job in self.jobs.listed if isinstance(job, BatchJob)]
+            table = view.list_html(path, found, self.may_note and own, running) if found else nothing
             if not own:
                 table = view.EXAMPLES + table
         except StorageError as error:

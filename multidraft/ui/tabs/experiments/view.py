@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from multidraft.policies.titles import policy_title
+from multidraft.service.batch import BatchJob
 from multidraft.ui.results.result import name_of, place_of, settings_of, verdict
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.markup import count, number
@@ -40,25 +41,32 @@ COLUMNS = (
     "Pool, machine",
     "Note",
     "Prompts",
-    markup.tip("Regret", "Rounds beyond the best single drafter of each text, mean per run of that policy"),
+    markup.tip(
+        "Regret", "Rounds beyond the best single drafter of each text, mean per run of the policy that is named"
+    ),
 )
 
 
-def list_html(path: Path, found: Sequence[Mapping[str, Any]], may_note: bool) -> Markup:
-    """One experiment a line (``experiments.listed``), each with a link to its page."""
-    rows = [_cells(path, one, may_note) for one in found]
+def list_html(
+    path: Path, found: Sequence[Mapping[str, Any]], may_note: bool, running: Sequence[BatchJob] = ()
+) -> Markup:
+    """One experiment a line (``experiments.listed``), each with a link to its page, or how far it is."""
+    done = {job.id: f"{job.runs_done:,} of {count(job.total, 'run')}" for job in running}
+    rows = [_cells(path, one, may_note, done.get(one["id"])) for one in found]
     table = markup.table_html(COLUMNS, rows, figures=2, kind="md-experiments", label="Experiments")
     return template.compare() + table
 
 
-def _cells(path: Path, one: Mapping[str, Any], may_note: bool) -> list[Any]:
-    name = name_of(one)
+def _cells(path: Path, one: Mapping[str, Any], may_note: bool, done: str | None) -> list[Any]:
+    name = f"{name_of(one)}, draft length {one['draft_length']}"
     policies = one["policies"]
     ratio, said, regret = _first(path, one) if one["timed"] else (markup.UNKNOWN, "", None)
+    if done:
+        ratio, said, regret = "running", done, None
     made = str(one["created_at"])[:16].replace("T", " ")
     titles = ", ".join(map(policy_title, policies))
     return [
-        template.chosen(one["id"], name, one["created_at"], not one["timed"]),
+        template.chosen(one["id"], name, one["created_at"], not one["timed"] or bool(done)),
         template.link(place_of(one), name, one["prompt"] if one["suite"] else ""),
         template.two(ratio, said),
         template.two(made, one["version"]),
@@ -66,15 +74,17 @@ def _cells(path: Path, one: Mapping[str, Any], may_note: bool) -> list[Any]:
         template.two(one["pool"], markup.tip(one["hardware"] or "", one["hardware"] or "")),
         template.note(one["id"], one["note"] or "", may_note),
         number(one["prompts"], 0),
-        number(regret, 1),
+        template.two(number(regret[1], 1), policy_title(regret[0])) if regret else markup.UNKNOWN,
     ]
 
 
-def _first(path: Path, one: Mapping[str, Any]) -> tuple[str, str, float | None]:
+def _first(path: Path, one: Mapping[str, Any]) -> tuple[str, str, tuple[str, float] | None]:
     """The speed-up of the policy that the experiment's page puts first, its name, with how many cannot be told from it,
-    and its regret."""
+    and whose regret is how much, if it is known."""
     if not (found := verdict(path, one["id"])):
         return markup.UNKNOWN, "", None
     ratio, level = found.best.times_as_fast(found.plain), len(found.level())
     name = policy_title(found.best.spec) + (f", level with {count(level, 'other')}" if level else "")
-    return ratio.text("×"), "" if ratio.too_noisy else name, one["regret"].get(found.best.spec)
+    regret = one["regret"].get(found.best.spec)
+    whose = None if regret is None else (found.best.spec, regret)
+    return ratio.text("×"), "" if ratio.too_noisy else name, whose

@@ -10,6 +10,7 @@ from typing import Any
 import gradio as gr
 
 from drafters.errors import UserError
+from multidraft.bench.action import listed
 from multidraft.replay.recorded import recorded_texts
 from multidraft.service.inputs import whole_number
 from multidraft.ui.widgets import events
@@ -109,14 +110,22 @@ class TextChoice:
                 (text,) = recorded_texts(self.path, chosen)
                 table = text.scores.acceptance
                 tokens = 0 if table is None else table.accepted.shape[-1]
-                about = f"Run {chosen.id}: {count(tokens, 'token')}, recorded under {text.generation.policy}."
+                about = f"Run {chosen.id}: {count(tokens, 'token')}, recorded under {text.generation.policy} "
+                about += f"with draft length {text.params.draft_length}."
                 return message_html("done", about)
-            number, tokens = _size(self.path, chosen)
+            found = _size(self.path, chosen)
         except (UserError, StorageError) as error:
             return problem_html(error)
-        if not number:
+        if not found.texts:
             return message_html("error", "No text matches. Clear a filter.")
-        return message_html("done", f"{count(number, 'text')}, {count(tokens, 'token')}; each text counts once.")
+        lengths = f"draft length{'s' * (len(found.draft_lengths) > 1)} {listed([str(n) for n in found.draft_lengths])}"
+        said = f"{count(found.texts, 'text')} of {count(found.prompts, 'prompt')}, {count(found.tokens, 'token')}, "
+        said += f"recorded with {lengths}; each text counts once, and in speed-ups each prompt."
+        if found.older:
+            said += (
+                f" {count(found.older, 'older text')} left out: raise Newest texts (at most {MOST_TEXTS}) or filter."
+            )
+        return message_html("done", said)
 
     def filter(self, asked: Asked) -> TextFilter:
         """The texts chosen.

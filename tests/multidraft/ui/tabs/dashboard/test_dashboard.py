@@ -183,6 +183,7 @@ def test_speedups_over_two_baselines_are_told_apart(filled: Dashboard, context_o
     (row,) = aggregates.conditions(filled.store.path).to_dict("records")
     row.pop("runs")
     row.pop("baseline_kind")
+    row |= {name: as_number(row[name]) for name, as_number in aggregates.SETTINGS.items()}
     for _ in range(4):
         context_of(filled.store, **row, source="race", baseline=Baseline("prefix", 6, 0.01, 0.01))
     shown = overview(filled)
@@ -219,7 +220,9 @@ def test_filters_out_of_sight_are_told_when_the_most_frequent_kind_is_chosen(fil
     controls = controls_of(filled, filled.restricted(usual, 0, *ALL))
     values = [*(control.value for control in controls), None, None]
     *_, shown = refreshed(filled, {}, values)
-    assert shown["more"].label == "More filters, 4 on: version, dtype, card, baseline"
+    assert shown["more"].label == (
+        "More filters, 7 on: version, dtype, card, baseline, draft length, temperature, max new tokens"
+    )
 
 
 def test_filters_are_one_event_that_ends_with_the_last_choice(filled: Dashboard) -> None:
@@ -250,7 +253,7 @@ def context_of(make_generation):
 def test_an_address_restores_filters_and_opens_a_run(filled: Dashboard) -> None:
     updates = filled.restore(of_address("policy=ucb&task=letters&run=2&from=2026-01-02&pool=gone"))
     restored = [updates[control] for control in filled.filters]
-    pool, hardware, policies, tasks, *_, since, until = restored[:11]
+    pool, hardware, policies, tasks, *_, since, until = restored[: len(CONTROLS) + 2]
     assert (pool.value, hardware.value, policies.value, tasks.value) == ("", "", ["ucb"], ["letters"])
     assert (since, until) == ("2026-01-02", gr.skip())
     everything, one, head = (updates[part] for part in (filled.everything, filled.one, filled.run.head))

@@ -28,6 +28,9 @@ FOUND = {
     "cards": ["c0ffee"],
     "baselines": ["prefix"],
     "sources": ["bench", "play"],
+    "draft_lengths": ["4", "12"],
+    "temperatures": ["0.0"],
+    "limits": ["64"],
 }
 
 
@@ -82,12 +85,24 @@ def test_days_that_cannot_be(since: str | None, until: str | None, said: str) ->
 
 def test_choices_that_are_gone_are_dropped() -> None:
     chosen = Chosen(
-        "gone", "GPU", ["ucb", "gone"], ["gone"], "1.0", "gone", "c0ffee", "", ["play"], "2026-01-01", "never"
+        "gone",
+        "GPU",
+        ["ucb", "gone"],
+        ["gone"],
+        "1.0",
+        "gone",
+        "c0ffee",
+        "",
+        ["play"],
+        "4",
+        since="2026-01-01",
+        until="never",
     )
-    pool, hardware, policies, tasks, version, dtype, card, baseline, source = controls = offered(
+    pool, hardware, policies, tasks, version, dtype, card, baseline, source, length, *_ = controls = offered(
         FOUND, known(FOUND, chosen)
     )
     assert (pool.value, hardware.value, version.value, dtype.value, card.value) == ("", "GPU", "1.0", "", "c0ffee")
+    assert length.value == "4" and Chosen(length="4").filter().draft_length == "4"
     assert policies.value == ["ucb"] and ("One drafter (near)", "fixed:near") in policies.choices
     assert tasks.value == [] and known(FOUND, chosen).since == "2026-01-01" and len(controls) == len(CONTROLS)
     assert pool.choices[0] == ("all pools", "") and baseline.value == "" and source.value == ["play"]

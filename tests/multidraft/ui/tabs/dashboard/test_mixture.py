@@ -16,6 +16,9 @@ KNOWN = {
     "dtype": "float32",
     "version": "1",
     "baseline_kind": "prefix",
+    "draft_length": "12",
+    "temperature": "0.0",
+    "max_new_tokens": "64",
 }
 
 
@@ -32,6 +35,13 @@ def test_speedups_over_different_baselines_do_not_compare() -> None:
     html = mixture_html(frame)
     assert "Autoregressive baseline" in html and "whole answer (4 runs)" in html and "no baseline (1 run)" in html
     assert usual(frame)[1] == 5 and usual(frame)[0]["baseline"] == "prefix"
+
+
+def test_runs_with_other_settings_do_not_compare() -> None:
+    frame = conditions({"runs": 5}, {"draft_length": "4", "temperature": "0.7", "runs": 4})
+    html = mixture_html(frame)
+    assert "Draft lengths" in html and "12 (5 runs), 4 (4 runs)" in html and "0 (greedy) (5 runs)" in html
+    assert "Most new tokens" not in html and usual(frame)[0]["length"] == "12"
 
 
 def test_what_is_unknown_is_told_and_cannot_be_chosen() -> None:

@@ -11,6 +11,7 @@ import pytest
 from starlette.datastructures import QueryParams
 
 from multidraft.ui.tabs.experiments.tab import Experiments
+from multidraft.ui.tabs.experiments.view import list_html
 from storage import experiments
 from storage.store import Store
 from tests.runs import make_round, make_run
@@ -25,7 +26,7 @@ def store(tmp_path: Path) -> Any:
 
 
 def build(store: Store, may_note: bool = True) -> Experiments:
-    tab = Experiments(SimpleNamespace(store=store), may_note)  # type: ignore[arg-type]
+    tab = Experiments(SimpleNamespace(store=store, jobs=SimpleNamespace(listed=[])), may_note)  # type: ignore[arg-type]
     with gr.Blocks() as page, gr.Tab("Experiments") as place:
         tab.build(page, place)
     return tab
@@ -76,6 +77,32 @@ def test_the_address_says_what_is_sought_and_nonsense_in_it_is_passed_over(fille
 
     assert restored("words=add&kind=race&made_by=1.1&order=runs") == ["add", "race", "1.1", "runs"]
     assert restored("kind=x&made_by=9&order=drop") == ["", "", "", "newest"]
+
+
+def test_a_phrase_stands_together_and_names_the_draft_length(filled: Store) -> None:
+    for batch, length in (("four", 4), ("twelve", 12)):
+        filled.add(make_run(rounds=ROUNDS, batch_id=batch, source="batch", suite="mine", draft_length=length))
+    filled.note("twelve", "default length of 4 texts")
+    assert filled.flush()
+    tab = build(filled)
+
+    def found(words: str) -> set[str]:
+        table = tab.first(words, "", "", "newest")[tab.list]
+        return {id for id in ("one", "two", "four", "twelve") if f'data-experiment="{id}"' in table}
+
+    assert found("length 4") == {"four"} and found("length mine") == {"four", "twelve"} and found("four") == {"four"}
+    assert "Batch: mine, draft length 12" in tab.first("", "", "", "newest")[tab.list]
+
+
+def test_a_batch_under_way_says_how_far_it_is(filled: Store) -> None:
+    job: Any = SimpleNamespace(id="one", runs_done=3, total=90)
+    table = list_html(filled.path, experiments.listed(filled.path), False, [job])
+    assert "running<small>3 of 90 runs</small>" in table and table.count("disabled") == 2
+
+
+def test_whose_regret_it_is_stands_below_it(filled: Store) -> None:
+    one = experiments.listed(filled.path)[-1] | {"regret": {"ucb": 2.5}}
+    assert "2.5<small>UCB</small>" in list_html(filled.path, [one], False)
 
 
 def test_a_note_is_written_where_visitors_may(filled: Store) -> None:

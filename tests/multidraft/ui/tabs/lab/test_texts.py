@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
+import numpy as np
 from starlette.datastructures import QueryParams
 
-from multidraft.ui.tabs.lab.texts import restored
+from drafters.base import Acceptances
+from multidraft.ui.tabs.lab.texts import ALL_SUITES, TextChoice, restored
+from storage.store import Store
+from tests.runs import make_run
+
+TABLE = Acceptances(*np.zeros((3, 2, 6), dtype=int))
 
 
 def test_the_address_has_what_was_chosen_and_nonsense_in_it_is_passed_over() -> None:
@@ -18,3 +25,16 @@ def test_the_address_has_what_was_chosen_and_nonsense_in_it_is_passed_over() -> 
     suite, tasks, newest, policies = of("lab_suite=sums&lab_task=a&lab_task=b&lab_newest=7&lab_policy=ucb:beta=0.1")
     assert suite.value == "sums" and tasks.value == ["a", "b"] and newest == 7 and policies == ["ucb:beta=0.1"]
     assert of("lab_newest=-1&suite=x") == of("") == (gr.skip(),) * 4
+
+
+def test_prompts_draft_lengths_and_what_is_left_out_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with Store(path) as store:
+        for prompt, length in (("a", 12), ("b", 12), ("a", 4)):
+            store.add(make_run(prompt=prompt, draft_length=length, acceptance=TABLE))
+    bench = "c0ffee\nCPU\nfloat32"
+    said = TextChoice(path).describe(bench, ALL_SUITES, [], 50, None)
+    assert "3 texts of 2 prompts, 18 tokens, recorded with draft lengths 4 and 12; each text counts once" in said
+    assert "left out" not in said
+    said = TextChoice(path).describe(bench, ALL_SUITES, [], 1, None)
+    assert "recorded with draft length 4; " in said and "2 older texts left out: raise Newest texts" in said
