@@ -97,8 +97,8 @@ def _at_most(best: Option, level: Sequence[Option]) -> str:
     """How much there is to lose by running it."""
     worst = percent(max(1 / (best.times_as_fast(option).low or 1.0) - 1 for option in level))
     if len(level) == 1:
-        return f"at the 95 % level that one is at most {worst} faster"
-    return f"at the 95 % level none of these is more than {worst} faster"
+        return f"that one is at most {worst} faster (95 %)"
+    return f"these are at most {worst} faster (95 %)"
 
 
 def _untried(advice: Advice) -> str:

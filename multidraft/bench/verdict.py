@@ -108,17 +108,18 @@ def _conclusion(advice: Advice, short: int) -> str:
         speeds += f" ({short} more answered too briefly for a speed-up)"
     saved = f"it saves {_saved(best)}"
     if advice.pays == "yes":
-        time = f"Requests take {percent(1 - 1 / request.value)} less of the device's time."
+        time = f"Each request takes {percent(1 - 1 / request.value)} less device time."
         return f"For this traffic: {named}: {speeds}; {saved}. {time}"
     if advice.pays == "no":
         return f"Don't speculate on this traffic: with the fastest policy, {named}, {speeds}, though {saved}."
     if advice.prompts < FEWEST_TO_TELL:
-        few = f"Too few prompts to call a policy faster: {advice.prompts}, and it takes {FEWEST_TO_TELL}."
+        few = "1 prompt is" if advice.prompts == 1 else f"{advice.prompts} prompts are"
+        few += f" too few to say which policy is faster; at least {FEWEST_TO_TELL} are needed."
         if not decode.too_noisy:
             return f"{few} The fastest so far is {named}: {speeds}; {saved}."
         most = max(advice.options, key=lambda option: option.calls_saved)
         return (
-            f"{few} The machine was too busy for figures of speed. By the count of calls, which no noise changes, "
+            f"{few} The machine was too busy for figures of speed. By target calls, which noise does not affect, "
             f"`{most.spec}` leads: it saves {_saved(most)}."
         )
     return (

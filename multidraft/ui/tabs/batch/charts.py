@@ -54,7 +54,7 @@ def spread_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
     the table calls too noisy to tell."""
     timed = [row for row in rows if row.finished and row.speedup is not None]
     certain = [row for row in timed if not markup.too_noisy(row.speedup_uncertainty)]
-    figure = speedup_figure("Speed-up of every prompt", markup.noisy_runs(len(timed) - len(certain)))
+    figure = speedup_figure("Speed-up of single prompts", markup.noisy_runs(len(timed) - len(certain)))
     for policy in policies:
         own = [row for row in certain if row.policy == policy]
         style = policy_style(policy, policies)

@@ -48,7 +48,7 @@ _IDLE = message_html(
     "Ready. A batch runs in the background: you may reload or leave, and the page's address finds it again. Speed-ups "
     "compare with autoregressive decoding of the same prompt: the policy No drafter where it is "
     "among them, else measured just after the first policy. With several texts at once "
-    "prompts share forwards, and what is measured is the throughput of each policy.",
+    "prompts share forward passes, and what is measured is the throughput of each policy.",
 )
 
 _OPEN_PROMPT = """

@@ -207,9 +207,9 @@ def summary_html(rows: Sequence[Row], policies: Sequence[str], measured_on: str)
     """Tasks by policies, and all figures of each."""
     matrix = matrix_html(rows, policies)
     what = (
-        "Decode speed-up over autoregressive decoding (ratio of totals, each prompt once) with its 95 % interval; ★ is "
-        "faster than every other policy in whole requests, prompt by prompt, at the 95 % level, which its own interval "
-        f"does not show, on {FEWEST_TO_TELL} prompts or more."
+        "Decode speed-up over autoregressive decoding (ratio of totals, each prompt once) with its 95 % interval; ★ "
+        "marks a policy whose whole requests are faster than every other's (95 %, compared prompt by prompt, on "
+        f"{FEWEST_TO_TELL} prompts at least)."
         if matrix
         else ""
     )

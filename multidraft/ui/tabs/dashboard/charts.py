@@ -62,7 +62,7 @@ def _ranking(path: Path, filter: Filter) -> pd.DataFrame:
     return policies.summary[policies.summary["policy"].isin(policies.listed)]
 
 
-@chart("Speed-up (open: whole request)", FAST, _ranking, of="all", missing=NO_SPEEDUP)
+@chart("Speed-up (filled: decoding, open: whole request)", FAST, _ranking, of="all", missing=NO_SPEEDUP)
 def ranking(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     """Decode speed-up of each policy with its 95 % interval, the fastest on top, and of the whole request; policies
     without a colour are grey."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from html import escape
 from itertools import groupby
@@ -252,7 +253,8 @@ class Dashboard:
         except (StorageError, UserError) as error:
             return {**hidden, self.note: note or problem_html(error)}
         if view is None:
-            return {**hidden, self.note: note + tables.NOTHING_FITS}
+            elsewhere = queries.count(path, replace(chosen, pool=None, hardware=None))
+            return {**hidden, self.note: note + tables.nothing_fits_html(elsewhere)}
         title = f"Show only the most frequent conditions: {count(view.usual_runs, 'run')}"
         return {
             self.note: note,

@@ -22,7 +22,6 @@ EXAMPLE = markup.message_html(
     "Recorded examples: benchmarks measured beforehand, under the conditions that each run names. They are not "
     "part of this server's history and disappear once it has a run of its own.",
 )
-NOTHING_FITS = markup.empty_html("No finished run matches these filters.", "Clear one of them to see more.")
 
 _MARKERS = {
     "circle": "M17 2a4 4 0 1 1 0 8a4 4 0 1 1 0-8z",
@@ -51,6 +50,15 @@ PHASES = (
     ("evaluate_seconds", "Full-information evaluation"),
     ("policy_seconds", "Policy overhead"),
 )
+
+
+def nothing_fits_html(elsewhere: int) -> Markup:
+    """No run fits the filters; ``elsewhere`` fit those other than pool and hardware."""
+    if not elsewhere:
+        return markup.empty_html("No finished run matches these filters.", "Clear one of them to see more.")
+    fit = f"{count(elsewhere, 'run')} {'matches' if elsewhere == 1 else 'match'} the others"
+    say = f"{fit} with another pool or on other hardware: choose all pools and all hardware."
+    return markup.empty_html("No finished run matches these filters.", say)
 
 
 def key_html(policy: str, drawn: Sequence[str]) -> Markup:

@@ -64,8 +64,8 @@ class Experiments:
         """Lay out the inside of ``tab``, which brings itself up to date when it is opened; the address of ``page`` has
         what is sought."""
         about = (
-            "Every batch and race of this history, and what bench --db wrote into it; each with a page of its own, to "
-            "send and to cite. Two of them can be compared, policy by policy: by version, pool, machine or setting."
+            "All batches and races on this server, and benchmarks from the command line; each has a page of its own, "
+            "to send and to cite. Two of them can be compared, policy by policy: by version, pool, machine or setting."
         )
         gr.HTML(heading_html("Results", about), js_on_load=None)
         with gr.Row(elem_classes="md-filters"):

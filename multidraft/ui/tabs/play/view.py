@@ -151,8 +151,8 @@ def _note(run: Run | None, differences: Sequence[Difference] | None) -> str:
     if g.prior:
         best = sorted(zip(g.prior.acceptance, g.drafters, strict=False), reverse=True)[:3]
         sentences.append(
-            f"It began with what {count(g.prior.lessons, 'run')} on this pool taught; expected "
-            f"acceptance here: {', '.join(f'{name} {percent(share)}' for share, name in best)}."
+            f"It started from what {count(g.prior.lessons, 'earlier run')} taught. Expected acceptance: "
+            f"{', '.join(f'{name} {percent(share)}' for share, name in best)}."
         )
     if scores.best_drafter and scores.drafter_rounds and scores.regret_rounds is not None:
         needed = scores.drafter_rounds[scores.best_drafter]
@@ -169,7 +169,7 @@ def _noise(of_run: float | None, of_baseline: float | None, off: float) -> str:
     noise = f"Noise of the machine: {', '.join(f'± {percent(share)} in the {of}' for share, of in known)}."
     if not markup.too_noisy(off):
         return noise
-    return f"{noise} That is too much for a single figure: run it again when less else is going on."
+    return f"{noise} That is too much to time a single run: run it again when the machine is idle."
 
 
 def _checked(token_ids: Sequence[int], differences: Sequence[Difference]) -> str:

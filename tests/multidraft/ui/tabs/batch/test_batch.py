@@ -171,7 +171,7 @@ def test_a_page_that_leaves_and_another_that_comes_back(workbench: Workbench, ga
     last = after(tab.buttons.watch(id))
     rows = last[tab.rows]
     assert "Done: 4 of 4 runs" in last[tab.status] and rows.count("data-item") == 4 and 'data-item="1"' in rows
-    assert "Too few prompts to call a policy faster: 2" in last[tab.verdict] and "<code>" in last[tab.verdict]
+    assert "2 prompts are too few to say which policy is faster" in last[tab.verdict] and "<code>" in last[tab.verdict]
     assert "UCB" in last[tab.summary] and all(last[chart].visible for chart in tab.charts)
     assert last[run].interactive and not last[stop].interactive
     as_csv, as_json, as_parquet = (last[button] for button in tab.downloads)

@@ -91,7 +91,7 @@ def test_runs_of_a_batch_that_goes_on_are_told(workbench: Workbench, filled: Das
 def test_a_verdict_on_the_filtered_runs(workbench: Workbench, filled: Dashboard, store: Store) -> None:
     dashboard = Dashboard(store, dict, LabWork(workbench))
     *_, verdict = dashboard.advised(watched_verdict, *ALL)
-    assert "Too few prompts to call a policy faster: 1," in verdict and "Replayed on 1 recorded text" in verdict
+    assert "1 prompt is too few to say which policy is faster" in verdict and "Replayed on 1 recorded text" in verdict
     *_, none = dashboard.advised(watched_verdict, *Chosen(policy=["ucb"], since="2999-01-01").values())
     assert "No verdict: no run can be replayed" in none
 
@@ -155,6 +155,7 @@ def test_filters_restrict_the_figures(filled: Dashboard) -> None:
     for chosen in (Chosen("tiny", task=["no such task"]), Chosen(hardware="another machine")):
         shown = overview(filled, chosen.values())
         assert "No finished run matches" in shown["note"] and shown["body"].visible is False
+        assert ("choose all pools and all hardware" in shown["note"]) == (chosen.hardware == "another machine")
 
 
 def test_a_day_that_cannot_be_is_told(filled: Dashboard) -> None:
