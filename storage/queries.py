@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from storage.connection import open_reader, read_dicts, read_frame
-from storage.filters import ALL, TIMED, Filter, run_id
+from storage.filters import ALL, TIMED, Filter, clause, run_id
 from storage.rows import converted, run_of
 from storage.run import Run
 
@@ -82,17 +82,22 @@ def columns_of(path: str | Path, ids: Sequence[int], columns: Sequence[str]) -> 
 
 
 def ids_on(
-    path: str | Path, card_hash: str, hardware: str, dtype: str, *, after: int = 0, newest: int = 1000
+    path: str | Path,
+    card_hash: str,
+    hardware: str,
+    dtype: str,
+    *,
+    after: int = 0,
+    newest: int = 1000,
+    experiments: Sequence[str] = (),
 ) -> list[int]:
     """The ids of the newest runs on a pool and machine, oldest first; only those beyond ``after``, and none that was
-    decoded beside others or by another engine."""
-    sql = f"""
-        SELECT id FROM runs
-        WHERE card_hash = ? AND hardware = ? AND dtype = ? AND {TIMED} AND source != 'vllm' AND id > ?
-        ORDER BY id DESC LIMIT ?
-    """
+    decoded beside others or by another engine; of some experiments alone if any are named."""
+    compared = {"card_hash =": card_hash, "hardware =": hardware, "dtype =": dtype, "id >": after}
+    where, values = clause([TIMED, "source != 'vllm'"], compared, {"batch_id": experiments})
     with open_reader(path) as connection:
-        return [id for (id,) in connection.execute(sql, [card_hash, hardware, dtype, after, newest])][::-1]
+        found = connection.execute(f"SELECT id FROM runs {where} ORDER BY id DESC LIMIT ?", [*values, newest])
+        return [id for (id,) in found][::-1]
 
 
 def seconds_per_token(path: str | Path, card_hash: str, hardware: str, dtype: str) -> tuple[float, float] | None:

@@ -17,7 +17,7 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, MuseGlimmerAssist
 from drafters.card import find_card, load_card
 from drafters.checkpoints.dflash import dflash_config
 from drafters.checkpoints.model_sizes import RECORDED
-from drafters.models.decoder_graph import DecoderGraph
+from drafters.models.graph import Graph
 from tests import heads, tiny
 from tests.medusa import write_medusa
 
@@ -139,9 +139,10 @@ def objects_in(*roots: object) -> Iterator[object]:
 
 def held_bytes(*roots: object) -> int:
     """Bytes of all tensors that these objects hold, each storage once, and of the packed copies that ONNX Runtime makes
-    of weights."""
+    of the weights of products."""
     found = list(objects_in(*roots))
     tensors = [item for item in found if isinstance(item, torch.Tensor) and item.device.type != "meta"]
-    packed = [graph.weights.values() for graph in found if isinstance(graph, DecoderGraph)]
+    graphs = [graph for graph in found if isinstance(graph, Graph)]
+    products = [(graph, node) for graph in graphs for node in graph.proto.graph.node if node.op_type == "FusedMatMul"]
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
-    return sum(storages.values()) + sum(weight.nbytes for weights in packed for weight in weights)
+    return sum(storages.values()) + sum(graph.weights[node.input[1]].nbytes for graph, node in products)

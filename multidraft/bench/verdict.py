@@ -30,7 +30,7 @@ def sentences(advice: Advice) -> list[str]:
     are too far from it.
     """
     replayed = f"Replayed on {count(advice.texts, 'recorded text')}" if advice.texts else ""
-    more = [*_lengths(advice), *_drafters(advice)] if advice.pays == "yes" else []
+    more = [*_about(advice), *_lengths(advice), *_drafters(advice)] if advice.pays == "yes" else []
     if live := advice.measured:
         fewer = f" on the {live.prompts} of {advice.prompts} prompts that all of these policies ran"
         said = [f"Measured{fewer if live.prompts < advice.prompts else ''}. {_conclusion(live, advice.short)}"]
@@ -160,22 +160,24 @@ def _lengths(advice: Advice) -> list[str]:
     level = [str(length) for length, ratio in advice.lengths.items() if str(length) not in slower]
     parts = [f"slower at the 95 % level with {listed(slower)}" if slower else ""]
     parts.append(f"no significant difference with {listed(level)}" if level else "")
-    live = advice.measured
-    same = live is None or (live.best.spec, live.best.length) == (advice.best.spec, advice.best.length)
-    first = "" if same else ", which replays put first"
-    return [f"Draft length up to {advice.best.length}{_under(advice)}{first}: {'; '.join(filter(None, parts))} tokens."]
+    return [f"Draft length up to {advice.best.length}: {'; '.join(filter(None, parts))} tokens."]
 
 
-def _under(advice: Advice) -> str:
+def _about(advice: Advice) -> list[str]:
     """Under which policy drafters and lengths were tried, where it is not the one that the verdict begins with."""
     live = advice.measured
-    return f" under `{advice.best.spec}`" if live and live.best.spec != advice.best.spec else ""
+    if live is None or live.best.spec == advice.best.spec:
+        return []
+    return [
+        f"What follows is for `{advice.best.spec}`, which replays put first; which lengths and drafters suit "
+        f"`{live.best.spec}` they do not say."
+    ]
 
 
 def _drafters(advice: Advice) -> list[str]:
     said = []
     if keep := [share for share in advice.shares if advice.fate(share) == "keep"]:
-        said.append(f"Keep {listed([_kept(share) for share in keep])}{_under(advice)}.")
+        said.append(f"Keep {listed([_kept(share) for share in keep])}.")
     gone, ratio = advice.removed
     if gone and advice.best.spec.startswith("fixed:"):
         said.append(f"`{advice.best.spec}` plays no other drafter, which says nothing of them under other policies.")
@@ -186,7 +188,7 @@ def _drafters(advice: Advice) -> list[str]:
         cost = f"requests take {times(ratio)} as long without" if ratio else f"under this policy {why}"
         played = {option.spec.removeprefix("fixed:") for option in (advice.measured or advice).options[:1]} & set(gone)
         but = f", but not while you run `fixed:{played.pop()}`" if played else ""
-        said.append(f"Remove {listed([f'`{name}`' for name in gone])}{_under(advice)}{but}: {cost}{freed}.")
+        said.append(f"Remove {listed([f'`{name}`' for name in gone])}{but}: {cost}{freed}.")
     fates = {share.drafter: advice.fate(share) for share in advice.shares}
     if alone := [f"`{drafter}`" for drafter, fate in fates.items() if fate == "alone"]:
         said.append(f"{listed(alone)} could go alone, but not together with these.")

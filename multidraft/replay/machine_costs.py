@@ -123,16 +123,19 @@ class MachineCosts:
     """Measured costs by pool and machine; each run is read once, so asking again costs what is new only.
 
     Steps of several :meth:`read` may alternate, as long as they are made in one thread.
+
+    Args:
+        experiments: let only the runs of these count: what they say does not change as other runs are recorded.
     """
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path, experiments: Sequence[str] = ()):
+        self.path, self.experiments = path, experiments
         self._machines: dict[tuple[str, str, str, int], RecordedCosts] = {}
 
     def read(self, run: Run) -> Iterator[None]:
         """Count the runs on the pool and machine of ``run`` that are new, a few at each step."""
         (*machine, _), costs = self._of(run)
-        new = queries.ids_on(self.path, *machine, after=costs.newest, newest=NEWEST)
+        new = queries.ids_on(self.path, *machine, after=costs.newest, newest=NEWEST, experiments=self.experiments)
         for begin in range(0, len(new), AT_ONCE):
             if ids := [id for id in new[begin : begin + AT_ONCE] if id > costs.newest]:
                 for _, rounds in groupby(queries.timed_rounds(self.path, ids), key=itemgetter("run_id")):

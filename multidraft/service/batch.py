@@ -163,6 +163,11 @@ class BatchJob(Job[None]):
         """Whether the server ends, and the next one goes on with it."""
         return self.workbench.jobs.closed and self._origin.source != "api"  # whose caller has gone with the server
 
+    @property
+    def prompt_count(self) -> int:
+        """How many prompts it runs."""
+        return len(self.items)
+
     def _asked(self) -> dict[str, Any]:
         """What another server needs to go on."""
         return {
@@ -243,6 +248,11 @@ class ResumedBatch(BatchJob):
         self._run.known = known = recorded(self.workbench.store.path, self.id, self.items, self.seed)
         if len(known) > self._rows_before:  # it came further than the last time
             self._starts = 1
+
+    @property
+    def prompt_count(self) -> int:
+        """How many prompts it runs."""
+        return len(self.items)
 
     def _asked(self) -> dict[str, Any]:
         known = len(self._run.known) if self._run else 0

@@ -29,8 +29,8 @@ def test_two_experiments_are_found_and_compared_and_the_result_has_its_own_page(
     for batch in ("later", "earlier"):  # as the list has them, the newest first
         page.locator(f"[data-experiment={batch}]").check()
     page.get_by_role("link", name="Compare the two chosen").click()
-    expect(page.locator("h1")).to_contain_text("version earlier → later")
-    expect(page.locator(".md-verdict")).to_contain_text("B is faster")
+    expect(page.locator("h1")).to_contain_text("version later against earlier")
+    expect(page.locator(".md-verdict")).to_contain_text("later is better")
     assert page.evaluate("document.querySelector('meta[property=\"og:image\"]').content").endswith("later.png")
     page.goto(f"{address}?tab=results&words=compared")
     page.locator("#sought-words input, #sought-words textarea").fill("nowhere")  # as by a paste: no key is pressed

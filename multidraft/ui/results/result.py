@@ -109,7 +109,7 @@ def name_of(about: Mapping[str, Any]) -> str:
 def settings_of(about: Mapping[str, Any]) -> str:
     """What an experiment was set to: most tokens of an answer, and so on."""
     temperature = about["temperature"]
-    parts = [f"{about['max_new_tokens']} tokens", f"draft length {about['draft_length']}"]
+    parts = [f"at most {about['max_new_tokens']} tokens", f"draft length {about['draft_length']}"]
     parts.append("greedy" if not temperature else f"temperature {temperature:g}")
     if about["streams"] > 1:
         parts.append(f"{about['streams']} texts at once")

@@ -43,6 +43,21 @@ def test_rounds_that_evaluated_nothing_do_not_count_as_evaluations(make_round, c
     assert costs_of(rounds).evaluation_seconds(30) == pytest.approx(0.0115)
 
 
+def test_costs_of_an_experiment_do_not_change_as_other_runs_are_recorded(make_round, tmp_path):
+    def cost(*experiments):
+        costs = MachineCosts(tmp_path / "runs.db", experiments)
+        for _ in costs.read(RUN):
+            pass
+        return costs.costs(RUN).overhead
+
+    with Store(tmp_path / "runs.db") as store:
+        for batch, seconds in (("mine", 0.001), ("other", 0.003)):
+            rounds = [make_round(i, policy_seconds=seconds) for i in range(20)]
+            store.add(make_run(rounds=rounds, source="batch", batch_id=batch))
+    assert cost("mine") == pytest.approx(0.001) and cost("other") == pytest.approx(0.003)
+    assert 0.001 < cost() < 0.003
+
+
 TRUE = Costs(
     draft_step=np.array([0.0004, 0.0008]),
     catch_up=np.array([0.00005, 0.0001]),

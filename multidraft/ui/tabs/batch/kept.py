@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -65,6 +66,11 @@ class KeptBatch:
     @cached_property
     def suite(self) -> Suite | None:
         return Suite(self.about["suite"], self.items) if self.about["suite"] else None
+
+    @property
+    def prompt_count(self) -> int:
+        """How many prompts were to run; one that was there several times is one of :attr:`items`."""
+        return max(Counter(row.policy for row in self.rows).values(), default=0)
 
     def rounds(self, row: int) -> list[Round]:
         """The rounds of a row."""

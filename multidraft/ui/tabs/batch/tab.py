@@ -295,7 +295,7 @@ class Batch:
             file = batch.file if batch.file and Path(batch.file).exists() else None  # uploads are kept for a day
         params = batch.params
         settings = (params.max_new_tokens, batch.texts_at_once, params.draft_length, params.temperature)
-        return suite, file, batch.policies, len(batch.items), *settings, self._note(id)
+        return suite, file, batch.policies, batch.prompt_count, *settings, self._note(id)
 
     def _note(self, id: str) -> str:
         try:

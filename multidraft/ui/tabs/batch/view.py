@@ -20,7 +20,7 @@ from multidraft.ui.tabs.batch.charts import around
 from multidraft.ui.tabs.batch.kept import KeptBatch
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.controls import known_tasks
-from multidraft.ui.widgets.markup import count, macros, message_html, number, progress_html, times
+from multidraft.ui.widgets.markup import UNKNOWN, count, macros, message_html, number, progress_html, times
 from storage.figures import FEWEST_TO_TELL
 
 ALL_TASKS = "all tasks"
@@ -48,7 +48,10 @@ def suite_html(suite: Suite) -> Markup:
     tasks = pd.Series([item.task or summary.NO_TASK for item in suite.items]).value_counts(sort=False)
     named = tasks.index.tolist() != [summary.NO_TASK]
     shown, more = list(tasks[:SHOWN_TASKS].items()) if named else [], len(tasks) - SHOWN_TASKS
-    return _template.suite(count(len(suite.items), "prompt"), shown, more, suite.problems, suite.more_problems)
+    different = len({item.prompt for item in suite.items})
+    repeated = f" ({different} different: each counts once)" if different < len(suite.items) else ""
+    prompts = count(len(suite.items), "prompt") + repeated
+    return _template.suite(prompts, shown, more, suite.problems, suite.more_problems)
 
 
 def odd_html(suite: Suite, pool: Pool) -> Markup:
@@ -223,12 +226,14 @@ def _figures(line: Any) -> dict[str, Any]:
     return {
         "Task": line.task,
         "Policy": policy_title(line.policy),
-        "Prompts": line.prompts,
+        "Runs": line.prompts,
         "Finished": line.finished,
         "Too long": line.too_long,
         "Tokens/s": number(line.tokens_per_second, 1),
         "Speed-up of decoding": number(line.speedup, 2, "×"),
-        "95 %": f"{number(line.speedup_low, 2)}–{number(line.speedup_high, 2)}",
+        "95 %": UNKNOWN
+        if pd.isna(line.speedup_low)
+        else f"{number(line.speedup_low, 2)}–{number(line.speedup_high, 2)}",
         "Of the whole request": number(line.request_speedup, 2, "×"),
         "MAT": number(line.mean_accepted_tokens, 2),
     }

@@ -12,13 +12,12 @@ import pytest
 
 from drafters.errors import PolicyError, UserError
 from drafters.sampling import SamplingParams
-from multidraft.bench.suites import Suite, SuiteItem, load_suite
+from multidraft.bench.suites import Suite, SuiteItem
 from multidraft.bench.summary import NO_TASK
 from multidraft.service.batch import BatchJob
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.batch import tab as batch_tab
 from multidraft.ui.tabs.batch import view as batch_view
-from multidraft.ui.tabs.batch.kept import kept_batch
 from multidraft.ui.tabs.batch.tab import Batch
 from multidraft.ui.widgets import exports
 from storage.connection import open_reader
@@ -249,37 +248,6 @@ def test_a_batch_nobody_knows_is_explained(workbench: Workbench) -> None:
     assert "There is no such batch here, or it is older than this server keeps." in shown[tab.status]
 
 
-def test_a_batch_of_an_earlier_server_is_there_whole(workbench: Workbench, tmp_path: Path) -> None:
-    tab = placed(workbench)
-    id = started(tab, tmp_path, "abc abd\n" + "a" * 200 + "\nbcd\n")
-    *_, _ = tab.buttons.watch(id)
-    held = workbench.jobs.find(id, BatchJob)
-    assert held and workbench.store.flush()
-    workbench.jobs.forget(held)
-    workbench.store.note(id, "why")
-    assert workbench.store.flush()
-    linked = tab.buttons.linked(Visit(batch=id))  # type: ignore[arg-type]
-    assert [linked[field] for field in tab.buttons.form] == [None, None, ["ucb", "fixed:near"], 2, 8, 1, 4, 0.0, "why"]
-    shown = after(tab.buttons.watch(id))
-    assert "From the history: 4 of 4 runs finished" in shown[tab.status] and "suite mine" in shown[tab.status]
-    assert shown[tab.rows].count("data-item") == 4, "what was refused as too long left no run"
-    assert all(shown[chart].visible for chart in tab.charts) and "<code>" in shown[tab.verdict]
-    assert "UCB" in shown[tab.summary] and f"result/batch/{id}" in shown[tab.summary]
-    report = json.loads(Path(shown[tab.downloads[1]].value["path"]).read_text())
-    assert report["batch"] == id and len(report["rows"]) == 4 and report["parameters"]["draft_length"] == 4
-    html = tab.open(id, Visit(1))  # type: ignore[arg-type]
-    assert html.count("<article>") == 2 and "md-token" in html and "bcd" in html
-
-
-def test_a_bundled_suite_is_known_by_its_prompts(workbench: Workbench) -> None:
-    prompt = load_suite("pocket").items[0].prompt
-    for id, text in (("a", prompt), ("b", "another")):
-        workbench.store.add(make_run(prompt=text, suite="pocket", batch_id=id, source="batch"))
-    assert workbench.store.flush()
-    found = [kept_batch(workbench.store.path, id) for id in ("a", "b", "none")]
-    assert [batch and batch.bundled for batch in found] == ["pocket", None, None]
-
-
 def test_a_prompt_opens_with_every_policy(workbench: Workbench, tmp_path: Path) -> None:
     tab = placed(workbench)
     id = started(tab, tmp_path, "abc abd\n" + "a" * 200 + "\n")
@@ -364,9 +332,7 @@ def test_a_batch_that_cannot_start_says_why(
     tab = placed(workbench)
     shown = tab.start(suite, None, policies, limit, length)
     assert said in shown[tab.status] and 'role="alert"' in shown[tab.status]
-    assert set(shown) == {tab.buttons.asked, tab.status} and shown[tab.buttons.asked] == "", (
-        "what there was before stays"
-    )
+    assert set(shown) == {tab.buttons.asked, tab.status} and shown[tab.buttons.asked] == ""
 
 
 def test_a_policy_asked_for_twice_runs_once(workbench: Workbench) -> None:
@@ -377,7 +343,7 @@ def test_a_policy_asked_for_twice_runs_once(workbench: Workbench) -> None:
 def test_answers_of_a_few_tokens_are_left_out_of_speedups(workbench: Workbench) -> None:
     short = run(workbench, ["ucb", "random"], ITEMS[:1], params=SamplingParams(5, draft_length=4))
     assert [(row.tokens, row.speedup) for row in short.rows] == [(5, None)] * 2
-    html = batch_view.summary_html(short.rows, short.policies, "") + batch_view.row_html(short.rows[0], 0, "")
-    html += batch_view.detail_html(short, 0)
+    summary, row = batch_view.summary_html(short.rows, short.policies, ""), batch_view.row_html(short.rows[0], 0, "")
+    html = summary + row + batch_view.detail_html(short, 0)
     assert "2 runs of fewer than 8 tokens are left out" in html and "Too short to say" in html
     assert "×" not in html and "md-best" not in html and "md-matrix" not in html

@@ -1,0 +1,54 @@
+"""Batches that only the history knows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from multidraft.bench.suites import load_suite
+from multidraft.service.batch import BatchJob
+from multidraft.service.workbench import Workbench
+from multidraft.ui.tabs.batch.kept import kept_batch
+from tests.multidraft.ui.building import after
+from tests.multidraft.ui.tabs.batch.test_batch import Visit, placed, started
+from tests.runs import make_run
+
+
+def test_a_batch_of_an_earlier_server_is_there_whole(workbench: Workbench, tmp_path: Path) -> None:
+    tab = placed(workbench)
+    id = started(tab, tmp_path, "abc abd\n" + "a" * 200 + "\nbcd\n")
+    *_, _ = tab.buttons.watch(id)
+    held = workbench.jobs.find(id, BatchJob)
+    assert held and workbench.store.flush()
+    workbench.jobs.forget(held)
+    workbench.store.note(id, "why")
+    assert workbench.store.flush()
+    linked = tab.buttons.linked(Visit(batch=id))  # type: ignore[arg-type]
+    assert [linked[field] for field in tab.buttons.form] == [None, None, ["ucb", "fixed:near"], 2, 8, 1, 4, 0.0, "why"]
+    shown = after(tab.buttons.watch(id))
+    assert "From the history: 4 of 4 runs finished" in shown[tab.status] and "suite mine" in shown[tab.status]
+    assert shown[tab.rows].count("data-item") == 4, "what was refused as too long left no run"
+    assert all(shown[chart].visible for chart in tab.charts) and "<code>" in shown[tab.verdict]
+    assert "UCB" in shown[tab.summary] and f"result/batch/{id}" in shown[tab.summary]
+    report = json.loads(Path(shown[tab.downloads[1]].value["path"]).read_text())
+    assert report["batch"] == id and len(report["rows"]) == 4 and report["parameters"]["draft_length"] == 4
+    html = tab.open(id, Visit(1))  # type: ignore[arg-type]
+    assert html.count("<article>") == 2 and "md-token" in html and "bcd" in html
+
+
+def test_a_bundled_suite_is_known_by_its_prompts(workbench: Workbench) -> None:
+    prompt = load_suite("pocket").items[0].prompt
+    for id, text in (("a", prompt), ("b", "another")):
+        workbench.store.add(make_run(prompt=text, suite="pocket", batch_id=id, source="batch"))
+    assert workbench.store.flush()
+    found = [kept_batch(workbench.store.path, id) for id in ("a", "b", "none")]
+    assert [batch and batch.bundled for batch in found] == ["pocket", None, None]
+
+
+def test_a_prompt_that_was_there_twice_counts_twice_in_the_form(workbench: Workbench) -> None:
+    for _ in range(2):
+        for policy in ("ucb", "hedge"):
+            workbench.store.add(make_run(prompt="x", policy=policy, batch_id="a", source="batch"))
+    assert workbench.store.flush()
+    batch = kept_batch(workbench.store.path, "a")
+    assert batch and len(batch.items) == 1 and batch.prompt_count == 2
