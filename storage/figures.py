@@ -91,14 +91,20 @@ class Ratio:
 
     def text(self, unit: str = "") -> str:
         """``2.10× (1.80–2.40)``, for ``unit="×"``; ``2.10× ± 0.15`` of few prompts."""
-        if self.interval:
-            return f"{self.value:.2f}{unit} ({self.low:.2f}–{self.high:.2f})"
+        if self.low is not None and self.high is not None:
+            return f"{self.value:.2f}{unit} ({_end(self.low)}–{_end(self.high)})"
         return timed_text(self.value, self.uncertainty, unit)
 
     def of_runs(self, uncertainties: Iterable[float | None]) -> Ratio:
         """With what is known of its runs' timings, where there is no interval."""
         known = [share for share in uncertainties if share is not None]
         return self if self.interval or not known else replace(self, uncertainty=max(known))
+
+
+def _end(value: float) -> str:
+    """An end of an interval; with a digit more where rounding would put it at 1, for it tells on which side it is."""
+    shown = f"{value:.2f}"
+    return f"{value:.3f}" if shown == "1.00" and abs(value - 1) >= 0.0005 else shown
 
 
 def too_noisy(uncertainty: float | None) -> bool:
