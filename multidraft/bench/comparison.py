@@ -174,7 +174,7 @@ def sentences(found: Comparison) -> list[str]:
 
 def overall(found: Comparison) -> str:
     """Which experiment is better for which policies, and what to do."""
-    a, b = _sides(found)
+    a, b = sides(found)
     by: dict[str, list[Paired]] = {}
     for pair in found.pairs:
         by.setdefault(pair.said, []).append(pair)
@@ -202,7 +202,7 @@ def _action(a: str, b: str, better: Mapping[str, list[Paired]], by: Mapping[str,
     return f"keep {a} until more prompts have run under both"
 
 
-def _sides(found: Comparison) -> tuple[str, str]:
+def sides(found: Comparison) -> tuple[str, str]:
     """What the two are called: by what they differ in, if that is one thing, else A and B."""
     if len(found.differs) != 1:
         return "A", "B"

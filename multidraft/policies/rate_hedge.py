@@ -66,7 +66,7 @@ class RateHedge(Policy):
     """
 
     name = "rate-hedge"
-    title = "Rate (ours)"
+    title = "RateHedge (ours)"
     explanation = (
         "Chooses not only who guesses but also how many tokens ahead, by the clock: expected tokens divided by "
         "expected seconds, both measured as the text is written. When guessing does not pay, it stops guessing, apart "

@@ -172,7 +172,11 @@ def test_a_run_leads_to_the_lab(page: Page) -> None:
 
 
 def test_charts_can_be_read_as_tables(page: Page) -> None:
-    for table, cell in (("#regret-table", "Rate (ours)"), ("#phases-table", "%"), ("#first-table", "Rate (ours)")):
+    for table, cell in (
+        ("#regret-table", "RateHedge (ours)"),
+        ("#phases-table", "%"),
+        ("#first-table", "RateHedge (ours)"),
+    ):
         page.locator(f"{table} summary").click()
         expect(page.locator(f"{table} tbody")).to_contain_text(cell)
 

@@ -36,7 +36,7 @@ def test_policies_are_replayed_at_once_and_one_with_settings_added(page: Page) -
     page.locator("#lab-replay").click()
     expect(page.locator("#lab-status")).to_contain_text("without running a model")
     expect(page.locator("#lab-outcomes tbody tr")).to_have_count(6 + 3)
-    expect(page.locator("#lab-outcomes")).to_contain_text("Rate (ours) (memory=0.9)")
+    expect(page.locator("#lab-outcomes")).to_contain_text("RateHedge (ours) (memory=0.9)")
     expect(page.locator("#lab-outcomes").get_by_text("rounds estimated")).to_have_count(2)
     assert page.locator("#lab-outcomes .md-scroll").evaluate("table => table.scrollWidth <= table.clientWidth")
     expect(page.locator("#lab-regret .js-plotly-plot")).to_be_visible()

@@ -115,7 +115,7 @@ def test_all_pages_follow_a_switch_and_keep_what_was_typed(context: BrowserConte
     expect(other.get_by_text("The pool is now From the Hub")).to_be_visible()
     assert other.locator("#prompt textarea").input_value() == PROMPT
     assert other.locator("#race-prompt textarea").input_value() == "bed"
-    expect(other.locator("#policy input")).to_have_value("Rate (ours) · rate-hedge")
+    expect(other.locator("#policy input")).to_have_value("RateHedge (ours) · rate-hedge")
     assert other.locator("#output .md-token").count() > 0
     run(other, "One drafter: small")
     expect(other.locator("#legend")).to_contain_text("small")

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from multidraft.bench import comparison
-from multidraft.bench.comparison import Comparison
+from multidraft.bench.comparison import Comparison, Paired
 from multidraft.bench.summary import Row
 from multidraft.policies.titles import policy_title
 from multidraft.ui.results import drawing
 from multidraft.ui.results.drawing import Bar
-from multidraft.ui.results.result import Result, experiment, facts_of, foot_of, name_of, place_of, settings_of
+from multidraft.ui.results.result import Result, experiment, facts_of, foot_of, name_of, place_of, settings_of, short
 from multidraft.ui.widgets import markup
+from multidraft.ui.widgets.markup import number
 from storage import experiments
+from storage.figures import Ratio
 from storage.kept import kept
+
+MOST_LINES = 500
+"""Of single prompts and policies."""
 
 
 @kept
@@ -29,18 +36,52 @@ def comparison_result(path: Path, first: str, second: str) -> Result | None:
     about = experiment(path, first), experiment(path, second)
     if about[0] is None or about[1] is None:
         return None
-    a, b = ([Row.recorded(values) for values in experiments.figures(path, id)] for id in (first, second))
-    return _of_comparison(Comparison.of(a, b, (about[0], about[1])), about[0], about[1])
+    values = [experiments.figures(path, id) for id in (first, second)]
+    a, b = (list(map(Row.recorded, side)) for side in values)
+    prompts = {run["prompt_hash"]: run["prompt"] for run in values[0]}
+    found = Comparison.of(a, b, (about[0], about[1]))
+    return _of_comparison(found, about[0], about[1], _prompts(found, prompts, (a, b)))
 
 
-def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]) -> Result:
+def _prompts(found: Comparison, prompts: Mapping[int, str], sides: tuple[Sequence[Row], Sequence[Row]]) -> Markup:
+    """The last run of each prompt on both sides, by policy; a figure of tokens per round is a link to its run."""
+    run, lines = markup.macros("results/page.html").run, []
+    for pair in found.pairs:
+        a, b = (
+            {row.prompt: row for row in rows if row.policy == spec and row.finished}
+            for rows, spec in zip(sides, pair.specs, strict=True)
+        )
+        lines += [(prompt, _title(pair), a[prompt], b[prompt]) for prompt in a if prompt in b]
+    order = {prompt: place for place, prompt in enumerate(prompts)}
+    lines.sort(key=lambda line: order[line[0]])
+    shown = [
+        {
+            "Prompt": short(prompts[prompt]),
+            "Policy": title,
+            **{f"Tokens per round in {side}": run(r.id, number(r.mean_accepted_tokens, 2)) for side, r in ran.items()},
+            **{
+                f"Request speed-up in {side}": markup.times(r.request_speedup, r.tokens, r.speedup_uncertainty)
+                for side, r in ran.items()
+            },
+        }
+        for prompt, title, one, other in lines[:MOST_LINES]
+        for ran in [{"A": one, "B": other}]
+    ]
+    table = markup.table_of(shown, figures=4, label="Prompts")
+    return markup.folded("By prompt" + (f", the first {MOST_LINES} lines" if lines[MOST_LINES:] else ""), table)
+
+
+def _title(pair: Paired) -> str:
+    return " / ".join(policy_title(spec) for spec in dict.fromkeys(pair.specs))
+
+
+def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any], prompts: Markup) -> Result:
     first = found.pairs[0]
     differs = ", ".join(f"{name} {other} against {one}" for name, one, other in found.differs) or "made alike"
     title = f"{a['suite'] if a['suite'] and a['suite'] == b['suite'] else 'B against A'}: {differs}"
-    titles = [" / ".join(policy_title(spec) for spec in dict.fromkeys(pair.specs)) for pair in found.pairs]
     bars = [
-        Bar(p.specs[-1], title, p.judged.value, p.judged.low, p.judged.high, f"{p.judged.value:.2f}×", p.said)
-        for title, p in zip(titles, found.pairs, strict=True)
+        Bar(p.specs[-1], _title(p), p.judged.value, p.judged.low, p.judged.high, f"{p.judged.value:.2f}×", p.said)
+        for p in found.pairs
     ]
     what = "Request speed-up, B over A" if first.relative else "Requests by the clock, B over A"
     many = markup.count(first.judged.prompts, "prompt")
@@ -49,15 +90,16 @@ def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]
     page = markup.macros("results/page.html")
     rows = [map(markup.ratio_html, row) for row in shown.rows]
     body = markup.table_html(shown.columns, rows, figures=shown.figures, kind="md-comparison", label=shown.title)
+    body += prompts
     body += page.sides([(name_of(one), place_of(one), settings_of(one), one) for one in (a, b)])
     figures = [
         {
             "policy": "/".join(dict.fromkeys(pair.specs)),
             "verdict": pair.said,
-            **{f"decode_{name}": value for name, value in asdict(pair.decode).items()},
-            **{f"request_{name}": value for name, value in asdict(pair.request).items()},
-            **{f"relative_{name}": value for name, value in asdict(pair.judged).items() if pair.relative},
-            **{f"rounds_{name}": value for name, value in asdict(pair.rounds).items()},
+            **_columns("request_speedup_b_over_a", pair.relative),
+            **_columns("tokens_per_round_b_over_a", pair.rounds),
+            **_columns("decode_speed_b_over_a", pair.decode),
+            **_columns("request_speed_b_over_a", pair.request),
         }
         for pair in found.pairs
     ]
@@ -65,7 +107,7 @@ def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]
         place=f"comparison/{a['id']}/{b['id']}",
         title=title,
         description=f"A: {name_of(a)}, {settings_of(a)}. B: {name_of(b)}, {settings_of(b)}. {subtitle}.",
-        picture=drawing.ratios(title, subtitle, bars, foot_of(b)),
+        picture=drawing.ratios(title, subtitle, bars, foot_of(b), _sides(found, a, b)),
         said=[sentence.split("`") for sentence in comparison.sentences(found)],
         body=body,
         facts=[
@@ -81,3 +123,18 @@ def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]
         app="tab=results",
         made=b,
     )
+
+
+def _sides(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, str]:
+    """What tells A from B: what alone they differ in, else when they were made."""
+    one, other = comparison.sides(found)
+    if (one, other) == ("A", "B"):
+        one, other = (f"{made['created_at'][:16].replace('T', ' ')} UTC" for made in (a, b))
+    return f"A, {one[0].lower()}{one[1:]},", f"B, {other[0].lower()}{other[1:]},"
+
+
+def _columns(name: str, ratio: Ratio | None) -> dict[str, float | int | None]:
+    """A ratio with its interval, as columns of a file."""
+    if ratio is None:
+        return dict.fromkeys((name, f"{name}_low", f"{name}_high", f"{name}_prompts"))
+    return {name: ratio.value, f"{name}_low": ratio.low, f"{name}_high": ratio.high, f"{name}_prompts": ratio.prompts}

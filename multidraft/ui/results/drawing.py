@@ -11,6 +11,9 @@ from storage.records import Round
 
 MARGIN = 60
 MOST_BARS = 7
+TICKS = (0.02, 0.05, 0.1, 0.2, 0.25, 0.5)
+"""Between numbers of an axis, the smallest that leaves them room."""
+
 _LEFT, _TOP, _BOTTOM = 400, 212, HEIGHT - 84
 
 
@@ -44,10 +47,10 @@ def bars(title: str, subtitle: str, found: Sequence[Bar], foot: str, unit: str) 
     return picture
 
 
-def ratios(title: str, subtitle: str, found: Sequence[Bar], foot: str) -> Picture:
-    """Ratios with their intervals around 1."""
+def ratios(title: str, subtitle: str, found: Sequence[Bar], foot: str, sides: tuple[str, str]) -> Picture:
+    """Ratios with their intervals around 1, below which the first of ``sides`` is faster."""
     picture = _begun(title, subtitle, foot)
-    right, (step, lines) = WIDTH - 330, _lines(picture, found, 50)
+    right, (step, lines) = WIDTH - 330, _lines(picture, found, 72)
     reach = max([0.05, *(abs(end - 1) for _, bar in lines for end in (bar.value, bar.low or 1.0, bar.high or 1.0))])
     reach = min(reach, 1.0) * 1.1
     middle, scale = (_LEFT + right) / 2, (right - _LEFT) / 2 / reach
@@ -59,9 +62,15 @@ def ratios(title: str, subtitle: str, found: Sequence[Bar], foot: str) -> Pictur
         picture.box(middle + (inside.value - 1) * scale - 8, y + step * 0.48 - 8, 16, 16, policy_colour(bar.policy))
         picture.text(right + 14, y + step * 0.45, bar.shown, 24, bold=True)
         picture.text(right + 14, y + step * 0.85, bar.said, 18, colour="faint", width=WIDTH - MARGIN - right - 14)
-    for x, said, anchor in ((middle - 14, "← A is faster", "end"), (middle + 14, "B is faster →", "start")):
-        below = _TOP + step * len(lines) + 30
-        picture.text(x, below, said, 20, colour="faint", anchor=anchor)  # type: ignore[arg-type]
+    below = _TOP + step * len(lines) + 28
+    tick = next((tick for tick in TICKS if reach / tick < 3.5), 1.0)
+    for place in range(-3, 4):
+        if abs(x := place * tick) <= reach:
+            picture.text(middle + x * scale, below, f"{1 + x:g}×", 19, colour="faint", anchor="middle")
+    for side, at, arrow in zip(sides, ("end", "start"), ("← {}", "{} →"), strict=True):
+        x, room = (middle - 14, middle - MARGIN) if at == "end" else (middle + 14, WIDTH - MARGIN - middle)
+        said = arrow.format(f"{side} is faster")
+        picture.text(x, below + 34, said, 20, colour="faint", anchor=at, width=room - 14)  # type: ignore[arg-type]
     return picture
 
 

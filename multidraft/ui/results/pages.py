@@ -113,7 +113,7 @@ class Results:
             return writes[suffix](self._found(stem), stem)
         try:
             found = self._found(place)
-            return _html(_page(found, root_of(request), self._advised(found)))
+            return _html(_page(found, root_of(request), self._advised(found), self._lab(found)))
         except HTTPException as error:
             root = root_of(request)
             page = markup.page("results/refusal.html", title="No result", why=error.detail, root=root)
@@ -142,9 +142,15 @@ class Results:
 
     def _advised(self, found: Result) -> Advised:
         """The verdict on a batch or benchmark of the history."""
-        if self._verdicts and found.place.startswith("batch/") and in_history(self._path, found.made["id"]):
-            return self._verdicts.of(found.made)
-        return Advised()
+        return self._verdicts.of(found.made) if self._verdicts and self._is_batch(found) else Advised()
+
+    def _lab(self, found: Result) -> str:
+        """Query of the app's address that replays it in the Lab, if that can be."""
+        return f"tab=lab&lab_batch={found.made['id']}" if self._verdicts and self._is_batch(found) else ""
+
+    def _is_batch(self, found: Result) -> bool:
+        """Whether it is a batch or benchmark, of the history and not of the example."""
+        return found.place.startswith("batch/") and in_history(self._path, found.made["id"])
 
     def _found(self, place: str) -> Result:
         try:
@@ -176,7 +182,7 @@ class Results:
             return _cached(self._drawn[key], "image/png")
 
 
-def _page(found: Result, root: str, advised: Advised) -> str:
+def _page(found: Result, root: str, advised: Advised, lab: str) -> str:
     address = f"{root}/result/{found.place}"
     return markup.page(
         "results/page.html",
@@ -187,6 +193,7 @@ def _page(found: Result, root: str, advised: Advised) -> str:
         address=address,
         root=root,
         advised=advised,
+        lab=lab,
         frame=(WIDTH // 2, HEIGHT // 2 + 24),
         bibtex=cite.bibtex(found.place, found.title, found.made, address),
     )

@@ -103,7 +103,7 @@ def experiment(path: Path, id: str) -> dict[str, Any] | None:
 def name_of(about: Mapping[str, Any]) -> str:
     """An experiment in a few words, the beginning of its prompt or the name of its suite among them."""
     kind = TITLES.get(about["source"], "Runs")
-    return f"{kind}: {about['suite'] or _short(about['prompt'])}"
+    return f"{kind}: {about['suite'] or short(about['prompt'])}"
 
 
 def settings_of(about: Mapping[str, Any]) -> str:
@@ -128,7 +128,8 @@ def foot_of(made: Mapping[str, Any]) -> str:
     return "  ·  ".join(str(part) for part in parts if part)
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """A prompt on one line, cut."""
     line = " ".join(text.split())
     return line if len(line) <= SHOWN_PROMPT else line[:SHOWN_PROMPT].rstrip() + "…"
 
@@ -164,7 +165,7 @@ def _of_run(run: Run, fits: bool) -> Result:
         (markup.speedup_text(run.request_speedup, off), "whole request"),
         (percent(g.acceptance_rate if any(r.drafted for r in g.rounds) else None), "acceptance rate"),
     ]
-    described = f"{_short(g.prompt)} – {number(g.mean_accepted_tokens, 2)} tokens per round, {speed}."
+    described = f"{short(g.prompt)} – {number(g.mean_accepted_tokens, 2)} tokens per round, {speed}."
     warned = [markup.ODD] * (not fits)
     texts = markup.macros("results/page.html").texts
     body = texts(
@@ -177,7 +178,7 @@ def _of_run(run: Run, fits: bool) -> Result:
         place=f"run/{run.id}",
         title=title,
         description=" ".join([*warned, described]),
-        picture=drawing.tokens(title, _warned(fits, _short(g.prompt)), figures, g.rounds, g.drafters, foot_of(made)),
+        picture=drawing.tokens(title, _warned(fits, short(g.prompt)), figures, g.rounds, g.drafters, foot_of(made)),
         said=[[each] for each in warned]
         + [[f"One run, on one prompt: {number(g.mean_accepted_tokens, 2)} tokens per round, {speed}."]],
         body=body + tokens.rounds_table_html(g.rounds),

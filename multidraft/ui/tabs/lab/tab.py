@@ -206,7 +206,7 @@ class Lab:
             self.rounds = gr.HTML("", js_on_load=None, elem_id="lab-rounds")
             self.sweeping.build()
         fields = self.texts.fields
-        refreshed = [self.texts.empty, self.texts.inside, *fields[:3]]
+        refreshed = [self.texts.empty, self.texts.inside, *fields[:4]]
         offered = [self.policies, self.sweeping.policy]
         opened = [tab.select, *(field.input for field in fields)]
         gr.on(opened, self.texts.refresh, fields, refreshed, **LAST).then(self.offer, fields[0], offered, **LAST).then(
@@ -217,9 +217,9 @@ class Lab:
         shown = [self.status, self.outcomes, self.curves, self.lanes, self.rounds, *self.buttons.both, self.buttons.id]
         chosen = [*fields, self.policies]
         self.buttons.run.click(self.replay, chosen, shown, concurrency_limit=ReplayJob.limit, **HIDDEN)
-        kept = [*fields[1:4], self.policies]
+        kept = [*fields[1:5], self.policies]
         page.load(self.restore, None, [*kept, fields[-1], linked], **QUICK)
-        choices = [*(field.input for field in fields[1:4]), self.policies.input, self.buttons.run.click]
+        choices = [*(field.input for field in fields[1:5]), self.policies.input, self.buttons.run.click]
         gr.on(choices, None, kept, None, js=KEEP, **PRIVATE)
         forget_refusal(chosen, self.status, IDLE, "input")
         linked.change(self.replay_linked, [linked, *chosen], shown, concurrency_limit=ReplayJob.limit, **HIDDEN)

@@ -13,17 +13,20 @@ from drafters.errors import UserError
 from multidraft.bench.action import listed
 from multidraft.replay.recorded import recorded_texts
 from multidraft.service.inputs import whole_number
+from multidraft.ui.results.result import name_of
 from multidraft.ui.widgets import events
 from multidraft.ui.widgets.events import Updates
 from multidraft.ui.widgets.markup import count, empty_html, macros, message_html, problem_html
-from storage import texts
+from storage import experiments, texts
+from storage.experiments import Sought
 from storage.filters import Filter
 from storage.kept import kept
 from storage.problems import StorageError
 from storage.texts import Bench, TextFilter
 
 ALL_SUITES = "all suites"
-MOST_TEXTS = 200
+EVERY = [("all batches and runs", "")]
+MOST_TEXTS, MOST_BATCHES = 200, 50
 
 RECENT = TextFilter(among=20_000)
 """Runs older than so many are not offered; one of them can still be named by its number."""
@@ -32,15 +35,17 @@ _template = macros("tabs/lab/view.html")
 EMPTY = empty_html("No run to replay yet.", _template.nothing())
 
 _benches, _groups, _size = kept(texts.benches), kept(texts.groups), kept(texts.size)
+_experiments = kept(experiments.listed)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What the fields hold, in their order: pool and machine, suite, tasks, newest texts, one run."""
+    """What the fields hold, in their order: pool and machine, suite, tasks, one batch, newest texts, one run."""
 
     bench: str | None
     suite: str
     tasks: Sequence[str]
+    batch: str | None
     newest: float | None
     run: float | None
 
@@ -69,16 +74,17 @@ class TextChoice:
         with gr.Row():
             suite = gr.Dropdown([ALL_SUITES], value=ALL_SUITES, label="Suite", min_width=150, elem_id="lab-suite")
             tasks = gr.Dropdown([], multiselect=True, label="Tasks (all unless chosen)", min_width=150)
+            batch = gr.Dropdown(EVERY, value="", label="Batch", min_width=150, elem_id="lab-batch")
         with gr.Row():
             newest = gr.Number(
                 50, label="Newest texts", info=f"at most {MOST_TEXTS}", min_width=120, elem_id="lab-newest"
             )
             run = gr.Number(None, label="Or one run", info="by its number", min_width=120, elem_id="lab-run")
         note = gr.HTML("", js_on_load=None, elem_id="lab-texts")
-        self.fields, self.note = [bench, suite, tasks, newest, run], note
+        self.fields, self.note = [bench, suite, tasks, batch, newest, run], note
 
     def refresh(self, *values: Any) -> Updates:
-        """The empty state or the inside of the tab, and the first three fields with what there is now to choose.
+        """The empty state or the inside of the tab, and the first four fields with what there is now to choose.
 
         A value is given only where the field's own is gone: it may have been changed meanwhile.
         """
@@ -87,20 +93,29 @@ class TextChoice:
             found = _benches(self.path, RECENT)
             if not found:
                 return {self.empty: EMPTY, self.inside: gr.Column(visible=False)}
-            chosen = next((b for b in found if _key(b) == asked.bench), found[0])
+            key = asked.bench or self._bench_of(asked.batch)
+            chosen = next((b for b in found if _key(b) == key), found[0])
             groups = _groups(self.path, _of_bench(chosen))
+            batches = _batches(self.path, chosen)
         except StorageError as error:
             return {self.empty: problem_html(error), self.inside: gr.Column(visible=False)}
         suite = asked.suite if asked.suite in groups["suites"] else ALL_SUITES
         tasks = [task for task in asked.tasks if task in groups["tasks"]]
         benches = [(_label(b, found), _key(b)) for b in found]
+        batch = asked.batch if asked.batch in {id for _, id in batches} else ""
         return {
             self.empty: "",
             self.inside: gr.Column(visible=True),
             self.fields[0]: gr.Dropdown(benches, **_unless(asked.bench, _key(chosen))),
             self.fields[1]: gr.Dropdown([ALL_SUITES, *groups["suites"]], **_unless(asked.suite, suite)),
             self.fields[2]: gr.Dropdown(groups["tasks"], multiselect=True, **_unless(list(asked.tasks), tasks)),
+            self.fields[3]: gr.Dropdown([*EVERY, *batches], **_unless(asked.batch, batch)),
         }
+
+    def _bench_of(self, batch: str | None) -> str | None:
+        """The pool and machine of the batch that an address names."""
+        found = experiments.listed(self.path, Sought(Filter(experiments=(batch,))), limit=1) if batch else ()
+        return next(("\n".join((one["card_hash"], one["hardware"], one["dtype"])) for one in found), None)
 
     def describe(self, *values: Any) -> str:
         """How many texts are chosen, or what is wrong with the choice."""
@@ -139,7 +154,10 @@ class TextChoice:
         if not 1 <= most <= MOST_TEXTS:
             raise UserError(f"newest texts must be 1 to {MOST_TEXTS}, got {most}")
         suite = None if asked.suite == ALL_SUITES else asked.suite
-        return replace(_of_bench(self.bench(asked.bench), tuple(asked.tasks)), suite=suite, newest=most)
+        chosen = _of_bench(self.bench(asked.bench), tuple(asked.tasks))
+        if asked.batch:
+            chosen = TextFilter(replace(chosen.runs, experiments=(asked.batch,)))
+        return replace(chosen, suite=suite, newest=most)
 
     def bench(self, key: str | None) -> Bench:
         """The pool and machine chosen.
@@ -158,20 +176,22 @@ def linked_run(request: gr.Request) -> int | None:
     return events.linked_run(request) if request.query_params.get("tab") == "lab" else None
 
 
-KEEP = """(suite, tasks, newest, policies) => address({
-  lab_suite: suite, lab_task: tasks, lab_newest: newest, lab_policy: policies })"""
-"""Script that has the address keep what is chosen: the values of suite, tasks, newest texts and policies."""
+KEEP = """(suite, tasks, batch, newest, policies) => address({
+  lab_suite: suite, lab_task: tasks, lab_batch: batch || null, lab_newest: newest, lab_policy: policies })"""
+"""Script that has the address keep what is chosen: the values of suite, tasks, batch, newest texts and policies."""
 
 
-def restored(request: gr.Request) -> tuple[Any, Any, Any, Any]:
-    """Suite, tasks, newest texts and policies as the address has them, what it does not name as it is; what there is
-    not goes when the tab is opened (:meth:`TextChoice.refresh`)."""
+def restored(request: gr.Request) -> tuple[Any, ...]:
+    """Suite, tasks, batch, newest texts and policies as the address has them, what it does not name as it is;
+    what there is not goes when the tab is opened (:meth:`TextChoice.refresh`)."""
     query = request.query_params
     suite, newest, kept = query.get("lab_suite"), query.get("lab_newest", ""), gr.skip()
+    batch = query.get("lab_batch")
     tasks, policies = query.getlist("lab_task"), query.getlist("lab_policy")
     return (
         gr.Dropdown([ALL_SUITES, suite], value=suite) if suite else kept,
         gr.Dropdown(tasks, value=tasks, multiselect=True) if tasks else kept,
+        gr.Dropdown([*EVERY, batch], value=batch) if batch else kept,
         int(newest) if newest.isascii() and newest.isdigit() and len(newest) < 9 else kept,
         policies or kept,
     )
@@ -184,6 +204,13 @@ def _unless(shown: Any, value: Any) -> dict[str, Any]:
 
 def _of_bench(bench: Bench, tasks: tuple[str, ...] = ()) -> TextFilter:
     return replace(RECENT, runs=Filter(card=bench.card_hash, hardware=bench.hardware, dtype=bench.dtype, tasks=tasks))
+
+
+def _batches(path: Path, bench: Bench) -> list[tuple[str, str]]:
+    """The newest batches and benchmarks of a pool on a machine, by name, and their ids."""
+    runs = replace(_of_bench(bench).runs, sources=("batch", "bench", "api"))
+    found = _experiments(path, Sought(runs), limit=MOST_BATCHES)
+    return [(f"{name_of(one)}, {one['created_at'][:16].replace('T', ' ')}", one["id"]) for one in found]
 
 
 def _key(bench: Bench) -> str:

@@ -114,7 +114,7 @@ def test_what_the_pool_would_begin_a_prompt_with(workbench: Workbench, monkeypat
     told = [0.98 if name == "near" else 0.05 for name in names]
     workbench.pool.traffic.learn([(f"abc ab{n}", told) for n in range(9)])
     shown = box.answer("abc abd")
-    assert "By what 9 past runs on tiny tell, Rate (ours) would have near draft first, " in shown
+    assert "By what 9 past runs on tiny tell, RateHedge (ours) would have near draft first, " in shown
     assert " ± " in shown and shown.index(">near</") < shown.index(">far</")
 
 

@@ -52,12 +52,12 @@ def placed(workbench: Workbench) -> Lab:
 
 def bench_of(lab: Lab) -> str:
     """The pool and machine that are chosen first."""
-    return lab.texts.refresh(None, ALL_SUITES, [], 50, None)[lab.texts.fields[0]].value
+    return lab.texts.refresh(None, ALL_SUITES, [], "", 50, None)[lab.texts.fields[0]].value
 
 
 def replay(lab: Lab, specs: list[str], run: float | None = None, newest: float | None = 50) -> dict[Any, Any]:
     """What is shown in the end."""
-    return after(lab.replay(bench_of(lab), ALL_SUITES, [], newest, run, specs))
+    return after(lab.replay(bench_of(lab), ALL_SUITES, [], "", newest, run, specs))
 
 
 def test_an_experiment_holds_every_policy_and_what_it_is_compared_with(filled: Workbench) -> None:
@@ -118,12 +118,12 @@ def test_the_page_shows_table_and_curves(filled: Workbench) -> None:
 def test_rounds_of_policies_that_go_by_the_clock_are_called_estimates(filled: Workbench) -> None:
     lab = placed(filled)
     status, outcomes, chart = (replay(lab, SPECS)[part] for part in (lab.status, lab.outcomes, lab.curves))
-    assert "estimates (≈) for those that depend on measured time: Rate (ours)" in status
+    assert "estimates (≈) for those that depend on measured time: RateHedge (ours)" in status
     lines = {line.split("</span>")[0].split(">")[-1]: line for line in outcomes.split("<tr>")[2:]}
-    assert "rounds estimated" in lines["Rate (ours)"] and lines["Rate (ours)"].count("≈") == 4
+    assert "rounds estimated" in lines["RateHedge (ours)"] and lines["RateHedge (ours)"].count("≈") == 4
     assert sum("≈" in line or "estimated" in line for line in lines.values()) == 1
     assert [trace["name"] for trace in json.loads(chart.value["plot"])["data"] if "est" in trace["name"]] == [
-        "Rate (ours) (estimated)"
+        "RateHedge (ours) (estimated)"
     ]
     last = replay(lab, ["UCB", "ucb:reward=be"])
     status, outcomes = last[lab.status], last[lab.outcomes]
@@ -170,13 +170,13 @@ def test_bad_choices_get_a_sentence(
 def test_fields_say_what_there_is_to_replay(filled: Workbench) -> None:
     lab = placed(filled)
     parts = (lab.texts.empty, lab.texts.inside, *lab.texts.fields[:3])
-    shown = lab.texts.refresh(None, ALL_SUITES, ["gone"], 50, None)
+    shown = lab.texts.refresh(None, ALL_SUITES, ["gone"], "", 50, None)
     empty, inside, bench, suite, tasks = (shown[part] for part in parts)
     assert empty == "" and inside.visible and suite.value == ALL_SUITES and tasks.value == []
     assert "2 texts" in bench.choices[0][0]
-    assert "2 texts of 2 prompts, 32 tokens" in lab.texts.describe(bench.value, ALL_SUITES, [], 50, None)
-    assert "Run 2: 16 tokens" in lab.texts.describe(bench.value, ALL_SUITES, [], 50, 2)
-    assert "No text matches" in lab.texts.describe(bench.value, "none", [], 50, None)
+    assert "2 texts of 2 prompts, 32 tokens" in lab.texts.describe(bench.value, ALL_SUITES, [], "", 50, None)
+    assert "Run 2: 16 tokens" in lab.texts.describe(bench.value, ALL_SUITES, [], "", 50, 2)
+    assert "No text matches" in lab.texts.describe(bench.value, "none", [], "", 50, None)
     policies, _ = lab.offer(bench.value)
     assert "value" not in policies.constructor_args
     titles = {spec: title for title, spec in policies.choices}
@@ -187,13 +187,13 @@ def test_fields_say_what_there_is_to_replay(filled: Workbench) -> None:
 
 def test_an_empty_history_says_how_to_get_runs(workbench: Workbench) -> None:
     texts = placed(workbench).texts
-    shown = texts.refresh(None, ALL_SUITES, [], 50, None)
+    shown = texts.refresh(None, ALL_SUITES, [], "", 50, None)
     assert "No run to replay yet" in shown[texts.empty] and not shown[texts.inside].visible
 
 
 def sweep(lab: Lab, policy: str, setting: str, start: float, end: float, points: float) -> dict[Any, Any]:
     """What is shown in the end."""
-    asked = (bench_of(lab), ALL_SUITES, [], 50, None)
+    asked = (bench_of(lab), ALL_SUITES, [], "", 50, None)
     return after(lab.sweeping.sweep(*asked, policy, setting, start, end, points, "linear"))
 
 
@@ -264,9 +264,9 @@ def test_the_tab_is_built_with_the_page(filled: Workbench) -> None:
 def test_a_newer_choice_is_not_written_over(filled: Workbench) -> None:
     lab = placed(filled)
     key, fields = bench_of(lab), lab.texts.fields[:3]
-    shown = lab.texts.refresh(key, ALL_SUITES, ["<i>letters</i>"], 50, None)
+    shown = lab.texts.refresh(key, ALL_SUITES, ["<i>letters</i>"], "", 50, None)
     assert not any("value" in shown[field].constructor_args for field in fields)
-    shown = lab.texts.refresh("gone", "gone", ["gone", "<i>letters</i>"], 50, None)
+    shown = lab.texts.refresh("gone", "gone", ["gone", "<i>letters</i>"], "", 50, None)
     bench, suite, tasks = (shown[field] for field in fields)
     assert (bench.value, suite.value, tasks.value) == (key, ALL_SUITES, ["<i>letters</i>"])
 
@@ -311,7 +311,7 @@ def held_after_the_first(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 def test_who_no_longer_watches_ends_the_replays(filled: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     go = held_after_the_first(monkeypatch)
     lab = placed(filled)
-    watching = lab.replay(bench_of(lab), ALL_SUITES, [], 50, None, SPECS)
+    watching = lab.replay(bench_of(lab), ALL_SUITES, [], "", 50, None, SPECS)
     id = next(watching)[lab.buttons.id]
     job = filled.jobs.find(id, ExperimentJob)
     assert job and not job.done
@@ -323,7 +323,7 @@ def test_who_no_longer_watches_ends_the_replays(filled: Workbench, monkeypatch: 
 def test_stop_ends_the_replays(filled: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     go = held_after_the_first(monkeypatch)
     lab = placed(filled)
-    watching = lab.replay(bench_of(lab), ALL_SUITES, [], 50, None, SPECS)
+    watching = lab.replay(bench_of(lab), ALL_SUITES, [], "", 50, None, SPECS)
     id = next(watching)[lab.buttons.id]
     lab.buttons.cancel(id)
     go.set()

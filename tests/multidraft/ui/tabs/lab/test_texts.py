@@ -22,9 +22,11 @@ def test_the_address_has_what_was_chosen_and_nonsense_in_it_is_passed_over() -> 
     def of(query: str) -> Any:
         return restored(SimpleNamespace(query_params=QueryParams(query)))  # type: ignore[arg-type]
 
-    suite, tasks, newest, policies = of("lab_suite=sums&lab_task=a&lab_task=b&lab_newest=7&lab_policy=ucb:beta=0.1")
-    assert suite.value == "sums" and tasks.value == ["a", "b"] and newest == 7 and policies == ["ucb:beta=0.1"]
-    assert of("lab_newest=-1&suite=x") == of("") == (gr.skip(),) * 4
+    query = "lab_suite=sums&lab_task=a&lab_task=b&lab_batch=c&lab_newest=7&lab_policy=ucb:beta=0.1"
+    suite, tasks, batch, newest, policies = of(query)
+    assert suite.value == "sums" and tasks.value == ["a", "b"] and batch.value == "c"
+    assert newest == 7 and policies == ["ucb:beta=0.1"]
+    assert of("lab_newest=-1&suite=x") == of("") == (gr.skip(),) * 5
 
 
 def test_prompts_draft_lengths_and_what_is_left_out_are_told(tmp_path: Path) -> None:
@@ -33,8 +35,26 @@ def test_prompts_draft_lengths_and_what_is_left_out_are_told(tmp_path: Path) -> 
         for prompt, length in (("a", 12), ("b", 12), ("a", 4)):
             store.add(make_run(prompt=prompt, draft_length=length, acceptance=TABLE))
     bench = "c0ffee\nCPU\nfloat32"
-    said = TextChoice(path).describe(bench, ALL_SUITES, [], 50, None)
+    said = TextChoice(path).describe(bench, ALL_SUITES, [], "", 50, None)
     assert "3 texts of 2 prompts, 18 tokens, recorded with draft lengths 4 and 12; each text counts once" in said
     assert "left out" not in said
-    said = TextChoice(path).describe(bench, ALL_SUITES, [], 1, None)
+    said = TextChoice(path).describe(bench, ALL_SUITES, [], "", 1, None)
     assert "recorded with draft length 4; " in said and "2 older texts left out: raise Newest texts" in said
+
+
+def test_the_texts_may_be_those_of_one_batch(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with Store(path) as store:
+        for batch in ("a", "b", None):
+            store.add(make_run(prompt=f"of {batch}", batch_id=batch, source="batch", acceptance=TABLE))
+        store.add(make_run(prompt="x", batch_id="c", source="batch", hardware="GPU", acceptance=TABLE))
+    choice = TextChoice(path)
+    with gr.Blocks():
+        choice.empty, choice.inside = gr.HTML(), gr.Column()
+        choice.build()
+    shown = choice.refresh(None, ALL_SUITES, [], "a", 50, None)  # as an address names it
+    bench, batches = (shown[choice.fields[place]] for place in (0, 3))
+    assert {id for _, id in batches.choices} == {"", "a", "b"} and bench.value == "c0ffee\nCPU\nfloat32"
+    assert "value" not in batches.constructor_args
+    assert "1 text of 1 prompt" in choice.describe(bench.value, ALL_SUITES, [], "a", 50, None)
+    assert choice.refresh(bench.value, ALL_SUITES, [], "c", 50, None)[choice.fields[3]].value == "", "other hardware"
