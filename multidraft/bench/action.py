@@ -72,7 +72,9 @@ def _unsettled(live: Advice) -> str:
     best, missing = live.best, FEWEST_TO_TELL - live.prompts
     found = best.times_as_fast(live.plain)
     settled = _settled(live, best, live.plain)
-    if missing > 0:
+    if live.prompts == 1:
+        settled = f"A verdict takes {FEWEST_TO_TELL} prompts or more: run them as a batch."
+    elif missing > 0:
         settled = f"With {count(missing, 'more prompt')} or more there can be a verdict."
     if found.too_noisy:
         best = max(live.options, key=lambda option: option.calls_saved)

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from drafters.errors import UserError, without_folders
 from multidraft.service.batch import BatchJob
 from multidraft.service.lab import AdviceJob, LabWork
+from multidraft.ui.widgets.markup import count
 from multidraft.ui.widgets.verdict import verdict_html
 from storage.filters import Filter
 from storage.problems import StorageError
@@ -43,7 +44,9 @@ class Verdicts:
         """The verdict on an experiment (``experiments.listed``)."""
         batch = self._work.workbench.jobs.find(about["id"], BatchJob)
         if batch and not batch.done:
-            return Advised(line="Which drafters and draft length to use is worked out when the batch has ended.")
+            done = f"{batch.runs_done:,} of {count(batch.total, 'run')}"
+            line = f"This batch is running: {done} so far, of which these figures are; reload the page for newer ones. "
+            return Advised(line=f"{line}Which drafters and draft length to use is worked out when it has ended.")
         try:
             job = self._job(about["id"], about["runs"])
         except (UserError, StorageError) as error:

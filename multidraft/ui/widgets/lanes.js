@@ -67,7 +67,10 @@ function makeLane(data, index) {
   const open = node.querySelector(".md-step-open");
   open.ariaLabel = `Step through a round of lane ${index + 1}`;
   open.disabled = !steps.length;
-  open.addEventListener("click", () => stepThroughLane(steps, lanes[index].shown - 1));
+  open.addEventListener("click", () => { // at the round that is shown, once it has ended at the first with a draft
+    const shown = lanes[index].shown - 1, ended = shown === steps.length - 1;
+    stepThroughLane(steps, ended ? Math.max(0, steps.findIndex(({ guesses }) => guesses?.length)) : shown);
+  });
   text.addEventListener("click", ({ target }) => {
     const round = rounds.indexOf(target.closest(".md-round"));
     if (round >= 0 && getSelection().isCollapsed) stepThroughLane(steps, round);

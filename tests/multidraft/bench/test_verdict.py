@@ -117,6 +117,7 @@ def test_of_two_that_no_number_of_prompts_would_tell_apart_the_simpler_one_is_to
             "2 prompts are too few to say which policy is faster; at least 6 are needed. The fastest so far is `ucb`",
             "run `ucb`, draft length up to 6 for now: it is the fastest so far. With 4 more prompts or more",
         ),
+        (0.5, 1, "1 prompt is too few", "run `ucb`, draft length up to 6 for now: it is the fastest so far. A verdict"),
     ],
 )
 def test_where_nothing_is_certain_there_is_something_to_do(factor, prompts, said, do):

@@ -17,6 +17,9 @@ from multidraft.ui.widgets.markup import count, number
 PAGE = 20
 """Experiments on a page of the list."""
 
+MOST_LISTED = 4
+"""Policies of an experiment whose names stand in the list; of more, their number."""
+
 template = markup.macros("tabs/experiments/view.html")
 
 EMPTY = markup.empty_html(
@@ -70,7 +73,10 @@ def _cells(path: Path, one: Mapping[str, Any], may_note: bool, done: str | None)
         template.link(place_of(one), name, one["prompt"] if one["suite"] else ""),
         template.two(ratio, said),
         template.two(made, one["version"]),
-        template.two(settings_of(one), markup.tip(count(len(policies), "policy"), titles)),
+        template.two(
+            settings_of(one),
+            titles if len(policies) <= MOST_LISTED else markup.tip(count(len(policies), "policy"), titles),
+        ),
         template.two(one["pool"], markup.tip(one["hardware"] or "", one["hardware"] or "")),
         template.note(one["id"], one["note"] or "", may_note),
         number(one["prompts"], 0),

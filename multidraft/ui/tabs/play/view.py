@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from drafters.pool import Pool
+from multidraft.bench.action import listed
 from multidraft.bench.measure import Measurement
 from multidraft.engine.lossless import Difference
 from multidraft.policies.titles import policy_title
@@ -151,8 +152,8 @@ def _note(run: Run | None, differences: Sequence[Difference] | None) -> str:
     if g.prior:
         best = sorted(zip(g.prior.acceptance, g.drafters, strict=False), reverse=True)[:3]
         sentences.append(
-            f"It started from what {count(g.prior.lessons, 'earlier run')} taught. Expected acceptance: "
-            f"{', '.join(f'{name} {percent(share)}' for share, name in best)}."
+            f"It started from what {count(g.prior.lessons, 'earlier run')} taught. They put the acceptance rate of "
+            f"{listed([f'{name} at {percent(share)}' for share, name in best])}."
         )
     if scores.best_drafter and scores.drafter_rounds and scores.regret_rounds is not None:
         needed = scores.drafter_rounds[scores.best_drafter]
