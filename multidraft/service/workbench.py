@@ -75,9 +75,9 @@ class Workbench:
         # Between rounds, for costs are measured in them.
         return self.jobs.do(lambda: beginning(decoding.policy, known)).result()
 
-    def fits(self, run: Run) -> bool:
-        """Whether the target knew what a run asked of it (``Pool.fits``), as far as the loaded pool tells."""
-        return run.conditions.card_hash != self.pool.card_hash or self.pool.fits(run.generation.prompt)
+    def fits(self, card_hash: str, prompt: str) -> bool:
+        """Whether the target of a card knows what is asked (``Pool.fits``), as far as the loaded pool tells."""
+        return card_hash != self.pool.card_hash or self.pool.fits(prompt)
 
     def measure(self, measurement: Measurement) -> Generator[object]:
         """Measure and score a run once there is room for its caches, yielding after each round; on the device's

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from multidraft.bench.summary import Row
 from multidraft.bench.verdict import sentences, times
 from multidraft.policies.titles import policy_title, policy_titles
 from multidraft.replay.advice import Advice
-from multidraft.ui.results import drawing
+from multidraft.ui.results import drawing, odd
 from multidraft.ui.results.drawing import Bar
+from multidraft.ui.results.odd import Fits, unjudged
 from multidraft.ui.results.picture import Picture
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.markup import count, number, percent
@@ -52,6 +53,7 @@ class Result:
         data: all of it as plain values.
         app: query of the app's address that opens it there.
         made: when, and on what: the keys ``created_at`` and ``MADE_ON``.
+        warning: of prompts that the target knows nothing of.
     """
 
     place: str
@@ -65,22 +67,16 @@ class Result:
     data: Mapping[str, Any]
     app: str
     made: Mapping[str, Any]
-
-
-Fits = Callable[[Run], bool]
-"""Whether the target knows what was asked, as far as that can be told."""
-
-
-def unjudged(run: Run) -> bool:
-    """Where nothing is known of that."""
-    return True
+    warning: str = ""
 
 
 @kept
 def run_result(path: Path, id: int, fits: Fits = unjudged) -> Result | None:
     """A run; ``None`` if there is none of this number, or it was imported: its rounds are not known."""
     run = queries.run(path, id)
-    return _of_run(run, fits(run)) if run and not run.reported else None
+    if run is None or run.reported:
+        return None
+    return _of_run(run, odd.warning(fits, run.conditions.card_hash, [run.generation.prompt]))
 
 
 @kept
@@ -89,9 +85,10 @@ def experiment_result(path: Path, id: str, fits: Fits = unjudged) -> Result | No
     about = experiment(path, id)
     if about is None:
         return None
-    rows = [Row.recorded(values) for values in experiments.figures(path, id)]
+    found = experiments.figures(path, id)
     lanes = experiments.runs(path, id, MOST_LANES) if about["prompts"] == 1 else []
-    return _of_experiment(about, rows, lanes, all(map(fits, lanes[:1])))
+    warning = odd.warning(fits, about["card_hash"] or "", (values["prompt"] for values in found))
+    return _of_experiment(about, [Row.recorded(values) for values in found], lanes, warning)
 
 
 def experiment(path: Path, id: str) -> dict[str, Any] | None:
@@ -145,7 +142,7 @@ def facts_of(made: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _of_run(run: Run, fits: bool) -> Result:
+def _of_run(run: Run, warning: str) -> Result:
     g, values = run.generation, run.to_json()
     made = {"created_at": values["created_at"], **{name: values[name] for name in MADE_ON}}
     title = f"{policy_title(g.policy)}: {count(len(g.token_ids), 'token')} with "
@@ -166,7 +163,6 @@ def _of_run(run: Run, fits: bool) -> Result:
         (percent(g.acceptance_rate if any(r.drafted for r in g.rounds) else None), "acceptance rate"),
     ]
     described = f"{short(g.prompt)} – {number(g.mean_accepted_tokens, 2)} tokens per round, {speed}."
-    warned = [markup.ODD] * (not fits)
     texts = markup.macros("results/page.html").texts
     body = texts(
         g.prompt,
@@ -177,16 +173,18 @@ def _of_run(run: Run, fits: bool) -> Result:
     return Result(
         place=f"run/{run.id}",
         title=title,
-        description=" ".join([*warned, described]),
-        picture=drawing.tokens(title, _warned(fits, short(g.prompt)), figures, g.rounds, g.drafters, foot_of(made)),
-        said=[[each] for each in warned]
-        + [[f"One run, on one prompt: {number(g.mean_accepted_tokens, 2)} tokens per round, {speed}."]],
+        description=f"{warning} {described}".lstrip(),
+        picture=drawing.tokens(
+            title, odd.below_title(warning, short(g.prompt)), figures, g.rounds, g.drafters, foot_of(made)
+        ),
+        said=[[f"One run, on one prompt: {number(g.mean_accepted_tokens, 2)} tokens per round, {speed}."]],
         body=body + tokens.rounds_table_html(g.rounds),
         facts=[*facts_of(made), ("Settings", ", ".join(f"{name} {value}" for name, value in settings.items()))],
         figures=[_round(r) for r in values["rounds"]],
         data=values,
         app=f"tab=dashboard&run={run.id}",
         made=made,
+        warning=warning,
     )
 
 
@@ -205,11 +203,6 @@ def front_picture(run: Run) -> Picture:
     return drawing.tokens(title, about, figures, g.rounds, g.drafters, foot_of(made))
 
 
-def _warned(fits: bool, subtitle: str) -> str:
-    """Below the title of a picture: a warning goes first, as the end may be cut."""
-    return subtitle if fits else f"A meaningless answer, to no task of this pool. {subtitle}"
-
-
 def _round(r: Mapping[str, Any]) -> dict[str, Any]:
     seconds = sum(r[f"{phase}_seconds"] for phase in ("draft", "verify", "policy", "evaluate"))
     drafted = len(r["drafted"])
@@ -217,7 +210,7 @@ def _round(r: Mapping[str, Any]) -> dict[str, Any]:
             "seconds": seconds, "text": r["text"]}  # fmt: skip
 
 
-def _of_experiment(about: Mapping[str, Any], rows: Sequence[Row], lanes: Sequence[Run], fits: bool) -> Result:
+def _of_experiment(about: Mapping[str, Any], rows: Sequence[Row], lanes: Sequence[Run], warning: str) -> Result:
     figures = [{"policy": policy, **found} for policy, found in summary.overall(rows).items()]
     figures.sort(key=lambda line: -(line["request_speedup"] or 0.0))  # as the verdict ranks them
     titles = policy_titles([line["policy"] for line in figures])
@@ -246,20 +239,20 @@ def _of_experiment(about: Mapping[str, Any], rows: Sequence[Row], lanes: Sequenc
         body += markup.macros("results/page.html").texts(lanes[0].generation.prompt, outputs, legend)
     kind, _ = (place := place_of(about)).split("/", 1)
     noted = [("Note", about["note"])] if about["note"] else []
-    warned = [markup.ODD] * (not fits)
     settings = f"{settings_of(about)}; {count(about['runs'], 'run')}, {about['finished']} finished"
     return Result(
         place=place,
         title=title,
-        description=" ".join([*warned, f"{name}. {subtitle}. {foot_of(about)}"]),
-        picture=drawing.bars(title, _warned(fits, subtitle), bars, foot_of(about), unit),
-        said=[[each] for each in warned] + said,
+        description=f"{warning} {name}. {subtitle}. {foot_of(about)}".lstrip(),
+        picture=drawing.bars(title, odd.below_title(warning, subtitle), bars, foot_of(about), unit),
+        said=said,
         body=body,
         facts=[*noted, *facts_of(about), ("Settings", settings)],
         figures=figures,
         data={**about, "figures": figures, **summary.as_json(rows)},
         app=f"tab={kind}&{kind}={about['id']}",
         made=about,
+        warning=warning,
     )
 
 

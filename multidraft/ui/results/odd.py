@@ -1,0 +1,35 @@
+"""Prompts of no task that the target knows: their answers are meaningless, and results say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+
+from multidraft.ui.widgets.markup import ODD
+
+Fits = Callable[[str, str], bool]
+"""Whether the target of a card, by its hash, knows what a prompt asks, as far as that can be told."""
+
+MOST_JUDGED = 200
+"""Of a batch, so many prompts are looked at."""
+
+
+def unjudged(card_hash: str, prompt: str) -> bool:
+    """Where nothing is known of that."""
+    return True
+
+
+def warning(fits: Fits, card_hash: str, prompts: Iterable[str]) -> str:
+    """What is said of a result on these prompts; empty where all are of known tasks."""
+    judged = list(islice(dict.fromkeys(prompts), MOST_JUDGED))
+    odd = sum(not fits(card_hash, prompt) for prompt in judged)
+    if not odd or len(judged) == 1:
+        return ODD if odd else ""
+    are, their, answers = ("is", "its", "answer is") if odd == 1 else ("are", "their", "answers are")
+    of = f"{odd} of the {'first ' if len(judged) == MOST_JUDGED else ''}{len(judged)} prompts"
+    return f"{of} {are} unlike the tasks of this pool: {their} {answers} meaningless, the figures are as measured."
+
+
+def below_title(warning: str, subtitle: str) -> str:
+    """Below the title of a picture: the warning goes first, as the end may be cut."""
+    return f"A meaningless answer, to no task of this pool. {subtitle}" if warning == ODD else subtitle
