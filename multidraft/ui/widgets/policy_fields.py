@@ -21,22 +21,24 @@ from multidraft.ui.widgets import markup
 
 def offered(pool: Pool) -> list[tuple[str, str]]:
     """Titles and specs of the policies that a pool can run."""
-    return policy_choices([drafter.name for drafter in pool.drafters], pool.router is not None)
+    return to_type(policy_choices([drafter.name for drafter in pool.drafters], pool.router is not None))
+
+
+def to_type(offered: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The same choices in an order that suits typing: a field takes the first choice that has the text anywhere in it,
+    so whatever is named within another choice comes before that; typing ``ucb`` does not end up at ``d-ucb``."""
+    times = Counter(_name(spec) for _, spec in offered)
+    found: list[tuple[str, str]] = []
+    for title, spec in offered:
+        keys = {title.lower(), spec.lower()} | ({_name(spec)} if times[_name(spec)] == 1 else set())
+        within = (i for i, choice in enumerate(found) if any(key in " · ".join(choice).lower() for key in keys))
+        found.insert(next(within, len(found)), (title, spec))
+    return found
 
 
 def with_specs(offered: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The same choices, each title with its spec: ``UCB · ucb``; so it is found by either.
-
-    A field where one types takes the first choice that has the text anywhere in it, so whatever is named within another
-    choice comes before that: typing ``ucb`` does not end up at ``d-ucb``.
-    """
-    times = Counter(_name(spec) for _, spec in offered)
-    sorted_: list[tuple[str, str]] = []
-    for title, spec in offered:
-        keys = {title.lower(), spec.lower()} | ({_name(spec)} if times[_name(spec)] == 1 else set())
-        within = (i for i, (label, _) in enumerate(sorted_) if any(key in label.lower() for key in keys))
-        sorted_.insert(next(within, len(sorted_)), (f"{title} · {spec}", spec))
-    return sorted_
+    """The same choices in such an order, each title with its spec: ``UCB · ucb``; so it is found by either."""
+    return [(f"{title} · {spec}", spec) for title, spec in to_type(offered)]
 
 
 def _name(spec: str) -> str:

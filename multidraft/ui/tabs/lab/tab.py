@@ -269,7 +269,7 @@ class Lab:
             return gr.skip(), gr.skip()
         found = self.work.choices(self.texts.bench(bench))
         return (
-            gr.Dropdown(found, multiselect=True, allow_custom_value=True),
+            gr.Dropdown(policy_fields.to_type(found), multiselect=True, allow_custom_value=True),
             gr.Dropdown(policy_fields.with_specs(found), allow_custom_value=True),
         )
 

@@ -32,6 +32,11 @@ def test_a_policy_with_settings_is_found_by_its_name() -> None:
     assert [spec for _, spec in offered] == ["ucb:reward=be", "d-ucb"]
 
 
+def test_titles_alone_stand_in_that_order_too() -> None:
+    offered = policy_fields.to_type(policy_choices(DRAFTERS))
+    assert [spec for title, spec in offered if "normal" in title.lower()] == ["normal-hedge", "ada-normal-hedge"]
+
+
 def test_explanation_carries_the_source() -> None:
     html = policy_fields.explanation_html("ucb", DRAFTERS)
     assert POLICIES["ucb"].source in html
