@@ -32,6 +32,7 @@ from tests.perf import (
     sensitivity,
     streaming,
     student,
+    traffic_stream,
     unions,
 )
 from tests.runs import make_run, recorded
@@ -81,6 +82,15 @@ def test_student(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     student.main([str(prompts), "--old", "2", "--block", "2", "--max-new-tokens", "6"])
     printed = capsys.readouterr().out
     assert printed.count("not learning:") == 2 and "old tasks after" in printed and "of them training" in printed
+
+
+def test_a_live_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    traffic_stream.write_prompts(prompts := tmp_path / "stream.jsonl", 2)
+    traffic_stream.live(prompts, path := tmp_path / "live.db")
+    assert "÷ from the router, second half: decode " in capsys.readouterr().out
+    first, again = (queries.run(path, id) for id in (1, 5))
+    assert first and again and first.generation.policy == again.generation.policy == "rate-hedge"
+    assert first.generation.prior is None and again.generation.prior, "taught by the first prompt, not by the router"
 
 
 def test_sensitivity() -> None:

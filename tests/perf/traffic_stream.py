@@ -3,11 +3,14 @@
     python -m tests.perf.traffic_stream --prompts 240 stream.jsonl
     python -m multidraft bench stream.jsonl --policies round-robin,normal-hedge --max-new-tokens 256 --db runs.db
     python -m tests.perf.traffic_stream runs.db
+    python -m tests.perf.traffic_stream --live live.db stream.jsonl
 
 The first command writes held-out prompts of all pocket tasks, shuffled. The last prints tokens per second by the
 recorded costs and tokens per round of each part of the stream, how they compare with the marks, and the same prompts
 sorted by four topics. The pool has no router there but for policies that start from it. Rounds do not depend on the
-clock, but for ``rate-hedge``, which chooses by the recorded costs.
+clock, but for ``rate-hedge``, which chooses by the recorded costs. ``--live`` decodes the stream under ``rate-hedge``
+from the traffic, cold and from the router, and under a fixed drafter, prompt by prompt in turn, and compares measured
+seconds.
 """
 
 from __future__ import annotations
@@ -17,13 +20,20 @@ import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import patch
 
+from multidraft.__main__ import main
+from multidraft.bench.summary import Row
 from multidraft.bench.table import markdown
+from multidraft.commands import bench
+from multidraft.engine.experience import traffic_with
 from multidraft.replay.recorded import Recorded, recorded_runs, route_of
 from multidraft.replay.stream import as_traffic, in_parts
 from multidraft.replay.walk import Replayed
 from multidraft.training.pocket.corpus import FAMILIES
+from storage import experiments
 from storage.figures import ratio_of_totals
+from storage.filters import Filter
 from tests.runs import result_of
 
 TRAFFIC, COLD, ROUTER = (f"rate-hedge:start={start}" for start in ("traffic", "cold", "router"))
@@ -50,6 +60,28 @@ def played(texts: Sequence[Recorded], specs: Sequence[str]) -> dict[str, list[Re
 
 def seconds(found: Sequence[Replayed], part: range | None = None) -> list[float]:
     return [found[n].seconds or 0.0 for n in part or range(len(found))]
+
+
+def live(prompts: Path, path: Path, fixed: str = "fixed:general", pool: str = "pocket") -> None:
+    """The stream, decoded; the traffic does not hear the router."""
+    specs = ["rate-hedge", COLD, ROUTER, fixed]  # the first from the traffic, as is its default
+    given = ["bench", str(prompts), "--pool", pool, "--stream", "--policies", ",".join(specs), "--db", str(path)]
+    with patch.object(bench, "new_traffic", lambda pool: traffic_with(len(pool.drafters), pool.draft_length, None)):
+        assert main([*given, "--max-new-tokens", "256"]) == 0
+    rows = [Row.recorded(values) for values in experiments.figures(path, Filter())]
+    ran = {spec: [row for row in rows if row.policy == spec] for spec in specs}
+    count = len(ran[specs[0]])
+    for title, over, part in (
+        ("from the router, after 60", ROUTER, slice(60, count)),
+        ("from the router, second half", ROUTER, slice(count // 2, count)),
+        (f"{fixed}, after 60", fixed, slice(60, count)),
+        ("cold, after 60", COLD, slice(60, count)),
+    ):
+        told = []
+        for name in ("seconds", "request_seconds", "rounds"):
+            ratio = ratio_of_totals(*([getattr(row, name) for row in ran[spec][part]] for spec in (over, specs[0])))
+            told.append(ratio.text() if ratio else "")
+        print("from the traffic ÷ {}: decode {}, whole request {}, tokens per round {}".format(title, *told))
 
 
 def report(path: Path) -> None:
@@ -95,9 +127,12 @@ def report(path: Path) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prompts", type=int, help="write so many prompts to the file instead")
+    parser.add_argument("--live", type=Path, metavar="DB", help="decode the prompts of the file into this history")
     parser.add_argument("file", type=Path)
     options = parser.parse_args()
     if options.prompts:
         write_prompts(options.file, options.prompts)
+    elif options.live:
+        live(options.file, options.live)
     else:
         report(options.file)

@@ -71,10 +71,10 @@ class TextChoice:
 
     def build(self) -> None:
         bench = gr.Dropdown([], label="Pool and machine", elem_id="lab-bench")
+        batch = gr.Dropdown(EVERY, value="", label="Batch or benchmark", elem_id="lab-batch")
         with gr.Row():
             suite = gr.Dropdown([ALL_SUITES], value=ALL_SUITES, label="Suite", min_width=150, elem_id="lab-suite")
             tasks = gr.Dropdown([], multiselect=True, label="Tasks (all unless chosen)", min_width=150)
-            batch = gr.Dropdown(EVERY, value="", label="Batch", min_width=150, elem_id="lab-batch")
         with gr.Row():
             newest = gr.Number(
                 50, label="Newest texts", info=f"at most {MOST_TEXTS}", min_width=120, elem_id="lab-newest"
