@@ -26,6 +26,7 @@ from multidraft.commands import (
     trackio,
     train,
 )
+from multidraft.policies.own import import_own
 from storage.problems import StorageError
 
 COMMANDS = {
@@ -61,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     _quiet_libraries()
     try:
+        import_own()
         return int(options.run(options))
     except (md.UserError, StorageError) as error:
         print(f"multidraft: {error}", file=sys.stderr)

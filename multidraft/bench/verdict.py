@@ -194,7 +194,8 @@ def _drafters(advice: Advice) -> list[str]:
         said.append(f"{listed(alone)} could go alone, but not together with these.")
     unknown = [f"`{share.drafter}`" for share in advice.shares if share.asked and fates[share.drafter] == "open"]
     if unknown:
-        said.append(f"Not settled by these prompts whether it pays: {listed(unknown)}.")
+        pay = "these drafters pay" if unknown[1:] else "this drafter pays"
+        said.append(f"Not settled by these prompts whether {pay}: {listed(unknown)}.")
     return said
 
 
@@ -242,7 +243,7 @@ def tables(advice: Advice) -> list[Table]:
     columns += "|tokens per round, measured|decode, measured|whole request, measured" if advice.measured else ""
     found = [Table(f"Policies{how}{far}", tuple(columns.split("|")), policies, columns.count("|"))]
     if advice.shares:
-        columns = "drafter|proposed|requests without it|memory (weights, cache)|verdict"
+        columns = "drafter|proposed|request time without it|memory (weights, cache)|verdict"
         drafters = [
             (
                 share.drafter,

@@ -31,6 +31,7 @@ from drafters.sampling import MAX_DRAFT_LENGTH, MAX_NEW_TOKENS, SamplingParams
 from multidraft.engine.arguments import policy_for
 from multidraft.engine.batch import Batch, Text
 from multidraft.engine.following import Following
+from multidraft.policies.own import import_own
 from multidraft.service.settings import read_settings
 from multidraft.serving.vllm_start import announced, conditions, load_drafters, mend_sampling
 from storage.records import Generation, Round
@@ -114,6 +115,7 @@ class MultiDraft:
         self.listened_to = parallel.rank % parallel.tensor_parallel_size == 0
         if not self.listened_to:
             return
+        import_own()
         settings, model = read_settings(), vllm_config.model_config
         length = int(vllm_config.speculative_config.num_speculative_tokens)
         if length > MAX_DRAFT_LENGTH:

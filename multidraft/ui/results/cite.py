@@ -19,13 +19,19 @@ _SPECIAL = {
 AUTHOR = "The multidraft authors"
 
 
-def bibtex(place: str, title: str, made: Mapping[str, Any], address: str) -> str:
-    """An entry for a result at an address; ``made`` has ``created_at`` and the conditions (``experiments.MADE_ON``)."""
+def bibtex(place: str, title: str, made: Mapping[str, Any], address: str, settings: str = "") -> str:
+    """An entry for a result at an address.
+
+    Args:
+        made: ``created_at`` and the conditions (``experiments.MADE_ON``).
+        settings: what it was set to, such as policies and draft length.
+    """
     key = re.sub(r"\W+", "-", f"multidraft-{place}")
     number, _, commit = str(made["version"] or "").partition("+")
     program = f"multidraft {number}" + (f", commit {commit}" if commit else "")
     where = ", ".join(_plain(str(part)) for part in (made["hardware"], made["dtype"]) if part)
     note = f"{_plain(program)}; pool {_plain(made['pool'])}, card {_plain(made['card_hash'] or 'unknown')}; {where}"
+    note += f"; {_plain(settings)}" if settings else ""
     return "\n".join(
         (
             f"@misc{{{key},",

@@ -58,16 +58,13 @@ def _prompts(found: Comparison, prompts: Mapping[int, str], sides: tuple[Sequenc
         {
             "Prompt": short(prompts[prompt]),
             "Policy": title,
-            **{f"Tokens per round in {side}": run(r.id, number(r.mean_accepted_tokens, 2)) for side, r in ran.items()},
-            **{
-                f"Request speed-up in {side}": markup.times(r.request_speedup, r.tokens, r.speedup_uncertainty)
-                for side, r in ran.items()
-            },
+            "Tokens per round in A": run(one.id, number(one.mean_accepted_tokens, 2)),
+            "Tokens per round in B": run(other.id, number(other.mean_accepted_tokens, 2)),
+            "B over A": number((other.mean_accepted_tokens or 0) / (one.mean_accepted_tokens or 1), 2, "×"),
         }
         for prompt, title, one, other in lines[:MOST_LINES]
-        for ran in [{"A": one, "B": other}]
     ]
-    table = markup.table_of(shown, figures=4, label="Prompts")
+    table = markup.table_of(shown, figures=3, label="Prompts")
     return markup.folded("By prompt" + (f", the first {MOST_LINES} lines" if lines[MOST_LINES:] else ""), table)
 
 
@@ -96,10 +93,15 @@ def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]
         {
             "policy": "/".join(dict.fromkeys(pair.specs)),
             "verdict": pair.said,
+            "a": a["id"],
+            "b": b["id"],
+            "b_differs_in": "; ".join(f"{name}: {one} -> {other}" for name, one, other in found.differs),
+            **_columns("request_speedup_a", pair.speedups[0]),
+            **_columns("request_speedup_b", pair.speedups[1]),
             **_columns("request_speedup_b_over_a", pair.relative),
             **_columns("tokens_per_round_b_over_a", pair.rounds),
-            **_columns("decode_speed_b_over_a", pair.decode),
-            **_columns("request_speed_b_over_a", pair.request),
+            **_columns("decode_speed_by_clock_b_over_a", pair.decode),
+            **_columns("request_speed_by_clock_b_over_a", pair.request),
         }
         for pair in found.pairs
     ]
@@ -111,17 +113,21 @@ def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]
         said=[sentence.split("`") for sentence in comparison.sentences(found)],
         body=body,
         facts=[
-            (f"{side}: {name.lower()}", value) for side, one in (("A", a), ("B", b)) for name, value in facts_of(one)
+            (f"{side}: {name.lower()}", value)
+            for side, one in (("A", a), ("B", b))
+            for name, value in [*facts_of(one), ("Settings", settings_of(one))]
         ],
         figures=figures,
         data={
             "a": a,
             "b": b,
-            "pairs": [asdict(pair) for pair in found.pairs],
-            "baseline": found.baseline and asdict(found.baseline),
+            "verdict": comparison.sentences(found),
+            "policies": figures,
+            "autoregressive_speed_by_clock_b_over_a": found.baseline and asdict(found.baseline),
         },
         app="tab=results",
         made=b,
+        settings=[f"{side}: {settings_of(one)}, {foot_of(one, ', ')}" for side, one in (("A", a), ("B", b))],
     )
 
 

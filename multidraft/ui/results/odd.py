@@ -32,4 +32,6 @@ def warning(fits: Fits, card_hash: str, prompts: Iterable[str]) -> str:
 
 def below_title(warning: str, subtitle: str) -> str:
     """Below the title of a picture: the warning goes first, as the end may be cut."""
-    return f"A meaningless answer, to no task of this pool. {subtitle}" if warning == ODD else subtitle
+    if warning == ODD:
+        return f"A meaningless answer, to no task of this pool. {subtitle}"
+    return f"{warning.partition(' unlike')[0]} of no task of this pool. {subtitle}" if warning else subtitle

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from gradio.route_utils import get_root_url
 from markupsafe import Markup
@@ -147,7 +147,10 @@ class Results:
 
     def _lab(self, found: Result) -> str:
         """Query of the app's address that replays it in the Lab, if that can be."""
-        return f"tab=lab&lab_batch={found.made['id']}" if self._verdicts and self._is_batch(found) else ""
+        if not self._verdicts or not self._is_batch(found):
+            return ""
+        asked = [("tab", "lab"), ("lab_batch", found.made["id"])]
+        return urlencode([*asked, *(("lab_policy", line["policy"]) for line in found.figures)])
 
     def _is_batch(self, found: Result) -> bool:
         """Whether it is a batch or benchmark, of the history and not of the example."""
@@ -196,7 +199,7 @@ def _page(found: Result, root: str, advised: Advised, lab: str) -> str:
         advised=advised,
         lab=lab,
         frame=(WIDTH // 2, HEIGHT // 2 + 24),
-        bibtex=cite.bibtex(found.place, found.title, found.made, address),
+        bibtex=cite.bibtex(found.place, found.title, found.made, address, "; ".join(found.settings)),
     )
 
 

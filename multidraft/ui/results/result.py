@@ -54,6 +54,7 @@ class Result:
         app: query of the app's address that opens it there.
         made: when, and on what: the keys ``created_at`` and ``MADE_ON``.
         warning: of prompts that the target knows nothing of.
+        settings: what a citation says of them: policies, lengths and so on.
     """
 
     place: str
@@ -68,6 +69,7 @@ class Result:
     app: str
     made: Mapping[str, Any]
     warning: str = ""
+    settings: Sequence[str] = ()
 
 
 @kept
@@ -113,7 +115,7 @@ def settings_of(about: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def foot_of(made: Mapping[str, Any]) -> str:
+def foot_of(made: Mapping[str, Any], between: str = "  ·  ") -> str:
     """The line at the foot of a picture: without its conditions a speed-up says nothing."""
     parts = (
         f"pool {made['pool']}",
@@ -122,7 +124,7 @@ def foot_of(made: Mapping[str, Any]) -> str:
         f"version {made['version']}",
         made["created_at"][:10],
     )
-    return "  ·  ".join(str(part) for part in parts if part)
+    return between.join(str(part) for part in parts if part)
 
 
 def short(text: str) -> str:
@@ -185,6 +187,7 @@ def _of_run(run: Run, warning: str) -> Result:
         app=f"tab=dashboard&run={run.id}",
         made=made,
         warning=warning,
+        settings=[f"policy {g.policy}", ", ".join(f"{name} {value}" for name, value in settings.items())],
     )
 
 
@@ -253,6 +256,7 @@ def _of_experiment(about: Mapping[str, Any], rows: Sequence[Row], lanes: Sequenc
         app=f"tab={kind}&{kind}={about['id']}",
         made=about,
         warning=warning,
+        settings=[settings_of(about), f"policies {', '.join(line['policy'] for line in figures)}"],
     )
 
 
@@ -276,8 +280,7 @@ def _headline(
         most = max(advice.options, key=lambda option: option.calls_saved)
         saved = f"{titles[most.spec]} saves {percent(most.calls_saved)} of the target's calls"
         return f"{saved} {where}, timed on a busy machine", said, None
-    value = faster.text("×") if few else f"{faster.value:.2f}×"
-    return f"{titles[best.spec]} answers {value} as fast as no drafter {where}", said, best.spec
+    return f"{titles[best.spec]} answers {faster.text('×')} as fast as no drafter {where}", said, best.spec
 
 
 @kept

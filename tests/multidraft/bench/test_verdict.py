@@ -46,7 +46,7 @@ def test_a_certain_winner_with_what_it_saves_and_needs():
     assert (
         "Remove `old`: under this policy it never drafts; 2.0 MiB of memory (weights and cache) are free then." in said
     )
-    assert "Not settled by these prompts whether it pays: `code`." in said
+    assert "Not settled by these prompts whether this drafter pays: `code`." in said
     assert "slower at the 95 % level with 3 tokens" in said
     policies, drafters = tables(found)
     assert policies.rows[0][0] == "rate-hedge ★" and drafters.rows[2][-1] == "can go"

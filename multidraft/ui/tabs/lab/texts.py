@@ -210,7 +210,10 @@ def _batches(path: Path, bench: Bench) -> list[tuple[str, str]]:
     """The newest batches and benchmarks of a pool on a machine, by name, and their ids."""
     runs = replace(_of_bench(bench).runs, sources=("batch", "bench", "api"))
     found = _experiments(path, Sought(runs), limit=MOST_BATCHES)
-    return [(f"{name_of(one)}, {one['created_at'][:16].replace('T', ' ')}", one["id"]) for one in found]
+    return [
+        (f"{name_of(one)}, draft length {one['draft_length']}, {one['created_at'][:16].replace('T', ' ')}", one["id"])
+        for one in found
+    ]
 
 
 def _key(bench: Bench) -> str:

@@ -33,7 +33,7 @@ _template = markup.macros("tabs/lab/view.html")
 
 ESTIMATE = "It depends on measured time: live, on another machine or day, it may play other rounds"
 
-MEASURED = "Decode and below it request speed-up of live runs on these prompts, as Batch and Dashboard show them"
+MEASURED = "Of live runs on these prompts: decode speed-up, and below it request speed-up, as on Batch, and MAT"
 PREFILL = "Of whole requests: with the baseline's prefill, and what the drafters take to read the prompt"
 
 MOST_LANES = 6
@@ -102,7 +102,8 @@ def _measured(experiment: Experiment, spec: str) -> str:
     if live is None or (own := live.option(spec)) is None:
         return UNKNOWN
     found = own.times_as_fast(live.plain, "decode"), own.times_as_fast(live.plain)
-    return _template.interval(*(number(ratio.value, 2, "×") for ratio in found))
+    decode, request = (number(ratio.value, 2, "×") for ratio in found)
+    return _template.interval(decode, f"{request}, MAT {number(own.mean_accepted_tokens, 2)}")
 
 
 def _interval(ratio: Ratio | None, *, best: bool = False) -> str:
