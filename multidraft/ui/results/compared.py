@@ -22,6 +22,9 @@ from storage import experiments
 from storage.figures import Ratio
 from storage.kept import kept
 
+SHOWN_IN_TABLE = 36
+"""Characters of a prompt."""
+
 MOST_LINES = 500
 """Of single prompts and policies."""
 
@@ -56,16 +59,18 @@ def _prompts(found: Comparison, prompts: Mapping[int, str], sides: tuple[Sequenc
     lines.sort(key=lambda line: order[line[0]])
     shown = [
         {
-            "Prompt": short(prompts[prompt]),
+            "Prompt": short(prompts[prompt], SHOWN_IN_TABLE),
             "Policy": title,
-            "Tokens per round in A": run(one.id, number(one.mean_accepted_tokens, 2)),
-            "Tokens per round in B": run(other.id, number(other.mean_accepted_tokens, 2)),
+            "A": run(one.id, number(one.mean_accepted_tokens, 2)),
+            "B": run(other.id, number(other.mean_accepted_tokens, 2)),
             "B over A": number((other.mean_accepted_tokens or 0) / (one.mean_accepted_tokens or 1), 2, "×"),
         }
         for prompt, title, one, other in lines[:MOST_LINES]
     ]
-    table = markup.table_of(shown, figures=3, label="Prompts")
-    return markup.folded("By prompt" + (f", the first {MOST_LINES} lines" if lines[MOST_LINES:] else ""), table)
+    table = markup.table_of(shown, figures=3, label="Tokens per round by prompt")
+    return markup.folded(
+        "By prompt: tokens per round" + (f", the first {MOST_LINES} lines" if lines[MOST_LINES:] else ""), table
+    )
 
 
 def _title(pair: Paired) -> str:

@@ -127,7 +127,7 @@ def _begun(title: str, subtitle: str, foot: str) -> Picture:
     lines = wrapped(title, size, width)
     for place, line in enumerate(lines):
         picture.text(MARGIN, 118 + 38 * place - 14 * (len(lines) - 1), line, size, bold=True, width=width)
-    small = next((small for small in (25, 23) if fits(subtitle, small, width)), 21)
+    small = next((small for small in (25, 23, 21) if fits(subtitle, small, width)), 19)
     picture.text(MARGIN, 164 + 18 * (len(lines) - 1), subtitle, small, colour="faint", width=width)
     picture.box(MARGIN, HEIGHT - 66, WIDTH - 2 * MARGIN, 1, "line")
     size = next((size for size in (21, 19) if fits(foot, size, width)), 17)

@@ -127,10 +127,10 @@ def foot_of(made: Mapping[str, Any], between: str = "  ·  ") -> str:
     return between.join(str(part) for part in parts if part)
 
 
-def short(text: str) -> str:
+def short(text: str, most: int = SHOWN_PROMPT) -> str:
     """A prompt on one line, cut."""
     line = " ".join(text.split())
-    return line if len(line) <= SHOWN_PROMPT else line[:SHOWN_PROMPT].rstrip() + "…"
+    return line if len(line) <= most else line[:most].rstrip() + "…"
 
 
 def facts_of(made: Mapping[str, Any]) -> list[tuple[str, str]]:
