@@ -94,19 +94,19 @@ class TextChoice:
             if not found:
                 return {self.empty: EMPTY, self.inside: gr.Column(visible=False)}
             key = asked.bench or self._bench_of(asked.batch)
-            chosen = next((b for b in found if _key(b) == key), found[0])
+            chosen = next((b for b in found if _key_of(b) == key), found[0])
             groups = _groups(self.path, _of_bench(chosen))
             batches = _batches(self.path, chosen)
         except StorageError as error:
             return {self.empty: problem_html(error), self.inside: gr.Column(visible=False)}
         suite = asked.suite if asked.suite in groups["suites"] else ALL_SUITES
         tasks = [task for task in asked.tasks if task in groups["tasks"]]
-        benches = [(_label(b, found), _key(b)) for b in found]
+        benches = [(_label(b, found), _key_of(b)) for b in found]
         batch = asked.batch if asked.batch in {id for _, id in batches} else ""
         return {
             self.empty: "",
             self.inside: gr.Column(visible=True),
-            self.fields[0]: gr.Dropdown(benches, **_unless(asked.bench, _key(chosen))),
+            self.fields[0]: gr.Dropdown(benches, **_unless(asked.bench, _key_of(chosen))),
             self.fields[1]: gr.Dropdown([ALL_SUITES, *groups["suites"]], **_unless(asked.suite, suite)),
             self.fields[2]: gr.Dropdown(groups["tasks"], multiselect=True, **_unless(list(asked.tasks), tasks)),
             self.fields[3]: gr.Dropdown([*EVERY, *batches], **_unless(asked.batch, batch)),
@@ -115,7 +115,7 @@ class TextChoice:
     def _bench_of(self, batch: str | None) -> str | None:
         """The pool and machine of the batch that an address names."""
         found = experiments.listed(self.path, Sought(Filter(experiments=(batch,))), limit=1) if batch else ()
-        return next(("\n".join((one["card_hash"], one["hardware"], one["dtype"])) for one in found), None)
+        return next((_key(one["card_hash"], one["hardware"], one["dtype"]) for one in found), None)
 
     def describe(self, *values: Any) -> str:
         """How many texts are chosen, or what is wrong with the choice."""
@@ -155,7 +155,7 @@ class TextChoice:
             raise UserError(f"newest texts must be 1 to {MOST_TEXTS}, got {most}")
         suite = None if asked.suite == ALL_SUITES else asked.suite
         chosen = _of_bench(self.bench(asked.bench), tuple(asked.tasks))
-        if asked.batch:
+        if asked.batch:  # which may be older than the runs that are offered
             chosen = TextFilter(replace(chosen.runs, experiments=(asked.batch,)))
         return replace(chosen, suite=suite, newest=most)
 
@@ -166,7 +166,7 @@ class TextChoice:
             UserError: none is.
         """
         for bench in _benches(self.path, RECENT):
-            if _key(bench) == key:
+            if _key_of(bench) == key:
                 return bench
         raise UserError("choose a pool and machine with runs to replay")
 
@@ -216,8 +216,12 @@ def _batches(path: Path, bench: Bench) -> list[tuple[str, str]]:
     ]
 
 
-def _key(bench: Bench) -> str:
-    return "\n".join((bench.card_hash, bench.hardware, bench.dtype))
+def _key_of(bench: Bench) -> str:
+    return _key(bench.card_hash, bench.hardware, bench.dtype)
+
+
+def _key(card_hash: str, hardware: str, dtype: str) -> str:
+    return "\n".join((card_hash, hardware, dtype))
 
 
 def _label(bench: Bench, all: Sequence[Bench]) -> str:
