@@ -173,7 +173,12 @@ class Generation:
     def uncertainty(self) -> float | None:
         """By what share :attr:`seconds` may be off, by how far the target's forwards strayed from each other
         (:func:`~storage.clock.uncertainty`); ``None`` for few rounds."""
-        return uncertainty([(r.nodes, r.verify_seconds) for r in self.rounds])
+        return uncertainty(self.forwards)
+
+    @property
+    def forwards(self) -> list[tuple[float, float]]:
+        """Nodes and seconds of each forward of the target."""
+        return [(r.nodes, r.verify_seconds) for r in self.rounds]
 
     @property
     def drafter_shares(self) -> dict[str, float]:

@@ -19,6 +19,7 @@ from drafters.base import Acceptances
 from drafters.sampling import SamplingParams
 from drafters.traffic import Lesson
 from storage import figures
+from storage.clock import FEWEST_BLOCKS, uncertainty
 from storage.records import PHASES, Generation
 
 Source = Literal["play", "race", "batch", "bench", "api", "command", "vllm", "spec-bench", "specdec_bench", "aiperf"]
@@ -57,6 +58,8 @@ class Baseline:
         mean = generation.seconds / tokens
         each = mean if kind == "answer" else median(r.seconds for r in rounds)
         off = generation.uncertainty
+        if off is None:
+            off = uncertainty(generation.forwards, FEWEST_BLOCKS)
         if off is not None and each:
             off = math.hypot(off, mean / each - 1.0)
         return cls(kind, tokens, each, generation.prefill_seconds, off)

@@ -13,7 +13,7 @@ import numpy as np
 from drafters.costs import Costs, Unread
 from storage import queries
 from storage.clock import fit
-from storage.run import Run
+from storage.run import Conditions, Run
 
 NEWEST = 2000
 """Costs are estimated from the rounds of so many runs, the newest."""
@@ -21,7 +21,12 @@ NEWEST = 2000
 AT_ONCE = 20
 """Runs that are read in one step, in a few hundredths of a second."""
 
+FEWEST_ROUNDS = 20
+"""Rounds of every drafter that an experiment needs for its runs alone to tell costs."""
+
 Rows = list[tuple[float, ...]]
+Machine = tuple[str, str, str, int]
+"""Hash of the pool's card, hardware, dtype and number of drafters."""
 
 
 class RecordedCosts:
@@ -49,6 +54,11 @@ class RecordedCosts:
         self.newest = 0
         """Id of the last run that counts."""
         self._fitted: Costs | None = None
+
+    @property
+    def enough(self) -> bool:
+        """Whether every drafter was timed in ``FEWEST_ROUNDS`` or more."""
+        return all(len(rows) >= FEWEST_ROUNDS for rows in self.drafting)
 
     def add(self, rounds: Iterable[Mapping[str, Any]]) -> None:
         """Count the rounds of one run, as of ``storage.queries.timed_rounds``."""
@@ -122,20 +132,32 @@ def with_unread(
 class MachineCosts:
     """Measured costs by pool and machine; each run is read once, so asking again costs what is new only.
 
-    Steps of several :meth:`read` may alternate, as long as they are made in one thread.
+    A text is priced by the runs of the batch, race or benchmark that it was recorded in, where these tell enough
+    (:attr:`RecordedCosts.enough`): they met the machine as that text did, and what they say does not change as other
+    runs are recorded. Otherwise all runs on its pool and machine count.
 
-    Args:
-        experiments: let only the runs of these count: what they say does not change as other runs are recorded.
+    Steps of several :meth:`read` may alternate, as long as they are made in one thread.
     """
 
-    def __init__(self, path: Path, experiments: Sequence[str] = ()):
-        self.path, self.experiments = path, experiments
-        self._machines: dict[tuple[str, str, str, int], RecordedCosts] = {}
+    def __init__(self, path: Path):
+        self.path = path
+        self._read: dict[tuple[Machine, str | None], RecordedCosts] = {}
 
     def read(self, run: Run) -> Iterator[None]:
-        """Count the runs on the pool and machine of ``run`` that are new, a few at each step."""
-        (*machine, _), costs = self._of(run)
-        new = queries.ids_on(self.path, *machine, after=costs.newest, newest=NEWEST, experiments=self.experiments)
+        """Count the runs that tell of ``run`` and are new, a few at each step."""
+        for batch in (run.origin.batch_id, None):
+            costs = self._of(run, batch)
+            if batch or self._own(run) is None:
+                yield from self._count(costs, run.conditions, batch)
+
+    def costs(self, run: Run) -> Costs:
+        """The present estimates for drafts as long as those of ``run``, as far as they were read."""
+        return (self._own(run) or self._of(run, None)).costs(run.params.draft_length)
+
+    def _count(self, costs: RecordedCosts, made_on: Conditions, batch: str | None) -> Iterator[None]:
+        machine = made_on.card_hash, made_on.hardware, made_on.dtype
+        batches = (batch,) if batch else ()
+        new = queries.ids_on(self.path, *machine, after=costs.newest, newest=NEWEST, experiments=batches)
         for begin in range(0, len(new), AT_ONCE):
             if ids := [id for id in new[begin : begin + AT_ONCE] if id > costs.newest]:
                 for _, rounds in groupby(queries.timed_rounds(self.path, ids), key=itemgetter("run_id")):
@@ -143,11 +165,13 @@ class MachineCosts:
                 costs.newest = ids[-1]
             yield
 
-    def costs(self, run: Run) -> Costs:
-        """The present estimates for drafts as long as those of ``run``, as far as they were read."""
-        return self._of(run)[1].costs(run.params.draft_length)
+    def _own(self, run: Run) -> RecordedCosts | None:
+        """Those of the experiment that it was recorded in, where they tell enough."""
+        batch = run.origin.batch_id
+        own = self._of(run, batch) if batch else None
+        return own if own and own.enough else None
 
-    def _of(self, run: Run) -> tuple[tuple[str, str, str, int], RecordedCosts]:
+    def _of(self, run: Run, batch: str | None) -> RecordedCosts:
         made_on, drafters = run.conditions, len(run.generation.drafters)
-        key = (made_on.card_hash, made_on.hardware, made_on.dtype, drafters)
-        return key, self._machines.setdefault(key, RecordedCosts(drafters))
+        machine = made_on.card_hash, made_on.hardware, made_on.dtype, drafters
+        return self._read.setdefault((machine, batch), RecordedCosts(drafters))

@@ -15,7 +15,6 @@ from multidraft.bench.measured import decoded, measured, ran_live
 from multidraft.policies import canonical_spec
 from multidraft.policies.titles import DEFAULT_POLICY, policy_choices, policy_title
 from multidraft.replay.advice import NEWEST, Advice, advise, candidates, most_replays
-from multidraft.replay.machine_costs import MachineCosts
 from multidraft.replay.options import Option, of_replays
 from multidraft.replay.outcomes import Outcome, is_whole, mean_regret, numeric_settings, sweep, sweep_values
 from multidraft.replay.recorded import (
@@ -217,9 +216,7 @@ class ReplayJob(Job[T]):
     def _recorded(self) -> Generator[None, None, tuple[list[Recorded], Route | None]]:
         """The texts with their costs, and their pool's router."""
         recorded: list[Recorded] = []
-        ran = self.filter.runs.experiments
-        costs = MachineCosts(self.lab.workbench.store.path, ran) if ran else self.lab.costs
-        for text in with_costs(self._texts, costs):
+        for text in with_costs(self._texts, self.lab.costs):
             if text is not None:
                 recorded.append(text)
             yield

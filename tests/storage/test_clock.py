@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from storage.clock import BLOCKS, uncertainty
+from storage.clock import BLOCKS, FEWEST_BLOCKS, uncertainty
 from storage.run import Baseline
-from tests.runs import make_run
+from tests.runs import make_generation, make_round, make_run
 
 
 def times(work: np.ndarray, rng: np.random.Generator, busy: float) -> np.ndarray:
@@ -35,6 +35,18 @@ def test_intervals_of_ratios_cover_what_would_be_measured_in_the_long_run(busy):
             off = np.hypot(off, uncertainty(rows))
             strayed = sum(seconds for _, seconds in rows) / (slower * work.sum()) / strayed
         covered.append(abs(strayed - 1) <= off)
+    assert np.mean(covered) >= 0.9
+
+
+@pytest.mark.parametrize("tokens", [2 * FEWEST_BLOCKS, 2 * BLOCKS - 1])
+def test_a_short_answer_has_an_interval_that_covers(tokens):
+    rng = np.random.default_rng(0)
+    covered = []
+    for _ in range(300):
+        took = times(np.full(tokens, 2.0), rng, busy=0.0)
+        rounds = [make_round(i, nodes=0, verify_seconds=float(s), tokens=(9,)) for i, s in enumerate(took)]
+        baseline = Baseline.of(make_generation(rounds=rounds), "answer")
+        covered.append(abs(took.sum() / (2.0 * tokens) - 1) <= baseline.uncertainty)
     assert np.mean(covered) >= 0.9
 
 

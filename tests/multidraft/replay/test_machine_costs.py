@@ -7,7 +7,7 @@ import pytest
 
 from drafters.costs import Costs, Unread
 from multidraft.replay import machine_costs
-from multidraft.replay.machine_costs import MachineCosts, RecordedCosts, with_unread
+from multidraft.replay.machine_costs import FEWEST_ROUNDS, MachineCosts, RecordedCosts, with_unread
 from storage import queries
 from storage.clock import fit
 from storage.records import Generation
@@ -43,19 +43,31 @@ def test_rounds_that_evaluated_nothing_do_not_count_as_evaluations(make_round, c
     assert costs_of(rounds).evaluation_seconds(30) == pytest.approx(0.0115)
 
 
-def test_costs_of_an_experiment_do_not_change_as_other_runs_are_recorded(make_round, tmp_path):
-    def cost(*experiments):
-        costs = MachineCosts(tmp_path / "runs.db", experiments)
-        for _ in costs.read(RUN):
-            pass
-        return costs.costs(RUN).overhead
+def overhead_of(path, batch):
+    """The cost of a policy's choices, as a text of a batch is priced."""
+    costs, text = MachineCosts(path), make_run(batch_id=batch)
+    for _ in costs.read(text):
+        pass
+    return costs.costs(text).overhead
 
-    with Store(tmp_path / "runs.db") as store:
-        for batch, seconds in (("mine", 0.001), ("other", 0.003)):
-            rounds = [make_round(i, policy_seconds=seconds) for i in range(20)]
-            store.add(make_run(rounds=rounds, source="batch", batch_id=batch))
-    assert cost("mine") == pytest.approx(0.001) and cost("other") == pytest.approx(0.003)
-    assert 0.001 < cost() < 0.003
+
+def test_a_text_is_priced_by_its_own_experiment_where_every_drafter_was_timed_there(make_round, tmp_path):
+    def rounds(seconds, drafters=("code", "math")):
+        return [
+            make_round(i, drafter=drafters[i % len(drafters)], arm=i % len(drafters), policy_seconds=seconds)
+            for i in range(FEWEST_ROUNDS * 2)
+        ]
+
+    path = tmp_path / "runs.db"
+    with Store(path) as store:
+        store.add(make_run(rounds=rounds(0.001), source="batch", batch_id="mine"))
+        store.add(make_run(rounds=rounds(0.002, ("code",)), source="batch", batch_id="one drafter"))
+    before = overhead_of(path, "mine")
+    with Store(path) as store:
+        store.add(make_run(rounds=rounds(0.003), source="batch", batch_id="other"))
+    assert before == overhead_of(path, "mine") == pytest.approx(0.001)
+    assert overhead_of(path, "other") == pytest.approx(0.003)
+    assert overhead_of(path, "one drafter") == overhead_of(path, None) == pytest.approx(0.002)
 
 
 TRUE = Costs(
@@ -239,7 +251,7 @@ def test_reads_that_alternate_count_each_run_once(tmp_path, monkeypatch):
     steps = [costs.read(RUN), costs.read(RUN)]
     for step in (*steps, *steps, *steps, *steps):
         next(step, None)
-    (known,) = costs._machines.values()
+    (known,) = costs._read.values()
     assert len(known.overhead) == 4 * len(RUN.generation.rounds) and known.newest == 4
     monkeypatch.setattr(machine_costs, "NEWEST", 3)
     few = MachineCosts(tmp_path / "runs.db")
