@@ -5,4 +5,4 @@ import sys
 from multidraft.__main__ import main
 
 if __name__ == "__main__":
-    sys.exit(main(["demo"]))
+    sys.exit(main(["demo", *sys.argv[1:]]))

@@ -1,4 +1,4 @@
-"""What to do about a kind of traffic: the sentence that ends every verdict."""
+"""What to do about a kind of traffic: the second sentence of every verdict."""
 
 from __future__ import annotations
 
@@ -109,9 +109,8 @@ def _untried(advice: Advice) -> str:
     if live is None or not advice.trusted:
         return ""
     if shorter_is_faster(advice):
-        return (
-            f" Replays are faster with drafts of up to {count(first.length, 'token')}: run these prompts with them too."
-        )
+        tokens = count(advice.about.length, "token")
+        return f" Replays of `{live.best.spec}` are faster with drafts of up to {tokens}: run these prompts so too."
     if live.option(first.spec):
         return ""
     return f" Replays put `{first.spec}` first, which was not run: run it on these prompts too."
@@ -120,8 +119,8 @@ def _untried(advice: Advice) -> str:
 def shorter_is_faster(advice: Advice) -> bool:
     """Whether replays are faster, at the 95 % level, if the policy that is first where runs were measured drafts less
     than it did there."""
-    live = advice.measured
-    ran = advice.lengths.get(live.best.length) if live and live.best.spec == advice.best.spec else None
+    live, about = advice.measured, advice.about
+    ran = advice.lengths.get(live.best.length) if live and live.best.spec == about.spec else None
     return ran is not None and ran.side < 0
 
 

@@ -24,13 +24,13 @@ PARTS: tuple[Literal["decode"], Literal["request"]] = ("decode", "request")
 
 
 def sentences(advice: Advice) -> list[str]:
-    """The verdict, the conclusion first and what to do last; names of policies and drafters stand in backticks.
+    """The verdict: the conclusion, what to do, then the reasons; names of policies and drafters stand in backticks.
 
     Where policies were measured on the prompts, what they measured leads, and replays add what was not run, unless they
     are too far from it.
     """
     replayed = f"Replayed on {count(advice.texts, 'recorded text')}" if advice.texts else ""
-    more = [*_about(advice), *_lengths(advice), *_drafters(advice)] if advice.pays == "yes" else []
+    more = [*_lengths(advice), *_drafters(advice)] if advice.pays == "yes" else []
     if live := advice.measured:
         fewer = f" on the {live.prompts} of {advice.prompts} prompts that all of these policies ran"
         said = [f"Measured{fewer if live.prompts < advice.prompts else ''}. {_conclusion(live, advice.short)}"]
@@ -43,7 +43,8 @@ def sentences(advice: Advice) -> list[str]:
         said += [*_rivals(advice), *more] if advice.pays == "yes" else []
     else:
         said = [f"No verdict: no policy was measured on all of these {advice.prompts} prompts.", withheld(advice)]
-    return [*said, _basis(advice), action(advice)]
+    conclusion, *reasons = said
+    return [*filter(None, (conclusion, action(advice), advice.warning)), *reasons, _basis(advice)]
 
 
 def _beyond(advice: Advice, live: Advice) -> str:
@@ -89,10 +90,8 @@ def _rounds_off(advice: Advice) -> dict[str, float]:
         known = advice.measured and advice.measured.option(option.spec)
         if not known or not option.estimate or known.length != option.length:
             continue
-        on = [place for place, prompt in enumerate(option.prompts) if prompt in known.prompts]
-        if on:
-            replayed = option.tokens[on].sum() / option.rounds[on].sum()
-            found[option.spec] = float(replayed / known.mean_accepted_tokens - 1)
+        if (same := option.on(known.prompts)).prompts:
+            found[option.spec] = same.mean_accepted_tokens / known.mean_accepted_tokens - 1
     return found
 
 
@@ -154,24 +153,14 @@ def _named(options: Sequence[Option], advice: Advice) -> str:
 
 
 def _lengths(advice: Advice) -> list[str]:
+    about = advice.about
     if not advice.lengths:
         return []
     slower = [str(length) for length, ratio in advice.lengths.items() if ratio.side < 0]
     level = [str(length) for length, ratio in advice.lengths.items() if str(length) not in slower]
     parts = [f"slower at the 95 % level with {listed(slower)}" if slower else ""]
     parts.append(f"no significant difference with {listed(level)}" if level else "")
-    return [f"Draft length up to {advice.best.length}: {'; '.join(filter(None, parts))} tokens."]
-
-
-def _about(advice: Advice) -> list[str]:
-    """Under which policy drafters and lengths were tried, where it is not the one that the verdict begins with."""
-    live = advice.measured
-    if live is None or live.best.spec == advice.best.spec:
-        return []
-    return [
-        f"What follows is for `{advice.best.spec}`, which replays put first; which lengths and drafters suit "
-        f"`{live.best.spec}` they do not say."
-    ]
+    return [f"`{about.spec}`, draft length up to {about.length}: {'; '.join(filter(None, parts))} tokens."]
 
 
 def _drafters(advice: Advice) -> list[str]:
@@ -179,16 +168,15 @@ def _drafters(advice: Advice) -> list[str]:
     if keep := [share for share in advice.shares if advice.fate(share) == "keep"]:
         said.append(f"Keep {listed([_kept(share) for share in keep])}.")
     gone, ratio = advice.removed
-    if gone and advice.best.spec.startswith("fixed:"):
-        said.append(f"`{advice.best.spec}` plays no other drafter, which says nothing of them under other policies.")
+    about = advice.about.spec
+    if gone and about.startswith("fixed:"):
+        said.append(f"`{about}` plays no other drafter, which says nothing of them under other policies.")
     elif gone:
         memory = sum(share.memory or 0 for share in advice.shares if share.drafter in gone)
         freed = f"; {format_bytes(memory)} of memory (weights and cache) are free then" if memory else ""
         why = "it never drafts" if len(gone) == 1 else "they never draft"
-        cost = f"requests take {times(ratio)} as long without" if ratio else f"under this policy {why}"
-        played = {option.spec.removeprefix("fixed:") for option in (advice.measured or advice).options[:1]} & set(gone)
-        but = f", but not while you run `fixed:{played.pop()}`" if played else ""
-        said.append(f"Remove {listed([f'`{name}`' for name in gone])}{but}: {cost}{freed}.")
+        cost = f"requests take {times(ratio)} as long without" if ratio else f"under `{about}` {why}"
+        said.append(f"Remove {listed([f'`{name}`' for name in gone])}: {cost}{freed}.")
     fates = {share.drafter: advice.fate(share) for share in advice.shares}
     if alone := [f"`{drafter}`" for drafter, fate in fates.items() if fate == "alone"]:
         said.append(f"{listed(alone)} could go alone, but not together with these.")
@@ -254,7 +242,7 @@ def tables(advice: Advice) -> list[Table]:
             )
             for share in advice.shares
         ]
-        found.append(Table(f"Drafters under {advice.best.spec}", tuple(columns.split("|")), drafters, 4))
+        found.append(Table(f"Drafters under {advice.about.spec}", tuple(columns.split("|")), drafters, 4))
     return found
 
 

@@ -18,7 +18,7 @@ from drafters.errors import PolicyError, UserError
 from multidraft.policies import canonical_spec, parse_spec
 from multidraft.policies.specs import read_spec
 from multidraft.replay.options import Option, replayed
-from multidraft.replay.recorded import Recorded, Route, without_divergence
+from multidraft.replay.recorded import Recorded, Route, route_without, without_divergence
 from storage.figures import FEWEST_PROMPTS, FEWEST_TOKENS, Ratio, ranks, ratio_of_totals
 from storage.run import Run
 
@@ -88,7 +88,9 @@ class Advice:
     Attributes:
         plain: autoregressive decoding.
         options: the policies, each at its best draft length, the fastest first (by whole requests).
-        lengths: how many times as fast the first is at other draft lengths as at its own.
+        about: the replayed policy that drafters and lengths are told of: the fastest where runs were measured, if it
+            can be replayed, otherwise the fastest replayed.
+        lengths: how many times as fast that one is at other draft lengths as at its own.
         shares: its drafters; empty where the texts are not at hand.
         removed: the drafters that can go at once, and how many times as long requests take without all of them.
         measured: what the runs of policies that ran live on these very prompts say; ``None`` where there are none.
@@ -98,10 +100,12 @@ class Advice:
         short: further prompts, whose answers are too short for a speed-up.
         left_out: texts of other pools, machines and settings, whose costs and rounds are others.
         text: one of those replayed, for its conditions and settings.
+        warning: what is to be said of the prompts; empty where there is nothing.
     """
 
     plain: Option
     options: tuple[Option, ...]
+    about: Option
     lengths: Mapping[int, Ratio] = field(default_factory=dict)
     shares: tuple[Share, ...] = ()
     removed: tuple[tuple[str, ...], Ratio | None] = ((), None)
@@ -111,11 +115,13 @@ class Advice:
     short: int = 0
     left_out: int = 0
     text: Run | None = None
+    warning: str = ""
 
     @classmethod
     def of(cls, plain: Option, options: Sequence[Option], **known: Any) -> Advice:
         """With the options in their order."""
-        return cls(plain, tuple(sorted(options, key=_seconds)), **known)
+        ordered = sorted(options, key=_seconds)
+        return cls(plain, tuple(ordered), **{"about": ordered[0], **known})
 
     @property
     def best(self) -> Option:
@@ -176,7 +182,7 @@ class Advice:
 
     def fate(self, share: Share) -> Fate:
         """What is advised on a drafter, in sentences, tables and JSON alike."""
-        if self.best.spec.startswith("fixed:") and not share.asked:
+        if self.about.spec.startswith("fixed:") and not share.asked:
             return "open"  # a policy of one drafter says nothing of the others
         if share.drafter in self.removed[0]:
             return "remove"
@@ -244,13 +250,15 @@ def advise(
     checked = {option.spec: _error(plain, option, (live or {}).get(option.spec, {})) for option in tried}
     errors = {spec: error for spec, error in checked.items() if error is not None}
     at_lengths: dict[str, list[Option]] = {option.spec: [option] for option in tried}
-    for option in tried[:SWEPT]:
+    first = measured.best.spec if measured else ""
+    for option in (*tried[:SWEPT], *(option for option in tried[SWEPT:] if option.spec == first)):
         for length in shorter(longest):
             at_lengths[option.spec].append((yield from replayed(texts, option.spec, length, route)))
     options = [min(each, key=_seconds) for each in at_lengths.values()]
-    best = min(options, key=_seconds)
+    fastest = min(options, key=_seconds)
+    best = next((option for option in options if measured and option.spec == measured.best.spec), fastest)
     lengths = {other.length: other.times_as_fast(best) for other in at_lengths[best.spec] if other is not best}
-    known = {"measured": measured, "errors": errors, "texts": len(texts), "text": texts[0].run}
+    known = {"measured": measured, "errors": errors, "texts": len(texts), "text": texts[0].run, "about": best}
     known["short"] = len({each.prompt for each in recorded if each.tokens < FEWEST_TOKENS} - {*plain.prompts})
     found = Advice.of(plain, options, **known)
     if not found.trusted:
@@ -272,7 +280,7 @@ def _error(plain: Option, option: Option, live: Mapping[int, tuple[float, float]
 
 def most_replays(texts: int, specs: int, drafters: int) -> int:
     """How many replays :func:`advise` makes at the most, or about so many."""
-    return texts * (1 + specs + SWEPT * 5 + drafters + 2)
+    return texts * (1 + specs + (SWEPT + 1) * 5 + drafters + 2)
 
 
 def shorter(longest: int) -> list[int]:
@@ -298,7 +306,7 @@ def _shares(
         found = None
         if name in asked and len(asked) > 1:
             left = [text.without(name) for text in texts]
-            other = yield from replayed(left, best.spec, best.length, _without(route, names, [name]))
+            other = yield from replayed(left, best.spec, best.length, route_without(route, names, [name]))
             found = ratio_of_totals(other.request, best.request)
         shares.append(Share(name, name in asked, proposed[name] / tokens, found, memory.get(name)))
     return tuple(shares)
@@ -321,24 +329,12 @@ def _removed(
         left = list(texts)
         for name in gone:
             left = [text.without(name) for text in left]
-        other = yield from replayed(left, best.spec, best.length, _without(route, names, gone))
+        other = yield from replayed(left, best.spec, best.length, route_without(route, names, gone))
         found = ratio_of_totals(other.request, best.request)
         if found and found.high is not None and found.high < NEGLIGIBLE:
             return tuple(gone), found
         going.pop()
     return (), None
-
-
-def _without(route: Route | None, names: Sequence[str], gone: Sequence[str]) -> Route | None:
-    """The router of a pool without some drafters."""
-    if route is None:
-        return None
-
-    def routed(prompt: str) -> Sequence[float] | None:
-        found = route(prompt)
-        return None if found is None else [v for name, v in zip(names, found, strict=True) if name not in gone]
-
-    return routed
 
 
 def _routed(spec: str) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Generator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -45,6 +45,12 @@ class Option:
             found.setdefault(prompt, []).append(tuple(figures))
         decode, request, tokens, rounds = np.array([np.mean(each, axis=0) for each in found.values()]).T
         return cls(spec, length, decode, request, tokens, rounds, estimate, prompts=tuple(found))
+
+    def on(self, prompts: Collection[object]) -> Option:
+        """The same on some of its prompts."""
+        places = [place for place, prompt in enumerate(self.prompts) if prompt in prompts]
+        parts = {name: getattr(self, name)[places] for name in ("decode", "request", "tokens", "rounds")}
+        return replace(self, prompts=tuple(self.prompts[place] for place in places), **parts)
 
     def times_as_fast(self, other: Option, part: Literal["decode", "request"] = "request") -> Ratio:
         """How many times as fast as the other it is, paired by prompt."""

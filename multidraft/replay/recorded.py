@@ -138,6 +138,18 @@ def route_of(source: str | Path, drafters: Sequence[str]) -> Route | None:
     return lru_cache(maxsize=1024)(lambda prompt: router.suited(prompt, list(called.values())))
 
 
+def route_without(route: Route | None, names: Sequence[str], gone: Sequence[str]) -> Route | None:
+    """The router of a pool without some of its drafters ``names``."""
+    if route is None:
+        return None
+
+    def routed(prompt: str) -> Sequence[float] | None:
+        found = route(prompt)
+        return None if found is None else [v for name, v in zip(names, found, strict=True) if name not in gone]
+
+    return routed
+
+
 def memory_of(source: str | Path, drafters: Sequence[str], hardware: str) -> dict[str, int]:
     """Bytes of weights and cache of each drafter, as far as the card of the pool that recorded the texts tells.
 

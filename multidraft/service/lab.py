@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, TypeVar
-
-import numpy as np
 
 from drafters.card import pool_names
 from drafters.errors import UserError
 from multidraft.bench.measured import decoded, measured, ran_live
 from multidraft.policies import canonical_spec
 from multidraft.policies.titles import DEFAULT_POLICY, policy_choices, policy_title
-from multidraft.replay.advice import NEWEST, Advice, advise, candidates, most_replays
-from multidraft.replay.options import Option, of_replays
+from multidraft.replay.advice import NEWEST, PLAIN, Advice, advise, candidates, most_replays
+from multidraft.replay.experiment import BEST_FIXED, ORACLE, Experiment
 from multidraft.replay.outcomes import Outcome, is_whole, mean_regret, numeric_settings, sweep, sweep_values
 from multidraft.replay.recorded import (
     Recorded,
@@ -30,10 +28,10 @@ from multidraft.replay.recorded import (
 )
 from multidraft.replay.stream import as_traffic
 from multidraft.replay.walk import Replayed
+from multidraft.service import odd
 from multidraft.service.jobs import Job
 from multidraft.service.limits import Limits
 from multidraft.service.workbench import Workbench
-from storage.figures import Ratio, ranks
 from storage.problems import StorageError
 from storage.texts import Bench, TextFilter
 
@@ -44,63 +42,6 @@ WITHOUT, WITH = (f"{DEFAULT_POLICY}:start={start}" for start in ("cold", "traffi
 """What is compared to show what was learnt."""
 
 MOST_POLICIES = 30
-
-ORACLE, PLAIN, BEST_FIXED = "oracle", "autoregressive", ""
-"""What policies are compared with: the best single drafter, autoregressive decoding, the fastest drafter and length."""
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """Policies replayed on texts.
-
-    Attributes:
-        played: replays in the order of the texts, by spec; ``ORACLE``, ``PLAIN`` and ``BEST_FIXED`` among them.
-        regret: after each round, mean over the texts (``outcomes.mean_regret``), of the policies that were asked for.
-        measured: what the runs of policies that ran live on these very prompts say, as for the verdict.
-    """
-
-    recorded: list[Recorded]
-    played: dict[str, list[Replayed]]
-    regret: dict[str, np.ndarray]
-    measured: Advice | None = None
-
-    def outcome(self, spec: str) -> Outcome:
-        """The figures of one policy."""
-        return Outcome.of(self.played[spec])
-
-    @cached_property
-    def options(self) -> dict[str, Option]:
-        """What was replayed, as of the verdict (``replay.options``)."""
-        length = max(text.run.params.draft_length for text in self.recorded)
-        return {spec: of_replays(self.recorded, spec, length, played) for spec, played in self.played.items()}
-
-    @cached_property
-    def leader(self) -> str | None:
-        """Of the policies that were asked for the one that is faster than each of the others, as of the verdict."""
-        asked = [self.options[spec] for spec in self.regret]
-        return Advice.of(self.options[PLAIN], asked).leader if all(option.decode.all() for option in asked) else None
-
-    @cached_property
-    def fewest(self) -> str | None:
-        """Likewise the one that has fewer rounds."""
-        asked = sorted((self.options[spec] for spec in self.regret), key=lambda option: option.rounds.sum())
-        found = ranks({option.spec: dict(enumerate(option.rounds.tolist())) for option in asked})
-        first, *level = [spec for spec, rank in found.items() if rank == 1]
-        return first if len(asked) > 1 and not level else None
-
-    def speedups(self, spec: str) -> tuple[Ratio | None, Ratio | None]:
-        """Replayed decode and request speed-up, as of the verdict; ``None`` without costs, and of requests also where a
-        text has no baseline, whose prefill it would take."""
-        own, plain = self.options[spec], self.options[PLAIN]
-        if not own.decode.all():
-            return None, None
-        known = all(text.run.baseline for text in self.recorded)
-        return own.times_as_fast(plain, "decode"), own.times_as_fast(plain) if known else None
-
-    @property
-    def policies(self) -> list[str]:
-        """The specs that were asked for, the fastest by the measured costs first."""
-        return sorted(self.regret, key=lambda spec: -(self.outcome(spec).tokens_per_second or 0.0))
 
 
 @dataclass(frozen=True)
@@ -213,6 +154,11 @@ class ReplayJob(Job[T]):
             self.replays = min(self.replays + 1, self.total)
             yield
 
+    def _warning(self, recorded: Sequence[Recorded]) -> str:
+        """What is to be said of the prompts."""
+        prompts = (text.run.generation.prompt for text in recorded)
+        return odd.warning(self.lab.workbench.fits, recorded[0].run.conditions.card_hash, prompts)
+
     def _recorded(self) -> Generator[None, None, tuple[list[Recorded], Route | None]]:
         """The texts with their costs, and their pool's router."""
         recorded: list[Recorded] = []
@@ -231,7 +177,9 @@ class ExperimentJob(ReplayJob[Experiment]):
         if not 1 <= len(specs) <= MOST_POLICIES:
             raise UserError(f"choose 1 to {MOST_POLICIES} policies, not {len(specs)}")
         super().__init__(lab, filter)
-        self._asked = list(dict.fromkeys(without_divergence(canonical_spec(spec)) for spec in specs))
+        played = {spec: without_divergence(spec) for spec in map(canonical_spec, specs)}
+        self._asked = list(dict.fromkeys(played.values()))
+        self._instead = {spec: other for spec, other in played.items() if spec != other}
 
     def prepare(self) -> None:
         super().prepare()
@@ -254,7 +202,7 @@ class ExperimentJob(ReplayJob[Experiment]):
         for spec in self._asked:
             curves[spec] = mean_regret(recorded, found[spec])
             yield
-        return Experiment(recorded, found, curves, self._measured)
+        return Experiment(recorded, found, curves, self._measured, self._instead, self._warning(recorded))
 
 
 class LearntJob(ReplayJob[Learnt]):
@@ -318,4 +266,4 @@ class AdviceJob(ReplayJob[Advice]):
         self.total = most_replays(len(recorded), len(specs), len(drafters))
         known = measured(self._live, [text.run for text in recorded])
         found = yield from self._counted(advise(recorded, specs, route, self._memory, known, live))
-        return replace(found, left_out=self._left_out)
+        return replace(found, left_out=self._left_out, warning=self._warning(recorded))

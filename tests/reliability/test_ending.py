@@ -50,9 +50,18 @@ def test_sigterm_while_a_drafter_hangs(tmp_path: Path, how: str) -> None:
         started(str(card), db, tmp_path / "log") as (address, server),
         httpx.Client(base_url=address, timeout=START_SECONDS) as http,
     ):
-        asked = {"prompt": tiny.texts(1)[0], "max_tokens": 4, "model": "tiny", "policy": "fixed:lookup"}
+        asked = {
+            "prompt": tiny.texts(1)[0],
+            "max_tokens": 4,
+            "model": "tiny",
+            "policy": "fixed:lookup",
+            "temperature": 0,
+        }
         told = http.post("/v1/completions", json=asked).raise_for_status().json()["metrics"]["run_id"]
-        assert told
+        until = time.monotonic() + START_SECONDS
+        while queries.run(db, told).scores.acceptance is None:  # all drafters draft for that, after the answer
+            assert time.monotonic() < until
+            time.sleep(0.05)
         (tmp_path / "armed").touch()
         begun = {**asked, "policy": "fixed:hangs", "stream": True}
         with http.stream("POST", "/v1/completions", json=begun):

@@ -26,9 +26,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from drafters.errors import UserError
+from multidraft.service.odd import Fits, unjudged
 from multidraft.ui.results import cite, compared, result
 from multidraft.ui.results.advised import Advised, Verdicts
-from multidraft.ui.results.odd import Fits, unjudged
 from multidraft.ui.results.picture import HEIGHT, WIDTH, Picture
 from multidraft.ui.results.result import Result
 from multidraft.ui.widgets import markup, theme

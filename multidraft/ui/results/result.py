@@ -17,9 +17,10 @@ from multidraft.bench.summary import Row
 from multidraft.bench.verdict import sentences, times
 from multidraft.policies.titles import policy_title, policy_titles
 from multidraft.replay.advice import Advice
-from multidraft.ui.results import drawing, odd
+from multidraft.service import odd
+from multidraft.service.odd import Fits, unjudged
+from multidraft.ui.results import drawing
 from multidraft.ui.results.drawing import Bar
-from multidraft.ui.results.odd import Fits, unjudged
 from multidraft.ui.results.picture import Picture
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.markup import count, number, percent

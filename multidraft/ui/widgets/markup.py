@@ -19,6 +19,7 @@ from drafters.errors import without_folders
 from multidraft.bench.table import NOTHING as UNKNOWN
 from multidraft.bench.table import count as count
 from multidraft.bench.table import percent as percent
+from multidraft.policies.titles import policy_title
 from storage.figures import FEWEST_TOKENS, TOO_NOISY, timed_interval, timed_short, timed_side
 from storage.figures import too_noisy as too_noisy
 
@@ -26,10 +27,6 @@ MAT = "Mean accepted tokens: emitted tokens per round, the target's own token co
 REGRET = "Rounds beyond those that the best single drafter needs, mean over prompts; known for greedy runs"
 BEST_ARM = "Share of the rounds with a drafter that played the best single drafter in hindsight"
 """Hints to terms of the field, where a column or a figure is called so."""
-
-
-ODD = "The prompt is unlike the tasks of this pool: its answer is meaningless, its figures are as measured."
-"""What is said of an answer of a target that knows certain tasks only, to a prompt of none of them."""
 
 
 def number(value: float | None, digits: int, unit: str = "") -> str:
@@ -68,7 +65,7 @@ _environment = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_environment.filters.update(count=count, number=number, percent=percent)
+_environment.filters.update(count=count, number=number, percent=percent, title_of=policy_title)
 
 
 @cache

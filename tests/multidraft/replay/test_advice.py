@@ -61,6 +61,15 @@ def test_the_fastest_policy_its_length_and_its_drafter():
     assert found.removed == (("b",), None)
 
 
+def test_drafters_and_lengths_are_told_of_the_policy_that_was_measured_to_be_the_fastest():
+    texts = [text(number, (4, 0)) for number in range(6)]
+    prompts = np.full(6, 41.0)
+    found = advice_on(texts, measured=Advice.of(option("autoregressive", prompts), [option("ucb:reward=be", prompts)]))
+    assert found.best.spec == "fixed:a" and found.about.spec == "ucb:reward=be"
+    assert found.shares[1].asked and set(found.lengths) == {1, 2, 3}, "it tries both"
+    assert advice_on(texts).about.spec == "fixed:a"
+
+
 def test_of_equal_drafters_one_can_go_but_not_both():
     texts = [text(number, (3, 3)) for number in range(5)]
     found = advice_on(texts, ["round-robin"])

@@ -295,7 +295,7 @@ class Batch:
             file = batch.file if batch.file and Path(batch.file).exists() else None  # uploads are kept for a day
         params = batch.params
         settings = (params.max_new_tokens, batch.texts_at_once, params.draft_length, params.temperature)
-        return suite, file, batch.policies, batch.prompt_count, *settings, self._note(id)
+        return suite, file, batch.policies, _most(file or suite, batch.prompt_count), *settings, self._note(id)
 
     def _note(self, id: str) -> str:
         try:
@@ -333,3 +333,11 @@ class Batch:
 def limit_known(limit: float | None, length: float | None) -> bool:
     """Whether the fields hold numbers that a batch takes."""
     return limit is not None and limit >= 0 and length is not None and length >= 1
+
+
+def _most(source: str | None, prompts: int) -> int:
+    """The field for the most prompts of a batch that ran so many of a suite: 0, which is all, where these were all."""
+    try:
+        return 0 if source and len(load_suite(source).items) == prompts else prompts
+    except SuiteError:
+        return prompts

@@ -15,6 +15,7 @@ from multidraft.bench.measured import leader
 from multidraft.bench.suites import Suite
 from multidraft.bench.summary import Row
 from multidraft.policies.titles import policy_title
+from multidraft.service import odd
 from multidraft.service.batch import BatchJob
 from multidraft.ui.tabs.batch.charts import around
 from multidraft.ui.tabs.batch.kept import KeptBatch
@@ -27,9 +28,6 @@ ALL_TASKS = "all tasks"
 
 SHOWN_TASKS = 20
 """Tasks of a suite that are counted one by one where it is read."""
-
-MOST_READ = 500
-"""Prompts of a suite that are looked at for what the pool does not know."""
 
 FIGURES = 5
 """Columns of figures at the right of the table of results."""
@@ -55,17 +53,11 @@ def suite_html(suite: Suite) -> Markup:
 
 
 def odd_html(suite: Suite, pool: Pool) -> Markup:
-    """A word of warning where prompts are of no task that the pool knows, by the first ``MOST_READ`` of them."""
-    read = suite.items[:MOST_READ]
-    odd = sum(not pool.fits(item.prompt) for item in read)
-    if not odd or pool.router is None:
+    """A word of warning where prompts are of no task that the pool knows (``service.odd``)."""
+    said = odd.warning(lambda _, prompt: pool.fits(prompt), pool.card_hash, (item.prompt for item in suite.items))
+    if not said or pool.router is None:
         return Markup()
-    of = f"{odd} of {'the first ' if len(read) < len(suite.items) else ''}{count(len(read), 'prompt')}"
-    return message_html(
-        "odd",
-        f"{known_tasks(pool.title, pool.router)} {of} look{'s' if odd == 1 else ''} unlike any of these: "
-        "answers to such prompts make no sense, and their speed-ups say little about other pools.",
-    )
+    return message_html("odd", f"{known_tasks(pool.title, pool.router)} {said}")
 
 
 def status_html(run: BatchJob) -> Markup:

@@ -6,12 +6,15 @@ function chooseTwo(element, trigger) {
   const made = {}; // when each was, by its id
 
   function show() {
-    element.querySelectorAll("[data-experiment]").forEach((box) => box.checked = chosen.includes(box.dataset.experiment));
+    const inOrder = [...chosen].sort((one, other) => made[one].localeCompare(made[other]));
+    element.querySelectorAll("[data-experiment]").forEach((box) => {
+      box.checked = chosen.includes(box.dataset.experiment);
+      box.nextElementSibling.textContent = chosen.length === 2 ? "AB"[inOrder.indexOf(box.dataset.experiment)] ?? "" : "";
+    });
     const link = element.querySelector(".md-link-button");
     const said = element.querySelector(".md-compare [role=status]");
     if (!link) return;
     if (chosen.length === 2) {
-      const inOrder = [...chosen].sort((one, other) => made[one].localeCompare(made[other]));
       link.href = `result/comparison/${inOrder.map(encodeURIComponent).join("/")}`;
       link.removeAttribute("aria-disabled");
       said.textContent = "B, the newer one, is compared with A, the older one.";

@@ -11,9 +11,10 @@ import gradio as gr
 from drafters.errors import PolicyError, UserError
 from multidraft.policies import POLICIES, parse_spec, settings_of
 from multidraft.policies.titles import DEFAULT_POLICY, policy_choices
+from multidraft.replay.experiment import Experiment
 from multidraft.replay.outcomes import DRAFT_LENGTH, numeric_settings
 from multidraft.service.inputs import real_number, whole_number
-from multidraft.service.lab import Experiment, ExperimentJob, LabWork, Range, ReplayJob, Sweep, SweepJob
+from multidraft.service.lab import ExperimentJob, LabWork, Range, ReplayJob, Sweep, SweepJob
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.lab import view
 from multidraft.ui.tabs.lab.texts import FIELDS, KEEP, Asked, TextChoice, linked_run, restored

@@ -12,10 +12,12 @@ from markupsafe import Markup
 
 from multidraft.policies import NO_DRAFTER
 from multidraft.policies.titles import policy_title
+from multidraft.replay.advice import PLAIN
+from multidraft.replay.experiment import BEST_FIXED, ORACLE, Experiment
 from multidraft.replay.outcomes import DRAFT_LENGTH, Outcome
 from multidraft.replay.recorded import is_estimate
 from multidraft.replay.walk import Replayed
-from multidraft.service.lab import BEST_FIXED, ORACLE, PLAIN, Experiment, ReplayJob, Sweep
+from multidraft.service.lab import ReplayJob, Sweep
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.charts import NO_DRAFT, REFERENCE, base_figure, policy_style
 from multidraft.ui.widgets.markup import BEST_ARM, MAT, REGRET, UNKNOWN, count, number, percent, signed
@@ -90,9 +92,9 @@ def _outcome_line(experiment: Experiment, spec: str, *, rival: bool) -> dict[str
         markup.tip("Best-arm selection rate", BEST_ARM): UNKNOWN
         if o.best_arm_ratio is None
         else about + percent(o.best_arm_ratio),
-        "Replayed tokens/s": number(rate, 1),
-        "Decode speed-up": _interval(decode),
-        markup.tip("Request speed-up", PREFILL): _interval(request, best=fastest),
+        "Replayed tokens/s": about + number(rate, 1),
+        "Decode speed-up": _interval(decode, about),
+        markup.tip("Request speed-up", PREFILL): _interval(request, about, best=fastest),
         markup.tip("Measured", MEASURED): _measured(experiment, spec),
     }
 
@@ -106,12 +108,12 @@ def _measured(experiment: Experiment, spec: str) -> str:
     return _template.interval(decode, f"{request}, MAT {number(own.mean_accepted_tokens, 2)}")
 
 
-def _interval(ratio: Ratio | None, *, best: bool = False) -> str:
+def _interval(ratio: Ratio | None, about: str, *, best: bool = False) -> str:
     """A speed-up, marked if it is the best, and below it its interval."""
     if ratio is None:
         return UNKNOWN
     around = "" if ratio.interval is None else " – ".join(number(end, 2) for end in ratio.interval)
-    value = number(ratio.value, 2, "×")
+    value = about + number(ratio.value, 2, "×")
     return _template.interval(markup.best(value) if best else value, around)
 
 
@@ -272,11 +274,21 @@ def replayed_html(experiment: Experiment) -> Markup:
             " for policies that learn from accepted tokens, estimates (≈) for those that depend on measured time: "
             + ", ".join(estimates)
         )
+    far = "".join(
+        f" Replays of {title(spec)} are off by {percent(off, '+')} from its live runs: too far for any policy here to "
+        "be marked as the best."
+        for spec, off in sorted(experiment.far_off.items(), key=lambda item: -abs(item[1]))[:1]
+    )
+    instead = "".join(
+        f" {title(spec)} was replayed as {title(other)}: block divergence, which it learns from, is not recorded."
+        for spec, other in experiment.instead.items()
+    )
+    odd = f" {experiment.warning}" if experiment.warning else ""
     return markup.message_html(
         "done",
         f"Replayed {texts}, {count(tokens, 'token')}, without running a model. Rounds and regret are {known}. Tokens/s "
-        "and speed-up are replayed from the costs measured on that machine, so they differ from those "
-        "of live runs, which Batch and Dashboard show: column Measured.",
+        "and speed-up are replayed from measured costs, so they differ from those "
+        f"of live runs, which Batch and Dashboard show: column Measured.{instead}{far}{odd}",
     )
 
 

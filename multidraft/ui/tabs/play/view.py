@@ -11,6 +11,7 @@ from multidraft.bench.action import listed
 from multidraft.bench.measure import Measurement
 from multidraft.engine.lossless import Difference
 from multidraft.policies.titles import policy_title
+from multidraft.service.odd import ODD
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.markup import count, macros, message_html, number, percent, place
 from storage.figures import FEWEST_TOKENS, SIDES, timed_side
@@ -64,7 +65,7 @@ def status_html(
     if generation.status == "error":
         return message_html("error", f"The run failed: {generation.error}. Please try again or report it.")
     kind = "cancelled" if generation.status == "cancelled" else "done" if fits else "done md-odd"
-    odd = "" if fits else f" {markup.ODD}"
+    odd = "" if fits else f" {ODD}"
     left_out = " Regret not computed: stopped." if job.unscored else ""
     failed = f" {generation.failures}" if generation.benched else ""
     unsaved = "" if recorded else " Not in the history yet: see the Dashboard tab."

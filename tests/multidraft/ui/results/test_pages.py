@@ -21,6 +21,7 @@ from multidraft.bench.suites import SuiteItem
 from multidraft.replay import advice
 from multidraft.service.batch import BatchJob
 from multidraft.service.lab import LabWork
+from multidraft.service.odd import ODD
 from multidraft.service.workbench import Workbench
 from multidraft.ui.results import advised, drawing
 from multidraft.ui.results.advised import Verdicts
@@ -29,7 +30,6 @@ from multidraft.ui.results.pages import PICTURES, Results
 from multidraft.ui.results.picture import wrapped
 from multidraft.ui.tabs.experiments.view import list_html
 from multidraft.ui.tabs.play.recorded import recorded_runs
-from multidraft.ui.widgets.markup import ODD
 from storage import experiments
 from storage.run import Baseline
 from storage.store import Store

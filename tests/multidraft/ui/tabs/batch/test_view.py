@@ -61,7 +61,9 @@ def test_a_suite_is_described_with_its_bad_lines() -> None:
     suite = Suite("s", [SuiteItem("1", "p", "math"), SuiteItem("2", "q", "")], [LineProblem(4, "not valid JSON")])
     html = batch_view.suite_html(suite)
     assert "2 prompts: math 1, no task 1" in html
-    assert "1 prompt, of no named task." in batch_view.suite_html(Suite("s", suite.items[1:], []))
+    assert "1 prompt, of no named task: a field or column <code>task</code>" in batch_view.suite_html(
+        Suite("s", suite.items[1:], [])
+    )
     twice = batch_view.suite_html(Suite("s", [*suite.items, suite.items[0]], []))
     assert "3 prompts (2 different: each counts once): math 2, no task 1" in twice
     assert "1 line left out" in html and "Line 4: not valid JSON" in html
@@ -69,9 +71,9 @@ def test_a_suite_is_described_with_its_bad_lines() -> None:
 
 def test_prompts_that_the_pool_does_not_know_are_counted_beforehand() -> None:
     router = SimpleNamespace(drafters=("math", "sql"))
-    pool: Any = SimpleNamespace(title="Small", router=router, fits=lambda prompt: prompt != "odd")
+    pool: Any = SimpleNamespace(title="Small", router=router, card_hash="c", fits=lambda prompt: prompt != "odd")
     odd = batch_view.odd_html(Suite("s", [SuiteItem("1", "odd"), SuiteItem("2", "sum")]), pool)
-    assert "Small knows 2 tasks: math, sql. 1 of 2 prompts looks unlike any of these" in odd
+    assert "Small knows 2 tasks: math, sql. 1 of the 2 prompts is unlike the tasks of this pool" in odd
     assert not batch_view.odd_html(Suite("s", [SuiteItem("2", "sum")]), pool)
 
 

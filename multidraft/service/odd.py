@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import islice
 
-from multidraft.ui.widgets.markup import ODD
+ODD = "The prompt is unlike the tasks of this pool: its answer is meaningless, its figures are as measured."
+"""What is said of an answer of a target that knows certain tasks only, to a prompt of none of them."""
 
 Fits = Callable[[str, str], bool]
 """Whether the target of a card, by its hash, knows what a prompt asks, as far as that can be told."""
