@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from storage.aggregates import PLAIN
 from storage.connection import open_reader, read_dicts
 from storage.filters import ALL, COMPARED, FINISHED, Filter
 from storage.problems import StorageError
 from storage.queries import PREVIEW, run
+from storage.ranking import PLAIN
 from storage.rows import converted
 from storage.run import Run
 

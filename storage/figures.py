@@ -85,6 +85,13 @@ class Ratio:
         return 1 if self.low > 1.0 else -1 if self.high < 1.0 else 0
 
     @property
+    def told(self) -> int:
+        """1 or -1 where the interval that is shown, of too few prompts that of their timings, lies above or below 1."""
+        if self.interval is None:
+            return timed_side(self.value, self.uncertainty) if self.uncertainty else 0
+        return 1 if self.interval[0] > 1.0 else -1 if self.interval[1] < 1.0 else 0
+
+    @property
     def too_noisy(self) -> bool:
         """Whether timings vary too much for a single figure."""
         return not self.interval and too_noisy(self.uncertainty)
@@ -255,6 +262,17 @@ def at_one_speed(
         for policy, by_prompt in runs.items()
     }
     return usual, scaled
+
+
+def at_different_times(runs: Mapping[str, Mapping[Any, tuple[float, float]]], plain: str = "") -> bool:
+    """Whether policies ran beside different baselines, so that :func:`at_one_speed` changes what they take."""
+    first: dict[Any, float] = {}
+    return any(
+        abs(first.setdefault(prompt, baseline) / baseline - 1) > 0.001
+        for policy, prompts in runs.items()
+        for prompt, (baseline, _) in prompts.items()
+        if policy != plain
+    )
 
 
 def prompts_to_settle(numerators: Iterable[float], denominators: Iterable[float]) -> float | None:

@@ -30,7 +30,7 @@ class Filter:
         draft_length, temperature, max_new_tokens: settings, as text.
         prompts: any of these, by their ``prompt_hash``.
         experiments: of these batches, races or benchmarks, by their ``batch_id``.
-        shared: have policies compared on the prompts that all of them ran (``aggregates.policy_summary`` alone).
+        shared: have policies compared on the prompts that all of them ran (``ranking.policy_summary`` alone).
     """
 
     pool: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from drafters.hardware import format_bytes
@@ -33,7 +34,7 @@ def withheld(advice: Advice) -> str:
     return (
         "Replays give no advice here, on draft lengths, drafters or what was not run: the replayed decode speed-up of "
         f"`{spec}` is off by {percent(error, '+')} from what its live runs measured, and more than ±{percent(FAR_OFF)} "
-        "is too far."
+        "is too far. A machine that is busy with other work is the usual reason: run the prompts again when it is not."
     )
 
 
@@ -50,21 +51,24 @@ def _now(live: Advice, advice: Advice) -> str:
             else "no other policy ran on all of these prompts"
         )
         return f"run {_named(best)}: {why}."
-    simple = next((option for option in level if _single(option)), None) if not _single(best) else None
-    rivals = f"`{level[0].spec}`" + (f" and {count(len(level) - 1, 'other')}" if level[1:] else "")
-    needed = best.prompts_to_settle(level[0])
-    if needed is None or needed > MOST_PROMPTS:
-        why = (
-            f"more than {MOST_PROMPTS:,} prompts would be needed to tell `{best.spec}` from {rivals}, so either will do"
-        )
+    alike = [option for option in level if (best.prompts_to_settle(option) or math.inf) > MOST_PROMPTS]
+    among = alike if level[0] in alike else level
+    simple = next((option for option in among if _single(option)), None) if not _single(best) else None
+    if among is alike:
+        why = f"more than {MOST_PROMPTS:,} prompts would be needed to tell `{best.spec}` from {_rivals(alike)}"
+        why += ", so either will do"
         if simple:
             return f"run {_named(simple)}: {why}, and it needs a single drafter{_freed(advice, simple)}."
         return f"run {_named(best)}: {why}, and it is ahead."
-    said = f"run {_named(best)}: it is ahead of {rivals}, though not certainly, and {_at_most(best, level)}. "
+    said = f"run {_named(best)}: it is ahead of {_rivals(level)}, though not certainly, and {_at_most(best, level)}. "
     said += _settled(live, best, level[0])
     if simple:
         said += f" Where memory is short, run `{simple.spec}`: it needs a single drafter{_freed(advice, simple)}."
     return said
+
+
+def _rivals(level: Sequence[Option]) -> str:
+    return f"`{level[0].spec}`" + (f" and {count(len(level) - 1, 'other')}" if level[1:] else "")
 
 
 def _unsettled(live: Advice) -> str:
@@ -77,8 +81,11 @@ def _unsettled(live: Advice) -> str:
     elif missing > 0:
         settled = f"With {count(missing, 'more prompt')} or more there can be a verdict."
     if found.too_noisy:
-        best = max(live.options, key=lambda option: option.calls_saved)
-        return f"run {_named(best)} for now: it saves the most calls of the target. {settled}"
+        best = live.clearest
+        why = (
+            "its timings alone say that it is faster" if live.faster(best) else "it saves the most calls of the target"
+        )
+        return f"run {_named(best)} for now: {why}. {settled}"
     if found.value <= 1:
         return f"decode {WITHOUT} for now: no policy is ahead of that. {settled}"
     risk = ""

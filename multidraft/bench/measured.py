@@ -15,9 +15,10 @@ from multidraft.bench.summary import Row, compared
 from multidraft.replay.advice import Advice, Live, usable
 from multidraft.replay.options import Option
 from storage import experiments
-from storage.aggregates import SETTINGS, shared_prompts
-from storage.figures import FEWEST_TOKENS, at_one_speed
+from storage.aggregates import SETTINGS
+from storage.figures import FEWEST_TOKENS, at_different_times, at_one_speed
 from storage.filters import Filter
+from storage.ranking import shared_prompts
 from storage.rows import prompt_of
 from storage.run import Run
 
@@ -38,7 +39,8 @@ def of_rows(rows: Sequence[Row], draft_length: int) -> Advice:
     taken: dict[str, dict[int, list[Row]]] = {spec: {} for spec in policies}
     for row in chosen:
         taken[row.policy].setdefault(row.prompt, []).append(row)
-    usual, own = zip(*(at_one_speed(_seconds(taken, part)) for part in ("seconds", "request_seconds")), strict=True)
+    means = [_seconds(taken, part) for part in ("seconds", "request_seconds")]
+    usual, own = zip(*map(at_one_speed, means), strict=True)
     counts = {prompt: _mean([row for runs in taken.values() for row in runs[prompt]], "tokens") for prompt in usual[0]}
     plain = [(prompt, usual[0][prompt], usual[1][prompt], tokens, tokens) for prompt, tokens in counts.items()]
 
@@ -52,7 +54,8 @@ def of_rows(rows: Sequence[Row], draft_length: int) -> Advice:
 
     short = {row.prompt for row in rows if row.finished and row.tokens < FEWEST_TOKENS and row.policy != BASELINE}
     plain_option = Option.of(BASELINE, 0, plain)
-    return Advice.of(plain_option, [option(spec) for spec in policies], short=len(short - set(counts)))
+    known = {"short": len(short - set(counts)), "apart": at_different_times(means[0])}
+    return Advice.of(plain_option, [option(spec) for spec in policies], **known)
 
 
 def _seconds(taken: Mapping[str, Mapping[int, Sequence[Row]]], part: str) -> dict[str, dict[int, tuple[float, float]]]:
@@ -89,7 +92,7 @@ def ran_live(path: Path, texts: Sequence[Run], runs: Filter) -> list[Row]:
 
 def measured(rows: Sequence[Row], texts: Sequence[Run]) -> Advice | None:
     """What live runs (:func:`ran_live`) say by themselves, on the prompts that the Dashboard ranks policies on
-    (``storage.aggregates.shared_prompts``); where policies have none in common, of those that ran on every prompt of
+    (``storage.ranking.shared_prompts``); where policies have none in common, of those that ran on every prompt of
     the texts. ``None`` where there are none."""
     prompts, ran = {prompt_of(run.generation) for run in texts if usable(run)}, dict[str, set[int]]()
     for row in rows:

@@ -80,7 +80,7 @@ def make_report(pool: Pool, asked: Asked, runs: Sequence[Entry], *, interrupted:
 
 def _row(run: Entry) -> dict[str, Any]:
     """The figures of one run, without its output."""
-    row = asdict(Row.of(run.item.id, run.item.task, run.run, too_long=run.too_long))
+    row = Row.of(run.item.id, run.item.task, run.run, too_long=run.too_long).as_json()
     return {name: value for name, value in row.items() if name != "output"}
 
 

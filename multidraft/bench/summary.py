@@ -119,6 +119,10 @@ class Row:
             prompt=values["prompt_hash"],
         )
 
+    def as_json(self) -> dict[str, Any]:
+        """Its fields as plain values; what tells prompts apart as text, since JSON's numbers have no 64 bits."""
+        return {**asdict(self), "prompt": str(self.prompt)}
+
     @property
     def finished(self) -> bool:
         """Whether the run came to an end of its own."""
@@ -202,6 +206,16 @@ def _figures(rows: Sequence[Row], on: Sequence[Row] | None = None) -> dict[str, 
     return {**figures, "speedup_uncertainty": decode and decode.uncertainty}
 
 
+def ratio_of(figures: Mapping[str, Any], name: str) -> Ratio | None:
+    """A speed-up among such figures; ``None`` is unknown."""
+    value, low, high, off = (figures.get(of) for of in (name, f"{name}_low", f"{name}_high", "speedup_uncertainty"))
+    if value is None or value != value:
+        return None
+    known = low is not None and low == low  # NaN is unknown
+    ratio = Ratio(value, low if known else None, high if known else None, figures["prompts"])
+    return ratio.of_runs([off] if off == off else [])
+
+
 def short_rows(rows: Sequence[Row]) -> int:
     """How many finished runs are too short for a speed-up."""
     return sum(row.finished and row.tokens < FEWEST_TOKENS for row in rows)
@@ -211,4 +225,4 @@ def as_json(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
     """The ``summary``, a line for each task and policy, and all ``rows`` as plain values; ``None`` is unknown."""
     table = summarise(rows)
     lines = table.astype(object).where(table.notna(), None).to_dict(orient="records")
-    return {"summary": lines, "rows": [asdict(row) for row in rows]}
+    return {"summary": lines, "rows": [row.as_json() for row in rows]}

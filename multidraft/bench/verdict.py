@@ -9,10 +9,17 @@ from typing import Any, Literal
 from drafters.hardware import format_bytes
 from multidraft.bench.action import action, listed, shorter_is_faster, withheld
 from multidraft.bench.table import NOTHING, count, percent
-from multidraft.replay.advice import Advice, Share
+from multidraft.replay.advice import Advice
+from multidraft.replay.contribution import Share
 from multidraft.replay.options import Option
 from storage.figures import FEWEST_PROMPTS, FEWEST_TO_TELL, Ratio
 from storage.run import plain
+
+AT_ONE_SPEED = (
+    "Policies ran at different times: their runs are compared at one speed of the machine, the mean over their "
+    "baselines, so figures may differ from those on the page of each batch."
+)
+"""What is said where they are (``storage.figures.at_one_speed``)."""
 
 MOST_NAMED = 3
 """Policies that a sentence names; the table has them all."""
@@ -62,7 +69,9 @@ def _beyond(advice: Advice, live: Advice) -> str:
         return f"of what was not run, {named} comes first."
     faster = unrun.times_as_fast(other)
     if faster.value <= 1:
-        return f"nothing that was not run comes before `{other.spec}`."
+        first = advice.best.spec
+        but = f"replays put `{first}` first, unlike the runs; " if first != other.spec else ""
+        return f"{but}nothing that was not run comes before `{other.spec}`."
     return (
         f"of what was not run, {named} comes first; its whole requests are {times(faster)} as fast as `{other.spec}`'s."
     )
@@ -105,7 +114,7 @@ def _conclusion(advice: Advice, short: int) -> str:
     )
     if short:
         speeds += f" ({short} more answered too briefly for a speed-up)"
-    saved = f"it saves {_saved(best)}"
+    saved = _saved_by(best)
     if advice.pays == "yes":
         time = f"Each request takes {percent(1 - 1 / request.value)} less device time."
         return f"For this traffic: {named}: {speeds}; {saved}. {time}"
@@ -116,10 +125,13 @@ def _conclusion(advice: Advice, short: int) -> str:
         few += f" too few to say which policy is faster; at least {FEWEST_TO_TELL} are needed."
         if not decode.too_noisy:
             return f"{few} The fastest so far is {named}: {speeds}; {saved}."
-        most = max(advice.options, key=lambda option: option.calls_saved)
+        first = advice.clearest
+        if advice.faster(first):
+            busy = "The machine was too busy for exact figures of speed"
+            return f"{few} {busy}, but `{first.spec}` is faster: {_saved_by(first)}."
         return (
             f"{few} The machine was too busy for figures of speed. By target calls, which noise does not affect, "
-            f"`{most.spec}` leads: it saves {_saved(most)}."
+            f"`{first.spec}` leads: {_saved_by(first)}."
         )
     return (
         f"No speed-up of whole requests is certain on this traffic: with the fastest policy, {named}, {speeds}. "
@@ -127,8 +139,9 @@ def _conclusion(advice: Advice, short: int) -> str:
     )
 
 
-def _saved(option: Option) -> str:
-    return f"{percent(option.calls_saved)} of the target's calls ({option.mean_accepted_tokens:.2f} tokens per round)"
+def _saved_by(option: Option) -> str:
+    rounds = f"{option.mean_accepted_tokens:.2f} tokens per round"
+    return f"it saves {percent(option.calls_saved)} of the target's calls ({rounds})"
 
 
 def _rivals(advice: Advice) -> list[str]:
@@ -194,6 +207,8 @@ def _kept(share: Share) -> str:
 
 def _basis(advice: Advice) -> str:
     intervals = "Intervals: 95 %, paired bootstrap over prompts."
+    if (advice.measured or advice).apart:
+        intervals += f" {AT_ONE_SPEED}"
     if not advice.texts:
         few = advice.prompts < FEWEST_PROMPTS
         return "Measured runs; each prompt counts once. " + (
@@ -224,13 +239,16 @@ class Table:
 def tables(advice: Advice) -> list[Table]:
     """The policies, the fastest first, a star only where it is certain; and the drafters under the first."""
     policies = [_policy(advice, option) for option in advice.options]
+    if live := advice.measured:  # some of it cannot be replayed
+        more = [option for option in live.options if advice.option(option.spec) is None]
+        policies += [(option.spec, str(option.length), *((NOTHING,) * 5), *_ran(live, option)) for option in more]
     how = ", replayed" if advice.texts else ""
     far = "" if advice.trusted else ", too far from what was measured to rely on"
     columns = f"policy|draft length|tokens per round|calls saved|decode{how}|whole request{how}"
     columns += f"|{advice.best.spec} is faster by"
     columns += "|tokens per round, measured|decode, measured|whole request, measured" if advice.measured else ""
     found = [Table(f"Policies{how}{far}", tuple(columns.split("|")), policies, columns.count("|"))]
-    if advice.shares:
+    if advice.shares and not advice.about.spec.startswith("fixed:"):  # which says nothing of others
         columns = "drafter|proposed|request time without it|memory (weights, cache)|verdict"
         drafters = [
             (
@@ -250,9 +268,7 @@ def _policy(advice: Advice, option: Option) -> tuple[str, ...]:
     first = option is advice.best
     live = advice.measured
     star = " ★" if first and advice.trusted and option.spec == (live or advice).leader else ""
-    known = live and live.option(option.spec)
-    ran = [times(known.times_as_fast(live.plain, part)) if live and known else NOTHING for part in PARTS]
-    ran = [f"{known.mean_accepted_tokens:.2f}" if known else NOTHING, *ran] if live else []
+    ran = _ran(live, live.option(option.spec)) if live else ()
     return (
         f"{option.spec}{' ≈' if option.estimate else ''}{star}",
         str(option.length),
@@ -263,6 +279,13 @@ def _policy(advice: Advice, option: Option) -> tuple[str, ...]:
         NOTHING if first else times(advice.best.times_as_fast(option)),
         *ran,
     )
+
+
+def _ran(live: Advice, option: Option | None) -> tuple[str, ...]:
+    """What was measured of a policy."""
+    if option is None:
+        return (NOTHING,) * 3
+    return f"{option.mean_accepted_tokens:.2f}", *(times(option.times_as_fast(live.plain, part)) for part in PARTS)
 
 
 def as_json(advice: Advice) -> dict[str, Any]:

@@ -40,6 +40,8 @@ def add(sub: argparse.ArgumentParser) -> None:
     source.add_argument("report", nargs="?", type=Path, help="a report of bench --out: compares its measured runs")
     source.add_argument("--db", type=Path, help="history database: replays every policy on its texts")
     sub.add_argument("--suite", help="only texts of this suite")
+    sub.add_argument("--batch", default="", help="only texts of this batch or benchmark, by the id in its address")
+    sub.add_argument("--draft-length", type=int, help="only texts of runs with this draft length")
     sub.add_argument("--tasks", default="", help="comma-separated: only texts of these tasks")
     sub.add_argument("--newest", type=int, default=NEWEST, help="at most so many texts (default: %(default)s)")
     sub.add_argument("--policies", default="", help="comma-separated: try these too")
@@ -67,7 +69,10 @@ def _of_history(options: argparse.Namespace) -> Advice:
     more = split_specs(options.policies)
     if more:
         check_specs(more)
-    chosen = TextFilter(Filter(tasks=split_tasks(options.tasks)), suite=options.suite, newest=options.newest)
+    length = None if options.draft_length is None else str(options.draft_length)
+    batches = (options.batch,) if options.batch else ()
+    runs_of = Filter(tasks=split_tasks(options.tasks), experiments=batches, draft_length=length)
+    chosen = TextFilter(runs_of, suite=options.suite, newest=options.newest)
     found = recorded_texts(options.db, chosen)
     runs = of_usual_setting(of_newest_bench(found))
     texts = [text for text in with_costs(runs, MachineCosts(options.db)) if text]

@@ -17,9 +17,10 @@ import numpy as np
 from drafters.errors import PolicyError, UserError
 from multidraft.policies import canonical_spec, parse_spec
 from multidraft.policies.specs import read_spec
+from multidraft.replay.contribution import Share, contributions, superfluous
 from multidraft.replay.options import Option, replayed
-from multidraft.replay.recorded import Recorded, Route, route_without, without_divergence
-from storage.figures import FEWEST_PROMPTS, FEWEST_TOKENS, Ratio, ranks, ratio_of_totals
+from multidraft.replay.recorded import Recorded, Route, without_divergence
+from storage.figures import FEWEST_PROMPTS, FEWEST_TOKENS, Ratio, ranks
 from storage.run import Run
 
 PLAIN = "autoregressive"
@@ -33,15 +34,9 @@ NEWEST = 200
 SWEPT = 5
 """So many of the fastest policies are tried at shorter drafts too."""
 
-NEGLIGIBLE = 1.01
-"""A drafter is not missed if without it requests take, at the 95 % level, less than so many times as long."""
-
 FAR_OFF = 0.2
 """Share by which a replayed decode speed-up may be off from the measured one for replays to be relied on
 (docs/figures.md has what is usual)."""
-
-LEAST_SHARE = 0.005
-"""A drafter that proposes less of the tokens is not kept for how others are chosen in its presence."""
 
 Paying = Literal["yes", "no", "open"]
 
@@ -50,35 +45,6 @@ Fate = Literal["keep", "remove", "alone", "open"]
 
 Live = Mapping[str, Mapping[int, tuple[float, float]]]
 """What ran live: of each policy, by prompt, the baseline's decode seconds and its own."""
-
-
-@dataclass(frozen=True)
-class Share:
-    """What a drafter does under the policy chosen.
-
-    Attributes:
-        asked: whether the policy ever plays it.
-        share: of the output's tokens, those that it proposed.
-        without: how many times as long requests take without it; ``None`` where it is never or always the one played.
-        memory: bytes of its weights and cache; ``None`` where unknown.
-    """
-
-    drafter: str
-    asked: bool
-    share: float
-    without: Ratio | None
-    memory: int | None = None
-
-    @property
-    def verdict(self) -> Literal["keep", "remove", "open"]:
-        """Whether it pays beside all others, as far as that can be told."""
-        if self.without is None:
-            return "keep" if self.asked else "remove"
-        if self.without.low is None or self.without.high is None:
-            return "open"
-        if self.without.high < NEGLIGIBLE:
-            return "remove"
-        return "keep" if self.without.side == 1 and self.share >= LEAST_SHARE else "open"
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +67,7 @@ class Advice:
         left_out: texts of other pools, machines and settings, whose costs and rounds are others.
         text: one of those replayed, for its conditions and settings.
         warning: what is to be said of the prompts; empty where there is nothing.
+        apart: whether runs that were measured had different baselines (``storage.figures.at_different_times``).
     """
 
     plain: Option
@@ -116,6 +83,7 @@ class Advice:
     left_out: int = 0
     text: Run | None = None
     warning: str = ""
+    apart: bool = False
 
     @classmethod
     def of(cls, plain: Option, options: Sequence[Option], **known: Any) -> Advice:
@@ -154,6 +122,16 @@ class Advice:
     def ranks(self) -> dict[str, int]:
         """Of the policies; those that cannot be told apart share one (``storage.figures.ranks``)."""
         return ranks({option.spec: dict(enumerate(option.request.tolist())) for option in self.options})
+
+    def faster(self, option: Option) -> bool:
+        """Whether its requests are faster than plain decoding by the interval that is shown."""
+        return option.times_as_fast(self.plain).told > 0
+
+    @property
+    def clearest(self) -> Option:
+        """What leads where timings are too noisy for figures: the policy that saves the most calls of those that are
+        faster all the same, if any are."""
+        return max(self.options, key=lambda option: (self.faster(option), option.calls_saved))
 
     def level(self) -> list[Option]:
         """The policies that cannot be told from the fastest."""
@@ -250,21 +228,24 @@ def advise(
     checked = {option.spec: _error(plain, option, (live or {}).get(option.spec, {})) for option in tried}
     errors = {spec: error for spec, error in checked.items() if error is not None}
     at_lengths: dict[str, list[Option]] = {option.spec: [option] for option in tried}
-    first = measured.best.spec if measured else ""
+    first = ""
+    if measured:
+        with suppress(PolicyError):  # as above
+            first = without_divergence(measured.best.spec)
     for option in (*tried[:SWEPT], *(option for option in tried[SWEPT:] if option.spec == first)):
         for length in shorter(longest):
             at_lengths[option.spec].append((yield from replayed(texts, option.spec, length, route)))
     options = [min(each, key=_seconds) for each in at_lengths.values()]
     fastest = min(options, key=_seconds)
-    best = next((option for option in options if measured and option.spec == measured.best.spec), fastest)
+    best = next((option for option in options if option.spec == first), fastest)
     lengths = {other.length: other.times_as_fast(best) for other in at_lengths[best.spec] if other is not best}
     known = {"measured": measured, "errors": errors, "texts": len(texts), "text": texts[0].run, "about": best}
     known["short"] = len({each.prompt for each in recorded if each.tokens < FEWEST_TOKENS} - {*plain.prompts})
     found = Advice.of(plain, options, **known)
     if not found.trusted:
         return found
-    shares = yield from _shares(texts, best, route, memory or {})
-    removed = yield from _removed(texts, best, shares, route)
+    shares = yield from contributions(texts, best, route, memory or {})
+    removed = yield from superfluous(texts, best, shares, route)
     return replace(found, lengths=lengths, shares=shares, removed=removed)
 
 
@@ -286,55 +267,6 @@ def most_replays(texts: int, specs: int, drafters: int) -> int:
 def shorter(longest: int) -> list[int]:
     """The shorter draft lengths that are tried."""
     return sorted({max(round(longest * part), 1) for part in (1 / 12, 1 / 4, 1 / 3, 1 / 2, 3 / 4)} - {longest})
-
-
-def _shares(
-    texts: Sequence[Recorded], best: Option, route: Route | None, memory: Mapping[str, int]
-) -> Generator[None, None, tuple[Share, ...]]:
-    """Each drafter left out in turn."""
-    names, tokens = texts[0].drafters, sum(text.tokens for text in texts)
-    proposed, asked = dict.fromkeys(names, 0), set[str]()
-    for text in texts:
-        played = text.replay(best.spec, route, best.length)
-        for arm, emitted in zip(played.arms, played.emitted, strict=True):
-            if arm >= 0:
-                asked.add(names[arm])
-                proposed[names[arm]] += emitted - 1
-        yield
-    shares = []
-    for name in names:
-        found = None
-        if name in asked and len(asked) > 1:
-            left = [text.without(name) for text in texts]
-            other = yield from replayed(left, best.spec, best.length, route_without(route, names, [name]))
-            found = ratio_of_totals(other.request, best.request)
-        shares.append(Share(name, name in asked, proposed[name] / tokens, found, memory.get(name)))
-    return tuple(shares)
-
-
-def _removed(
-    texts: Sequence[Recorded], best: Option, shares: Sequence[Share], route: Route | None
-) -> Generator[None, None, tuple[tuple[str, ...], Ratio | None]]:
-    """The drafters that none misses one by one, and together neither: else the one missed most stays, and so one does
-    of equal ones."""
-    names = texts[0].drafters
-    going = [share for share in shares if share.verdict == "remove"]
-    going.sort(key=lambda share: share.without.value if share.without else 0.0)
-    if len(going) == len(names):
-        going.pop()
-    while going:
-        gone = [share.drafter for share in going]
-        if all(share.without is None for share in going):  # they never draft
-            return tuple(gone), None
-        left = list(texts)
-        for name in gone:
-            left = [text.without(name) for text in left]
-        other = yield from replayed(left, best.spec, best.length, route_without(route, names, gone))
-        found = ratio_of_totals(other.request, best.request)
-        if found and found.high is not None and found.high < NEGLIGIBLE:
-            return tuple(gone), found
-        going.pop()
-    return (), None
 
 
 def _routed(spec: str) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from drafters.costs import Costs, Unread
 from storage import queries
 from storage.clock import fit
-from storage.run import Conditions, Run
+from storage.run import Run
 
 NEWEST = 2000
 """Costs are estimated from the rounds of so many runs, the newest."""
@@ -21,12 +21,9 @@ NEWEST = 2000
 AT_ONCE = 20
 """Runs that are read in one step, in a few hundredths of a second."""
 
-FEWEST_ROUNDS = 20
-"""Rounds of every drafter that an experiment needs for its runs alone to tell costs."""
-
 Rows = list[tuple[float, ...]]
-Machine = tuple[str, str, str, int]
-"""Hash of the pool's card, hardware, dtype and number of drafters."""
+Told = tuple[str, str, str, int, str | None]
+"""Whose runs tell costs: hash of the pool's card, hardware, dtype, number of drafters, and id of the batch."""
 
 
 class RecordedCosts:
@@ -54,11 +51,6 @@ class RecordedCosts:
         self.newest = 0
         """Id of the last run that counts."""
         self._fitted: Costs | None = None
-
-    @property
-    def enough(self) -> bool:
-        """Whether every drafter was timed in ``FEWEST_ROUNDS`` or more."""
-        return all(len(rows) >= FEWEST_ROUNDS for rows in self.drafting)
 
     def add(self, rounds: Iterable[Mapping[str, Any]]) -> None:
         """Count the rounds of one run, as of ``storage.queries.timed_rounds``."""
@@ -132,30 +124,19 @@ def with_unread(
 class MachineCosts:
     """Measured costs by pool and machine; each run is read once, so asking again costs what is new only.
 
-    A text is priced by the runs of the batch, race or benchmark that it was recorded in, where these tell enough
-    (:attr:`RecordedCosts.enough`): they met the machine as that text did, and what they say does not change as other
-    runs are recorded. Otherwise all runs on its pool and machine count.
+    A text of a batch or benchmark is priced by the runs of that alone: they met the machine as it did, and what they
+    say does not change as other runs are recorded. For any other all runs on its pool and machine count.
 
     Steps of several :meth:`read` may alternate, as long as they are made in one thread.
     """
 
     def __init__(self, path: Path):
         self.path = path
-        self._read: dict[tuple[Machine, str | None], RecordedCosts] = {}
+        self._read: dict[Told, RecordedCosts] = {}
 
     def read(self, run: Run) -> Iterator[None]:
         """Count the runs that tell of ``run`` and are new, a few at each step."""
-        for batch in (run.origin.batch_id, None):
-            costs = self._of(run, batch)
-            if batch or self._own(run) is None:
-                yield from self._count(costs, run.conditions, batch)
-
-    def costs(self, run: Run) -> Costs:
-        """The present estimates for drafts as long as those of ``run``, as far as they were read."""
-        return (self._own(run) or self._of(run, None)).costs(run.params.draft_length)
-
-    def _count(self, costs: RecordedCosts, made_on: Conditions, batch: str | None) -> Iterator[None]:
-        machine = made_on.card_hash, made_on.hardware, made_on.dtype
+        (*machine, _, batch), costs = self._of(run)
         batches = (batch,) if batch else ()
         new = queries.ids_on(self.path, *machine, after=costs.newest, newest=NEWEST, experiments=batches)
         for begin in range(0, len(new), AT_ONCE):
@@ -165,13 +146,12 @@ class MachineCosts:
                 costs.newest = ids[-1]
             yield
 
-    def _own(self, run: Run) -> RecordedCosts | None:
-        """Those of the experiment that it was recorded in, where they tell enough."""
-        batch = run.origin.batch_id
-        own = self._of(run, batch) if batch else None
-        return own if own and own.enough else None
+    def costs(self, run: Run) -> Costs:
+        """The present estimates for drafts as long as those of ``run``, as far as they were read."""
+        return self._of(run)[1].costs(run.params.draft_length)
 
-    def _of(self, run: Run, batch: str | None) -> RecordedCosts:
-        made_on, drafters = run.conditions, len(run.generation.drafters)
-        machine = made_on.card_hash, made_on.hardware, made_on.dtype, drafters
-        return self._read.setdefault((machine, batch), RecordedCosts(drafters))
+    def _of(self, run: Run) -> tuple[Told, RecordedCosts]:
+        made_on, drafters, origin = run.conditions, len(run.generation.drafters), run.origin
+        batch = origin.batch_id if origin.source != "race" else None  # a race is too few rounds
+        key = (made_on.card_hash, made_on.hardware, made_on.dtype, drafters, batch)
+        return key, self._read.setdefault(key, RecordedCosts(drafters))

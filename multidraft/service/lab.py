@@ -184,7 +184,8 @@ class ExperimentJob(ReplayJob[Experiment]):
     def prepare(self) -> None:
         super().prepare()
         live = ran_live(self.lab.workbench.store.path, self._texts, self.filter.runs)
-        self._measured = measured(live, self._texts)
+        # Of texts under several settings no run is of all.
+        self._measured = measured(live, self._texts) if of_usual_setting(self._texts) == list(self._texts) else None
 
     def steps(self) -> Generator[None, None, Experiment]:
         recorded, route = yield from self._recorded()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import islice
+from textwrap import shorten
 
 ODD = "The prompt is unlike the tasks of this pool: its answer is meaningless, its figures are as measured."
 """What is said of an answer of a target that knows certain tasks only, to a prompt of none of them."""
@@ -14,6 +15,9 @@ Fits = Callable[[str, str], bool]
 MOST_JUDGED = 200
 """Of a batch, so many prompts are looked at."""
 
+MOST_NAMED = 5
+"""Of those, so many are named."""
+
 
 def unjudged(card_hash: str, prompt: str) -> bool:
     """Where nothing is known of that."""
@@ -23,12 +27,17 @@ def unjudged(card_hash: str, prompt: str) -> bool:
 def warning(fits: Fits, card_hash: str, prompts: Iterable[str]) -> str:
     """What is said of a result on these prompts; empty where all are of known tasks."""
     judged = list(islice(dict.fromkeys(prompts), MOST_JUDGED))
-    odd = sum(not fits(card_hash, prompt) for prompt in judged)
+    odd = [prompt for prompt in judged if not fits(card_hash, prompt)]
     if not odd or len(judged) == 1:
         return ODD if odd else ""
-    are, their, answers = ("is", "its", "answer is") if odd == 1 else ("are", "their", "answers are")
-    of = f"{odd} of the {'first ' if len(judged) == MOST_JUDGED else ''}{len(judged)} prompts"
-    return f"{of} {are} unlike the tasks of this pool: {their} {answers} meaningless, the figures are as measured."
+    are, their, answers = ("is", "its", "answer is") if len(odd) == 1 else ("are", "their", "answers are")
+    of = f"{len(odd)} of the {'first ' if len(judged) == MOST_JUDGED else ''}{len(judged)} prompts"
+    named = ", ".join(f"“{shorten(prompt, 40, placeholder='…')}”" for prompt in odd[:MOST_NAMED])
+    more = f" and {len(odd) - MOST_NAMED} more" if odd[MOST_NAMED:] else ""
+    return (
+        f"{of} {are} unlike the tasks of this pool: {their} {answers} meaningless, the figures are as measured. "
+        f"{'It is' if len(odd) == 1 else 'They are'} {named}{more}."
+    )
 
 
 def below_title(warning: str, subtitle: str) -> str:

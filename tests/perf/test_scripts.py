@@ -17,7 +17,7 @@ from drafters.retrieval.datastore import build_datastore
 from multidraft.policies import POLICIES, likeness, rate_hedge
 from multidraft.replay.recorded import Recorded
 from multidraft.ui.tabs.dashboard.views import CHARTS
-from storage import aggregates, queries
+from storage import queries, ranking
 from tests.browser.find_chromium import HINT, find_chromium
 from tests.browser.test_endpoints import elsewhere
 from tests.perf import (
@@ -126,7 +126,7 @@ def test_dashboard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {chart.title for chart in CHARTS} | {"filters and ranking", "one run"} < set(views)
     assert all(times["first"] > 0 and times["again"] > 0 for times in views.values())
     run = queries.run(path, 30)
-    assert queries.count(path) == 30 and len(aggregates.policy_summary(path)) > 2
+    assert queries.count(path) == 30 and len(ranking.policy_summary(path)) > 2
     (stored,) = recorded(path)[lambda frame: frame["id"] == 30].to_dict("records")
     assert run is not None and len(run.generation.rounds) == stored["round_count"]
     assert len(run.generation.token_ids) == stored["output_tokens"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from storage import aggregates, queries
+from storage import aggregates, queries, ranking
 from storage.connection import open_reader
 from storage.figures import ratio_of_totals
 from storage.filters import Filter
@@ -26,7 +26,7 @@ EVIL = "x' OR 1=1; DROP TABLE runs; --"
 
 TABLES: list[Callable[..., pd.DataFrame]] = [
     aggregates.conditions,
-    aggregates.policy_summary,
+    ranking.policy_summary,
     aggregates.speedup_by_run,
     aggregates.speedup_by_period,
     aggregates.regret_over_time,
@@ -71,7 +71,7 @@ def test_a_race_is_told_by_what_it_was_compared_with(store, path: Path) -> None:
 
 
 def test_policies_are_ranked_by_their_speedup(filled: Path) -> None:
-    frame = aggregates.policy_summary(filled)
+    frame = ranking.policy_summary(filled)
     assert list(frame["policy"]) == ["ucb", "hedge"], "one prompt is no rank, however fast it was"
     assert list(frame["runs"]) == [4, 2]
     assert list(frame["speedup"]) == pytest.approx([9 * (1 / 100 + 1 / 300 + 1 / 200) / (3 * 0.03), 2])
@@ -89,7 +89,7 @@ def test_figures_and_intervals_are_those_of_the_one_definition(store, path: Path
     for run in runs:
         store.add(run)
     assert store.flush()
-    (line,) = aggregates.policy_summary(path).to_dict("records")
+    (line,) = ranking.policy_summary(path).to_dict("records")
     prompts = [run.generation.prompt for run in runs]
     above = [run.baseline.decode_seconds(9) for run in runs if run.baseline]
     ratio = ratio_of_totals(above, [run.generation.seconds for run in runs], prompts)
@@ -99,7 +99,7 @@ def test_figures_and_intervals_are_those_of_the_one_definition(store, path: Path
 
 
 def test_two_prompts_have_no_interval(filled: Path) -> None:
-    hedge = aggregates.policy_summary(filled).set_index("policy").loc["hedge"]
+    hedge = ranking.policy_summary(filled).set_index("policy").loc["hedge"]
     assert hedge["mean_accepted_tokens_prompts"] == 2
     for name in ("speedup", "mean_accepted_tokens"):
         assert math.isnan(hedge[f"{name}_low"]) and math.isnan(hedge[f"{name}_high"])
@@ -112,7 +112,7 @@ def test_repeating_prompts_does_not_narrow_the_interval(store, path: Path) -> No
             for n, speed in enumerate(speeds):
                 store.add(make_run(prompt=f"{n}", policy=policy, rounds=ROUNDS, baseline=speed))
     assert store.flush()
-    frame = aggregates.policy_summary(path).set_index("policy")
+    frame = ranking.policy_summary(path).set_index("policy")
     for column in ("speedup", "speedup_low", "speedup_high", "speedup_prompts"):
         assert frame.loc["once", column] == pytest.approx(frame.loc["often", column])
 
@@ -125,7 +125,7 @@ def test_ten_runs_of_a_prompt_move_no_mean(store, path: Path) -> None:
                 more = {"drafter_rounds": {"code": 1 if prompt == "a" else 9, "math": 3}, "best_drafter": "math"}
                 store.add(make_run(prompt=prompt, policy=policy, rounds=rounds, baseline=speed, **more))
     assert store.flush()
-    for asked in (aggregates.policy_summary, aggregates.time_by_phase):
+    for asked in (ranking.policy_summary, aggregates.time_by_phase):
         once, often = (asked(path, Filter(policies=(p,))).iloc[0] for p in ("once", "often"))
         for name in set(once.index) - {"policy", "runs", "short_runs", *(n for n in once.index if n.endswith("_runs"))}:
             assert once[name] == pytest.approx(often[name], nan_ok=True), name
@@ -139,34 +139,34 @@ def test_policies_are_compared_on_the_prompts_that_all_of_them_ran(store, path: 
         for prompt in prompts:
             store.add(make_run(prompt=prompt, policy=policy, rounds=ROUNDS, baseline=600.0 if prompt == "t" else 150.0))
     assert store.flush()
-    alone, shared = (aggregates.policy_summary(path, Filter(shared=s)).set_index("policy") for s in (False, True))
+    alone, shared = (ranking.policy_summary(path, Filter(shared=s)).set_index("policy") for s in (False, True))
     assert alone["compared"].all() and not alone["common"].any()
     assert alone.loc["a", "speedup"] == pytest.approx(2) and alone.loc["b", "speedup"] < 1.8
     assert list(shared.index) == ["a", "b", "c"] and shared["compared"].tolist() == [True, True, False]
     assert shared.loc["b", "speedup"] == pytest.approx(2) and (shared["common"] == 4).all()
     assert shared["ran"].tolist() == [4, 4, 2]
-    asked = aggregates.policy_summary(path, Filter(shared=True, policies=("a", "c")))
+    asked = ranking.policy_summary(path, Filter(shared=True, policies=("a", "c")))
     assert asked["compared"].all() and not asked["common"].any(), "two prompts are too few"
 
 
 def test_shared_prompts_are_the_largest_comparison() -> None:
     ran = {"a": set(range(20)), "b": set(range(20)), "c": set(range(3, 20)), "d": {1, 2}, "e": {99}}
-    assert aggregates.shared_prompts(ran) == (["a", "b", "c"], set(range(3, 20)))
-    assert aggregates.shared_prompts(ran, strict=True) == (["a", "b", "c", "d", "e"], None)
-    assert aggregates.shared_prompts({}) == ([], None)
-    assert aggregates.shared_prompts({"a": {1, 2, 3}}) == (["a"], None)
+    assert ranking.shared_prompts(ran) == (["a", "b", "c"], set(range(3, 20)))
+    assert ranking.shared_prompts(ran, strict=True) == (["a", "b", "c", "d", "e"], None)
+    assert ranking.shared_prompts({}) == ([], None)
+    assert ranking.shared_prompts({"a": {1, 2, 3}}) == (["a"], None)
 
 
 def test_plain_decoding_has_no_acceptance(store, path: Path) -> None:
     plain = make_round(0, arm=None, drafter=None, drafted=(), accepted=0, tokens=(9,))
     store.add(make_run(policy="autoregressive", rounds=[plain]))
     assert store.flush()
-    (line,) = aggregates.policy_summary(path).to_dict("records")
+    (line,) = ranking.policy_summary(path).to_dict("records")
     assert line["acceptance_rate_runs"] == 0 and math.isnan(line["acceptance_rate"])
 
 
 def test_policies_without_a_speedup_come_last(filled: Path) -> None:
-    (row,) = aggregates.policy_summary(filled, Filter(since="2026-01-06")).to_dict("records")
+    (row,) = ranking.policy_summary(filled, Filter(since="2026-01-06")).to_dict("records")
     assert (row["policy"], row["runs"], row["speedup_runs"]) == ("ucb", 1, 0)
     assert math.isnan(row["speedup"]) and math.isnan(row["regret_rounds"])
 
@@ -186,7 +186,7 @@ def test_answers_of_a_few_tokens_have_no_speedup_and_are_counted(store, path: Pa
         store.add(make_run(policy="ucb", rounds=rounds, baseline=150.0))
     store.add(make_run(policy="ucb", rounds=short, status="cancelled"))
     assert store.close()
-    (line,) = aggregates.policy_summary(path).to_dict("records")
+    (line,) = ranking.policy_summary(path).to_dict("records")
     assert (line["runs"], line["short_runs"], line["speedup_runs"]) == (3, 2, 1)
     assert line["speedup"] == pytest.approx(2)
     assert list(aggregates.speedup_by_run(path)["speedup"]) == pytest.approx([2])
@@ -290,7 +290,7 @@ def test_runs_beside_others_are_in_no_figure_of_time(store, path: Path) -> None:
     for table in (aggregates.time_by_phase, aggregates.latency, aggregates.speedup_by_run):
         frame = table(path)
         assert len(frame) == 1 and frame.get("runs", pd.Series([1]))[0] == 1
-    summary = aggregates.policy_summary(path)
+    summary = ranking.policy_summary(path)
     assert (summary["runs"][0], summary["speedup_runs"][0], summary["mean_accepted_tokens_runs"][0]) == (2, 1, 2)
     assert queries.listed(path)["tokens_per_second"].notna().tolist() == [False, True]
     made_on = alone.conditions
@@ -320,7 +320,8 @@ def test_charts_read_the_dashboards_index_only(
             connection.set_trace_callback(asked.append)
             yield connection
 
-    monkeypatch.setattr(aggregates, "open_reader", traced)
+    for module in (aggregates, ranking):
+        monkeypatch.setattr(module, "open_reader", traced)
     table(filled, Filter(pool="pocket", policies=("ucb", "hedge")))
     plans = [
         row[-1]

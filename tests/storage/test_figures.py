@@ -13,6 +13,7 @@ from storage.figures import (
     FEWEST_TOKENS,
     MOST_BLOCKS,
     Ratio,
+    at_different_times,
     divided,
     prompts_to_settle,
     ranks,
@@ -171,3 +172,9 @@ def test_what_is_known_is_said_however_noisy() -> None:
     assert timed_short(2.0, 0.05, "×") == "2.00× ± 0.10" and timed_short(2.0, 0.4, "×") == "1.20–2.80×"
     assert timed_short(1.2, 0.3) == "0.84–1.56" and timed_short(1.2, 3.0, "×") == "0.00–4.80×"
     assert [timed_side(value, 0.3) for value in (2.0, 1.2, 0.5)] == [1, 0, -1]
+
+
+def test_runs_beside_different_baselines_are_of_different_times():
+    runs = {"a": {1: (2.0, 1.0), 2: (3.0, 1.0)}, "b": {1: (2.0, 1.5)}, "plain": {1: (9.0, 9.0)}}
+    assert not at_different_times(runs, "plain") and at_different_times(runs)
+    assert at_different_times({**runs, "b": {2: (3.1, 1.0)}}, "plain")

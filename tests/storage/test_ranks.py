@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from storage import aggregates
+from storage import ranking
 from storage.filters import Filter
 from tests.runs import make_round, make_run
 
@@ -27,5 +27,5 @@ def test_policies_that_cannot_be_told_apart_share_a_rank_whatever_the_day(store,
             speed = 75.0 if policy == "d" else 150.0
             store.add(make_run(prompt=str(number), policy=policy, rounds=own, prefill_seconds=0.0, baseline=speed))
     assert store.flush()
-    found = aggregates.policy_summary(path, Filter(shared=True)).set_index("policy")["rank"]
+    found = ranking.policy_summary(path, Filter(shared=True)).set_index("policy")["rank"]
     assert found["c"] == 4 and found[["a", "b", "d"]].tolist() == [1, 1, 1]

@@ -13,7 +13,7 @@ from drafters.errors import UserError
 from multidraft.bench import summary
 from multidraft.bench.measure import BASELINE
 from multidraft.bench.measured import of_rows
-from multidraft.bench.summary import Row
+from multidraft.bench.summary import Row, ratio_of
 from multidraft.bench.verdict import sentences, times
 from multidraft.policies.titles import policy_title, policy_titles
 from multidraft.replay.advice import Advice
@@ -26,7 +26,7 @@ from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.markup import count, number, percent
 from storage import experiments, queries
 from storage.experiments import MADE_ON, Sought
-from storage.figures import FEWEST_TO_TELL, Ratio, timed_interval, timed_short, timed_side
+from storage.figures import FEWEST_TO_TELL, timed_interval, timed_short, timed_side
 from storage.filters import Filter
 from storage.kept import kept
 from storage.run import Run
@@ -278,7 +278,7 @@ def _headline(
         return f"No certain speed-up of whole requests {where}", said, None
     faster = best.times_as_fast(advice.plain)
     if faster.too_noisy:
-        most = max(advice.options, key=lambda option: option.calls_saved)
+        most = advice.clearest
         saved = f"{titles[most.spec]} saves {percent(most.calls_saved)} of the target's calls"
         return f"{saved} {where}, timed on a busy machine", said, None
     return f"{titles[best.spec]} answers {faster.text('×')} as fast as no drafter {where}", said, best.spec
@@ -304,8 +304,8 @@ def _tasks(rows: Sequence[Row]) -> Markup:
 def _line(titles: Mapping[str, str], line: Mapping[str, Any]) -> dict[str, str]:
     return {
         "Policy": titles[line["policy"]],
-        "Decode speed-up": times(_ratio(line, "speedup")),
-        "Whole request": times(_ratio(line, "request_speedup")),
+        "Decode speed-up": times(ratio_of(line, "speedup")),
+        "Whole request": times(ratio_of(line, "request_speedup")),
         "Tokens per round": number(line["mean_accepted_tokens"], 2),
         "Tokens/s": number(line["tokens_per_second"], 0),
         "Prompts": str(line["prompts"]),
@@ -313,19 +313,10 @@ def _line(titles: Mapping[str, str], line: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _ratio(line: Mapping[str, Any], name: str) -> Ratio | None:
-    value, low, high = (line[f"{name}{end}"] for end in ("", "_low", "_high"))
-    if value is None or value != value:
-        return None
-    known = low is not None and low == low
-    ratio = Ratio(value, low if known else None, high if known else None, line["prompts"])
-    return ratio.of_runs([off for off in [line["speedup_uncertainty"]] if off == off])  # NaN is unknown
-
-
 def _bar(titles: Mapping[str, str], line: Mapping[str, Any], shown: str, marked: bool) -> Bar:
     """A policy's bar, or none below its interval where its timings are too noisy."""
     policy, name = line["policy"], titles[line["policy"]]
-    ratio = _ratio(line, shown) if shown == "request_speedup" else None
+    ratio = ratio_of(line, shown) if shown == "request_speedup" else None
     if not ratio:
         return Bar(policy, name, line[shown], shown=f"{line[shown]:.2f}", marked=marked)
     low, high = ratio.interval or (None, None)

@@ -142,10 +142,10 @@ def interval_text(speedup: float, uncertainty: float) -> str:
     return f"95 % interval {low:.2f}× to {high:.2f}×.{noise} during this run and its baseline."
 
 
-def noisy_runs(runs: int) -> str:
-    """What a chart says below it of runs without a figure for that reason, as short as a phone is wide; empty where
-    there are none."""
-    return f"{count(runs, 'run')} left out: uncertain by > ± {percent(TOO_NOISY)}" if runs else ""
+def noisy_runs(noisy: int, runs: int) -> str:
+    """What a chart says below it of runs that are too noisy to tell, as short as a phone is wide; empty where there are
+    none."""
+    return f"{noisy:,} of {count(runs, 'run')} uncertain by > ± {percent(TOO_NOISY)}" if noisy else ""
 
 
 def left_out(runs: int) -> str:

@@ -10,7 +10,8 @@ from drafters.errors import UserError
 from multidraft.bench.measured import of_rows
 from multidraft.bench.summary import Row, overall
 from multidraft.bench.verdict import as_json, sentences, tables
-from multidraft.replay.advice import Advice, Share
+from multidraft.replay.advice import Advice
+from multidraft.replay.contribution import Share
 from multidraft.replay.options import Option
 from storage.figures import Ratio
 
@@ -57,7 +58,7 @@ def test_a_fixed_drafter_says_nothing_of_those_it_never_plays():
     found = Advice.of(PLAIN, [option("fixed:math", 0.5, noise=NOISE)], shares=shares, removed=(("old",), None))
     said = "\n".join(sentences(found))
     assert "Remove" not in said and "`fixed:math` plays no other drafter, which says nothing of them" in said
-    assert [line[-1] for line in tables(found)[1].rows] == ["keep", "not settled"]
+    assert len(tables(found)) == 1
 
 
 def test_toldtable_and_json_say_the_same_of_drafters_that_can_go_one_by_one_but_not_all() -> None:
@@ -176,7 +177,7 @@ def test_drafters_and_lengths_are_told_of_the_policy_that_was_measured_to_be_fir
     found = Advice.of(PLAIN, options, about=options[1], texts=8, measured=live, **known)
     said = "\n".join(sentences(found))
     assert "`fixed:math`, draft length up to 6: slower at" in said and "Keep `code` (" in said
-    assert "`fixed:math` plays no other drafter" in said and tables(found)[1].title == "Drafters under fixed:math"
+    assert "`fixed:math` plays no other drafter" in said and len(tables(found)) == 1
     assert "Replayed on 8 recorded texts: no other policy or draft length was tried." in said, "both were measured"
 
 
@@ -214,8 +215,8 @@ def test_replays_too_far_from_what_ran_live_give_no_advice():
     live = Advice.of(PLAIN, [option("rate-hedge", 0.5, noise=NOISE)])
     played, far = [option("fixed:math", 0.2), option("rate-hedge", 0.25)], {"rate-hedge": 0.97}
     said = sentences(found := Advice.of(PLAIN, played, texts=9, measured=live, errors=far))
-    withheld = "`rate-hedge` is off by +97 % from what its live runs measured, and more than ±20 % is too far."
-    assert said[0].startswith("Measured. For this traffic: `rate-hedge`") and said[-2].endswith(withheld)
+    withheld = "`rate-hedge` is off by +97 % from what its live runs measured, and more than ±20 % is too far. A"
+    assert said[0].startswith("Measured. For this traffic: `rate-hedge`") and withheld in said[-2]
     assert said[1].startswith("What to do: run `rate-hedge`") and "fixed:math" not in "".join(said)
     assert "too far from what was measured" in tables(found)[0].title
     assert as_json(found)["withheld"] and as_json(found)["pays"] == "yes"

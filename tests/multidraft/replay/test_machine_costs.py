@@ -7,7 +7,7 @@ import pytest
 
 from drafters.costs import Costs, Unread
 from multidraft.replay import machine_costs
-from multidraft.replay.machine_costs import FEWEST_ROUNDS, MachineCosts, RecordedCosts, with_unread
+from multidraft.replay.machine_costs import MachineCosts, RecordedCosts, with_unread
 from storage import queries
 from storage.clock import fit
 from storage.records import Generation
@@ -43,31 +43,26 @@ def test_rounds_that_evaluated_nothing_do_not_count_as_evaluations(make_round, c
     assert costs_of(rounds).evaluation_seconds(30) == pytest.approx(0.0115)
 
 
-def overhead_of(path, batch):
-    """The cost of a policy's choices, as a text of a batch is priced."""
-    costs, text = MachineCosts(path), make_run(batch_id=batch)
+def overhead_of(path, **origin):
+    """The cost of a policy's choices, as a text is priced."""
+    costs, text = MachineCosts(path), make_run(**origin)
     for _ in costs.read(text):
         pass
     return costs.costs(text).overhead
 
 
-def test_a_text_is_priced_by_its_own_experiment_where_every_drafter_was_timed_there(make_round, tmp_path):
-    def rounds(seconds, drafters=("code", "math")):
-        return [
-            make_round(i, drafter=drafters[i % len(drafters)], arm=i % len(drafters), policy_seconds=seconds)
-            for i in range(FEWEST_ROUNDS * 2)
-        ]
+def test_a_text_of_a_batch_is_priced_by_the_runs_of_that_alone(make_round, tmp_path):
+    def add(seconds, source, batch):
+        rounds = [make_round(i, policy_seconds=seconds) for i in range(20)]
+        with Store(path) as store:
+            store.add(make_run(rounds=rounds, source=source, batch_id=batch))
 
-    path = tmp_path / "runs.db"
-    with Store(path) as store:
-        store.add(make_run(rounds=rounds(0.001), source="batch", batch_id="mine"))
-        store.add(make_run(rounds=rounds(0.002, ("code",)), source="batch", batch_id="one drafter"))
-    before = overhead_of(path, "mine")
-    with Store(path) as store:
-        store.add(make_run(rounds=rounds(0.003), source="batch", batch_id="other"))
-    assert before == overhead_of(path, "mine") == pytest.approx(0.001)
-    assert overhead_of(path, "other") == pytest.approx(0.003)
-    assert overhead_of(path, "one drafter") == overhead_of(path, None) == pytest.approx(0.002)
+    path, mine = tmp_path / "runs.db", {"source": "batch", "batch_id": "mine"}
+    add(0.001, "batch", "mine")
+    before = overhead_of(path, **mine)
+    add(0.003, "race", "other")
+    assert before == overhead_of(path, **mine) == pytest.approx(0.001)
+    assert overhead_of(path, source="race", batch_id="other") == overhead_of(path) == pytest.approx(0.002)
 
 
 TRUE = Costs(

@@ -21,7 +21,7 @@ from multidraft.ui.tabs.batch.view import matrix_html
 from multidraft.ui.tabs.dashboard.views import ranked
 from multidraft.ui.tabs.lab.view import outcomes_html
 from multidraft.ui.widgets.markup import number
-from storage import aggregates, experiments
+from storage import experiments, ranking
 from storage.filters import Filter
 from storage.store import Store
 from storage.texts import TextFilter
@@ -79,7 +79,7 @@ def test_the_fastest_policy_is_the_same_everywhere(tmp_path: Path) -> None:
                     make_run(prompt=str(number), policy=spec, rounds=rounds, batch_id="b", source="batch", **slow)
                 )
     rows = [Row.recorded(values) for values in experiments.figures(path, "b")]
-    found = aggregates.policy_summary(path, Filter(shared=True)).set_index("policy")["rank"].to_dict()
+    found = ranking.policy_summary(path, Filter(shared=True)).set_index("policy")["rank"].to_dict()
     assert found == of_rows(rows, 4).ranks and found["fixed:a"] == 1 and found["ucb"] == 3
     first = [spec for spec, rank in found.items() if rank == 1]
     assert leader(rows) == (first[0] if len(first) == 1 else None)

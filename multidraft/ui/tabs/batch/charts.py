@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import Any
 
-import pandas as pd
 import plotly.graph_objects as go
 
 from multidraft.bench import summary
@@ -14,15 +12,18 @@ from multidraft.bench.summary import Row
 from multidraft.policies.titles import policy_title
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.charts import bar_marker, on_log_scale, policy_style, speedup_figure
-from multidraft.ui.widgets.markup import number
 from multidraft.ui.widgets.theme import TARGET_COLOUR
 
 
 def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
     """Speed-up of decoding by task and policy; pale where its interval does not exclude 1."""
     known = summary.summarise(rows).dropna(subset=["speedup"])
-    known["certain"] = (known["speedup_low"] > 1) | (known["speedup_high"] < 1)
-    figure = speedup_figure("Speed-up by task", "task" if known["certain"].all() else "pale: may be 1× (95 % interval)")
+    ratios = [summary.ratio_of(line, "speedup") for line in known.to_dict("records")]
+    known["certain"] = [bool(ratio and ratio.told) for ratio in ratios]
+    known["said"] = [ratio.text("×") if ratio else "" for ratio in ratios]
+    figure = speedup_figure(
+        "Decode speed-up by task", "task" if known["certain"].all() else "pale: may be 1× (95 % interval)"
+    )
     figure.update_layout(meta={"x": "task"})  # in its CSV
     for policy, own in known.groupby("policy", sort=True):
         figure.add_bar(
@@ -33,7 +34,7 @@ def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.F
                 **bar_marker(str(policy), policies),
                 "opacity": [1 if certain else 0.35 for certain in own["certain"]],
             },
-            customdata=[around(line) or "too few prompts" for line in own.to_dict("records")],
+            customdata=own["said"].to_list(),
             meta={
                 "columns": {
                     "low (95 %)": own["speedup_low"].to_list(),
@@ -41,7 +42,7 @@ def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.F
                     "pale": [not certain for certain in own["certain"]],
                 }
             },
-            hovertemplate="%{x}: %{y:.2f}×, 95 % interval: %{customdata}",
+            hovertemplate="%{x}: %{customdata}",
         )
     # At the very bottom: below the names of tasks where a phone turns them upright.
     return figure.update_layout(
@@ -50,13 +51,13 @@ def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.F
 
 
 def spread_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
-    """How the speed-ups of the prompts are spread, a box and a point per prompt for every policy; without those that
-    the table calls too noisy to tell."""
+    """How the speed-ups of the prompts are spread, a box and a point per prompt for every policy; also those that the
+    table calls too noisy to tell: they are those of few rounds, so without them the others would not be typical."""
     timed = [row for row in rows if row.finished and row.speedup is not None]
-    certain = [row for row in timed if not markup.too_noisy(row.speedup_uncertainty)]
-    figure = speedup_figure("Speed-up of single prompts", markup.noisy_runs(len(timed) - len(certain)))
+    noisy = sum(markup.too_noisy(row.speedup_uncertainty) for row in timed)
+    figure = speedup_figure("Decode speed-up of single prompts", markup.noisy_runs(noisy, len(timed)))
     for policy in policies:
-        own = [row for row in certain if row.policy == policy]
+        own = [row for row in timed if row.policy == policy]
         style = policy_style(policy, policies)
         figure.add_box(
             y=[row.speedup for row in own],
@@ -72,13 +73,7 @@ def spread_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
             hovertemplate="%{customdata[1]}, prompt %{customdata[0]}: %{y:.2f}×<extra></extra>",
             hoveron="points",
         )
-    return on_log_scale(figure, [row.speedup for row in certain if row.speedup])
-
-
-def around(line: Mapping[str, Any]) -> str:
-    """The interval of a line's speed-up (``summary.summarise``); empty where it is unknown."""
-    low, high = line.get("speedup_low"), line.get("speedup_high")
-    return "" if low is None or pd.isna(low) else f"{number(low, 2)} – {number(high, 2)}"
+    return on_log_scale(figure, [row.speedup for row in timed if row.speedup])
 
 
 CHARTS = {"batch-chart": speedup_by_task_figure, "batch-spread": spread_figure}

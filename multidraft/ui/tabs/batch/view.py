@@ -9,7 +9,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from drafters.pool import Pool
-from multidraft.bench import summary
+from multidraft.bench import summary, verdict
 from multidraft.bench.batches import summary_of_batches
 from multidraft.bench.measured import leader
 from multidraft.bench.suites import Suite
@@ -17,12 +17,11 @@ from multidraft.bench.summary import Row
 from multidraft.policies.titles import policy_title
 from multidraft.service import odd
 from multidraft.service.batch import BatchJob
-from multidraft.ui.tabs.batch.charts import around
 from multidraft.ui.tabs.batch.kept import KeptBatch
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.controls import known_tasks
 from multidraft.ui.widgets.markup import UNKNOWN, count, macros, message_html, number, progress_html, times
-from storage.figures import FEWEST_TO_TELL
+from storage.figures import FEWEST_TO_TELL, Ratio
 
 ALL_TASKS = "all tasks"
 
@@ -209,7 +208,7 @@ def summary_html(rows: Sequence[Row], policies: Sequence[str], measured_on: str)
         else ""
     )
     label = "All figures by task and policy"
-    whole = markup.table_of([_figures(line) for line in summary.summarise(rows).itertuples()], figures=8, label=label)
+    whole = markup.table_of([_figures(line) for line in summary.summarise(rows).itertuples()], figures=7, label=label)
     about = f"{measured_on}. {what} {markup.left_out(summary.short_rows(rows))}"
     return markup.caption_html(about) + matrix + markup.folded(label, whole)
 
@@ -222,11 +221,10 @@ def _figures(line: Any) -> dict[str, Any]:
         "Finished": line.finished,
         "Too long": line.too_long,
         "Tokens/s": number(line.tokens_per_second, 1),
-        "Speed-up of decoding": number(line.speedup, 2, "×"),
-        "95 %": UNKNOWN
-        if pd.isna(line.speedup_low)
-        else f"{number(line.speedup_low, 2)}–{number(line.speedup_high, 2)}",
-        "Of the whole request": number(line.request_speedup, 2, "×"),
+        **{
+            title: verdict.times(summary.ratio_of(line._asdict(), name))
+            for title, name in (("Decode speed-up", "speedup"), ("Request speed-up", "request_speedup"))
+        },
         "MAT": number(line.mean_accepted_tokens, 2),
     }
 
@@ -253,11 +251,18 @@ def matrix_html(rows: Sequence[Row], policies: Sequence[str]) -> Markup:
 def _cells(found: Mapping[str, Mapping[str, Any]], policies: Sequence[str], best: str | None) -> list[str]:
     cells = []
     for policy in policies:
-        line = found.get(policy, {})
-        value = number(line.get("speedup"), 2, "×")
-        cell = _template.interval(markup.best(value) if policy == best else value, around(line))
-        cells.append(cell)
+        ratio = summary.ratio_of(found.get(policy, {}), "speedup")
+        value, interval = _parts(ratio) if ratio else (UNKNOWN, "")
+        cells.append(_template.interval(markup.best(value) if policy == best else value, interval))
     return cells
+
+
+def _parts(ratio: Ratio) -> tuple[str, str]:
+    """A ratio, and its interval to stand below it; the interval alone where it is too noisy."""
+    if ratio.too_noisy:
+        return ratio.text("×"), ""
+    value, _, interval = ratio.text("×").partition(" ")
+    return value, interval.strip("()")
 
 
 def detail_html(run: BatchJob | KeptBatch, item: int) -> Markup:

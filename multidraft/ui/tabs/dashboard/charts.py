@@ -24,6 +24,7 @@ from storage import aggregates
 from storage.figures import TOO_NOISY
 from storage.filters import Filter
 from storage.kept import kept
+from storage.ranking import policy_summary
 
 MOST_POINTS = 1500
 """Runs that are drawn one by one; more are averaged by period."""
@@ -49,7 +50,7 @@ TIME = Section(
 
 def _speedups(path: Path, filter: Filter) -> pd.DataFrame:
     """Of single runs; of many runs by period."""
-    summary = aggregates.policy_summary(path, filter)
+    summary = policy_summary(path, filter)
     timed, policies = int(summary["speedup_runs"].sum()), max(1, len(summary))
     if timed <= MOST_POINTS:
         return aggregates.speedup_by_run(path, filter)
@@ -103,13 +104,9 @@ def ranking(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
 
 @chart("Decode speed-up over time", FAST, _speedups, missing=NO_SPEEDUP)
 def speedup(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
-    """Speed-up of every run (``aggregates.speedup_by_run``) but those that are too noisy to tell, or by period
-    (``aggregates.speedup_by_period``)."""
+    """Speed-up of every run (``aggregates.speedup_by_run``), or by period (``aggregates.speedup_by_period``)."""
     noisy = rows.get("speedup_uncertainty", pd.Series(index=rows.index, dtype=float)) > TOO_NOISY
-    if noisy.all():
-        return look.message_figure(f"{noisy_runs(len(rows))}.")
-    rows = rows[~noisy]
-    figure = look.speedup_figure("", noisy_runs(int(noisy.sum())))
+    figure = look.speedup_figure("", noisy_runs(int(noisy.sum()), len(rows)))
     for policy, own in _of_each(rows, policies):
         style = _style(policy, policies)
         shared = {"x": own["created_at"].to_list(), "y": own["speedup"].to_list(), **style}

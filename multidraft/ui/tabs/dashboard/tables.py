@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
+from multidraft.bench.verdict import AT_ONE_SPEED
 from multidraft.policies.titles import policy_title, policy_titles
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.charts import policy_style
@@ -76,7 +77,7 @@ def legend_html(drawn: Sequence[str], others: int = 0) -> Markup:
 
 
 def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = ()) -> Markup:
-    """The policies ranked, one a line (``aggregates.policy_summary``); under each figure its interval. Those of too few
+    """The policies ranked, one a line (``ranking.policy_summary``); under each figure its interval. Those of too few
     prompts stand below, without a rank, and so do those that are not compared with the others."""
     columns = (
         markup.tip("Rank", "By whole requests; policies that cannot be told apart at the 95 % level share one"),
@@ -105,7 +106,8 @@ def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = ()) -> Markup:
         for line in summary.itertuples()
     )
     table = markup.table_html(columns, rows, figures=7, kind="md-ranking", label="Policies ranked")
-    said = f"{compared_on(summary)} {markup.left_out(int(summary['short_runs'].sum()))}".strip()
+    apart = AT_ONE_SPEED if summary["apart"].any() else ""
+    said = f"{compared_on(summary)} {apart} {markup.left_out(int(summary['short_runs'].sum()))}".strip()
     return table + (markup.caption_html(said) if said else "")
 
 

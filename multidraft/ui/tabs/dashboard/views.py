@@ -18,7 +18,7 @@ from multidraft.ui.tabs.dashboard.filters import BASELINES, GREEDY
 from multidraft.ui.widgets.charts import message_figure
 from multidraft.ui.widgets.markup import count, folded, message_html, table_html
 from multidraft.ui.widgets.theme import POLICY_COLOURS
-from storage import aggregates, queries
+from storage import aggregates, queries, ranking
 from storage.filters import Filter
 from storage.kept import kept
 
@@ -124,7 +124,7 @@ class Ranked:
     """The policies of the finished runs.
 
     Attributes:
-        summary: their figures (``aggregates.policy_summary``).
+        summary: their figures (``ranking.policy_summary``).
         drawn: those that have a colour, fastest first.
         listed: those with a line of their own in charts by policy, fastest first.
     """
@@ -154,7 +154,7 @@ class Overview:
 @kept
 def ranked(path: Path, filter: Filter) -> Ranked:
     """The policies, from which every view takes whom it shows."""
-    summary = aggregates.policy_summary(path, filter)
+    summary = ranking.policy_summary(path, filter)
     return Ranked(summary, _most_run(summary, MOST_DRAWN), _most_run(summary, MOST_LINES))
 
 

@@ -89,8 +89,9 @@ def _first(path: Path, one: Mapping[str, Any]) -> tuple[str, str, tuple[str, flo
     and whose regret is how much, if it is known."""
     if not (found := verdict(path, one["id"])):
         return markup.UNKNOWN, "", None
-    ratio, level = found.best.times_as_fast(found.plain), len(found.level())
-    name = policy_title(found.best.spec) + (f", level with {count(level, 'other')}" if level else "")
-    regret = one["regret"].get(found.best.spec)
-    whose = None if regret is None else (found.best.spec, regret)
-    return ratio.text("×"), "" if ratio.too_noisy else name, whose
+    noisy = found.best.times_as_fast(found.plain).too_noisy
+    first, level = found.clearest if noisy else found.best, len(found.level())
+    name = policy_title(first.spec) + (f", level with {count(level, 'other')}" if level and not noisy else "")
+    regret = one["regret"].get(first.spec)
+    whose = None if regret is None else (first.spec, regret)
+    return first.times_as_fast(found.plain).text("×"), name, whose

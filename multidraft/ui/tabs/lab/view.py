@@ -103,8 +103,7 @@ def _measured(experiment: Experiment, spec: str) -> str:
     live = experiment.measured
     if live is None or (own := live.option(spec)) is None:
         return UNKNOWN
-    found = own.times_as_fast(live.plain, "decode"), own.times_as_fast(live.plain)
-    decode, request = (number(ratio.value, 2, "×") for ratio in found)
+    decode, request = (own.times_as_fast(live.plain, part).text("×") for part in ("decode", "request"))
     return _template.interval(decode, f"{request}, MAT {number(own.mean_accepted_tokens, 2)}")
 
 
@@ -233,10 +232,10 @@ def sweep_figure(
         x=[values[top]],
         y=[figures[top]],
         mode="markers+text",
-        text=[f"best: {values[top]:g}"],
+        text=[f"{'highest' if more else 'lowest'}: {values[top]:g}"],
         textposition=f"{'top' if more else 'bottom'} {side}",
         textfont={"color": TEXT},
-        marker={"color": colour, "size": 15, "symbol": "star"},
+        marker={"color": colour, "size": 15, "symbol": "circle-open"},
         cliponaxis=False,
         hoverinfo="skip",
     )
@@ -279,6 +278,12 @@ def replayed_html(experiment: Experiment) -> Markup:
         "be marked as the best."
         for spec, off in sorted(experiment.far_off.items(), key=lambda item: -abs(item[1]))[:1]
     )
+    live = experiment.measured
+    if not live:
+        far = " How far they are off is not known: no policy ran live on all of these texts with one draft length and "
+        far += "one limit of new tokens."
+    elif not any(map(live.option, experiment.policies)):
+        far = " How far they are off is not known, since none of these policies ran live on these texts."
     instead = "".join(
         f" {title(spec)} was replayed as {title(other)}: block divergence, which it learns from, is not recorded."
         for spec, other in experiment.instead.items()

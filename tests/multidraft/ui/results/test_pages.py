@@ -220,7 +220,7 @@ def test_an_address_of_control_characters_leads_nowhere(browser: TestClient, pla
 
 def test_the_page_of_a_batch_says_which_drafters_to_keep(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     items = [SuiteItem(str(number), text) for number, text in enumerate(("abc abd", "bcd bce", "cde cdf"))]
-    batch = BatchJob(workbench, items, ["ucb", "fixed:near"], SamplingParams(max_new_tokens=16, draft_length=4))
+    batch = BatchJob(workbench, items, ["ucb", "random"], SamplingParams(max_new_tokens=16, draft_length=4))
     assert workbench.jobs.submit(batch).wait(60) and workbench.store.flush()
     verdicts = Verdicts(LabWork(workbench))
     browser = TestClient(Starlette(routes=Results(workbench.store.path, verdicts=verdicts).routes()))

@@ -30,7 +30,7 @@ from multidraft.ui.tabs.dashboard.filters import CONTROLS, Chosen
 from multidraft.ui.tabs.dashboard.tab import Dashboard
 from multidraft.ui.tabs.dashboard.views import CHARTS, chart
 from multidraft.ui.widgets.verdict import watched_lessons, watched_verdict
-from storage import aggregates
+from storage import aggregates, ranking
 from storage.filters import Filter
 from storage.run import Baseline, Origin
 from storage.store import Store
@@ -41,8 +41,7 @@ SPEED = "note body mixture restrict summary legend usual".split()
 
 
 @pytest.fixture
-def filled(workbench: Workbench, store: Store, monkeypatch: pytest.MonkeyPatch) -> Dashboard:
-    monkeypatch.setattr(dashboard_charts, "TOO_NOISY", 9)
+def filled(workbench: Workbench, store: Store) -> Dashboard:
     params = SamplingParams(max_new_tokens=8, draft_length=4)
     for policy, task in (("ucb", "letters"), ("fixed:near", "letters"), ("ucb", None)):
         workbench.submit(Request("abc abd", policy, params, origin=Origin("play", task))).wait(60)
@@ -339,7 +338,7 @@ def test_a_chart_is_one_function(filled: Dashboard, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(dashboard_chart, "CHARTS", charts := [*CHARTS])
     monkeypatch.setattr(dashboard_tab, "CHARTS", charts)
 
-    @chart("Runs of each policy", dashboard_charts.TIME, aggregates.policy_summary)
+    @chart("Runs of each policy", dashboard_charts.TIME, ranking.policy_summary)
     def how_many(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
         return go.Figure(go.Bar(x=rows["policy"], y=rows["runs"]))
 

@@ -19,6 +19,7 @@ def test_summary_shows_a_dash_for_what_is_unknown() -> None:
         "runs": 2,
         "short_runs": 2,
         "compared": True,
+        "apart": False,
         "common": 0,
         "ran": 0,
         "rank": nan,
@@ -48,6 +49,7 @@ def test_policies_of_few_runs_have_no_rank_and_say_why() -> None:
             "runs": runs,
             "short_runs": 0,
             "compared": True,
+            "apart": False,
             "common": 0,
             "ran": 0,
         }
@@ -75,7 +77,15 @@ def test_the_table_says_on_which_prompts_the_policies_are_compared() -> None:
 
 @pytest.mark.parametrize(("ran", "said"), [(3, "3 of 7 prompts"), (0, "other prompts")])
 def test_fewer_of_the_same_prompts_are_not_called_others(ran: int, said: str) -> None:
-    line: dict[str, Any] = {"policy": "ucb", "runs": 3, "short_runs": 0, "compared": False, "common": 7, "ran": ran}
+    line: dict[str, Any] = {
+        "policy": "ucb",
+        "runs": 3,
+        "short_runs": 0,
+        "compared": False,
+        "apart": False,
+        "common": 7,
+        "ran": ran,
+    }
     for name in aggregates.RATIOS:
         line |= {name: 2.0, f"{name}_low": nan, f"{name}_high": nan, f"{name}_runs": 3, f"{name}_prompts": 3}
     html = dashboard_tables.summary_html(pd.DataFrame([line | {"rank": nan}]))
