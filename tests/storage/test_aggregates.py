@@ -149,14 +149,6 @@ def test_policies_are_compared_on_the_prompts_that_all_of_them_ran(store, path: 
     assert asked["compared"].all() and not asked["common"].any(), "two prompts are too few"
 
 
-def test_shared_prompts_are_the_largest_comparison() -> None:
-    ran = {"a": set(range(20)), "b": set(range(20)), "c": set(range(3, 20)), "d": {1, 2}, "e": {99}}
-    assert ranking.shared_prompts(ran) == (["a", "b", "c"], set(range(3, 20)))
-    assert ranking.shared_prompts(ran, strict=True) == (["a", "b", "c", "d", "e"], None)
-    assert ranking.shared_prompts({}) == ([], None)
-    assert ranking.shared_prompts({"a": {1, 2, 3}}) == (["a"], None)
-
-
 def test_plain_decoding_has_no_acceptance(store, path: Path) -> None:
     plain = make_round(0, arm=None, drafter=None, drafted=(), accepted=0, tokens=(9,))
     store.add(make_run(policy="autoregressive", rounds=[plain]))

@@ -29,3 +29,11 @@ def test_policies_that_cannot_be_told_apart_share_a_rank_whatever_the_day(store,
     assert store.flush()
     found = ranking.policy_summary(path, Filter(shared=True)).set_index("policy")["rank"]
     assert found["c"] == 4 and found[["a", "b", "d"]].tolist() == [1, 1, 1]
+
+
+def test_shared_prompts_are_the_largest_comparison() -> None:
+    ran = {"a": set(range(20)), "b": set(range(20)), "c": set(range(3, 20)), "d": {1, 2}, "e": {99}}
+    assert ranking.shared_prompts(ran) == (["a", "b", "c"], set(range(3, 20)))
+    assert ranking.shared_prompts(ran, strict=True) == (["a", "b", "c", "d", "e"], None)
+    assert ranking.shared_prompts({}) == ([], None)
+    assert ranking.shared_prompts({"a": {1, 2, 3}}) == (["a"], None)
