@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from drafters.card import pool_names
+from multidraft.bench.action import listed
 from multidraft.bench.table import markdown, shown
 from multidraft.commands.options import add_replay_policies, replay_policies, split_specs
 from multidraft.policies import start_of
 from multidraft.replay.outcomes import Outcome
 from multidraft.replay.recorded import Route, is_estimate, recorded_runs, route_of
+from storage.filters import Filter
 from storage.texts import TextFilter
 
 
 def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--db", type=Path, required=True, help="history database, as bench and the app write it")
     sub.add_argument("--run", type=int, dest="run_id", help="only the run with this id")
+    sub.add_argument("--batch", default="", help="only texts of this batch or benchmark, by the id in its address")
     add_replay_policies(sub)
     sub.add_argument("--pool", help="card whose router the policies use (default: that of each run's pool, if bundled)")
     sub.add_argument("--json", action="store_true")
@@ -29,7 +32,8 @@ def add(sub: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Replay policies on the texts of recorded greedy runs: exact rounds, times from the costs measured in them."""
     specs = replay_policies(options)
-    runs = list(recorded_runs(options.db, TextFilter(id=options.run_id)))
+    batches = (options.batch,) if options.batch else ()
+    runs = list(recorded_runs(options.db, TextFilter(Filter(experiments=batches), id=options.run_id)))
     bundled = pool_names()
 
     @cache
@@ -67,7 +71,9 @@ def run(options: argparse.Namespace) -> int:
         found = {"runs": best.texts, "tokens": best.tokens, "best_fixed_tokens_per_second": best.tokens_per_second}
         print(json.dumps({**found, "policies": rows}))
         return 0
-    print(f"{best.texts} recorded texts, {best.tokens:,} tokens; tokens/s from the costs measured in these runs.")
+    lengths = sorted({text.run.params.draft_length for text in runs})
+    at = f"recorded with draft length{'s' if lengths[1:] else ''} {listed(list(map(str, lengths)))}"
+    print(f"{best.texts} recorded texts, {best.tokens:,} tokens, {at}; tokens/s from the costs measured in these runs.")
     print(
         f"The best single drafter and draft length of each text, in hindsight: {best.tokens_per_second:.0f} tokens/s.\n"
     )

@@ -6,6 +6,7 @@ import lzma
 import pytest
 
 from multidraft.__main__ import main
+from storage.connection import open_reader
 from tests.multidraft.replay.conftest import RECORDED
 
 
@@ -30,6 +31,20 @@ def test_the_same_as_json(history, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["prompts"] == found["texts"] == 6 and len(found["drafters"]) == 8
     assert found["drafters"][0]["memory"] > 1 << 20
+
+
+def test_a_batch_or_a_draft_length_can_be_chosen(history, capsys):
+    with open_reader(history) as connection:
+        batch, length = connection.execute("SELECT batch_id, draft_length FROM runs LIMIT 1").fetchone()
+    whole, *chosen = (
+        (main(["advise", "--db", str(history), "--newest", "3", "--json", *given]), capsys.readouterr().out)
+        for given in ((), ("--batch", batch), ("--draft-length", str(length)))
+    )
+    assert whole[0] == 0 and chosen == [whole, whole], "there is one of each"
+    for given in (("--batch", "gone"), ("--draft-length", str(length + 1))):
+        assert main(["advise", "--db", str(history), *given]) == 2
+        assert "no run can be replayed" in capsys.readouterr().err
+    assert main(["replay", "--db", str(history), "--batch", "gone"]) == 2
 
 
 def test_a_verdict_on_a_report(pool_card, suite, tmp_path, capsys):
