@@ -37,7 +37,7 @@ def sentences(advice: Advice) -> list[str]:
     are too far from it.
     """
     replayed = f"Replayed on {count(advice.texts, 'recorded text')}" if advice.texts else ""
-    more = [*_lengths(advice), *_drafters(advice)] if advice.pays == "yes" else []
+    more = [*_about(advice), *_lengths(advice), *_drafters(advice)] if advice.pays == "yes" else []
     if live := advice.measured:
         fewer = f" on the {live.prompts} of {advice.prompts} prompts that all of these policies ran"
         said = [f"Measured{fewer if live.prompts < advice.prompts else ''}. {_conclusion(live, advice.short)}"]
@@ -88,7 +88,10 @@ def _off(advice: Advice) -> str:
     )
     why = ", as it goes by the clock" if rounds else ""
     named = listed([f"`{spec}`" for spec in off])
-    return f"Replayed decode speed-ups are off by {reach} from those measured ({named}){rounds}{why}."
+    said = f"Replayed decode speed-ups are off by {reach} from those measured ({named}){rounds}{why}."
+    for spec, error in advice.dropped.items():
+        said += f" `{spec}`, which chooses by the clock, is off by {percent(error, '+')}, so it is not replayed."
+    return said
 
 
 def _rounds_off(advice: Advice) -> dict[str, float]:
@@ -174,6 +177,14 @@ def _lengths(advice: Advice) -> list[str]:
     parts = [f"slower at the 95 % level with {listed(slower)}" if slower else ""]
     parts.append(f"no significant difference with {listed(level)}" if level else "")
     return [f"`{about.spec}`, draft length up to {about.length}: {'; '.join(filter(None, parts))} tokens."]
+
+
+def _about(advice: Advice) -> list[str]:
+    """Under which policy lengths and drafters were tried, where the one that the verdict is on has no such replays."""
+    live = advice.measured
+    if live is None or advice.about.spec.startswith(live.best.spec):
+        return []
+    return [f"Lengths and drafters are tried under `{advice.about.spec}`, as `{live.best.spec}` is not replayed."]
 
 
 def _drafters(advice: Advice) -> list[str]:

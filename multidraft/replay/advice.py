@@ -62,6 +62,7 @@ class Advice:
         measured: what the runs of policies that ran live on these very prompts say; ``None`` where there are none.
         errors: of the policies that ran live on some of the prompts, by what share their replayed decode speed-ups are
             off from those measured.
+        dropped: likewise of those that choose by the clock and whose replays are too far off to be among the options.
         texts: how many were replayed; 0 where runs were measured instead.
         short: further prompts, whose answers are too short for a speed-up.
         left_out: texts of other pools, machines and settings, whose costs and rounds are others.
@@ -78,6 +79,7 @@ class Advice:
     removed: tuple[tuple[str, ...], Ratio | None] = ((), None)
     measured: Advice | None = None
     errors: Mapping[str, float] = field(default_factory=dict)
+    dropped: Mapping[str, float] = field(default_factory=dict)
     texts: int = 0
     short: int = 0
     left_out: int = 0
@@ -227,6 +229,13 @@ def advise(
     tried.sort(key=_seconds)
     checked = {option.spec: _error(plain, option, (live or {}).get(option.spec, {})) for option in tried}
     errors = {spec: error for spec, error in checked.items() if error is not None}
+    by_clock = {option.spec for option in tried if option.estimate}
+    dropped = {spec: error for spec, error in errors.items() if spec in by_clock and abs(error) > FAR_OFF}
+    if len(dropped) < len(errors):  # there are others to tell whether the costs are right
+        tried = [option for option in tried if option.spec not in dropped]
+        errors = {spec: error for spec, error in errors.items() if spec not in dropped}
+    else:
+        dropped = {}
     at_lengths: dict[str, list[Option]] = {option.spec: [option] for option in tried}
     first = ""
     if measured:
@@ -240,6 +249,7 @@ def advise(
     best = next((option for option in options if option.spec == first), fastest)
     lengths = {other.length: other.times_as_fast(best) for other in at_lengths[best.spec] if other is not best}
     known = {"measured": measured, "errors": errors, "texts": len(texts), "text": texts[0].run, "about": best}
+    known["dropped"] = dropped
     known["short"] = len({each.prompt for each in recorded if each.tokens < FEWEST_TOKENS} - {*plain.prompts})
     found = Advice.of(plain, options, **known)
     if not found.trusted:

@@ -232,7 +232,7 @@ def _of_experiment(about: Mapping[str, Any], rows: Sequence[Row], lanes: Sequenc
     many = many if on in (0, about["prompts"]) else f"{on} of {many}"
     subtitle = f"{drawn[0].upper()}{drawn[1:]}. {many}, {settings_of(about)}"
     body = markup.caption_html(left) if (left := markup.left_out(summary.short_rows(rows))) else Markup()
-    body += markup.table_of([_line(titles, line) for line in figures], figures=6, label="Policies")
+    body += markup.table_of([_line(titles, line) for line in figures], figures=6, kind="md-policies", label="Policies")
     body += _tasks(rows) if len({row.task for row in rows}) > 1 else Markup()
     if lanes:
         outputs = [

@@ -211,6 +211,15 @@ def test_what_was_measured_on_some_of_the_prompts_says_on_how_many():
     assert sentences(found)[0].startswith("Measured on the 6 of 8 prompts that all of these policies ran. For this")
 
 
+def test_a_policy_by_the_clock_whose_replays_are_far_off_is_left_to_what_was_measured():
+    live = Advice.of(PLAIN, [option("rate-hedge", 0.5, noise=NOISE), option("ucb", 0.8)])
+    known = {"errors": {"ucb": 0.05}, "dropped": {"rate-hedge": 0.4}, "lengths": {3: Ratio(0.9, 0.8, 0.95, 8)}}
+    said = "\n".join(sentences(found := Advice.of(PLAIN, [option("ucb", 0.8)], texts=8, measured=live, **known)))
+    assert "`rate-hedge`, which chooses by the clock, is off by +40 %, so it is not replayed." in said
+    assert "Lengths and drafters are tried under `ucb`, as `rate-hedge` is not replayed.\n`ucb`, draft length" in said
+    assert [line[0] for line in tables(found)[0].rows] == ["ucb", "rate-hedge"] and found.trusted
+
+
 def test_replays_too_far_from_what_ran_live_give_no_advice():
     live = Advice.of(PLAIN, [option("rate-hedge", 0.5, noise=NOISE)])
     played, far = [option("fixed:math", 0.2), option("rate-hedge", 0.25)], {"rate-hedge": 0.97}

@@ -70,6 +70,18 @@ def test_drafters_and_lengths_are_told_of_the_policy_that_was_measured_to_be_the
     assert advice_on(texts).about.spec == "fixed:a"
 
 
+def test_replays_by_the_clock_that_are_far_off_do_not_count_where_others_are_near():
+    texts = [text(number, (4, 0)) for number in range(6)]
+    live = {
+        spec: {t.prompt: (40.0, seconds) for t in texts} for spec, seconds in (("fixed:a", 11.2), ("rate-hedge", 40))
+    }
+    found = advice_on(texts, ["fixed:a", "rate-hedge"], live=live)
+    assert set(found.errors) == {"fixed:a"} and found.dropped["rate-hedge"] > FAR_OFF and found.trusted
+    assert [option.spec for option in found.options] == ["fixed:a"]
+    alone = advice_on(texts, ["rate-hedge"], live=live)
+    assert set(alone.errors) == {"rate-hedge"} and not alone.trusted
+
+
 def test_of_equal_drafters_one_can_go_but_not_both():
     texts = [text(number, (3, 3)) for number in range(5)]
     found = advice_on(texts, ["round-robin"])

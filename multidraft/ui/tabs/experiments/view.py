@@ -43,9 +43,9 @@ COLUMNS = (
     "Settings, policies",
     "Pool, machine",
     "Note",
-    "Prompts",
     markup.tip(
-        "Regret", "Rounds beyond the best single drafter of each text, mean per run of the policy that is named"
+        "Regret",
+        "Rounds beyond the best single drafter of each text, mean per run of the policy below the speed-up",
     ),
 )
 
@@ -56,7 +56,7 @@ def list_html(
     """One experiment a line (``experiments.listed``), each with a link to its page, or how far it is."""
     done = {job.id: f"{job.runs_done:,} of {count(job.total, 'run')}" for job in running}
     rows = [_cells(path, one, may_note, done.get(one["id"])) for one in found]
-    table = markup.table_html(COLUMNS, rows, figures=2, kind="md-experiments", label="Experiments")
+    table = markup.table_html(COLUMNS, rows, figures=1, kind="md-experiments", label="Experiments")
     return template.compare() + table
 
 
@@ -74,24 +74,21 @@ def _cells(path: Path, one: Mapping[str, Any], may_note: bool, done: str | None)
         template.two(ratio, said),
         template.two(made, one["version"]),
         template.two(
-            settings_of(one),
+            f"{count(one['prompts'], 'prompt')}, {settings_of(one)}",
             titles if len(policies) <= MOST_LISTED else markup.tip(count(len(policies), "policy"), titles),
         ),
         template.two(one["pool"], markup.tip(one["hardware"] or "", one["hardware"] or "")),
         template.note(one["id"], one["note"] or "", may_note),
-        number(one["prompts"], 0),
-        template.two(number(regret[1], 1), policy_title(regret[0])) if regret else markup.UNKNOWN,
+        number(regret, 1),
     ]
 
 
-def _first(path: Path, one: Mapping[str, Any]) -> tuple[str, str, tuple[str, float] | None]:
+def _first(path: Path, one: Mapping[str, Any]) -> tuple[str, str, float | None]:
     """The speed-up of the policy that the experiment's page puts first, its name, with how many cannot be told from it,
-    and whose regret is how much, if it is known."""
+    and its regret, if it is known."""
     if not (found := verdict(path, one["id"])):
         return markup.UNKNOWN, "", None
     noisy = found.best.times_as_fast(found.plain).too_noisy
     first, level = found.clearest if noisy else found.best, len(found.level())
     name = policy_title(first.spec) + (f", level with {count(level, 'other')}" if level and not noisy else "")
-    regret = one["regret"].get(first.spec)
-    whose = None if regret is None else (first.spec, regret)
-    return first.times_as_fast(found.plain).text("×"), name, whose
+    return first.times_as_fast(found.plain).text("×"), name, one["regret"].get(first.spec)
