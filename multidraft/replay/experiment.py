@@ -72,7 +72,7 @@ class Experiment:
         asked = [self.options[spec] for spec in self.regret]
         if self.far_off or not all(option.decode.all() for option in asked):
             return None
-        return Advice.of(self.options[PLAIN], asked).leader
+        return self._checked(Advice.of(self.options[PLAIN], asked).leader)
 
     @cached_property
     def fewest(self) -> str | None:
@@ -82,7 +82,12 @@ class Experiment:
         asked = sorted((self.options[spec] for spec in self.regret), key=lambda option: option.rounds.sum())
         found = ranks({option.spec: dict(enumerate(option.rounds.tolist())) for option in asked})
         first, *level = [spec for spec, rank in found.items() if rank == 1]
-        return first if len(asked) > 1 and not level else None
+        return self._checked(first) if len(asked) > 1 and not level else None
+
+    def _checked(self, spec: str | None) -> str | None:
+        """The policy, unless its rounds are estimates that no live run is there to check."""
+        ran = spec and self.measured and self.measured.option(spec)
+        return spec if spec and (ran or not self.options[spec].estimate) else None
 
     def speedups(self, spec: str) -> tuple[Ratio | None, Ratio | None]:
         """Replayed decode and request speed-up, as of the verdict; ``None`` without costs, and of requests also where a

@@ -1,4 +1,4 @@
-"""Prompts of no task that the target knows: their answers are meaningless, and results say so."""
+"""Prompts of no task that the target knows, as far as its router can tell: results warn of their answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from textwrap import shorten
 
-ODD = "The prompt is unlike the tasks of this pool: its answer is meaningless, its figures are as measured."
+ODD = "The prompt looks unlike the tasks of this pool: its answer may make no sense, its figures are as measured."
 """What is said of an answer of a target that knows certain tasks only, to a prompt of none of them."""
 
 Fits = Callable[[str, str], bool]
@@ -30,12 +30,12 @@ def warning(fits: Fits, card_hash: str, prompts: Iterable[str]) -> str:
     odd = [prompt for prompt in judged if not fits(card_hash, prompt)]
     if not odd or len(judged) == 1:
         return ODD if odd else ""
-    are, their, answers = ("is", "its", "answer is") if len(odd) == 1 else ("are", "their", "answers are")
+    look, answers = ("looks", "its answer") if len(odd) == 1 else ("look", "their answers")
     of = f"{len(odd)} of the {'first ' if len(judged) == MOST_JUDGED else ''}{len(judged)} prompts"
     named = ", ".join(f"“{shorten(prompt, 40, placeholder='…')}”" for prompt in odd[:MOST_NAMED])
     more = f" and {len(odd) - MOST_NAMED} more" if odd[MOST_NAMED:] else ""
     return (
-        f"{of} {are} unlike the tasks of this pool: {their} {answers} meaningless, the figures are as measured. "
+        f"{of} {look} unlike the tasks of this pool: {answers} may make no sense, the figures are as measured. "
         f"{'It is' if len(odd) == 1 else 'They are'} {named}{more}."
     )
 
@@ -43,5 +43,5 @@ def warning(fits: Fits, card_hash: str, prompts: Iterable[str]) -> str:
 def below_title(warning: str, subtitle: str) -> str:
     """Below the title of a picture: the warning goes first, as the end may be cut."""
     if warning == ODD:
-        return f"A meaningless answer, to no task of this pool. {subtitle}"
-    return f"{warning.partition(' unlike')[0]} of no task of this pool. {subtitle}" if warning else subtitle
+        return f"The prompt looks unlike the tasks of this pool. {subtitle}"
+    return f"{warning.partition(':')[0]}. {subtitle}" if warning else subtitle

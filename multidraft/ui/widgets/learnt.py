@@ -38,7 +38,8 @@ def learnt_html(found: Learnt) -> Markup:
         rows.append((f"{part.start + 1}–{part.stop}", *means, ratio.text() if ratio else markup.UNKNOWN))
     about = (
         f"{count(len(found.texts), 'recorded text')} replayed in their order as traffic: {WITHOUT} knows nothing of "
-        f"those before, {WITH} what they taught. Times are by the costs measured on this machine."
+        f"those before, {WITH} what they taught. Times of both are by the same "
+        "measured costs; nothing here is compared with live runs."
     )
     table = markup.table_html(COLUMNS, rows, figures=3, label="What the pool has learnt")
     return markup.message_html("idle", about) + table

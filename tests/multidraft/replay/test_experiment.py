@@ -34,3 +34,13 @@ def test_where_replays_are_far_from_live_runs_none_is(decode, rounds, off):
     found = experiment(live(decode, rounds))
     assert (found.leader, found.fewest) == ((None, None) if off else ("fixed:a", "fixed:a"))
     assert found.far_off == ({"fixed:a": pytest.approx(off)} if off else {})
+
+
+def test_rounds_that_are_estimates_are_no_best_unless_they_ran_live():
+    found = experiment()
+    estimated = {spec: replace(option, estimate=True) for spec, option in found.options.items()}
+    vars(found)["options"] = estimated  # a cached property
+    assert found.leader is None is found.fewest
+    ran = experiment(live(1.0, 1.0))
+    vars(ran)["options"] = estimated
+    assert ran.leader == ran.fewest == "fixed:a"

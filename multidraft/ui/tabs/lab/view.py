@@ -42,7 +42,7 @@ MOST_LANES = 6
 """Policies whose rounds are shown one by one."""
 
 _REFERENCES = {
-    ORACLE: "Oracle: best drafter of each text",
+    ORACLE: "Oracle: drafter with the fewest rounds for each text",
     BEST_FIXED: "Best drafter and draft length of each text",
     PLAIN: "No drafter (autoregressive)",
 }

@@ -146,16 +146,16 @@ def test_the_apps_own_address_has_a_picture(path: Path) -> None:
     assert TestClient(Starlette(routes=Results(path).routes())).get("/result/front.png").status_code == 404
 
 
-def test_a_meaningless_answer_is_called_so_on_its_page_and_in_its_preview(path: Path) -> None:
+def test_an_answer_that_may_make_no_sense_is_called_so_on_its_page_and_in_its_preview(path: Path) -> None:
     results = Results(path, fits=lambda card, prompt: False)
     browser = TestClient(Starlette(routes=results.routes()))
     for place in ("run/1", "race/r"):
         page = browser.get(f"/result/{place}").text
         assert f'<meta property="og:description" content="{ODD}' in page and f">{ODD}</p>" in page
-        assert "A meaningless answer, to no task of this pool." in browser.get(f"/result/{place}.svg").text
+        assert "The prompt looks unlike the tasks of this pool." in browser.get(f"/result/{place}.svg").text
     odd = Results(path, fits=lambda card, prompt: card != "c0ffee" or not prompt.endswith("3"))
     page = TestClient(Starlette(routes=odd.routes())).get("/result/batch/a").text
-    assert ">1 of the 6 prompts is unlike the tasks of this pool:" in page
+    assert ">1 of the 6 prompts looks unlike the tasks of this pool:" in page
     assert ODD not in TestClient(Starlette(routes=Results(path).routes())).get("/result/run/1").text
 
 

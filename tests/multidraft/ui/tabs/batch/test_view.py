@@ -73,7 +73,7 @@ def test_prompts_that_the_pool_does_not_know_are_counted_beforehand() -> None:
     router = SimpleNamespace(drafters=("math", "sql"))
     pool: Any = SimpleNamespace(title="Small", router=router, card_hash="c", fits=lambda prompt: prompt != "odd")
     odd = batch_view.odd_html(Suite("s", [SuiteItem("1", "odd"), SuiteItem("2", "sum")]), pool)
-    assert "Small knows 2 tasks: math, sql. 1 of the 2 prompts is unlike the tasks of this pool" in odd
+    assert "Small knows 2 tasks: math, sql. 1 of the 2 prompts looks unlike the tasks of this pool" in odd
     assert not batch_view.odd_html(Suite("s", [SuiteItem("2", "sum")]), pool)
 
 
