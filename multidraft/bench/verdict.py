@@ -163,7 +163,8 @@ def _rivals(advice: Advice) -> list[str]:
 
 def _named(options: Sequence[Option], advice: Advice) -> str:
     """Policies, with how many times as fast as autoregressive decoding their whole requests are."""
-    named = [f"`{o.spec}` ({o.times_as_fast(advice.plain).value:.2f}×)" for o in options[:MOST_NAMED]]
+    found = [(o.spec, times(o.times_as_fast(advice.plain))) for o in options[:MOST_NAMED]]
+    named = [f"`{spec}` ({ratio.replace(' (', ', ').rstrip(')')})" for spec, ratio in found]
     more = len(options) - len(named)
     return listed([*named, *([f"{more} more"] if more else [])])
 
