@@ -9,6 +9,7 @@ from drafters.hardware import format_bytes
 from multidraft.bench.table import count, percent
 from multidraft.replay.advice import FAR_OFF, PLAIN, Advice
 from multidraft.replay.options import Option
+from multidraft.replay.recorded import replayed_as
 from storage.figures import FEWEST_TO_TELL
 
 MOST_PROMPTS = 1000
@@ -127,7 +128,7 @@ def shorter_is_faster(advice: Advice) -> bool:
     """Whether replays are faster, at the 95 % level, if the policy that is first where runs were measured drafts less
     than it did there."""
     live, about = advice.measured, advice.about
-    ran = advice.lengths.get(live.best.length) if live and live.best.spec == about.spec else None
+    ran = advice.lengths.get(live.best.length) if live and replayed_as(live.best.spec) == about.spec else None
     return ran is not None and ran.side < 0
 
 

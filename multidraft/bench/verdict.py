@@ -12,6 +12,7 @@ from multidraft.bench.table import NOTHING, count, percent
 from multidraft.replay.advice import Advice
 from multidraft.replay.contribution import Share
 from multidraft.replay.options import Option
+from multidraft.replay.recorded import replayed_as
 from storage.figures import FEWEST_PROMPTS, FEWEST_TO_TELL, Ratio
 from storage.run import plain
 
@@ -183,7 +184,7 @@ def _lengths(advice: Advice) -> list[str]:
 def _about(advice: Advice) -> list[str]:
     """Under which policy lengths and drafters were tried, where the one that the verdict is on has no such replays."""
     live = advice.measured
-    if live is None or advice.about.spec.startswith(live.best.spec):
+    if live is None or advice.about.spec == replayed_as(live.best.spec):
         return []
     return [f"Lengths and drafters are tried under `{advice.about.spec}`, as `{live.best.spec}` is not replayed."]
 

@@ -19,7 +19,7 @@ from multidraft.policies import canonical_spec, parse_spec
 from multidraft.policies.specs import read_spec
 from multidraft.replay.contribution import Share, contributions, superfluous
 from multidraft.replay.options import Option, replayed
-from multidraft.replay.recorded import Recorded, Route, without_divergence
+from multidraft.replay.recorded import Recorded, Route, replayed_as, without_divergence
 from storage.figures import FEWEST_PROMPTS, FEWEST_TOKENS, Ratio, ranks
 from storage.run import Run
 
@@ -237,10 +237,7 @@ def advise(
     else:
         dropped = {}
     at_lengths: dict[str, list[Option]] = {option.spec: [option] for option in tried}
-    first = ""
-    if measured:
-        with suppress(PolicyError):  # as above
-            first = without_divergence(measured.best.spec)
+    first = replayed_as(measured.best.spec) if measured else ""
     for option in (*tried[:SWEPT], *(option for option in tried[SWEPT:] if option.spec == first)):
         for length in shorter(longest):
             at_lengths[option.spec].append((yield from replayed(texts, option.spec, length, route)))

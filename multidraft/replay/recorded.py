@@ -13,7 +13,7 @@ import numpy as np
 from drafters.base import Acceptances
 from drafters.card import find_card, load_card
 from drafters.costs import Costs
-from drafters.errors import UserError
+from drafters.errors import PolicyError, UserError
 from drafters.memory import estimate
 from drafters.pool import load_router
 from drafters.traffic import Prior
@@ -241,3 +241,11 @@ def without_divergence(spec: str) -> str:
     if kind.name != "fixed" and make_policy(spec, stand_ins(values)).uses_block_divergence:
         return f"{spec}{',' if ':' in spec else ':'}reward=be"
     return spec
+
+
+def replayed_as(spec: str) -> str:
+    """The same; a policy that no pool can play, as a history may hold it, stays what it is."""
+    try:
+        return without_divergence(spec)
+    except PolicyError:
+        return spec
