@@ -36,19 +36,21 @@ class Evidence:
         start: the positions meant are ``start … len(context) - 1``; ``start >= 1``.
         p: target probabilities ``(m, V)`` there, for sampled runs; ``None`` for greedy ones.
         params: the run's sampling parameters.
+        first: where the first draft may have begun: the end of the prompt, within which nothing is drafted; >= 1.
     """
 
     context: Sequence[int]
     start: int
     p: torch.Tensor | None
     params: SamplingParams
+    first: int = 1
 
     def __len__(self) -> int:
         return len(self.context) - self.start
 
     def begins(self, first: int = 1) -> range:
         """Where drafts begin that reach any of these positions, from ``first`` on."""
-        return range(max(self.start - self.params.draft_length + 1, first), len(self.context))
+        return range(max(self.start - self.params.draft_length + 1, self.first, first), len(self.context))
 
 
 TOP = 8

@@ -216,11 +216,12 @@ class Pool:
         params: SamplingParams,
         benched: Benched | None = None,
         without: Collection[str] = (),
+        first: int = 1,
     ) -> np.ndarray:
         """Acceptance probabilities ``(m, K, N)`` of all drafters at positions ``start … len(context) - 1``, by depth
         (:meth:`~drafters.base.Drafter.gamma`); 0 of those that are in ``benched`` (see :func:`~drafters.benched.ask`)
         or named in ``without``. The other arguments are those of :class:`~drafters.base.Evidence`."""
-        evidence = Evidence(context, start, p, params)
+        evidence = Evidence(context, start, p, params, first)
         rows = np.zeros((params.draft_length, len(self.drafters), len(evidence)))
 
         def fill(judge: Drafter | DrafterGroup, arms: int | list[int]) -> None:

@@ -32,7 +32,7 @@ from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, register
 from drafters.models.decoder import Decoder, Group, cached_positions, decoder_for, group_of, groups_with, runtime_of
 from drafters.models.drafting import DraftOptions, aligned
-from drafters.models.teacher_forcing import follow, gamma_of, judge, judge_confident
+from drafters.models.teacher_forcing import Judged, follow, gamma_of, judge, judge_confident
 from drafters.models.window import Window
 from drafters.retrieval.datastore import tokenizer_fingerprint
 from drafters.sampling import SamplingParams, likeliest
@@ -65,6 +65,7 @@ class LMDrafter(Drafter):
         self.log_confidence = math.log(confidence) if confidence else -math.inf
         self.parameter_count = model.parameter_count
         self.cached: list[int] = []
+        self.judged = Judged(1)
 
     @classmethod
     def from_model(
@@ -78,11 +79,14 @@ class LMDrafter(Drafter):
 
     def _twin(self, model: Decoder) -> LMDrafter:
         twin = copy.copy(self)
-        twin.model, twin.cached, twin.group = model, [], None
+        twin.model, twin.cached, twin.group, twin.judged = model, [], None, Judged(1)
         return twin
 
     def forget(self) -> None:
         self.cached = []
+        self.judged.forget()
+        if isinstance(self.group, LMGroup):
+            self.group.judged.forget()
 
     def prepare(self, context: Sequence[int]) -> None:
         self.forget()
@@ -105,7 +109,9 @@ class LMDrafter(Drafter):
 
     def gamma(self, evidence: Evidence) -> np.ndarray:
         if evidence.p is None and self.log_confidence > -math.inf:
-            return judge_confident(self.window, evidence, [self.log_confidence], self._teacher_forced)[..., 0]
+            return judge_confident(self.window, evidence, [self.log_confidence], self._teacher_forced, self.judged)[
+                ..., 0
+            ]
         return judge(self.window, evidence, 1, self._gamma)[:, 0]
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
@@ -146,6 +152,7 @@ class LMGroup:
         self.members = members
         self.models = group
         self.window = members[0].window
+        self.judged = Judged(len(members))
         for member in members:
             member.group = self
 
@@ -155,14 +162,14 @@ class LMGroup:
 
     def prepare(self, context: Sequence[int]) -> None:
         for member in self.members:
-            member.cached = []
+            member.forget()
         if self.window.covers(len(context)):
             self._logits(self.window.view(context)[:-1], last=1)
 
     def gamma(self, evidence: Evidence) -> np.ndarray:
         confidences = [member.log_confidence for member in self.members]
         if evidence.p is None and max(confidences) > -math.inf:
-            return judge_confident(self.window, evidence, confidences, self._teacher_forced)
+            return judge_confident(self.window, evidence, confidences, self._teacher_forced, self.judged)
         return judge(self.window, evidence, len(self.members), self._gamma)
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:

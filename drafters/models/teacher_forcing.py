@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from drafters.acceptance import accepted_prefixes, hits_by_depth
-from drafters.base import Acceptances, Evidence
+from drafters.base import Acceptances, Evidence, common_prefix
 from drafters.models.window import Window
 from drafters.sampling import SamplingParams, certainties, probabilities
 
@@ -28,30 +28,57 @@ def gamma_of(logits: torch.Tensor, evidence: Evidence) -> np.ndarray:
     return torch.minimum(evidence.p, q).sum(dim=-1).T.clamp(0.0, 1.0).double().cpu().numpy()
 
 
+class Judged:
+    """Where drafters of one text agree with it, kept so that no position of it is fed to them for this twice."""
+
+    def __init__(self, drafters: int):
+        self.drafters = drafters
+        self.forget()
+
+    def forget(self) -> None:
+        """Keep nothing: another text begins, or the drafters have changed."""
+        self.text: Sequence[int] = ()
+        self.start = 0
+        self.hits, self.sure = np.zeros((self.drafters, 0), dtype=bool), np.zeros((self.drafters, 0))
+
+    def at(self, part: Evidence, teacher_forced: Callable[[Evidence], torch.Tensor]) -> tuple[np.ndarray, np.ndarray]:
+        """At the positions of ``part``: whether the drafters' choices are the text's tokens, bool ``(drafters, m)``,
+        and how probable these are to them where they are (logarithm, else 0)."""
+        known = common_prefix(self.text, part.context) - part.start if self.start <= part.start else 0
+        begin = part.start - self.start
+        hits, sure = (kept[:, begin : begin + max(known, 0)] for kept in (self.hits, self.sure))
+        known = hits.shape[1]
+        if known < len(part):
+            new = Evidence(part.context, part.start + known, None, part.params)
+            logits = teacher_forced(new)
+            hit = gamma_of(logits, new).T > 0
+            certain = np.zeros(hit.shape)
+            certain[hit] = certainties(logits[torch.from_numpy(hit).to(logits.device)])
+            hits, sure = np.append(hits, hit, axis=1), np.append(sure, certain, axis=1)
+        self.text, self.start, self.hits, self.sure = part.context, part.start, hits, sure
+        return hits, sure
+
+
 def judge_confident(
     window: Window,
     evidence: Evidence,
     log_confidences: Sequence[float],
     teacher_forced: Callable[[Evidence], torch.Tensor],
+    judged: Judged,
 ) -> np.ndarray:
     """γ ``(m, K, drafters)`` of greedy drafts that end where the drafter is no longer confident.
 
     Args:
         log_confidences: of each drafter.
         teacher_forced: logits ``(drafters, m, V)`` at the positions of an evidence.
+        judged: what is known of the text from before.
     """
-    length, begins = evidence.params.draft_length, evidence.begins()
-    wider = Evidence(evidence.context, begins.start, None, evidence.params)
-    hits = np.zeros((len(log_confidences), len(wider)), dtype=bool)
-    sure = np.zeros(hits.shape)
-    done = 0
-    for count, part in window.parts(wider):
-        logits = teacher_forced(part)
-        hit = gamma_of(logits, part).T > 0
-        hits[:, done : done + count] = hit
-        # Only these are continued.
-        sure[:, done : done + count][hit] = certainties(logits[torch.from_numpy(hit).to(logits.device)])
-        done += count
+    length, start = evidence.params.draft_length, evidence.begins().start
+    parts = window.parts(Evidence(evidence.context, start, None, evidence.params))
+    found = [judged.at(part, teacher_forced) for _, part in parts]
+    beyond = len(evidence.context) - start - sum(hits.shape[1] for hits, _ in found)
+    found.append((np.zeros((len(log_confidences), beyond), dtype=bool), np.zeros((len(log_confidences), beyond))))
+    hits, sure = (np.concatenate(rows, axis=1) for rows in zip(*found, strict=True))
     accepted = accepted_prefixes(hits, sure, np.array(log_confidences), length)
     return hits_by_depth(accepted, length)[-len(evidence) :]
 

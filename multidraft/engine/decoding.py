@@ -281,9 +281,9 @@ class Decoding(Iterator[Round]):
         p = torch.cat(self._unseen_p) if self._unseen_p else None
         span = min(self.policy.evaluation_span or len(self.context), len(self.context) - self._evaluated)
         start = len(self.context) - span
-        gamma = self.pool.gamma(
-            self.context, start, None if p is None else p[-span:], self.params, self._drafting.benched
-        )
+        p = None if p is None else p[-span:]
+        first = self.generation.prompt_tokens
+        gamma = self.pool.gamma(self.context, start, p, self.params, self._drafting.benched, first=first)
         self._evaluated, self._unseen_p = len(self.context), []
         return gamma
 

@@ -18,7 +18,9 @@ LEVELS = 13
 """Acceptances that are told apart, evenly spaced in their log odds from 0.018 to 0.982: a matter of resolution only."""
 GUESS_TOKENS = 4.0
 """How many tokens' worth of evidence a guess about a drafter counts: the start's of its acceptance, which is of such
-prompts and not of this one, and the pool's of how long it drafts."""
+prompts and not of this one, and the pool's of how often and how long it drafts."""
+HORIZON = 8.0
+"""Up to how many times as much text as there has been is taken to follow: in all of it an evaluation pays."""
 UNKNOWN = 0.6
 """Guess of a drafter's acceptance where nothing is known, as in ``drafters.traffic``: such a drafter should be tried.
 Those of which a start promises no less read the prompt at once."""
@@ -43,24 +45,26 @@ class RateHedge(Policy):
     long drafts may bring. A drafter that ends its draft before the length asked for yields no more than one whose next
     token is refused.
 
-    *Change.* With every token written another task may have begun, with the chance ``1 - memory``; the start's guess
-    holds again then. So each distribution relaxes towards that guess: the forward pass of a hidden Markov model, or
-    the fixed share of Herbster & Warmuth (1998). A drafter to which others were preferred has its
-    next chance when they fail.
+    *Change.* With every token written another task may have begun, with the chance ``1 - memory``. What holds then is
+    what has been typical of the text: the mean of the start's guess and of all that was believed so far, so texts that
+    no drafter knows are not taken for known ones again and again. Each distribution relaxes towards it: the forward
+    pass of a hidden Markov model, or the fixed share of Herbster & Warmuth (1998), with shares of the past (Bousquet &
+    Warmuth 2002). A drafter to which others were preferred has its next chance when they fail.
 
     *Traffic.* Past texts with such prompts tell how well all drafters do together, stretch by stretch: what one shows
     then speaks for or against the others too (:class:`~multidraft.policies.likeness.Likeness`).
 
     *Time.* With measured costs the pair takes ``D_k[i] d_i + v(D_k[i]) + s_i * unread_i / t`` seconds: what a drafter
     has to read first is spread over as many rounds as there have been. ``D_k`` is how many of ``k`` tokens are drafted,
-    geometric for drafters that end their drafts when unsure. In a batch verification is cheaper, since texts share what
+    geometric for drafters that end their drafts when unsure; where a drafter has nothing to say, a round takes as long
+    as one without a draft. In a batch verification is cheaper, since texts share what
     it takes whatever they do, so drafts have to be the better. Of renewals with rewards the best has the largest ratio
     of the means (Ross 1996, 3.6).
 
     *Evaluations.* Each round tells about the drafter that was played, for nothing. All are evaluated together when that
     is worth its time: what one of them would save on average by being better than the present choice (the value of
-    perfect information about it, Howard 1966), in as much text as there has been or until the next change, whichever
-    comes first. The first drafter is what past queries or the router make expect.
+    perfect information about it, Howard 1966), in the text to come: ``HORIZON`` times what there has been, or up to
+    the next change, whichever comes first. The first drafter is what past queries or the router make expect.
     Where no draft seems to pay one is made all the same in the first round and, less and less often, in later ones:
     without drafts there is no evidence of them, nor of what they cost by now.
     """
@@ -95,8 +99,9 @@ class RateHedge(Policy):
         self.yields = 1.0 + self.accepted[1:].T.cumsum(axis=1)
         self.unread = np.zeros(self.arm_count)
         self.went_on = np.zeros((2, self.arm_count))  # fading: chances to draft on, and those taken
+        self.silent = np.zeros((2, self.arm_count))  # fading: drafts asked for, and those without a token
         self.arm, self.length, self.rate, self.seconds = 0, 0, 0.0, 0.0
-        self.elapsed, self.evaluating, self.emitted = 0.0, 0.0, 0
+        self.elapsed, self.evaluating, self.emitted, self.written = 0.0, 0.0, 0, 0
         self.undrafted, self.wakes, self.retry_after = 0, 0, 0
         self.probing, self.paused = False, False
         self.trusted: Sequence[int] = range(self.arm_count)
@@ -146,8 +151,8 @@ class RateHedge(Policy):
         """Begin with a guess ``(N,)``: a Beta distribution, in log odds, by its counts of accepted and refused."""
         counts = GUESS_TOKENS * np.array([guess, 1.0 - guess]).T
         weights = np.exp(counts @ self.log_chances)
-        self.start = weights / weights.sum(axis=1, keepdims=True)
-        self.belief = self.start.copy()
+        self.belief = weights / weights.sum(axis=1, keepdims=True)
+        self.typical = self.belief.copy()
         self._conclude()
 
     def _read_costs(self) -> None:
@@ -165,9 +170,16 @@ class RateHedge(Policy):
         expected = 1.0 if known.persistence is None else known.persistence
         goes_on = (self.went_on[1] + GUESS_TOKENS * expected) / (self.went_on[0] + GUESS_TOKENS)
         drafted = (goes_on[:, None] ** np.arange(self.longest)).cumsum(axis=1)
-        self.drafting = np.reshape(fixed, (-1, 1)) + (known.draft_step + width * each)[:, None] * drafted
+        self.silence = np.zeros(self.arm_count) if known.silence is None else known.silence
+        self.speaking = np.reshape(fixed, (-1, 1)) + (known.draft_step + width * each)[:, None] * drafted
+        self._price()
         # By drafter the seconds per token were its acceptance known, at each level: (N, levels).
         self.known_pace = (self.drafting[:, None] / self.yields).min(axis=2)
+
+    def _price(self) -> None:
+        """The seconds of rounds by drafter and length ``(N, K)``, before what has to be read."""
+        silent = (self.silent[1] + GUESS_TOKENS * self.silence) / (self.silent[0] + GUESS_TOKENS)
+        self.drafting = self.speaking + silent[:, None] * (self.plain - self.speaking)
 
     @property
     def resting(self) -> bool:
@@ -208,7 +220,7 @@ class RateHedge(Policy):
         if self.resting or self.arm_count == 1 or (self.length == 0 and not self.alone):
             return False  # in a batch that hardly drafts there is nothing to be saved
         fixed, per_token = self.evaluation
-        horizon = min(self.elapsed, 1.0 / (self.rate * max(1.0 - self.settings.memory, 1e-9)))
+        horizon = min(HORIZON * self.elapsed, 1.0 / (self.rate * max(1.0 - self.settings.memory, 1e-9)))
         if fixed > horizon or (self.evaluating > 0.0 and self.evaluating + fixed > self.settings.budget * self.elapsed):
             return False
         cost = fixed + per_token * (self._mean_unread + self.emitted + emitted)
@@ -236,12 +248,13 @@ class RateHedge(Policy):
             self.undrafted += not self.paused
             return
         kept = self.settings.memory**self.emitted
-        self.belief += (1.0 - kept) * (self.start - self.belief)
+        self.belief += (1.0 - kept) * (self.typical - self.belief)
         if self.likeness:
             self.likeness.pass_on(self.emitted, kept)
         self.went_on *= kept
+        self.silent *= kept
         self.unread += self.emitted
-        self.emitted = 0
+        emitted, self.emitted = self.emitted, 0
         arm, length = feedback.arm, feedback.draft_length
         if arm != NO_DRAFTER and length:
             self._count_draft(arm, feedback.drafted, feedback.accepted, length)
@@ -256,15 +269,19 @@ class RateHedge(Policy):
             self.retry_after = REFRESH - 1
         if feedback.gamma is not None:
             self._evaluated(feedback.gamma)
+        self.written += emitted
+        self.typical += emitted / (GUESS_TOKENS + self.written) * (self.belief - self.typical)
         if self.t % REFRESH == 0 or self.probing or rested:
             self._read_costs()
         self._conclude()
 
     def _count_draft(self, arm: int, drafted: int, accepted: int, length: int) -> None:
         """Count a draft; one that ended before the ``length`` asked for counts as refused there."""
-        drafted = max(drafted, 1)
-        self.went_on[0, arm] += min(drafted, length - 1)
-        self.went_on[1, arm] += drafted - 1
+        self.silent[:, arm] += 1, not drafted
+        if drafted:
+            self.went_on[:, arm] += min(drafted, length - 1), drafted - 1
+        else:
+            self._price()
         row = self.belief[arm]
         chances = self.accepted[accepted]
         if accepted < length:

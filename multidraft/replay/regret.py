@@ -120,9 +120,8 @@ def gamma_table(
     with pool.lock:
         for start, tokens, logits in teacher_forced(pool, prompt_ids, output_ids, chunk):
             context += tokens
-            rows.append(
-                pool.gamma(context, len(prompt_ids) + start, probabilities(logits, params), params, without=without)
-            )
+            p, first = probabilities(logits, params), len(prompt_ids)
+            rows.append(pool.gamma(context, first + start, p, params, without=without, first=first))
     return np.concatenate(rows) if rows else np.empty((0, params.draft_length, len(pool.drafters)))
 
 

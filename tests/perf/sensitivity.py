@@ -27,6 +27,7 @@ SETTINGS = {"memory": (0.98, 0.995, 0.9975, 1.0), "budget": (0.0, 0.01, 0.1)}
 CONSTANTS: Mapping[str, tuple[float, float]] = {
     "LEVELS": (9, 19),
     "GUESS_TOKENS": (2.0, 8.0),
+    "HORIZON": (4.0, 16.0),
     "UNKNOWN": (0.5, 0.7),
     "SPAN": (16, 64),
     "REFRESH": (4, 16),

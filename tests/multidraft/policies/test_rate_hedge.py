@@ -93,13 +93,18 @@ def test_probabilities_count_as_shares_and_the_newest_most():
     assert policy.belief[0] == pytest.approx(beliefs(policy, 0, 0.9 * 0.5 + 0.4, 0.9 * 0.5 + 0.6))
 
 
-def test_what_is_believed_returns_to_the_start_s_guess_as_tokens_pass():
+def test_what_is_believed_returns_to_what_has_been_typical_of_the_text():
+    """At first to the start's guess; that counts as four tokens, and what was believed at each token since as one."""
     policy = policy_with(Costs.uniform(2, K, step=0.1, verify=1.0), spec="rate-hedge:memory=0.9")
+    start = policy.belief[1].copy()
     policy.belief[1] = 0.0
     policy.belief[1, -1] = 1.0
     policy.update(Feedback(0, K, 2, 3, K))
-    assert policy.belief[1] == pytest.approx(0.9**3 * np.eye(13)[-1] + (1 - 0.9**3) * policy.start[1])
-    assert policy.belief.sum(axis=1) == pytest.approx([1.0, 1.0])
+    believed = 0.9**3 * np.eye(13)[-1] + (1 - 0.9**3) * start
+    assert policy.belief[1] == pytest.approx(believed) and policy.belief.sum(axis=1) == pytest.approx([1.0, 1.0])
+    assert policy.typical[1] == pytest.approx((4 * start + 3 * believed) / 7)
+    policy.update(Feedback(0, K, 2, 3, K))
+    assert policy.belief[1] == pytest.approx(0.9**3 * believed + (1 - 0.9**3) * (4 * start + 3 * believed) / 7)
 
 
 def test_dear_drafting_makes_short_drafts_and_none_at_all():

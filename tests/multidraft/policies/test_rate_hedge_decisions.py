@@ -142,14 +142,16 @@ def test_where_drafts_do_not_pay_it_looks_no_more_often_than_it_reads_costs():
     policy = made(spec="rate-hedge:memory=0.9", costs=replace(STEADY, draft_step=np.full(3, 9.0), texts=2))
     policy.belief[:] = first = np.eye(13)[[0, 0, 0]]
     policy.went_on[:] = 1.0
+    start = policy.typical.copy()
+    believed = 0.9 * first + 0.1 * start
     for t in range(1, 8):
         assert policy.select() == NO_DRAFTER
         played(policy, NO_DRAFTER, 0, 0)
         assert policy.resting and policy.undrafted == t and policy.unread.max() == 1
-        assert policy.belief == pytest.approx(0.9 * first + 0.1 * policy.start)
+        assert policy.belief == pytest.approx(believed)
     played(policy, NO_DRAFTER, 0, 0)
     assert not policy.resting and policy.went_on == pytest.approx(0.9**8) and policy.unread.tolist() == [8] * 3
-    assert policy.belief[0, 0] == pytest.approx(0.9**8 + (1 - 0.9**8) * policy.start[0, 0])
+    assert policy.belief == pytest.approx(0.9**7 * believed + (1 - 0.9**7) * (4 * start + believed) / 5)
 
 
 def test_the_others_fall_behind():
@@ -217,7 +219,7 @@ def test_an_evaluation_has_to_be_worth_its_time(state, cost, share):
         vars(policy).update(state, elapsed=elapsed)
         return policy, policy.wants_evaluation(3)
 
-    gain = share if share < 1.0 else worth(asked(1.0)[0])
+    gain = share if share < 1.0 else 8 * worth(asked(1.0)[0])  # in eight times the text that there has been
     if not gain:
         assert not asked(1e6)[1]
     else:
@@ -274,7 +276,20 @@ def test_what_was_played_is_estimated_at_once():
 
 def test_a_round_that_drafted_nothing_tells_of_no_drafter():
     policy = made()
+    start = policy.belief.copy()
     played(policy, NO_DRAFTER, 0, 0)
-    assert policy.belief == pytest.approx(policy.start) and not policy.went_on.any()
+    assert policy.belief == pytest.approx(start) and not policy.went_on.any() and not policy.silent.any()
     policy.update(Feedback(0, 0, 0, 1, 0))  # no room for a draft
-    assert policy.unread.max() + policy.emitted == 2 and policy.belief == pytest.approx(policy.start)
+    assert policy.unread.max() + policy.emitted == 2 and policy.belief == pytest.approx(start)
+
+
+def test_a_drafter_that_has_nothing_to_say_costs_no_more_than_no_draft():
+    """One of its two drafts was empty, beside which four tokens' worth of evidence say that none is."""
+    policy = made(spec="rate-hedge:memory=1")
+    played(policy, drafted=0, accepted=0)
+    played(policy, drafted=K, accepted=1)
+    assert policy.silent.T.tolist() == [[2, 1], [0, 0], [0, 0]]
+    policy._price()
+    always = [1.1, 1.2, 1.3, 1.4]
+    assert policy.drafting[0] == pytest.approx([(5 * seconds + 1.0) / 6 for seconds in always])
+    assert policy.drafting[1] == pytest.approx(always)
