@@ -23,7 +23,6 @@ class Costs:
         evaluate: of evaluating all drafters once, whatever the number of tokens.
         evaluate_token: per token that a drafter reads in an evaluation, on average, whatever the span.
         persistence: probability that a drafter continues its draft after each token, ``(N,)``; 1 by default.
-        silence: probability that a drafter finds nothing to draft, ``(N,)``; 0 by default.
         width: nodes to verify per token of a draft's depth, ``(N,)``: 1 by default, as of chains.
         draft_start: of beginning a draft, ``(N,)``; 0 by default.
         overhead: of choosing and learning, per round.
@@ -38,7 +37,6 @@ class Costs:
     evaluate: float = 0.0
     evaluate_token: float = 0.0
     persistence: np.ndarray | None = None
-    silence: np.ndarray | None = None
     width: np.ndarray | None = None
     draft_start: np.ndarray | None = None
     overhead: float = 0.0
@@ -58,7 +56,7 @@ class Costs:
         """Those of the pool without a drafter, whose part of an evaluation is that of what all take to read a token."""
         reading = float(self.catch_up.sum())
         part = float(self.catch_up[arm]) / reading if reading else 1.0 / len(self.catch_up)
-        names = ("draft_step", "catch_up", "persistence", "silence", "width", "draft_start")
+        names = ("draft_step", "catch_up", "persistence", "width", "draft_start")
         left: dict[str, Any] = {name: np.delete(of, arm) for name in names if (of := getattr(self, name)) is not None}
         evaluation = self.evaluate * (1.0 - part), self.evaluate_token * (1.0 - part)
         return replace(self, **left, evaluate=evaluation[0], evaluate_token=evaluation[1])
@@ -137,7 +135,7 @@ class CostMeter:
     def __init__(self, drafters: int):
         self.plain, self.verify, self.evaluation = Line(), Line(), Line()
         self.steps, self.reads, self.widths = ([Line() for _ in range(drafters)] for _ in range(3))
-        self.asked, self.spoke, self.chances, self.went_on, self.least = ([0.0] * drafters for _ in range(5))
+        self.chances, self.went_on, self.least = ([0.0] * drafters for _ in range(3))
         self.crowd = Crowd()
         self.begin()
 
@@ -168,8 +166,6 @@ class CostMeter:
         self.crowd.played(emitted, arm is not None)
         if arm is not None:
             drafted = max(nodes if depth is None else depth, 1)  # to find nothing to say takes a look too
-            self.asked[arm] = Line.MEMORY * self.asked[arm] + 1
-            self.spoke[arm] = Line.MEMORY * self.spoke[arm] + (nodes > 0)
             if nodes:
                 self.widths[arm].add(1.0, nodes / drafted)
                 self.chances[arm] = Line.MEMORY * self.chances[arm] + min(drafted, length - 1)
@@ -209,7 +205,6 @@ class CostMeter:
         if self.plain.weight and self.crowd.texts == 1:  # in a batch a single token goes no other way than several
             verify[0] = self.plain.mean
         persistence = [min(on / of, 1.0) if of else 1.0 for on, of in zip(self.went_on, self.chances, strict=True)]
-        silence = [1.0 - spoke / asked if asked else 0.0 for spoke, asked in zip(self.spoke, self.asked, strict=True)]
         steps = [line.mean if line.weight else least for line, least in zip(self.steps, self.least, strict=True)]
         return Costs(
             draft_step=np.array(steps),
@@ -218,7 +213,6 @@ class CostMeter:
             evaluate=self.evaluation.fixed,
             evaluate_token=self.evaluation.per_unit,
             persistence=np.array(persistence),
-            silence=np.array(silence),
             width=np.array([line.mean if line.weight else 1.0 for line in self.widths]),
             texts=self.crowd.texts,
             drafts=self.drafts,

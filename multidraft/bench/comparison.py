@@ -87,6 +87,13 @@ class Paired:
         return {1: "faster", -1: "slower"}.get(self.judged.side, usual)
 
     @property
+    def verdict(self) -> str:
+        """The same in words that say what of B is: its speed-up where the verdict is on that."""
+        if self.relative and self.said in SETTLED:
+            return "higher speed-up" if self.said == "faster" else "lower speed-up"
+        return self.said
+
+    @property
     def on(self) -> str:
         """How many prompts both ran, and how many of them the verdict is on."""
         every, fewer = count(self.request.prompts, "prompt"), self.request.prompts - self.judged.prompts
@@ -223,7 +230,7 @@ def table(found: Comparison) -> Table:
     rows = [
         (
             pair.name.replace("`", ""),
-            pair.said,
+            pair.verdict,
             str(pair.judged.prompts)
             + (f" of {pair.request.prompts}" if pair.judged.prompts < pair.request.prompts else ""),
             *(map(times, (*pair.speedups, pair.relative, pair.rounds, pair.decode, pair.request))),
@@ -243,7 +250,9 @@ def _conclusion(pair: Paired) -> str:
     if pair.relative:
         a, b = (f"{ratio.value:.2f}×" if ratio else NOTHING for ratio in pair.speedups)
         speeds = f"the speed-up of whole requests is {b} in B and {a} in A, {times(pair.relative)} as high"
-    verdict = f"B is {pair.said}" if pair.said in SETTLED else pair.said
+    verdict = pair.verdict
+    if pair.said in SETTLED:
+        verdict = f"B has the {verdict}" if pair.relative else f"B is {verdict}"
     said = f"{pair.name}: {verdict}; {speeds}, with {calls} calls of the target, {pair.on}."
     if pair.said != NO_DIFFERENCE:
         return said

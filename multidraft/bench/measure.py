@@ -58,6 +58,8 @@ class Request:
         earlier: runs of the same prompt, parameters and seed: their baseline is used again, and what is known of an
             output that is equal to this one's.
         scores_when_idle: whether it is scored only while nothing else waits for the device.
+        reads_twice: whether the target reads the prompt once before the clock starts: where whole requests are compared
+            one after the other, none is to pay for what the device did before.
     """
 
     prompt: str | Sequence[int]
@@ -70,6 +72,7 @@ class Request:
     earlier: tuple[Run, ...] = ()
     output: Output = Output()  # noqa: RUF009
     scores_when_idle: bool = False
+    reads_twice: bool = False
 
 
 class Measurement:
@@ -236,6 +239,9 @@ class Measurement:
         if self.cancelled:  # in the queue: spare the device the prefill
             self.generation.status = "cancelled"
             return
+        if self.request.reads_twice:
+            with self.pool.lock:
+                self.pool.target.prefill(self.decoding.context)
         for _ in self.decoding:
             self.tell()
             yield

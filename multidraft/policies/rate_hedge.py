@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,9 +19,12 @@ LEVELS = 13
 """Acceptances that are told apart, evenly spaced in their log odds from 0.018 to 0.982: a matter of resolution only."""
 GUESS_TOKENS = 4.0
 """How many tokens' worth of evidence a guess about a drafter counts: the start's of its acceptance, which is of such
-prompts and not of this one, and the pool's of how often and how long it drafts."""
+prompts and not of this one, and the pool's of how long it drafts, and that it does."""
 HORIZON = 8.0
 """Up to how many times as much text as there has been is taken to follow: in all of it an evaluation pays."""
+LUCK = 0.05
+"""Up to this share chance decides between drafters: costs of those of one shape differ by what their measurements are
+off, and the same of them would go first in text after text."""
 UNKNOWN = 0.6
 """Guess of a drafter's acceptance where nothing is known, as in ``drafters.traffic``: such a drafter should be tried.
 Those of which a start promises no less read the prompt at once."""
@@ -97,6 +101,8 @@ class RateHedge(Policy):
         # By depth the chance that a draft is accepted so far, and the tokens that each length yields (levels, K).
         self.accepted = levels ** np.arange(self.longest + 1)[:, None]
         self.yields = 1.0 + self.accepted[1:].T.cumsum(axis=1)
+        luck = np.random.default_rng([self.seed, zlib.crc32(self.context.prompt.encode(errors="replace"))])
+        self.luck = 1.0 + LUCK * luck.random((self.arm_count, 1))
         self.unread = np.zeros(self.arm_count)
         self.went_on = np.zeros((2, self.arm_count))  # fading: chances to draft on, and those taken
         self.silent = np.zeros((2, self.arm_count))  # fading: drafts asked for, and those without a token
@@ -170,7 +176,6 @@ class RateHedge(Policy):
         expected = 1.0 if known.persistence is None else known.persistence
         goes_on = (self.went_on[1] + GUESS_TOKENS * expected) / (self.went_on[0] + GUESS_TOKENS)
         drafted = (goes_on[:, None] ** np.arange(self.longest)).cumsum(axis=1)
-        self.silence = np.zeros(self.arm_count) if known.silence is None else known.silence
         self.speaking = np.reshape(fixed, (-1, 1)) + (known.draft_step + width * each)[:, None] * drafted
         self._price()
         # By drafter the seconds per token were its acceptance known, at each level: (N, levels).
@@ -178,7 +183,7 @@ class RateHedge(Policy):
 
     def _price(self) -> None:
         """The seconds of rounds by drafter and length ``(N, K)``, before what has to be read."""
-        silent = (self.silent[1] + GUESS_TOKENS * self.silence) / (self.silent[0] + GUESS_TOKENS)
+        silent = self.silent[1] / (self.silent[0] + GUESS_TOKENS)
         self.drafting = self.speaking + silent[:, None] * (self.plain - self.speaking)
 
     @property
@@ -202,7 +207,7 @@ class RateHedge(Policy):
             return NO_DRAFTER
         seconds = self.drafting + (self.catch_up * self.unread / max(self.t, 1))[:, None]
         rates = self.tokens / seconds
-        arm, column = divmod(int(rates.argmax()), self.longest)
+        arm, column = divmod(int((rates * self.luck).argmax()), self.longest)
         self.rate = float(rates[arm, column])
         self.probing = self.rate * self.plain <= 1.0
         if self.probing and (not self.alone or self.undrafted < self.retry_after):

@@ -92,9 +92,7 @@ class RecordedCosts:
         evaluate, evaluate_token = fit(self.evaluation, 2)
         sums = np.array([np.sum([row[4:] for row in rows] or [(0, 0, 0)], axis=0) for rows in self.drafting])
         depth, nodes, could = sums.astype(np.float64).T
-        asked = np.array([len(rows) for rows in self.drafting], dtype=np.float64)
-        spoke = np.array([sum(row[4] > 0 for row in rows) for rows in self.drafting])
-        went_on = depth - spoke
+        went_on = depth - [sum(row[4] > 0 for row in rows) for rows in self.drafting]
         return Costs(
             draft_step=step,
             catch_up=catch_up,
@@ -102,7 +100,6 @@ class RecordedCosts:
             evaluate=float(evaluate),
             evaluate_token=float(evaluate_token),
             persistence=np.divide(went_on, could, out=np.ones_like(could), where=could > 0).clip(max=1.0),
-            silence=np.divide(asked - spoke, asked, out=np.zeros_like(asked), where=asked > 0),
             width=np.divide(nodes, depth, out=np.ones_like(depth), where=depth > 0),
             draft_start=start,
             overhead=float(fit(self.overhead, 1)[0]),

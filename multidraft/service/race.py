@@ -75,7 +75,7 @@ class RaceJob(Job[None]):
         measures = not any(map(_is_baseline, self.specs))
         origin = Origin("race", self.task, batch_id=self.id, learn=self.learn)
         asked = [
-            Request(self.prompt, spec, self.params, self.seed, origin, measures_baseline=measures)
+            Request(self.prompt, spec, self.params, self.seed, origin, measures_baseline=measures, reads_twice=True)
             for spec in self.specs
         ]
         lanes = [Measurement(self._pool, request).run.to_json() for request in asked]

@@ -45,7 +45,6 @@ def test_how_long_drafts_are_is_learnt_whatever_came_first():
     for drafted in [1, 0] * 5:
         meter.played(0, 8, drafted, 0.1, 1.0, 1)
     assert meter.costs(8).persistence.tolist() == [0.0, 1.0]
-    assert meter.costs(8).silence.tolist() == pytest.approx([0.5, 0.0], abs=0.02)
     for _ in range(400):
         meter.played(0, 8, 8, 0.8, 1.0, 9)
     assert meter.costs(8).persistence[0] > 0.99
@@ -146,7 +145,7 @@ def test_a_meter_knows_what_a_round_of_its_batch_takes():
 
 def test_a_meter_that_has_measured_nothing():
     costs = CostMeter(2).costs(4)
-    assert costs.persistence.tolist() == costs.width.tolist() == [1.0, 1.0] and costs.silence.tolist() == [0.0, 0.0]
+    assert costs.persistence.tolist() == costs.width.tolist() == [1.0, 1.0]
     assert costs.draft_step.tolist() == costs.catch_up.tolist() == [0.0, 0.0]
     assert costs.verify.tolist() == [0.0] * 5 and len(CostMeter(1).costs(1).verify) == 3
 

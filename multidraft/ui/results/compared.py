@@ -82,7 +82,7 @@ def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]
     differs = ", ".join(f"{name} {other} against {one}" for name, one, other in found.differs) or "made alike"
     title = f"{a['suite'] if a['suite'] and a['suite'] == b['suite'] else 'B against A'}: {differs}"
     bars = [
-        Bar(p.specs[-1], _title(p), p.judged.value, p.judged.low, p.judged.high, f"{p.judged.value:.2f}×", p.said)
+        Bar(p.specs[-1], _title(p), p.judged.value, p.judged.low, p.judged.high, f"{p.judged.value:.2f}×", p.verdict)
         for p in found.pairs
     ]
     what = "Request speed-up, B over A" if first.relative else "Requests by the clock, B over A"
@@ -97,7 +97,7 @@ def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]
     figures = [
         {
             "policy": "/".join(dict.fromkeys(pair.specs)),
-            "verdict": pair.said,
+            "verdict": pair.verdict,
             "a": a["id"],
             "b": b["id"],
             "b_differs_in": "; ".join(f"{name}: {one} -> {other}" for name, one, other in found.differs),
@@ -137,11 +137,13 @@ def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]
 
 
 def _sides(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, str]:
-    """What tells A from B: what alone they differ in, else when they were made."""
+    """What is faster to the left and to the right of 1. A and B are told apart by what alone they differ in, else by
+    when they were made."""
     one, other = comparison.sides(found)
     if (one, other) == ("A", "B"):
         one, other = (f"{made['created_at'][:16].replace('T', ' ')} UTC" for made in (a, b))
-    return f"A, {one[0].lower()}{one[1:]},", f"B, {other[0].lower()}{other[1:]},"
+    words = "higher in {}, {}" if found.pairs[0].relative else "{}, {}, is faster"
+    return words.format("A", one[0].lower() + one[1:]), words.format("B", other[0].lower() + other[1:])
 
 
 def _columns(name: str, ratio: Ratio | None) -> dict[str, float | int | None]:

@@ -48,7 +48,7 @@ def bars(title: str, subtitle: str, found: Sequence[Bar], foot: str, unit: str) 
 
 
 def ratios(title: str, subtitle: str, found: Sequence[Bar], foot: str, sides: tuple[str, str]) -> Picture:
-    """Ratios with their intervals around 1, below which the first of ``sides`` is faster."""
+    """Ratios with their intervals around 1; ``sides`` say what those below it mean, and those above."""
     picture = _begun(title, subtitle, foot)
     right, (step, lines) = WIDTH - 330, _lines(picture, found, 72)
     reach = max([0.05, *(abs(end - 1) for _, bar in lines for end in (bar.value, bar.low or 1.0, bar.high or 1.0))])
@@ -69,8 +69,7 @@ def ratios(title: str, subtitle: str, found: Sequence[Bar], foot: str, sides: tu
             picture.text(middle + x * scale, below, f"{1 + x:g}×", 19, colour="faint", anchor="middle")
     for side, at, arrow in zip(sides, ("end", "start"), ("← {}", "{} →"), strict=True):
         x, room = (middle - 14, middle - MARGIN) if at == "end" else (middle + 14, WIDTH - MARGIN - middle)
-        said = arrow.format(f"{side} is faster")
-        picture.text(x, below + 34, said, 20, colour="faint", anchor=at, width=room - 14)  # type: ignore[arg-type]
+        picture.text(x, below + 34, arrow.format(side), 20, colour="faint", anchor=at, width=room - 14)  # type: ignore[arg-type]
     return picture
 
 
@@ -127,8 +126,11 @@ def _begun(title: str, subtitle: str, foot: str) -> Picture:
     lines = wrapped(title, size, width)
     for place, line in enumerate(lines):
         picture.text(MARGIN, 118 + 38 * place - 14 * (len(lines) - 1), line, size, bold=True, width=width)
-    small = next((small for small in (25, 23, 21) if fits(subtitle, small, width)), 19)
-    picture.text(MARGIN, 164 + 18 * (len(lines) - 1), subtitle, small, colour="faint", width=width)
+    small = next((small for small in (25, 23, 21) if fits(subtitle, small, width)), 0)
+    below = [subtitle] if small else wrapped(subtitle, 20, width)
+    for place, line in enumerate(below):
+        y = 164 + 18 * (len(lines) - 1) + 24 * place - 5 * (len(below) - 1)
+        picture.text(MARGIN, y, line, small or 20, colour="faint", width=width)
     picture.box(MARGIN, HEIGHT - 66, WIDTH - 2 * MARGIN, 1, "line")
     size = next((size for size in (21, 19) if fits(foot, size, width)), 17)
     picture.text(MARGIN, HEIGHT - 30, foot, size, colour="faint", width=width)

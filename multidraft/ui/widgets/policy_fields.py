@@ -41,6 +41,19 @@ def with_specs(offered: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(f"{title} · {spec}", spec) for title, spec in to_type(offered)]
 
 
+def completed(specs: Sequence[str], offered: Sequence[tuple[str, str]]) -> Any:
+    """An update of a field for several policies, which takes a text as it stands: what is no spec becomes the first
+    choice that has it anywhere in it."""
+    found: list[str] = []
+    for spec in specs:
+        try:
+            canonical_spec(spec)
+        except PolicyError:
+            spec = next((value for choice, value in offered if spec.lower() in f"{choice} {value}".lower()), spec)
+        found += [] if spec in found else [spec]
+    return gr.skip() if found == specs else found
+
+
 def _name(spec: str) -> str:
     return spec.partition(":")[0].lower()
 

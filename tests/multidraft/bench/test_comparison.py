@@ -50,7 +50,9 @@ def test_a_difference_is_found_and_what_differs_is_named() -> None:
     assert pair.said == "faster" and pair.decode.value == pytest.approx(1.25) and pair.rounds.value == 1.0
     overall, first, *_, differs, machine, _ = sentences(found)
     assert overall == "Version 2 is better for `ucb`. What to do: take version 2."
-    assert first.startswith("`ucb`: B is faster; the speed-up of whole requests is 2.46× in B and 1.98× in A, 1.24×")
+    assert first.startswith(
+        "`ucb`: B has the higher speed-up; the speed-up of whole requests is 2.46× in B and 1.98× in A, 1.24×"
+    )
     assert first.endswith("as high, with as many calls of the target, on 8 prompts that both ran.")
     assert differs == "They differ in version (1 → 2)." and "no significant difference" in machine
 

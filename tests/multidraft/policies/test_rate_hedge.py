@@ -9,11 +9,17 @@ from drafters.sampling import SamplingParams
 from drafters.traffic import Traffic
 from multidraft.bench.simulate import draw_table, simulate
 from multidraft.engine.decoding import generate
-from multidraft.policies import NO_DRAFTER, Context, Feedback, make_policy
+from multidraft.policies import NO_DRAFTER, Context, Feedback, make_policy, rate_hedge
 from multidraft.replay.walk import best_fixed_rate, replay
 from tests import tiny
 
 K = 4
+
+
+@pytest.fixture(autouse=True)
+def no_luck(monkeypatch):
+    """Of drafters that seem alike the first is played."""
+    monkeypatch.setattr(rate_hedge, "LUCK", 0.0)
 
 
 def policy_with(costs, arms=2, spec="rate-hedge", route=None):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from drafters.costs import Costs
-from multidraft.policies import NO_DRAFTER, Context, Feedback, make_policy
-from tests.multidraft.policies.test_rate_hedge import K, policy_with, tell
+from multidraft.policies import NO_DRAFTER, Context, Feedback, make_policy, rate_hedge
+from tests.multidraft.policies.test_rate_hedge import K, no_luck, policy_with, tell  # noqa: F401
 
 STEADY = Costs(np.full(3, 0.1), np.zeros(3), np.ones(K + 1), evaluate=0.7, evaluate_token=0.01)
 
@@ -293,3 +293,21 @@ def test_a_drafter_that_has_nothing_to_say_costs_no_more_than_no_draft():
     always = [1.1, 1.2, 1.3, 1.4]
     assert policy.drafting[0] == pytest.approx([(5 * seconds + 1.0) / 6 for seconds in always])
     assert policy.drafting[1] == pytest.approx(always)
+
+
+def test_chance_decides_between_drafters_that_seem_alike_by_prompt_and_seed(monkeypatch):
+    """But not where one is better by more than 5 %; replays of a prompt play the same."""
+    monkeypatch.setattr(rate_hedge, "LUCK", 0.05)
+
+    def first(prompt, seed=0, costs=STEADY):
+        policy = make_policy("rate-hedge", 3, seed=seed)
+        policy.begin(Context(prompt, draft_length=K, costs=costs))
+        return policy.select()
+
+    played_first = [first(f"prompt {n}") for n in range(60)]
+    assert {played_first.count(arm) >= 10 for arm in range(3)} == {True}
+    assert played_first == [first(f"prompt {n}") for n in range(60)]
+    assert len({first("prompt", seed) for seed in range(20)}) == 3
+    better = replace(STEADY, draft_step=np.array([0.1, 0.05, 0.1]))
+    assert {first(f"prompt {n}", costs=better) for n in range(60)} == {1}
+    assert first("\ud800") in range(3), "a lone surrogate has no bytes of its own"

@@ -219,7 +219,6 @@ def test_drafts_go_on_and_spread_as_often_as_they_did():
     costs.add([a_row(1, draft_length=1, depth=1, nodes=1), a_row(2, draft_length=2, depth=1, nodes=3)])
     found = costs.costs(4)
     assert found.persistence.tolist() == pytest.approx([4 / 6, 1.0, 0.0, 1.0])
-    assert found.silence.tolist() == [0.25, 0.0, 0.0, 0.0]
     assert found.width.tolist() == pytest.approx([11 / 7, 1.0, 3.0, 1.0])
 
 

@@ -144,6 +144,7 @@ class Batch:
         form = [suite, file, policies, limit, length, at_once, draft, heat, note]
         for chosen in (suite, file, policies, limit, length, at_once):
             chosen.change(self.takes, form[:6], takes, **LAST)
+        policies.input(self.completed, policies, policies, **LAST)
         policies.change(self.explained, policies, explained, **LAST)
         # One of the two is what runs, and only that is shown as chosen.
         file.upload(lambda: None, None, suite, **QUICK)
@@ -165,6 +166,10 @@ class Batch:
             return view.suite_html(loaded) + view.odd_html(loaded, self.workbench.pool)
         except SuiteError as error:
             return problem_html(error)
+
+    def completed(self, policies: list[str]) -> Any:
+        """The chosen policies, of which one may have been typed in part."""
+        return policy_fields.completed(policies, policy_fields.offered(self.workbench.pool))
 
     def explained(self, policies: list[str]) -> str:
         """How each of the chosen policies chooses."""

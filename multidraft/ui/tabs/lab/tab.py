@@ -214,6 +214,7 @@ class Lab:
             self.texts.describe, fields, self.texts.note, **LAST
         )
         everything.click(self.all_policies, fields[0], self.policies, **HIDDEN)
+        self.policies.input(self.completed, [fields[0], self.policies], self.policies, **LAST)
         linked = gr.State(None)
         shown = [self.status, self.outcomes, self.curves, self.lanes, self.rounds, *self.buttons.both, self.buttons.id]
         chosen = [*fields, self.policies]
@@ -273,6 +274,11 @@ class Lab:
             gr.Dropdown(policy_fields.to_type(found), multiselect=True, allow_custom_value=True),
             gr.Dropdown(policy_fields.with_specs(found), allow_custom_value=True),
         )
+
+    def completed(self, bench: str | None, specs: list[str]) -> Any:
+        """The policies, of which one may have been typed in part."""
+        found = policy_fields.to_type(self.work.choices(self.texts.bench(bench))) if bench else []
+        return policy_fields.completed(specs, found)
 
     def all_policies(self, bench: str) -> list[str]:
         """Every policy that can be replayed, single drafters left out."""

@@ -88,7 +88,7 @@ def _outcome_line(experiment: Experiment, spec: str, *, rival: bool) -> dict[str
         "Policy": _template.policy(spec, title(spec), spec in _REFERENCES, ESTIMATE if about else ""),
         "Rounds": about + number(o.rounds, 0),
         markup.tip("MAT", MAT): mat if not fewest else markup.best(mat),
-        markup.tip("Mean regret (rounds/prompt)", REGRET): about + signed(o.regret, 1),
+        markup.tip("Mean regret (rounds/text)", REGRET.replace("prompts", "texts")): about + signed(o.regret, 1),
         markup.tip("Best-arm selection rate", BEST_ARM): UNKNOWN
         if o.best_arm_ratio is None
         else about + percent(o.best_arm_ratio),
@@ -292,8 +292,9 @@ def replayed_html(experiment: Experiment) -> Markup:
     return markup.message_html(
         "done",
         f"Replayed {texts}, {count(tokens, 'token')}, without running a model. Rounds and regret are {known}. Tokens/s "
-        "and speed-up are replayed from measured costs, so they differ from those "
-        f"of live runs, which Batch and Dashboard show: column Measured.{instead}{far}{odd}",
+        "and speed-up are replayed from the costs that the batch or benchmark of each text met (the newest that ran "
+        "it; all runs of the machine for texts of neither), so they differ from those of live runs, which Batch and "
+        f"Dashboard show: column Measured.{instead}{far}{odd}",
     )
 
 

@@ -57,3 +57,10 @@ def test_several_policies_are_explained_one_after_the_other() -> None:
     assert html.count("<p><b>") == 2 and "<b>UCB.</b>" in html and "How these policies choose" in html
     assert "How this policy chooses" in policy_fields.explanations_html(["ucb"], DRAFTERS)
     assert policy_fields.explanations_html(["nonsense"], DRAFTERS) == ""
+
+
+def test_what_was_typed_in_part_becomes_the_first_choice_that_has_it() -> None:
+    offered = [("UCB", "ucb:reward=be"), ("Epsilon-greedy", "epsilon-greedy"), ("NormalHedge", "normal-hedge")]
+    typed = ["ucb:beta=0.1", "eps", "HedgeS", "normalhedge", "epsilon-greedy"]
+    assert policy_fields.completed(typed, offered) == ["ucb:beta=0.1", "epsilon-greedy", "HedgeS", "normal-hedge"]
+    assert policy_fields.completed(["ucb", "exp3"], offered) == gr.skip(), "nothing to complete"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from typing import Any
 
 import gradio as gr
@@ -14,6 +15,7 @@ from drafters.errors import UserError
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft import generate
+from multidraft.bench.measure import Measurement
 from multidraft.policies import POLICIES
 from multidraft.service.race import RaceJob
 from multidraft.service.workbench import Workbench
@@ -295,3 +297,25 @@ def test_nothing_of_the_data_is_ever_a_template() -> None:
     """Gradio runs templates as code: the stage must hold no placeholder, the script no way to write markup."""
     assert not any(mark in lanes._STAGE for mark in ("{{", "${", "`", "@children"))
     assert not any(way in lanes._SCRIPT for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "eval("))
+
+
+def test_each_lane_s_prompt_is_read_once_before_its_clock_starts(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the device did before is in no lane's prefill: the first to be measured would pay for it."""
+    pool, cold = workbench.pool, list[bool]()
+    prefill = pool.target.prefill
+
+    def slow_at_first(ids: list[int]) -> None:
+        cold.append(len(cold) % 2 == 0)
+        if cold[-1]:
+            time.sleep(0.2)
+        prefill(ids)
+
+    run = RaceJob(workbench, PROMPT, ["autoregressive", "ucb"], PARAMS)
+    monkeypatch.setattr(pool.target, "prefill", slow_at_first)
+    monkeypatch.setattr(Measurement, "_score", lambda _: None)  # it reads the prompt too
+    workbench.jobs.submit(run)
+    assert run.wait(60) and len(run.measured) == 2
+    assert cold == [True, False] * 2
+    assert all(lane.generation.prefill_seconds < 0.2 for lane in run.measured)
