@@ -163,19 +163,24 @@ def test_the_others_fall_behind():
 
 
 @pytest.mark.parametrize(
-    ("guess", "believed", "trusted"),
+    ("guess", "believed", "first"),
     [
         ([0.0, 1.0, 0.4], [0.05, 0.95, 0.4], [1]),
-        ([0.6, 0.1, 0.7], [0.6, 0.1, 0.7], [0, 2]),
-        ([0.5, 0.1, 0.2], [0.5, 0.1, 0.2], [0, 1, 2]),
+        ([0.7, 0.1, 0.7], [0.7, 0.1, 0.7], [0, 2]),
+        ([0.5, 0.1, 0.2], [0.5, 0.1, 0.2], [0]),
     ],
 )
-def test_a_warm_start_is_believed_within_limits_and_trusted_from_0_6_on(guess, believed, trusted):
+def test_a_warm_start_is_believed_within_limits_and_those_that_may_go_first_read_the_prompt(
+    monkeypatch, guess, believed, first
+):
+    monkeypatch.setattr(rate_hedge, "LUCK", 0.05)
     policy = make_policy("rate-hedge:start=previous", 3)
     policy.begin(Context(draft_length=K, previous=guess))
-    assert list(policy.trusted) == list(policy.candidates()) == trusted
+    assert list(policy.trusted) == list(policy.candidates()) == first
     assert policy.tokens[:, 0].tolist() == pytest.approx([1 + value for value in believed], abs=0.07)
     assert policy.belief.argmax(axis=1).tolist() == [abs(policy.accepted[1] - value).argmin() for value in believed]
+    policy.begin(Context(draft_length=K))
+    assert list(policy.candidates()) == [0, 1, 2], "nothing is known"
 
 
 def test_an_evaluation_looks_back_32_positions():
