@@ -32,10 +32,13 @@ def withheld(advice: Advice) -> str:
     if advice.trusted:
         return ""
     spec, error = max(advice.errors.items(), key=lambda item: abs(item[1]))
+    option = advice.option(spec)
+    rounds = " It chooses by measured time, so its rounds differ too." if option and option.estimate else ""
+    busy = "A machine that is busy with other work is the usual reason: run the prompts again when it is not."
     return (
         "Replays give no advice here, on draft lengths, drafters or what was not run: the replayed decode speed-up of "
         f"`{spec}` is off by {percent(error, '+')} from what its live runs measured, and more than ±{percent(FAR_OFF)} "
-        "is too far. A machine that is busy with other work is the usual reason: run the prompts again when it is not."
+        f"is too far.{rounds} {busy}"
     )
 
 
@@ -84,7 +87,9 @@ def _unsettled(live: Advice) -> str:
     if found.too_noisy:
         best = live.clearest
         why = (
-            "its timings alone say that it is faster" if live.faster(best) else "it saves the most calls of the target"
+            "it is the fastest by the timings, noisy as they are"
+            if live.faster(best)
+            else "it saves the most calls of the target"
         )
         return f"run {_named(best)} for now: {why}. {settled}"
     if found.value <= 1:

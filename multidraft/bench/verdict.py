@@ -131,8 +131,10 @@ def _conclusion(advice: Advice, short: int) -> str:
             return f"{few} The fastest so far is {named}: {speeds}; {saved}."
         first = advice.clearest
         if advice.faster(first):
-            busy = "The machine was too busy for exact figures of speed"
-            return f"{few} {busy}, but `{first.spec}` is faster: {_saved_by(first)}."
+            few += " The machine was too busy for exact figures of speed"
+            also = [f"and so is `{o.spec}`" for o in advice.options if o is not first and advice.faster(o)]
+            faster = ", ".join([f"`{first.spec}` is faster than autoregressive decoding", *also])
+            return f"{few}, but {faster}. Under `{first.spec}` {_saved_by(first)}."
         return (
             f"{few} The machine was too busy for figures of speed. By target calls, which noise does not affect, "
             f"`{first.spec}` leads: {_saved_by(first)}."
@@ -155,19 +157,17 @@ def _rivals(advice: Advice) -> list[str]:
     if advice.certain:
         others = "the other policy" if len(slower) == 1 else f"each of the {len(slower)} others"
         return [f"Whole requests are faster than under {others}, at the 95 % level: {_named(slower, advice)}."]
-    said = [f"Whole requests are not significantly slower under {_named(level, advice)}."]
-    if slower:
-        paired = "paired by prompt; the intervals in the table do not show this"
-        said.append(f"They are slower, at the 95 % level, under {_named(slower, advice)} ({paired}).")
-    return said
+    than = f"than under `{advice.best.spec}`"
+    said = [f"Under {_named(level, advice)} whole requests are not significantly slower {than}."]
+    paired = "(paired by prompt; the intervals in the table do not show this)"
+    return said + [f"Under {_named(slower, advice)} they are slower, at the 95 % level {paired}."] * bool(slower)
 
 
 def _named(options: Sequence[Option], advice: Advice) -> str:
     """Policies, with how many times as fast as autoregressive decoding their whole requests are."""
     found = [(o.spec, times(o.times_as_fast(advice.plain))) for o in options[:MOST_NAMED]]
-    named = [f"`{spec}` ({ratio.replace(' (', ', ').rstrip(')')})" for spec, ratio in found]
-    more = len(options) - len(named)
-    return listed([*named, *([f"{more} more"] if more else [])])
+    named = [f"`{spec}` (speed-up {ratio.replace(' (', ', ').rstrip(')')})" for spec, ratio in found]
+    return listed([*named, *([f"{len(options) - len(named)} more"] * (len(options) > len(named)))])
 
 
 def _lengths(advice: Advice) -> list[str]:

@@ -130,7 +130,7 @@ def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]
             "policies": figures,
             "autoregressive_speed_by_clock_b_over_a": found.baseline and asdict(found.baseline),
         },
-        app="tab=results",
+        app="",
         made=b,
         settings=[f"{side}: {settings_of(one)}, {foot_of(one, ', ')}" for side, one in (("A", a), ("B", b))],
     )

@@ -141,7 +141,7 @@ class PromptTab:
         return message_html(
             "odd",
             f"{known_tasks(pool.title, pool.router)} This prompt does not look like any of these, so its answer "
-            "will make no sense. Try an example below.",
+            "may make no sense. Try an example below.",
         )
 
     def follow_pool(self, max_new_tokens: float | None) -> Updates:

@@ -141,7 +141,7 @@ def test_only_prompts_of_both_count_and_settled_policies_come_first() -> None:
 
 def test_without_a_common_policy_the_fastest_of_each_are_compared() -> None:
     found = Comparison.of(rows({"ucb": 1.0, "exp3": 3.0}), rows({"hedge": 0.5}), (ALIKE, ALIKE))
-    assert sentences(found)[1].startswith("`hedge` of B against `ucb` of A: B is faster")
+    assert sentences(found)[1].startswith("`hedge` of B against `ucb` of A: B has the higher speed-up")
 
 
 def test_too_few_prompts_are_no_verdict() -> None:

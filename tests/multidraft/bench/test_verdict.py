@@ -42,7 +42,7 @@ def test_a_certain_winner_with_what_it_saves_and_needs():
         and "on 8 prompts" in said
         and "50 % less device time" in said
     )
-    assert "faster than under the other policy, at the 95 % level: `fixed:math` (1.25×, 1.25–1.25)" in said
+    assert "faster than under the other policy, at the 95 % level: `fixed:math` (speed-up 1.25×, 1.25–1.25)" in said
     assert "Keep `math` (proposes 31 % of the tokens; without it requests take 1.12× (1.05–1.20) as long)." in said
     assert (
         "Remove `old`: under `rate-hedge` it never drafts; 2.0 MiB of memory (weights and cache) are free then." in said
@@ -78,11 +78,11 @@ def test_what_is_level_has_no_star_and_says_how_many_prompts_would_settle_it():
     found = Advice.of(PLAIN, options)
     _, end, *_ = (said := sentences(found))
     assert not found.certain and "★" not in "".join(cell for row in tables(found)[0].rows for cell in row)
-    assert "not significantly slower under `fixed:math` (1.98×, 1.8" in "\n".join(said)
+    assert "Under `fixed:math` (speed-up 1.98×, 1.8" in "\n".join(said)
     more = sentences(Advice.of(PLAIN, [*options, option("exp3", 0.6)]))
     assert (
-        "They are slower, at the 95 % level, under `exp3` (1.67×, 1.67–1.67) (paired by prompt; the intervals in the "
-        "table do not show this)."
+        "Under `exp3` (speed-up 1.67×, 1.67–1.67) they are slower, at the 95 % level (paired by prompt; the intervals "
+        "in the table do not show this)."
     ) in more
     assert end.startswith(
         "What to do: run `ucb`, draft length up to 6: it is ahead of `fixed:math`, though not certainly"

@@ -144,7 +144,7 @@ class Batch:
         form = [suite, file, policies, limit, length, at_once, draft, heat, note]
         for chosen in (suite, file, policies, limit, length, at_once):
             chosen.change(self.takes, form[:6], takes, **LAST)
-        policies.input(self.completed, policies, policies, **LAST)
+        policies.change(self.completed, policies, policies, **LAST)
         policies.change(self.explained, policies, explained, **LAST)
         # One of the two is what runs, and only that is shown as chosen.
         file.upload(lambda: None, None, suite, **QUICK)

@@ -214,7 +214,7 @@ class Lab:
             self.texts.describe, fields, self.texts.note, **LAST
         )
         everything.click(self.all_policies, fields[0], self.policies, **HIDDEN)
-        self.policies.input(self.completed, [fields[0], self.policies], self.policies, **LAST)
+        self.policies.change(self.completed, [fields[0], self.policies], self.policies, **LAST)
         linked = gr.State(None)
         shown = [self.status, self.outcomes, self.curves, self.lanes, self.rounds, *self.buttons.both, self.buttons.id]
         chosen = [*fields, self.policies]
