@@ -26,7 +26,8 @@ LUCK = 0.05
 """Up to this share chance decides between drafters: costs of those of one shape differ by what their measurements are
 off, and the same of them would go first in text after text."""
 UNKNOWN = 0.6
-"""Guess of a drafter's acceptance where nothing is known, as in ``drafters.traffic``: it should be tried."""
+"""Guess of a drafter's acceptance where nothing is known, as in ``drafters.traffic``: such a drafter should be tried.
+A start trusts those of which it promises no less."""
 SPAN = 32
 """Positions that are evaluated at most. Whatever is older tells little of what comes next, and costs as much."""
 REFRESH = 8
@@ -133,24 +134,22 @@ class RateHedge(Policy):
         self.unread[:] = unread
 
     def candidates(self) -> Sequence[int]:
-        """Those that may go first, by what the start knows, all where it knows nothing; none in a batch, which may not
-        draft at all."""
+        """Those that the start trusts, or that may go first where it trusts none; all where it knows nothing, and none
+        in a batch, which may not draft at all."""
         return [] if self.asleep or not self.alone else self.trusted
 
     def warm_up(self, guess: Sequence[float]) -> None:
-        self._believe(np.clip(guess, 0.05, 0.95))
-        self._trust()
+        believed = np.clip(guess, 0.05, 0.95)
+        self._believe(believed)
+        rates = (self.tokens / self.drafting).max(axis=1)
+        known = np.flatnonzero(believed >= UNKNOWN).tolist()
+        self.trusted = known or np.flatnonzero(rates * (1.0 + LUCK) >= rates.max()).tolist()
 
     def expect(self, prior: Prior) -> None:
         super().expect(prior)
         if prior.texts:
             self.likeness = Likeness(prior, self.log_chances)
             self._conclude()
-            self._trust()
-
-    def _trust(self) -> None:
-        rates = (self.tokens / self.drafting).max(axis=1)
-        self.trusted = np.flatnonzero(rates * (1.0 + LUCK) >= rates.max()).tolist()
 
     def _conclude(self) -> None:
         """What to believe of all drafters, and the tokens that each length is expected to yield."""

@@ -163,20 +163,21 @@ def test_the_others_fall_behind():
 
 
 @pytest.mark.parametrize(
-    ("guess", "believed", "first"),
+    ("guess", "believed", "readers"),
     [
         ([0.0, 1.0, 0.4], [0.05, 0.95, 0.4], [1]),
-        ([0.7, 0.1, 0.7], [0.7, 0.1, 0.7], [0, 2]),
+        ([0.6, 0.1, 0.8], [0.6, 0.1, 0.8], [0, 2]),
         ([0.5, 0.1, 0.2], [0.5, 0.1, 0.2], [0]),
+        ([0.4, 0.1, 0.4], [0.4, 0.1, 0.4], [0, 2]),
     ],
 )
-def test_a_warm_start_is_believed_within_limits_and_those_that_may_go_first_read_the_prompt(
-    monkeypatch, guess, believed, first
+def test_a_warm_start_is_believed_within_limits_and_whom_it_trusts_or_may_go_first_reads_the_prompt(
+    monkeypatch, guess, believed, readers
 ):
     monkeypatch.setattr(rate_hedge, "LUCK", 0.05)
     policy = make_policy("rate-hedge:start=previous", 3)
     policy.begin(Context(draft_length=K, previous=guess))
-    assert list(policy.trusted) == list(policy.candidates()) == first
+    assert list(policy.trusted) == list(policy.candidates()) == readers
     assert policy.tokens[:, 0].tolist() == pytest.approx([1 + value for value in believed], abs=0.07)
     assert policy.belief.argmax(axis=1).tolist() == [abs(policy.accepted[1] - value).argmin() for value in believed]
     policy.begin(Context(draft_length=K))
