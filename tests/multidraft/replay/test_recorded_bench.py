@@ -26,5 +26,5 @@ def test_replayed_rates_of_policies_that_ignore_the_clock_are_the_measured_ones(
 
 
 def test_the_default_policy_is_replayed_at_its_rate(lines):
-    line = lines["rate-hedge"]  # it chooses by the clock, so its rounds are not the recorded ones
+    line = lines["rate-hedge:start=router"]  # it chooses by the clock, so its rounds are not the recorded ones
     assert abs(line.measured / line.replayed - 1) < OTHERS
