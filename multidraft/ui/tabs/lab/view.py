@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from itertools import accumulate
+from math import isclose
 from typing import Any
 
 import plotly.graph_objects as go
@@ -208,15 +209,20 @@ SWEPT: tuple[tuple[str, str, Callable[[Outcome], float | None], bool], ...] = (
     ("Tokens/s, replayed", "tokens/s", lambda o: o.tokens_per_second, True),
 )
 """The charts of a sweep: title, axis, figure, and whether more is better."""
+LEVEL = 1e-3
+"""Figures that differ by no more than this share are level."""
 
 
 def sweep_figure(
     sweep: Sweep, log: bool, name: str, axis: str, figure_of: Callable[[Outcome], float | None], more: bool
 ) -> go.Figure:
-    """One of ``SWEPT`` over the setting; the best point marked, the best fixed choice dotted."""
+    """One of ``SWEPT`` over the setting; the best points marked, the best fixed choice dotted."""
     figure = base_figure(name, sweep.setting, axis, height=300)
     values, figures = list(sweep.outcomes), [figure_of(o) or 0.0 for o in sweep.outcomes.values()]
-    top = (max if more else min)(range(len(values)), key=figures.__getitem__)
+    best = (max if more else min)(figures)
+    top, *level = tops = [i for i, found in enumerate(figures) if isclose(found, best, rel_tol=LEVEL)]
+    label = f"{'highest' if more else 'lowest'}: {values[top]:g}"
+    label += f", level with {count(len(level), 'other')}" if level else ""
     # The label beside it stays inside the chart.
     side = "right" if top < len(values) / 3 else "left" if top >= len(values) * 2 / 3 else "center"
     colour = policy_colour(sweep.policy)
@@ -229,10 +235,10 @@ def sweep_figure(
         hovertemplate=f"{escape(sweep.setting)} %{{x:.4g}}: %{{y:.2f}}<extra></extra>",
     )
     figure.add_scatter(
-        x=[values[top]],
-        y=[figures[top]],
+        x=[values[i] for i in tops],
+        y=[figures[i] for i in tops],
         mode="markers+text",
-        text=[f"{'highest' if more else 'lowest'}: {values[top]:g}"],
+        text=[label, *([""] * len(level))],
         textposition=f"{'top' if more else 'bottom'} {side}",
         textfont={"color": TEXT},
         marker={"color": colour, "size": 15, "symbol": "circle-open"},
