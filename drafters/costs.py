@@ -121,8 +121,9 @@ class Unread:
 class CostMeter:
     """Fading averages of what rounds have cost on this device, kept by a pool across generations.
 
-    Drafting is modelled as ``depth * d_i + unread * s_i``: the time of a drafter that had next to nothing to read
-    gives ``d_i``, what others took beyond that gives ``s_i``. Before a drafter was ever measured its tokens cost
+    Drafting is modelled as ``a_i + depth * d_i + unread * s_i``: the time of a drafter that had next to nothing to read
+    gives ``a_i`` and ``d_i``, what others took beyond that gives ``s_i``, for which long readings count most: a forward
+    takes a while however little it reads. Before a drafter was ever measured its tokens cost
     nothing: one that looked as dear as the others would never be tried where those do not pay. One that always had more
     to read costs what is certain: to read a token takes it no longer than to draft one. How long it drafts is taken for
     geometric: where it finds anything, it goes on after each token with the same probability. Verification is a line in
@@ -134,7 +135,8 @@ class CostMeter:
 
     def __init__(self, drafters: int):
         self.plain, self.verify, self.evaluation = Line(), Line(), Line()
-        self.steps, self.reads, self.widths = ([Line() for _ in range(drafters)] for _ in range(3))
+        self.steps = [Line(origin=1.0) for _ in range(drafters)]
+        self.reads, self.widths = ([Line() for _ in range(drafters)] for _ in range(2))
         self.chances, self.went_on, self.least = ([0.0] * drafters for _ in range(3))
         self.crowd = Crowd()
         self.begin()
@@ -172,9 +174,9 @@ class CostMeter:
                 self.went_on[arm] = Line.MEMORY * self.went_on[arm] + drafted - 1
             unread, step = self.unread.tokens[arm], self.steps[arm]
             if unread <= self.NEXT_TO_NOTHING:
-                step.clock(1.0, draft_seconds / drafted)
+                step.clock(drafted, draft_seconds)
             elif step.weight:
-                self.reads[arm].add(1.0, max(draft_seconds - drafted * step.mean, 0.0) / unread)
+                self.reads[arm].add(unread, max(draft_seconds - step.at(drafted), 0.0))
             else:
                 self.least[arm] = max(self.least[arm], draft_seconds / (drafted + unread))
         self.unread.emitted(emitted, () if arm is None else (arm,))
@@ -192,9 +194,9 @@ class CostMeter:
     def _catch_up(self) -> np.ndarray:
         """Of drafters that have not read the mean of those that have; the first time that one read and drafted both
         are taken to cost alike, per token."""
-        means = [line.mean if line.weight else least for line, least in zip(self.reads, self.least, strict=True)]
-        known = [mean for mean in means if mean]
-        return np.array([mean or sum(known) / len(known) if known else 0.0 for mean in means])
+        each = [line.proportional if line.weight else least for line, least in zip(self.reads, self.least, strict=True)]
+        known = [seconds for seconds in each if seconds]
+        return np.array([seconds or sum(known) / len(known) if known else 0.0 for seconds in each])
 
     def costs(self, length: int) -> Costs:
         """The present estimates, for drafts of up to ``length`` tokens."""
@@ -205,7 +207,7 @@ class CostMeter:
         if self.plain.weight and self.crowd.texts == 1:  # in a batch a single token goes no other way than several
             verify[0] = self.plain.mean
         persistence = [min(on / of, 1.0) if of else 1.0 for on, of in zip(self.went_on, self.chances, strict=True)]
-        steps = [line.mean if line.weight else least for line, least in zip(self.steps, self.least, strict=True)]
+        steps = [line.per_unit if line.weight else least for line, least in zip(self.steps, self.least, strict=True)]
         return Costs(
             draft_step=np.array(steps),
             catch_up=self._catch_up(),
@@ -214,6 +216,7 @@ class CostMeter:
             evaluate_token=self.evaluation.per_unit,
             persistence=np.array(persistence),
             width=np.array([line.mean if line.weight else 1.0 for line in self.widths]),
+            draft_start=np.array([line.fixed for line in self.steps]),
             texts=self.crowd.texts,
             drafts=self.drafts,
         )

@@ -14,9 +14,12 @@ class Line:
     property of the model.
 
     Attributes:
-        weight: how many measurements it knows; the other fields are their sums.
+        origin: so many measurements of no units in no seconds are added where it is asked: until those made tell the
+            fixed part apart, all of it counts as proportional to the units.
+        weight: how many measurements it knows; the fields after it are their sums.
     """
 
+    origin: float = 0.0
     weight: float = 0.0
     x: float = 0.0
     y: float = 0.0
@@ -57,17 +60,23 @@ class Line:
 
     @property
     def per_unit(self) -> float:
-        """Slope, never negative; 0 while all measurements were of the same units."""
-        spread = self.xx * self.weight - self.x * self.x
-        if spread <= 1e-9 * self.weight * self.weight:
+        """Slope, never negative; without an ``origin`` 0 while all measurements were of the same units."""
+        weight = self.weight + self.origin
+        spread = self.xx * weight - self.x * self.x
+        if spread <= 1e-9 * weight * weight:
             return 0.0
-        slope = (self.xy * self.weight - self.x * self.y) / spread
+        slope = (self.xy * weight - self.x * self.y) / spread
         return min(max(slope, 0.0), self.y / self.x)
 
     @property
     def fixed(self) -> float:
         """Intercept."""
-        return (self.y - self.per_unit * self.x) / self.weight if self.weight else 0.0
+        return (self.y - self.per_unit * self.x) / (self.weight + self.origin) if self.weight else 0.0
+
+    @property
+    def proportional(self) -> float:
+        """Slope of the line through the origin."""
+        return self.xy / self.xx if self.xx else 0.0
 
     def at(self, units: float) -> float:
         """Expected seconds of ``units``."""

@@ -119,10 +119,32 @@ def test_what_takes_longer_with_more_than_two_tokens_to_read_is_the_reading():
     assert meter.costs(4).draft_step == pytest.approx([0.1, 0.2, 0.0])
     assert meter.costs(4).catch_up == pytest.approx([0.6 / 3] * 3)
     meter.played(1, 4, 4, 1.6, 1.0, 5)  # two unread
-    assert meter.steps[1].mean == pytest.approx((0.98 * 0.2 + 0.4) / 1.98)
+    assert meter.steps[1].mean == pytest.approx((0.98 * 0.8 + 1.6) / 1.98)
     meter.evaluated(0.5)  # all have read everything
     meter.played(0, 4, 4, 0.4, 1.0, 1)
     assert meter.unread.tokens == [1, 1, 1] and meter.reads[0].weight == 1.0
+
+
+def test_a_short_draft_and_a_short_reading_take_a_forward_too():
+    """Drafts take 0.3 and 0.1 a token, reading 0.02 a token and 0.2 however little there is."""
+    meter, rng = CostMeter(1), np.random.default_rng(3)
+    for _ in range(300):
+        length, unread = int(rng.integers(1, 9)), meter.unread.tokens[0]
+        reading = 0.2 + 0.02 * unread if unread > CostMeter.NEXT_TO_NOTHING else 0.0
+        meter.played(0, 8, length, 0.3 + 0.1 * length + reading, 1.0, 1)
+        if rng.random() < 0.3:
+            meter.played(None, 0, 0, 0.0, 1.0, int(rng.choice([3, 6, 130])))
+    found = meter.costs(8)
+    assert (found.draft_start[0], found.draft_step[0]) == (pytest.approx(0.3, rel=0.2), pytest.approx(0.1, rel=0.1))
+    assert found.catch_up[0] == pytest.approx(0.02, rel=0.15), "of a prompt, which is where it matters"
+
+
+def test_drafts_of_one_length_cost_in_proportion_to_it():
+    """Or longer ones would seem to cost nothing more."""
+    meter = CostMeter(1)
+    for _ in range(2000):
+        meter.played(0, 4, 4, 0.4, 1.0, 1)
+    assert (meter.costs(8).draft_start[0], meter.costs(8).draft_step[0]) == (pytest.approx(0.0), pytest.approx(0.1))
 
 
 def test_a_meter_knows_what_a_round_of_its_batch_takes():

@@ -16,7 +16,6 @@ from drafters.card import Card, find_card, load_card, pool_names
 from drafters.errors import PoolError, UserError, without_folders
 from drafters.hardware import format_bytes
 from drafters.kinds import KINDS
-from drafters.line import Line
 from drafters.pool import Pool
 from multidraft.service.pool_loading import Loading, PoolLoader, hub_models
 from multidraft.service.settings import on_zerogpu
@@ -222,7 +221,7 @@ class PoolTab:
 def pool_html(pool: Pool, hardware: str, version: str) -> Markup:
     """Target, drafters, device, dtype, weights, and what steps have cost so far."""
     model, costs = pool.target.model, pool.costs
-    step, check = _milliseconds(costs.plain), _milliseconds(costs.verify)
+    step, check = (_milliseconds(line.mean) if line.weight else "" for line in (costs.plain, costs.verify))
     facts = [
         (
             "Target",
@@ -250,16 +249,16 @@ def pool_html(pool: Pool, hardware: str, version: str) -> Markup:
             "Kind": f"{kind.title}: {kind.description}" if (kind := KINDS.get(drafter.kind)) else drafter.kind,
             "Parameters": _count(drafter.parameter_count) if drafter.parameter_count else "none",
             "Weights": _weights(pool, arm) if drafter.parameter_count else UNKNOWN,
-            "Draft latency, ms per token": _milliseconds(costs.steps[arm]) or UNKNOWN,
+            "Draft latency, ms per token": _milliseconds(costs.steps[arm].proportional) or UNKNOWN,
         }
         for arm, drafter in enumerate(pool.drafters)
     ]
     return _template.loaded(pool, facts, markup.table_of(lines, figures=3, label="Drafters"))
 
 
-def _milliseconds(line: Line) -> str:
-    """Mean of what was measured so far; empty if nothing was."""
-    return number(1000 * line.mean, 2) if line.weight else ""
+def _milliseconds(seconds: float) -> str:
+    """Empty if nothing was measured."""
+    return number(1000 * seconds, 2) if seconds else ""
 
 
 def _weights(pool: Pool, arm: int) -> str:
