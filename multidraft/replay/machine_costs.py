@@ -71,8 +71,9 @@ class RecordedCosts:
     def costs(self, length: int) -> Costs:
         """The estimates, with those of verification for at least ``length`` nodes; 0 for what was never measured.
 
-        A drafter that never drafted is taken for an average one: a replay charges for its rounds, and must not hold it
-        for free, as :class:`~drafters.costs.CostMeter` does until it has been tried.
+        A drafter that never drafted is taken for an average one, and an evaluation, where there was none, for a draft of
+        one token by each: a replay charges for them, and must not hold them for free, as
+        :class:`~drafters.costs.CostMeter` does until they have been tried.
         """
         if self._fitted is None or len(self._fitted.verify) <= max(length, 2):
             self._fitted = self._fit(max(length, 2))
@@ -90,6 +91,8 @@ class RecordedCosts:
             verify[0] = fit(self.plain, 1)[0]
             verify[1:] = verify[1:] if self.verification else verify[0]
         evaluate, evaluate_token = fit(self.evaluation, 2)
+        if not self.evaluation:
+            evaluate, evaluate_token = start.sum() + step.sum(), catch_up.sum()
         sums = np.array([np.sum([row[4:] for row in rows] or [(0, 0, 0)], axis=0) for rows in self.drafting])
         depth, nodes, could = sums.astype(np.float64).T
         went_on = depth - [sum(row[4] > 0 for row in rows) for rows in self.drafting]

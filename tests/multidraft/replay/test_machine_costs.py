@@ -187,6 +187,14 @@ def test_a_drafter_never_recorded_is_taken_for_an_average_one():
     assert found.draft_step[1] == found.draft_step[0] > 0.0 and found.draft_start[1] == found.draft_start[0]
 
 
+def test_an_evaluation_never_recorded_is_taken_for_a_draft_of_one_token_by_each():
+    """Not for free, or a replay would evaluate after every round."""
+    rounds = [{**r, "evaluated": 0} for r in timed(300)]
+    found = found_in([rounds])
+    assert found.evaluate == pytest.approx(found.draft_start.sum() + found.draft_step.sum()) and found.evaluate > 0.0
+    assert found.evaluate_token == pytest.approx(found.catch_up.sum())
+
+
 def test_outliers_count_as_three_times_the_expected():
     rows = [(1.0, 1.0)] * 99 + [(1.0, 1000.0)]
     assert fit(rows, 1)[0] == pytest.approx(99 / 97, rel=1e-2)
