@@ -13,9 +13,11 @@ import re
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 FEATURES = 1 << 14
 """Hashed n-grams, half of them of words, half of characters."""
@@ -141,9 +143,10 @@ class Traffic:
     def learn(self, lessons: Iterable[tuple[str, Lesson]]) -> None:
         """Learn from runs, oldest first: a prompt, and what :func:`suitability` made of its text.
 
-        A prompt that is known is learnt anew. It takes some hundredths of a second, however many they are.
+        A prompt that is known is learnt anew. It takes some hundredths of a second, however many they are, on one
+        thread: after work on several those of BLAS wait for more of it for a while, on the cores of the next text.
         """
-        with self._lock:
+        with self._lock, _libraries().limit(limits=1, user_api="blas"):
             for prompt, lesson in lessons:
                 stretches = stretches_of(lesson)
                 if stretches.shape[1] != self.drafters:
@@ -174,6 +177,12 @@ class Traffic:
         guess = self.guess(prompt)
         acceptance = np.full(self.drafters, EXPECTED) if guess is None else np.asarray(guess, dtype=np.float64)
         return tokens_of(acceptance, self.length) / self.length
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """Those of this process that have threads of their own, which take a while to find."""
+    return ThreadpoolController()
 
 
 class _Known:

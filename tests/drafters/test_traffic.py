@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from drafters.traffic import EXPECTED, LESSONS, SIMILAR, Traffic, acceptance_of, n_grams, suitability, tokens_of
 
@@ -150,3 +151,21 @@ def test_a_query_takes_less_than_a_millisecond_of_the_processor():
         traffic.prior(prompt)
         taken.append(time.process_time() - began)
     assert min(taken) < 1e-3
+
+
+def test_it_learns_on_one_thread_and_leaves_the_others_as_they_were(monkeypatch):
+    """Threads of BLAS that have just worked would take the cores from the text that comes next."""
+    inverse, seen = np.linalg.inv, []
+
+    def threads():
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    def watched(covariance):
+        seen.append(threads())
+        return inverse(covariance)
+
+    monkeypatch.setattr(np.linalg, "inv", watched)
+    with threadpool_limits(2, user_api="blas"):
+        before = threads()
+        taught(4)
+        assert seen == [{1}] and threads() == before
