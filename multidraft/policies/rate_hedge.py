@@ -25,9 +25,11 @@ HORIZON = 8.0
 LUCK = 0.05
 """Up to this share chance decides between drafters: costs of those of one shape differ by what their measurements are
 off, and the same of them would go first in text after text."""
+READERS = 0.25
+"""By what share a drafter may promise to be slower than the fastest and still read the prompt before the first round:
+it is likely to be asked, and would hold up that round."""
 UNKNOWN = 0.6
-"""Guess of a drafter's acceptance where nothing is known, as in ``drafters.traffic``: such a drafter should be tried.
-A start trusts those of which it promises no less."""
+"""Guess of a drafter's acceptance where nothing is known, as in ``drafters.traffic``: such a drafter should be tried."""
 SPAN = 32
 """Positions that are evaluated at most. Whatever is older tells little of what comes next, and costs as much."""
 REFRESH = 8
@@ -110,7 +112,7 @@ class RateHedge(Policy):
         self.elapsed, self.evaluating, self.emitted, self.written = 0.0, 0.0, 0, 0
         self.undrafted, self.wakes, self.retry_after = 0, 0, 0
         self.probing, self.paused = False, False
-        self.trusted: Sequence[int] = range(self.arm_count)
+        self.readers: Sequence[int] = range(self.arm_count)
         self._read_costs()
         self.likeness: Likeness | None = None
         self._believe(np.full(self.arm_count, UNKNOWN))
@@ -134,22 +136,23 @@ class RateHedge(Policy):
         self.unread[:] = unread
 
     def candidates(self) -> Sequence[int]:
-        """Those that the start trusts, or that may go first where it trusts none; all where it knows nothing, and none
-        in a batch, which may not draft at all."""
-        return [] if self.asleep or not self.alone else self.trusted
+        """Those that promise to be fast, all where nothing is known; none in a batch, which may not draft at all."""
+        return [] if self.asleep or not self.alone else self.readers
 
     def warm_up(self, guess: Sequence[float]) -> None:
-        believed = np.clip(guess, 0.05, 0.95)
-        self._believe(believed)
-        rates = (self.tokens / self.drafting).max(axis=1)
-        known = np.flatnonzero(believed >= UNKNOWN).tolist()
-        self.trusted = known or np.flatnonzero(rates * (1.0 + LUCK) >= rates.max()).tolist()
+        self._believe(np.clip(guess, 0.05, 0.95))
+        self._choose_readers()
 
     def expect(self, prior: Prior) -> None:
         super().expect(prior)
         if prior.texts:
             self.likeness = Likeness(prior, self.log_chances)
             self._conclude()
+            self._choose_readers()
+
+    def _choose_readers(self) -> None:
+        rates = (self.tokens / self.drafting).max(axis=1)
+        self.readers = np.flatnonzero(rates * (1.0 + READERS) >= rates.max()).tolist()
 
     def _conclude(self) -> None:
         """What to believe of all drafters, and the tokens that each length is expected to yield."""

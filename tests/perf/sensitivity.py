@@ -29,6 +29,7 @@ CONSTANTS: Mapping[str, tuple[float, float]] = {
     "GUESS_TOKENS": (2.0, 8.0),
     "HORIZON": (4.0, 16.0),
     "LUCK": (0.0, 0.1),
+    "READERS": (0.1, 0.5),
     "UNKNOWN": (0.5, 0.7),
     "SPAN": (16, 64),
     "REFRESH": (4, 16),

@@ -1,5 +1,7 @@
 """The belief over stretches of past texts, by hand: two levels of acceptance, two drafters, texts that tell clearly."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -84,3 +86,15 @@ def test_rate_hedge_after_a_refusal_plays_who_was_good_where_the_other_failed():
         Context("p", 4, Costs.uniform(3, 4, step=0.1, verify=1.0), prior=prior._replace(likeness=(), texts=()))
     )
     assert policy.likeness is None, "nothing is left of the query before"
+
+
+def test_who_was_good_in_the_stretches_of_such_texts_reads_the_prompt():
+    """The guess of each alone may be of a stretch that these texts do not begin with."""
+    texts = (((0.9, 0.3, 0.3),),)
+    prior = Prior((0.8, 0.9, 0.9), (0.1,) * 3, 9, (0.9,), texts)
+    context = Context("p", 4, Costs.uniform(3, 4, step=0.1, verify=1.0), prior=prior)
+    policy = make_policy("rate-hedge", ["a", "b", "c"])
+    policy.begin(context)
+    assert policy.candidates() == [0] and policy.select() == 0
+    policy.begin(replace(context, prior=prior._replace(likeness=(), texts=())))
+    assert policy.candidates() == [0, 1, 2]

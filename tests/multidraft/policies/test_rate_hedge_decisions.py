@@ -166,18 +166,19 @@ def test_the_others_fall_behind():
     ("guess", "believed", "readers"),
     [
         ([0.0, 1.0, 0.4], [0.05, 0.95, 0.4], [1]),
-        ([0.6, 0.1, 0.8], [0.6, 0.1, 0.8], [0, 2]),
+        ([0.6, 0.1, 0.8], [0.6, 0.1, 0.8], [2]),
+        ([0.7, 0.1, 0.8], [0.7, 0.1, 0.8], [0, 2]),
         ([0.5, 0.1, 0.2], [0.5, 0.1, 0.2], [0]),
         ([0.4, 0.1, 0.4], [0.4, 0.1, 0.4], [0, 2]),
     ],
 )
-def test_a_warm_start_is_believed_within_limits_and_whom_it_trusts_or_may_go_first_reads_the_prompt(
+def test_a_warm_start_is_believed_within_limits_and_who_promises_to_be_fast_reads_the_prompt(
     monkeypatch, guess, believed, readers
 ):
-    monkeypatch.setattr(rate_hedge, "LUCK", 0.05)
+    monkeypatch.setattr(rate_hedge, "READERS", 0.25)
     policy = make_policy("rate-hedge:start=previous", 3)
     policy.begin(Context(draft_length=K, previous=guess))
-    assert list(policy.trusted) == list(policy.candidates()) == readers
+    assert list(policy.readers) == list(policy.candidates()) == readers
     assert policy.tokens[:, 0].tolist() == pytest.approx([1 + value for value in believed], abs=0.07)
     assert policy.belief.argmax(axis=1).tolist() == [abs(policy.accepted[1] - value).argmin() for value in believed]
     policy.begin(Context(draft_length=K))
