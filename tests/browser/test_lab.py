@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import sqlite3
 from pathlib import Path
 
@@ -56,6 +57,12 @@ def test_a_setting_is_swept(page: Page) -> None:
     start.fill("-1")
     page.locator("#lab-sweep").click()
     expect(page.locator("#lab-sweep-status [role=alert]")).to_contain_text("above 0")
+    start.fill("0.5")
+    start.blur()
+    expect(page).to_have_url(re.compile("lab_setting=beta&lab_from=0.5"))
+    page.reload()
+    expect(start).to_have_value("0.5")
+    expect(page.locator("#lab-sweep-setting input")).to_have_value("beta")
 
 
 def test_a_link_opens_the_lab_on_one_run(page: Page, chromium: Browser, address: str, history: Path) -> None:

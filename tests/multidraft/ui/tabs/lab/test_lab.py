@@ -18,7 +18,8 @@ from multidraft.service import lab as lab_work
 from multidraft.service.lab import ExperimentJob, LabWork
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.lab import view as lab_view
-from multidraft.ui.tabs.lab.tab import Lab, default_range
+from multidraft.ui.tabs.lab.sweep import default_range
+from multidraft.ui.tabs.lab.tab import Lab
 from multidraft.ui.tabs.lab.texts import ALL_SUITES
 from storage import queries, texts
 from storage.run import Origin

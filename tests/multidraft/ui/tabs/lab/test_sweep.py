@@ -1,11 +1,18 @@
-"""The chart of a swept setting marks what is best, and does not single out one of several that are level."""
+"""The sweep of a setting: its chart marks what is best, and does not single out one of several that are level; the
+address has what is swept."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import gradio as gr
 import pytest
+from starlette.datastructures import QueryParams
 
 from multidraft.replay.outcomes import Outcome
 from multidraft.service.lab import Sweep
+from multidraft.ui.tabs.lab.sweep import SweepSection
 from multidraft.ui.tabs.lab.view import SWEPT, sweep_figure
 
 
@@ -27,3 +34,16 @@ def test_the_best_points_are_marked_and_ties_told(rounds: tuple[int, ...], label
     line, best, *_ = sweep_figure(swept(*rounds), False, name, axis, figure_of, more).data
     assert len(line.y) == len(rounds) and list(best.y) == marked
     assert [text for text in best.text if text] == [label]
+
+
+def test_the_address_has_the_sweep_and_nonsense_in_it_is_passed_over() -> None:
+    def of(query: str) -> list[Any]:
+        section = SweepSection(None, None)  # type: ignore[arg-type]
+        return section.restore(SimpleNamespace(query_params=QueryParams(query)))  # type: ignore[arg-type]
+
+    query = "lab_sweep=ucb&lab_setting=beta&lab_from=0.5&lab_to=2&lab_points=4&lab_steps=linear"
+    policy, setting, *range = of(query)
+    assert policy == "ucb" and setting.value == "beta" and range == [0.5, 2, 4, "linear"]
+    for wrong in ("ucb&lab_setting=gamma", "nobody&lab_setting=beta", "ucb&lab_setting=beta&lab_from=nan"):
+        assert of(f"lab_sweep={wrong}&lab_to=2&lab_points=4&lab_steps=linear") == [gr.skip()] * 6
+    assert of(query.replace("=4", "=inf")) == of("") == [gr.skip()] * 6
