@@ -49,8 +49,9 @@ def _now(live: Advice, advice: Advice) -> str:
     if live.pays == "open":
         return _unsettled(live)
     if not (level := live.level()):
+        others = "others that ran" if live.options[2:] else "other that ran"
         why = (
-            "no more prompts are needed to settle it"
+            f"it is faster than the {others}, and no more prompts are needed to settle that"
             if live.options[1:]
             else "no other policy ran on all of these prompts"
         )
@@ -124,9 +125,14 @@ def _untried(advice: Advice) -> str:
     if shorter_is_faster(advice):
         tokens = count(advice.about.length, "token")
         return f" Replays of `{live.best.spec}` are faster with drafts of up to {tokens}: run these prompts so too."
-    if live.option(first.spec):
+    if not live.option(first.spec):
+        return f" Replays put `{first.spec}` first, which was not run: run it on these prompts too."
+    known = advice.option(live.best.spec)
+    single = next((option for option in advice.options if _single(option) and not live.option(option.spec)), None)
+    if known is None or single is None or _single(known) or known.times_as_fast(single).side > 0:
         return ""
-    return f" Replays put `{first.spec}` first, which was not run: run it on these prompts too."
+    freed = _freed(advice, single)
+    return f" By replays a single drafter is not significantly slower{freed}: run `{single.spec}` on these prompts too."
 
 
 def shorter_is_faster(advice: Advice) -> bool:

@@ -11,7 +11,8 @@ from multidraft.bench.action import MOST_PROMPTS, listed
 from multidraft.bench.measure import BASELINE
 from multidraft.bench.summary import Row, speedups
 from multidraft.bench.table import NOTHING, count, percent
-from multidraft.bench.verdict import MOST_NAMED, Table, times
+from multidraft.bench.verdict import MOST_NAMED
+from multidraft.bench.verdict_tables import Table, times
 from multidraft.replay.options import Option
 from storage.figures import FEWEST_TO_TELL, FEWEST_TOKENS, Ratio, prompts_to_settle, ratio_of_ratios, ratio_of_totals
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict
+from typing import Any
 
 from drafters.hardware import format_bytes
 from multidraft.bench.action import action, listed, shorter_is_faster, withheld
-from multidraft.bench.table import NOTHING, count, percent
+from multidraft.bench.table import count, percent
+from multidraft.bench.verdict_tables import PARTS, times
 from multidraft.replay.advice import Advice
 from multidraft.replay.contribution import Share
 from multidraft.replay.options import Option
 from multidraft.replay.recorded import replayed_as
-from storage.figures import FEWEST_PROMPTS, FEWEST_TO_TELL, Ratio
+from storage.figures import FEWEST_PROMPTS, FEWEST_TO_TELL
 from storage.run import plain
 
 AT_ONE_SPEED = (
@@ -24,11 +25,6 @@ AT_ONE_SPEED = (
 
 MOST_NAMED = 3
 """Policies that a sentence names; the table has them all."""
-
-FATES = {"keep": "keep", "remove": "can go", "alone": "can go alone", "open": "not settled"}
-"""What a table says of a drafter (``Advice.fate``)."""
-
-PARTS: tuple[Literal["decode"], Literal["request"]] = ("decode", "request")
 
 
 def sentences(advice: Advice) -> list[str]:
@@ -42,13 +38,13 @@ def sentences(advice: Advice) -> list[str]:
     if live := advice.measured:
         fewer = f" on the {live.prompts} of {advice.prompts} prompts that all of these policies ran"
         said = [f"Measured{fewer if live.prompts < advice.prompts else ''}. {_conclusion(live, advice.short)}"]
-        said += [*(_rivals(live) if live.pays == "yes" else [])]
+        said += [*_decoding(live), *_rivals(live)] if live.pays == "yes" else []
         said += [f"{replayed}: {_beyond(advice, live)} {_off(advice)}", *more]
         said = said if advice.trusted else [*said[: -1 - len(more)], withheld(advice)]
     elif advice.trusted:
         conclusion = _conclusion(advice, advice.short)
         said = [f"{replayed}. {conclusion} {_off(advice)}" if replayed else conclusion]
-        said += [*_rivals(advice), *more] if advice.pays == "yes" else []
+        said += [*_decoding(advice), *_rivals(advice), *more] if advice.pays == "yes" else []
     else:
         said = [f"No verdict: no policy was measured on all of these {advice.prompts} prompts.", withheld(advice)]
     conclusion, *reasons = said
@@ -71,7 +67,7 @@ def _beyond(advice: Advice, live: Advice) -> str:
     faster = unrun.times_as_fast(other)
     if faster.value <= 1:
         first = advice.best.spec
-        but = f"replays put `{first}` first, unlike the runs; " if first != other.spec else ""
+        but = f"replays put `{first}` first, unlike the runs, which count; " if first != other.spec else ""
         return f"{but}nothing that was not run comes before `{other.spec}`."
     return (
         f"of what was not run, {named} comes first; its whole requests are {times(faster)} as fast as `{other.spec}`'s."
@@ -150,6 +146,18 @@ def _saved_by(option: Option) -> str:
     return f"it saves {percent(option.calls_saved)} of the target's calls ({rounds})"
 
 
+def _decoding(advice: Advice) -> list[str]:
+    """Why another policy leads where decoding alone is told, if one does."""
+    fastest = min(advice.options, key=lambda option: option.decode.sum())
+    if fastest.times_as_fast(advice.best, "decode").value < 1.01:
+        return []
+    first, second = (times(option.times_as_fast(advice.plain, "decode")) for option in (fastest, advice.best))
+    return [
+        f"In decoding alone `{fastest.spec}` is ahead ({first} against {second}); it loses that before the first "
+        "token, while router and drafters read the prompt."
+    ]
+
+
 def _rivals(advice: Advice) -> list[str]:
     level, slower = advice.level(), advice.slower()
     if not advice.options[1:]:
@@ -166,7 +174,7 @@ def _rivals(advice: Advice) -> list[str]:
 def _named(options: Sequence[Option], advice: Advice) -> str:
     """Policies, with how many times as fast as autoregressive decoding their whole requests are."""
     found = [(o.spec, times(o.times_as_fast(advice.plain))) for o in options[:MOST_NAMED]]
-    named = [f"`{spec}` (speed-up {ratio.replace(' (', ', ').rstrip(')')})" for spec, ratio in found]
+    named = [f"`{spec}` (request speed-up {ratio.replace(' (', ', ').rstrip(')')})" for spec, ratio in found]
     return listed([*named, *([f"{len(options) - len(named)} more"] * (len(options) > len(named)))])
 
 
@@ -192,7 +200,7 @@ def _about(advice: Advice) -> list[str]:
 def _drafters(advice: Advice) -> list[str]:
     said = []
     if keep := [share for share in advice.shares if advice.fate(share) == "keep"]:
-        said.append(f"Keep {listed([_kept(share) for share in keep])}.")
+        said.append(f"By these replays, keep {listed([_kept(share) for share in keep])}.")
     gone, ratio = advice.removed
     about = advice.about.spec
     if gone and about.startswith("fixed:"):
@@ -239,68 +247,6 @@ def _basis(advice: Advice) -> str:
     return said
 
 
-@dataclass(frozen=True)
-class Table:
-    """Cells as text; the last ``figures`` columns are figures."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    figures: int
-
-
-def tables(advice: Advice) -> list[Table]:
-    """The policies, the fastest first, a star only where it is certain; and the drafters under the first."""
-    policies = [_policy(advice, option) for option in advice.options]
-    if live := advice.measured:  # some of it cannot be replayed
-        more = [option for option in live.options if advice.option(option.spec) is None]
-        policies += [(option.spec, str(option.length), *((NOTHING,) * 5), *_ran(live, option)) for option in more]
-    how = ", replayed" if advice.texts else ""
-    far = "" if advice.trusted else ", too far from what was measured to rely on"
-    columns = f"policy|draft length|tokens per round|calls saved|decode{how}|whole request{how}"
-    columns += f"|{advice.best.spec} is faster by"
-    columns += "|tokens per round, measured|decode, measured|whole request, measured" if advice.measured else ""
-    found = [Table(f"Policies{how}{far}", tuple(columns.split("|")), policies, columns.count("|"))]
-    if advice.shares and not advice.about.spec.startswith("fixed:"):  # which says nothing of others
-        columns = "drafter|proposed|request time without it|memory (weights, cache)|verdict"
-        drafters = [
-            (
-                share.drafter,
-                f"{percent(share.share)}",
-                times(share.without),
-                format_bytes(share.memory) if share.memory else NOTHING,
-                FATES[advice.fate(share)],
-            )
-            for share in advice.shares
-        ]
-        found.append(Table(f"Drafters under {advice.about.spec}", tuple(columns.split("|")), drafters, 4))
-    return found
-
-
-def _policy(advice: Advice, option: Option) -> tuple[str, ...]:
-    first = option is advice.best
-    live = advice.measured
-    star = " ★" if first and advice.trusted and option.spec == (live or advice).leader else ""
-    ran = _ran(live, live.option(option.spec)) if live else ()
-    return (
-        f"{option.spec}{' ≈' if option.estimate else ''}{star}",
-        str(option.length),
-        f"{option.mean_accepted_tokens:.2f}",
-        f"{percent(option.calls_saved)}",
-        times(option.times_as_fast(advice.plain, "decode")),
-        times(option.times_as_fast(advice.plain)),
-        NOTHING if first else times(advice.best.times_as_fast(option)),
-        *ran,
-    )
-
-
-def _ran(live: Advice, option: Option | None) -> tuple[str, ...]:
-    """What was measured of a policy."""
-    if option is None:
-        return (NOTHING,) * 3
-    return f"{option.mean_accepted_tokens:.2f}", *(times(option.times_as_fast(live.plain, part)) for part in PARTS)
-
-
 def as_json(advice: Advice) -> dict[str, Any]:
     """All of it as plain values."""
     options = [
@@ -343,8 +289,3 @@ def _measured(advice: Advice, option: Option) -> list[dict[str, Any]]:
     live = advice.measured
     known = live and live.option(option.spec)
     return [asdict(known.times_as_fast(live.plain, part)) for part in PARTS] if live and known else []
-
-
-def times(ratio: Ratio | None) -> str:
-    """A ratio with its interval: ``2.10× (1.80–2.40)``."""
-    return NOTHING if ratio is None else ratio.text("×")

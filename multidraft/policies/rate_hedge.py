@@ -29,7 +29,7 @@ READERS = 0.25
 """By what share a drafter may promise to be slower than the fastest and still read the prompt before the first round:
 it is likely to be asked, and would hold up that round."""
 UNKNOWN = 0.6
-"""Guess of a drafter's acceptance where nothing is known, as in ``drafters.traffic``: such a drafter should be tried."""
+"""Guess of a drafter's acceptance where nothing is known, as in ``drafters.traffic``: it should be tried."""
 SPAN = 32
 """Positions that are evaluated at most. Whatever is older tells little of what comes next, and costs as much."""
 REFRESH = 8

@@ -71,8 +71,8 @@ class RecordedCosts:
     def costs(self, length: int) -> Costs:
         """The estimates, with those of verification for at least ``length`` nodes; 0 for what was never measured.
 
-        A drafter that never drafted is taken for an average one, and an evaluation, where there was none, for a draft of
-        one token by each: a replay charges for them, and must not hold them for free, as
+        A drafter that never drafted is taken for an average one, and an evaluation, where there was none, for a draft
+        of one token by each: a replay charges for them, and must not hold them for free, as
         :class:`~drafters.costs.CostMeter` does until they have been tried.
         """
         if self._fitted is None or len(self._fitted.verify) <= max(length, 2):

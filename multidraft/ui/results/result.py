@@ -14,7 +14,8 @@ from multidraft.bench import summary
 from multidraft.bench.measure import BASELINE
 from multidraft.bench.measured import of_rows
 from multidraft.bench.summary import Row, ratio_of
-from multidraft.bench.verdict import sentences, times
+from multidraft.bench.verdict import sentences
+from multidraft.bench.verdict_tables import times
 from multidraft.policies.titles import policy_title, policy_titles
 from multidraft.replay.advice import Advice
 from multidraft.service import odd

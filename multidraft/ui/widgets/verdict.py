@@ -8,7 +8,8 @@ from typing import TypeVar
 from markupsafe import Markup
 
 from drafters.errors import UserError
-from multidraft.bench.verdict import sentences, tables
+from multidraft.bench.verdict import sentences
+from multidraft.bench.verdict_tables import tables
 from multidraft.replay.advice import Advice
 from multidraft.service.lab import LabWork, ReplayJob
 from multidraft.ui.widgets import markup

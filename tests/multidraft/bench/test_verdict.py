@@ -9,7 +9,8 @@ import pytest
 from drafters.errors import UserError
 from multidraft.bench.measured import of_rows
 from multidraft.bench.summary import Row, overall
-from multidraft.bench.verdict import as_json, sentences, tables
+from multidraft.bench.verdict import as_json, sentences
+from multidraft.bench.verdict_tables import tables
 from multidraft.replay.advice import Advice
 from multidraft.replay.contribution import Share
 from multidraft.replay.options import Option
@@ -42,14 +43,17 @@ def test_a_certain_winner_with_what_it_saves_and_needs():
         and "on 8 prompts" in said
         and "50 % less device time" in said
     )
-    assert "faster than under the other policy, at the 95 % level: `fixed:math` (speed-up 1.25×, 1.25–1.25)" in said
-    assert "Keep `math` (proposes 31 % of the tokens; without it requests take 1.12× (1.05–1.20) as long)." in said
+    assert (
+        "faster than under the other policy, at the 95 % level: `fixed:math` (request speed-up 1.25×, 1.25–1.25)"
+        in said
+    )
+    assert "keep `math` (proposes 31 % of the tokens; without it requests take 1.12× (1.05–1.20) as long)." in said
     assert (
         "Remove `old`: under `rate-hedge` it never drafts; 2.0 MiB of memory (weights and cache) are free then." in said
     )
     assert "Not settled by these prompts whether this drafter pays: `code`." in said
     assert "slower at the 95 % level with 3 tokens" in said
-    policies, drafters = tables(found)
+    policies, drafters, _ = tables(found)
     assert policies.rows[0][0] == "rate-hedge ★" and drafters.rows[2][-1] == "can go"
 
 
@@ -78,11 +82,11 @@ def test_what_is_level_has_no_star_and_says_how_many_prompts_would_settle_it():
     found = Advice.of(PLAIN, options)
     _, end, *_ = (said := sentences(found))
     assert not found.certain and "★" not in "".join(cell for row in tables(found)[0].rows for cell in row)
-    assert "Under `fixed:math` (speed-up 1.98×, 1.8" in "\n".join(said)
+    assert "Under `fixed:math` (request speed-up 1.98×, 1.8" in "\n".join(said)
     more = sentences(Advice.of(PLAIN, [*options, option("exp3", 0.6)]))
     assert (
-        "Under `exp3` (speed-up 1.67×, 1.67–1.67) they are slower, at the 95 % level (paired by prompt; the intervals "
-        "in the table do not show this)."
+        "Under `exp3` (request speed-up 1.67×, 1.67–1.67) they are slower, at the 95 % level (paired by prompt; the "
+        "intervals in the table do not show this)."
     ) in more
     assert end.startswith(
         "What to do: run `ucb`, draft length up to 6: it is ahead of `fixed:math`, though not certainly"
@@ -176,9 +180,36 @@ def test_drafters_and_lengths_are_told_of_the_policy_that_was_measured_to_be_fir
     options = [option("ucb", 0.4), option("fixed:math", 0.5)]
     found = Advice.of(PLAIN, options, about=options[1], texts=8, measured=live, **known)
     said = "\n".join(sentences(found))
-    assert "`fixed:math`, draft length up to 6: slower at" in said and "Keep `code` (" in said
-    assert "`fixed:math` plays no other drafter" in said and len(tables(found)) == 1
+    assert "`fixed:math`, draft length up to 6: slower at" in said and "By these replays, keep `code` (" in said
+    assert "`fixed:math` plays no other drafter" in said
+    assert [table.title for table in tables(found)] == ["Policies, replayed", "Draft lengths of fixed:math, replayed"]
+    assert tables(found)[1].rows == [("3", "0.90× (0.80–0.95)")]
     assert "Replayed on 8 recorded texts: no other policy or draft length was tried." in said, "both were measured"
+
+
+def test_a_single_drafter_that_replays_cannot_tell_from_the_winner_is_to_be_run_too():
+    live = Advice.of(PLAIN, [option("rate-hedge", 0.5, noise=NOISE), option("ucb", 0.8)])
+    shares = (Share("math", True, 0.3, None, 10), Share("code", True, 0.3, None, 2**20))
+    for seconds, told in ((0.505, True), (0.6, False)):
+        played = [option("rate-hedge", 0.5, noise=NOISE), option("fixed:math", seconds, noise=NOISE[::-1])]
+        do = sentences(Advice.of(PLAIN, played, texts=8, measured=live, shares=shares))[1]
+        hint = (
+            "By replays a single drafter is not significantly slower (1.0 MiB less memory): run `fixed:math` on these"
+        )
+        assert (hint in do) is told, do
+    ran = Advice.of(PLAIN, [*live.options, option("fixed:math", 0.6)])
+    assert "single drafter" not in sentences(Advice.of(PLAIN, played, texts=8, measured=ran))[1], "it was"
+
+
+def test_who_leads_in_decoding_alone_is_told_where_it_is_another():
+    def split(spec, decode, request):
+        return replace(option(spec, request), decode=option(spec, decode).decode)
+
+    said = "\n".join(sentences(Advice.of(PLAIN, [split("ucb", 0.4, 0.6), split("fixed:math", 0.5, 0.5)])))
+    assert (
+        "In decoding alone `ucb` is ahead (2.50× (2.50–2.50) against 2.00× (2.00–2.00)); it loses that before" in said
+    )
+    assert "In decoding alone" not in "\n".join(sentences(Advice.of(PLAIN, [option("ucb", 0.5), option("exp3", 0.6)])))
 
 
 def test_how_far_the_rounds_of_policies_by_the_clock_are_off_stands_beside_their_speedups():

@@ -299,7 +299,8 @@ class Batch:
             suite = name if batch.file is None and name in suite_names() else None
             file = batch.file if batch.file and Path(batch.file).exists() else None  # uploads are kept for a day
         params = batch.params
-        settings = (params.max_new_tokens, batch.texts_at_once, params.draft_length, params.temperature)
+        draft_length = 0 if params.draft_length == self.workbench.pool.draft_length else params.draft_length
+        settings = (params.max_new_tokens, batch.texts_at_once, draft_length, params.temperature)
         return suite, file, batch.policies, _most(file or suite, batch.prompt_count), *settings, self._note(id)
 
     def _note(self, id: str) -> str:

@@ -24,7 +24,7 @@ def test_a_batch_of_an_earlier_server_is_there_whole(workbench: Workbench, tmp_p
     workbench.store.note(id, "why")
     assert workbench.store.flush()
     linked = tab.buttons.linked(Visit(batch=id))  # type: ignore[arg-type]
-    assert [linked[field] for field in tab.buttons.form] == [None, None, ["ucb", "fixed:near"], 2, 8, 1, 4, 0.0, "why"]
+    assert [linked[field] for field in tab.buttons.form] == [None, None, ["ucb", "fixed:near"], 2, 8, 1, 0, 0.0, "why"]
     shown = after(tab.buttons.watch(id))
     assert "From the history: 4 of 4 runs finished" in shown[tab.status] and "suite mine" in shown[tab.status]
     assert shown[tab.rows].count("data-item") == 4, "what was refused as too long left no run"
