@@ -31,7 +31,8 @@ class RecordedCosts:
 
     Each part of a round is linear in its work, fitted by least squares: drafting in the tokens drafted and those read
     first, for each drafter; verification in the nodes; evaluation in the tokens that were read. Verification without a
-    draft is measured by itself, since a single token may take another way through the kernels.
+    draft is measured by itself, since a single token may take another way through the kernels: by the baselines of the
+    runs, where they have one, since policies verify without a draft where something is amiss.
 
     Args:
         drafters: how many there are.
@@ -43,6 +44,8 @@ class RecordedCosts:
         of each round; where a drafter found nothing to draft, the depth is 0 and one token counts as drafted."""
         self.verification: Rows = []
         """``(1, nodes, seconds)`` with a draft; ``plain`` are the ``(1, seconds)`` without."""
+        self.baselines: Rows = []
+        """``(1, seconds per token)`` of each run's."""
         self.plain: Rows = []
         self.evaluation: Rows = []
         """``(1, tokens read, seconds)``."""
@@ -55,6 +58,8 @@ class RecordedCosts:
     def add(self, rounds: Iterable[Mapping[str, Any]]) -> None:
         """Count the rounds of one run, as of ``storage.queries.timed_rounds``."""
         self._fitted = None
+        rounds = list(rounds)
+        self.baselines += [(1.0, per_token) for row in rounds[:1] if (per_token := row["baseline_seconds_per_token"])]
         for row, arms, unread in with_unread(rounds, len(self.drafting)):
             depth, nodes = row["depth"], row["nodes"]
             if len(arms) == 1:
@@ -87,8 +92,10 @@ class RecordedCosts:
         start, step, catch_up = drafting.T
         fixed, each = fit(self.verification, 2)
         verify = fixed + each * np.arange(max([length, *(int(row[1]) for row in self.verification)]) + 1)
-        if self.plain:
-            verify[0] = fit(self.plain, 1)[0]
+        overhead = float(fit(self.overhead, 1)[0])
+        if self.baselines or self.plain:
+            plain = fit(self.baselines, 1)[0] - overhead if self.baselines else fit(self.plain, 1)[0]
+            verify[0] = max(plain, 0.0)
             verify[1:] = verify[1:] if self.verification else verify[0]
         evaluate, evaluate_token = fit(self.evaluation, 2)
         if not self.evaluation:
@@ -105,7 +112,7 @@ class RecordedCosts:
             persistence=np.divide(went_on, could, out=np.ones_like(could), where=could > 0).clip(max=1.0),
             width=np.divide(nodes, depth, out=np.ones_like(depth), where=depth > 0),
             draft_start=start,
-            overhead=float(fit(self.overhead, 1)[0]),
+            overhead=overhead,
         )
 
 

@@ -103,6 +103,7 @@ def timed(count, seed=0, readers=None):
                 "evaluated": evaluated,
                 "prompt_tokens": 40,
                 "readers": readers,
+                "baseline_seconds_per_token": None,
             }
         )
         unread.emitted(emitted, () if arm is None else (arm,))
@@ -195,6 +196,14 @@ def test_an_evaluation_never_recorded_is_taken_for_a_draft_of_one_token_by_each(
     assert found.evaluate_token == pytest.approx(found.catch_up.sum())
 
 
+def test_plain_decoding_costs_what_the_baselines_took():
+    """Policies verify without a draft where something is amiss, if ever, and their overhead is not the baseline's."""
+    runs = [[{**r, "baseline_seconds_per_token": 0.002 * off} for r in timed(100)] for off in (0.9, 1.0, 1.1)]
+    found = found_in([*runs, timed(100)])
+    assert found.overhead + found.verification(0) == pytest.approx(0.002)
+    assert found.verification(1) == pytest.approx(TRUE.verification(1), rel=1e-3), "others are as they were"
+
+
 def test_outliers_count_as_three_times_the_expected():
     rows = [(1.0, 1.0)] * 99 + [(1.0, 1000.0)]
     assert fit(rows, 1)[0] == pytest.approx(99 / 97, rel=1e-2)
@@ -216,6 +225,7 @@ def a_row(arm=0, **changes):
         "evaluated": 0,
         "prompt_tokens": 40,
         "readers": None,
+        "baseline_seconds_per_token": None,
     }
     return row | changes
 
