@@ -56,7 +56,7 @@ def _speedup(policy: dict[str, Any], name: str) -> str:
 
 def percent(share: float | None, sign: str = "") -> str:
     """``84 %``; a dash for ``None`` and NaN."""
-    return NOTHING if share is None or share != share else f"{100 * share:{sign},.0f} %"
+    return NOTHING if share is None or share != share else f"{round(100 * share):{sign},} %"
 
 
 def count(number: int, noun: str) -> str:

@@ -55,9 +55,9 @@ def tables(advice: Advice) -> list[Table]:
         found.append(Table(f"Drafters under {advice.about.spec}", tuple(columns.split("|")), drafters, 4))
     if advice.lengths:
         about = advice.about
-        columns = ("draft length", f"whole requests, times as fast as with {about.length}")
+        heads = ("draft length", f"whole requests, times as fast as with {about.length}")
         lengths = [(str(length), times(ratio)) for length, ratio in sorted(advice.lengths.items())]
-        found.append(Table(f"Draft lengths of {about.spec}{how}", columns, lengths, 1))
+        found.append(Table(f"Draft lengths of {about.spec}{how}", heads, lengths, 1))
     return found
 
 

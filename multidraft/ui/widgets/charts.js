@@ -50,9 +50,15 @@ const PAPER = "#ffffff", INK = "#16191d";
 function pictureOf(graph, format) {
   const font = { ...graph.layout.font, color: INK };
   const data = graph.data.map((trace) => trace.textfont ? { ...trace, textfont: { ...trace.textfont, color: INK } } : trace);
-  const { width, height } = graph.getBoundingClientRect();
-  const layout = { ...graph.layout, font, paper_bgcolor: PAPER, width, height, autosize: false };
-  return Plotly.toImage({ data, layout }, { format, width, height, scale: format === "png" ? 2 : 1 });
+  const { width, height: shown } = graph.getBoundingClientRect();
+  // The page names the lines of some charts beside them; a file has to do so itself.
+  const named = graph._fullData.filter((trace) => trace.visible === true && trace.type === "scatter" && trace.hoverinfo !== "skip");
+  const unnamed = !graph.layout.showlegend && named.length > 1 && new Set(named.map((trace) => trace.name)).size === named.length;
+  const room = unnamed ? 24 * Math.ceil(named.length / 3) : 0, margin = graph.layout.margin ?? {};
+  const below = { orientation: "h", yref: "container", yanchor: "bottom", y: 0.02, x: 0 };
+  const legend = unnamed ? { showlegend: true, legend: below, margin: { ...margin, b: (margin.b ?? 60) + room } } : {};
+  const layout = { ...graph.layout, ...legend, font, paper_bgcolor: PAPER, width, height: shown + room, autosize: false };
+  return Plotly.toImage({ data, layout }, { format, width, height: shown + room, scale: format === "png" ? 2 : 1 });
 }
 
 const blobUrl = (text) => URL.createObjectURL(new Blob([text], { type: "text/csv" }));

@@ -106,7 +106,7 @@ def ranking(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
 def speedup(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     """Speed-up of every run (``aggregates.speedup_by_run``), or by period (``aggregates.speedup_by_period``)."""
     noisy = rows.get("speedup_uncertainty", pd.Series(index=rows.index, dtype=float)) > TOO_NOISY
-    figure = look.speedup_figure("", noisy_runs(int(noisy.sum()), len(rows)))
+    figure = look.speedup_figure("", noisy_runs(int(noisy.sum()), len(rows))).update_layout(meta={"x": "time"})
     for policy, own in _of_each(rows, policies):
         style = _style(policy, policies)
         shared = {"x": own["created_at"].to_list(), "y": own["speedup"].to_list(), **style}
@@ -168,7 +168,7 @@ def regret(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
 @chart("Regret by date", LEARNING, _regret, missing=look.NO_GREEDY_RUN)
 def regret_by_date(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     """Regret of each run, or of many the mean of those since the point before."""
-    figure = look.base_figure("", "", "regret, rounds per run")
+    figure = look.base_figure("", "", "regret, rounds per run").update_layout(meta={"x": "time"})
     figure.add_hline(y=0, **look.REFERENCE)
     for policy, own in _of_each(rows, policies):
         ends = own[["run_number", "cumulative_regret"]].astype(float)

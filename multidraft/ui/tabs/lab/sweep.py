@@ -64,7 +64,7 @@ class SweepSection:
             self.charts = [plot(f"lab-sweep-{i}", visible=False) for i in range(len(view.SWEPT))]
         self.table = gr.HTML("", js_on_load=None, elem_id="lab-sweep-table")
         self.policy, self.setting, self.range_fields = policy, setting, [start, end, scale]
-        own = [policy, setting, start, end, points, scale]
+        own: list[Any] = [policy, setting, start, end, points, scale]
         page.load(self.restore, None, own, **QUICK)
         # Not their changes: what the address has would be replaced by the setting's own range.
         another = policy.input(self.settings, [policy, setting], setting, **QUICK)

@@ -18,7 +18,6 @@ from multidraft.service import lab as lab_work
 from multidraft.service.lab import ExperimentJob, LabWork
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.lab import view as lab_view
-from multidraft.ui.tabs.lab.sweep import default_range
 from multidraft.ui.tabs.lab.tab import Lab
 from multidraft.ui.tabs.lab.texts import ALL_SUITES
 from storage import queries, texts
@@ -222,13 +221,6 @@ def test_a_sweep_that_cannot_be_gets_a_sentence(
     lab = placed(filled)
     status = sweep(lab, policy, setting, *range)[lab.sweeping.status]
     assert said in status and 'role="alert"' in status
-
-
-def test_default_ranges_hold_what_the_policy_takes() -> None:
-    assert default_range("ucb", "beta") == (0.01 / 16, 0.16, True)
-    assert default_range("rate-hedge", "memory")[1] == 1.0
-    assert default_range("sw-ucb:window=5", "window") == (5, 320, False)
-    assert default_range("ucb", "draft length", 12) == (1, 12, False)
 
 
 class Visit:

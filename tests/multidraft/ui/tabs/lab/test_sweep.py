@@ -12,7 +12,7 @@ from starlette.datastructures import QueryParams
 
 from multidraft.replay.outcomes import Outcome
 from multidraft.service.lab import Sweep
-from multidraft.ui.tabs.lab.sweep import SweepSection
+from multidraft.ui.tabs.lab.sweep import SweepSection, default_range
 from multidraft.ui.tabs.lab.view import SWEPT, sweep_figure
 
 
@@ -47,3 +47,10 @@ def test_the_address_has_the_sweep_and_nonsense_in_it_is_passed_over() -> None:
     for wrong in ("ucb&lab_setting=gamma", "nobody&lab_setting=beta", "ucb&lab_setting=beta&lab_from=nan"):
         assert of(f"lab_sweep={wrong}&lab_to=2&lab_points=4&lab_steps=linear") == [gr.skip()] * 6
     assert of(query.replace("=4", "=inf")) == of("") == [gr.skip()] * 6
+
+
+def test_default_ranges_hold_what_the_policy_takes() -> None:
+    assert default_range("ucb", "beta") == (0.01 / 16, 0.16, True)
+    assert default_range("rate-hedge", "memory")[1] == 1.0
+    assert default_range("sw-ucb:window=5", "window") == (5, 320, False)
+    assert default_range("ucb", "draft length", 12) == (1, 12, False)
