@@ -49,7 +49,7 @@ def _now(live: Advice, advice: Advice) -> str:
     if live.pays == "open":
         return _unsettled(live)
     if not (level := live.level()):
-        others = "others that ran" if live.options[2:] else "other that ran"
+        others = "other policies that ran" if live.options[2:] else "other policy that ran"
         why = (
             f"it is faster than the {others}, and no more prompts are needed to settle that"
             if live.options[1:]
