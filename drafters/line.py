@@ -14,8 +14,8 @@ class Line:
     property of the model.
 
     Attributes:
-        origin: so many measurements of no units in no seconds are added where it is asked: until those made tell the
-            fixed part apart, all of it counts as proportional to the units.
+        origin: weight of an imaginary measurement of 0 units in 0 seconds, which does not fade: while all others are of
+            the same units, their seconds count as proportional to these instead of fixed.
         weight: how many measurements it knows; the fields after it are their sums.
     """
 

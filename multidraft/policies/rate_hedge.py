@@ -151,6 +151,7 @@ class RateHedge(Policy):
             self._choose_readers()
 
     def _choose_readers(self) -> None:
+        """The drafters whose best length promises tokens per second within ``READERS`` of the fastest's."""
         rates = (self.tokens / self.drafting).max(axis=1)
         self.readers = np.flatnonzero(rates * (1.0 + READERS) >= rates.max()).tolist()
 

@@ -177,7 +177,7 @@ def _noise(of_run: float | None, of_baseline: float | None, off: float) -> str:
 def _checked(token_ids: Sequence[int], differences: Sequence[Difference]) -> str:
     tokens = count(len(token_ids), "token")
     if not differences:
-        return f"Verified: {tokens}, each the target's own greedy choice, right or wrong."
+        return f"Verified: {tokens}, each the target's own greedy choice, whether or not the answer is right."
     faults = [d for d in differences if not d.rounding]
     if not faults:
         return (
