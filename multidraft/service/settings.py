@@ -104,7 +104,7 @@ def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
         raise UserError(f"{name} must be {must_be}, got {text!r}")
 
     on_space, host = "SPACE_ID" in given, given.get("GRADIO_SERVER_NAME")
-    alone = (host is None or _is_loopback(host)) and not on_space
+    alone = (host is None or is_loopback(host)) and not on_space
 
     def may(name: str) -> bool:
         said = read(name, str, lambda text: text.lower() in ("on", "off"), "on or off")
@@ -166,7 +166,8 @@ def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host, by name or address, is the machine itself, to whoever asks."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

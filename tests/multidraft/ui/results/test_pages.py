@@ -212,6 +212,12 @@ def test_bibtex_holds_nothing_that_latex_would_run() -> None:
     assert "multidraft 0.1.0, commit ab\\_c" in entry and "url = {http://x/%7B%7D}" in entry
 
 
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
+def test_an_address_that_only_this_machine_can_open_is_not_cited(host: str) -> None:
+    made = {"created_at": "2026-01-02", "version": "0.1.0", "pool": "p", "card_hash": "", "hardware": "", "dtype": ""}
+    assert "url" not in bibtex("run/1", "t", made, f"http://{host}:7860/result/run/1")
+
+
 @pytest.mark.parametrize("place", ["race/\0", "run/\x08\U0010add5", "comparison/1/\x7f\r"])
 def test_an_address_of_control_characters_leads_nowhere(browser: TestClient, place: str) -> None:
     page = browser.get(f"/result/{quote(place)}")
