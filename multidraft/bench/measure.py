@@ -58,6 +58,7 @@ class Request:
         earlier: runs of the same prompt, parameters and seed: their baseline is used again, and what is known of an
             output that is equal to this one's.
         scores_when_idle: whether it is scored only while nothing else waits for the device.
+        watched: whether a page draws the answer as soon as it is there.
         reads_twice: whether the target reads the prompt once before the clock starts: where whole requests are compared
             one after the other, none is to pay for what the device did before.
     """
@@ -72,6 +73,7 @@ class Request:
     earlier: tuple[Run, ...] = ()
     output: Output = Output()  # noqa: RUF009
     scores_when_idle: bool = False
+    watched: bool = False
     reads_twice: bool = False
 
 

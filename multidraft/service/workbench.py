@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
@@ -26,6 +27,12 @@ from storage.run import Run, Scores
 from storage.store import Kept, Store
 
 log = logging.getLogger(__name__)
+
+DRAWING_SECONDS = 0.4
+"""How long a page is given to draw an answer before its baseline is measured."""
+
+LOOK_SECONDS = 0.02
+"""How often it is looked meanwhile whether others wait."""
 
 
 class Workbench:
@@ -173,6 +180,8 @@ class RunJob(Job[Run]):
         if request.scores_when_idle:
             self.measurement.scores_while = lambda: workbench.jobs.idle
             self.measurement.when_decoded = self._record  # nobody waits for what comes after
+        elif request.watched:
+            self.measurement.when_decoded = self._let_be_drawn
         self.told = False
         self._kept: Kept | None = None
 
@@ -189,6 +198,13 @@ class RunJob(Job[Run]):
             if self._kept is None or self.run.scores != Scores() or self.run.generation.error:  # or nothing is new
                 self._record()
         return self.run
+
+    def _let_be_drawn(self) -> None:
+        """Leave the machine to the page for a moment, unless others wait: a browser on the same machine would slow the
+        baseline down."""
+        until = time.monotonic() + DRAWING_SECONDS
+        while time.monotonic() < until and self.workbench.jobs.idle and not self.measurement.cancelled:
+            time.sleep(LOOK_SECONDS)
 
     def _record(self) -> None:
         self._kept = self.workbench.record(self.run, anew=self._kept, ends=self.id)

@@ -17,6 +17,7 @@ from multidraft.bench import measure
 from multidraft.bench.measure import Request
 from multidraft.engine.lossless import Difference
 from multidraft.policies import NO_DRAFTER, POLICIES
+from multidraft.service import workbench as workbench_module
 from multidraft.service.workbench import RunJob, Workbench
 from storage import queries
 from storage.run import Origin
@@ -141,6 +142,18 @@ def test_what_cannot_run_is_refused_at_once(
 ) -> None:
     with pytest.raises(error):
         workbench.submit(Request(prompt, policy, PARAMS))
+
+
+def test_a_page_has_a_moment_to_draw_before_the_baseline_unless_others_wait(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workbench_module, "DRAWING_SECONDS", 30.0)
+    watched = workbench.submit(Request(PROMPT, "ucb", PARAMS, watched=True))
+    while watched.run.generation.status == "running":
+        time.sleep(0.01)
+    assert not watched.wait(0.3) and watched.run.baseline is None
+    other = workbench.submit(Request(PROMPT, "ucb", PARAMS))
+    assert finished(watched).run.baseline and finished(other).run.baseline
 
 
 def test_runs_wait_in_line(workbench: Workbench, gate) -> None:

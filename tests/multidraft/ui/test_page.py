@@ -20,6 +20,7 @@ from multidraft.service.pool_loading import PoolLoader
 from multidraft.service.workbench import RunJob, Workbench
 from multidraft.ui import app
 from multidraft.ui.app import build
+from multidraft.ui.tabs.play import tab as play_tab
 from multidraft.ui.tabs.play.tab import Play
 from multidraft.ui.tabs.pool.tab import NO_MATRIX, PoolTab, pool_html
 from storage.records import PHASES
@@ -120,6 +121,21 @@ def play(
 ) -> tuple[Play, list[dict[Any, Any]]]:
     tab = built(Play(workbench), workbench)
     return tab, list(tab.run(turns, prompt, policy, tokens, 0, 1, 0, 4, 0))  # type: ignore[arg-type]
+
+
+def test_a_short_text_is_there_with_the_first_update(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(play_tab, "AT_ONCE_SECONDS", 60.0)
+    tab, updates = play(workbench, "abc abd")
+    assert updates[0][tab.output] == after(updates)[tab.output] != ""
+
+
+def test_a_longer_one_is_shown_as_it_comes(workbench: Workbench, gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(play_tab, "AT_ONCE_SECONDS", 0.05)
+    tab = built(Play(workbench), workbench)
+    parts = tab.run((), "abc abd", "ucb", 8, 0, 1, 0, 4, 0)
+    assert "Completed" not in next(parts)[tab.status]
+    gate.open()
+    assert "Completed" in after([*parts])[tab.status]
 
 
 def test_play_streams_to_the_end(workbench: Workbench, gate) -> None:

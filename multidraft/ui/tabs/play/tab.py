@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -35,11 +36,9 @@ UPDATE_SECONDS = (0.15, 1.0)
 FIRST_SECONDS = 0.03
 """How often it is looked whether there is something to show, as long as there is nothing."""
 
-AT_ONCE_SECONDS = 0.08
-"""So long the first update waits for the first round: text is there sooner with it than with a second one."""
-
-LOOK_SECONDS = 0.004
-"""How often it is looked for meanwhile."""
+AT_ONCE_SECONDS = 0.22
+"""So long the first update waits for the end of the text: where the browser shares the machine, drawing it would slow
+down the rounds that follow, and short texts are soon over."""
 
 UPDATE_SHARE = 0.05
 """Of the time, what may go into it: where handing over an update takes long, they come less often."""
@@ -217,7 +216,7 @@ class Play(controls.PromptTab):
         try:
             params, seed = controls.read_settings(settings)
             origin = Origin("play", self.task_of(prompt), learn=controls.agreed(settings))
-            request = Request(prompt, policy or "", params, seed, origin, tuple(turns))
+            request = Request(prompt, policy or "", params, seed, origin, tuple(turns), watched=True)
             job = self.workbench.submit(request)
         except UserError as error:
             hint = " Begin a new conversation." if turns and isinstance(error, ContextWindowError) else ""
@@ -241,7 +240,7 @@ class Play(controls.PromptTab):
         often, seldom = UPDATE_SECONDS
         wait, parts = 0.0, Updates()
         begun = {**self._blank(), **self.buttons.live(running=True), **self._asked(job), self.buttons.id: job.id}
-        _await_first_round(job)
+        _await_text(job)
         while True:
             done = job.wait(wait)
             generation = job.measurement.snapshot()
@@ -312,12 +311,18 @@ class Play(controls.PromptTab):
         return offered_file("multidraft-run.json", lambda path: path.write_text(text, encoding="utf-8"))
 
 
-def _await_first_round(job: RunJob) -> None:
-    """Wait for it, or for the end, but not for long, and not behind others."""
-    until = time.monotonic() + AT_ONCE_SECONDS
-    while not (job.measurement.generation.rounds or job.ahead) and time.monotonic() < until:
-        if job.wait(LOOK_SECONDS):
-            break
+def _await_text(job: RunJob) -> None:
+    """Wait for the end of the text, but not for long, and not behind others."""
+    decoded = threading.Event()
+
+    def look() -> None:
+        if job.run.generation.status != "running":
+            decoded.set()
+
+    job.measurement.watch(look)
+    look()
+    if not job.ahead:
+        decoded.wait(AT_ONCE_SECONDS)
 
 
 _COPY_RUN = """async (file) => {

@@ -171,7 +171,10 @@ def _noise(of_run: float | None, of_baseline: float | None, off: float) -> str:
     noise = f"Noise of the machine: {', '.join(f'± {percent(share)} in the {of}' for share, of in known)}."
     if not markup.too_noisy(off):
         return noise
-    return f"{noise} That is too much for an exact figure from a single run: run it again when the machine is idle."
+    return (
+        f"{noise} That is too much for an exact figure from a single run: run it again when the machine is idle (a "
+        "browser on the same machine keeps it busy)."
+    )
 
 
 def _checked(token_ids: Sequence[int], differences: Sequence[Difference]) -> str:
