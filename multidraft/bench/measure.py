@@ -86,6 +86,7 @@ class Measurement:
         phase: what is being done.
         asked_at: when it was asked for, by ``time.monotonic``.
         scores_while: it is scored as long as this is true, by default always.
+        decoded: set when the last round is over, or there is none to come.
         when_decoded: called when the last round is over, before anything else is measured.
 
     Raises:
@@ -100,6 +101,7 @@ class Measurement:
         self.run = Run(self.decoding.generation, *known)
         self.differences: list[Difference] | None = None
         self.asked_at = time.monotonic()
+        self.decoded = threading.Event()
         self.scores_while: Callable[[], bool] = lambda: True
         self.when_decoded: Callable[[], None] = lambda: None
         self._phase: Phase = "waiting"
@@ -114,6 +116,8 @@ class Measurement:
     @phase.setter
     def phase(self, phase: Phase) -> None:
         self._phase = phase
+        if phase in ("scoring", "done"):
+            self.decoded.set()
         self.tell()
 
     def watch(self, watcher: Callable[[], None]) -> None:
@@ -182,6 +186,7 @@ class Measurement:
             with self._noted():
                 self.phase = "decoding"
                 yield from self._decode()
+                self.decoded.set()
                 self.when_decoded()
                 if self.run.baseline is None and self.request.measures_baseline and not self.cancelled:
                     self.phase = "measuring"

@@ -6,6 +6,8 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from threading import Event
 from typing import Any
 
 from drafters.hardware import Trimming, describe
@@ -160,6 +162,14 @@ class Workbench:
         self.jobs.close()
 
 
+def _let_be_drawn(jobs: Jobs, cancelled: Event) -> None:
+    """Leave the machine to the page for a moment, unless others wait: a browser on the same machine would slow the
+    baseline down."""
+    until = time.monotonic() + DRAWING_SECONDS
+    while time.monotonic() < until and jobs.idle and not cancelled.wait(LOOK_SECONDS):
+        pass
+
+
 class RunJob(Job[Run]):
     """One run of its own.
 
@@ -180,8 +190,8 @@ class RunJob(Job[Run]):
         if request.scores_when_idle:
             self.measurement.scores_while = lambda: workbench.jobs.idle
             self.measurement.when_decoded = self._record  # nobody waits for what comes after
-        elif request.watched:
-            self.measurement.when_decoded = self._let_be_drawn
+        elif request.watched:  # nothing of the job: a cycle would keep a pool that has been exchanged
+            self.measurement.when_decoded = partial(_let_be_drawn, workbench.jobs, self.cancelled)
         self.told = False
         self._kept: Kept | None = None
 
@@ -198,13 +208,6 @@ class RunJob(Job[Run]):
             if self._kept is None or self.run.scores != Scores() or self.run.generation.error:  # or nothing is new
                 self._record()
         return self.run
-
-    def _let_be_drawn(self) -> None:
-        """Leave the machine to the page for a moment, unless others wait: a browser on the same machine would slow the
-        baseline down."""
-        until = time.monotonic() + DRAWING_SECONDS
-        while time.monotonic() < until and self.workbench.jobs.idle and not self.measurement.cancelled:
-            time.sleep(LOOK_SECONDS)
 
     def _record(self) -> None:
         self._kept = self.workbench.record(self.run, anew=self._kept, ends=self.id)

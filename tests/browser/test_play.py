@@ -100,8 +100,8 @@ def test_figures_legend_chart_and_details(page: Page) -> None:
     run_example(page)
     expect(page.locator(DONE)).to_be_visible()
     figures = page.locator("#tiles .md-tile dd:not(.md-unit)").all_inner_texts()
-    # Of the speed-up a busy machine tells an interval, or nothing.
-    assert len(figures) == 4 and all(re.match(r"\d|–", figure) for figure in figures), figures
+    # Of the speed-up a busy machine tells the side, or nothing.
+    assert len(figures) == 4 and all(re.match(r"\d|–|faster|slower", figure) for figure in figures), figures
     note = page.locator("#tiles .md-note")
     expect(note).to_contain_text("Autoregressive decoding:")
     expect(note).to_contain_text("each the target's own greedy choice")

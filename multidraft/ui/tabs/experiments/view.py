@@ -43,10 +43,7 @@ COLUMNS = (
     "Settings, policies",
     "Pool, machine",
     "Note",
-    markup.tip(
-        "Regret",
-        "Rounds beyond the best single drafter of each text, mean per run of the policy below the speed-up",
-    ),
+    markup.tip("Mean regret (rounds/prompt)", f"{markup.REGRET}; of the policy that the speed-up is of"),
 )
 
 

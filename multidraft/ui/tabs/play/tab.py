@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -240,7 +239,8 @@ class Play(controls.PromptTab):
         often, seldom = UPDATE_SECONDS
         wait, parts = 0.0, Updates()
         begun = {**self._blank(), **self.buttons.live(running=True), **self._asked(job), self.buttons.id: job.id}
-        _await_text(job)
+        if not job.ahead:
+            job.measurement.decoded.wait(AT_ONCE_SECONDS)
         while True:
             done = job.wait(wait)
             generation = job.measurement.snapshot()
@@ -309,20 +309,6 @@ class Play(controls.PromptTab):
     def _file(self, job: RunJob) -> Path | None:
         text = json.dumps(job.run.to_json(), ensure_ascii=False, indent=1)
         return offered_file("multidraft-run.json", lambda path: path.write_text(text, encoding="utf-8"))
-
-
-def _await_text(job: RunJob) -> None:
-    """Wait for the end of the text, but not for long, and not behind others."""
-    decoded = threading.Event()
-
-    def look() -> None:
-        if job.run.generation.status != "running":
-            decoded.set()
-
-    job.measurement.watch(look)
-    look()
-    if not job.ahead:
-        decoded.wait(AT_ONCE_SECONDS)
 
 
 _COPY_RUN = """async (file) => {
