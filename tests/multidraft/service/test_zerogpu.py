@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 
 import gradio as gr
@@ -119,11 +120,13 @@ def test_what_it_has_learnt_comes_back_and_goes_in_again(
     first = finished(bench.submit(Request(PROMPT, spec, PARAMS)))
     learnt = pool.previous[spec]
     assert pool.costs.plain.weight > 0 and sum(line.weight for line in pool.costs.steps) > 0
-    weight = pool.costs.verify.weight
+    known = replace(pool.costs.verify)
     pool.previous[spec] = [0.0, 0.0, 0.0, 1.0]
     second = finished(bench.submit(Request(PROMPT, spec, PARAMS)))
     assert len(learnt) == 4 and second.run.generation.rounds[0].arm == 3 != first.run.generation.rounds[0].arm
-    assert pool.costs.verify.weight > weight
+    assert (
+        pool.costs.verify != known
+    )  # its weight need not have grown: once a disturbed machine recovers, it begins anew
     (worker, cold), (again, warm) = calls()
     assert worker == again, "the idle worker is used again"
     assert warm < cold, "what is asked for follows what was measured"
