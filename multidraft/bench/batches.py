@@ -13,7 +13,8 @@ from drafters.errors import ContextWindowError, TextMemoryError, UserError
 from drafters.models.streams import Stream
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
-from multidraft.bench.measure import BASELINE, Measurement
+from multidraft.bench.baseline import BASELINE
+from multidraft.bench.measure import Measurement
 from multidraft.bench.runner import Entry, SuiteRun, seed_of
 from multidraft.bench.suites import SuiteItem
 from multidraft.bench.table import markdown

@@ -8,7 +8,7 @@ from typing import Any
 
 from drafters.errors import UserError
 from multidraft.bench.action import MOST_PROMPTS, listed
-from multidraft.bench.measure import BASELINE
+from multidraft.bench.baseline import BASELINE
 from multidraft.bench.summary import Row, speedups
 from multidraft.bench.table import NOTHING, count, percent
 from multidraft.bench.verdict import MOST_NAMED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from multidraft.bench.measure import BASELINE
+from multidraft.bench.baseline import BASELINE
 from multidraft.bench.runner import Entry
 from multidraft.bench.summary import Row, speedups
 from multidraft.bench.table import NOTHING, markdown

@@ -4,6 +4,9 @@ The baseline of a run is autoregressive decoding of the same prompt with the sam
 machine. Where ``autoregressive`` is among the policies that are measured on a prompt, it is that run, the whole answer;
 otherwise it is measured just after the first of them: the whole answer too where that is soon done, else its first
 tokens, since whoever watches is not to wait for it.
+
+A page that draws an answer on the machine that decodes it slows both down. An answer that was soon over is therefore
+decoded once more, just after its baseline, when the page is still: those are its times then.
 """
 
 from __future__ import annotations
@@ -13,10 +16,11 @@ import platform
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version as version_of
 from typing import Literal
 
@@ -27,21 +31,24 @@ from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from drafters.traffic import suitability
 from multidraft._version import version
+from multidraft.bench.baseline import BASELINE, finished
+from multidraft.engine.again import Again
 from multidraft.engine.decoding import Decoding
 from multidraft.engine.lossless import Difference, greedy_differences
 from multidraft.engine.output import Output
 from multidraft.policies import parse_spec
 from multidraft.policies.delayed import expected_accept_lengths
 from multidraft.replay.regret import expected_regret_of, gamma_table, regret_of
-from storage.records import FINISHED, Generation, Turn
+from storage.records import Generation, Turn
 from storage.run import Baseline, Conditions, Origin, Run, Scores
 
 log = logging.getLogger(__name__)
 
-BASELINE = "autoregressive"
-
 PREFIX_TOKENS, WHOLE_SECONDS = 64, 1.0
 """A baseline that is measured for one run's sake ends after a multiple of so many tokens once it has taken so long."""
+
+SHORT_SECONDS = 2.0
+"""Decoding that took no longer is soon timed again; what takes longer suffers less from what happens meanwhile."""
 
 Phase = Literal["waiting", "decoding", "measuring", "scoring", "done"]
 
@@ -54,11 +61,11 @@ class Request:
         prompt, policy, params, seed, turns, output: see :class:`~multidraft.engine.decoding.Decoding`.
         origin: where it comes from, for the record.
         measures_baseline: whether the baseline is measured afterwards if no earlier run has one; not where the policies
-            of this prompt include autoregressive decoding (see :func:`settle_baseline`).
+            of this prompt include autoregressive decoding (see :func:`~multidraft.bench.baseline.settle_baseline`).
         earlier: runs of the same prompt, parameters and seed: their baseline is used again, and what is known of an
             output that is equal to this one's.
         scores_when_idle: whether it is scored only while nothing else waits for the device.
-        watched: whether a page draws the answer as soon as it is there.
+        watched: whether a page draws the answer while it is decoded.
         reads_twice: whether the target reads the prompt once before the clock starts: where whole requests are compared
             one after the other, none is to pay for what the device did before.
     """
@@ -86,8 +93,9 @@ class Measurement:
         phase: what is being done.
         asked_at: when it was asked for, by ``time.monotonic``.
         scores_while: it is scored as long as this is true, by default always.
-        decoded: set when the last round is over, or there is none to come.
         when_decoded: called when the last round is over, before anything else is measured.
+        until_still: where a page may disturb the clock, waits until it no longer draws, given when the last round was
+            over (by ``time.monotonic``), or tells that nobody can wait so long.
 
     Raises:
         UserError: what :class:`~multidraft.engine.decoding.Decoding` refuses, at once and in the caller's thread.
@@ -101,12 +109,12 @@ class Measurement:
         self.run = Run(self.decoding.generation, *known)
         self.differences: list[Difference] | None = None
         self.asked_at = time.monotonic()
-        self.decoded = threading.Event()
         self.scores_while: Callable[[], bool] = lambda: True
         self.when_decoded: Callable[[], None] = lambda: None
+        self.until_still: Callable[[float], bool] | None = None
         self._phase: Phase = "waiting"
         self._watchers = list[Callable[[], None]]()
-        self._plain: Decoding | None = None
+        self._timed: Decoding | None = None
         self._cancelled = threading.Event()
 
     @property
@@ -116,8 +124,6 @@ class Measurement:
     @phase.setter
     def phase(self, phase: Phase) -> None:
         self._phase = phase
-        if phase in ("scoring", "done"):
-            self.decoded.set()
         self.tell()
 
     def watch(self, watcher: Callable[[], None]) -> None:
@@ -147,8 +153,8 @@ class Measurement:
         """
         self._cancelled.set()
         self.decoding.cancel()
-        if plain := self._plain:
-            plain.cancel()
+        if timed := self._timed:
+            timed.cancel()
 
     @property
     def cancelled(self) -> bool:
@@ -158,7 +164,7 @@ class Measurement:
     @property
     def compared(self) -> bool:
         """Whether it has a regret: it ended of itself, under a policy that may draft, whether it did or not."""
-        return _finished(self.generation) and parse_spec(self.generation.policy)[0] != BASELINE
+        return finished(self.generation) and parse_spec(self.generation.policy)[0] != BASELINE
 
     @property
     def unscored(self) -> bool:
@@ -182,15 +188,27 @@ class Measurement:
 
         An output that cannot be scored leaves the run as it is, but for its ``error``.
         """
+        still_after = None
         if self.generation.status == "running":
             with self._noted():
                 self.phase = "decoding"
                 yield from self._decode()
-                self.decoded.set()
                 self.when_decoded()
-                if self.run.baseline is None and self.request.measures_baseline and not self.cancelled:
-                    self.phase = "measuring"
-                    yield from self._measure_baseline()
+                if self.until_still and self._short:
+                    still_after = partial(self.until_still, time.monotonic())
+                else:
+                    self.run.baseline = yield from self._baseline()
+        self._score_noted()
+        if still_after and not self.cancelled:
+            with self._noted():
+                self.phase = "measuring"
+                still = still_after()
+                found = yield from self._baseline()
+                if still and not self.generation.benched:
+                    yield from self._time_again()
+                self.run.baseline = found  # now, not before: the page would draw it meanwhile
+
+    def _score_noted(self) -> None:
         self.phase = "scoring"
         try:
             if self.generation.rounds and self.generation.status != "error" and self.scores_while():
@@ -228,19 +246,32 @@ class Measurement:
         known = asked.seed, asked.turns, asked.output
         return Decoding(self.pool, asked.prompt, policy, params, *known, learn=asked.origin.learn and learn)
 
-    def _measure_baseline(self) -> Iterator[None]:
-        """Decode as many tokens as the answer has without drafters, or the first of them."""
+    @property
+    def _short(self) -> bool:
+        return finished(self.generation) and self.generation.seconds < SHORT_SECONDS
+
+    def _time_again(self) -> Iterator[None]:
+        asked = self.request
+        known = asked.prompt, asked.policy, asked.params, asked.seed, asked.turns, asked.output
+        self._timed = again = Again(self.generation, self.pool, *known, learn=False)
+        if not self.cancelled:  # before there was anything to cancel
+            yield from again.retime()
+
+    def _baseline(self) -> Generator[None, None, Baseline | None]:
+        """Decode as many tokens as the answer has without drafters, or the first of them, where that is asked for."""
+        if self.run.baseline or not self.request.measures_baseline or self.cancelled:
+            return self.run.baseline
+        self.phase = "measuring"
         length = len(self.generation.token_ids)
-        self._plain = plain = self._decoding(BASELINE, replace(self.request.params, max_new_tokens=length), False)
+        self._timed = plain = self._decoding(BASELINE, replace(self.request.params, max_new_tokens=length), False)
         if self.cancelled:  # before there was anything to cancel
-            return
+            return None
         found = plain.generation
         for _ in plain:
             yield
             if len(found.rounds) % PREFIX_TOKENS == 0 and found.seconds > WHOLE_SECONDS:
                 break
-        if found.status != "cancelled":
-            self.run.baseline = Baseline.of(found, "answer" if _finished(found) else "prefix")
+        return None if found.status == "cancelled" else Baseline.of(found, "answer" if finished(found) else "prefix")
 
     def _decode(self) -> Iterator[None]:
         if self.cancelled:  # in the queue: spare the device the prefill
@@ -288,34 +319,6 @@ class Measurement:
     def _check(self) -> None:
         if self.cancelled or not self.scores_while():
             raise CancelledError
-
-
-def settle_baseline(runs: Sequence[Run]) -> None:
-    """Make the autoregressive one of the runs of a prompt the baseline of them all, if it is there and ended well.
-
-    A greedy output that differs from it without a near-tie, such as one that ends too early, is not lossless.
-    """
-    plain = (run for run in runs if parse_spec(run.generation.policy)[0] == BASELINE)
-    answer = next((run for run in plain if _finished(run.generation)), None)
-    if answer is None:
-        return
-    for run in runs:
-        run.baseline = Baseline.of(answer.generation, "answer")
-        if run.scores.lossless and run.generation.status in FINISHED and not _agree(run, answer):
-            run.scores = replace(run.scores, lossless=False)
-
-
-def _agree(run: Run, answer: Run) -> bool:
-    """Whether two outputs of the same prompt are equal, or rounding can explain the token at which they diverge."""
-    one, other = run.generation.token_ids, answer.generation.token_ids
-    shared = min(len(one), len(other))
-    if one[:shared] == other[:shared]:
-        return len(one) == len(other)
-    return any(r.scores.near_tie_gap is not None for r in (run, answer))
-
-
-def _finished(generation: Generation) -> bool:
-    return bool(generation.rounds) and generation.status in FINISHED
 
 
 def conditions_of(pool: Pool) -> Conditions:

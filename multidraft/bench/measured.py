@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from drafters.errors import UserError
-from multidraft.bench.measure import BASELINE
+from multidraft.bench.baseline import BASELINE
 from multidraft.bench.summary import Row, compared
 from multidraft.replay.advice import Advice, Live, usable
 from multidraft.replay.options import Option

@@ -10,8 +10,8 @@ from typing import Any
 
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
+from multidraft.bench.baseline import BASELINE
 from multidraft.bench.engines import Output, Peer
-from multidraft.bench.measure import BASELINE
 from multidraft.bench.runner import Entry
 from multidraft.bench.table import markdown, shown
 from storage.figures import FEWEST_TOKENS, divided, ratio_of_totals

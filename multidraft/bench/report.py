@@ -12,7 +12,7 @@ from drafters.hardware import describe
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft._version import version
-from multidraft.bench.measure import BASELINE
+from multidraft.bench.baseline import BASELINE
 from multidraft.bench.runner import Entry
 from multidraft.bench.summary import Row, speedups
 from storage.figures import divided

@@ -12,7 +12,8 @@ from itertools import islice
 from drafters.errors import ContextWindowError, PromptError
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
-from multidraft.bench.measure import BASELINE, Measurement, Request, conditions_of, settle_baseline
+from multidraft.bench.baseline import BASELINE, settle_baseline
+from multidraft.bench.measure import Measurement, Request, conditions_of
 from multidraft.bench.suites import SuiteItem
 from multidraft.engine.arguments import check_seed, policy_for
 from multidraft.engine.decoding import Decoding

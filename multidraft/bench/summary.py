@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from multidraft.bench.measure import BASELINE
+from multidraft.bench.baseline import BASELINE
 from storage.figures import FEWEST_TOKENS, Ratio, divided, ratio_of_totals
 from storage.records import FINISHED
 from storage.rows import prompt_of

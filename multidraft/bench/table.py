@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from multidraft.bench.measure import BASELINE
+from multidraft.bench.baseline import BASELINE
 from multidraft.bench.report import best_drafters
 
 NOTHING = "–"

@@ -16,10 +16,10 @@ from typing import Any
 import multidraft as md
 from drafters.errors import told
 from drafters.pool import Pool
+from multidraft.bench.baseline import BASELINE
 from multidraft.bench.batches import BatchFigures, measure_batches, render_batches, summary_of_batches
 from multidraft.bench.curve import render_curve
 from multidraft.bench.engines import Peer, missing_packages, peers_for
-from multidraft.bench.measure import BASELINE
 from multidraft.bench.peers import PeerRun, beside_peers, render_peers, summary_of_peers
 from multidraft.bench.report import Asked, make_report
 from multidraft.bench.runner import Entry, SuiteRun

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -101,7 +101,7 @@ class Decoding(Iterator[Round]):
             pass
         return self.generation
 
-    def _decode(self) -> Iterator[Round]:
+    def _decode(self) -> Generator[Round]:
         generation, target, policy = self.generation, self.pool.target, self.policy
         text = TextStream(self.pool.tokenizer)
         # Not before: a process without the device may check and queue what another one decodes.
@@ -165,13 +165,7 @@ class Decoding(Iterator[Round]):
         t0, _ = self._now()
         chances = policy.probabilities()
         # With room for one token there is nothing to draft, hence nothing to choose or to learn.
-        spec = self.generation.policy
-        arm = chosen_arm(spec, policy.select(), self._arms) if room > 1 else NO_DRAFTER
-        length = 0
-        if arm != NO_DRAFTER:
-            most = min(params.draft_length, room - 1)
-            length = chosen_length(spec, policy.draft_length(most), most)
-            arm = NO_DRAFTER if arm == ALL_DRAFTERS and not length else arm
+        arm, length = self._choice(room) if room > 1 else (NO_DRAFTER, 0)
         t1, own1 = self._now()
         asked = self._draft(arm, length)
         t2, own2 = self._now()
@@ -239,6 +233,16 @@ class Decoding(Iterator[Round]):
             **checked(draft, drafted, verdict, logits, tokens, self.pool.token_texts),
         )
 
+    def _choice(self, room: int) -> tuple[int, int]:
+        """The policy's arm and draft length for a round that may emit ``room`` tokens."""
+        policy, spec = self.policy, self.generation.policy
+        arm = chosen_arm(spec, policy.select(), self._arms)
+        if arm == NO_DRAFTER:
+            return arm, 0
+        most = min(self.params.draft_length, room - 1)
+        length = chosen_length(spec, policy.draft_length(most), most)
+        return NO_DRAFTER if arm == ALL_DRAFTERS and not length else arm, length
+
     def _draft(self, arm: int, length: int) -> Draft:
         with_q, nodes = self.policy.uses_block_divergence, self.policy.tree_nodes
         return self._drafting.draft(arm, self.context, length, with_q=with_q, nodes=nodes)
@@ -276,7 +280,7 @@ class Decoding(Iterator[Round]):
             self._unseen_p.append(verdict.probs[rows])
         elif self.policy.uses_soft_gamma and logits is not None:
             self._unseen_p.append(probabilities(logits[rows], self.params))
-        if not self.policy.wants_evaluation(len(rows)):
+        if not self._wants_evaluation(len(rows)):
             return None
         p = torch.cat(self._unseen_p) if self._unseen_p else None
         span = min(self.policy.evaluation_span or len(self.context), len(self.context) - self._evaluated)
@@ -286,6 +290,9 @@ class Decoding(Iterator[Round]):
         gamma = self.pool.gamma(self.context, start, p, self.params, self._drafting.benched, first=first)
         self._evaluated, self._unseen_p = len(self.context), []
         return gamma
+
+    def _wants_evaluation(self, emitted: int) -> bool:
+        return self.policy.wants_evaluation(emitted)
 
     def _status(self, round: Round) -> Status:
         if self._stopped:

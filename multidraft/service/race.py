@@ -9,7 +9,8 @@ from typing import Literal
 from drafters.errors import UserError
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
-from multidraft.bench.measure import BASELINE, Measurement, Request, settle_baseline
+from multidraft.bench.baseline import BASELINE, settle_baseline
+from multidraft.bench.measure import Measurement, Request
 from multidraft.engine.decoding import Decoding
 from multidraft.policies import parse_spec
 from multidraft.service.jobs import Job

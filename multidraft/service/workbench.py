@@ -25,13 +25,17 @@ from multidraft.service.lending import Lender, warm_up
 from multidraft.service.limits import Limits
 from multidraft.service.settings import on_zerogpu
 from multidraft.service.zerogpu import ZeroGpu
+from storage.records import Generation
 from storage.run import Run, Scores
 from storage.store import Kept, Store
 
 log = logging.getLogger(__name__)
 
 DRAWING_SECONDS = 0.4
-"""How long a page is given to draw an answer before its baseline is measured."""
+"""How long a page is given to draw what it was last sent."""
+
+ROUND_SECONDS, PLAYED_SECONDS = 0.06, 5.0
+"""How long a page shows each of the rounds that were quicker, and all of them at the most."""
 
 LOOK_SECONDS = 0.02
 """How often it is looked meanwhile whether others wait."""
@@ -162,12 +166,15 @@ class Workbench:
         self.jobs.close()
 
 
-def _let_be_drawn(jobs: Jobs, cancelled: Event) -> None:
-    """Leave the machine to the page for a moment, unless others wait: a browser on the same machine would slow the
-    baseline down."""
-    until = time.monotonic() + DRAWING_SECONDS
-    while time.monotonic() < until and jobs.idle and not cancelled.wait(LOOK_SECONDS):
-        pass
+def _until_still(jobs: Jobs, cancelled: Event, generation: Generation, decoded_at: float) -> bool:
+    """Leave the machine to the page until it has shown all rounds; false where others wait meanwhile."""
+    playing = min(len(generation.rounds) * ROUND_SECONDS, PLAYED_SECONDS)
+    shown_at = decoded_at - generation.seconds + playing
+    until = max(time.monotonic(), shown_at) + DRAWING_SECONDS
+    while jobs.idle and not cancelled.wait(LOOK_SECONDS):
+        if time.monotonic() >= until:
+            return True
+    return False
 
 
 class RunJob(Job[Run]):
@@ -190,8 +197,10 @@ class RunJob(Job[Run]):
         if request.scores_when_idle:
             self.measurement.scores_while = lambda: workbench.jobs.idle
             self.measurement.when_decoded = self._record  # nobody waits for what comes after
-        elif request.watched:  # nothing of the job: a cycle would keep a pool that has been exchanged
-            self.measurement.when_decoded = partial(_let_be_drawn, workbench.jobs, self.cancelled)
+        elif request.watched and workbench.pool.device.type == "cpu":  # a browser may run on it too
+            # Nothing of the job: a cycle would keep a pool that has been exchanged.
+            parts = workbench.jobs, self.cancelled, self.run.generation
+            self.measurement.until_still = partial(_until_still, *parts)
         self.told = False
         self._kept: Kept | None = None
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.test_play import DONE, run_example
+from tests.history import recorded
 
 
 @pytest.fixture
@@ -45,6 +47,16 @@ def test_quick_rounds_come_in_slow_motion_and_the_page_says_so(page: Page) -> No
     page.locator(".md-run-skip").dispatch_event("click")  # no harm if all is shown by now
     expect(page.locator(DONE)).to_be_visible()
     expect(page.locator("#output .md-coming")).to_have_count(0)
+
+
+def test_the_page_has_the_times_that_are_kept(page: Page, history: Path) -> None:
+    """Rounds that were drawn are timed again; what is pointed at says so, and not what they took first."""
+    run_example(page, tokens=48)
+    expect(page.locator(DONE)).to_be_visible()
+    run = recorded(history)[0]
+    kept = [round(1000 * r.seconds, 2) for r in run.generation.rounds]
+    shown = rounds(page).evaluate_all("all => all.map(one => Number(one.dataset.ms))")
+    assert shown == pytest.approx(kept, abs=0.011)
 
 
 def test_a_bar_and_its_text_show_each_other(ran: Page) -> None:

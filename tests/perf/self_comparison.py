@@ -16,7 +16,8 @@ import numpy as np
 
 from drafters.pool import Pool, load_pool
 from drafters.sampling import SamplingParams
-from multidraft.bench.measure import BASELINE, Measurement, Request
+from multidraft.bench.baseline import BASELINE
+from multidraft.bench.measure import Measurement, Request
 from multidraft.bench.suites import load_suite
 from storage.figures import TOO_NOISY
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from drafters.errors import UserError
 from multidraft.bench import summary
-from multidraft.bench.measure import BASELINE
+from multidraft.bench.baseline import BASELINE
 from multidraft.bench.measured import of_rows
 from multidraft.bench.summary import Row, ratio_of
 from multidraft.bench.verdict import sentences

@@ -22,7 +22,7 @@ from typing import Any
 
 import gradio as gr
 
-from multidraft.bench.measure import BASELINE
+from multidraft.bench.baseline import BASELINE
 from multidraft.policies import parse_spec
 from multidraft.policies.titles import policy_title
 from multidraft.service.race import State

@@ -1,14 +1,13 @@
 // The output of a run and, below it, the timeline of its rounds; either shows what is pointed at in the other.
 // Runs once, when the component is there; `element`, `props` and `watch` are Gradio's. props.value is the HTML of
-// tokens.rounds_html, which only grows during a run: what is new is appended, what is there is never touched again.
+// tokens.rounds_html, which only grows during a run: what is new is appended, what is there is touched again only where the
+// same rounds were timed anew.
 
 const HINT = "One bar per round: its height is the draft, the filled part what the target accepted, a dot its correction. " +
   (matchMedia("(hover: none)").matches
     ? "Tap a bar or the text; Step through a round shows how it went."
     : "Point at a bar or the text, or use the arrow keys; Enter shows the round step by step.");
 const LIVE_MS = 25; // a round that took so long is shown when it comes, a quicker one for longer than it took
-const SHOWN_MS = 80; // for how long
-const CATCH_UP_MS = 5000; // in which all that is there is shown at the latest
 const NEAR = 40; // pixels from the end at which the reader counts as following it
 
 const text = element.querySelector(".md-output");
@@ -16,6 +15,8 @@ const timeline = element.querySelector(".md-timeline");
 const about = element.querySelector(".md-run-about span");
 
 const frame = element.querySelector(".md-run");
+const SHOWN_MS = Number(frame.dataset.roundMs); // for how long
+const CATCH_UP_MS = Number(frame.dataset.playedMs); // in which all that is there is shown at the latest
 let longest = Number(frame.style.getPropertyValue("--longest")); // draft that a bar of full height stands for
 
 let shown = ""; // the part of the value that is in the page
@@ -44,9 +45,29 @@ function makeBar(round) {
   return bar;
 }
 
+// The same rounds with other times: what is on the page stays as it is, but for them.
+function timeAnew(value) {
+  const fresh = document.createElement("template");
+  fresh.innerHTML = value;
+  const rounds = [...fresh.content.children];
+  if (!shown || fresh.content.textContent !== text.textContent || rounds.length !== text.childElementCount) return false;
+  took = 0;
+  rounds.forEach(({ title, dataset: { ms, step } }, index) => {
+    const round = text.children[index];
+    round.title = title;
+    Object.assign(round.dataset, { ms, step });
+    took += Number(ms);
+  });
+  shown = value;
+  tellPace();
+  describe();
+  return true;
+}
+
 function show() {
   const value = props.value ?? "";
   if (!value.startsWith(shown)) {
+    if (timeAnew(value)) return;
     light(-1);
     chosen = -1;
     shown = "";
@@ -91,9 +112,13 @@ function showNext() {
   follow();
   const ms = Number(round.dataset.ms), slow = ms < LIVE_MS && pace > ms;
   slowed ||= slow;
-  title.textContent = slowed ? `Rounds in slow motion: they took ${(took / 1000).toFixed(2)} s` : "Rounds";
+  tellPace();
   skip.hidden = !slow || !coming;
   timer = setTimeout(showNext, slow ? pace : Math.min(ms, CATCH_UP_MS / (coming + 1)));
+}
+
+function tellPace() {
+  title.textContent = slowed ? `Rounds in slow motion: they took ${(took / 1000).toFixed(2)} s` : "Rounds";
 }
 
 function showAll() {

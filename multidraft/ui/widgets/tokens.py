@@ -10,6 +10,7 @@ from typing import Any
 import gradio as gr
 from markupsafe import Markup
 
+from multidraft.service.workbench import PLAYED_SECONDS, ROUND_SECONDS
 from multidraft.ui.widgets.markup import UNKNOWN, folded, macros, number, table_html
 from multidraft.ui.widgets.theme import DRAFTER_COLOURS, drafter_places
 from storage.records import OWN, Round
@@ -120,4 +121,6 @@ def output_box(longest: int, **settings: Any) -> gr.HTML:
         settings: those of ``gr.HTML``, e.g. ``elem_id``.
     """
     frame = _FRAME.replace("@output@", f"{OUTPUT_START}</div>").replace("@longest@", str(longest))
+    for name, seconds in (("@round@", ROUND_SECONDS), ("@played@", PLAYED_SECONDS)):
+        frame = frame.replace(name, f"{1000 * seconds:.0f}")
     return gr.HTML("", html_template=frame, js_on_load=_SCRIPT, apply_default_css=False, **settings)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from multidraft.bench.measure import settle_baseline
+from multidraft.bench.baseline import settle_baseline
 from storage.run import Run
 from tests.runs import make_round, make_run
 

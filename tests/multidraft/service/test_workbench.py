@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import operator
 import threading
 import time
 from typing import Any
@@ -20,6 +21,7 @@ from multidraft.policies import NO_DRAFTER, POLICIES
 from multidraft.service import workbench as workbench_module
 from multidraft.service.workbench import RunJob, Workbench
 from storage import queries
+from storage.records import Round
 from storage.run import Origin
 from storage.store import Store
 from tests.history import recorded
@@ -144,16 +146,38 @@ def test_what_cannot_run_is_refused_at_once(
         workbench.submit(Request(prompt, policy, PARAMS))
 
 
-def test_a_page_has_a_moment_to_draw_before_the_baseline_unless_others_wait(
+def test_what_a_page_drew_is_timed_again_when_it_is_still_unless_others_wait(
     workbench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(workbench_module, "DRAWING_SECONDS", 0.0)
+    again = workbench.submit(Request(PROMPT, "ucb", PARAMS, watched=True))
+    again.measurement.when_decoded = lambda: seen.extend(again.run.generation.rounds)
+    seen: list[Round] = []
+    rounds = finished(again).run.generation.rounds
+    assert again.run.baseline and again.run.scores.lossless
+    assert [r.tokens for r in rounds] == [r.tokens for r in seen] and not any(map(operator.is_, rounds, seen))
+
     monkeypatch.setattr(workbench_module, "DRAWING_SECONDS", 30.0)
     watched = workbench.submit(Request(PROMPT, "ucb", PARAMS, watched=True))
-    while watched.run.generation.status == "running":
+    while watched.measurement.phase != "measuring":
         time.sleep(0.01)
+    seen = list(watched.run.generation.rounds)
     assert not watched.wait(0.3) and watched.run.baseline is None
     other = workbench.submit(Request(PROMPT, "ucb", PARAMS))
     assert finished(watched).run.baseline and finished(other).run.baseline
+    assert all(map(operator.is_, watched.run.generation.rounds, seen))
+
+
+def test_a_page_that_is_left_while_it_draws_has_no_speedup(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workbench_module, "DRAWING_SECONDS", 30.0)
+    job = workbench.submit(Request(PROMPT, "ucb", PARAMS, watched=True))
+    while job.measurement.phase != "measuring":
+        time.sleep(0.01)
+    job.cancel()
+    assert finished(job).run.generation.status == "completed" and job.run.baseline is None
+    assert job.run.scores.regret_rounds is not None
 
 
 def test_runs_wait_in_line(workbench: Workbench, gate) -> None:
@@ -236,13 +260,13 @@ def test_a_run_that_is_left_while_it_is_scored_keeps_its_scores(
 
 
 def test_stop_while_measuring_keeps_the_answer(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
-    baseline = measure.Measurement._measure_baseline
+    baseline = measure.Measurement._baseline
 
     def stopped(measurement: measure.Measurement):
         measurement.cancel()
-        yield from baseline(measurement)
+        return (yield from baseline(measurement))
 
-    monkeypatch.setattr(measure.Measurement, "_measure_baseline", stopped)
+    monkeypatch.setattr(measure.Measurement, "_baseline", stopped)
     run = finished(workbench.submit(Request(PROMPT, "ucb", PARAMS))).run
     assert run.generation.status == "completed" and len(run.generation.token_ids) == 12
     assert run.baseline is None and run.speedup is None

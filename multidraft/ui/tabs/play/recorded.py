@@ -12,7 +12,8 @@ from pathlib import Path
 
 from drafters.pool import Pool, load_pool
 from drafters.sampling import SamplingParams
-from multidraft.bench.measure import BASELINE, Measurement, Request, settle_baseline
+from multidraft.bench.baseline import BASELINE, settle_baseline
+from multidraft.bench.measure import Measurement, Request
 from multidraft.policies.titles import DEFAULT_POLICY
 from storage.run import Origin, Run
 

@@ -26,18 +26,17 @@ from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, Updates, change
 from multidraft.ui.widgets.exports import download, offered_file
 from multidraft.ui.widgets.jobs import RunButtons
 from multidraft.ui.widgets.markup import message_html, refused_html
-from storage.records import Generation, Turn
+from storage.records import Generation, Round, Turn
 from storage.run import Origin
 
 UPDATE_SECONDS = (0.15, 1.0)
 """How often the page is brought up to date, at most and at least, whatever the pace of decoding."""
 
-FIRST_SECONDS = 0.03
+FIRST_SECONDS = 0.02
 """How often it is looked whether there is something to show, as long as there is nothing."""
 
-AT_ONCE_SECONDS = 0.22
-"""So long the first update waits for the end of the text: where the browser shares the machine, drawing it would slow
-down the rounds that follow, and short texts are soon over."""
+AT_ONCE_SECONDS = 0.2
+"""So long the first update waits for the first text: each update takes the page some time."""
 
 UPDATE_SHARE = 0.05
 """Of the time, what may go into it: where handing over an update takes long, they come less often."""
@@ -236,15 +235,20 @@ class Play(controls.PromptTab):
     def _watch(self, job: RunJob) -> Iterator[Updates]:
         """What changes while the job runs; it never waits for the page."""
         output, shown, drawn_at = "", 0, time.monotonic()
+        first: Round | None = None
         often, seldom = UPDATE_SECONDS
         wait, parts = 0.0, Updates()
         begun = {**self._blank(), **self.buttons.live(running=True), **self._asked(job), self.buttons.id: job.id}
-        if not job.ahead:
-            job.measurement.decoded.wait(AT_ONCE_SECONDS)
+        while not (job.ahead or job.wait(FIRST_SECONDS) or job.run.generation.rounds):
+            if time.monotonic() - drawn_at > AT_ONCE_SECONDS:
+                break
         while True:
             done = job.wait(wait)
             generation = job.measurement.snapshot()
             rounds = generation.rounds
+            if shown and rounds[0] is not first:  # timed again
+                output, shown = "", 0
+            first = rounds[0] if rounds else None
             output += tokens.rounds_html(rounds[shown:], generation.drafters)
             before, parts = parts, self._parts(job, generation, output, ended=done)
             updates, begun = begun | changes(before, parts), {}

@@ -55,7 +55,7 @@ def status_html(
     if phase == "waiting":
         return message_html("busy", f"Waiting for the device: {place(ahead, wait_seconds)}. Stop leaves the queue.")
     if phase == "measuring":
-        return message_html("busy", "Decoded. Measuring autoregressive decoding of this prompt for comparison …")
+        return message_html("busy", "Decoded. Measuring the speed-up over autoregressive decoding of this prompt …")
     if phase == "decoding":
         failed = f"{generation.failures} " if generation.benched else ""
         return message_html("busy", f"{failed}Decoding under {policy}", f", round {len(generation.rounds) + 1} …")
@@ -125,7 +125,8 @@ def tiles_html(run: Run | None = None, differences: Sequence[Difference] | None 
             shown,
             "too short to say" if short else request,
             f"{_how(run)}: of decoding, and of the whole request, prefill and routing included. ± is the 95 % "
-            "interval, by how much the timings of the rounds and of the baseline varied. Answers of fewer than "
+            "interval, by how much the timings of the rounds and of the baseline varied. On a CPU a short answer is "
+            "timed once more, round for round, since the page that shows it may slow it down. Answers of fewer than "
             f"{FEWEST_TOKENS} tokens have none",
         ),
         ("Speed", number(rate, 0 if rate and rate >= 100 else 1), "tokens/s", "Emitted tokens per second of decoding"),

@@ -10,7 +10,7 @@ import gradio as gr
 from markupsafe import Markup
 
 from drafters.errors import UserError
-from multidraft.bench.measure import BASELINE
+from multidraft.bench.baseline import BASELINE
 from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.service.race import FEWEST, MOST, RaceJob, State
 from multidraft.ui.pool_line import PoolLine

@@ -79,7 +79,7 @@ def test_a_cancelled_run_does_not_look_completed(make_generation) -> None:
 
 @pytest.mark.parametrize(
     ("phase", "words"),
-    [("measuring", "Measuring autoregressive decoding"), ("decoding", "round 3"), ("waiting", "2 jobs ahead")],
+    [("measuring", "over autoregressive decoding"), ("decoding", "round 3"), ("waiting", "2 jobs ahead")],
 )
 def test_phases_on_the_way(make_generation, phase: str, words: str) -> None:
     assert words in view.status_html(job(make_generation(status="running"), phase), ahead=2)
