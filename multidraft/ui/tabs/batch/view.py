@@ -31,7 +31,7 @@ SHOWN_TASKS = 20
 FIGURES = 5
 """Columns of figures at the right of the table of results."""
 
-_STATUS_TITLES = {"completed": "completed", "stopped": "completed", "context_limit": "context window full"}
+_STATUS_TITLES = {"completed": "at max tokens", "stopped": "completed", "context_limit": "context window full"}
 
 _template = macros("tabs/batch/batch.html")
 

@@ -35,7 +35,7 @@ _MARKERS = {
 _DASHES = {"solid": "", "dash": "7 3", "dot": "2 2.5", "dashdot": "7 2.5 2 2.5"}
 
 STATUS = {
-    "completed": "completed",
+    "completed": "at max tokens",
     "stopped": "completed",
     "context_limit": "context window full",
     "cancelled": "cancelled",

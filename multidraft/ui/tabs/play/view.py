@@ -55,7 +55,8 @@ def status_html(
     if phase == "waiting":
         return message_html("busy", f"Waiting for the device: {place(ahead, wait_seconds)}. Stop leaves the queue.")
     if phase == "measuring":
-        return message_html("busy", "Decoded. Measuring the speed-up over autoregressive decoding of this prompt …")
+        again = "Timing the same rounds again, beside" if job.until_still else "Measuring"
+        return message_html("busy", f"Decoded. {again} autoregressive decoding of this prompt …")
     if phase == "decoding":
         failed = f"{generation.failures} " if generation.benched else ""
         return message_html("busy", f"{failed}Decoding under {policy}", f", round {len(generation.rounds) + 1} …")

@@ -21,7 +21,14 @@ def job(generation: Any, phase: str = "done", cancelled: bool = False, unscored:
     """Stands for a ``Measurement``."""
     params = SamplingParams(temperature=more.pop("temperature", 0.0))
     request = SimpleNamespace(params=params, policy="ucb:beta=0.1")
-    known = {"compared": True, **more, "phase": phase, "cancelled": cancelled, "unscored": unscored}
+    known = {
+        "compared": True,
+        "until_still": None,
+        **more,
+        "phase": phase,
+        "cancelled": cancelled,
+        "unscored": unscored,
+    }
     return SimpleNamespace(generation=generation, request=request, **known)
 
 
@@ -79,10 +86,15 @@ def test_a_cancelled_run_does_not_look_completed(make_generation) -> None:
 
 @pytest.mark.parametrize(
     ("phase", "words"),
-    [("measuring", "over autoregressive decoding"), ("decoding", "round 3"), ("waiting", "2 jobs ahead")],
+    [("measuring", "Measuring autoregressive decoding"), ("decoding", "round 3"), ("waiting", "2 jobs ahead")],
 )
 def test_phases_on_the_way(make_generation, phase: str, words: str) -> None:
     assert words in view.status_html(job(make_generation(status="running"), phase), ahead=2)
+
+
+def test_that_the_rounds_are_timed_again_is_said(make_generation) -> None:
+    html = view.status_html(job(make_generation(), "measuring", until_still=lambda decoded_at: True))
+    assert "Timing the same rounds again" in html
 
 
 def test_a_run_is_not_completed_while_it_is_checked(make_generation) -> None:
