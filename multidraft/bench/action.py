@@ -64,7 +64,7 @@ def _now(live: Advice, advice: Advice) -> str:
         why += ", so either will do"
         if simple:
             return f"run {_named(simple)}: {why}, and it needs a single drafter{_freed(advice, simple)}."
-        return f"run {_named(best)}: {why}, and it is ahead."
+        return f"run {_named(best)}: {why}; its estimate is the highest."
     said = f"run {_named(best)}: it is ahead of {_rivals(level)}, though not certainly, and {_at_most(best, level)}. "
     said += _settled(live, best, level[0])
     if simple:
