@@ -20,7 +20,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.metadata import version as version_of
 from typing import Literal
 
@@ -48,7 +47,7 @@ PREFIX_TOKENS, WHOLE_SECONDS = 64, 1.0
 """A baseline that is measured for one run's sake ends after a multiple of so many tokens once it has taken so long."""
 
 SHORT_SECONDS = 2.0
-"""Decoding that took no longer is soon timed again; what takes longer suffers less from what happens meanwhile."""
+"""Decoding that was shorter is timed again where a page drew meanwhile; longer runs suffer less from that."""
 
 Phase = Literal["waiting", "decoding", "measuring", "scoring", "done"]
 
@@ -94,6 +93,7 @@ class Measurement:
         asked_at: when it was asked for, by ``time.monotonic``.
         scores_while: it is scored as long as this is true, by default always.
         when_decoded: called when the last round is over, before anything else is measured.
+        timed_again: whether its rounds are being timed a second time, or were, as far as they turned out the same.
         until_still: where a page may disturb the clock, waits until it no longer draws, given when the last round was
             over (by ``time.monotonic``), or tells that nobody can wait so long.
 
@@ -114,6 +114,7 @@ class Measurement:
         self.until_still: Callable[[float], bool] | None = None
         self._phase: Phase = "waiting"
         self._watchers = list[Callable[[], None]]()
+        self.timed_again = False
         self._timed: Decoding | None = None
         self._cancelled = threading.Event()
 
@@ -188,23 +189,24 @@ class Measurement:
 
         An output that cannot be scored leaves the run as it is, but for its ``error``.
         """
-        still_after = None
+        decoded_at = 0.0
         if self.generation.status == "running":
             with self._noted():
                 self.phase = "decoding"
                 yield from self._decode()
                 self.when_decoded()
-                if self.until_still and self._short:
-                    still_after = partial(self.until_still, time.monotonic())
-                else:
+                decoded_at = time.monotonic()
+                short = finished(self.generation) and self.generation.seconds < SHORT_SECONDS
+                self.timed_again = short and self.until_still is not None
+                if not self.timed_again:
                     self.run.baseline = yield from self._baseline()
         self._score_noted()
-        if still_after and not self.cancelled:
+        if self.timed_again and self.until_still and not self.cancelled:
             with self._noted():
                 self.phase = "measuring"
-                still = still_after()
+                self.timed_again = self.until_still(decoded_at) and not self.generation.benched
                 found = yield from self._baseline()
-                if still and not self.generation.benched:
+                if self.timed_again:
                     yield from self._time_again()
                 self.run.baseline = found  # now, not before: the page would draw it meanwhile
 
@@ -245,10 +247,6 @@ class Measurement:
         asked = self.request
         known = asked.seed, asked.turns, asked.output
         return Decoding(self.pool, asked.prompt, policy, params, *known, learn=asked.origin.learn and learn)
-
-    @property
-    def _short(self) -> bool:
-        return finished(self.generation) and self.generation.seconds < SHORT_SECONDS
 
     def _time_again(self) -> Iterator[None]:
         asked = self.request

@@ -124,9 +124,8 @@ def test_what_it_has_learnt_comes_back_and_goes_in_again(
     pool.previous[spec] = [0.0, 0.0, 0.0, 1.0]
     second = finished(bench.submit(Request(PROMPT, spec, PARAMS)))
     assert len(learnt) == 4 and second.run.generation.rounds[0].arm == 3 != first.run.generation.rounds[0].arm
-    assert (
-        pool.costs.verify != known
-    )  # its weight need not have grown: once a disturbed machine recovers, it begins anew
+    # Its weight need not have grown: once a disturbed machine recovers, it begins anew.
+    assert pool.costs.verify != known
     (worker, cold), (again, warm) = calls()
     assert worker == again, "the idle worker is used again"
     assert warm < cold, "what is asked for follows what was measured"

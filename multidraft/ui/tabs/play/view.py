@@ -55,7 +55,7 @@ def status_html(
     if phase == "waiting":
         return message_html("busy", f"Waiting for the device: {place(ahead, wait_seconds)}. Stop leaves the queue.")
     if phase == "measuring":
-        again = "Timing the same rounds again, beside" if job.until_still else "Measuring"
+        again = "Timing the same rounds again, beside" if job.timed_again else "Measuring"
         return message_html("busy", f"Decoded. {again} autoregressive decoding of this prompt …")
     if phase == "decoding":
         failed = f"{generation.failures} " if generation.benched else ""

@@ -23,7 +23,7 @@ def job(generation: Any, phase: str = "done", cancelled: bool = False, unscored:
     request = SimpleNamespace(params=params, policy="ucb:beta=0.1")
     known = {
         "compared": True,
-        "until_still": None,
+        "timed_again": False,
         **more,
         "phase": phase,
         "cancelled": cancelled,
@@ -93,7 +93,7 @@ def test_phases_on_the_way(make_generation, phase: str, words: str) -> None:
 
 
 def test_that_the_rounds_are_timed_again_is_said(make_generation) -> None:
-    html = view.status_html(job(make_generation(), "measuring", until_still=lambda decoded_at: True))
+    html = view.status_html(job(make_generation(), "measuring", timed_again=True))
     assert "Timing the same rounds again" in html
 
 
