@@ -49,9 +49,10 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
 def test_what_there_is_to_do_meanwhile_is_done_only_while_there_is_no_job(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    notes, gate, tried = list[str](), threading.Event(), threading.Event()
+    notes, made, gate, tried = list[str](), threading.Event(), threading.Event(), threading.Event()
 
     def meanwhile() -> float:
+        assert made.wait(SECONDS), "its thread may come here before the line that names it has ended"
         notes.append("meanwhile")
         if len(notes) < 3:
             return 0.1
@@ -61,6 +62,7 @@ def test_what_there_is_to_do_meanwhile_is_done_only_while_there_is_no_job(
 
     monkeypatch.setattr(service_jobs, "LOOK_SECONDS", 0.01)
     jobs = Jobs(meanwhile=meanwhile)
+    made.set()
     assert tried.wait(SECONDS)
     gate.set()
     while jobs.counts != (0, 0):
