@@ -19,13 +19,22 @@ from multidraft.bench.suites import Suite, SuiteItem
 from multidraft.bench.summary import Row
 from multidraft.service.jobs import WAITING, Job
 from multidraft.service.limits import Limits
-from multidraft.service.workbench import Workbench
+from multidraft.service.workbench import DRAWING_SECONDS, Workbench
 from storage import queries
 from storage.records import Generation, Round
 from storage.run import Conditions, Origin, Run, Source
 
 TEXTS_AT_ONCE = (1, 2, 4, 8, 16)
 """How many prompts of a batch may be decoded at once."""
+
+SHOWN_SECONDS = 2.0
+"""How often a page is shown how far a batch is, between two prompts."""
+
+LONGEST_SECONDS = 5.0
+"""Where a prompt takes longer, the page is shown that it goes on."""
+
+LOOK_SECONDS = 0.05
+"""How often a page's thread looks whether there is something to show."""
 
 
 class BatchJob(Job[None]):
@@ -102,7 +111,8 @@ class BatchJob(Job[None]):
         self._places = {id(item): place for place, item in enumerate(items)}
         self.unkept = 0
         self._origin, self._conditions, self._starts = origin, conditions_of(pool), 1
-        self._begun = 0.0
+        self._begun = self._shown_at = self._looked_at = 0.0
+        self._shown = 0
         self._rounds: list[bytes] = []
         self._seconds: dict[str, list[float]] = {policy: [] for policy in self.policies}
 
@@ -137,9 +147,30 @@ class BatchJob(Job[None]):
 
     def steps(self) -> Generator[object, None, None]:
         assert self._run is not None
-        self._begun = time.monotonic()
+        self._begun = self._shown_at = time.monotonic()
         self.workbench.record(begins=(self.id, self._asked()))
         yield from self._run.steps(self._measure, self._add)
+
+    def look(self) -> bool:
+        """Wait until a page may draw how far the batch is; returns whether it has ended. For any thread.
+
+        Where page and batch may share a CPU, drawing slows decoding down: the batch pauses for it.
+        """
+        shown, until = self._shown, time.monotonic() + LONGEST_SECONDS
+        while not self.ended.wait(LOOK_SECONDS) and self._shown == shown and time.monotonic() < until:
+            self._looked_at = time.monotonic()
+        return self.done
+
+    def _show(self) -> None:
+        """Let pages draw what is new, if they have not done so lately."""
+        now = time.monotonic()
+        if now - self._shown_at < SHOWN_SECONDS:
+            return
+        self._shown += 1
+        watched = now - self._looked_at < LONGEST_SECONDS
+        if watched and self.workbench.pool.device.type == "cpu" and self.workbench.jobs.idle:
+            self.cancelled.wait(DRAWING_SECONDS)
+        self._shown_at = time.monotonic()
 
     def longest(self, limits: Limits) -> float | None:
         return limits.batch_seconds
@@ -209,6 +240,7 @@ class BatchJob(Job[None]):
             self._rounds.append(zlib.compress(pickle.dumps(generation.rounds)))
             self.items_of_rows.append(self._places[id(entry.item)])
             self.rows.append(Row.of(entry.item.id, entry.item.task, entry.run, too_long=entry.too_long))
+        self._show()
 
 
 class ResumedBatch(BatchJob):

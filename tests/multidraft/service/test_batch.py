@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from drafters.sampling import SamplingParams
 from multidraft import generate
 from multidraft.bench.batches import summary_of_batches
 from multidraft.bench.suites import SuiteItem
+from multidraft.service import batch as service_batch
 from multidraft.service import jobs
 from multidraft.service.batch import BatchJob
 from multidraft.service.workbench import Workbench
@@ -152,6 +154,33 @@ def test_a_batch_that_is_cancelled_ends_within_a_round(
     assert {row.status for row in batch.rows} <= {"completed", "cancelled"} and "cancelled" in {
         row.status for row in batch.rows
     }
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_batch_pauses_while_a_page_draws_it(
+    workbench: Workbench, round_gate: Gate, monkeypatch: pytest.MonkeyPatch, watched: bool
+) -> None:
+    monkeypatch.setattr(service_batch, "SHOWN_SECONDS", 0.0)
+    batch, shown, pauses = job(workbench, specs=["ucb"], texts_at_once=1), list[int](), list[float]()
+    workbench.jobs.submit(batch)
+    assert round_gate.reached.wait(30)
+    monkeypatch.setattr(batch.cancelled, "wait", pauses.append)
+
+    def page() -> None:
+        while not batch.look():
+            shown.append(len(batch.rows))
+
+    drawing = threading.Thread(target=page)
+    if watched:
+        drawing.start()
+        while not batch._looked_at:
+            time.sleep(0.001)
+    round_gate.open()
+    assert batch.wait(60)
+    assert pauses == ([service_batch.DRAWING_SECONDS] * 5 if watched else []), "after each prompt"
+    if watched:
+        drawing.join(30)
+        assert shown == sorted(shown), "nothing is drawn twice"
 
 
 def test_numbers_that_cannot_be(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,9 +37,6 @@ from storage.problems import StorageError
 from storage.queries import seconds_per_token
 from storage.texts import TextFilter
 
-LOOK_SECONDS = 0.5
-"""How often the page looks at its batch."""
-
 DEFAULT_SUITE = "pocket"
 DEFAULT_POLICIES = [DEFAULT_POLICY, "ucb"]
 
@@ -259,7 +256,7 @@ class Batch:
             if ended:
                 break
             yield now
-            first, ended = {}, batch.ended.wait(LOOK_SECONDS)
+            first, ended = {}, batch.look()
         known = {self.verdict: said} if (said := self._verdicts.get(batch)) else {}
         yield {**now, **self._results(batch), **known, **self.buttons.live(running=False)}
         if batch.rows and not known:

@@ -14,9 +14,9 @@ from drafters.errors import PolicyError, UserError
 from drafters.sampling import SamplingParams
 from multidraft.bench.suites import Suite, SuiteItem
 from multidraft.bench.summary import NO_TASK
+from multidraft.service import batch as service_batch
 from multidraft.service.batch import BatchJob
 from multidraft.service.workbench import Workbench
-from multidraft.ui.tabs.batch import tab as batch_tab
 from multidraft.ui.tabs.batch import view as batch_view
 from multidraft.ui.tabs.batch.tab import Batch
 from multidraft.ui.widgets import exports
@@ -184,7 +184,7 @@ def test_a_page_that_leaves_and_another_that_comes_back(workbench: Workbench, ga
 def test_a_batch_is_followed_while_it_runs(
     workbench: Workbench, gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_tab, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(service_batch, "LONGEST_SECONDS", 0.01)
     tab = placed(workbench)
     watching = tab.buttons.watch(started(tab, tmp_path))
     updates = [next(watching) for _ in range(3)]  # the gate is shut: the batch still runs
