@@ -2,7 +2,8 @@
 
 After a run it is known how every drafter would have done on it. A Gaussian process over prompts, whose covariance is
 the share of n-grams that two prompts have in common, says from the last of these runs what to expect for a new prompt
-and how far to trust that: with little experience, or none of such prompts, it is what was expected without any.
+and how far to trust that: with little experience, or none of such prompts, it is what was expected without any. Where
+there is a router, prompts that it routes alike are alike too, and what was learnt counts only where there were some.
 
 Source: Rasmussen & Williams 2006, Eqs. 2.25 and 2.26; leave-one-out errors 5.12.
 """
@@ -39,6 +40,12 @@ BIAS, NOISE = 0.3, 0.03
 n-gram in common is 1."""
 KEEP = 0.998
 """By how much a run counts for less with each that follows it."""
+ROUTED = 0.2
+"""Prompts are alike for a router where the acceptances that it guesses differ by less, in all: the scale of a Gaussian
+kernel, which counts as much as the n-grams."""
+ALIKE = 0.5
+"""So alike must a prompt be that taught something, for that to count where a router has a guess: no less than one
+that is routed to the same drafter."""
 CALIBRATION, USUAL = 8.0, 0.05
 """The scale of all these variances is measured, by leave-one-out errors. Before there are any it is ``USUAL``, which
 counts as much as ``CALIBRATION`` runs."""
@@ -60,7 +67,8 @@ class Prior(NamedTuple):
         doubt: standard deviation of the tokens that its drafts are expected to have accepted, as a share of the draft
             length.
         lessons: how many runs that was learnt from; the number of this version.
-        likeness: of the prompts of ``texts``, the cosine between its n-grams and theirs.
+        likeness: of the prompts of ``texts``, the cosine between its n-grams and theirs; where there is a router, the
+            mean of that and of how alike they are routed.
         texts: what was learnt of the most similar prompts, as of :func:`suitability`; empty in older runs.
     """
 
@@ -128,7 +136,7 @@ class Traffic:
         drafters: how many the pool has.
         length: its draft length.
         guess: of the acceptance of each drafter, by the prompt, such as a router's; ``None`` where there is none. What
-            is learnt is how far it is off.
+            is learnt is how far it is off, and for which guesses.
     """
 
     def __init__(
@@ -136,7 +144,7 @@ class Traffic:
     ):
         self.drafters, self.length, self.guess = drafters, length, guess
         self.count = 0
-        self._lessons: dict[str, tuple[tuple[np.ndarray, ...], np.ndarray, Stretches]] = {}
+        self._lessons: dict[str, tuple[_Asked, np.ndarray, Stretches]] = {}
         self._known: _Known | None = None
         self._lock = threading.Lock()
 
@@ -152,31 +160,46 @@ class Traffic:
                 if stretches.shape[1] != self.drafters:
                     raise ValueError(f"the pool has {self.drafters} drafters; the lesson is of {stretches.shape[1]}")
                 self._lessons.pop(prompt, None)
-                told = tokens_of(stretches.max(axis=0), self.length) / self.length - self._expected(prompt)
-                self._lessons[prompt] = n_grams(prompt), told, tuple(map(tuple, stretches.tolist()))
+                asked = self._asked(prompt)
+                told = tokens_of(stretches.max(axis=0), self.length) / self.length - self._expected(asked)
+                self._lessons[prompt] = asked, told, tuple(map(tuple, stretches.tolist()))
                 self.count += 1
             for prompt in list(self._lessons)[:-LESSONS]:
                 del self._lessons[prompt]
             self._known = _Known(*zip(*self._lessons.values(), strict=True)) if self._lessons else None
 
     def prior(self, prompt: str) -> Prior | None:
-        """What to expect for ``prompt``; ``None`` where nothing was learnt yet. Takes less than a millisecond, but for
-        the router."""
+        """What to expect for ``prompt``; ``None`` where nothing was learnt yet, or where a router has a guess and
+        nothing was learnt of prompts like this one. Takes less than a millisecond, but for the router."""
         known, count = self._known, self.count
         if known is None:
             return None
-        near = known.covariance(n_grams(prompt))
+        asked = self._asked(prompt)
+        near = known.covariance(asked)
+        if asked.guess is not None and near.max() < BIAS + ALIKE:
+            return None
         mean, variance = known.predict(near)
-        tokens = self.length * (self._expected(prompt) + mean)
+        tokens = self.length * (self._expected(asked) + mean)
         acceptance = acceptance_of(tokens, self.length).round(3)
         doubt = np.sqrt(variance).round(3)
         return Prior(tuple(acceptance.tolist()), tuple(doubt.tolist()), count, *known.similar(near))
 
-    def _expected(self, prompt: str) -> np.ndarray:
-        """Share of its drafts that each drafter is expected to have accepted, ``(N,)``, without any experience."""
+    def _asked(self, prompt: str) -> _Asked:
         guess = self.guess(prompt)
-        acceptance = np.full(self.drafters, EXPECTED) if guess is None else np.asarray(guess, dtype=np.float64)
+        return _Asked(n_grams(prompt), None if guess is None else np.asarray(guess, dtype=np.float64))
+
+    def _expected(self, asked: _Asked) -> np.ndarray:
+        """Share of its drafts that each drafter is expected to have accepted, ``(N,)``, without any experience."""
+        acceptance = np.full(self.drafters, EXPECTED) if asked.guess is None else asked.guess
         return tokens_of(acceptance, self.length) / self.length
+
+
+class _Asked(NamedTuple):
+    """What is known of a prompt: hashes of its n-grams, of words and of characters, and the acceptances ``(N,)`` that a
+    router guesses for it, if there is one."""
+
+    grams: tuple[np.ndarray, np.ndarray]
+    guess: np.ndarray | None
 
 
 @cache
@@ -192,13 +215,11 @@ class _Known:
     Every n-gram is weighed by how few prompts have it; those of a single prompt count for nothing.
     """
 
-    def __init__(
-        self, prompts: Sequence[tuple[np.ndarray, ...]], told: Sequence[np.ndarray], texts: Sequence[Stretches]
-    ):
+    def __init__(self, prompts: Sequence[_Asked], told: Sequence[np.ndarray], texts: Sequence[Stretches]):
         self.texts, self.lengths = texts, np.array([len(text) for text in texts])
         count = len(prompts)
         prompts_with = np.zeros(FEATURES)
-        for part in (part for prompt in prompts for part in prompt):
+        for part in (part for prompt in prompts for part in prompt.grams):
             prompts_with[part] += 1.0
         rarity = np.log((count + 1) / np.maximum(prompts_with, 1.0)) * (prompts_with > 1.0)
         self.weights = np.sqrt(rarity).astype(np.float32)
@@ -206,6 +227,8 @@ class _Known:
         for column, prompt in enumerate(prompts):
             places, values = self._vector(prompt)
             self.columns[places, column] = values
+        guesses = [prompt.guess for prompt in prompts if prompt.guess is not None]
+        self.guesses = np.array(guesses) if len(guesses) == count else None
         covariance = np.array([self.covariance(prompt) for prompt in prompts])
         covariance[np.diag_indices(count)] += NOISE / KEEP ** np.arange(count)[::-1]
         self.inverse = np.linalg.inv(covariance)
@@ -231,16 +254,21 @@ class _Known:
             left -= len(texts[-1])
         return tuple(likeness), tuple(texts)
 
-    def covariance(self, prompt: tuple[np.ndarray, ...]) -> np.ndarray:
+    def covariance(self, prompt: _Asked) -> np.ndarray:
         """Covariance with each lesson, ``(lessons,)``."""
         places, values = self._vector(prompt)
-        return BIAS + (values @ self.columns[places]).astype(np.float64)
+        alike = (values @ self.columns[places]).astype(np.float64)
+        if prompt.guess is not None and self.guesses is not None:
+            apart = np.square(self.guesses - prompt.guess).sum(axis=1)
+            alike = (alike + np.exp(-apart / (2.0 * ROUTED**2))) / 2.0
+        return BIAS + alike
 
-    def _vector(self, prompt: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
+    def _vector(self, prompt: _Asked) -> tuple[np.ndarray, np.ndarray]:
         """Where a prompt's vector is not zero, and its values there: words and characters weigh alike, together 1."""
-        values = [self.weights[part] for part in prompt]
+        values = [self.weights[part] for part in prompt.grams]
         norms = [float(np.sqrt(2.0 * (part @ part))) or 1.0 for part in values]
-        return np.concatenate(prompt), np.concatenate([part / norm for part, norm in zip(values, norms, strict=True)])
+        parts = [part / norm for part, norm in zip(values, norms, strict=True)]
+        return np.concatenate(prompt.grams), np.concatenate(parts)
 
 
 def n_grams(prompt: str) -> tuple[np.ndarray, np.ndarray]:

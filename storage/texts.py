@@ -1,7 +1,8 @@
 """Recorded texts that policies can be replayed on: finished greedy runs that hold an acceptance table.
 
 A greedy text does not depend on who drafted it, so the runs of one prompt on one pool that wrote the same are one text:
-the newest stands for all. Every function opens its own read-only connection (see ``storage.queries``).
+the newest stands for all, of those that began with what past queries had taught if any did. Every function opens its
+own read-only connection (see ``storage.queries``).
 """
 
 from __future__ import annotations
@@ -125,7 +126,9 @@ def size(path: str | Path, filter: TextFilter = ALL_TEXTS) -> Size:
 
 
 def _newest(filter: TextFilter) -> tuple[str, list[Any]]:
-    """SQL for the ids of the newest run of each text, newest first, and its parameters."""
+    """SQL for the ids of the newest run of each text, newest first, and its parameters; where some runs noted what past
+    queries had taught when they began, the newest of those, for policies that begin with that to be replayed."""
     where, values = filter.where()
-    sql = f"SELECT max(id) FROM runs {where} GROUP BY card_hash, {', '.join(_TEXT)} ORDER BY 1 DESC LIMIT ?"
+    chosen = "coalesce(max(CASE WHEN prior IS NOT NULL THEN id END), max(id))"
+    sql = f"SELECT {chosen} FROM runs {where} GROUP BY card_hash, {', '.join(_TEXT)} ORDER BY 1 DESC LIMIT ?"
     return sql, [*values, -1 if filter.newest is None else filter.newest]

@@ -7,6 +7,9 @@ import numpy as np
 from drafters.traffic import STRETCH, Prior
 
 # What each of these numbers changes: python -m tests.perf.sensitivity; docs/policies.md has its table.
+EVIDENCE = 3.0
+"""How many tokens of evidence each token of a stretch is: a whole draft was judged at each, though of much the same
+tokens as those beside it."""
 ALONE = 0.3
 """How much it counts that the text may be like none of the past ones, so that each drafter tells only of itself: as
 much as a stretch would whose prompt had this likeness, in its third power."""
@@ -15,7 +18,7 @@ much as a stretch would whose prompt had this likeness, in its third power."""
 class Likeness:
     """Which stretch of past texts the present place is like: a belief over stretches, and over none of them.
 
-    In each stretch every drafter had its own acceptance, which ``STRETCH`` tokens of evidence tell. So a refusal
+    In each stretch of ``STRETCH`` tokens every drafter had its own acceptance. So a refusal
     speaks for all stretches where that drafter was poor, and for whoever was good there: where it failed because the
     token is hard, the others are expected to fail as well. *None of them* means that nothing is known but what each
     drafter has shown itself; it gains where no stretch explains what is seen.
@@ -33,7 +36,7 @@ class Likeness:
 
     def __init__(self, prior: Prior, log_chances: np.ndarray):
         acceptance = np.array([stretch for text in prior.texts for stretch in text])
-        counts = STRETCH * np.stack([acceptance, 1.0 - acceptance], axis=-1) @ log_chances
+        counts = EVIDENCE * STRETCH * np.stack([acceptance, 1.0 - acceptance], axis=-1) @ log_chances
         likely = np.exp(counts - counts.max(axis=2, keepdims=True))
         self.levels = likely / likely.sum(axis=2, keepdims=True)  # (M, N, levels)
         self.flat = self.levels.reshape(len(acceptance), -1)

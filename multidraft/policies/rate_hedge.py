@@ -116,6 +116,7 @@ class RateHedge(Policy):
         self._read_costs()
         self.likeness: Likeness | None = None
         self._believe(np.full(self.arm_count, UNKNOWN))
+        self._choose_readers()
 
     def begin(self, context: Context | None = None) -> None:
         """Begin the query, in a batch that does not draft as soon as it does: a start takes as long as some rounds."""
@@ -152,7 +153,7 @@ class RateHedge(Policy):
 
     def _choose_readers(self) -> None:
         """The drafters whose best length promises tokens per second within ``READERS`` of the fastest's."""
-        rates = (self.tokens / self.drafting).max(axis=1)
+        rates = (self.tokens / self.drafting * self.luck).max(axis=1)
         self.readers = np.flatnonzero(rates * (1.0 + READERS) >= rates.max()).tolist()
 
     def _conclude(self) -> None:

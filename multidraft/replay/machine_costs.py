@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from drafters.costs import Costs, Unread
+from drafters.costs import CostMeter, Costs, Unread
 from storage import queries
 from storage.clock import fit
 from storage.run import Run
@@ -30,9 +30,11 @@ class RecordedCosts:
     """Costs estimated from recorded rounds, all of which count alike, however old.
 
     Each part of a round is linear in its work, fitted by least squares: drafting in the tokens drafted and those read
-    first, for each drafter; verification in the nodes; evaluation in the tokens that were read. Verification without a
-    draft is measured by itself, since a single token may take another way through the kernels: by the baselines of the
-    runs, where they have one, since policies verify without a draft where something is amiss.
+    first, for each drafter; verification in the nodes; evaluation in the tokens that were read. What drafters take to
+    read is told by the prefill, by how much longer it is than the baseline's, and taken for proportional to what they
+    take to draft: rounds in which one had much to read are few, and what disturbs them is longer than the reading.
+    Verification without a draft is measured by itself, since a single token may take another way through the kernels:
+    by the baselines of the runs, where they have one, since policies verify without a draft where something is amiss.
 
     Args:
         drafters: how many there are.
@@ -44,6 +46,9 @@ class RecordedCosts:
         of each round; where a drafter found nothing to draft, the depth is 0 and one token counts as drafted."""
         self.verification: Rows = []
         """``(1, nodes, seconds)`` with a draft; ``plain`` are the ``(1, seconds)`` without."""
+        self.reading: list[tuple[Sequence[int], int, float]] = []
+        """Of each run who read the prompt during prefill, its tokens, and by how much longer than the baseline's that
+        took."""
         self.baselines: Rows = []
         """``(1, seconds per token)`` of each run's."""
         self.plain: Rows = []
@@ -59,7 +64,12 @@ class RecordedCosts:
         """Count the rounds of one run, as of ``storage.queries.timed_rounds``."""
         self._fitted = None
         rounds = list(rounds)
-        self.baselines += [(1.0, per_token) for row in rounds[:1] if (per_token := row["baseline_seconds_per_token"])]
+        for row in rounds[:1]:
+            if per_token := row["baseline_seconds_per_token"]:
+                self.baselines.append((1.0, per_token))
+                if row["readers"]:
+                    longer = row["prefill_seconds"] - row["baseline_prefill_seconds"]
+                    self.reading.append((row["readers"], row["prompt_tokens"], longer))
         for row, arms, unread in with_unread(rounds, len(self.drafting)):
             depth, nodes = row["depth"], row["nodes"]
             if len(arms) == 1:
@@ -85,11 +95,7 @@ class RecordedCosts:
         return self._fitted
 
     def _fit(self, length: int) -> Costs:
-        drafting = np.array([fit(rows, 3) for rows in self.drafting])
-        drafted = np.array([bool(rows) for rows in self.drafting])
-        if drafted.any():
-            drafting[~drafted] = drafting[drafted].mean(axis=0)
-        start, step, catch_up = drafting.T
+        start, step, catch_up = self._fit_drafting()
         fixed, each = fit(self.verification, 2)
         verify = fixed + each * np.arange(max([length, *(int(row[1]) for row in self.verification)]) + 1)
         overhead = float(fit(self.overhead, 1)[0])
@@ -114,6 +120,26 @@ class RecordedCosts:
             draft_start=start,
             overhead=overhead,
         )
+
+    def _fit_drafting(self) -> np.ndarray:
+        """Seconds of beginning a draft, of a drafted token and of a token to read, by drafter, ``(3, N)``."""
+        found = np.array([fit(rows, 3) for rows in self.drafting])
+        drafted = np.array([bool(rows) for rows in self.drafting])
+        if not drafted.any():
+            return found.T
+        found[~drafted] = found[drafted].mean(axis=0)
+        read = [(tokens * found[list(readers), 1].sum(), longer) for readers, tokens, longer in self.reading]
+        least = found[:, 1].max() / 10  # retrieval reads for nothing, and tells nothing of models
+        if not (
+            told := [row for row, (_, tokens, _) in zip(read, self.reading, strict=True) if row[0] > least * tokens]
+        ):
+            return found.T
+        found[:, 2] = found[:, 1] * fit(told, 1)[0]
+        for arm, rows in enumerate(self.drafting):
+            catch_up = found[arm, 2]
+            if idle := [(*row[:2], row[3] - catch_up * row[2]) for row in rows if row[2] <= CostMeter.NEXT_TO_NOTHING]:
+                found[arm, :2] = fit(idle, 2)
+        return found.T
 
 
 def with_unread(

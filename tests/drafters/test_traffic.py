@@ -169,3 +169,25 @@ def test_it_learns_on_one_thread_and_leaves_the_others_as_they_were(monkeypatch)
         before = threads()
         taught(4)
         assert seen == [{1}] and threads() == before
+
+
+def routed(prompt):
+    """A router's guess: the first drafter for sums, the second for queries, neither for anything else."""
+    return [0.8 if word in prompt else 0.35 for word in ("Add", "Query")] + [0.43]
+
+
+def test_what_is_learnt_counts_for_prompts_that_are_routed_alike():
+    traffic = Traffic(3, 8, routed)
+    traffic.learn([("Add seven apples to nine pears", [[0.95, 0.1, 0.8]])])
+    assert traffic.prior("Query the table of cities") is None, "the router's guess stands"
+    prior = traffic.prior("Add up whatever else there is")
+    assert prior.likeness == (0.5,) and prior.texts == (((0.95, 0.1, 0.8),),), "without an n-gram in common"
+    assert shares(prior.acceptance) == pytest.approx(shares([0.95, 0.1, 0.8]), abs=0.2)
+    traffic.learn([(f"Query {n} of the cities", [[0.1, 0.9, 0.8]]) for n in range(3)])
+    assert traffic.prior("Add up whatever else there is").texts[0] == ((0.95, 0.1, 0.8),)
+
+
+def test_without_a_router_any_lesson_counts():
+    traffic = Traffic(3, 8)
+    traffic.learn([("Add seven apples to nine pears", [[0.95, 0.1, 0.8]])])
+    assert traffic.prior("Query the table of cities").lessons == 1

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from drafters.base import Acceptances
+from drafters.traffic import Prior
 from storage import texts
 from storage.filters import Filter
 from storage.store import Store
@@ -38,6 +39,15 @@ def ids(path: Path, **filter: object) -> list[int]:
 def test_each_text_once_newest_first(filled: Path) -> None:
     assert ids(filled) == [7, 4, 3]
     assert texts.replayable(filled)[0].generation.drafters == ("code", "math")
+
+
+def test_the_run_that_knew_what_past_queries_taught_stands_for_the_text(store: Store, path: Path) -> None:
+    knowing = make_run(policy="rate-hedge", **TABLE)
+    knowing.generation.prior = Prior((0.5, 0.6), (0.1, 0.2), 7)
+    store.add(make_run(policy="ucb", **TABLE), knowing, make_run(policy="random", **TABLE))
+    assert store.flush()
+    (text,) = texts.replayable(path)
+    assert text.id == 2 and text.generation.prior == knowing.generation.prior
 
 
 def test_one_prompt_after_two_talks_is_two_texts(store: Store, path: Path) -> None:

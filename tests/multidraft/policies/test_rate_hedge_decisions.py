@@ -87,6 +87,13 @@ def test_in_a_batch_the_first_round_is_no_try_and_no_prompt_is_read_before_it_is
     assert list(made(costs=replace(STEADY, texts=2)).candidates()) == []
 
 
+def test_cold_those_read_the_prompt_that_cost_least():
+    """All are taken to have the same acceptance; what is dear is read when it is first asked."""
+    dear = replace(STEADY, draft_step=STEADY.draft_step * np.array([1.0, 1.0, 9.0]))
+    assert list(made(costs=dear).candidates()) == [0, 1]
+    assert list(made(costs=STEADY).candidates()) == [0, 1, 2]
+
+
 def test_it_rests_where_its_batch_does_not_draft_and_goes_on_where_it_was():
     policy = made(costs=replace(STEADY, texts=2))
     assert policy.select() != NO_DRAFTER and not policy.resting

@@ -103,6 +103,8 @@ def timed(count, seed=0, readers=None):
                 "evaluated": evaluated,
                 "prompt_tokens": 40,
                 "readers": readers,
+                "prefill_seconds": 0.01,
+                "baseline_prefill_seconds": None,
                 "baseline_seconds_per_token": None,
             }
         )
@@ -150,6 +152,30 @@ def test_who_had_not_read_the_prompt_reads_it_before_the_first_draft():
     np.testing.assert_allclose(found.draft_start, TRUE.draft_start, rtol=1e-4, atol=1e-9)
     for rounds in runs:
         assert priced(rounds, found, 2) == pytest.approx(seconds_of(rounds), rel=1e-3)
+
+
+def test_what_reading_takes_is_told_by_the_prefill():
+    """Few rounds have much to read, and here each of those was held up."""
+    first = {"readers": [0, 1], "baseline_seconds_per_token": 0.005, "baseline_prefill_seconds": 0.02}
+    runs = [timed(100, seed, readers=[0, 1]) for seed in range(6)]
+    for rounds in runs:
+        longer = TRUE.reading([0, 1], 40)
+        for row, _, unread in with_unread(rounds, 2):
+            row |= {**first, "prefill_seconds": 0.02 + longer}
+            if row["arm"] is not None and unread[row["arm"]] > 2:
+                row["draft_seconds"] += 0.01
+    found = found_in(runs)
+    np.testing.assert_allclose(found.catch_up, TRUE.catch_up, rtol=1e-2)
+    np.testing.assert_allclose(found.draft_step, TRUE.draft_step, rtol=1e-2)
+    assert found.reading([0, 1], 100) == pytest.approx(TRUE.reading([0, 1], 100), rel=1e-3)
+
+
+def test_retrieval_that_reads_for_nothing_tells_nothing_of_models():
+    costs = RecordedCosts(2)
+    read = {"baseline_seconds_per_token": 0.005, "baseline_prefill_seconds": 0.02}
+    costs.add([a_row(0, draft_seconds=1e-6 * depth, depth=depth, **read, readers=[0]) for depth in (1, 2, 3)])
+    costs.add([a_row(1, draft_seconds=1e-3 * depth, depth=depth, unread=0) for depth in (1, 2, 3)])
+    assert costs.reading and costs.costs(4).catch_up.tolist() == pytest.approx([0.0, 0.0], abs=1e-9)
 
 
 @pytest.mark.parametrize(("readers", "unread"), [((1,), [4, 0]), ((), [4, 4]), ((0, 1), [0, 0]), (None, [0, 0])])
@@ -225,6 +251,8 @@ def a_row(arm=0, **changes):
         "evaluated": 0,
         "prompt_tokens": 40,
         "readers": None,
+        "prefill_seconds": 0.01,
+        "baseline_prefill_seconds": 0.01,
         "baseline_seconds_per_token": None,
     }
     return row | changes
