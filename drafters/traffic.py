@@ -70,6 +70,7 @@ class Prior(NamedTuple):
         likeness: of the prompts of ``texts``, the cosine between its n-grams and theirs; where there is a router, the
             mean of that and of how alike they are routed.
         texts: what was learnt of the most similar prompts, as of :func:`suitability`; empty in older runs.
+        repeated: whether one of the runs was of this very prompt.
     """
 
     acceptance: tuple[float, ...]
@@ -77,6 +78,7 @@ class Prior(NamedTuple):
     lessons: int
     likeness: tuple[float, ...] = ()
     texts: tuple[Stretches, ...] = ()
+    repeated: bool = False
 
     def tokens(self, length: int) -> tuple[np.ndarray, np.ndarray]:
         """How many tokens of each drafter's drafts of ``length`` are expected to be accepted ``(N,)``, where it is at
@@ -87,7 +89,7 @@ class Prior(NamedTuple):
         """What may be expected of the others."""
         acceptance, doubt = (part[:arm] + part[arm + 1 :] for part in (self.acceptance, self.doubt))
         texts = tuple(tuple(part[:arm] + part[arm + 1 :] for part in text) for text in self.texts)
-        return Prior(acceptance, doubt, self.lessons, self.likeness, texts)
+        return self._replace(acceptance=acceptance, doubt=doubt, texts=texts)
 
 
 class Expectation(Protocol):
@@ -182,7 +184,8 @@ class Traffic:
         tokens = self.length * (self._expected(asked) + mean)
         acceptance = acceptance_of(tokens, self.length).round(3)
         doubt = np.sqrt(variance).round(3)
-        return Prior(tuple(acceptance.tolist()), tuple(doubt.tolist()), count, *known.similar(near))
+        repeated = prompt in self._lessons
+        return Prior(tuple(acceptance.tolist()), tuple(doubt.tolist()), count, *known.similar(near), repeated)
 
     def _asked(self, prompt: str) -> _Asked:
         guess = self.guess(prompt)

@@ -137,7 +137,8 @@ def figures(path: str | Path, of: str | Filter, *, texts: bool = True) -> list[d
     faster."""
     where, values = (Filter(experiments=(of,)) if isinstance(of, str) else of).where()
     written = ("error", "prompt", "text") if texts else ("NULL AS error", "'' AS prompt", "'' AS text")
-    columns = ["id", "created_at", "task", "policy", "status", *written, "prompt_hash", *FIGURES]
+    repeated = "coalesce(json_extract(prior, '$.repeated'), 0) AS repeated"
+    columns = ["id", "created_at", "task", "policy", "status", *written, "prompt_hash", *FIGURES, repeated]
     sql = f"SELECT {', '.join(columns)} FROM runs {where} ORDER BY created_at, id LIMIT {MOST_RUNS}"
     with open_reader(path) as connection:
         return read_dicts(connection, sql, values)

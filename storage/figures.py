@@ -119,6 +119,10 @@ def too_noisy(uncertainty: float | None) -> bool:
     return uncertainty is not None and uncertainty > TOO_NOISY
 
 
+SAYS_NOTHING = 0.5
+"""Of an interval that includes 1 and is off by a larger share neither end is worth showing."""
+
+
 def timed_interval(value: float, uncertainty: float) -> tuple[float, float]:
     """The 95 % interval of a single run's speed-up."""
     return max(value * (1 - uncertainty), 0.0), value * (1 + uncertainty)
@@ -131,9 +135,11 @@ def timed_side(value: float, uncertainty: float) -> int:
 
 
 def timed_short(value: float, uncertainty: float | None, unit: str = "") -> str:
-    """``1.85× ± 0.11``; where that is too noisy, the interval alone."""
+    """``1.85× ± 0.11``; where that is too noisy, the interval alone, unless it says nothing either."""
     if uncertainty is None or not too_noisy(uncertainty):
         return f"{value:,.2f}{unit}" + (f" ± {value * uncertainty:.2f}" if uncertainty else "")
+    if uncertainty > SAYS_NOTHING and not timed_side(value, uncertainty):
+        return "too noisy"
     low, high = timed_interval(value, uncertainty)
     return f"{low:.2f}–{high:.2f}{unit}"
 

@@ -15,6 +15,9 @@ from storage.figures import FEWEST_TO_TELL
 MOST_PROMPTS = 1000
 """Where it would take more prompts than this to tell two policies apart, either will do."""
 
+WORTH_A_RUN = 1.05
+"""What replays promise to be so many times as fast as the best that was measured is to be run on the prompts too."""
+
 WITHOUT = f"without drafters (`{PLAIN}`)"
 
 
@@ -58,7 +61,7 @@ def _now(live: Advice, advice: Advice) -> str:
         return f"run {_named(best)}: {why}."
     alike = [option for option in level if (best.prompts_to_settle(option) or math.inf) > MOST_PROMPTS]
     among = alike if level[0] in alike else level
-    simple = next((option for option in among if _single(option)), None) if not _single(best) else None
+    simple = next((option for option in among if is_single(option)), None) if not is_single(best) else None
     if among is alike:
         why = f"more than {MOST_PROMPTS:,} prompts would be needed to tell `{best.spec}` from {_rivals(alike)}"
         why += ", so either will do"
@@ -125,11 +128,12 @@ def _untried(advice: Advice) -> str:
     if shorter_is_faster(advice):
         tokens = count(advice.about.length, "token")
         return f" Replays of `{live.best.spec}` are faster with drafts of up to {tokens}: run these prompts so too."
-    if not live.option(first.spec):
-        return f" Replays put `{first.spec}` first, which was not run: run it on these prompts too."
     known = advice.option(live.best.spec)
-    single = next((option for option in advice.options if _single(option) and not live.option(option.spec)), None)
-    if known is None or single is None or _single(known) or known.times_as_fast(single).side > 0:
+    gain = first.times_as_fast(known).value if known else math.inf
+    if not live.option(first.spec) and gain >= WORTH_A_RUN:
+        return f" Replays put `{first.spec}` first, which was not run: run it on these prompts too."
+    single = next((option for option in advice.options if is_single(option) and not live.option(option.spec)), None)
+    if known is None or single is None or is_single(known) or known.times_as_fast(single).side > 0:
         return ""
     freed = _freed(advice, single)
     return f" By replays a single drafter is not significantly slower{freed}: run `{single.spec}` on these prompts too."
@@ -147,7 +151,8 @@ def _named(option: Option) -> str:
     return f"`{option.spec}`" + (f", draft length up to {option.length}" if option.length else "")
 
 
-def _single(option: Option) -> bool:
+def is_single(option: Option) -> bool:
+    """Whether it plays one drafter alone."""
     return option.spec.startswith("fixed:")
 
 

@@ -54,7 +54,16 @@ def of_rows(rows: Sequence[Row], draft_length: int) -> Advice:
 
     short = {row.prompt for row in rows if row.finished and row.tokens < FEWEST_TOKENS and row.policy != BASELINE}
     plain_option = Option.of(BASELINE, 0, plain)
-    known = {"short": len(short - set(counts)), "apart": at_different_times(means[0])}
+    again = {
+        spec: len({row.prompt for rows in of_prompt.values() for row in rows if row.repeated})
+        for spec, of_prompt in taken.items()
+    }
+    known = {
+        "short": len(short - set(counts)),
+        "apart": at_different_times(means[0]),
+        "repeated": {spec: prompts for spec, prompts in again.items() if prompts},
+        "cut": len({row.prompt for row in chosen if row.status == "completed"}),
+    }
     return Advice.of(plain_option, [option(spec) for spec in policies], **known)
 
 
@@ -108,11 +117,12 @@ def measured(rows: Sequence[Row], texts: Sequence[Run]) -> Advice | None:
 
 
 def decoded(rows: Sequence[Row]) -> Live:
-    """The decode seconds of live runs beside their baselines', which replays are checked against."""
-    found: dict[str, dict[int, list[tuple[float, float]]]] = {}
+    """The seconds of live runs beside their baselines', which replays are checked against."""
+    found: dict[str, dict[int, list[tuple[float, ...]]]] = {}
+    names = "baseline_seconds", "seconds", "baseline_request_seconds", "request_seconds"
     for row in rows:
         of_prompt = found.setdefault(row.policy, {}).setdefault(row.prompt, [])
-        of_prompt.append((row.baseline_seconds or 0.0, row.seconds or 0.0))
+        of_prompt.append(tuple(getattr(row, name) or 0.0 for name in names))
     return {
         policy: {prompt: tuple(np.mean(runs, axis=0).tolist()) for prompt, runs in of_prompts.items()}
         for policy, of_prompts in found.items()

@@ -42,6 +42,7 @@ class Row:
         error: why nothing, or not all, was decoded, or which drafters failed.
         output: the text.
         prompt: tells prompts apart, as ``prompt_hash`` does in the history.
+        repeated: whether it began with what past queries had taught, this very prompt among them.
     """
 
     id: str
@@ -65,6 +66,7 @@ class Row:
     error: str | None = None
     output: str = ""
     prompt: int = 0
+    repeated: bool = False
 
     @classmethod
     def of(cls, id: str, task: str, run: Run, *, too_long: bool = False) -> Row:
@@ -93,6 +95,7 @@ class Row:
             g.error or g.failures or None,
             g.text,
             prompt_of(g),
+            g.prior is not None and g.prior.repeated,
         )
 
     @classmethod
@@ -117,6 +120,7 @@ class Row:
             lossless=None if values["lossless"] is None else bool(values["lossless"]),
             output=values["text"],
             prompt=values["prompt_hash"],
+            repeated=bool(values["repeated"]),
         )
 
     def as_json(self) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from drafters.hardware import format_bytes
-from multidraft.bench.action import action, listed, shorter_is_faster, withheld
+from multidraft.bench.action import action, is_single, listed, shorter_is_faster, withheld
 from multidraft.bench.table import count, percent
 from multidraft.bench.verdict_tables import PARTS, times
 from multidraft.replay.advice import Advice
@@ -34,7 +34,7 @@ def sentences(advice: Advice) -> list[str]:
     are too far from it.
     """
     replayed = f"Replayed on {count(advice.texts, 'recorded text')}" if advice.texts else ""
-    more = [*_about(advice), *_lengths(advice), *_drafters(advice)] if advice.pays == "yes" else []
+    more = [*_alone(advice), *_about(advice), *_lengths(advice), *_drafters(advice)] if advice.pays == "yes" else []
     if live := advice.measured:
         fewer = f" on the {live.prompts} of {advice.prompts} prompts that all of these policies ran"
         said = [f"Measured{fewer if live.prompts < advice.prompts else ''}. {_conclusion(live, advice.short)}"]
@@ -48,7 +48,15 @@ def sentences(advice: Advice) -> list[str]:
     else:
         said = [f"No verdict: no policy was measured on all of these {advice.prompts} prompts.", withheld(advice)]
     conclusion, *reasons = said
-    return [*filter(None, (conclusion, action(advice), advice.warning)), *reasons, _basis(advice)]
+    return [*filter(None, (conclusion, action(advice), advice.warning, _repeated(live))), *reasons, _basis(advice)]
+
+
+def _repeated(live: Advice | None) -> str:
+    """On how many of the prompts policies began with what the very prompt had taught."""
+    if live is None or not live.repeated:
+        return ""
+    on = listed([f"{prompts} of these {live.prompts} when `{spec}` ran" for spec, prompts in live.repeated.items()])
+    return f"Prompts seen before: the pool had already learnt from {on}, so new prompts may be answered less fast."
 
 
 def _beyond(advice: Advice, live: Advice) -> str:
@@ -74,21 +82,38 @@ def _beyond(advice: Advice, live: Advice) -> str:
     )
 
 
+def _alone(advice: Advice) -> list[str]:
+    """How the fastest drafter does alone, where it was not run."""
+    live = advice.measured
+    single = next((option for option in advice.options if is_single(option)), None)
+    if single is None or single is advice.best or (live and live.option(single.spec)):
+        return []
+    ratio, beside = single.times_as_fast(advice.plain), advice.best.times_as_fast(advice.plain)
+    return [
+        f"The fastest single drafter, `{single.spec}`, makes whole requests {times(ratio)} as fast as autoregressive "
+        f"decoding by replays, `{advice.best.spec}` {times(beside)}."
+    ]
+
+
 def _off(advice: Advice) -> str:
     """How far replays are from what was measured."""
     off = advice.errors
     if not off:
         return "How far replays are off is not known: no policy ran live on enough of these prompts."
-    reach = " to ".join(dict.fromkeys(percent(value, "+") for value in (min(off.values()), max(off.values()))))
     rounds = "".join(
         f", tokens per round of `{spec}` by {percent(by, '+')}" for spec, by in _rounds_off(advice).items()
     )
     why = ", as it goes by the clock" if rounds else ""
     named = listed([f"`{spec}`" for spec in off])
-    said = f"Replayed decode speed-ups are off by {reach} from those measured ({named}){rounds}{why}."
+    whole = f" and {_reach(advice.request_errors)} in whole requests" if advice.request_errors else ""
+    said = f"Replayed speed-ups are off from those measured by {_reach(off)} in decoding{whole} ({named}){rounds}{why}."
     for spec, error in advice.dropped.items():
         said += f" `{spec}`, which chooses by the clock, is off by {percent(error, '+')}, so it is not replayed."
     return said
+
+
+def _reach(errors: Mapping[str, float]) -> str:
+    return " to ".join(dict.fromkeys(percent(value, "+") for value in (min(errors.values()), max(errors.values()))))
 
 
 def _rounds_off(advice: Advice) -> dict[str, float]:
@@ -112,8 +137,10 @@ def _conclusion(advice: Advice, short: int) -> str:
         f"decoding is {times(decode)} and whole requests are {times(request)} as fast as autoregressive decoding, on "
         f"{count(advice.prompts, 'prompt')}"
     )
-    if short:
-        speeds += f" ({short} more answered too briefly for a speed-up)"
+    if notes := [f"{advice.cut} of the answers ended at max tokens"] * bool(advice.cut) + [
+        f"{short} more answered too briefly for a speed-up"
+    ] * bool(short):
+        speeds += f" ({'; '.join(notes)})"
     saved = _saved_by(best)
     if advice.pays == "yes":
         time = f"Each request takes {percent(1 - 1 / request.value)} less device time."
@@ -198,19 +225,18 @@ def _about(advice: Advice) -> list[str]:
 
 
 def _drafters(advice: Advice) -> list[str]:
-    said = []
+    said, about = [], advice.about.spec
     if keep := [share for share in advice.shares if advice.fate(share) == "keep"]:
-        said.append(f"By these replays, keep {listed([_kept(share) for share in keep])}.")
+        said.append(f"By replays under `{about}`, keep {listed([_kept(share) for share in keep])}.")
     gone, ratio = advice.removed
-    about = advice.about.spec
     if gone and about.startswith("fixed:"):
         said.append(f"`{about}` plays no other drafter, which says nothing of them under other policies.")
     elif gone:
         memory = sum(share.memory or 0 for share in advice.shares if share.drafter in gone)
         freed = f"; {format_bytes(memory)} of memory (weights and cache) are free then" if memory else ""
         why = "it never drafts" if len(gone) == 1 else "they never draft"
-        cost = f"requests take {times(ratio)} as long without" if ratio else f"under `{about}` {why}"
-        said.append(f"Remove {listed([f'`{name}`' for name in gone])}: {cost}{freed}.")
+        cost = f"requests take {times(ratio)} as long without" if ratio else why
+        said.append(f"Under `{about}` remove {listed([f'`{name}`' for name in gone])}: {cost}{freed}.")
     fates = {share.drafter: advice.fate(share) for share in advice.shares}
     if alone := [f"`{drafter}`" for drafter, fate in fates.items() if fate == "alone"]:
         said.append(f"{listed(alone)} could go alone, but not together with these.")
@@ -273,6 +299,9 @@ def as_json(advice: Advice) -> dict[str, Any]:
             "fastest": judged.leader if told else None,
             "certain": told and judged.certain,
             "replay_errors": advice.errors,
+            "replay_request_errors": advice.request_errors,
+            "prompts_seen_before": judged.repeated,
+            "answers_cut": judged.cut,
             "withheld": withheld(advice) or None,
             "prompts": advice.prompts,
             "texts": advice.texts,

@@ -20,7 +20,7 @@ PARTS: tuple[Literal["decode"], Literal["request"]] = ("decode", "request")
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as text; the last ``figures`` columns are figures."""
+    """Cells as text, names of policies in backticks; the last ``figures`` columns are figures."""
 
     title: str
     columns: tuple[str, ...]
@@ -33,11 +33,13 @@ def tables(advice: Advice) -> list[Table]:
     policies = [_policy(advice, option) for option in advice.options]
     if live := advice.measured:  # some of it cannot be replayed
         more = [option for option in live.options if advice.option(option.spec) is None]
-        policies += [(option.spec, str(option.length), *((NOTHING,) * 5), *_ran(live, option)) for option in more]
+        policies += [
+            (f"`{option.spec}`", str(option.length), *((NOTHING,) * 5), *_ran(live, option)) for option in more
+        ]
     how = ", replayed" if advice.texts else ""
     far = "" if advice.trusted else ", too far from what was measured to rely on"
     columns = f"policy|draft length|tokens per round|calls saved|decode{how}|whole request{how}"
-    columns += f"|{advice.best.spec} is faster by"
+    columns += f"|`{advice.best.spec}` is faster by"
     columns += "|tokens per round, measured|decode, measured|whole request, measured" if advice.measured else ""
     found = [Table(f"Policies{how}{far}", tuple(columns.split("|")), policies, columns.count("|"))]
     if advice.shares and not advice.about.spec.startswith("fixed:"):  # which says nothing of others
@@ -52,12 +54,12 @@ def tables(advice: Advice) -> list[Table]:
             )
             for share in advice.shares
         ]
-        found.append(Table(f"Drafters under {advice.about.spec}", tuple(columns.split("|")), drafters, 4))
+        found.append(Table(f"Drafters under `{advice.about.spec}`", tuple(columns.split("|")), drafters, 4))
     if advice.lengths:
         about = advice.about
         heads = ("draft length", f"whole requests, times as fast as with {about.length}")
         lengths = [(str(length), times(ratio)) for length, ratio in sorted(advice.lengths.items())]
-        found.append(Table(f"Draft lengths of {about.spec}{how}", heads, lengths, 1))
+        found.append(Table(f"Draft lengths of `{about.spec}`{how}", heads, lengths, 1))
     return found
 
 
@@ -67,7 +69,7 @@ def _policy(advice: Advice, option: Option) -> tuple[str, ...]:
     star = " ★" if first and advice.trusted and option.spec == (live or advice).leader else ""
     ran = _ran(live, live.option(option.spec)) if live else ()
     return (
-        f"{option.spec}{' ≈' if option.estimate else ''}{star}",
+        f"`{option.spec}`{' ≈' if option.estimate else ''}{star}",
         str(option.length),
         f"{option.mean_accepted_tokens:.2f}",
         f"{percent(option.calls_saved)}",

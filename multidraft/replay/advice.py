@@ -43,8 +43,8 @@ Paying = Literal["yes", "no", "open"]
 Fate = Literal["keep", "remove", "alone", "open"]
 """``"alone"`` can go too, but not beside all that are to be removed."""
 
-Live = Mapping[str, Mapping[int, tuple[float, float]]]
-"""What ran live: of each policy, by prompt, the baseline's decode seconds and its own."""
+Live = Mapping[str, Mapping[int, tuple[float, float, float, float]]]
+"""What ran live: of each policy, by prompt, seconds of the baseline's decoding, its own, and of both requests."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,12 @@ class Advice:
         measured: what the runs of policies that ran live on these very prompts say; ``None`` where there are none.
         errors: of the policies that ran live on some of the prompts, by what share their replayed decode speed-ups are
             off from those measured.
-        dropped: likewise of those that choose by the clock and whose replays are too far off to be among the options.
+        request_errors: likewise the speed-ups of whole requests.
+        dropped: as ``errors``, of those that choose by the clock and whose replays are too far off to be among the
+            options.
+        repeated: of the policies that began with what past queries had taught, on how many of the prompts that was
+            learnt from the very prompt; those of none are left out.
+        cut: prompts whose answer was cut at the most tokens that were asked for.
         texts: how many were replayed; 0 where runs were measured instead.
         short: further prompts, whose answers are too short for a speed-up.
         left_out: texts of other pools, machines and settings, whose costs and rounds are others.
@@ -79,7 +84,10 @@ class Advice:
     removed: tuple[tuple[str, ...], Ratio | None] = ((), None)
     measured: Advice | None = None
     errors: Mapping[str, float] = field(default_factory=dict)
+    request_errors: Mapping[str, float] = field(default_factory=dict)
     dropped: Mapping[str, float] = field(default_factory=dict)
+    repeated: Mapping[str, int] = field(default_factory=dict)
+    cut: int = 0
     texts: int = 0
     short: int = 0
     left_out: int = 0
@@ -249,6 +257,8 @@ def advise(
     lengths = {other.length: other.times_as_fast(best) for other in at_lengths[best.spec] if other is not best}
     known = {"measured": measured, "errors": errors, "texts": len(texts), "text": texts[0].run, "about": best}
     known["dropped"] = dropped
+    by_request = {option.spec: _error(plain, option, (live or {}).get(option.spec, {}), "request") for option in tried}
+    known["request_errors"] = {spec: error for spec, error in by_request.items() if error is not None}
     known["short"] = len({each.prompt for each in recorded if each.tokens < FEWEST_TOKENS} - {*plain.prompts})
     found = Advice.of(plain, options, **known)
     if not found.trusted:
@@ -258,14 +268,21 @@ def advise(
     return replace(found, lengths=lengths, shares=shares, removed=removed)
 
 
-def _error(plain: Option, option: Option, live: Mapping[int, tuple[float, float]]) -> float | None:
-    """By what share a replayed decode speed-up is off on the prompts on which the policy ran live; ``None`` for fewer
-    than ``FEWEST_PROMPTS``."""
+def _error(
+    plain: Option,
+    option: Option,
+    live: Mapping[int, tuple[float, float, float, float]],
+    part: Literal["decode", "request"] = "decode",
+) -> float | None:
+    """By what share a replayed speed-up is off on the prompts on which the policy ran live; ``None`` for fewer than
+    ``FEWEST_PROMPTS``."""
     on = [place for place, prompt in enumerate(option.prompts) if prompt in live]
     if len(on) < FEWEST_PROMPTS:
         return None
-    above, below = np.array([live[option.prompts[place]] for place in on]).sum(axis=0)  # type: ignore[index]
-    return float(plain.decode[on].sum() / option.decode[on].sum() / (above / below) - 1)
+    sums = np.array([live[option.prompts[place]] for place in on]).sum(axis=0)  # type: ignore[index]
+    above, below = sums[:2] if part == "decode" else sums[2:]
+    replayed = getattr(plain, part)[on].sum() / getattr(option, part)[on].sum()
+    return float(replayed / (above / below) - 1)
 
 
 def most_replays(texts: int, specs: int, drafters: int) -> int:

@@ -191,3 +191,9 @@ def test_without_a_router_any_lesson_counts():
     traffic = Traffic(3, 8)
     traffic.learn([("Add seven apples to nine pears", [[0.95, 0.1, 0.8]])])
     assert traffic.prior("Query the table of cities").lessons == 1
+
+
+def test_a_prompt_that_taught_something_itself_is_told():
+    traffic = taught(3)
+    known = next(iter(traffic._lessons))
+    assert traffic.prior(known).repeated and not traffic.prior(f"{known} Now!").repeated

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -10,6 +11,7 @@ from markupsafe import Markup
 from drafters.errors import UserError
 from multidraft.bench.verdict import sentences
 from multidraft.bench.verdict_tables import tables
+from multidraft.policies.titles import policy_title
 from multidraft.replay.advice import Advice
 from multidraft.service.lab import LabWork, ReplayJob
 from multidraft.ui.widgets import markup
@@ -57,18 +59,23 @@ def _watched(
 
 
 def verdict_html(advice: Advice) -> Markup:
-    """Sentences, then each table, to be opened."""
+    """Sentences, then each table, to be opened; policies by their titles."""
     shown = [
         markup.folded(
-            table.title,
+            titled(table.title),
             markup.table_html(
-                table.columns,
-                [map(markup.ratio_html, row) for row in table.rows],
+                list(map(titled, table.columns)),
+                [(titled(row[0]), *map(markup.ratio_html, row[1:])) for row in table.rows],
                 figures=table.figures,
                 kind="md-advice",
-                label=table.title,
+                label=titled(table.title),
             ),
         )
         for table in tables(advice)
     ]
     return _template.verdict([sentence.split("`") for sentence in sentences(advice)], shown)
+
+
+def titled(text: str) -> str:
+    """A text whose policies, in backticks, go by their titles."""
+    return re.sub("`([^`]+)`", lambda named: policy_title(named[1]), text)

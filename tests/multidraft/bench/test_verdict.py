@@ -49,19 +49,19 @@ def test_a_certain_winner_with_what_it_saves_and_needs():
     )
     assert "keep `math` (proposes 31 % of the tokens; without it requests take 1.12× (1.05–1.20) as long)." in said
     assert (
-        "Remove `old`: under `rate-hedge` it never drafts; 2.0 MiB of memory (weights and cache) are free then." in said
+        "Under `rate-hedge` remove `old`: it never drafts; 2.0 MiB of memory (weights and cache) are free then." in said
     )
     assert "Not settled by these prompts whether this drafter pays: `code`." in said
     assert "slower at the 95 % level with 3 tokens" in said
     policies, drafters, _ = tables(found)
-    assert policies.rows[0][0] == "rate-hedge ★" and drafters.rows[2][-1] == "can go"
+    assert policies.rows[0][0] == "`rate-hedge` ★" and drafters.rows[2][-1] == "can go"
 
 
 def test_a_fixed_drafter_says_nothing_of_those_it_never_plays():
     shares = (Share("math", True, 0.31, None, 1 << 20), Share("old", False, 0.0, None, 2 << 20))
     found = Advice.of(PLAIN, [option("fixed:math", 0.5, noise=NOISE)], shares=shares, removed=(("old",), None))
     said = "\n".join(sentences(found))
-    assert "Remove" not in said and "`fixed:math` plays no other drafter, which says nothing of them" in said
+    assert "remove" not in said and "`fixed:math` plays no other drafter, which says nothing of them" in said
     assert len(tables(found)) == 1
 
 
@@ -71,7 +71,7 @@ def test_toldtable_and_json_say_the_same_of_drafters_that_can_go_one_by_one_but_
     options = [option("rate-hedge", 0.5, noise=NOISE)]
     found = Advice.of(PLAIN, options, shares=shares, removed=(("old", "a"), alike))
     said = "\n".join(sentences(found))
-    assert "Remove `old` and `a`: " in said and "Not settled" not in said
+    assert "Under `rate-hedge` remove `old` and `a`: " in said and "Not settled" not in said
     assert "`b` could go alone, but not together with these." in said
     assert [line[-1] for line in tables(found)[1].rows] == ["can go", "can go", "can go alone"]
     assert [line["verdict"] for line in as_json(found)["drafters"]] == ["remove", "remove", "alone"]
@@ -136,12 +136,13 @@ def test_what_was_measured_leads_and_replays_add_what_was_not_run():
     live = Advice.of(PLAIN, [option("rate-hedge", 0.5, noise=NOISE), option("ucb", 0.8)])
     played = [option("rate-hedge", 0.9), option("ucb", 0.95), option("fixed:math", 0.7, 3)]
     known = {"texts": 9, "measured": live, "errors": {"rate-hedge": 0.11, "ucb": -0.02}}
+    known["request_errors"] = {"rate-hedge": 0.15, "ucb": 0.04}
     first, end, rivals, beyond, *_, basis = sentences(found := Advice.of(PLAIN, played, **known))
     assert first.startswith("Measured. For this traffic: `rate-hedge`") and "2.00× (1.9" in first and "`ucb`" in rivals
     assert beyond.startswith(
         "Replayed on 9 recorded texts: of what was not run, `fixed:math` with drafts of up to 3 tok"
     )
-    assert "off by -2 % to +11 % from those measured (`rate-hedge` and `ucb`)." in beyond
+    assert "off from those measured by -2 % to +11 % in decoding and +4 % to +15 % in whole requests (`rate-h" in beyond
     assert basis.startswith("Replays take") and end.endswith(
         "Replays put `fixed:math` first, which was not run: run it on these prompts too."
     )
@@ -180,9 +181,12 @@ def test_drafters_and_lengths_are_told_of_the_policy_that_was_measured_to_be_fir
     options = [option("ucb", 0.4), option("fixed:math", 0.5)]
     found = Advice.of(PLAIN, options, about=options[1], texts=8, measured=live, **known)
     said = "\n".join(sentences(found))
-    assert "`fixed:math`, draft length up to 6: slower at" in said and "By these replays, keep `code` (" in said
+    assert (
+        "`fixed:math`, draft length up to 6: slower at" in said
+        and "By replays under `fixed:math`, keep `code` (" in said
+    )
     assert "`fixed:math` plays no other drafter" in said
-    assert [table.title for table in tables(found)] == ["Policies, replayed", "Draft lengths of fixed:math, replayed"]
+    assert [table.title for table in tables(found)] == ["Policies, replayed", "Draft lengths of `fixed:math`, replayed"]
     assert tables(found)[1].rows == [("3", "0.90× (0.80–0.95)")]
     assert "Replayed on 8 recorded texts: no other policy or draft length was tried." in said, "both were measured"
 
@@ -223,14 +227,17 @@ def test_how_far_the_rounds_of_policies_by_the_clock_are_off_stands_beside_their
     assert "(`rate-hedge`), tokens per round of `rate-hedge` by +25 %, as it goes by the clock." in said
     policies = tables(found)[0]
     assert policies.columns[-3] == "tokens per round, measured" and policies.rows[0][-3] == "3.00"
-    assert policies.columns[6] == "rate-hedge is faster by"
+    assert policies.columns[6] == "`rate-hedge` is faster by"
     assert "by the clock" not in "\n".join(sentences(Advice.of(PLAIN, [with_rounds(8.0)], **known)))
 
 
 def test_prompts_answered_too_briefly_are_told_beside_the_number_of_the_others():
     rows = [row(prompt, "ucb", 1.0) for prompt in range(6)]
     rows.append(replace(row(6, "ucb", 1.0, tokens=4), speedup=None))
-    assert "on 6 prompts (1 more answered too briefly for a speed-up); it saves" in sentences(of_rows(rows, 6))[0]
+    assert (
+        "on 6 prompts (6 of the answers ended at max tokens; 1 more answered too briefly for a speed-up); it saves"
+        in (sentences(of_rows(rows, 6))[0])
+    )
     live = Advice.of(PLAIN, [option("ucb", 0.5)])
     found = Advice.of(PLAIN, [option("ucb", 0.5)], texts=8, measured=live, short=2)
     assert "on 8 prompts (2 more answered too briefly for a speed-up); it saves" in sentences(found)[0]
@@ -248,7 +255,7 @@ def test_a_policy_by_the_clock_whose_replays_are_far_off_is_left_to_what_was_mea
     said = "\n".join(sentences(found := Advice.of(PLAIN, [option("ucb", 0.8)], texts=8, measured=live, **known)))
     assert "`rate-hedge`, which chooses by the clock, is off by +40 %, so it is not replayed." in said
     assert "Lengths and drafters are tried under `ucb`, as `rate-hedge` is not replayed.\n`ucb`, draft length" in said
-    assert [line[0] for line in tables(found)[0].rows] == ["ucb", "rate-hedge"] and found.trusted
+    assert [line[0] for line in tables(found)[0].rows] == ["`ucb`", "`rate-hedge`"] and found.trusted
 
 
 def test_replays_too_far_from_what_ran_live_give_no_advice():
@@ -310,3 +317,27 @@ def test_runs_that_cannot_be_compared():
         of_rows([row(1, "ucb", 1.0), row(2, "exp3", 1.0)], 6)
     with pytest.raises(UserError, match="nothing to compare"):
         of_rows([row(1, "autoregressive", 1.0)], 6)
+
+
+def test_it_tells_which_policies_had_learnt_from_the_very_prompts():
+    rows = [
+        replace(row(prompt, spec, 1.0), repeated=spec == "ucb") for prompt in range(6) for spec in ("ucb", "random")
+    ]
+    found = replace(Advice.of(PLAIN, [option("ucb", 0.5)]), measured=of_rows(rows, 6))
+    assert any(
+        line.startswith("Prompts seen before: the pool had already learnt from 6 of these 6 when `ucb` ran, so new")
+        for line in sentences(found)
+    )
+    assert as_json(found)["prompts_seen_before"] == {"ucb": 6} and as_json(found)["answers_cut"] == 6
+    new = replace(found, measured=of_rows([replace(each, repeated=False) for each in rows], 6))
+    assert not any("seen before" in line for line in sentences(new))
+
+
+def test_how_the_fastest_drafter_does_alone_is_told_where_it_was_not_run():
+    played = [option("rate-hedge", 0.5), option("fixed:code", 0.6), option("fixed:math", 0.7)]
+    said = "\n".join(sentences(Advice.of(PLAIN, played, texts=8)))
+    assert (
+        "The fastest single drafter, `fixed:code`, makes whole requests 1.67×" in said and "`rate-hedge` 2.00×" in said
+    )
+    live = Advice.of(PLAIN, played[:2])
+    assert "single drafter, `fixed" not in "\n".join(sentences(Advice.of(PLAIN, played, texts=8, measured=live)))

@@ -21,7 +21,9 @@ def test_a_verdict_on_a_history(history, capsys):
     assert main(["advise", "--db", str(history), "--tasks", "math,code,sql", "--policies", "exp3spec"]) == 0
     printed = capsys.readouterr().out
     assert (
-        printed.startswith("Measured. For this traffic: `") and "on 9 prompts" in printed and "| exp3spec |" in printed
+        printed.startswith("Measured. For this traffic: `")
+        and "on 9 prompts" in printed
+        and "| `exp3spec` |" in printed
     )
     assert "Replayed on 9 recorded texts" in printed and "| drafter | proposed |" in printed
 
@@ -55,7 +57,7 @@ def test_a_verdict_on_a_report(pool_card, suite, tmp_path, capsys):
     assert main(["advise", str(report)]) == 0
     printed = capsys.readouterr().out
     assert "Measured runs; each prompt counts once." in printed
-    assert "| fixed:near" in printed and "| fixed:far" in printed
+    assert "| `fixed:near`" in printed and "| `fixed:far`" in printed
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,8 @@ def test_drafters_and_lengths_are_told_of_the_policy_that_was_measured_to_be_the
 def test_replays_by_the_clock_that_are_far_off_do_not_count_where_others_are_near():
     texts = [text(number, (4, 0)) for number in range(6)]
     live = {
-        spec: {t.prompt: (40.0, seconds) for t in texts} for spec, seconds in (("fixed:a", 11.2), ("rate-hedge", 40))
+        spec: {t.prompt: (40.0, seconds, 40.0, seconds) for t in texts}
+        for spec, seconds in (("fixed:a", 11.2), ("rate-hedge", 40))
     }
     found = advice_on(texts, ["fixed:a", "rate-hedge"], live=live)
     assert set(found.errors) == {"fixed:a"} and found.dropped["rate-hedge"] > FAR_OFF and found.trusted
@@ -232,6 +233,10 @@ def test_replays_are_checked_against_what_ran_live(halves, bench_db):
     live = decoded(ran_live(bench_db, runs, Filter()))
     near = advice_on(texts, ["fixed:general"], live=live)
     assert near.trusted and 0 < abs(near.errors["fixed:general"]) < 0.12 and near.shares
-    slow = {policy: {p: (above, 2 * below) for p, (above, below) in of.items()} for policy, of in live.items()}
+    assert 0 < abs(near.request_errors["fixed:general"]) < 0.12
+    slow = {
+        policy: {p: (above, 2 * below, *whole) for p, (above, below, *whole) in of.items()}
+        for policy, of in live.items()
+    }
     far = advice_on(texts, ["fixed:general"], live=slow)
     assert far.errors["fixed:general"] > FAR_OFF and not far.trusted and not far.shares and not far.lengths

@@ -154,9 +154,10 @@ def _note(run: Run | None, differences: Sequence[Difference] | None) -> str:
         sentences.append(_checked(g.token_ids, differences))
     if g.prior:
         best = sorted(zip(g.prior.acceptance, g.drafters, strict=False), reverse=True)[:3]
+        chances = listed([f"{percent(chance)} for {name}" for chance, name in best])
         sentences.append(
-            f"It started from what {count(g.prior.lessons, 'earlier run')} taught. They put the acceptance rate of "
-            f"{listed([f'{name} at {percent(share)}' for share, name in best])}."
+            f"It started from what {count(g.prior.lessons, 'earlier run')} taught: in the part of the answer that "
+            f"suits a drafter best, the chance that a token of its draft is accepted is {chances}."
         )
     if scores.best_drafter and scores.drafter_rounds and scores.regret_rounds is not None:
         needed = scores.drafter_rounds[scores.best_drafter]

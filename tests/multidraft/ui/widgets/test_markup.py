@@ -78,7 +78,7 @@ def test_a_speed_up_comes_with_its_uncertainty_or_why_there_is_none() -> None:
     noisy = markup.times(1.85, 90, 0.3)
     assert ">1.29–2.41×<" in noisy and "1.29× to 2.41×" in noisy
     assert "Faster, but by how much is uncertain, since the machine was busy" in noisy
-    assert ">0.74–2.96×<" in (unknown := markup.times(1.85, 90, 0.6)) and "Faster or slower: cannot tell" in unknown
+    assert ">too noisy<" in (unknown := markup.times(1.85, 90, 0.6)) and "Faster or slower: cannot tell" in unknown
     assert markup.times(1.85, 90) == markup.times(1.85, 90, None) == "1.85×"
     assert markup.times(1.0, 90, 0.0) == "1.00×"
     assert "fewer than" in markup.times(None, 3, 0.1)
