@@ -3,7 +3,7 @@
 After a run it is known how every drafter would have done on it. A Gaussian process over prompts, whose covariance is
 the share of n-grams that two prompts have in common, says from the last of these runs what to expect for a new prompt
 and how far to trust that: with little experience, or none of such prompts, it is what was expected without any. Where
-there is a router, prompts that it routes alike are alike too, and what was learnt counts only where there were some.
+there is a router, the covariance includes its guesses, and a prompt unlike any lesson is left to the router.
 
 Source: Rasmussen & Williams 2006, Eqs. 2.25 and 2.26; leave-one-out errors 5.12.
 """
@@ -41,11 +41,11 @@ n-gram in common is 1."""
 KEEP = 0.998
 """By how much a run counts for less with each that follows it."""
 ROUTED = 0.2
-"""Prompts are alike for a router where the acceptances that it guesses differ by less, in all: the scale of a Gaussian
-kernel, which counts as much as the n-grams."""
+"""Length scale of a Gaussian kernel over the acceptances that a router guesses for two prompts (Euclidean distance),
+which counts as much as the n-grams."""
 ALIKE = 0.5
-"""So alike must a prompt be that taught something, for that to count where a router has a guess: no less than one
-that is routed to the same drafter."""
+"""Likeness to the nearest lesson from which on lessons count where a router has a guess: what equal guesses make
+alone."""
 CALIBRATION, USUAL = 8.0, 0.05
 """The scale of all these variances is measured, by leave-one-out errors. Before there are any it is ``USUAL``, which
 counts as much as ``CALIBRATION`` runs."""
@@ -230,8 +230,7 @@ class _Known:
         for column, prompt in enumerate(prompts):
             places, values = self._vector(prompt)
             self.columns[places, column] = values
-        guesses = [prompt.guess for prompt in prompts if prompt.guess is not None]
-        self.guesses = np.array(guesses) if len(guesses) == count else None
+        self.guesses = np.array([prompt.guess for prompt in prompts]) if prompts[0].guess is not None else None
         covariance = np.array([self.covariance(prompt) for prompt in prompts])
         covariance[np.diag_indices(count)] += NOISE / KEEP ** np.arange(count)[::-1]
         self.inverse = np.linalg.inv(covariance)

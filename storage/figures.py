@@ -120,7 +120,7 @@ def too_noisy(uncertainty: float | None) -> bool:
 
 
 SAYS_NOTHING = 0.5
-"""Of an interval that includes 1 and is off by a larger share neither end is worth showing."""
+"""Half the width of an interval that includes 1, as a share, beyond which neither end is shown."""
 
 
 def timed_interval(value: float, uncertainty: float) -> tuple[float, float]:

@@ -1,8 +1,7 @@
 """Recorded texts that policies can be replayed on: finished greedy runs that hold an acceptance table.
 
 A greedy text does not depend on who drafted it, so the runs of one prompt on one pool that wrote the same are one text:
-the newest stands for all, of those that began with what past queries had taught if any did. Every function opens its
-own read-only connection (see ``storage.queries``).
+the newest stands for all. Every function opens its own read-only connection (see ``storage.queries``).
 """
 
 from __future__ import annotations
@@ -126,9 +125,19 @@ def size(path: str | Path, filter: TextFilter = ALL_TEXTS) -> Size:
 
 
 def _newest(filter: TextFilter) -> tuple[str, list[Any]]:
-    """SQL for the ids of the newest run of each text, newest first, and its parameters; where some runs noted what past
-    queries had taught when they began, the newest of those, for policies that begin with that to be replayed."""
+    """SQL for the ids of the newest run of each text, newest first, and its parameters.
+
+    In a batch policies ran on the same prompt at the same time, and only those that start from past queries noted what
+    these had taught: where it is not the text's newest run that did, another of its batch stands for it.
+    """
     where, values = filter.where()
-    chosen = "coalesce(max(CASE WHEN prior IS NOT NULL THEN id END), max(id))"
-    sql = f"SELECT {chosen} FROM runs {where} GROUP BY card_hash, {', '.join(_TEXT)} ORDER BY 1 DESC LIMIT ?"
-    return sql, [*values, -1 if filter.newest is None else filter.newest]
+    newest = f"SELECT max(id) AS id FROM runs {where} GROUP BY card_hash, {', '.join(_TEXT)} ORDER BY 1 DESC LIMIT ?"
+    values = [*values, -1 if filter.newest is None else filter.newest]
+    if filter.id is not None:
+        return newest, values
+    same = " AND ".join(f"other.{column} = own.{column}" for column in ("batch_id", *_TEXT))
+    knowing = f"""
+        SELECT max(other.id) FROM runs AS other
+        WHERE own.prior IS NULL AND {same} AND other.prior IS NOT NULL AND {REPLAYABLE}
+    """
+    return f"SELECT coalesce(({knowing}), own.id) FROM ({newest}) JOIN runs AS own USING (id)", values

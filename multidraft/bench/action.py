@@ -16,7 +16,7 @@ MOST_PROMPTS = 1000
 """Where it would take more prompts than this to tell two policies apart, either will do."""
 
 WORTH_A_RUN = 1.05
-"""What replays promise to be so many times as fast as the best that was measured is to be run on the prompts too."""
+"""The smallest replayed speed-up over the best measured policy that is worth a run on the prompts."""
 
 WITHOUT = f"without drafters (`{PLAIN}`)"
 

@@ -48,15 +48,19 @@ def sentences(advice: Advice) -> list[str]:
     else:
         said = [f"No verdict: no policy was measured on all of these {advice.prompts} prompts.", withheld(advice)]
     conclusion, *reasons = said
-    return [*filter(None, (conclusion, action(advice), advice.warning, _repeated(live))), *reasons, _basis(advice)]
+    return [
+        *filter(None, (conclusion, action(advice), advice.warning, _repeated(live or advice))),
+        *reasons,
+        _basis(advice),
+    ]
 
 
-def _repeated(live: Advice | None) -> str:
+def _repeated(ran: Advice) -> str:
     """On how many of the prompts policies began with what the very prompt had taught."""
-    if live is None or not live.repeated:
+    if not ran.repeated:
         return ""
-    on = listed([f"{prompts} of these {live.prompts} when `{spec}` ran" for spec, prompts in live.repeated.items()])
-    return f"Prompts seen before: the pool had already learnt from {on}, so new prompts may be answered less fast."
+    on = listed([f"{prompts} of these {ran.prompts} when `{spec}` ran" for spec, prompts in ran.repeated.items()])
+    return f"Prompts seen before: the pool had already learnt from {on}, so new prompts may be answered more slowly."
 
 
 def _beyond(advice: Advice, live: Advice) -> str:
@@ -86,7 +90,7 @@ def _alone(advice: Advice) -> list[str]:
     """How the fastest drafter does alone, where it was not run."""
     live = advice.measured
     single = next((option for option in advice.options if is_single(option)), None)
-    if single is None or single is advice.best or (live and live.option(single.spec)):
+    if single is None or not advice.texts or single is advice.best or (live and live.option(single.spec)):
         return []
     ratio, beside = single.times_as_fast(advice.plain), advice.best.times_as_fast(advice.plain)
     return [
@@ -137,10 +141,10 @@ def _conclusion(advice: Advice, short: int) -> str:
         f"decoding is {times(decode)} and whole requests are {times(request)} as fast as autoregressive decoding, on "
         f"{count(advice.prompts, 'prompt')}"
     )
-    if notes := [f"{advice.cut} of the answers ended at max tokens"] * bool(advice.cut) + [
-        f"{short} more answered too briefly for a speed-up"
-    ] * bool(short):
-        speeds += f" ({'; '.join(notes)})"
+    if advice.cut:
+        speeds += f" ({advice.cut} of the answers ended at max tokens)"
+    if short:
+        speeds += f" ({short} more answered too briefly for a speed-up)"
     saved = _saved_by(best)
     if advice.pays == "yes":
         time = f"Each request takes {percent(1 - 1 / request.value)} less device time."
@@ -236,7 +240,7 @@ def _drafters(advice: Advice) -> list[str]:
         freed = f"; {format_bytes(memory)} of memory (weights and cache) are free then" if memory else ""
         why = "it never drafts" if len(gone) == 1 else "they never draft"
         cost = f"requests take {times(ratio)} as long without" if ratio else why
-        said.append(f"Under `{about}` remove {listed([f'`{name}`' for name in gone])}: {cost}{freed}.")
+        said.append(f"Under `{about}`, remove {listed([f'`{name}`' for name in gone])}: {cost}{freed}.")
     fates = {share.drafter: advice.fate(share) for share in advice.shares}
     if alone := [f"`{drafter}`" for drafter, fate in fates.items() if fate == "alone"]:
         said.append(f"{listed(alone)} could go alone, but not together with these.")

@@ -68,19 +68,19 @@ def _shown(db: Path, pool: Taught, prompt: str | None) -> str:
     best = np.array([stretches_of(of).max(axis=0) for _, of in told])
     known = [best.mean(axis=0), best.max(axis=0)]
     columns, figures = ["drafter", "acceptance, mean", "largest"], [[f"{value:.2f}" for value in of] for of in known]
-    if prompt is not None:
-        expected = _expected(pool, told, prompt)
+    unlike = ""
+    if prompt is not None and (expected := _expected(pool, told, prompt)) is None:
+        unlike = "\n\nThis prompt is unlike any of them: a query would begin with the router's guess."
+    elif prompt is not None and expected:
         columns += ["for this prompt", f"tokens of {pool.draft_length} accepted", "±"]
         tokens, doubt = expected.tokens(pool.draft_length)
         figures += [[f"{value:.2f}" for value in of] for of in (expected.acceptance, tokens, doubt)]
     head = f"{pool.pool} ({pool.card_hash}): {pool.lessons:,} lessons, the last {len(told)} of them remembered.\n\n"
-    return head + markdown(columns, list(zip(pool.drafters, *figures, strict=True)))
+    return head + markdown(columns, list(zip(pool.drafters, *figures, strict=True))) + unlike
 
 
-def _expected(pool: Taught, told: list[tuple[str, Lesson]], prompt: str) -> Prior:
+def _expected(pool: Taught, told: list[tuple[str, Lesson]], prompt: str) -> Prior | None:
     route = route_of(pool.pool, pool.drafters) if pool.pool in pool_names() else None
     traffic = traffic_with(len(pool.drafters), pool.draft_length, route)
     traffic.learn(told)
-    prior = traffic.prior(prompt)
-    assert prior, "there are lessons"
-    return prior
+    return traffic.prior(prompt)

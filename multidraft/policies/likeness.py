@@ -7,12 +7,14 @@ import numpy as np
 from drafters.traffic import STRETCH, Prior
 
 # What each of these numbers changes: python -m tests.perf.sensitivity; docs/policies.md has its table.
-EVIDENCE = 3.0
-"""How many tokens of evidence each token of a stretch is: a whole draft was judged at each, though of much the same
-tokens as those beside it."""
 ALONE = 0.3
 """How much it counts that the text may be like none of the past ones, so that each drafter tells only of itself: as
 much as a stretch would whose prompt had this likeness, in its third power."""
+
+
+EVIDENCE = 3.0
+"""How many tokens of evidence each token of a stretch is: a whole draft was judged at each, though of much the same
+tokens as those beside it."""
 
 
 class Likeness:

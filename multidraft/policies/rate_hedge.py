@@ -137,7 +137,7 @@ class RateHedge(Policy):
         self.unread[:] = unread
 
     def candidates(self) -> Sequence[int]:
-        """Those that promise to be fast, all where nothing is known; none in a batch, which may not draft at all."""
+        """Those that promise to be fast, cold by their costs alone; none in a batch, which may not draft at all."""
         return [] if self.asleep or not self.alone else self.readers
 
     def warm_up(self, guess: Sequence[float]) -> None:
@@ -153,7 +153,7 @@ class RateHedge(Policy):
 
     def _choose_readers(self) -> None:
         """The drafters whose best length promises tokens per second within ``READERS`` of the fastest's."""
-        rates = (self.tokens / self.drafting * self.luck).max(axis=1)
+        rates = (self.tokens / self.drafting).max(axis=1)
         self.readers = np.flatnonzero(rates * (1.0 + READERS) >= rates.max()).tolist()
 
     def _conclude(self) -> None:

@@ -18,6 +18,9 @@ from storage.run import Run
 NEWEST = 2000
 """Costs are estimated from the rounds of so many runs, the newest."""
 
+FEWEST_READ = 5
+"""Runs whose prefill tells what drafters take to read, at the least."""
+
 AT_ONCE = 20
 """Runs that are read in one step, in a few hundredths of a second."""
 
@@ -125,20 +128,19 @@ class RecordedCosts:
         """Seconds of beginning a draft, of a drafted token and of a token to read, by drafter, ``(3, N)``."""
         found = np.array([fit(rows, 3) for rows in self.drafting])
         drafted = np.array([bool(rows) for rows in self.drafting])
-        if not drafted.any():
-            return found.T
-        found[~drafted] = found[drafted].mean(axis=0)
-        read = [(tokens * found[list(readers), 1].sum(), longer) for readers, tokens, longer in self.reading]
-        least = found[:, 1].max() / 10  # retrieval reads for nothing, and tells nothing of models
-        if not (
-            told := [row for row, (_, tokens, _) in zip(read, self.reading, strict=True) if row[0] > least * tokens]
-        ):
-            return found.T
-        found[:, 2] = found[:, 1] * fit(told, 1)[0]
-        for arm, rows in enumerate(self.drafting):
-            catch_up = found[arm, 2]
-            if idle := [(*row[:2], row[3] - catch_up * row[2]) for row in rows if row[2] <= CostMeter.NEXT_TO_NOTHING]:
-                found[arm, :2] = fit(idle, 2)
+        start, step, _ = found.T
+        work = np.where(step > 0.0, step, start)  # a head that drafts all at once has no step
+        shares = [(work[list(readers)].sum(), tokens, longer) for readers, tokens, longer in self.reading]
+        # Retrieval reads for nothing, and tells nothing of models.
+        told = [(share * tokens, longer) for share, tokens, longer in shares if share > work.max() / 10]
+        if len(told) >= FEWEST_READ and (each := fit(told, 1)[0]):
+            found[:, 2] = each * work
+            for arm, rows in enumerate(self.drafting):
+                catch_up, most = found[arm, 2], CostMeter.NEXT_TO_NOTHING
+                if idle := [(*row[:2], row[3] - catch_up * row[2]) for row in rows if row[2] <= most]:
+                    found[arm, :2] = fit(idle, 2)
+        if drafted.any():
+            found[~drafted] = found[drafted].mean(axis=0)
         return found.T
 
 

@@ -111,8 +111,8 @@ class BatchJob(Job[None]):
         self._places = {id(item): place for place, item in enumerate(items)}
         self.unkept = 0
         self._origin, self._conditions, self._starts = origin, conditions_of(pool), 1
-        self._begun = self._shown_at = self._looked_at = 0.0
-        self._shown = 0
+        self._begun = self._shown_at = self._looked_at = self._paused = 0.0
+        self._shown, self._on_cpu = 0, pool.device.type == "cpu"
         self._rounds: list[bytes] = []
         self._seconds: dict[str, list[float]] = {policy: [] for policy in self.policies}
 
@@ -138,7 +138,9 @@ class BatchJob(Job[None]):
         done = {policy: list(seconds) for policy, seconds in self._seconds.items()}
         if not all(done.values()):
             return None
-        return sum((len(self.items) - len(s)) * sum(s) / len(s) for s in done.values())
+        seconds = sum((len(self.items) - len(s)) * sum(s) / len(s) for s in done.values())
+        spent = time.monotonic() - self._begun
+        return seconds * spent / max(spent - self._paused, spent / 2)
 
     def rounds(self, row: int) -> list[Round]:
         """The rounds of a row."""
@@ -148,6 +150,7 @@ class BatchJob(Job[None]):
     def steps(self) -> Generator[object, None, None]:
         assert self._run is not None
         self._begun = self._shown_at = time.monotonic()
+        self._shown += 1
         self.workbench.record(begins=(self.id, self._asked()))
         yield from self._run.steps(self._measure, self._add)
 
@@ -162,15 +165,19 @@ class BatchJob(Job[None]):
         return self.done
 
     def _show(self) -> None:
-        """Let pages draw what is new, if they have not done so lately."""
+        """Let pages draw what is new, if they have not done so lately; the pause for it counts as no time of the
+        device, and ends where somebody waits."""
         now = time.monotonic()
         if now - self._shown_at < SHOWN_SECONDS:
             return
         self._shown += 1
-        watched = now - self._looked_at < LONGEST_SECONDS
-        if watched and self.workbench.pool.device.type == "cpu" and self.workbench.jobs.idle:
-            self.cancelled.wait(DRAWING_SECONDS)
+        if self._on_cpu and now - self._looked_at < LONGEST_SECONDS:
+            while time.monotonic() < now + DRAWING_SECONDS and self.workbench.jobs.idle:
+                if self.cancelled.wait(LOOK_SECONDS):
+                    break
         self._shown_at = time.monotonic()
+        self._paused += self._shown_at - now
+        self.device_seconds -= self._shown_at - now
 
     def longest(self, limits: Limits) -> float | None:
         return limits.batch_seconds

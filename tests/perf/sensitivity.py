@@ -1,16 +1,17 @@
 """What each number of ``rate-hedge`` changes, by replay of recorded texts: decoding time as it is ÷ with another value.
 
     python -m multidraft bench stream.jsonl --policies round-robin --max-new-tokens 256 --db runs.db
-    python -m tests.perf.sensitivity runs.db
+    python -m tests.perf.sensitivity runs.db [NAME …] [--router]
 
 The texts, of the pool and machine that wrote the newest, begin cold and with what those before them taught, the router
-being no part of it. All variants meet the same texts and the same costs.
+being no part of it, unless ``--router`` is given. All variants meet the same texts and the same costs. By default all
+numbers are changed, one at a time.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from drafters import traffic
 from multidraft.bench.table import markdown
 from multidraft.policies import likeness, rate_hedge
 from multidraft.replay.machine_costs import MachineCosts
-from multidraft.replay.recorded import Recorded, of_newest_bench, recorded_texts, with_costs
+from multidraft.replay.recorded import Recorded, Route, of_newest_bench, recorded_texts, route_of, with_costs
 from multidraft.replay.stream import as_traffic
 from storage.figures import ratio_of_totals
 from tests.runs import result_of
@@ -37,6 +38,9 @@ CONSTANTS: Mapping[str, tuple[float, float]] = {
     "ALONE": (0.1, 1.0),
     "STRETCH": (16, 32),
     "SIMILAR": (32, 128),
+    "EVIDENCE": (1.0, 6.0),
+    "ROUTED": (0.1, 0.4),
+    "ALIKE": (0.0, 0.6),
 }
 """Other values of each."""
 STARTS = ("cold", "traffic")
@@ -56,25 +60,25 @@ def changed(name: str, value: float) -> Iterator[None]:
             setattr(module, name, usual)
 
 
-def seconds(texts: list[Recorded], settings: str = "") -> dict[str, list[float]]:
+def seconds(texts: list[Recorded], route: Route | None, settings: str = "") -> dict[str, list[float]]:
     """Decoding time of each text, by start."""
     specs = {start: f"rate-hedge:start={start}{settings}" for start in STARTS}
-    found = result_of(as_traffic(texts, list(specs.values())))
+    found = result_of(as_traffic(texts, list(specs.values()), route))
     return {start: [played.seconds or 0.0 for played in found[spec]] for start, spec in specs.items()}
 
 
-def main(path: Path) -> None:
+def main(path: Path, names: Sequence[str] = (), *, router: bool = False) -> None:
     """Print the table."""
     rows = of_newest_bench(recorded_texts(path))[::-1]
     texts = [text for text in with_costs(rows, MachineCosts(path)) if text]
-    usual, found = seconds(texts), dict[str, dict[str, list[float]]]()
-    for name, values in SETTINGS.items():
-        for value in values:
-            found[f"`{name}={value:g}`"] = seconds(texts, f",{name}={value:g}")
-    for name, others in CONSTANTS.items():
-        for value in others:
+    route = route_of(texts[0].run.conditions.pool, texts[0].drafters) if router else None
+    usual, found = seconds(texts, route), dict[str, dict[str, list[float]]]()
+    for name in names or [*SETTINGS, *CONSTANTS]:
+        for value in SETTINGS.get(name, ()):
+            found[f"`{name}={value:g}`"] = seconds(texts, route, f",{name}={value:g}")
+        for value in CONSTANTS.get(name, ()):
             with changed(name, value):
-                found[f"`{name} = {value:g}`"] = seconds(texts)
+                found[f"`{name} = {value:g}`"] = seconds(texts, route)
     lines = []
     for label, times in found.items():
         ratios = [ratio_of_totals(usual[start], times[start]) for start in STARTS]
@@ -84,4 +88,9 @@ def main(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description="What each number of rate-hedge changes, by replay.")
+    parser.add_argument("db", type=Path)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="settings and constants to change (default: all)")
+    parser.add_argument("--router", action="store_true", help="the traffic heeds the pool's router")
+    given = parser.parse_args()
+    main(given.db, given.names, router=given.router)

@@ -101,7 +101,9 @@ def test_sensitivity() -> None:
     assert usual == rate_hedge.SPAN and usual not in sensitivity.CONSTANTS["SPAN"]
     for name in sensitivity.SETTINGS:
         assert name in rate_hedge.RateHedge.Settings.model_fields
-    held = {**vars(rate_hedge), **vars(likeness), "SIMILAR": traffic.SIMILAR}
+    held = {**vars(rate_hedge), **vars(likeness)} | {
+        name: getattr(traffic, name) for name in ("SIMILAR", "ROUTED", "ALIKE")
+    }
     numbers = {name for name, value in held.items() if name.isupper() and isinstance(value, int | float)}
     assert set(sensitivity.CONSTANTS) == numbers - {"NO_DRAFTER"}, "each number that stays has its line in the table"
     with sensitivity.changed("STRETCH", 16):

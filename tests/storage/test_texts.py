@@ -42,12 +42,16 @@ def test_each_text_once_newest_first(filled: Path) -> None:
 
 
 def test_the_run_that_knew_what_past_queries_taught_stands_for_the_text(store: Store, path: Path) -> None:
-    knowing = make_run(policy="rate-hedge", **TABLE)
+    """If it is of the same batch."""
+    knowing = make_run(policy="rate-hedge", batch_id="b", **TABLE)
     knowing.generation.prior = Prior((0.5, 0.6), (0.1, 0.2), 7)
-    store.add(make_run(policy="ucb", **TABLE), knowing, make_run(policy="random", **TABLE))
+    store.add(make_run(policy="ucb", batch_id="b", **TABLE), knowing, make_run(policy="random", batch_id="b", **TABLE))
     assert store.flush()
     (text,) = texts.replayable(path)
     assert text.id == 2 and text.generation.prior == knowing.generation.prior
+    assert ids(path, id=3) == [3] and texts.size(path).texts == 1
+    store.add(make_run(policy="random", batch_id="later", **TABLE))
+    assert store.flush() and ids(path) == [4]
 
 
 def test_one_prompt_after_two_talks_is_two_texts(store: Store, path: Path) -> None:

@@ -49,7 +49,8 @@ def test_a_certain_winner_with_what_it_saves_and_needs():
     )
     assert "keep `math` (proposes 31 % of the tokens; without it requests take 1.12× (1.05–1.20) as long)." in said
     assert (
-        "Under `rate-hedge` remove `old`: it never drafts; 2.0 MiB of memory (weights and cache) are free then." in said
+        "Under `rate-hedge`, remove `old`: it never drafts; 2.0 MiB of memory (weights and cache) are free then."
+        in said
     )
     assert "Not settled by these prompts whether this drafter pays: `code`." in said
     assert "slower at the 95 % level with 3 tokens" in said
@@ -71,7 +72,7 @@ def test_toldtable_and_json_say_the_same_of_drafters_that_can_go_one_by_one_but_
     options = [option("rate-hedge", 0.5, noise=NOISE)]
     found = Advice.of(PLAIN, options, shares=shares, removed=(("old", "a"), alike))
     said = "\n".join(sentences(found))
-    assert "Under `rate-hedge` remove `old` and `a`: " in said and "Not settled" not in said
+    assert "Under `rate-hedge`, remove `old` and `a`: " in said and "Not settled" not in said
     assert "`b` could go alone, but not together with these." in said
     assert [line[-1] for line in tables(found)[1].rows] == ["can go", "can go", "can go alone"]
     assert [line["verdict"] for line in as_json(found)["drafters"]] == ["remove", "remove", "alone"]
@@ -235,7 +236,7 @@ def test_prompts_answered_too_briefly_are_told_beside_the_number_of_the_others()
     rows = [row(prompt, "ucb", 1.0) for prompt in range(6)]
     rows.append(replace(row(6, "ucb", 1.0, tokens=4), speedup=None))
     assert (
-        "on 6 prompts (6 of the answers ended at max tokens; 1 more answered too briefly for a speed-up); it saves"
+        "on 6 prompts (6 of the answers ended at max tokens) (1 more answered too briefly for a speed-up); it saves"
         in (sentences(of_rows(rows, 6))[0])
     )
     live = Advice.of(PLAIN, [option("ucb", 0.5)])
@@ -329,6 +330,7 @@ def test_it_tells_which_policies_had_learnt_from_the_very_prompts():
         for line in sentences(found)
     )
     assert as_json(found)["prompts_seen_before"] == {"ucb": 6} and as_json(found)["answers_cut"] == 6
+    assert any("seen before" in line for line in sentences(found.measured))
     new = replace(found, measured=of_rows([replace(each, repeated=False) for each in rows], 6))
     assert not any("seen before" in line for line in sentences(new))
 
@@ -339,5 +341,6 @@ def test_how_the_fastest_drafter_does_alone_is_told_where_it_was_not_run():
     assert (
         "The fastest single drafter, `fixed:code`, makes whole requests 1.67×" in said and "`rate-hedge` 2.00×" in said
     )
+    assert "by replays" not in "\n".join(sentences(Advice.of(PLAIN, played))), "measured runs"
     live = Advice.of(PLAIN, played[:2])
     assert "single drafter, `fixed" not in "\n".join(sentences(Advice.of(PLAIN, played, texts=8, measured=live)))

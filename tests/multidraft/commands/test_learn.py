@@ -5,7 +5,9 @@ import json
 import pytest
 
 from multidraft.__main__ import main
+from multidraft.commands import learn
 from storage import lessons
+from storage.lessons import pools
 from storage.store import Store
 from tests.storage.test_lessons import teaching
 
@@ -50,3 +52,13 @@ def test_what_there_is_nothing_to_show_of_is_told(db, tmp_path, capsys):
     assert "has no lessons for pool 'other'" in capsys.readouterr().err
     assert main(["learn", "--db", str(db), "--export", str(tmp_path / "no" / "out.json")]) == 2
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_prompt_unlike_all_others_is_left_to_the_router(db, capsys, monkeypatch):
+    (pool,) = pools(db)
+    monkeypatch.setattr(learn, "pool_names", lambda: [pool.pool])
+    monkeypatch.setattr(learn, "route_of", lambda *_: lambda prompt: [0.0, 1.0] if "SQL" in prompt else [1.0, 0.0])
+    for prompt, unlike in (("Write SQL for birds", False), ("Add one and one", True)):
+        assert main(["learn", "--db", str(db), "--prompt", prompt]) == 0
+        shown = capsys.readouterr().out
+        assert ("a query would begin with the router's guess" in shown) == unlike != ("for this prompt" in shown)

@@ -172,10 +172,11 @@ def test_what_reading_takes_is_told_by_the_prefill():
 
 def test_retrieval_that_reads_for_nothing_tells_nothing_of_models():
     costs = RecordedCosts(2)
-    read = {"baseline_seconds_per_token": 0.005, "baseline_prefill_seconds": 0.02}
-    costs.add([a_row(0, draft_seconds=1e-6 * depth, depth=depth, **read, readers=[0]) for depth in (1, 2, 3)])
+    read = {"baseline_seconds_per_token": 0.005, "baseline_prefill_seconds": 0.02, "prefill_seconds": 0.021}
+    for _ in range(9):
+        costs.add([a_row(0, draft_seconds=1e-6 * depth, depth=depth, **read, readers=[0]) for depth in (1, 2, 3)])
     costs.add([a_row(1, draft_seconds=1e-3 * depth, depth=depth, unread=0) for depth in (1, 2, 3)])
-    assert costs.reading and costs.costs(4).catch_up.tolist() == pytest.approx([0.0, 0.0], abs=1e-9)
+    assert len(costs.reading) == 9 and costs.costs(4).catch_up.tolist() == pytest.approx([0.0, 0.0], abs=1e-9)
 
 
 @pytest.mark.parametrize(("readers", "unread"), [((1,), [4, 0]), ((), [4, 4]), ((0, 1), [0, 0]), (None, [0, 0])])

@@ -164,7 +164,8 @@ def test_a_batch_pauses_while_a_page_draws_it(
     batch, shown, pauses = job(workbench, specs=["ucb"], texts_at_once=1), list[int](), list[float]()
     workbench.jobs.submit(batch)
     assert round_gate.reached.wait(30)
-    monkeypatch.setattr(batch.cancelled, "wait", pauses.append)
+    monkeypatch.setattr(service_batch, "DRAWING_SECONDS", 0.02)
+    monkeypatch.setattr(batch.cancelled, "wait", lambda seconds: (pauses.append(len(batch.rows)), time.sleep(0.02))[0])
 
     def page() -> None:
         while not batch.look():
@@ -177,10 +178,11 @@ def test_a_batch_pauses_while_a_page_draws_it(
             time.sleep(0.001)
     round_gate.open()
     assert batch.wait(60)
-    assert pauses == ([service_batch.DRAWING_SECONDS] * 5 if watched else []), "after each prompt"
+    assert pauses == ([1, 2, 3, 4, 5] if watched else []), "after each prompt"
+    assert batch.device_seconds < 60 and (batch._paused > 0.09) == watched
     if watched:
         drawing.join(30)
-        assert shown == sorted(shown), "nothing is drawn twice"
+        assert set(shown) <= {0, 1, 2, 3, 4, 5} and len(shown) <= 1 + 5, "once at the start and in each pause"
 
 
 def test_numbers_that_cannot_be(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:

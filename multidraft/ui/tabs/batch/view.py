@@ -23,7 +23,7 @@ from multidraft.ui.widgets.controls import known_tasks
 from multidraft.ui.widgets.markup import UNKNOWN, count, macros, message_html, number, progress_html, times
 from storage.figures import FEWEST_TO_TELL, Ratio
 
-ALL_TASKS = "all tasks"
+ALL_TASKS, ALL_PROMPTS = "all tasks", "all prompts"
 
 SHOWN_TASKS = 20
 """Tasks of a suite that are counted one by one where it is read."""
@@ -239,6 +239,8 @@ def matrix_html(rows: Sequence[Row], policies: Sequence[str]) -> Markup:
         of_task[task] = [row for row in rows if row.task == task]
     if len(of_task) > 1:
         of_task[ALL_TASKS] = rows
+    elif list(of_task) == [summary.NO_TASK]:
+        of_task = {ALL_PROMPTS: rows}
     return markup.table_html(
         ("Task", *map(policy_title, policies)),
         ([task, *_cells(summary.overall(own), policies, leader(own))] for task, own in of_task.items()),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from multidraft.bench.suites import LineProblem, Suite, SuiteItem, spread
-from multidraft.bench.summary import COLUMNS, Row, as_json, summarise
+from multidraft.bench.summary import COLUMNS, NO_TASK, Row, as_json, summarise
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.batch import charts as batch_charts
 from multidraft.ui.tabs.batch import files as batch_files
@@ -111,6 +111,14 @@ def test_only_what_is_faster_for_certain_is_marked() -> None:
     assert "<small>3.31" in total and 'title="The best">3.56×' in total
     level = [row(str(n), "math", p, "completed", seconds=1 + (n + i) % 2) for n in range(6) for i, p in enumerate("ab")]
     assert "md-best" not in batch_view.matrix_html(level, ["a", "b"])
+
+
+def test_without_named_tasks_there_is_no_word_of_tasks() -> None:
+    rows = [row(str(n), NO_TASK, "ucb", "completed") for n in range(3)]
+    assert ">all prompts<" in batch_view.matrix_html(rows, ["ucb"])
+    figure = batch_charts.speedup_by_task_figure(rows, ["ucb"])
+    assert list(figure.data[0].x) == ["all prompts"] and "task" not in figure.layout.title.text
+    assert "no task" not in batch_view.matrix_html(rows, ["ucb"])
 
 
 def test_tasks_by_policies() -> None:
