@@ -105,7 +105,7 @@ def test_figures_legend_chart_and_details(page: Page) -> None:
     note = page.locator("#tiles .md-note")
     expect(note).to_contain_text("Autoregressive decoding:")
     expect(note).to_contain_text("each the target's own greedy choice")
-    expect(note).to_contain_text("In hindsight")
+    expect(note).to_contain_text("The best single drafter")
     shares = page.locator("#legend li b").all_inner_texts()
     assert abs(sum(int(share.split()[0]) for share in shares) - 100) <= len(shares)
     expect(page.locator("#chart .js-plotly-plot .scatterlayer .trace").first).to_be_attached()

@@ -140,8 +140,8 @@ def _note(run: Run | None, differences: Sequence[Difference] | None) -> str:
         return f"{_how(None)}."
     g, baseline, scores = run.generation, run.baseline, run.scores
     sentences = [
-        f"Autoregressive decoding: {baseline.tokens_per_second:.1f} tokens/s ({count(baseline.tokens, 'token')} of the "
-        f"same prompt just after the run, {_mean(baseline)} time per token)."
+        f"Autoregressive decoding just after it: {baseline.tokens_per_second:.1f} tokens/s "
+        f"({count(baseline.tokens, 'token')}, {_mean(baseline)} time per token)."
     ]
     if run.speedup and run.speedup_uncertainty:
         sentences.append(_noise(g.uncertainty, baseline.uncertainty, run.speedup_uncertainty))
@@ -156,14 +156,14 @@ def _note(run: Run | None, differences: Sequence[Difference] | None) -> str:
         best = sorted(zip(g.prior.acceptance, g.drafters, strict=False), reverse=True)[:3]
         chances = listed([f"{percent(chance)} for {name}" for chance, name in best])
         sentences.append(
-            f"It started from what {count(g.prior.lessons, 'earlier run')} taught: in the part of the answer that "
-            f"suits a drafter best, the chance that a token of its draft is accepted is {chances}."
+            f"It started from {count(g.prior.lessons, 'earlier run')}, which promise, at each drafter's best, acceptance "
+            f"rates of {chances}."
         )
     if scores.best_drafter and scores.drafter_rounds and scores.regret_rounds is not None:
         needed = scores.drafter_rounds[scores.best_drafter]
         sentences.append(
-            f"In hindsight {scores.best_drafter} is the best single drafter and needs {count(needed, 'round')}; this "
-            f"run took {len(g.rounds)} (regret {scores.regret_rounds:+.0f})."
+            f"The best single drafter, {scores.best_drafter}, needs {count(needed, 'round')}; this run took "
+            f"{len(g.rounds)} (regret {scores.regret_rounds:+.0f})."
         )
     return " ".join(sentences)
 
@@ -174,10 +174,7 @@ def _noise(of_run: float | None, of_baseline: float | None, off: float) -> str:
     noise = f"Noise of the machine: {', '.join(f'± {percent(share)} in the {of}' for share, of in known)}."
     if not markup.too_noisy(off):
         return noise
-    return (
-        f"{noise} That is too much for an exact figure from a single run: run it again when the machine is idle (a "
-        "browser on the same machine keeps it busy)."
-    )
+    return f"{noise} Too much for an exact figure: run it again when the machine is idle."
 
 
 def _checked(token_ids: Sequence[int], differences: Sequence[Difference]) -> str:
@@ -187,8 +184,8 @@ def _checked(token_ids: Sequence[int], differences: Sequence[Difference]) -> str
     faults = [d for d in differences if not d.rounding]
     if not faults:
         return (
-            f"Verified: {tokens}, each the target's own greedy choice, but {len(differences)} decided by rounding "
-            f"between near-ties (logits at most {max(d.gap for d in differences):.2g} apart)."
+            f"Verified: {tokens}, each the target's own greedy choice, {len(differences)} decided by rounding between "
+            f"near-ties (logits at most {max(d.gap for d in differences):.2g} apart)."
         )
     return (
         f"Token {faults[0].position + 1} is not the target's greedy choice (its logit lies {faults[0].gap:.2g} below "

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from drafters.sampling import SamplingParams
+from drafters.traffic import Prior
 from multidraft.engine.lossless import Difference
 from multidraft.ui.tabs.play import view
 from multidraft.ui.widgets.markup import message_html, progress_html
@@ -165,7 +167,7 @@ def test_note_tells_the_check_and_the_regret(make_generation) -> None:
         )
 
     assert "6 tokens, each the target&#39;s own greedy choice" in note([])
-    assert "math is the best single drafter and needs 1 round;" in note([]) and "regret +1" in note([])
+    assert "The best single drafter, math, needs 1 round;" in note([]) and "regret +1" in note([])
     assert "1 decided by rounding between near-ties" in note([Difference(1, 0.0312, True)])
     assert "0.031 apart" in note([Difference(1, 0.0312, True)])
     assert "Token 2 is not" in note([Difference(1, 2.5, False), Difference(3, 0.01, True)])
@@ -195,3 +197,24 @@ def test_a_speed_up_says_how_certain_it_is(
     assert shown in html and hidden not in html.partition("</dl>")[0]
     assert f"Noise of the machine: ± {100 * off:.0f} % in the run, ± 2 % in the baseline." in html
     assert html.index("Mean accepted tokens") < html.index("Speed-up")
+
+
+def test_the_longest_note_fits_the_room_kept_for_it(make_generation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six lines of a hundred characters (``play.css``): what is below must not move when a run ends."""
+    for module in (figures, view):
+        monkeypatch.setattr(module, "FEWEST_TOKENS", 1)
+    monkeypatch.setattr(type(make_generation()), "uncertainty", 0.44)
+    drafters = ("translation", "summary", "general")
+    started = make_generation(drafters=drafters, prior=Prior((0.91, 0.82, 0.73), (0.1, 0.1, 0.1), 120))
+    html = tiles(
+        started,
+        [Difference(1, 0.0312, True)],
+        baseline=Baseline("answer", 128, 1 / 1234, 0.0, 0.22),
+        regret_rounds=11,
+        best_drafter="translation",
+        drafter_rounds={"translation": 21, "general": 33},
+    )
+    note = unescape(html[html.index("Autoregressive decoding") :].removesuffix("</p>"))
+    for part in ("Noise of the machine", "near-ties", "It started from 120 earlier runs", "regret +11"):
+        assert part in note
+    assert len(note) < 600
