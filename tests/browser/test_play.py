@@ -103,7 +103,7 @@ def test_figures_legend_chart_and_details(page: Page) -> None:
     # Of the speed-up a busy machine tells the side, or nothing.
     assert len(figures) == 4 and all(re.match(r"\d|–|faster|slower", figure) for figure in figures), figures
     note = page.locator("#tiles .md-note")
-    expect(note).to_contain_text("Autoregressive decoding:")
+    expect(note).to_contain_text("Autoregressive decoding just after it:")
     expect(note).to_contain_text("each the target's own greedy choice")
     expect(note).to_contain_text("The best single drafter")
     shares = page.locator("#legend li b").all_inner_texts()

@@ -156,8 +156,8 @@ def _note(run: Run | None, differences: Sequence[Difference] | None) -> str:
         best = sorted(zip(g.prior.acceptance, g.drafters, strict=False), reverse=True)[:3]
         chances = listed([f"{percent(chance)} for {name}" for chance, name in best])
         sentences.append(
-            f"It started from {count(g.prior.lessons, 'earlier run')}, which promise, at each drafter's best, acceptance "
-            f"rates of {chances}."
+            f"It started from {count(g.prior.lessons, 'earlier run')}, which promise, at each drafter's best, "
+            f"acceptance rates of {chances}."
         )
     if scores.best_drafter and scores.drafter_rounds and scores.regret_rounds is not None:
         needed = scores.drafter_rounds[scores.best_drafter]
