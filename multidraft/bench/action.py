@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from drafters.hardware import format_bytes
 from multidraft.bench.table import count, percent
@@ -27,7 +28,8 @@ def action(advice: Advice) -> str:
     if live is advice and not advice.trusted:
         names = listed([f"`{spec}`" for spec in advice.errors])
         return f"What to do: measure it: run these prompts in one batch, under {names}, then ask again."
-    return f"What to do: {_now(live, advice)}{_untried(advice)}"
+    more = untried(advice)
+    return f"What to do: {_now(live, advice)}{f' {more.why}' if more else ''}"
 
 
 def withheld(advice: Advice) -> str:
@@ -120,23 +122,41 @@ def _at_most(best: Option, level: Sequence[Option]) -> str:
     return f"these are at most {worst} faster (95 %)"
 
 
-def _untried(advice: Advice) -> str:
+class Untried(NamedTuple):
+    """What to run on the same prompts too.
+
+    Attributes:
+        policies: specs; the one that is first where runs were measured, beside the one that was not run.
+        length: of drafts, where it is to be another.
+        why: in a sentence.
+    """
+
+    policies: tuple[str, ...]
+    length: int | None
+    why: str
+
+
+def untried(advice: Advice) -> Untried | None:
     """What replays suggest that was not measured."""
     live, first = advice.measured, advice.best
     if live is None or not advice.trusted:
-        return ""
+        return None
+    best = live.best.spec
     if shorter_is_faster(advice):
         tokens = count(advice.about.length, "token")
-        return f" Replays of `{live.best.spec}` are faster with drafts of up to {tokens}: run these prompts so too."
-    known = advice.option(live.best.spec)
+        why = f"Replays of `{best}` are faster with drafts of up to {tokens}: run these prompts so too."
+        return Untried((best,), advice.about.length, why)
+    known = advice.option(best)
     gain = first.times_as_fast(known).value if known else math.inf
     if not live.option(first.spec) and gain >= WORTH_A_RUN:
-        return f" Replays put `{first.spec}` first, which was not run: run it on these prompts too."
+        why = f"Replays put `{first.spec}` first, which was not run: run it on these prompts too."
+        return Untried((best, first.spec), None, why)
     single = next((option for option in advice.options if is_single(option) and not live.option(option.spec)), None)
     if known is None or single is None or is_single(known) or known.times_as_fast(single).side > 0:
-        return ""
+        return None
     freed = _freed(advice, single)
-    return f" By replays a single drafter is not significantly slower{freed}: run `{single.spec}` on these prompts too."
+    why = f"By replays a single drafter is not significantly slower{freed}: run `{single.spec}` on these prompts too."
+    return Untried((best, single.spec), None, why)
 
 
 def shorter_is_faster(advice: Advice) -> bool:

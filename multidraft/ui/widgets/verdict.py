@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TypeVar
 
 from markupsafe import Markup
 
 from drafters.errors import UserError
+from multidraft.bench.action import untried
 from multidraft.bench.verdict import sentences
 from multidraft.bench.verdict_tables import tables
 from multidraft.policies.titles import policy_title
@@ -31,10 +33,11 @@ def watched_lessons(work: LabWork, filter: TextFilter) -> Iterator[Markup]:
     yield from _watched(lambda: work.learnt(filter), learnt_html, "Replaying the queries …", "Nothing to show")
 
 
-def watched_verdict(work: LabWork, filter: TextFilter) -> Iterator[Markup]:
+def watched_verdict(work: LabWork, filter: TextFilter, *, run_more: bool = False) -> Iterator[Markup]:
     """The verdict on the texts of a filter: how far it is, then the verdict, or why there is none. Whoever stops
     watching ends it."""
-    yield from _watched(lambda: work.advise(filter), verdict_html, "Working out the verdict …", "No verdict")
+    shown = partial(verdict_html, run_more=run_more)
+    yield from _watched(lambda: work.advise(filter), shown, "Working out the verdict …", "No verdict")
 
 
 def _watched(
@@ -58,8 +61,9 @@ def _watched(
         yield shown(job.result)
 
 
-def verdict_html(advice: Advice) -> Markup:
-    """Sentences, then each table, to be opened; policies by their titles."""
+def verdict_html(advice: Advice, *, run_more: bool = False) -> Markup:
+    """Sentences, then each table, to be opened; policies by their titles. With ``run_more`` a button for what is to be
+    run on the same prompts too, which the page has to hear."""
     shown = [
         markup.folded(
             titled(table.title),
@@ -73,7 +77,8 @@ def verdict_html(advice: Advice) -> Markup:
         )
         for table in tables(advice)
     ]
-    return _template.verdict([sentence.split("`") for sentence in sentences(advice)], shown)
+    more = untried(advice) if run_more else None
+    return _template.verdict([sentence.split("`") for sentence in sentences(advice)], shown, more)
 
 
 def titled(text: str) -> str:

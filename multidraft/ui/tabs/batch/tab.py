@@ -22,6 +22,7 @@ from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.tabs.batch import view
 from multidraft.ui.tabs.batch.charts import CHARTS
 from multidraft.ui.tabs.batch.files import FILES, written
+from multidraft.ui.tabs.batch.form import form_of
 from multidraft.ui.tabs.batch.kept import KeptBatch, kept_batch
 from multidraft.ui.widgets import policy_fields
 from multidraft.ui.widgets.charts import plot
@@ -31,7 +32,7 @@ from multidraft.ui.widgets.exports import download
 from multidraft.ui.widgets.jobs import AddressedJobs
 from multidraft.ui.widgets.markup import message_html, problem_html, refused_html, shared_html
 from multidraft.ui.widgets.verdict import watched_verdict
-from storage.experiments import LONGEST_NOTE, note
+from storage.experiments import LONGEST_NOTE
 from storage.filters import Filter
 from storage.problems import StorageError
 from storage.queries import seconds_per_token
@@ -54,6 +55,15 @@ element.addEventListener('click', (event) => {
   if (opener) trigger('click', { item: Number(opener.dataset.item) });
 });
 """
+
+_RUN_MORE = """
+element.addEventListener('click', (event) => {
+  const more = event.target.closest('[data-policies]');
+  if (more) trigger('click', { ...more.dataset });
+});
+"""
+
+_RUN = "() => { document.querySelector('#batch-run').click(); document.querySelector('#takes').scrollIntoView(); }"
 
 _SHOW_PROMPT = "() => document.querySelector('#prompt-detail').scrollIntoView({behavior: 'smooth', block: 'nearest'})"
 
@@ -125,7 +135,7 @@ class Batch:
                 takes = gr.HTML(self.takes(first, None, DEFAULT_POLICIES, 0, 64, 1), js_on_load=None, elem_id="takes")
                 self.buttons = AddressedJobs("batch", "Run batch", self.workbench.jobs, BatchJob)
         self.status = gr.HTML(_IDLE, js_on_load=None, elem_id="batch-status")
-        self.verdict = gr.HTML("", js_on_load=None, elem_id="batch-verdict")
+        self.verdict = gr.HTML("", js_on_load=_RUN_MORE, elem_id="batch-verdict")
         self.rows = gr.HTML(view.rows_start(), js_on_load=_OPEN_PROMPT, apply_default_css=False, elem_id="rows")
         self.detail = gr.HTML("", js_on_load=None, apply_default_css=False, elem_id="prompt-detail")
         self.summary = gr.HTML("", js_on_load=None, elem_id="summary")
@@ -152,6 +162,8 @@ class Batch:
         shown = [self.status, self.rows, self.detail, self.verdict, self.summary, *self.charts, *self.downloads]
         self.buttons.wire(page, form, self._form, self.show, self._gone, shown)
         self.rows.click(self.open, self.buttons.id, self.detail, **QUICK).then(None, js=_SHOW_PROMPT, **PRIVATE)
+        # The fields show what is run, as if somebody had filled them in.
+        self.verdict.click(self.more, self.buttons.id, form, **QUICK).success(None, js=_RUN, **PRIVATE)
         line.followed_by(lambda: gr.Dropdown(policy_fields.offered(self.workbench.pool)), None, policies)
 
     def preview(self, suite: str | None, file: str | None) -> str:
@@ -244,6 +256,12 @@ class Batch:
             return view.HINT
         return view.detail_html(batch, item)
 
+    def more(self, id: str, event: gr.EventData) -> list[Any]:
+        """The values of the form for what the verdict on a batch suggests; the rest as in the batch."""
+        suite, file, _, limit, length, at_once, draft, *rest = self._form(id) or [gr.skip()] * 9
+        policies, other = clicked(event, "policies").split("\n"), run_number(clicked(event, "length"))
+        return [suite, file, policies, limit, length, at_once, other or draft, *rest]
+
     def show(self, batch: BatchJob) -> Iterator[Updates]:
         table, shown, ended = view.rows_start(), 0, batch.done
         first = {} if ended else {**self._blank(), **self.buttons.live(running=True)}
@@ -257,10 +275,7 @@ class Batch:
                 break
             yield now
             first, ended = {}, batch.look()
-        known = {self.verdict: said} if (said := self._verdicts.get(batch)) else {}
-        yield {**now, **self._results(batch), **known, **self.buttons.live(running=False)}
-        if batch.rows and not known:
-            yield from self._watch_verdict(batch)
+        yield from self._ended(batch, {**now, **self.buttons.live(running=False)})
 
     def _gone(self, id: str) -> Iterator[Updates]:
         """The batch as the history has it."""
@@ -269,15 +284,16 @@ class Batch:
             return
         table = view.rows_start() + view.rows_html(batch, 0, len(batch.rows))
         shown = {self.status: view.kept_html(batch), self.rows: table, self.detail: view.HINT}
-        known = {self.verdict: said} if (said := self._verdicts.get(batch)) else {}
-        yield {**self._blank(), **shown, **self._results(batch), **known}
-        if not known:
-            yield from self._watch_verdict(batch)
+        yield from self._ended(batch, {**self._blank(), **shown})
 
-    def _watch_verdict(self, batch: BatchJob | KeptBatch) -> Iterator[Updates]:
-        for verdict in watched_verdict(self.work, TextFilter(Filter(experiments=(batch.id,)))):
-            yield {self.verdict: verdict}
-        self._verdicts[batch] = verdict
+    def _ended(self, batch: BatchJob | KeptBatch, shown: Updates) -> Iterator[Updates]:
+        """``shown`` and the results; then the verdict."""
+        verdict = self._verdicts.get(batch)
+        yield {**shown, **self._results(batch), **({self.verdict: verdict} if verdict else {})}
+        if batch.rows and not verdict:
+            for verdict in watched_verdict(self.work, TextFilter(Filter(experiments=(batch.id,))), run_more=True):
+                yield {self.verdict: verdict}
+            self._verdicts[batch] = verdict or ""
 
     def _kept(self, id: str) -> KeptBatch | None:
         try:
@@ -286,25 +302,8 @@ class Batch:
             return None
 
     def _form(self, id: str) -> tuple[Any, ...] | None:
-        """The values of the form that start a batch once more, as far as the file is still there."""
-        if (batch := self.buttons.find(id) or self._kept(id)) is None:
-            return None
-        if isinstance(batch, KeptBatch):
-            suite, file = batch.bundled, None
-        else:
-            name = batch.suite.name if batch.suite else None
-            suite = name if batch.file is None and name in suite_names() else None
-            file = batch.file if batch.file and Path(batch.file).exists() else None  # uploads are kept for a day
-        params = batch.params
-        draft_length = 0 if params.draft_length == self.workbench.pool.draft_length else params.draft_length
-        settings = (params.max_new_tokens, batch.texts_at_once, draft_length, params.temperature)
-        return suite, file, batch.policies, _most(file or suite, batch.prompt_count), *settings, self._note(id)
-
-    def _note(self, id: str) -> str:
-        try:
-            return note(self.workbench.store.path, id)
-        except StorageError:
-            return ""
+        batch = self.buttons.find(id) or self._kept(id)
+        return form_of(batch, self.workbench) if batch else None
 
     def _blank(self) -> Updates:
         charts = {chart: gr.Plot(visible=False) for chart in self.charts}
@@ -336,11 +335,3 @@ class Batch:
 def limit_known(limit: float | None, length: float | None) -> bool:
     """Whether the fields hold numbers that a batch takes."""
     return limit is not None and limit >= 0 and length is not None and length >= 1
-
-
-def _most(source: str | None, prompts: int) -> int:
-    """The field for the most prompts of a batch that ran so many of a suite: 0, which is all, where these were all."""
-    try:
-        return 0 if source and len(load_suite(source).items) == prompts else prompts
-    except SuiteError:
-        return prompts

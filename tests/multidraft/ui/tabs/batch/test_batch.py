@@ -138,10 +138,10 @@ def test_a_batch_that_breaks_off_says_so(workbench: Workbench, monkeypatch: pyte
 
 
 class Visit:
-    """Stands for ``gr.Request``, and for ``gr.EventData`` of a click on a prompt."""
+    """Stands for ``gr.Request``, and for ``gr.EventData`` of a click."""
 
     def __init__(self, item: object = None, **query: str):
-        self.item, self.query_params = item, query
+        vars(self).update(query, item=item, query_params=query)
 
 
 def placed(workbench: Workbench) -> Batch:
@@ -255,8 +255,8 @@ def test_a_prompt_opens_with_every_policy(workbench: Workbench, tmp_path: Path) 
     html = tab.open(id, Visit(0))  # type: ignore[arg-type]
     assert html.count("<article>") == 2 and "md-token" in html and "abc abd" in html and "Prompt 1, no task" in html
     assert "context window" in tab.open(id, Visit(1))  # type: ignore[arg-type]
-    assert tab.open(id, Visit(2)) == tab.open(id, Visit("x")) == batch_view.HINT  # type: ignore[arg-type]
-    assert tab.open("gone", Visit(0)) == batch_view.GONE  # type: ignore[arg-type]
+    hints = [tab.open(id, Visit(item)) for item in (2, "x")]  # type: ignore[arg-type]
+    assert [*hints, tab.open("gone", Visit(0))] == [batch_view.HINT] * 2 + [batch_view.GONE]  # type: ignore[arg-type]
 
 
 def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, tmp_path: Path) -> None:
@@ -274,16 +274,16 @@ def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, tmp_path: 
 
     assert workbench.store.flush()
     there = linked(batch=id)
-    assert there[tab.buttons.asked] == there[tab.buttons.id] == id and [there[field] for field in tab.buttons.form] == [
-        *values[:-1],
-        "<b>why",
-    ]
+    assert there[tab.buttons.asked] == there[tab.buttons.id] == id
+    assert [there[field] for field in tab.buttons.form] == [*values[:-1], "<b>why"]
     assert there[stop].interactive and not there[run].interactive
     id, path = started(tab, tmp_path), str(tmp_path / "mine.txt")
     assert [linked(batch=id)[field] for field in tab.buttons.form][:6] == [None, path, ["ucb", "fixed:near"], 0, 8, 1]
+    more = tab.more(id, Visit(policies="ucb\nexp3", length="5"))  # type: ignore[arg-type]
+    assert more[:7] == [None, path, ["ucb", "exp3"], 0, 8, 1, 5]
     Path(path).unlink()
     assert linked(batch=id)[tab.buttons.form[1]] is None
-    assert linked() == {tab.buttons.asked: gr.skip()}, "a batch that was started meanwhile is still followed"
+    assert linked() == {tab.buttons.asked: gr.skip()}, "one that was started meanwhile is still followed"
     assert linked(batch="gone") == {tab.buttons.asked: "gone", tab.buttons.id: "gone"}
     held.set()
     assert workbench.store.flush()

@@ -1,0 +1,34 @@
+"""The verdict on the page: sentences, and a button for what replays say should be run too."""
+
+import pytest
+
+from multidraft.replay.advice import Advice
+from multidraft.ui.widgets.verdict import verdict_html
+from storage.figures import Ratio
+from tests.multidraft.bench.test_verdict import NOISE, PLAIN, option
+
+LIVE = Advice.of(PLAIN, [option("rate-hedge", 0.5, noise=NOISE), option("ucb:beta=0.1", 0.8)])
+
+
+@pytest.mark.parametrize(
+    ("played", "known", "button"),
+    [
+        (
+            [option("rate-hedge", 0.9), option("fixed:math", 0.7)],
+            {},
+            'data-policies="rate-hedge\nfixed:math" data-length="">Run these prompts under RateHedge (ours) and ',
+        ),
+        (
+            [option("rate-hedge", 0.5), option("ucb:beta=0.1", 0.8)],
+            {"lengths": {6: Ratio(0.9, 0.85, 0.95, 8)}},
+            'data-policies="rate-hedge" data-length="6">Run these prompts under RateHedge (ours), drafts of up to 6',
+        ),
+        ([option("rate-hedge", 0.5), option("ucb:beta=0.1", 0.8)], {}, ""),
+    ],
+)
+def test_what_was_not_run_is_one_click_away(played, known, button):
+    found = Advice.of(PLAIN, played, texts=8, measured=LIVE, errors={"rate-hedge": 0.1}, **known)
+    html = verdict_html(found, run_more=True)
+    assert button in html and ("<button" in html) == bool(button)
+    assert html.index("What to do") < html.index("<button") if button else True
+    assert "<button" not in verdict_html(found), "where nothing hears it"
