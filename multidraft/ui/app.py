@@ -21,6 +21,7 @@ from multidraft.service.lab import LabWork
 from multidraft.service.pool_loading import PoolLoader, hub_models
 from multidraft.service.recovery import recover
 from multidraft.service.settings import Settings
+from multidraft.service.verdicts import Verdicts
 from multidraft.service.workbench import Workbench
 from multidraft.serving.api import Api
 from multidraft.serving.callers import Callers
@@ -32,7 +33,6 @@ from multidraft.ui import example
 from multidraft.ui.middleware import BodyLimit, Delivery
 from multidraft.ui.page import REFUSALS, Page
 from multidraft.ui.pool_line import PoolLine
-from multidraft.ui.results.advised import Verdicts
 from multidraft.ui.results.pages import Results
 from multidraft.ui.server import (
     asked_port,
@@ -93,7 +93,7 @@ _SCRIPT = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRI
 def build(pool: Pool, store: Store) -> gr.Blocks:
     """The interface on a pool, with its history in ``store``; a workbench of its own runs what visitors ask for."""
     workbench = Workbench(pool, store)
-    return _build(workbench, PoolLoader(workbench))
+    return _build(workbench, PoolLoader(workbench), Verdicts(LabWork(workbench)))
 
 
 def launch(settings: Settings) -> bool:
@@ -158,14 +158,13 @@ def serve(
 ) -> gr.Blocks:
     """Build the page and serve it in the background, with the servers for programs beside it; ``page.local_url`` is its
     address, ``page.close()`` ends it. Of the settings those count that say who may ask, for what, and by which name."""
-    results = Results(
-        workbench.store.path, example.path, Verdicts(LabWork(workbench)), workbench.fits, lambda: recorded_runs()[-1]
-    )
+    verdicts = Verdicts(LabWork(workbench))
+    results = Results(workbench.store.path, example.path, verdicts, workbench.fits, lambda: recorded_runs()[-1])
     routes = [*Server(workbench, settings.api_key).routes(), Metrics(workbench).route(), Route("/health", healthy)]
     routes += results.routes()
     if settings.operator_key:
         routes += Operator(workbench, settings.operator_key).routes()
-    page = _build(workbench, loader or PoolLoader(workbench, allowed=False), settings.may_import)
+    page = _build(workbench, loader or PoolLoader(workbench, allowed=False), verdicts, settings.may_import)
     most = workbench.limits.queue
     page.launch(
         server_name=settings.host,
@@ -197,7 +196,7 @@ def serve(
     return page
 
 
-def _build(workbench: Workbench, loader: PoolLoader, may_import: bool = True) -> gr.Blocks:
+def _build(workbench: Workbench, loader: PoolLoader, verdicts: Verdicts, may_import: bool = True) -> gr.Blocks:
     def present() -> dict[str, str]:
         return {"pool": workbench.pool.name, "hardware": workbench.hardware}
 
@@ -212,13 +211,13 @@ def _build(workbench: Workbench, loader: PoolLoader, may_import: bool = True) ->
         with gr.Tab("Race", id="race"):
             Race(workbench).build(page, line)
         with gr.Tab("Batch", id="batch"):
-            Batch(workbench).build(page, line)
+            Batch(workbench, verdicts).build(page, line)
         with gr.Tab("Lab", id="lab") as lab:
             Lab(workbench).build(lab, page)
         with gr.Tab("Results", id="results") as tab:
             Experiments(workbench, loader.allowed, example.path).build(page, tab)
         with gr.Tab("Dashboard", id="dashboard") as tab:
-            dashboard = Dashboard(workbench.store, present, LabWork(workbench), example.path, may_import)
+            dashboard = Dashboard(workbench.store, present, verdicts.work, example.path, may_import)
             dashboard.build(page, tab)
             line.changed(dashboard.follow, dashboard.followers, dashboard.followers)
         with gr.Tab("Pool", id="pool") as tab:

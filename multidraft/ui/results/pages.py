@@ -27,8 +27,9 @@ from starlette.routing import BaseRoute, Route
 
 from drafters.errors import UserError
 from multidraft.service.odd import Fits, unjudged
+from multidraft.service.verdicts import Verdicts
 from multidraft.ui.results import cite, compared, result
-from multidraft.ui.results.advised import Advised, Verdicts
+from multidraft.ui.results.advised import Advised, advice_on
 from multidraft.ui.results.picture import HEIGHT, WIDTH, Picture
 from multidraft.ui.results.result import Result
 from multidraft.ui.widgets import markup, theme
@@ -143,7 +144,7 @@ class Results:
 
     def _advised(self, found: Result) -> Advised:
         """The verdict on a batch or benchmark of the history."""
-        return self._verdicts.of(found.made) if self._verdicts and self._is_batch(found) else Advised()
+        return advice_on(self._verdicts, found.made["id"]) if self._verdicts and self._is_batch(found) else Advised()
 
     def _lab(self, found: Result) -> str:
         """Query of the app's address that replays it in the Lab, if that can be."""
@@ -186,7 +187,7 @@ class Results:
             return _cached(self._drawn[key], "image/png")
 
 
-def _page(found: Result, root: str, advised: Advised, lab: str) -> str:
+def _page(found: Result, root: str, advice: Advised, lab: str) -> str:
     address = f"{root}/result/{found.place}"
     return markup.page(
         "results/page.html",
@@ -196,7 +197,7 @@ def _page(found: Result, root: str, advised: Advised, lab: str) -> str:
         preview={**_preview(found, root), "width": WIDTH, "height": HEIGHT},
         address=address,
         root=root,
-        advised=advised,
+        advised=advice,
         lab=lab,
         frame=(WIDTH // 2, HEIGHT // 2 + 24),
         bibtex=cite.bibtex(found.place, found.title, found.made, address, "; ".join(found.settings)),

@@ -16,6 +16,7 @@ from multidraft.bench.verdict_tables import tables
 from multidraft.policies.titles import policy_title
 from multidraft.replay.advice import Advice
 from multidraft.service.lab import LabWork, ReplayJob
+from multidraft.service.verdicts import Verdicts
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.learnt import learnt_html
 from storage.problems import StorageError
@@ -25,6 +26,8 @@ T = TypeVar("T")
 
 UPDATE_SECONDS = 0.3
 
+_VERDICT = ("Working out the verdict …", "No verdict")
+
 _template = markup.macros("widgets/verdict.html")
 
 
@@ -33,15 +36,19 @@ def watched_lessons(work: LabWork, filter: TextFilter) -> Iterator[Markup]:
     yield from _watched(lambda: work.learnt(filter), learnt_html, "Replaying the queries …", "Nothing to show")
 
 
-def watched_verdict(work: LabWork, filter: TextFilter, *, run_more: bool = False) -> Iterator[Markup]:
+def watched_verdict(work: LabWork, filter: TextFilter) -> Iterator[Markup]:
     """The verdict on the texts of a filter: how far it is, then the verdict, or why there is none. Whoever stops
     watching ends it."""
-    shown = partial(verdict_html, run_more=run_more)
-    yield from _watched(lambda: work.advise(filter), shown, "Working out the verdict …", "No verdict")
+    yield from _watched(lambda: work.advise(filter), verdict_html, *_VERDICT)
+
+
+def watched_batch(verdicts: Verdicts, id: str) -> Iterator[Markup]:
+    """Likewise on a batch, with a button; it goes on for others who ask."""
+    yield from _watched(lambda: verdicts.job(id), partial(verdict_html, run_more=True), *_VERDICT, shared=True)
 
 
 def _watched(
-    begin: Callable[[], ReplayJob[T]], shown: Callable[[T], Markup], doing: str, none: str
+    begin: Callable[[], ReplayJob[T]], shown: Callable[[T], Markup], doing: str, none: str, shared: bool = False
 ) -> Iterator[Markup]:
     try:
         job = begin()
@@ -49,12 +56,13 @@ def _watched(
         yield markup.message_html("idle", f"{none}: {error}.")
         return
     try:
-        ended = False
+        ended = job.done
         while not ended:
             yield markup.progress_html(doing, job.replays, job.total or 1, "Replays")
             ended = job.wait(UPDATE_SECONDS)
     finally:
-        job.cancel()
+        if not shared:
+            job.cancel()
     if job.error:
         yield markup.message_html("idle", f"{none}: {job.error}.")
     elif job.result:

@@ -17,6 +17,7 @@ from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.service.batch import TEXTS_AT_ONCE, BatchJob
 from multidraft.service.inputs import make_params, whole_number
 from multidraft.service.lab import LabWork
+from multidraft.service.verdicts import Verdicts
 from multidraft.service.workbench import Workbench
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.tabs.batch import view
@@ -31,12 +32,10 @@ from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, QUICK, Updates, 
 from multidraft.ui.widgets.exports import download
 from multidraft.ui.widgets.jobs import AddressedJobs
 from multidraft.ui.widgets.markup import message_html, problem_html, refused_html, shared_html
-from multidraft.ui.widgets.verdict import watched_verdict
+from multidraft.ui.widgets.verdict import watched_batch
 from storage.experiments import LONGEST_NOTE
-from storage.filters import Filter
 from storage.problems import StorageError
 from storage.queries import seconds_per_token
-from storage.texts import TextFilter
 
 DEFAULT_SUITE = "pocket"
 DEFAULT_POLICIES = [DEFAULT_POLICY, "ucb"]
@@ -71,10 +70,9 @@ _SHOW_PROMPT = "() => document.querySelector('#prompt-detail').scrollIntoView({b
 class Batch:
     """The tab and what its controls do."""
 
-    def __init__(self, workbench: Workbench):
-        self.workbench, self.work = workbench, LabWork(workbench)
+    def __init__(self, workbench: Workbench, verdicts: Verdicts | None = None):
+        self.workbench, self.verdicts = workbench, verdicts or Verdicts(LabWork(workbench))
         self._files: WeakKeyDictionary[BatchJob | KeptBatch, list[Path | None]] = WeakKeyDictionary()
-        self._verdicts: WeakKeyDictionary[BatchJob | KeptBatch, str] = WeakKeyDictionary()
         self._writing = threading.Lock()
 
     def build(self, page: gr.Blocks, line: PoolLine) -> None:
@@ -287,13 +285,11 @@ class Batch:
         yield from self._ended(batch, {**self._blank(), **shown})
 
     def _ended(self, batch: BatchJob | KeptBatch, shown: Updates) -> Iterator[Updates]:
-        """``shown`` and the results; then the verdict."""
-        verdict = self._verdicts.get(batch)
-        yield {**shown, **self._results(batch), **({self.verdict: verdict} if verdict else {})}
-        if batch.rows and not verdict:
-            for verdict in watched_verdict(self.work, TextFilter(Filter(experiments=(batch.id,))), run_more=True):
-                yield {self.verdict: verdict}
-            self._verdicts[batch] = verdict or ""
+        """``shown``, the results and the verdict."""
+        now = {**shown, **self._results(batch)}
+        for verdict in watched_batch(self.verdicts, batch.id) if batch.rows else ("",):
+            yield {**now, self.verdict: verdict}
+            now = {}
 
     def _kept(self, id: str) -> KeptBatch | None:
         try:

@@ -22,9 +22,9 @@ from multidraft.replay import advice
 from multidraft.service.batch import BatchJob
 from multidraft.service.lab import LabWork
 from multidraft.service.odd import ODD
+from multidraft.service.verdicts import Verdicts
 from multidraft.service.workbench import Workbench
 from multidraft.ui.results import advised, drawing
-from multidraft.ui.results.advised import Verdicts
 from multidraft.ui.results.cite import bibtex
 from multidraft.ui.results.pages import PICTURES, Results
 from multidraft.ui.results.picture import wrapped
@@ -245,5 +245,5 @@ def test_the_page_of_a_batch_says_which_drafters_to_keep(workbench: Workbench, m
 def test_a_batch_that_cannot_be_replayed_says_so_on_its_page(workbench: Workbench, path: Path) -> None:
     verdicts = Verdicts(LabWork(workbench))
     found = experiments.listed(path, limit=1)[0]
-    said = verdicts.of(found)
+    said = advised.advice_on(verdicts, found["id"])
     assert "No advice on drafters and draft length: no run can be replayed" in said.line and not said.verdict
