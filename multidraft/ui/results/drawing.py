@@ -76,7 +76,7 @@ def ratios(title: str, subtitle: str, found: Sequence[Bar], foot: str, sides: tu
 def _lines(picture: Picture, found: Sequence[Bar], below: float) -> tuple[float, list[tuple[float, Bar]]]:
     """The height of a line, and where those of the first bars begin, with their names drawn at the left; so much room
     is left ``below``."""
-    step = min((_BOTTOM - _TOP - below) / max(len(found[:MOST_BARS]), 1), 62)
+    step = min((_BOTTOM - _TOP - below) / max(len(found[:MOST_BARS]), 1), 96)
     lines = [(_TOP + place * step, bar) for place, bar in enumerate(found[:MOST_BARS])]
     for y, bar in lines:
         width = _LEFT - 16 - MARGIN
