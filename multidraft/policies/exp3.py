@@ -73,7 +73,7 @@ class Exp3(AlignmentBandit, ExponentialWeights):
     name = "exp3"
     title = "EXP3"
     explanation = (
-        "Draws the drafter by lot. A drafter whose guesses matched the large model gets more tickets, and a fixed "
+        "Draws the drafter by lot. A drafter whose guesses matched the target model gets more tickets, and a fixed "
         "share of the draws (40 % unless set otherwise) is spread over all of them, so that it notices when another "
         "one becomes better. That watchfulness costs speed on texts where one drafter is best throughout."
     )

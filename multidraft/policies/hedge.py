@@ -146,7 +146,7 @@ class Hedge(FullInformation):
     name = "hedge"
     title = "Hedge"
     explanation = (
-        "Asks every drafter how well it would have guessed what the large model wrote, and shifts weight from those "
+        "Asks every drafter how well it would have guessed what the target model wrote, and shifts weight from those "
         "with larger losses to those with smaller ones, by a rate that has to be guessed from the length of the text."
     )
     source = "HedgeSpec Fig. 4; Freund & Schapire 1997; doubling: Cesa-Bianchi & Lugosi 2006, 2.3"
@@ -216,7 +216,7 @@ class NormalHedge(FullInformation):
     name = "normal-hedge"
     title = "HedgeSpec (NormalHedge)"
     explanation = (
-        "Once the large model has settled some tokens, every drafter is asked how well it would have guessed them, "
+        "Once the target model has settled some tokens, every drafter is asked how well it would have guessed them, "
         "not only the one that was used. So it learns about all drafters at once, without trying the bad ones out, "
         "and soon draws nearly always the one that would have got furthest."
     )

@@ -17,7 +17,7 @@ class Autoregressive(Policy):
     name = "autoregressive"
     title = "No drafter"
     explanation = (
-        "The large model writes alone, one token at a time, as language models usually do. Nothing is guessed "
+        "The target model writes alone, one token at a time, as language models usually do. Nothing is guessed "
         "ahead, so nothing is gained: every speedup is measured against this policy."
     )
     source = "Autoregressive decoding (BanditSpec Alg. 1)"
@@ -109,7 +109,7 @@ class DraftAll(Policy):
     name = "draft-all"
     title = "All drafters at once"
     explanation = (
-        "Every drafter guesses ahead in every round, and the large model checks all the guesses together. No round is "
+        "Every drafter guesses ahead in every round, and the target model checks all the guesses together. No round is "
         "wasted on the wrong drafter, but each pays for all of them: the fewest rounds, and seldom the fastest text."
     )
     source = "MetaSD §4 (DraftAll)"

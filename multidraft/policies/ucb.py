@@ -55,7 +55,7 @@ class UCB(UpperConfidence, AlignmentBandit):
     name = "ucb"
     title = "UCB"
     explanation = (
-        "Tries every drafter once, then prefers the one whose guesses have matched the large model best so far, "
+        "Tries every drafter once, then prefers the one whose guesses have matched the target model best so far, "
         "with a small bonus for drafters it has seldom asked. It learns only from the drafter it asked, so each "
         "drafter it wants to know about costs it a round."
     )

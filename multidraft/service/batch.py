@@ -19,7 +19,7 @@ from multidraft.bench.suites import Suite, SuiteItem
 from multidraft.bench.summary import Row
 from multidraft.service.jobs import WAITING, Job
 from multidraft.service.limits import Limits
-from multidraft.service.workbench import DRAWING_SECONDS, Workbench
+from multidraft.service.workbench import DRAWING_SECONDS, Workbench, leave_to_page
 from storage import queries
 from storage.records import Generation, Round
 from storage.run import Conditions, Origin, Run, Source
@@ -172,9 +172,7 @@ class BatchJob(Job[None]):
             return
         self._shown += 1
         if self._on_cpu and now - self._looked_at < LONGEST_SECONDS:
-            while time.monotonic() < now + DRAWING_SECONDS and self.workbench.jobs.idle:
-                if self.cancelled.wait(LOOK_SECONDS):
-                    break
+            leave_to_page(self.workbench.jobs, self.cancelled, now + DRAWING_SECONDS)
         self._shown_at = time.monotonic()
         self._paused += self._shown_at - now
         self.device_seconds -= self._shown_at - now

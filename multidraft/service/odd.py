@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from textwrap import shorten
 
-ODD = "The prompt looks unlike the tasks of this pool: its answer may make no sense, its figures are as measured."
+ODD = (
+    "The prompt looks unlike the tasks of this pool: its answer may make no sense, though its speed is measured "
+    "all the same."
+)
 """What is said of an answer of a target that knows certain tasks only, to a prompt of none of them."""
 
 Fits = Callable[[str, str], bool]
@@ -35,8 +38,8 @@ def warning(fits: Fits, card_hash: str, prompts: Iterable[str]) -> str:
     named = ", ".join(f"“{shorten(prompt, 40, placeholder='…')}”" for prompt in odd[:MOST_NAMED])
     more = f" and {len(odd) - MOST_NAMED} more" if odd[MOST_NAMED:] else ""
     return (
-        f"{of} {look} unlike the tasks of this pool: {answers} may make no sense, the figures are as measured. "
-        f"{'It is' if len(odd) == 1 else 'They are'} {named}{more}."
+        f"{of} {look} unlike the tasks of this pool: {answers} may make no sense, though speeds are measured all the "
+        f"same. {'It is' if len(odd) == 1 else 'They are'} {named}{more}."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -15,7 +16,7 @@ from multidraft.engine.decoding import Decoding
 from multidraft.policies import parse_spec
 from multidraft.service.jobs import Job
 from multidraft.service.limits import Limits
-from multidraft.service.workbench import Workbench
+from multidraft.service.workbench import DRAWING_SECONDS, Workbench, leave_to_page
 from storage.records import FINISHED
 from storage.run import Origin, Run
 
@@ -85,6 +86,8 @@ class RaceJob(Job[None]):
             for lane in self._order:
                 request = replace(asked[lane], earlier=tuple(self.runs.values()))
                 self.lane, self.measurement = lane, Measurement(self._pool, request)
+                if self._pool.device.type == "cpu":  # the page that draws what is next may run on it too
+                    leave_to_page(self.workbench.jobs, self.cancelled, time.monotonic() + DRAWING_SECONDS)
                 if self.cancelled.is_set():
                     return
                 try:

@@ -170,7 +170,12 @@ def _until_still(jobs: Jobs, cancelled: Event, generation: Generation, decoded_a
     """Leave the machine to the page until it has shown all rounds; false where others wait meanwhile."""
     playing = min(len(generation.rounds) * ROUND_SECONDS, PLAYED_SECONDS)
     shown_at = decoded_at - generation.seconds + playing
-    until = max(time.monotonic(), shown_at) + DRAWING_SECONDS
+    return leave_to_page(jobs, cancelled, max(time.monotonic(), shown_at) + DRAWING_SECONDS)
+
+
+def leave_to_page(jobs: Jobs, cancelled: Event, until: float) -> bool:
+    """Leave the machine to the page until then (by ``time.monotonic``); false where others wait meanwhile, or it was
+    cancelled."""
     while jobs.idle and not cancelled.wait(LOOK_SECONDS):
         if time.monotonic() >= until:
             return True

@@ -90,7 +90,7 @@ def test_a_race_of_two_lanes(page: Page) -> None:
     assert plain.locator("dd").all_inner_texts()[3] == "1.00×"
 
     whole = tokens_shown(page, 0)
-    scrub(page, 0.5)
+    scrub(page, 0.1)  # early: on a busy machine the other lane may take several times as long
     assert 0 < tokens_shown(page, 0) < whole
     scrub(page, 0)
     assert tokens_shown(page, 0) == tokens_shown(page, 1) == 0

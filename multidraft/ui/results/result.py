@@ -150,7 +150,7 @@ def _of_run(run: Run, warning: str) -> Result:
     g, values = run.generation, run.to_json()
     made = {"created_at": values["created_at"], **{name: values[name] for name in MADE_ON}}
     title = f"{policy_title(g.policy)}: {count(len(g.token_ids), 'token')} with "
-    title += f"{count(len(g.rounds), 'call')} of the large model"
+    title += f"{count(len(g.rounds), 'call')} of the target model"
     title += f" instead of {len(g.token_ids):,}" if len(g.rounds) < len(g.token_ids) else ""
     off = run.speedup_uncertainty
     said = markup.speedup_text(run.speedup, off)
@@ -198,13 +198,13 @@ def front_picture(run: Run) -> Picture:
     g = run.generation
     figures = [
         (str(len(g.token_ids)), "tokens"),
-        (str(len(g.rounds)), "calls of the large model"),
+        (str(len(g.rounds)), "calls of the target model"),
         (number(g.mean_accepted_tokens, 2), "tokens per call"),
         (markup.speedup_text(run.speedup, run.speedup_uncertainty), "decode speed-up"),
     ]
     made = {"created_at": run.created_at.isoformat(), **asdict(run.conditions)}
-    title = "Small drafters guess ahead, the large model checks"
-    about = "The output is exactly the large model's own. Colours say which drafter guessed the token."
+    title = "Small drafters guess ahead, the target model checks"
+    about = "The output is exactly the target model's own. Colours say which drafter guessed the token."
     return drawing.tokens(title, about, figures, g.rounds, g.drafters, foot_of(made))
 
 

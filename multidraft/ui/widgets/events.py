@@ -46,10 +46,14 @@ def forget_refusal(fields: Sequence[Any], status: gr.HTML, idle: str, event: str
     gr.on([getattr(field, event) for field in fields], None, status, status, js=told, **PRIVATE)
 
 
-def show_on_phone(selector: str) -> str:
-    """Script that scrolls to ``selector`` on a phone, where what a run shows is below its controls."""
-    scroll = f"document.querySelector('{selector}').scrollIntoView({{behavior: 'smooth'}})"
-    return f"() => {{ if (innerWidth < 760) {scroll}; }}"
+def scroll_down_to(selector: str) -> str:
+    """Script that scrolls to ``selector``, below which is what a run shows: on a phone, and where it begins in the
+    lower half of the window."""
+    return f"""() => {{
+      const shown = document.querySelector('{selector}');
+      const low = shown.getBoundingClientRect().top > innerHeight / 2;
+      if (low || innerWidth < 760) shown.scrollIntoView({{ behavior: 'smooth' }});
+    }}"""
 
 
 LONGEST_NUMBER = 100

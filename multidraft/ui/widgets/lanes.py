@@ -110,7 +110,7 @@ def result(runs: Sequence[Run]) -> str:
         said = f"{_and(first)} {needs} the fewest target calls for its tokens ({max(yields):.2f} tokens per call)."
     order = places(runs)
     if not any(order):
-        return f"{said} The machine was too busy to time the race; run it again."
+        return f"{said} The machine was too busy to tell the finish order; run it again."
     if not alike:
         return said
     fastest = [lane_title(g.policy) for g, place in zip(lanes, order, strict=True) if place == 1]

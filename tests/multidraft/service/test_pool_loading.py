@@ -27,6 +27,7 @@ from multidraft.service.lab import LabWork
 from multidraft.service.lending import Lender
 from multidraft.service.pool_loading import Loading, PoolLoader
 from multidraft.service.race import RaceJob
+from multidraft.service.verdicts import Verdicts
 from multidraft.service.workbench import Workbench
 from multidraft.serving.api import Api
 from multidraft.ui import app, pool_line
@@ -130,7 +131,7 @@ def test_the_old_pool_is_freed_whatever_was_done_with_it(
 ) -> None:
     """Back and forth, so that what is held shows: there are no more parameters than before."""
     loader = PoolLoader(own_bench)
-    page = app._build(own_bench, loader)
+    page = app._build(own_bench, loader, Verdicts(LabWork(own_bench)))
     sizes = []
     for card in (other_card, pool_card, other_card, pool_card):
         everything_used(own_bench, page, tmp_path / "mine.txt")

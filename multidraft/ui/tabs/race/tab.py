@@ -15,7 +15,7 @@ from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.service.race import FEWEST, MOST, RaceJob, State
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.widgets import controls, lanes, markup, tokens
-from multidraft.ui.widgets.events import PRIVATE, Updates, forget_refusal, show_on_phone
+from multidraft.ui.widgets.events import PRIVATE, Updates, forget_refusal, scroll_down_to
 from multidraft.ui.widgets.jobs import AddressedJobs
 from multidraft.ui.widgets.markup import (
     ended_html,
@@ -46,7 +46,7 @@ _GONE = message_html(
     "There is no such race here, or it is older than this server keeps. Enter the prompt to race again.",
 )
 
-UPDATE_SECONDS = 0.5
+UPDATE_SECONDS = 2.0
 """How often the page is brought up to date: seldom, since each time takes some of the speed that is being measured."""
 
 REPLAY_SECONDS = 3.0
@@ -79,7 +79,7 @@ class Race(controls.PromptTab):
         begin = [self.buttons.run.click, self.prompt.submit]
         self.buttons.start(begin, self.start, [self.buttons.id, *form, line.learn], self.status)
         forget_refusal(form, self.status, _IDLE)
-        self.buttons.run.click(None, js=show_on_phone("#race-status"), **PRIVATE)
+        self.buttons.run.click(None, js=scroll_down_to("#race-status"), **PRIVATE)
         shown = [self.status, self.stage, self.figures, self.legend]
         self.buttons.wire(page, form, self._form, self.show, self._gone, shown)
         line.followed_by(

@@ -171,7 +171,7 @@ def test_a_noisy_run_says_so_in_plain_words(tmp_path: Path) -> None:
 
 
 def test_a_run_is_headed_by_the_calls_that_it_saved(browser: TestClient) -> None:
-    assert "<h1>UCB: 9 tokens with 3 calls of the large model instead of 9</h1>" in browser.get("/result/run/1").text
+    assert "<h1>UCB: 9 tokens with 3 calls of the target model instead of 9</h1>" in browser.get("/result/run/1").text
 
 
 def test_pictures_are_drawn_once_and_not_all_are_held(path: Path) -> None:

@@ -85,7 +85,7 @@ def test_who_is_ahead_is_said_in_a_sentence(lanes, make_generation, make_round) 
     noisy = [Baseline("prefix", 6, each, 0.002, 0.4) for each in (0.01, 0.02)]
     runs = [make_run(policy=p, rounds=rounds, baseline=b) for p, b in zip(("ucb", "exp3"), noisy, strict=True)]
     assert stage.result(runs) == (
-        "All lanes need equally many target calls. The machine was too busy to time the race; run it again."
+        "All lanes need equally many target calls. The machine was too busy to tell the finish order; run it again."
     )
     sampled = replayed([lanes[0], make_generation(rounds=rounds)], temperature=1.0)["result"]
     assert sampled == "UCB needs the fewest target calls for its tokens (3.00 tokens per call)."

@@ -12,7 +12,9 @@ import pytest
 from drafters.pool import load_pool
 from drafters.progress import Step
 from drafters.sampling import SamplingParams
+from multidraft.service.lab import LabWork
 from multidraft.service.pool_loading import Loading, PoolLoader
+from multidraft.service.verdicts import Verdicts
 from multidraft.service.workbench import Workbench
 from multidraft.serving.api import Api
 from multidraft.ui import app, pool_line
@@ -80,7 +82,7 @@ def test_the_line_tells_little_and_the_tab_all() -> None:
 
 
 def test_tabs_follow_the_pool(own_bench: Workbench, other_card: Path) -> None:
-    page = app._build(own_bench, loader := PoolLoader(own_bench))
+    page = app._build(own_bench, loader := PoolLoader(own_bench), Verdicts(LabWork(own_bench)))
     assert page is not None
     ended(loader.start(other_card))
     play = built(Play(own_bench), own_bench)
