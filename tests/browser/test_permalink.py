@@ -50,7 +50,8 @@ def test_a_copied_link_restores_prompt_policy_and_settings(page: Page, address: 
     page.locator("#settings > button").click()
     expect(page.locator("#max-new-tokens input[type=number]")).to_have_value("20")
     wide = page.viewport_size
-    page.set_viewport_size({"width": 390, "height": 640})
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.evaluate("window.scrollTo(0, 0)")  # where the link opens on a phone
     expect(page.locator("#run")).to_be_in_viewport()
     page.set_viewport_size(wide)
 
