@@ -209,7 +209,9 @@ def _build(workbench: Workbench, loader: PoolLoader, verdicts: Verdicts, may_imp
             play.build(page, line)
             line.look_after(play.restored)
         with gr.Tab("Race", id="race"):
-            Race(workbench).build(page, line)
+            race = Race(workbench)
+            race.build(page, line)
+            play.sends_to([race.prompt, race.lanes[2], *race.settings])
         with gr.Tab("Batch", id="batch"):
             Batch(workbench, verdicts).build(page, line)
         with gr.Tab("Lab", id="lab") as lab:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from playwright.sync_api import Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
-from tests.browser.test_play import DONE, take_example, type_into
+from tests.browser.test_play import DONE, choose_policy, set_length, take_example, type_into
 
 PLAY = "#race-stage .md-race-play"
 
@@ -103,6 +103,19 @@ def test_a_race_of_two_lanes(page: Page) -> None:
     assert tokens_shown(page, 0) == whole
     page.get_by_text("Results in figures").click()
     assert page.locator("#race-figures tbody tr").count() == 2
+
+
+def test_the_prompt_of_play_comes_along(page: Page) -> None:
+    choose_policy(page, "EXP3Spec · exp3spec")
+    page.locator("#prompt textarea").fill("Count the apples.")
+    set_length(page, 77)
+    page.locator("#race-this").click()
+    expect(page.locator("#race-run")).to_be_visible()
+    expect(page).to_have_url(re.compile("tab=race"))
+    expect(page.locator("#race-prompt textarea")).to_have_value("Count the apples.")
+    expect(page.locator("#race-lane-3 input")).to_have_value("EXP3Spec · exp3spec")
+    page.locator("#race-settings > button").click()
+    expect(page.locator("#race-max-new-tokens input[type=number]")).to_have_value("77")
 
 
 def test_bad_input_keeps_the_replay(page: Page) -> None:

@@ -51,13 +51,17 @@ const nameOf = (tab) => tab.textContent.trim().toLowerCase();
 // Opens the tab that the address names, and from then on has the address name the tab that is open.
 function openTab() {
   const open = tabs().find((tab) => tab.ariaSelected === "true");
-  if (open === tabs()[0]) tabs().find((tab) => nameOf(tab) === linkedTab())?.click();
+  if (open === tabs()[0]) goToTab(linkedTab());
   else if (open) address({ tab: nameOf(open) }); // the visitor was faster and has gone elsewhere
   opened();
   document.addEventListener("click", (event) => {
     const tab = event.target.closest?.(TAB);
     if (tab) address(tab === tabs()[0] ? { tab: firstTab() } : { ...notPlays(), tab: nameOf(tab) });
   });
+}
+
+function goToTab(name) {
+  tabs().find((tab) => nameOf(tab) === name)?.click();
 }
 
 // What the address has to say so that it opens Play, the first tab: nothing, unless it names a batch as well.

@@ -20,7 +20,7 @@ const FIGURES = [
 
 const find = (name) => element.querySelector(`.md-race-${name}`);
 const play = find("play"), again = find("again"), scrub = find("scrub"), clock = find("clock");
-const track = element.querySelector(".md-lanes");
+const stage = element.querySelector(".md-race"), track = element.querySelector(".md-lanes");
 
 // Radio buttons of one name exclude each other, whichever stage they are on.
 const speeds = [...element.querySelectorAll(".md-race-speed input")];
@@ -140,6 +140,7 @@ function show() {
         `${lane.node.getAttribute("aria-label")} is ${ORDINALS[lane.data.place] || "done"}, ${lane.time.textContent}.`;
     }
   }
+  if (now >= total) stage.classList.add("md-played");
   scrub.value = now;
   scrub.setAttribute("aria-valuetext", `${now.toFixed(2)} of ${total.toFixed(2)} seconds`);
   clock.textContent = `${now.toFixed(2)} s of ${total.toFixed(2)} s`;
@@ -176,6 +177,7 @@ function load(data) {
   total = ready ? data.seconds : 0;
   if (data?.speed && !picked) for (const input of speeds) input.checked = Number(input.value) === data.speed;
   now = 0;
+  stage.classList.remove("md-played");
   track.replaceChildren();
   track.classList.toggle("md-unplaced", ready && !data.lanes.some((lane) => lane.place));
   lanes = data?.lanes?.map(makeLane) ?? [];

@@ -82,6 +82,9 @@ function makeStepper() {
       earlier.map((r) => r.guesses.slice(0, r.accepted).join("") + (r.own ?? "")).join("").slice(-BEFORE).split("\n").slice(-LINES).join("\n");
     const places = find(".md-step-places");
     places.replaceChildren();
+    const names = make("li", "md-step-names", "", places);
+    names.ariaHidden = "true"; // the list's own label says it
+    for (const name of [guesses.length ? "draft" : "", "target"]) make("span", "", name, names);
     for (let i = 0; i < Math.max(guesses.length, own === null ? 0 : accepted + 1); i++) {
       const place = make("li", "", "", places), late = i > accepted;
       const guess = make("span", `md-step-guess md-token ${kind}`, visible(guesses[i] ?? ""), place);
@@ -102,7 +105,7 @@ function makeStepper() {
     }
     find(".md-step-say").textContent = at ? phases[at - 1][1] : round.drafter
       ? `The policy has chosen ${round.drafter}. Step, or play.` : "The policy has chosen to draft nothing. Step, or play.";
-    places.children[Math.max(0, Math.min(seen, at > seen ? accepted : seen) - 1)]?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    places.children[Math.max(1, Math.min(seen, at > seen ? accepted : seen))]?.scrollIntoView({ block: "nearest", inline: "nearest" });
     button("play").textContent = timer ? "Pause" : at < phases.length ? "Play" : "Again";
     button("back").disabled = at === 0;
     button("step").disabled = at === phases.length;

@@ -100,6 +100,7 @@ class Play(controls.PromptTab):
             self.anew = gr.Button(
                 "New conversation", size="sm", visible=pool.conversational, elem_id="new-conversation"
             )
+            self.race = gr.Button("Race this prompt", size="sm", elem_id="race-this")
             self.own_page = gr.Button(
                 "Share this result", size="sm", interactive=False, link_target="_blank", elem_id="run-page"
             )
@@ -147,6 +148,12 @@ class Play(controls.PromptTab):
         self.copy.click(None, self.download, self.copy, js=_COPY_RUN, **PRIVATE).then(
             None, None, self.copy, js=_later("Copy run as JSON"), **PRIVATE
         )
+
+    def sends_to(self, race: Sequence[gr.components.Component]) -> None:
+        """Have the button *Race this prompt* open *Race* with prompt, policy and settings in these fields of it."""
+        asked = [self.turns, self.prompt, self.policy, *self.settings]
+        self.race.click(_asked_last, asked, [*race], **QUICK)
+        self.race.click(None, js="() => { goToTab('race'); scrollTo(0, 0); }", **PRIVATE)
 
     def follow(self, policy: str | None, max_new_tokens: float | None, output: str) -> Updates:
         """What depends on the pool, for the present one: examples, policies, limits, conversation, legend and note.
@@ -313,6 +320,11 @@ class Play(controls.PromptTab):
     def _file(self, job: RunJob) -> Path | None:
         text = json.dumps(job.run.to_json(), ensure_ascii=False, indent=1)
         return offered_file("multidraft-run.json", lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def _asked_last(turns: Sequence[Turn], prompt: str, *fields: Any) -> tuple[Any, ...]:
+    """The fields with the prompt that stands there or, in a conversation, was answered last."""
+    return (prompt if prompt.strip() or not turns else turns[-1][0], *fields)
 
 
 _COPY_RUN = """async (file) => {

@@ -222,7 +222,7 @@ def recorded_html(run: Run) -> Markup:
     """What the recorded run is, and the legend of its colours."""
     g = run.generation
     speedup = markup.speedup_text(run.speedup, run.speedup_uncertainty)
-    return _macros.recorded(run, len(g.drafters), speedup, tokens.legend_html(g.drafters, g.drafter_shares))
+    return _macros.recorded(run, len(g.drafters), speedup, tokens.legend_html(g.drafters))
 
 
 def about_pool_html(pool: Pool) -> Markup:
