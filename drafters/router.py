@@ -7,7 +7,8 @@ of features, so that all there is to store is one matrix. Each drafter has its o
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +24,28 @@ SURE = 0.9
 pocket pool, and 355 of the 400 prompts of Spec-Bench that are not to be translated from German as the pool learned."""
 
 
-def _features(prompts: Sequence[str]):  # type: ignore[no-untyped-def]
-    """Counts of hashed words and word pairs, sparse ``(prompts, FEATURES)``."""
+@cache
+def _vectorizer():  # type: ignore[no-untyped-def]
+    """Counts hashed words and word pairs: sparse ``(prompts, FEATURES)``, each row of length 1."""
     from sklearn.feature_extraction.text import HashingVectorizer  # takes a second to import, rarely needed
 
-    return HashingVectorizer(n_features=FEATURES, ngram_range=(1, 2), alternate_sign=False).transform(prompts)
+    return HashingVectorizer(n_features=FEATURES, ngram_range=(1, 2), alternate_sign=False)
+
+
+@cache
+def _hashing() -> tuple[Callable[[str], list[str]], Callable[[str], int]]:
+    from sklearn.utils import murmurhash3_32
+
+    return _vectorizer().build_analyzer(), murmurhash3_32
+
+
+def _features(prompt: str) -> tuple[np.ndarray, np.ndarray]:
+    """Where the vectorizer's row of one prompt is not zero, and its values there: a fifth of the time that it takes
+    itself, which each query would pay."""
+    words_of, hashed = _hashing()
+    keys = np.array([hashed(words) for words in words_of(prompt)], dtype=np.int64)
+    places, counts = np.unique(np.abs(keys) % FEATURES, return_counts=True)
+    return places, (counts / max(float(np.linalg.norm(counts)), 1.0)).astype(np.float32)
 
 
 class Router:
@@ -40,7 +58,8 @@ class Router:
 
     def probabilities(self, prompt: str) -> dict[str, float]:
         """How likely each drafter suits ``prompt`` or a part of it, each in [0, 1]."""
-        scores = (_features([prompt]) @ self.weights.T + self.bias)[0]
+        places, values = _features(prompt)
+        scores = self.weights[:, places] @ values + self.bias
         return dict(zip(self.drafters, (0.5 + 0.5 * np.tanh(0.5 * scores)).tolist(), strict=True))
 
     def knows(self, prompt: str) -> bool:
@@ -61,7 +80,7 @@ class Router:
         from sklearn.linear_model import LogisticRegression
 
         names = sorted(set().union(*suited))
-        features = _features(prompts)
+        features = _vectorizer().transform(prompts)
         models = [LogisticRegression(C=30.0, max_iter=300).fit(features, [name in s for s in suited]) for name in names]
         weights = np.concatenate([model.coef_ for model in models]).astype(np.float32)
         return cls(names, weights, np.concatenate([model.intercept_ for model in models]).astype(np.float32))

@@ -105,7 +105,12 @@ def tokens_of(acceptance: np.ndarray, length: int) -> np.ndarray:
 
 def acceptance_of(tokens: np.ndarray, length: int) -> np.ndarray:
     """The inverse of :func:`tokens_of`, to three digits."""
-    return np.interp(tokens, tokens_of(_GRID, length), _GRID)
+    return np.interp(tokens, _grid_tokens(length), _GRID)
+
+
+@cache
+def _grid_tokens(length: int) -> np.ndarray:
+    return tokens_of(_GRID, length)
 
 
 def suitability(accepted: np.ndarray, length: int) -> Stretches | None:

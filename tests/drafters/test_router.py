@@ -9,7 +9,7 @@ import yaml
 import multidraft as md
 from drafters.errors import PolicyError, PoolError
 from drafters.pool import load_pool
-from drafters.router import FEATURES, Router
+from drafters.router import FEATURES, Router, _features, _vectorizer
 from multidraft.training.pocket.corpus import FAMILIES
 from multidraft.training.pocket.corpus.two_tasks import tasks_of
 from tests import tiny
@@ -55,6 +55,14 @@ def test_it_is_the_same_from_disk(router, tmp_path):
     for prompt in prompts("heldout", 3)[0]:
         assert again.probabilities(prompt) == pytest.approx(router.probabilities(prompt), abs=0.01)
     assert sum(f.stat().st_size for f in (tmp_path / "router").iterdir()) < 200_000
+
+
+@pytest.mark.parametrize("prompt", ["", "!", "x", "sum SUM sum", "Größe 漢字 naïve\n\ttab", "word " * 500])
+def test_one_prompt_has_the_features_that_it_was_trained_with(prompt):
+    places, values = _features(prompt)
+    row = np.zeros(FEATURES)
+    row[places] = values
+    assert row == pytest.approx(_vectorizer().transform([prompt]).toarray()[0], abs=1e-6)
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "labels"])
