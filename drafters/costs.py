@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,9 @@ class Costs:
         persistence: probability that a drafter continues its draft after each token, ``(N,)``; 1 by default.
         width: nodes to verify per token of a draft's depth, ``(N,)``: 1 by default, as of chains.
         draft_start: of beginning a draft, ``(N,)``; 0 by default.
-        overhead: of choosing and learning, per round.
+        overhead: of choosing and learning, per round, whatever the policy.
+        start: of a policy's beginning, before the first round, likewise.
+        by_policy: start and overhead of those that were measured, by name.
         texts: how many are decoded at once. In a batch ``verify`` begins with a text's part of a round without drafts,
             and all else is by how much the round gets longer.
         drafts: whether texts may draft now.
@@ -40,6 +42,8 @@ class Costs:
     width: np.ndarray | None = None
     draft_start: np.ndarray | None = None
     overhead: float = 0.0
+    start: float = 0.0
+    by_policy: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     texts: int = 1
     drafts: bool = True
 
@@ -73,6 +77,10 @@ class Costs:
         """Seconds in which ``arm`` reads ``unread`` tokens and drafts; to find nothing takes as long as a token."""
         start = 0.0 if self.draft_start is None else float(self.draft_start[arm])
         return start + float(self.draft_step[arm]) * max(drafted, 1.0) + float(self.catch_up[arm]) * unread
+
+    def choosing(self, policy: str) -> tuple[float, float]:
+        """Seconds that a policy of this name takes before the first round, and in each."""
+        return self.by_policy.get(policy, (self.start, self.overhead))
 
     def reading(self, arms: Iterable[int], tokens: int) -> float:
         """Seconds in which these drafters read a prompt of so many tokens."""

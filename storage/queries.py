@@ -116,14 +116,14 @@ def seconds_per_token(path: str | Path, card_hash: str, hardware: str, dtype: st
 
 def timed_rounds(path: str | Path, ids: Sequence[int]) -> list[dict[str, Any]]:
     """What the rounds of some runs tell about costs, in the order in which they were played: the lengths of ``drafted``
-    and ``tokens``, the other columns of the table that are numbers, and of the run ``prompt_tokens``, ``readers``,
-    the arms that read the prompt during prefill, ``prefill_seconds``, ``baseline_prefill_seconds`` and
+    and ``tokens``, the other columns of the table that are numbers, and of the run ``policy``, ``prompt_tokens``,
+    ``readers``, the arms that read the prompt during prefill, ``prefill_seconds``, ``baseline_prefill_seconds`` and
     ``baseline_seconds_per_token`` (``None`` is unknown)."""
     sql = f"""
         SELECT run_id, arm, rounds.draft_length, json_array_length(drafted) AS drafted, accepted,
                json_array_length(tokens) AS emitted, nodes, depth, together,
                rounds.draft_seconds, rounds.verify_seconds, rounds.policy_seconds, rounds.evaluate_seconds, evaluated,
-               prompt_tokens, readers, prefill_seconds, baseline_prefill_seconds, baseline_seconds_per_token
+               policy, prompt_tokens, readers, prefill_seconds, baseline_prefill_seconds, baseline_seconds_per_token
         FROM rounds JOIN runs ON runs.id = run_id WHERE run_id IN ({", ".join("?" * len(ids))})
         ORDER BY run_id, "index"
     """

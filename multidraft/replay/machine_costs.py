@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from drafters.costs import CostMeter, Costs, Unread
+from multidraft.policies.static import Autoregressive
 from storage import queries
 from storage.clock import fit
 from storage.run import Run
@@ -36,6 +37,7 @@ class RecordedCosts:
     first, for each drafter; verification in the nodes; evaluation in the tokens that were read. What drafters take to
     read is told by the prefill, by how much longer it is than the baseline's, and taken for proportional to what they
     take to draft: rounds in which one had much to read are few, and what disturbs them is longer than the reading.
+    What does not grow with the prompt is each policy's own, its start; so is what it takes in a round.
     Verification without a draft is measured by itself, since a single token may take another way through the kernels:
     by the baselines of the runs, where they have one, since policies verify without a draft where something is amiss.
 
@@ -49,16 +51,16 @@ class RecordedCosts:
         of each round; where a drafter found nothing to draft, the depth is 0 and one token counts as drafted."""
         self.verification: Rows = []
         """``(1, nodes, seconds)`` with a draft; ``plain`` are the ``(1, seconds)`` without."""
-        self.reading: list[tuple[Sequence[int], int, float]] = []
-        """Of each run who read the prompt during prefill, its tokens, and by how much longer than the baseline's that
-        took."""
+        self.reading: list[tuple[str, Sequence[int], int, float]] = []
+        """Of each run its policy, who read the prompt during prefill, its tokens, and by how much longer than the
+        baseline's that took."""
         self.baselines: Rows = []
         """``(1, seconds per token)`` of each run's."""
         self.plain: Rows = []
         self.evaluation: Rows = []
         """``(1, tokens read, seconds)``."""
-        self.overhead: Rows = []
-        """``(1, seconds)``."""
+        self.overhead: dict[str, Rows] = {}
+        """``(1, seconds)``, by policy."""
         self.newest = 0
         """Id of the last run that counts."""
         self._fitted: Costs | None = None
@@ -68,11 +70,12 @@ class RecordedCosts:
         self._fitted = None
         rounds = list(rounds)
         for row in rounds[:1]:
+            policy = row["policy"].partition(":")[0]
             if per_token := row["baseline_seconds_per_token"]:
                 self.baselines.append((1.0, per_token))
                 if row["readers"]:
                     longer = row["prefill_seconds"] - row["baseline_prefill_seconds"]
-                    self.reading.append((row["readers"], row["prompt_tokens"], longer))
+                    self.reading.append((policy, row["readers"], row["prompt_tokens"], longer))
         for row, arms, unread in with_unread(rounds, len(self.drafting)):
             depth, nodes = row["depth"], row["nodes"]
             if len(arms) == 1:
@@ -84,7 +87,7 @@ class RecordedCosts:
                 self.plain.append((1.0, row["verify_seconds"]))
             if row["evaluated"]:
                 self.evaluation.append((1.0, row["evaluated"], row["evaluate_seconds"]))
-            self.overhead.append((1.0, row["policy_seconds"]))
+            self.overhead.setdefault(policy, []).append((1.0, row["policy_seconds"]))
 
     def costs(self, length: int) -> Costs:
         """The estimates, with those of verification for at least ``length`` nodes; 0 for what was never measured.
@@ -98,12 +101,19 @@ class RecordedCosts:
         return self._fitted
 
     def _fit(self, length: int) -> Costs:
-        start, step, catch_up = self._fit_drafting()
+        (start, step, catch_up), starts = self._fit_drafting()
         fixed, each = fit(self.verification, 2)
         verify = fixed + each * np.arange(max([length, *(int(row[1]) for row in self.verification)]) + 1)
-        overhead = float(fit(self.overhead, 1)[0])
+        overheads = {policy: float(fit(rows, 1)[0]) for policy, rows in self.overhead.items()}
+        by_policy = {policy: (starts.get(policy, 0.0), overhead) for policy, overhead in overheads.items()}
+        # Without drafters nothing is chosen: that takes no more than the least.
+        by_policy.setdefault(Autoregressive.name, (0.0, min(overheads.values(), default=0.0)))
         if self.baselines or self.plain:
-            plain = fit(self.baselines, 1)[0] - overhead if self.baselines else fit(self.plain, 1)[0]
+            plain = (
+                fit(self.baselines, 1)[0] - by_policy[Autoregressive.name][1]
+                if self.baselines
+                else fit(self.plain, 1)[0]
+            )
             verify[0] = max(plain, 0.0)
             verify[1:] = verify[1:] if self.verification else verify[0]
         evaluate, evaluate_token = fit(self.evaluation, 2)
@@ -121,19 +131,23 @@ class RecordedCosts:
             persistence=np.divide(went_on, could, out=np.ones_like(could), where=could > 0).clip(max=1.0),
             width=np.divide(nodes, depth, out=np.ones_like(depth), where=depth > 0),
             draft_start=start,
-            overhead=overhead,
+            overhead=_mean(overheads.values()),
+            start=_mean(starts.values()),
+            by_policy=by_policy,
         )
 
-    def _fit_drafting(self) -> np.ndarray:
-        """Seconds of beginning a draft, of a drafted token and of a token to read, by drafter, ``(3, N)``."""
+    def _fit_drafting(self) -> tuple[np.ndarray, dict[str, float]]:
+        """Seconds of beginning a draft, of a drafted token and of a token to read, by drafter, ``(3, N)``; and of the
+        start of each policy that was seen to read."""
         found = np.array([fit(rows, 3) for rows in self.drafting])
         drafted = np.array([bool(rows) for rows in self.drafting])
         start, step, _ = found.T
         work = np.where(step > 0.0, step, start)  # a head that drafts all at once has no step
-        shares = [(work[list(readers)].sum(), tokens, longer) for readers, tokens, longer in self.reading]
+        shares = [(policy, work[list(arms)].sum(), tokens, longer) for policy, arms, tokens, longer in self.reading]
         # Retrieval reads for nothing, and tells nothing of models.
-        told = [(share * tokens, longer) for share, tokens, longer in shares if share > work.max() / 10]
-        if len(told) >= FEWEST_READ and (each := fit(told, 1)[0]):
+        told = [(policy, share * tokens, longer) for policy, share, tokens, longer in shares if share > work.max() / 10]
+        each, starts = _fit_reading(told) if len(told) >= FEWEST_READ else (0.0, {})
+        if each:
             found[:, 2] = each * work
             for arm, rows in enumerate(self.drafting):
                 catch_up, most = found[arm, 2], CostMeter.NEXT_TO_NOTHING
@@ -141,7 +155,22 @@ class RecordedCosts:
                     found[arm, :2] = fit(idle, 2)
         if drafted.any():
             found[~drafted] = found[drafted].mean(axis=0)
-        return found.T
+        return found.T, starts
+
+
+def _fit_reading(told: Sequence[tuple[str, float, float]]) -> tuple[float, dict[str, float]]:
+    """What each unit of reading takes, and each policy's start: of its name, units and seconds of runs."""
+    policies = sorted({policy for policy, *_ in told})
+    own = dict(zip(policies, np.eye(len(policies)).tolist(), strict=True))
+    # As if each had been seen once to start in no time: where all prompts are of one length, all of it is reading.
+    rows = [(0.0, *own[policy], 0.0) for policy in policies]
+    rows += [(units, *own[policy], seconds) for policy, units, seconds in told]
+    each, *starts = fit(rows, 1 + len(policies)).tolist()
+    return each, dict(zip(policies, starts, strict=True))
+
+
+def _mean(seconds: Collection[float]) -> float:
+    return sum(seconds) / len(seconds) if seconds else 0.0
 
 
 def with_unread(

@@ -33,7 +33,7 @@ class Replayed:
         best_arm: the drafter that alone would have needed the fewest rounds (ties: the first).
         best_rounds: its rounds, at the full draft length.
         seconds: time of all rounds by the given costs; ``None`` without costs.
-        reading_seconds: likewise that in which drafters read the prompt before the first round.
+        reading_seconds: likewise that in which drafters read the prompt and the policy began, before the first round.
     """
 
     arms: list[int]
@@ -137,7 +137,10 @@ def replay(
     try:
         known = Context(prompt, longest, costs, route, hindsight=needed, prompt_tokens=prompt_tokens, prior=prior)
         player.begin(known)
-        reading = costs.reading(player.candidates(), prompt_tokens) if costs else None
+        reading = None
+        if costs:
+            start, text.overhead = costs.choosing(player.name)
+            reading = start + costs.reading(player.candidates(), prompt_tokens)
         rounds = list(_walk(text, player, spec, longest, limit))
     except Exception as error:
         if fault := raised_by(player, spec, error):
@@ -154,10 +157,11 @@ class _Text:
     Attributes:
         accepted: int ``(drafters, positions)``.
         sizes: tokens in depth and nodes of each draft, likewise; ``None`` where they can only be expected.
+        overhead: seconds that the policy takes in a round.
     """
 
     def __init__(self, table: np.ndarray | Acceptances, costs: Costs | None):
-        self.sizes, self.costs = None, costs
+        self.sizes, self.costs, self.overhead = None, costs, costs.overhead if costs else 0.0
         if isinstance(table, Acceptances):
             self.sizes, table = (table.drafted.tolist(), table.nodes.tolist()), table.accepted
         self.accepted = counts = np.asarray(table)
@@ -179,7 +183,7 @@ class _Text:
         if self.costs is None:
             return 0.0
         drafting = sum(self.costs.drafting(arm, drafted, unread[arm]) for arm, (drafted, _) in drafts.items())
-        return drafting + self.costs.overhead + self.costs.verification(nodes)
+        return drafting + self.overhead + self.costs.verification(nodes)
 
 
 def _walk(text: _Text, player: Policy, spec: str, longest: int, limit: int) -> Iterator[tuple[int, int, int, float]]:

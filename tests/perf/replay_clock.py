@@ -77,7 +77,7 @@ def priced(rounds: Sequence[Mapping[str, Any]], costs: Costs, drafters: int) -> 
     seconds = 0.0
     for row, arms, unread in with_unread(rounds, drafters):
         seconds += sum(costs.drafting(arm, row["depth"], unread[arm]) for arm in arms)
-        seconds += costs.overhead + costs.verification(row["nodes"])
+        seconds += costs.choosing(row["policy"].partition(":")[0])[1] + costs.verification(row["nodes"])
         seconds += costs.evaluation_seconds(row["evaluated"]) if row["evaluated"] else 0.0
     return seconds
 

@@ -101,6 +101,7 @@ def timed(count, seed=0, readers=None):
                 "policy_seconds": TRUE.overhead,
                 "evaluate_seconds": TRUE.evaluation_seconds(evaluated) if evaluated else 22e-6,
                 "evaluated": evaluated,
+                "policy": "ucb:reward=be",
                 "prompt_tokens": 40,
                 "readers": readers,
                 "prefill_seconds": 0.01,
@@ -170,6 +171,26 @@ def test_what_reading_takes_is_told_by_the_prefill():
     assert found.reading([0, 1], 100) == pytest.approx(TRUE.reading([0, 1], 100), rel=1e-3)
 
 
+def test_each_policy_has_a_start_and_an_overhead_of_its_own():
+    """What grows with the prompt is reading; a policy that was not measured takes as long as the others on average."""
+    runs, own = [], {"ucb": (0.0, TRUE.overhead), "rate-hedge": (0.003, 0.0004)}
+    for seed, tokens in enumerate((20, 40, 80, 160, 320, 640)):
+        for policy, (start, overhead) in own.items():
+            rounds = timed(50, seed, readers=[0, 1])
+            longer = start + TRUE.reading([0, 1], tokens)
+            first = {"baseline_seconds_per_token": 0.005, "baseline_prefill_seconds": 0.02}
+            first |= {"policy": f"{policy}:start=cold", "prompt_tokens": tokens, "prefill_seconds": 0.02 + longer}
+            for row in rounds:
+                row |= first | {"policy_seconds": overhead}
+            runs.append(rounds)
+    found = found_in(runs)
+    assert found.choosing("ucb") == pytest.approx((0.0, TRUE.overhead), abs=2e-4)
+    assert found.choosing("rate-hedge") == pytest.approx((0.003, 0.0004), rel=0.25)
+    assert found.choosing("exp3")[1] == pytest.approx((TRUE.overhead + 0.0004) / 2)
+    assert found.choosing("autoregressive") == (0.0, pytest.approx(TRUE.overhead)), "nothing is chosen: the least"
+    assert found.reading([0, 1], 100) == pytest.approx(TRUE.reading([0, 1], 100), rel=0.05)
+
+
 def test_retrieval_that_reads_for_nothing_tells_nothing_of_models():
     costs = RecordedCosts(2)
     read = {"baseline_seconds_per_token": 0.005, "baseline_prefill_seconds": 0.02, "prefill_seconds": 0.021}
@@ -227,7 +248,7 @@ def test_plain_decoding_costs_what_the_baselines_took():
     """Policies verify without a draft where something is amiss, if ever, and their overhead is not the baseline's."""
     runs = [[{**r, "baseline_seconds_per_token": 0.002 * off} for r in timed(100)] for off in (0.9, 1.0, 1.1)]
     found = found_in([*runs, timed(100)])
-    assert found.overhead + found.verification(0) == pytest.approx(0.002)
+    assert found.choosing("autoregressive")[1] + found.verification(0) == pytest.approx(0.002)
     assert found.verification(1) == pytest.approx(TRUE.verification(1), rel=1e-3), "others are as they were"
 
 
@@ -250,6 +271,7 @@ def a_row(arm=0, **changes):
         "policy_seconds": 0.01,
         "evaluate_seconds": 0.0,
         "evaluated": 0,
+        "policy": "ucb",
         "prompt_tokens": 40,
         "readers": None,
         "prefill_seconds": 0.01,
@@ -294,7 +316,7 @@ def test_reads_that_alternate_count_each_run_once(tmp_path, monkeypatch):
     for step in (*steps, *steps, *steps, *steps):
         next(step, None)
     (known,) = costs._read.values()
-    assert len(known.overhead) == 4 * len(RUN.generation.rounds) and known.newest == 4
+    assert len(known.overhead["ucb"]) == 4 * len(RUN.generation.rounds) and known.newest == 4
     monkeypatch.setattr(machine_costs, "NEWEST", 3)
     few = MachineCosts(tmp_path / "runs.db")
     assert len(list(few.read(RUN))) == 3 and list(costs.read(RUN)) == []
