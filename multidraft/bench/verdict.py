@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from drafters.hardware import format_bytes
 from multidraft.bench.action import action, is_single, listed, shorter_is_faster, withheld
@@ -27,8 +27,27 @@ MOST_NAMED = 3
 """Policies that a sentence names; the table has them all."""
 
 
+class Verdict(NamedTuple):
+    """Sentences, in which names of policies and drafters stand in backticks.
+
+    Attributes:
+        todo: the conclusion, which policy to run and what else to try, and which drafters to keep.
+        caveats: what the prompts leave open.
+        reasons: why, how certain it is, and what it rests on.
+    """
+
+    todo: list[str]
+    caveats: list[str]
+    reasons: list[str]
+
+
 def sentences(advice: Advice) -> list[str]:
-    """The verdict: the conclusion, what to do, then the reasons; names of policies and drafters stand in backticks.
+    """All that there is to say of the traffic, in the order of :class:`Verdict`."""
+    return [sentence for part in verdict(advice) for sentence in part]
+
+
+def verdict(advice: Advice) -> Verdict:
+    """What to do about the traffic, and why.
 
     Where policies were measured on the prompts, what they measured leads, and replays add what was not run, unless they
     are too far from it.
@@ -48,11 +67,48 @@ def sentences(advice: Advice) -> list[str]:
     else:
         said = [f"No verdict: no policy was measured on all of these {advice.prompts} prompts.", withheld(advice)]
     conclusion, *reasons = said
-    return [
-        *filter(None, (conclusion, action(advice), advice.warning, _repeated(live or advice))),
-        *reasons,
-        _basis(advice),
-    ]
+    todo = [conclusion, action(advice), _kept_or_not(advice) if more else ""]
+    caveats = [advice.warning, _cut(live or advice), _repeated(live or advice), _left_out(advice)]
+    return Verdict(list(filter(None, todo)), list(filter(None, caveats)), [*reasons, _basis(advice)])
+
+
+def _cut(ran: Advice) -> str:
+    """Where most answers did not come to their end."""
+    if not _mostly_cut(ran):
+        return ""
+    return (
+        f"Most answers were cut: {ran.cut} of {ran.prompts} ended at max new tokens. For whole answers another policy "
+        "or other drafters may be the fastest: run these prompts again with a higher limit."
+    )
+
+
+def _mostly_cut(ran: Advice) -> bool:
+    return ran.prompts >= FEWEST_TO_TELL and 2 * ran.cut > ran.prompts
+
+
+def _left_out(advice: Advice) -> str:
+    """What the verdict is not on, though figures beside it may be."""
+    if not advice.left_out:
+        return ""
+    texts = count(advice.left_out, "text")
+    return f"This verdict leaves out {texts} of other pools, machines or settings: filter by these for one on them."
+
+
+def _kept_or_not(advice: Advice) -> str:
+    """Which drafters to keep and which not, in short."""
+    fates: dict[str, list[str]] = {}
+    for share in advice.shares:
+        if share.asked or advice.fate(share) == "remove":
+            fates.setdefault(advice.fate(share), []).append(f"`{share.drafter}`")
+    freed = sum(share.memory or 0 for share in advice.shares if share.drafter in advice.removed[0])
+    memory = f" ({format_bytes(freed)} less memory)" if freed else ""
+    parts = [f"keep {listed(fates['keep'])}" if "keep" in fates else ""]
+    if "remove" in fates and not advice.about.spec.startswith("fixed:"):
+        parts.append(f"delete {listed(fates['remove'])} from the pool's card{memory}")
+    unsure = [*fates.get("alone", []), *fates.get("open", [])]
+    parts.append(f"not settled: {listed(unsure)}" if unsure and any(parts) else "")
+    said = "; ".join(filter(None, parts))
+    return f"Drafters, by replays: {said}." if said else ""
 
 
 def _repeated(ran: Advice) -> str:
@@ -141,7 +197,7 @@ def _conclusion(advice: Advice, short: int) -> str:
         f"decoding is {times(decode)} and whole requests are {times(request)} as fast as autoregressive decoding, on "
         f"{count(advice.prompts, 'prompt')}"
     )
-    if advice.cut:
+    if advice.cut and not _mostly_cut(advice):
         speeds += f" ({advice.cut} of the answers ended at max tokens)"
     if short:
         speeds += f" ({short} more answered too briefly for a speed-up)"
@@ -215,9 +271,12 @@ def _lengths(advice: Advice) -> list[str]:
         return []
     slower = [str(length) for length, ratio in advice.lengths.items() if ratio.side < 0]
     level = [str(length) for length, ratio in advice.lengths.items() if str(length) not in slower]
-    parts = [f"slower at the 95 % level with {listed(slower)}" if slower else ""]
-    parts.append(f"no significant difference with {listed(level)}" if level else "")
-    return [f"`{about.spec}`, draft length up to {about.length}: {'; '.join(filter(None, parts))} tokens."]
+    parts = [f"faster, at the 95 % level, than those of up to {listed(slower)}" if slower else ""]
+    parts.append(f"not significantly faster than those of up to {listed(level)}" if level else "")
+    said = f"Drafts of up to {about.length} tokens under `{about.spec}`, by replays: {'; '.join(filter(None, parts))}."
+    if advice.text and about.length == advice.text.params.draft_length:
+        said += " Longer ones were not recorded."
+    return [said]
 
 
 def _about(advice: Advice) -> list[str]:
@@ -239,11 +298,13 @@ def _drafters(advice: Advice) -> list[str]:
         memory = sum(share.memory or 0 for share in advice.shares if share.drafter in gone)
         freed = f"; {format_bytes(memory)} of memory (weights and cache) are free then" if memory else ""
         why = "it never drafts" if len(gone) == 1 else "they never draft"
+        single = next((o.spec.removeprefix("fixed:") for o in advice.options if is_single(o)), None)
+        also = f" (`{single}` is the fastest alone, but beside the others it is not missed)" if single in gone else ""
         cost = f"requests take {times(ratio)} as long without" if ratio else why
-        said.append(f"Under `{about}`, remove {listed([f'`{name}`' for name in gone])}: {cost}{freed}.")
+        said.append(f"Under `{about}`, remove {listed([f'`{name}`' for name in gone])}{also}: {cost}{freed}.")
     fates = {share.drafter: advice.fate(share) for share in advice.shares}
     if alone := [f"`{drafter}`" for drafter, fate in fates.items() if fate == "alone"]:
-        said.append(f"{listed(alone)} could go alone, but not together with these.")
+        said.append(f"{listed(alone)} could go alone, but not together with {'these' if gone[1:] else 'this one'}.")
     unknown = [f"`{share.drafter}`" for share in advice.shares if share.asked and fates[share.drafter] == "open"]
     if unknown:
         pay = "these drafters pay" if unknown[1:] else "this drafter pays"
@@ -272,8 +333,6 @@ def _basis(advice: Advice) -> str:
     said = f"Replays take the costs that were measured there: {where}. {intervals}"
     if any(option.estimate for option in advice.options):
         said += " ≈: it chooses by measured time, so its rounds are estimates."
-    if advice.left_out:
-        said += f" {count(advice.left_out, 'text')} of other pools, machines or settings left out: filter by them."
     return said
 
 

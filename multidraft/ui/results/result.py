@@ -271,7 +271,7 @@ def _headline(
     except UserError as error:
         return name, [[markup.sentence(error)]], None
     said = [sentence.split("`") for sentence in sentences(advice)]
-    where = f"on {count(advice.prompts, 'prompt')}" + (f" of {about['suite']}" if about["suite"] else "")
+    where = f"on {count(advice.prompts, 'prompt')}" + (f" of “{about['suite']}”" if about["suite"] else "")
     if advice.pays == "no":
         return f"Drafting does not pay {where}", said, None
     best, few = advice.best, advice.prompts < FEWEST_TO_TELL

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from drafters.errors import UserError
 from multidraft.bench.action import untried
-from multidraft.bench.verdict import sentences
+from multidraft.bench.verdict import verdict
 from multidraft.bench.verdict_tables import tables
 from multidraft.policies.titles import policy_title
 from multidraft.replay.advice import Advice
@@ -70,8 +70,8 @@ def _watched(
 
 
 def verdict_html(advice: Advice, *, run_more: bool = False) -> Markup:
-    """Sentences, then each table, to be opened; policies by their titles. With ``run_more`` a button for what is to be
-    run on the same prompts too, which the page has to hear."""
+    """What to do, then the reasons and each table, to be opened; policies by their titles. With ``run_more`` a button
+    for what is to be run on the same prompts too, which the page has to hear."""
     shown = [
         markup.folded(
             titled(table.title),
@@ -86,7 +86,8 @@ def verdict_html(advice: Advice, *, run_more: bool = False) -> Markup:
         for table in tables(advice)
     ]
     more = untried(advice) if run_more else None
-    return _template.verdict([sentence.split("`") for sentence in sentences(advice)], shown, more)
+    said = ([sentence.split("`") for sentence in part] for part in verdict(advice))
+    return _template.verdict(*said, shown, more)
 
 
 def titled(text: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 from drafters.errors import UserError
 from multidraft.bench.measured import of_rows
 from multidraft.bench.summary import Row, overall
-from multidraft.bench.verdict import as_json, sentences
+from multidraft.bench.verdict import as_json, sentences, verdict
 from multidraft.bench.verdict_tables import tables
 from multidraft.replay.advice import Advice
 from multidraft.replay.contribution import Share
@@ -53,7 +53,10 @@ def test_a_certain_winner_with_what_it_saves_and_needs():
         in said
     )
     assert "Not settled by these prompts whether this drafter pays: `code`." in said
-    assert "slower at the 95 % level with 3 tokens" in said
+    assert "6 tokens under `rate-hedge`, by replays: faster, at the 95 % level, than those of up to 3." in said
+    assert (
+        "by replays: keep `math`; delete `old` from the pool's card (2.0 MiB less memory); not settled: `code`." in said
+    )
     policies, drafters, _ = tables(found)
     assert policies.rows[0][0] == "`rate-hedge` ★" and drafters.rows[2][-1] == "can go"
 
@@ -167,7 +170,7 @@ def test_another_draft_length_is_recommended_only_where_it_is_certainly_faster(l
     found = Advice.of(PLAIN, played, texts=8, measured=live, errors={"rate-hedge": 0.1}, lengths={12: longer})
     told = sentences(found)
     assert f"`rate-hedge` with drafts of up to 6 tokens {said}, and nothing else" in "\n".join(told)
-    assert "`rate-hedge`, draft length up to 6: " in "\n".join(told)
+    assert "Drafts of up to 6 tokens under `rate-hedge`, by replays: " in "\n".join(told)
     assert told[1].startswith("What to do: run `rate-hedge`, draft length up to 12: ") and do in told[1]
 
 
@@ -183,7 +186,7 @@ def test_drafters_and_lengths_are_told_of_the_policy_that_was_measured_to_be_fir
     found = Advice.of(PLAIN, options, about=options[1], texts=8, measured=live, **known)
     said = "\n".join(sentences(found))
     assert (
-        "`fixed:math`, draft length up to 6: slower at" in said
+        "Drafts of up to 6 tokens under `fixed:math`, by replays: faster, at" in said
         and "By replays under `fixed:math`, keep `code` (" in said
     )
     assert "`fixed:math` plays no other drafter" in said
@@ -235,13 +238,14 @@ def test_how_far_the_rounds_of_policies_by_the_clock_are_off_stands_beside_their
 def test_prompts_answered_too_briefly_are_told_beside_the_number_of_the_others():
     rows = [row(prompt, "ucb", 1.0) for prompt in range(6)]
     rows.append(replace(row(6, "ucb", 1.0, tokens=4), speedup=None))
-    assert (
-        "on 6 prompts (6 of the answers ended at max tokens) (1 more answered too briefly for a speed-up); it saves"
-        in (sentences(of_rows(rows, 6))[0])
-    )
-    live = Advice.of(PLAIN, [option("ucb", 0.5)])
+    assert "on 6 prompts (1 more answered too briefly for a speed-up); it saves" in (sentences(of_rows(rows, 6))[0])
+    assert verdict(of_rows(rows, 6)).caveats[0].startswith("Most answers were cut: 6 of 6 ended at max new tokens.")
+    live = Advice.of(PLAIN, [option("ucb", 0.5)], cut=4)
     found = Advice.of(PLAIN, [option("ucb", 0.5)], texts=8, measured=live, short=2)
-    assert "on 8 prompts (2 more answered too briefly for a speed-up); it saves" in sentences(found)[0]
+    assert (
+        "on 8 prompts (4 of the answers ended at max tokens)" in verdict(found).todo[0] and not verdict(found).caveats
+    )
+    assert "(2 more answered too briefly for a speed-up); it saves" in sentences(found)[0]
 
 
 def test_what_was_measured_on_some_of_the_prompts_says_on_how_many():
@@ -255,7 +259,7 @@ def test_a_policy_by_the_clock_whose_replays_are_far_off_is_left_to_what_was_mea
     known = {"errors": {"ucb": 0.05}, "dropped": {"rate-hedge": 0.4}, "lengths": {3: Ratio(0.9, 0.8, 0.95, 8)}}
     said = "\n".join(sentences(found := Advice.of(PLAIN, [option("ucb", 0.8)], texts=8, measured=live, **known)))
     assert "`rate-hedge`, which chooses by the clock, is off by +40 %, so it is not replayed." in said
-    assert "Lengths and drafters are tried under `ucb`, as `rate-hedge` is not replayed.\n`ucb`, draft length" in said
+    assert "Lengths and drafters are tried under `ucb`, as `rate-hedge` is not replayed.\nDrafts of up to" in said
     assert [line[0] for line in tables(found)[0].rows] == ["`ucb`", "`rate-hedge`"] and found.trusted
 
 

@@ -11,7 +11,7 @@ from drafters.sampling import SamplingParams
 from multidraft.bench.measured import leader, measured, of_rows, ran_live
 from multidraft.bench.suites import SuiteItem
 from multidraft.bench.summary import Row, overall
-from multidraft.bench.verdict import sentences
+from multidraft.bench.verdict import sentences, verdict
 from multidraft.replay.experiment import ORACLE
 from multidraft.replay.recorded import recorded_texts
 from multidraft.service.batch import BatchJob
@@ -116,8 +116,9 @@ def test_a_verdict_is_on_runs_of_one_draft_length(workbench: Workbench, batch: B
     for option in job.result.measured.options:
         alone = next(other for other in own.options if other.spec == option.spec)
         assert option.mean_accepted_tokens == pytest.approx(alone.mean_accepted_tokens)
-    basis = sentences(job.result)[-1]
-    assert "runs with draft length 4 and at most 16 tokens" in basis and "3 texts of other pools, machines or" in basis
+    _, caveats, (*_, basis) = verdict(job.result)
+    assert "runs with draft length 4 and at most 16 tokens" in basis
+    assert "leaves out 3 texts of other pools, machines or settings" in caveats[-1]
 
 
 def test_the_lab_and_the_verdict_replay_alike(workbench: Workbench, batch: BatchJob) -> None:

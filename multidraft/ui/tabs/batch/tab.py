@@ -39,6 +39,8 @@ from storage.queries import seconds_per_token
 
 DEFAULT_SUITE = "pocket"
 DEFAULT_POLICIES = [DEFAULT_POLICY, "ucb"]
+DEFAULT_LENGTH = 128
+"""Tokens of an answer at most: with much fewer, most answers are cut, and the verdict is one on their beginnings."""
 
 _IDLE = message_html(
     "idle",
@@ -112,7 +114,9 @@ class Batch:
                     most = self.workbench.limits.batch_runs
                     info = "0 takes all" if most is None else f"times policies: at most {most:,}"
                     limit = gr.Number(0, label="Max prompts", info=info, min_width=130, elem_id="limit")
-                    length = gr.Number(64, label="Max new tokens", info="per answer", min_width=130, elem_id="length")
+                    length = gr.Number(
+                        DEFAULT_LENGTH, label="Max new tokens", info="per answer", min_width=130, elem_id="length"
+                    )
                     at_once = gr.Dropdown(
                         list(TEXTS_AT_ONCE),
                         value=1,
@@ -130,7 +134,9 @@ class Batch:
                     note = gr.Textbox(
                         label="Note", info="kept in Results", max_length=LONGEST_NOTE, max_lines=1, min_width=130
                     )
-                takes = gr.HTML(self.takes(first, None, DEFAULT_POLICIES, 0, 64, 1), js_on_load=None, elem_id="takes")
+                takes = gr.HTML(
+                    self.takes(first, None, DEFAULT_POLICIES, 0, DEFAULT_LENGTH, 1), js_on_load=None, elem_id="takes"
+                )
                 self.buttons = AddressedJobs("batch", "Run batch", self.workbench.jobs, BatchJob)
         self.status = gr.HTML(_IDLE, js_on_load=None, elem_id="batch-status")
         self.verdict = gr.HTML("", js_on_load=_RUN_MORE, elem_id="batch-verdict")
@@ -288,7 +294,7 @@ class Batch:
         """``shown``, the results and the verdict."""
         now = {**shown, **self._results(batch)}
         for verdict in watched_batch(self.verdicts, batch.id) if batch.rows else ("",):
-            yield {**now, self.verdict: verdict}
+            yield {**now, self.verdict: verdict + shared_html(f"batch/{batch.id}")}
             now = {}
 
     def _kept(self, id: str) -> KeptBatch | None:
@@ -313,8 +319,7 @@ class Batch:
         figures = [draw(batch.rows, batch.policies) for draw in CHARTS.values()]
         return {
             self.summary: (view.throughput_html(batch) if isinstance(batch, BatchJob) else "")
-            + view.summary_html(batch.rows, batch.policies, f"Pool {batch.pool} on {batch.hardware}")
-            + shared_html(f"batch/{batch.id}"),
+            + view.summary_html(batch.rows, batch.policies, f"Pool {batch.pool} on {batch.hardware}"),
             **{chart: gr.Plot(figure, visible=fast) for chart, figure in zip(self.charts, figures, strict=True)},
             **{button: download(file) for button, file in zip(self.downloads, self.files(batch), strict=True)},
         }

@@ -43,7 +43,7 @@ COLUMNS = (
     "Settings, policies",
     "Pool, machine",
     "Note",
-    markup.tip("Regret", f"{markup.REGRET}; of the policy that the speed-up is of"),
+    markup.tip("Regret, rounds/prompt", f"{markup.REGRET}; of the policy that the speed-up is of"),
 )
 
 
