@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -137,14 +137,22 @@ class CostMeter:
     geometric: where it finds anything, it goes on after each token with the same probability. Verification is a line in
     the drafted tokens, except without a draft, whose single token may go another way through the kernels: whether
     drafting pays at all hangs on it, so it is measured by itself.
+
+    Args:
+        drafters: how many there are.
+        shapes: of each its shape, where drafters of one shape are known to take equally long: what is measured of one
+            of them is measured of all, or those that have hardly drafted would look as dear as their first rounds.
     """
 
     NEXT_TO_NOTHING = 2
 
-    def __init__(self, drafters: int):
+    def __init__(self, drafters: int, shapes: Sequence[Hashable] | None = None):
         self.plain, self.verify, self.evaluation = Line(), Line(), Line()
-        self.steps = [Line(origin=1.0) for _ in range(drafters)]
-        self.reads, self.widths = ([Line() for _ in range(drafters)] for _ in range(2))
+        shapes = range(drafters) if shapes is None else shapes
+        self.shapes = [shapes.index(shape) for shape in shapes]  # by the first drafter that has it
+        steps, reads = ([Line(origin=origin) for _ in range(drafters)] for origin in (1.0, 0.0))
+        self.steps, self.reads = ([lines[first] for first in self.shapes] for lines in (steps, reads))
+        self.widths = [Line() for _ in range(drafters)]
         self.chances, self.went_on, self.least = ([0.0] * drafters for _ in range(3))
         self.crowd = Crowd()
         self.begin()
@@ -186,8 +194,13 @@ class CostMeter:
             elif step.weight:
                 self.reads[arm].add(unread, max(draft_seconds - step.at(drafted), 0.0))
             else:
-                self.least[arm] = max(self.least[arm], draft_seconds / (drafted + unread))
+                shape = self.shapes[arm]
+                self.least[shape] = max(self.least[shape], draft_seconds / (drafted + unread))
         self.unread.emitted(emitted, () if arm is None else (arm,))
+
+    def forget_lengths(self) -> None:
+        """Forget how long drafts were, as after a text whose drafts are like no others."""
+        self.chances, self.went_on = ([0.0] * len(self.steps) for _ in range(2))
 
     @property
     def drafts(self) -> bool:
@@ -199,10 +212,15 @@ class CostMeter:
         self.evaluation.clock(self.unread.mean, seconds)
         self.unread.evaluated()
 
+    @property
+    def _least(self) -> list[float]:
+        return [self.least[shape] for shape in self.shapes]
+
     def _catch_up(self) -> np.ndarray:
         """Of drafters that have not read the mean of those that have; the first time that one read and drafted both
         are taken to cost alike, per token."""
-        each = [line.proportional if line.weight else least for line, least in zip(self.reads, self.least, strict=True)]
+        read = zip(self.reads, self._least, strict=True)
+        each = [line.proportional if line.weight else least for line, least in read]
         known = [seconds for seconds in each if seconds]
         return np.array([seconds or sum(known) / len(known) if known else 0.0 for seconds in each])
 
@@ -215,7 +233,7 @@ class CostMeter:
         if self.plain.weight and self.crowd.texts == 1:  # in a batch a single token goes no other way than several
             verify[0] = self.plain.mean
         persistence = [min(on / of, 1.0) if of else 1.0 for on, of in zip(self.went_on, self.chances, strict=True)]
-        steps = [line.per_unit if line.weight else least for line, least in zip(self.steps, self.least, strict=True)]
+        steps = [line.per_unit if line.weight else least for line, least in zip(self.steps, self._least, strict=True)]
         return Costs(
             draft_step=np.array(steps),
             catch_up=self._catch_up(),

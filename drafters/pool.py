@@ -77,7 +77,7 @@ class Pool:
         self.dtype = card.dtype if quantization is None else f"{card.dtype}, {quantization} weights"
         self.draft_length = card.draft_length
         self.caches = caches or Caches()
-        self.costs = CostMeter(len(self.drafters))
+        self.costs = self.new_costs()
         self.previous: dict[str, list[float]] = {}
         self.traffic: Expectation | None = None
         self.lock = DeviceLock(one_thread=isinstance(target.decoder, OnnxDecoder))
@@ -90,6 +90,11 @@ class Pool:
         twin.costs = copy.copy(self.costs)
         twin.costs.begin()
         return twin
+
+    def new_costs(self) -> CostMeter:
+        """A meter of its costs that has measured nothing yet."""
+        shapes = [drafter if drafter.group is None else drafter.group for drafter in self.drafters]
+        return CostMeter(len(self.drafters), list(map(id, shapes)))
 
     def renew(self) -> None:
         """Have caches of its own, empty ones, instead of those it has; not while a text is under way."""

@@ -125,6 +125,24 @@ def test_what_takes_longer_with_more_than_two_tokens_to_read_is_the_reading():
     assert meter.unread.tokens == [1, 1, 1] and meter.reads[0].weight == 1.0
 
 
+def test_what_is_measured_of_one_drafter_is_measured_of_all_of_its_shape():
+    meter = CostMeter(3, ["lm", "lookup", "lm"])
+    meter.played(0, 4, 4, 0.8, 1.0, 1)  # drafted a whole draft
+    meter.played(1, 4, 1, 0.1, 1.0, 1)
+    costs = meter.costs(4)
+    assert costs.draft_step[0] == costs.draft_step[2] > 0.0 and costs.draft_step[1] != costs.draft_step[0]
+    assert costs.persistence.tolist() == [1.0, 0.0, 1.0], "how long it drafts is each one's own"
+    meter.played(0, 4, 4, 1.2, 1.0, 9)
+    meter.played(2, 4, 4, 1.6, 1.0, 1)  # 11 unread
+    assert meter.costs(4).catch_up[0] == meter.costs(4).catch_up[2] > 0.0
+    meter.forget_lengths()
+    assert meter.costs(4).persistence.tolist() == [1.0] * 3 and meter.costs(4).draft_step[0] > 0.0
+    alone = CostMeter(2, ["lm", "lm"])
+    alone.played(1, 4, 4, 0.8, 1.0, 5)
+    alone.played(0, 4, 4, 0.8, 1.0, 1)  # five unread and none before: as dear as what is certain
+    assert alone.costs(4).draft_step[0] == alone.costs(4).draft_step[1]
+
+
 def test_a_short_draft_and_a_short_reading_take_a_forward_too():
     """Drafts take 0.3 and 0.1 a token, reading 0.02 a token and 0.2 however little there is."""
     meter, rng = CostMeter(1), np.random.default_rng(3)
