@@ -45,6 +45,7 @@ def batch(page: Page) -> None:
     page.locator("#limit input").fill("7")
     page.locator("#batch-run").click()
     expect(page.locator("#batch-status .md-done")).to_be_visible(timeout=READY_MS)
+    expect(page.locator("#batch-verdict .md-verdict")).to_be_visible(timeout=READY_MS)
 
 
 def lab(page: Page) -> None:
