@@ -93,8 +93,7 @@ class Pool:
 
     def new_costs(self) -> CostMeter:
         """A meter of its costs that has measured nothing yet."""
-        shapes = [drafter if drafter.group is None else drafter.group for drafter in self.drafters]
-        return CostMeter(len(self.drafters), list(map(id, shapes)))
+        return CostMeter(len(self.drafters), [id(one if one.group is None else one.group) for one in self.drafters])
 
     def renew(self) -> None:
         """Have caches of its own, empty ones, instead of those it has; not while a text is under way."""

@@ -1,21 +1,19 @@
-"""The verdict on a kind of traffic in words, tables and JSON: the same for the command line and the page."""
+"""The verdict on a kind of traffic in words: the same for the command line and the page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from drafters.hardware import format_bytes
 from multidraft.bench.action import action, is_single, listed, shorter_is_faster, withheld
 from multidraft.bench.table import count, percent
-from multidraft.bench.verdict_tables import PARTS, times
+from multidraft.bench.verdict_tables import times
 from multidraft.replay.advice import Advice
 from multidraft.replay.contribution import Share
 from multidraft.replay.options import Option
 from multidraft.replay.recorded import replayed_as
 from storage.figures import FEWEST_PROMPTS, FEWEST_TO_TELL
-from storage.run import plain
 
 AT_ONE_SPEED = (
     "Policies ran at different times: their runs are compared at one speed of the machine, the mean over their "
@@ -334,50 +332,3 @@ def _basis(advice: Advice) -> str:
     if any(option.estimate for option in advice.options):
         said += " ≈: it chooses by measured time, so its rounds are estimates."
     return said
-
-
-def as_json(advice: Advice) -> dict[str, Any]:
-    """All of it as plain values."""
-    options = [
-        {
-            "policy": option.spec,
-            "draft_length": option.length,
-            "exact_rounds": not option.estimate,
-            "mean_accepted_tokens": option.mean_accepted_tokens,
-            "calls_saved": option.calls_saved,
-            "speedup": asdict(option.times_as_fast(advice.plain, "decode")),
-            "request_speedup": asdict(option.times_as_fast(advice.plain)),
-            "first_is_faster": asdict(advice.best.times_as_fast(option)),
-            "prompts_to_settle": None if option is advice.best else advice.best.prompts_to_settle(option),
-            "measured": _measured(advice, option),
-        }
-        for option in advice.options
-    ]
-    (gone, ratio), judged = advice.removed, advice.measured or advice
-    told = judged is not advice or advice.trusted
-    values: dict[str, Any] = plain(
-        {
-            "verdict": sentences(advice),
-            "pays": judged.pays if told else "open",
-            "fastest": judged.leader if told else None,
-            "certain": told and judged.certain,
-            "replay_errors": advice.errors,
-            "replay_request_errors": advice.request_errors,
-            "prompts_seen_before": judged.repeated,
-            "answers_cut": judged.cut,
-            "withheld": withheld(advice) or None,
-            "prompts": advice.prompts,
-            "texts": advice.texts,
-            "policies": options,
-            "lengths": {str(length): asdict(found) for length, found in advice.lengths.items()},
-            "drafters": [{**asdict(share), "verdict": advice.fate(share)} for share in advice.shares],
-            "removed": {"drafters": gone, "without": ratio and asdict(ratio)},
-        }
-    )
-    return values
-
-
-def _measured(advice: Advice, option: Option) -> list[dict[str, Any]]:
-    live = advice.measured
-    known = live and live.option(option.spec)
-    return [asdict(known.times_as_fast(live.plain, part)) for part in PARTS] if live and known else []

@@ -18,7 +18,8 @@ from drafters.errors import fault_told
 from multidraft.bench.measured import decoded, measured, of_rows, ran_live
 from multidraft.bench.summary import Row
 from multidraft.bench.table import markdown
-from multidraft.bench.verdict import as_json, sentences
+from multidraft.bench.verdict import sentences
+from multidraft.bench.verdict_json import as_json
 from multidraft.bench.verdict_tables import tables
 from multidraft.commands.options import split_specs, split_tasks
 from multidraft.policies import check_specs

@@ -19,6 +19,7 @@ from drafters.errors import PolicyError
 from drafters.traffic import Prior
 from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Context, Feedback, Policy, make_policy
 from multidraft.policies.faults import chosen_arm, chosen_length, raised_by
+from multidraft.policies.static import Autoregressive, Fixed
 from multidraft.replay.regret import fixed_rounds, fixed_walk
 
 
@@ -237,6 +238,7 @@ def best_fixed_rate(
     count, end = text.accepted.shape
     best = (0.0, NO_DRAFTER, 0)
     for length in lengths:
+        text.overhead = costs.choosing((Fixed if length else Autoregressive).name)[1]
         for arm in range(count) if length else (NO_DRAFTER,):
             unread, seconds = Unread(count), 0.0
             for begun in fixed_walk(text.accepted[arm], length, max_new_tokens):

@@ -190,7 +190,7 @@ def test_replays_charge_what_the_live_rounds_drafted_verified_and_evaluated(caut
         table = cautious.acceptances([*ids, *live.token_ids], len(ids), GREEDY.draft_length)
         played = replay(table, spec, draft_length=GREEDY.draft_length, drafters=names, prompt=prompt, costs=costs)
         assert played.emitted == [r.emitted for r in live.rounds]
-        of_run = {"prompt_tokens": 0, "readers": None, "baseline_seconds_per_token": None}
+        of_run = {"policy": spec, "prompt_tokens": 0, "readers": None, "baseline_seconds_per_token": None}
         rows = [{**vars(r), "emitted": r.emitted, **of_run} for r in live.rounds]
         near_the_end = [r for r in live.rounds if r.arm == 3 and r.draft_length < GREEDY.draft_length]
         if not near_the_end:  # a shorter tree is not the beginning of a longer one
