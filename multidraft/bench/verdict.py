@@ -92,14 +92,19 @@ def _left_out(advice: Advice) -> str:
     return f"This verdict leaves out {texts} of other pools, machines or settings: filter by these for one on them."
 
 
+def _freed(advice: Advice) -> str:
+    """Memory of the drafters that can go, if they have any."""
+    freed = sum(share.memory or 0 for share in advice.shares if share.drafter in advice.removed[0])
+    return format_bytes(freed) if freed else ""
+
+
 def _kept_or_not(advice: Advice) -> str:
     """Which drafters to keep and which not, in short."""
     fates: dict[str, list[str]] = {}
     for share in advice.shares:
         if share.asked or advice.fate(share) == "remove":
             fates.setdefault(advice.fate(share), []).append(f"`{share.drafter}`")
-    freed = sum(share.memory or 0 for share in advice.shares if share.drafter in advice.removed[0])
-    memory = f" ({format_bytes(freed)} less memory)" if freed else ""
+    memory = f" ({freed} less memory)" if (freed := _freed(advice)) else ""
     parts = [f"keep {listed(fates['keep'])}" if "keep" in fates else ""]
     if "remove" in fates and not advice.about.spec.startswith("fixed:"):
         parts.append(f"delete {listed(fates['remove'])} from the pool's card{memory}")
@@ -293,8 +298,7 @@ def _drafters(advice: Advice) -> list[str]:
     if gone and about.startswith("fixed:"):
         said.append(f"`{about}` plays no other drafter, which says nothing of them under other policies.")
     elif gone:
-        memory = sum(share.memory or 0 for share in advice.shares if share.drafter in gone)
-        freed = f"; {format_bytes(memory)} of memory (weights and cache) are free then" if memory else ""
+        freed = f"; {memory} of memory (weights and cache) are free then" if (memory := _freed(advice)) else ""
         why = "it never drafts" if len(gone) == 1 else "they never draft"
         single = next((o.spec.removeprefix("fixed:") for o in advice.options if is_single(o)), None)
         also = f" (`{single}` is the fastest alone, but beside the others it is not missed)" if single in gone else ""
