@@ -22,7 +22,8 @@ class Costs:
         verify: of scoring ``k`` drafted tokens and the pending one, for ``k = 0 … K``, ``(K + 1,)`` or more.
         evaluate: of evaluating all drafters once, whatever the number of tokens.
         evaluate_token: per token that a drafter reads in an evaluation, on average, whatever the span.
-        persistence: probability that a drafter continues its draft after each token, ``(N,)``; 1 by default.
+        overrun: probability that a drafter of which no more will be accepted drafts another token, after each,
+            ``(N,)``; 1 by default, as of drafters that always draft what they are asked for.
         width: nodes to verify per token of a draft's depth, ``(N,)``: 1 by default, as of chains.
         draft_start: of beginning a draft, ``(N,)``; 0 by default.
         overhead: of choosing and learning, per round, whatever the policy.
@@ -38,7 +39,7 @@ class Costs:
     verify: np.ndarray
     evaluate: float = 0.0
     evaluate_token: float = 0.0
-    persistence: np.ndarray | None = None
+    overrun: np.ndarray | None = None
     width: np.ndarray | None = None
     draft_start: np.ndarray | None = None
     overhead: float = 0.0
@@ -60,7 +61,7 @@ class Costs:
         """Those of the pool without a drafter, whose part of an evaluation is that of what all take to read a token."""
         reading = float(self.catch_up.sum())
         part = float(self.catch_up[arm]) / reading if reading else 1.0 / len(self.catch_up)
-        names = ("draft_step", "catch_up", "persistence", "width", "draft_start")
+        names = ("draft_step", "catch_up", "overrun", "width", "draft_start")
         left: dict[str, Any] = {name: np.delete(of, arm) for name in names if (of := getattr(self, name)) is not None}
         evaluation = self.evaluate * (1.0 - part), self.evaluate_token * (1.0 - part)
         return replace(self, **left, evaluate=evaluation[0], evaluate_token=evaluation[1])
@@ -68,9 +69,8 @@ class Costs:
     def expected(self, arm: int, length: int, accepted: int = 0) -> tuple[float, float]:
         """Tokens in depth and nodes of a draft of up to ``length`` tokens of which ``accepted`` are accepted, where
         nothing more is known of it."""
-        known = min(accepted + 1, length)  # the first that is not accepted was drafted too, or what ended the draft
-        go_on = 1.0 if self.persistence is None else float(self.persistence[arm])
-        drafted = known + sum(go_on**further for further in range(1, length - known + 1))
+        go_on = 1.0 if self.overrun is None else float(self.overrun[arm])
+        drafted = max(accepted + sum(go_on**further for further in range(1, length - accepted + 1)), 1.0)
         return drafted, drafted * (1.0 if self.width is None else float(self.width[arm]))
 
     def drafting(self, arm: int, drafted: float, unread: int = 0) -> float:
@@ -133,9 +133,10 @@ class CostMeter:
     gives ``a_i`` and ``d_i``, what others took beyond that gives ``s_i``, for which long readings count most: a forward
     takes a while however little it reads. Before a drafter was ever measured its tokens cost
     nothing: one that looked as dear as the others would never be tried where those do not pay. One that always had more
-    to read costs what is certain: to read a token takes it no longer than to draft one. How long it drafts is taken for
-    geometric: where it finds anything, it goes on after each token with the same probability. Verification is a line in
-    the drafted tokens, except without a draft, whose single token may go another way through the kernels: whether
+    to read costs what is certain: to read a token takes it no longer than to draft one. How many tokens it drafts
+    beyond those that are accepted is taken for geometric: how long its drafts are says more of the text than of the
+    drafter, which drafts long where it knows the task and soon stops where it does not. Verification is a line in the
+    drafted tokens, except without a draft, whose single token may go another way through the kernels: whether
     drafting pays at all hangs on it, so it is measured by itself.
 
     Args:
@@ -153,7 +154,7 @@ class CostMeter:
         steps, reads = ([Line(origin=origin) for _ in range(drafters)] for origin in (1.0, 0.0))
         self.steps, self.reads = ([lines[first] for first in self.shapes] for lines in (steps, reads))
         self.widths = [Line() for _ in range(drafters)]
-        self.chances, self.went_on, self.least = ([0.0] * drafters for _ in range(3))
+        self.chances, self.overran, self.least = ([0.0] * drafters for _ in range(3))
         self.crowd = Crowd()
         self.begin()
 
@@ -186,8 +187,9 @@ class CostMeter:
             drafted = max(nodes if depth is None else depth, 1)  # to find nothing to say takes a look too
             if nodes:
                 self.widths[arm].add(1.0, nodes / drafted)
-                self.chances[arm] = Line.MEMORY * self.chances[arm] + min(drafted, length - 1)
-                self.went_on[arm] = Line.MEMORY * self.went_on[arm] + drafted - 1
+                vain = max(drafted - (emitted - 1), 0)
+                self.chances[arm] = Line.MEMORY * self.chances[arm] + min(vain + 1, length - drafted + vain)
+                self.overran[arm] = Line.MEMORY * self.overran[arm] + vain
             unread, step = self.unread.tokens[arm], self.steps[arm]
             if unread <= self.NEXT_TO_NOTHING:
                 step.clock(drafted, draft_seconds)
@@ -197,10 +199,6 @@ class CostMeter:
                 shape = self.shapes[arm]
                 self.least[shape] = max(self.least[shape], draft_seconds / (drafted + unread))
         self.unread.emitted(emitted, () if arm is None else (arm,))
-
-    def forget_lengths(self) -> None:
-        """Forget how long drafts were, as after a text whose drafts are like no others."""
-        self.chances, self.went_on = ([0.0] * len(self.steps) for _ in range(2))
 
     @property
     def drafts(self) -> bool:
@@ -232,7 +230,8 @@ class CostMeter:
         verify = line.per_unit * np.arange(max(length, 2) + 1) + (line.fixed if share is None else share)
         if self.plain.weight and self.crowd.texts == 1:  # in a batch a single token goes no other way than several
             verify[0] = self.plain.mean
-        persistence = [min(on / of, 1.0) if of else 1.0 for on, of in zip(self.went_on, self.chances, strict=True)]
+        usual = sum(self.overran) / sum(self.chances) if any(self.chances) else 1.0
+        overrun = [on / of if of else usual for on, of in zip(self.overran, self.chances, strict=True)]
         steps = [line.per_unit if line.weight else least for line, least in zip(self.steps, self._least, strict=True)]
         return Costs(
             draft_step=np.array(steps),
@@ -240,7 +239,7 @@ class CostMeter:
             verify=verify,
             evaluate=self.evaluation.fixed,
             evaluate_token=self.evaluation.per_unit,
-            persistence=np.array(persistence),
+            overrun=np.array(overrun),
             width=np.array([line.mean if line.weight else 1.0 for line in self.widths]),
             draft_start=np.array([line.fixed for line in self.steps]),
             texts=self.crowd.texts,

@@ -218,7 +218,9 @@ def _resampled(sums: np.ndarray) -> Ratio | None:
         ratios = (drawn[:, ::2] / drawn[:, 1::2]).prod(axis=1)
     t = stdtrit(count - 1, (1 + CONFIDENCE) / 2)
     tail = ndtr(-t * (count / (count - 1)) ** 0.5)
-    low, high = np.quantile(ratios[np.isfinite(ratios)], (tail, 1 - tail))
+    with np.errstate(divide="ignore"):
+        logs = np.log(ratios)  # of which those of the inverse ratio are the same with the other sign
+    low, high = np.exp(np.quantile(logs[np.isfinite(logs)], (tail, 1 - tail)))
     return Ratio(value, float(low), float(high), count)
 
 
@@ -308,10 +310,11 @@ def prompts_to_settle(numerators: Iterable[float], denominators: Iterable[float]
 
 def _by_prompt(columns: Sequence[Iterable[float]], prompts: Iterable[object] | None = None) -> np.ndarray:
     """Means over the runs of each prompt: ``(distinct prompts, columns)``, in the order of their values: what is
-    resampled, and so the interval, does not depend on the order in which runs are handed over."""
+    resampled, and so the interval, depends neither on the order in which runs are handed over nor on which of two is
+    divided by the other."""
     pairs = np.stack([np.fromiter(column, float) for column in columns], axis=1)
     if prompts is None:
-        return pairs[np.lexsort(pairs.T)]
+        return pairs[np.lexsort(np.sort(pairs).T)]
     places: dict[object, int] = {}
     index = [places.setdefault(prompt, len(places)) for prompt in prompts]
     if len(index) != len(pairs):
@@ -319,7 +322,7 @@ def _by_prompt(columns: Sequence[Iterable[float]], prompts: Iterable[object] | N
     sums = np.zeros((len(places), len(columns)))
     np.add.at(sums, index, pairs)
     means = sums / np.bincount(index, minlength=len(places))[:, None]
-    return means[np.lexsort(means.T)]
+    return means[np.lexsort(np.sort(means).T)]
 
 
 @lru_cache(maxsize=8)

@@ -19,8 +19,8 @@ LEVELS = 13
 """Acceptances that are told apart, evenly spaced in their log odds from 0.018 to 0.982: a matter of resolution only."""
 GUESS_TOKENS = 4.0
 """How many tokens' worth of evidence a guess about a drafter counts: the start's of its acceptance, which is of such
-prompts and not of this one, and the pool's of how long it drafts, and that it does."""
-HORIZON = 8.0
+prompts and not of this one, and that it drafts at all."""
+HORIZON = 16.0
 """Up to how many times as much text as there has been is taken to follow: in all of it an evaluation pays."""
 LUCK = 0.05
 """Up to this share chance decides between drafters: costs of those of one shape differ by what their measurements are
@@ -61,9 +61,10 @@ class RateHedge(Policy):
     then speaks for or against the others too (:class:`~multidraft.policies.likeness.Likeness`).
 
     *Time.* With measured costs the pair takes ``D_k[i] d_i + v(D_k[i]) + s_i * unread_i / t`` seconds: what a drafter
-    has to read first is spread over as many rounds as there have been. ``D_k`` is how many of ``k`` tokens are drafted,
-    geometric for drafters that end their drafts when unsure; where a drafter has nothing to say, a round takes as long
-    as one without a draft. In a batch verification is cheaper, since texts share what
+    has to read first is spread over as many rounds as there have been. ``D_k`` is how many of ``k`` tokens are drafted:
+    as many as are accepted, and those beyond, geometric for drafters that end their drafts when unsure. So to try one
+    that may know nothing is cheap where it notices. Where a drafter has nothing to say, a round takes as long as one
+    without a draft. In a batch verification is cheaper, since texts share what
     it takes whatever they do, so drafts have to be the better. Of renewals with rewards the best has the largest ratio
     of the means (Ross 1996, 3.6).
 
@@ -100,13 +101,15 @@ class RateHedge(Policy):
         levels = odds / (1.0 + odds)
         self.refused = 1.0 - levels
         self.log_chances = np.log([levels, self.refused])
-        # By depth the chance that a draft is accepted so far, and the tokens that each length yields (levels, K).
+        # By depth the chance that a draft is accepted so far, and the tokens that each length yields (levels, K); the
+        # chance that as many tokens of a length are left when no more will be accepted (levels, K, K).
         self.accepted = levels ** np.arange(self.longest + 1)[:, None]
         self.yields = 1.0 + self.accepted[1:].T.cumsum(axis=1)
+        left = np.arange(self.longest)
+        self.failing = np.tril(self.refused[:, None, None] * levels[:, None, None] ** (left[:, None] - left))
         luck = np.random.default_rng([self.seed, zlib.crc32(self.context.prompt.encode(errors="replace"))])
         self.luck = 1.0 + LUCK * luck.random((self.arm_count, 1))
         self.unread = np.zeros(self.arm_count)
-        self.went_on = np.zeros((2, self.arm_count))  # fading: chances to draft on, and those taken
         self.silent = np.zeros((2, self.arm_count))  # fading: drafts asked for, and those without a token
         self.arm, self.length, self.rate, self.seconds = 0, 0, 0.0, 0.0
         self.elapsed, self.evaluating, self.emitted, self.written = 0.0, 0.0, 0, 0
@@ -157,9 +160,11 @@ class RateHedge(Policy):
         self.readers = np.flatnonzero(rates * (1.0 + READERS) >= rates.max()).tolist()
 
     def _conclude(self) -> None:
-        """What to believe of all drafters, and the tokens that each length is expected to yield."""
+        """What to believe of all drafters, the tokens that each length is expected to yield, and the seconds of its
+        round before what has to be read, both ``(N, K)``."""
         self.expected = self.likeness.belief(self.belief) if self.likeness else self.belief
         self.tokens = self.expected @ self.yields
+        self.drafting = (self.expected[:, None] @ self.known)[:, 0]
 
     def _believe(self, guess: np.ndarray) -> None:
         """Begin with a guess ``(N,)``: a Beta distribution, in log odds, by its counts of accepted and refused."""
@@ -181,18 +186,19 @@ class RateHedge(Policy):
         each = float(known.verify[-1] - known.verify[1]) / max(len(known.verify) - 2, 1)
         width = 1.0 if known.width is None else known.width
         fixed = float(known.verify[1]) - each + (0.0 if known.draft_start is None else known.draft_start)
-        expected = 1.0 if known.persistence is None else known.persistence
-        goes_on = (self.went_on[1] + GUESS_TOKENS * expected) / (self.went_on[0] + GUESS_TOKENS)
-        drafted = (goes_on[:, None] ** np.arange(self.longest)).cumsum(axis=1)
-        self.speaking = np.reshape(fixed, (-1, 1)) + (known.draft_step + width * each)[:, None] * drafted
+        go_on = np.ones(self.arm_count) if known.overrun is None else known.overrun
+        vain = (go_on[:, None] ** np.arange(1, self.longest + 1)).cumsum(axis=1)
+        drafted = self.yields - 1.0 + np.moveaxis(self.failing @ vain.T, 2, 0)
+        per_token = (known.draft_step + width * each)[:, None, None]
+        self.speaking = np.reshape(fixed, (-1, 1, 1)) + per_token * np.maximum(drafted, 1.0)
         self._price()
-        # By drafter the seconds per token were its acceptance known, at each level: (N, levels).
-        self.known_pace = (self.drafting[:, None] / self.yields).min(axis=2)
 
     def _price(self) -> None:
-        """The seconds of rounds by drafter and length ``(N, K)``, before what has to be read."""
+        """The seconds of rounds by drafter, were its acceptance known, and length, before what has to be read, ``(N,
+        levels, K)``; and seconds per token at the best length ``(N, levels)``."""
         silent = self.silent[1] / (self.silent[0] + GUESS_TOKENS)
-        self.drafting = self.speaking + silent[:, None] * (self.plain - self.speaking)
+        self.known = self.speaking + silent[:, None, None] * (self.plain - self.speaking)
+        self.known_pace = (self.known / self.yields).min(axis=2)
 
     @property
     def resting(self) -> bool:
@@ -264,7 +270,6 @@ class RateHedge(Policy):
         self.belief += (1.0 - kept) * (self.typical - self.belief)
         if self.likeness:
             self.likeness.pass_on(self.emitted, kept)
-        self.went_on *= kept
         self.silent *= kept
         self.unread += self.emitted
         emitted, self.emitted = self.emitted, 0
@@ -291,9 +296,7 @@ class RateHedge(Policy):
     def _count_draft(self, arm: int, drafted: int, accepted: int, length: int) -> None:
         """Count a draft; one that ended before the ``length`` asked for counts as refused there."""
         self.silent[:, arm] += 1, not drafted
-        if drafted:
-            self.went_on[:, arm] += min(drafted, length - 1), drafted - 1
-        else:
+        if not drafted:
             self._price()
         row = self.belief[arm]
         chances = self.accepted[accepted]

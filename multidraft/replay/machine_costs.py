@@ -47,7 +47,7 @@ class RecordedCosts:
 
     def __init__(self, drafters: int):
         self.drafting: list[Rows] = [[] for _ in range(drafters)]
-        """By drafter ``(1, tokens drafted, unread tokens, seconds, depth, nodes, times the draft could have gone on)``
+        """By drafter ``(1, tokens drafted, unread tokens, seconds, depth, nodes, tokens in vain, chances of one more)``
         of each round; where a drafter found nothing to draft, the depth is 0 and one token counts as drafted."""
         self.verification: Rows = []
         """``(1, nodes, seconds)`` with a draft; ``plain`` are the ``(1, seconds)`` without."""
@@ -80,7 +80,9 @@ class RecordedCosts:
             depth, nodes = row["depth"], row["nodes"]
             if len(arms) == 1:
                 work = (1.0, max(depth, 1), unread[arms[0]], row["draft_seconds"])
-                self.drafting[arms[0]].append((*work, depth, nodes, min(depth, row["draft_length"] - 1)))
+                vain = max(depth - row["accepted"], 0)
+                chances = min(vain + 1, row["draft_length"] - depth + vain) if depth else 0
+                self.drafting[arms[0]].append((*work, depth, nodes, vain, chances))
             if nodes:
                 self.verification.append((1.0, nodes, row["verify_seconds"]))
             else:
@@ -119,16 +121,15 @@ class RecordedCosts:
         evaluate, evaluate_token = fit(self.evaluation, 2)
         if not self.evaluation:
             evaluate, evaluate_token = start.sum() + step.sum(), catch_up.sum()
-        sums = np.array([np.sum([row[4:] for row in rows] or [(0, 0, 0)], axis=0) for rows in self.drafting])
-        depth, nodes, could = sums.astype(np.float64).T
-        went_on = depth - [sum(row[4] > 0 for row in rows) for rows in self.drafting]
+        sums = np.array([np.sum([row[4:] for row in rows] or [(0, 0, 0, 0)], axis=0) for rows in self.drafting])
+        depth, nodes, vain, chances = sums.astype(np.float64).T
         return Costs(
             draft_step=step,
             catch_up=catch_up,
             verify=verify,
             evaluate=float(evaluate),
             evaluate_token=float(evaluate_token),
-            persistence=np.divide(went_on, could, out=np.ones_like(could), where=could > 0).clip(max=1.0),
+            overrun=np.divide(vain, chances, out=np.ones_like(vain), where=chances > 0),
             width=np.divide(nodes, depth, out=np.ones_like(depth), where=depth > 0),
             draft_start=start,
             overhead=_mean(overheads.values()),

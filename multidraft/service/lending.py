@@ -101,7 +101,7 @@ def warm_up(pool: Pool) -> None:
     with the router; on the device's thread.
 
     What the first time took is forgotten: it holds the start of everything. The second leaves the pool some rounds of
-    each, by which policies know what they cost; but not how long they draft, which is not so short on real prompts.
+    each, by which policies know what they cost.
     """
     specs = ("autoregressive", *(f"fixed:{drafter.name}" for drafter in pool.drafters), "normal-hedge:warmup=1,every=1")
     for tokens in (4, 8):
@@ -109,4 +109,3 @@ def warm_up(pool: Pool) -> None:
         params = SamplingParams(max_new_tokens=tokens, draft_length=pool.draft_length)
         for spec in specs:
             Decoding(pool, "Hello", spec, params, learn=False).run()
-    pool.costs.forget_lengths()

@@ -40,24 +40,25 @@ def test_a_meter_recovers_what_rounds_cost():
     assert found.evaluation_seconds(30) == pytest.approx(true.evaluation_seconds(30), rel=0.1)
 
 
-def test_how_long_drafts_are_is_learnt_whatever_came_first():
+def test_how_much_is_drafted_in_vain_is_learnt_whatever_came_first_and_whatever_is_accepted():
     meter = CostMeter(2)
     for drafted in [1, 0] * 5:
         meter.played(0, 8, drafted, 0.1, 1.0, 1)
-    assert meter.costs(8).persistence.tolist() == [0.0, 1.0]
+    assert meter.costs(8).overrun.tolist() == [0.5, 0.5], "one more after each; what is unknown is as usual"
     for _ in range(400):
-        meter.played(0, 8, 8, 0.8, 1.0, 9)
-    assert meter.costs(8).persistence[0] > 0.99
+        meter.played(0, 8, 8, 0.8, 1.0, 1)
+    assert meter.costs(8).overrun[0] > 0.99
     rng = np.random.default_rng(2)
-    for drafted in rng.geometric(1 - 0.7, 2000).clip(max=8):  # goes on with probability 0.7
-        meter.played(1, 8, int(drafted), 0.1, 1.0, 1)
-    assert meter.costs(8).persistence[1] == pytest.approx(0.7, abs=0.1)
+    for accepted, vain in zip(rng.integers(0, 8, 2000), rng.geometric(1 - 0.7, 2000) - 1, strict=True):
+        drafted = min(accepted + vain, 8)
+        meter.played(1, 8, int(drafted), 0.1, 1.0, int(accepted) + 1)
+    assert meter.costs(8).overrun[1] == pytest.approx(0.7, abs=0.1)
 
 
 def test_a_round_of_a_drafter_that_stops_by_itself_is_charged_for_what_it_drafts():
-    costs = Costs(np.array([0.1]), np.array([0.01]), np.array([1.0, 1.2, 1.4, 1.6]), persistence=np.array([0.5]))
-    assert costs.expected(0, 3) == pytest.approx((1.75, 1.75))
-    assert costs.expected(0, 3, accepted=1) == pytest.approx((2.5, 2.5))
+    costs = Costs(np.array([0.1]), np.array([0.01]), np.array([1.0, 1.2, 1.4, 1.6]), overrun=np.array([0.5]))
+    assert costs.expected(0, 3) == (1.0, 1.0), "0.875, but one is drafted in any case"
+    assert costs.expected(0, 3, accepted=1) == pytest.approx((1.75, 1.75))
     assert costs.expected(0, 3, accepted=3) == (3, 3)
     assert round_seconds(costs, 0, 1.75, 1.75, unread=2) == pytest.approx(0.175 + 0.02 + 1.35)
     assert round_seconds(costs, 0, 0, 0) == pytest.approx(0.1 + 1.0)  # to find nothing takes a look too
@@ -131,12 +132,10 @@ def test_what_is_measured_of_one_drafter_is_measured_of_all_of_its_shape():
     meter.played(1, 4, 1, 0.1, 1.0, 1)
     costs = meter.costs(4)
     assert costs.draft_step[0] == costs.draft_step[2] > 0.0 and costs.draft_step[1] != costs.draft_step[0]
-    assert costs.persistence.tolist() == [1.0, 0.0, 1.0], "how long it drafts is each one's own"
+    assert costs.overrun.tolist() == [1.0, 0.5, 5 / 6], "how long it drafts is each one's own"
     meter.played(0, 4, 4, 1.2, 1.0, 9)
     meter.played(2, 4, 4, 1.6, 1.0, 1)  # 11 unread
     assert meter.costs(4).catch_up[0] == meter.costs(4).catch_up[2] > 0.0
-    meter.forget_lengths()
-    assert meter.costs(4).persistence.tolist() == [1.0] * 3 and meter.costs(4).draft_step[0] > 0.0
     alone = CostMeter(2, ["lm", "lm"])
     alone.played(1, 4, 4, 0.8, 1.0, 5)
     alone.played(0, 4, 4, 0.8, 1.0, 1)  # five unread and none before: as dear as what is certain
@@ -185,16 +184,19 @@ def test_a_meter_knows_what_a_round_of_its_batch_takes():
 
 def test_a_meter_that_has_measured_nothing():
     costs = CostMeter(2).costs(4)
-    assert costs.persistence.tolist() == costs.width.tolist() == [1.0, 1.0]
+    assert costs.overrun.tolist() == costs.width.tolist() == [1.0, 1.0]
     assert costs.draft_step.tolist() == costs.catch_up.tolist() == [0.0, 0.0]
     assert costs.verify.tolist() == [0.0] * 5 and len(CostMeter(1).costs(1).verify) == 3
 
 
-@pytest.mark.parametrize(("drafted", "persistence"), [(8, 1.0), (7, 6 / 7), (4, 3 / 4), (1, 0.0)])
-def test_a_draft_could_have_gone_on_after_each_token_but_the_last_asked_for(drafted, persistence):
+@pytest.mark.parametrize(
+    ("drafted", "accepted", "overrun"),
+    [(8, 8, 1.0), (8, 7, 1.0), (8, 0, 1.0), (7, 7, 0.0), (7, 5, 2 / 3), (1, 0, 1 / 2)],
+)
+def test_a_draft_could_have_been_longer_but_for_the_length_asked_for(drafted, accepted, overrun):
     meter = CostMeter(1)
-    meter.played(0, 8, drafted, 0.1, 1.0, 1)
-    assert meter.costs(8).persistence.tolist() == [pytest.approx(persistence)]
+    meter.played(0, 8, drafted, 0.1, 1.0, accepted + 1)
+    assert meter.costs(8).overrun.tolist() == [pytest.approx(overrun)]
 
 
 def test_a_drafter_never_measured_seems_to_cost_nothing_so_that_it_is_tried():

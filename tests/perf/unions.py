@@ -43,14 +43,14 @@ def with_union(text: Recorded, first: str, second: str, most: int) -> Recorded:
     )
     start = np.zeros(len(names)) if costs.draft_start is None else costs.draft_start
     width = np.ones(len(names)) if costs.width is None else costs.width
-    goes_on = np.ones(len(names)) if costs.persistence is None else costs.persistence
+    goes_on = np.ones(len(names)) if costs.overrun is None else costs.overrun
     second_drafts = start[other] + costs.draft_step[other] * np.maximum(shorter, 1).mean()
     together = replace(
         costs,
         draft_step=np.append(costs.draft_step, costs.draft_step[one]),
         catch_up=np.append(costs.catch_up, costs.catch_up[one] + costs.catch_up[other]),
         draft_start=np.append(start, start[one] + second_drafts),
-        persistence=np.append(goes_on, goes_on[one]),
+        overrun=np.append(goes_on, goes_on[one]),
         width=np.append(width, union[2].sum() / max(union[1].sum(), 1)),
     )
     scores = replace(

@@ -1,5 +1,7 @@
 """``rate-hedge``: expected tokens per second, by hand, in simulation and live."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -61,17 +63,23 @@ def test_beliefs_and_expected_tokens_by_hand():
     assert policy.tokens[1, 0] == pytest.approx(1.6, abs=0.01) and policy.tokens[0, 0] > 1.7
 
 
-def test_a_draft_that_ends_early_is_as_good_as_refused_there_and_costs_less():
+def test_a_draft_that_ends_early_is_as_good_as_refused_there():
     policy = policy_with(Costs.uniform(2, K, step=0.1, verify=1.0), spec="rate-hedge:memory=1")
     for drafted, accepted in ((2, 2), (1, 0)):
         policy.update(Feedback(0, drafted, accepted, accepted + 1, K))
-    policy._read_costs()
     assert policy.belief[0] == pytest.approx(beliefs(policy, 0, 2, 2))
-    assert policy.went_on.tolist() == [[3, 0], [1, 0]]
-    goes_on = (1 + 4) / (3 + 4)
-    drafted = [1, 1 + goes_on, 1 + goes_on + goes_on**2, sum(goes_on**j for j in range(4))]
-    assert policy.drafting[0] == pytest.approx([1.0 + 0.1 * count for count in drafted])
     assert policy.drafting[1] == pytest.approx([1.1, 1.2, 1.3, 1.4])
+
+
+def test_who_stops_when_it_is_wrong_costs_less_the_less_it_is_believed():
+    """So it is tried where one that drafts on would be too dear, and costs as much where all is accepted."""
+    costs = replace(Costs.uniform(2, K, step=0.1, verify=1.0), overrun=np.array([1.0, 0.0]))
+    policy = policy_with(costs)
+    assert (policy.drafting[1] < policy.drafting[0])[1:].all()
+    assert policy.known[1, :, -1] == pytest.approx(policy.known[1, :, -1].clip(1.1)), "one is drafted in any case"
+    assert (np.diff(policy.known[1, :, -1]) >= 0.0).all() and policy.known[1, -1] == pytest.approx(
+        policy.known[0, -1], rel=0.02
+    )
 
 
 def test_an_evaluation_counts_what_each_drafter_s_own_rounds_would_have_shown():

@@ -28,15 +28,22 @@ def test_costs_of_a_pair_by_hand():
     """Each drafted token costs its step and, with its width, a share of the verification, which starts at 1.3 - 0.1."""
     costs = Costs(
         np.array([0.1, 0.2]), np.array([0.01, 0.02]), np.array([1.0, 1.3, 1.4, 1.5, 1.6]), 0.7, 0.01,
-        persistence=np.array([1.0, 0.5]), width=np.array([1.0, 3.0]), draft_start=np.array([0.05, 0.0]),
+        overrun=np.array([1.0, 0.5]), width=np.array([1.0, 3.0]), draft_start=np.array([0.05, 0.0]),
     )  # fmt: skip
     policy = policy_with(costs)
     assert policy.drafting[0] == pytest.approx([1.25 + 0.2 * drafted for drafted in (1, 2, 3, 4)])
-    assert policy.drafting[1] == pytest.approx([1.2 + 0.5 * drafted for drafted in (1, 1.5, 1.75, 1.875)])
+    # At each level q of acceptance: of k tokens a are accepted with the chance q^a (1 - q), or q^k, and then follow
+    # 1/2 + 1/4 ... in vain, as far as there is room.
+    q, vain = policy.accepted[1], [1 - 0.5**m for m in range(K + 1)]
+    drafted = [q**k * k + sum(q**a * (1 - q) * (a + vain[k - a]) for a in range(k)) for k in range(1, K + 1)]
+    seconds = 1.2 + 0.5 * np.maximum(drafted, 1.0)
+    assert policy.known[1] == pytest.approx(seconds.T)
+    assert policy.drafting[1] == pytest.approx(seconds @ policy.belief[1])
     assert (policy.plain, policy.evaluation) == (1.0, (0.7, 0.01))
     assert policy.catch_up.tolist() == [0.01, 0.02]
     # Were it known that one token in two is accepted (level 6 of 13): 1.5 tokens, 1.75, 1.875 or 1.9375.
-    assert policy.known_pace[:, 6] == pytest.approx([1.65 / 1.75, 2.1375 / 1.9375])
+    best = min(seconds[k, 6] / tokens for k, tokens in enumerate((1.5, 1.75, 1.875, 1.9375)))
+    assert policy.known_pace[:, 6] == pytest.approx([1.65 / 1.75, best])
 
 
 @pytest.mark.parametrize("costs", [None, Costs(np.zeros(2), np.zeros(2), np.zeros(K + 1))])
@@ -148,7 +155,7 @@ def test_where_drafts_do_not_pay_it_looks_no_more_often_than_it_reads_costs():
     """What was emitted meanwhile counts then."""
     policy = made(spec="rate-hedge:memory=0.9", costs=replace(STEADY, draft_step=np.full(3, 9.0), texts=2))
     policy.belief[:] = first = np.eye(13)[[0, 0, 0]]
-    policy.went_on[:] = 1.0
+    policy.silent[:] = 1.0
     start = policy.typical.copy()
     believed = 0.9 * first + 0.1 * start
     for t in range(1, 8):
@@ -157,7 +164,7 @@ def test_where_drafts_do_not_pay_it_looks_no_more_often_than_it_reads_costs():
         assert policy.resting and policy.undrafted == t and policy.unread.max() == 1
         assert policy.belief == pytest.approx(believed)
     played(policy, NO_DRAFTER, 0, 0)
-    assert not policy.resting and policy.went_on == pytest.approx(0.9**8) and policy.unread.tolist() == [8] * 3
+    assert not policy.resting and policy.silent == pytest.approx(0.9**8) and policy.unread.tolist() == [8] * 3
     assert policy.belief == pytest.approx(0.9**7 * believed + (1 - 0.9**7) * (4 * start + believed) / 5)
 
 
@@ -233,7 +240,7 @@ def test_an_evaluation_has_to_be_worth_its_time(state, cost, share):
         vars(policy).update(state, elapsed=elapsed)
         return policy, policy.wants_evaluation(3)
 
-    gain = share if share < 1.0 else 8 * worth(asked(1.0)[0])  # in eight times the text that there has been
+    gain = share if share < 1.0 else 16 * worth(asked(1.0)[0])  # in sixteen times the text that there has been
     if not gain:
         assert not asked(1e6)[1]
     else:
@@ -292,7 +299,7 @@ def test_a_round_that_drafted_nothing_tells_of_no_drafter():
     policy = made()
     start = policy.belief.copy()
     played(policy, NO_DRAFTER, 0, 0)
-    assert policy.belief == pytest.approx(start) and not policy.went_on.any() and not policy.silent.any()
+    assert policy.belief == pytest.approx(start) and not policy.silent.any()
     policy.update(Feedback(0, 0, 0, 1, 0))  # no room for a draft
     assert policy.unread.max() + policy.emitted == 2 and policy.belief == pytest.approx(start)
 
@@ -304,6 +311,7 @@ def test_a_drafter_that_has_nothing_to_say_costs_no_more_than_no_draft():
     played(policy, drafted=K, accepted=1)
     assert policy.silent.T.tolist() == [[2, 1], [0, 0], [0, 0]]
     policy._price()
+    policy._conclude()
     always = [1.1, 1.2, 1.3, 1.4]
     assert policy.drafting[0] == pytest.approx([(5 * seconds + 1.0) / 6 for seconds in always])
     assert policy.drafting[1] == pytest.approx(always)

@@ -93,6 +93,7 @@ def timed(count, seed=0, readers=None):
                 "arm": arm,
                 "together": 0,
                 "draft_length": 8 if arm is not None else 0,
+                "accepted": emitted - 1,
                 "emitted": emitted,
                 "nodes": nodes,
                 "depth": depth,
@@ -263,6 +264,7 @@ def a_row(arm=0, **changes):
         "arm": arm,
         "together": 0,
         "draft_length": 4 if arm is not None else 0,
+        "accepted": 0,
         "emitted": 1,
         "nodes": 4,
         "depth": 4,
@@ -281,13 +283,14 @@ def a_row(arm=0, **changes):
     return row | changes
 
 
-def test_drafts_go_on_and_spread_as_often_as_they_did():
+def test_drafts_overrun_and_spread_as_often_as_they_did():
     costs = RecordedCosts(4)
-    # Of four tokens asked for 4, 2, 1 and none: it went on 3 of 3 times, 1 of 2, 0 of 1, and had nothing to go on from.
-    costs.add([a_row(depth=depth, nodes=nodes) for depth, nodes in ((4, 7), (2, 3), (1, 1), (0, 0))])
+    # Of four tokens asked for 4, 2 and 1, none, one and one accepted: 4 of 4 times one more in vain, 1 of 2, 0 of 1.
+    parts = ((4, 7, 0), (2, 3, 1), (1, 1, 1), (0, 0, 0))
+    costs.add([a_row(depth=depth, nodes=nodes, accepted=accepted) for depth, nodes, accepted in parts])
     costs.add([a_row(1, draft_length=1, depth=1, nodes=1), a_row(2, draft_length=2, depth=1, nodes=3)])
     found = costs.costs(4)
-    assert found.persistence.tolist() == pytest.approx([4 / 6, 1.0, 0.0, 1.0])
+    assert found.overrun.tolist() == pytest.approx([5 / 7, 1.0, 1 / 2, 1.0])
     assert found.width.tolist() == pytest.approx([11 / 7, 1.0, 3.0, 1.0])
 
 
