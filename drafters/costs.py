@@ -230,15 +230,20 @@ class CostMeter:
         verify = line.per_unit * np.arange(max(length, 2) + 1) + (line.fixed if share is None else share)
         if self.plain.weight and self.crowd.texts == 1:  # in a batch a single token goes no other way than several
             verify[0] = self.plain.mean
+        catch_up = self._catch_up()
+        evaluation, reading = self.evaluation, self.evaluation.per_unit
+        if catch_up.any():  # few evaluations tell little: together they take no longer to read than one after the other
+            reading = min(reading, float(catch_up.sum()))
+        evaluate = evaluation.mean - reading * evaluation.x / evaluation.weight if evaluation.weight else 0.0
         usual = sum(self.overran) / sum(self.chances) if any(self.chances) else 1.0
         overrun = [on / of if of else usual for on, of in zip(self.overran, self.chances, strict=True)]
         steps = [line.per_unit if line.weight else least for line, least in zip(self.steps, self._least, strict=True)]
         return Costs(
             draft_step=np.array(steps),
-            catch_up=self._catch_up(),
+            catch_up=catch_up,
             verify=verify,
-            evaluate=self.evaluation.fixed,
-            evaluate_token=self.evaluation.per_unit,
+            evaluate=evaluate,
+            evaluate_token=reading,
             overrun=np.array(overrun),
             width=np.array([line.mean if line.weight else 1.0 for line in self.widths]),
             draft_start=np.array([line.fixed for line in self.steps]),

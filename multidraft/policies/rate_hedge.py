@@ -20,7 +20,7 @@ LEVELS = 13
 GUESS_TOKENS = 4.0
 """How many tokens' worth of evidence a guess about a drafter counts: the start's of its acceptance, which is of such
 prompts and not of this one, and that it drafts at all."""
-HORIZON = 16.0
+HORIZON = 8.0
 """Up to how many times as much text as there has been is taken to follow: in all of it an evaluation pays."""
 LUCK = 0.05
 """Up to this share chance decides between drafters: costs of those of one shape differ by what their measurements are
@@ -102,11 +102,12 @@ class RateHedge(Policy):
         self.refused = 1.0 - levels
         self.log_chances = np.log([levels, self.refused])
         # By depth the chance that a draft is accepted so far, and the tokens that each length yields (levels, K); the
-        # chance that as many tokens of a length are left when no more will be accepted (levels, K, K).
+        # chance that as many tokens of a length are left when no more will be accepted (K, levels x K).
         self.accepted = levels ** np.arange(self.longest + 1)[:, None]
         self.yields = 1.0 + self.accepted[1:].T.cumsum(axis=1)
         left = np.arange(self.longest)
-        self.failing = np.tril(self.refused[:, None, None] * levels[:, None, None] ** (left[:, None] - left))
+        failing = np.tril(self.refused[:, None, None] * levels[:, None, None] ** (left[:, None] - left))
+        self.failing = failing.reshape(-1, self.longest).T
         luck = np.random.default_rng([self.seed, zlib.crc32(self.context.prompt.encode(errors="replace"))])
         self.luck = 1.0 + LUCK * luck.random((self.arm_count, 1))
         self.unread = np.zeros(self.arm_count)
@@ -188,7 +189,7 @@ class RateHedge(Policy):
         fixed = float(known.verify[1]) - each + (0.0 if known.draft_start is None else known.draft_start)
         go_on = np.ones(self.arm_count) if known.overrun is None else known.overrun
         vain = (go_on[:, None] ** np.arange(1, self.longest + 1)).cumsum(axis=1)
-        drafted = self.yields - 1.0 + np.moveaxis(self.failing @ vain.T, 2, 0)
+        drafted = self.yields - 1.0 + (vain @ self.failing).reshape(-1, *self.yields.shape)
         per_token = (known.draft_step + width * each)[:, None, None]
         self.speaking = np.reshape(fixed, (-1, 1, 1)) + per_token * np.maximum(drafted, 1.0)
         self._price()

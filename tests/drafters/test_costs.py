@@ -182,6 +182,20 @@ def test_a_meter_knows_what_a_round_of_its_batch_takes():
     assert not meter.drafts and meter.costs(4).drafts is False
 
 
+def test_an_evaluation_takes_no_longer_to_read_than_its_drafters_one_after_the_other():
+    """Two evaluations of 1 and 2 tokens, the second of which a hiccup made longer, would make a prompt look dear."""
+    meter = CostMeter(2)
+    for arm in (0, 1):
+        meter.played(arm, 4, 4, 0.4, 1.0, 1)  # reads nothing
+        meter.played(None, 0, 0, 0.0, 1.0, 99)
+        meter.played(arm, 4, 4, 1.4, 1.0, 1)  # reads 100 tokens, or 101, and each takes some 0.01
+    meter.evaluation.add(1, 0.5)
+    meter.evaluation.add(2, 1.0)
+    found = meter.costs(4)
+    assert meter.evaluation.per_unit == pytest.approx(0.5) and found.evaluate_token == found.catch_up.sum() < 0.03
+    assert found.evaluation_seconds(1.5) == pytest.approx(0.75, rel=0.02)
+
+
 def test_a_meter_that_has_measured_nothing():
     costs = CostMeter(2).costs(4)
     assert costs.overrun.tolist() == costs.width.tolist() == [1.0, 1.0]

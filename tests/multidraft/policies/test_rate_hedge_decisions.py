@@ -240,7 +240,7 @@ def test_an_evaluation_has_to_be_worth_its_time(state, cost, share):
         vars(policy).update(state, elapsed=elapsed)
         return policy, policy.wants_evaluation(3)
 
-    gain = share if share < 1.0 else 16 * worth(asked(1.0)[0])  # in sixteen times the text that there has been
+    gain = share if share < 1.0 else 8 * worth(asked(1.0)[0])  # in eight times the text that there has been
     if not gain:
         assert not asked(1e6)[1]
     else:
