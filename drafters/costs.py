@@ -11,6 +11,9 @@ import numpy as np
 from drafters.crowd import Crowd
 from drafters.line import Line
 
+NEXT_TO_NOTHING = 2
+"""A drafter that has to read no more tokens than that drafts as if it had read all."""
+
 
 @dataclass(frozen=True)
 class Costs:
@@ -26,6 +29,8 @@ class Costs:
             ``(N,)``; 1 by default, as of drafters that always draft what they are asked for.
         width: nodes to verify per token of a draft's depth, ``(N,)``: 1 by default, as of chains.
         draft_start: of beginning a draft, ``(N,)``; 0 by default.
+        read_start: of having to read more than ``NEXT_TO_NOTHING`` before, as after another drafter's rounds, whatever
+            the number, ``(N,)``; 0 by default.
         overhead: of choosing and learning, per round, whatever the policy.
         start: of a policy's beginning, before the first round, likewise.
         by_policy: start and overhead of those that were measured, by name.
@@ -42,6 +47,7 @@ class Costs:
     overrun: np.ndarray | None = None
     width: np.ndarray | None = None
     draft_start: np.ndarray | None = None
+    read_start: np.ndarray | None = None
     overhead: float = 0.0
     start: float = 0.0
     by_policy: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -61,7 +67,7 @@ class Costs:
         """Those of the pool without a drafter, whose part of an evaluation is that of what all take to read a token."""
         reading = float(self.catch_up.sum())
         part = float(self.catch_up[arm]) / reading if reading else 1.0 / len(self.catch_up)
-        names = ("draft_step", "catch_up", "overrun", "width", "draft_start")
+        names = ("draft_step", "catch_up", "overrun", "width", "draft_start", "read_start")
         left: dict[str, Any] = {name: np.delete(of, arm) for name in names if (of := getattr(self, name)) is not None}
         evaluation = self.evaluate * (1.0 - part), self.evaluate_token * (1.0 - part)
         return replace(self, **left, evaluate=evaluation[0], evaluate_token=evaluation[1])
@@ -76,6 +82,8 @@ class Costs:
     def drafting(self, arm: int, drafted: float, unread: int = 0) -> float:
         """Seconds in which ``arm`` reads ``unread`` tokens and drafts; to find nothing takes as long as a token."""
         start = 0.0 if self.draft_start is None else float(self.draft_start[arm])
+        if self.read_start is not None and unread > NEXT_TO_NOTHING:
+            start += float(self.read_start[arm])
         return start + float(self.draft_step[arm]) * max(drafted, 1.0) + float(self.catch_up[arm]) * unread
 
     def choosing(self, policy: str) -> tuple[float, float]:
@@ -145,8 +153,6 @@ class CostMeter:
             of them is measured of all, or those that have hardly drafted would look as dear as their first rounds.
     """
 
-    NEXT_TO_NOTHING = 2
-
     def __init__(self, drafters: int, shapes: Sequence[Hashable] | None = None):
         self.plain, self.verify, self.evaluation = Line(), Line(), Line()
         shapes = range(drafters) if shapes is None else shapes
@@ -191,7 +197,7 @@ class CostMeter:
                 self.chances[arm] = Line.MEMORY * self.chances[arm] + min(vain + 1, length - drafted + vain)
                 self.overran[arm] = Line.MEMORY * self.overran[arm] + vain
             unread, step = self.unread.tokens[arm], self.steps[arm]
-            if unread <= self.NEXT_TO_NOTHING:
+            if unread <= NEXT_TO_NOTHING:
                 step.clock(drafted, draft_seconds)
             elif step.weight:
                 self.reads[arm].add(unread, max(draft_seconds - step.at(drafted), 0.0))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from drafters.costs import CostMeter, Costs, Unread
+from drafters.costs import NEXT_TO_NOTHING, Costs, Unread
 from multidraft.policies.static import Autoregressive
 from storage import queries
 from storage.clock import fit
@@ -103,7 +103,7 @@ class RecordedCosts:
         return self._fitted
 
     def _fit(self, length: int) -> Costs:
-        (start, step, catch_up), starts = self._fit_drafting()
+        (start, step, catch_up, read_start), starts = self._fit_drafting()
         fixed, each = fit(self.verification, 2)
         verify = fixed + each * np.arange(max([length, *(int(row[1]) for row in self.verification)]) + 1)
         overheads = {policy: float(fit(rows, 1)[0]) for policy, rows in self.overhead.items()}
@@ -132,17 +132,18 @@ class RecordedCosts:
             overrun=np.divide(vain, chances, out=np.ones_like(vain), where=chances > 0),
             width=np.divide(nodes, depth, out=np.ones_like(depth), where=depth > 0),
             draft_start=start,
+            read_start=read_start,
             overhead=_mean(overheads.values()),
             start=_mean(starts.values()),
             by_policy=by_policy,
         )
 
     def _fit_drafting(self) -> tuple[np.ndarray, dict[str, float]]:
-        """Seconds of beginning a draft, of a drafted token and of a token to read, by drafter, ``(3, N)``; and of the
-        start of each policy that was seen to read."""
-        found = np.array([fit(rows, 3) for rows in self.drafting])
+        """Seconds of beginning a draft, of a drafted token, of a token to read and of having any to read, by drafter,
+        ``(4, N)``; and of the start of each policy that was seen to read."""
+        found = np.array([[*fit(rows, 3), 0.0] for rows in self.drafting])
         drafted = np.array([bool(rows) for rows in self.drafting])
-        start, step, _ = found.T
+        start, step, *_ = found.T
         work = np.where(step > 0.0, step, start)  # a head that drafts all at once has no step
         shares = [(policy, work[list(arms)].sum(), tokens, longer) for policy, arms, tokens, longer in self.reading]
         # Retrieval reads for nothing, and tells nothing of models.
@@ -151,9 +152,10 @@ class RecordedCosts:
         if each:
             found[:, 2] = each * work
             for arm, rows in enumerate(self.drafting):
-                catch_up, most = found[arm, 2], CostMeter.NEXT_TO_NOTHING
-                if idle := [(*row[:2], row[3] - catch_up * row[2]) for row in rows if row[2] <= most]:
-                    found[arm, :2] = fit(idle, 2)
+                told_of = [(*row[:2], row[3] - found[arm, 2] * row[2], row[2] > NEXT_TO_NOTHING) for row in rows]
+                if idle := [row[:3] for row in told_of if not row[3]]:
+                    start, step = found[arm, :2] = fit(idle, 2)
+                    found[arm, 3] = fit([(1.0, r[2] - start - step * r[1]) for r in told_of if r[3]], 1)[0]
         if drafted.any():
             found[~drafted] = found[drafted].mean(axis=0)
         return found.T, starts

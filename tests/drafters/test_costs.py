@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from drafters.costs import CostMeter, Costs, Unread
+from drafters.costs import NEXT_TO_NOTHING, CostMeter, Costs, Unread
 from drafters.crowd import Crowd
 
 
@@ -147,7 +147,7 @@ def test_a_short_draft_and_a_short_reading_take_a_forward_too():
     meter, rng = CostMeter(1), np.random.default_rng(3)
     for _ in range(300):
         length, unread = int(rng.integers(1, 9)), meter.unread.tokens[0]
-        reading = 0.2 + 0.02 * unread if unread > CostMeter.NEXT_TO_NOTHING else 0.0
+        reading = 0.2 + 0.02 * unread if unread > NEXT_TO_NOTHING else 0.0
         meter.played(0, 8, length, 0.3 + 0.1 * length + reading, 1.0, 1)
         if rng.random() < 0.3:
             meter.played(None, 0, 0, 0.0, 1.0, int(rng.choice([3, 6, 130])))

@@ -157,7 +157,7 @@ def test_who_had_not_read_the_prompt_reads_it_before_the_first_draft():
 
 
 def test_what_reading_takes_is_told_by_the_prefill():
-    """Few rounds have much to read, and here each of those was held up."""
+    """Few rounds have much to read, and here each of those takes 0.01 seconds more, however little it is."""
     first = {"readers": [0, 1], "baseline_seconds_per_token": 0.005, "baseline_prefill_seconds": 0.02}
     runs = [timed(100, seed, readers=[0, 1]) for seed in range(6)]
     for rounds in runs:
@@ -169,6 +169,9 @@ def test_what_reading_takes_is_told_by_the_prefill():
     found = found_in(runs)
     np.testing.assert_allclose(found.catch_up, TRUE.catch_up, rtol=1e-2)
     np.testing.assert_allclose(found.draft_step, TRUE.draft_step, rtol=1e-2)
+    np.testing.assert_allclose(found.read_start, 0.01, rtol=5e-2)
+    assert found.drafting(0, 3, 2) == pytest.approx(TRUE.drafting(0, 3, 2), rel=2e-2)
+    assert found.drafting(0, 3, 5) == pytest.approx(TRUE.drafting(0, 3, 5) + 0.01, rel=5e-2)
     assert found.reading([0, 1], 100) == pytest.approx(TRUE.reading([0, 1], 100), rel=1e-3)
 
 
