@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from textwrap import shorten
 
@@ -12,6 +12,15 @@ ODD = (
 )
 """What is said of an answer of a target that knows certain tasks only, to a prompt of none of them."""
 
+REPEATS = (
+    "The answer ends by repeating itself, as where the model does not know what to say: its figures tell little of "
+    "other texts."
+)
+"""What is said of an answer of which :func:`repeats` is true."""
+
+LONGEST_REPEATED, REPEATED = 12, 48
+"""Tokens of what is repeated, at most, and over how many."""
+
 Fits = Callable[[str, str], bool]
 """Whether the target of a card, by its hash, knows what a prompt asks, as far as that can be told."""
 
@@ -20,6 +29,13 @@ MOST_JUDGED = 200
 
 MOST_NAMED = 5
 """Of those, so many are named."""
+
+
+def repeats(token_ids: Sequence[int]) -> bool:
+    """Whether a text ends in the same few tokens again and again."""
+    end = list(token_ids[-REPEATED:])
+    periods = range(1, LONGEST_REPEATED + 1)
+    return len(end) == REPEATED and any(end[period:] == end[:-period] for period in periods)
 
 
 def unjudged(card_hash: str, prompt: str) -> bool:

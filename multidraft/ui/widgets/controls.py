@@ -105,6 +105,7 @@ class PromptTab:
         self.prompt = gr.Textbox(
             first,
             label="Prompt",
+            info=self.task_hint,
             lines=6,  # a field that grew with the text it begins with would move all below it
             max_lines=6,
             placeholder="Type a task, or take an example below.",
@@ -133,6 +134,13 @@ class PromptTab:
         """The task of an example of the present pool."""
         return next((task for task, example in self.workbench.pool.examples if example == prompt), None)
 
+    @property
+    def task_hint(self) -> str | None:
+        """What may be asked, where the present pool's target knows certain tasks only."""
+        router = self.workbench.pool.router
+        tasks = count(len(router.drafters), "kind") if router else ""
+        return f"This model knows {tasks} of task, not more: stay close to the examples below." if router else None
+
     def fit_html(self, prompt: str) -> str:
         """A word of warning where the prompt is of no task that the present pool knows."""
         pool = self.workbench.pool
@@ -148,7 +156,7 @@ class PromptTab:
         """Examples and settings for the present pool; what was chosen stays if it fits."""
         length, draft = limits(self.workbench.pool, max_new_tokens, self.workbench.limits.new_tokens)
         fields = {self.settings[0]: gr.Slider(**length), self.settings[4]: gr.Slider(**draft)}
-        return {**self.examples.updates(), **fields}
+        return {self.prompt: gr.Textbox(info=self.task_hint), **self.examples.updates(), **fields}
 
 
 def known_tasks(title: str, router: Router) -> str:

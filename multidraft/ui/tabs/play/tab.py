@@ -139,7 +139,7 @@ class Play(controls.PromptTab):
         line.followed_by(
             self.follow,
             [self.policy, self.settings[0], self.output],
-            [*self.examples.components, self.policy, *self.settings, *talk[1:], self.legend, self.note],
+            [*self.examples.components, self.policy, *self.settings, *talk, self.legend, self.note],
         )
         self.restored = page.load(self.restore, None, [self.status, *form], **QUICK)
         self.link.click(

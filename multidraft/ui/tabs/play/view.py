@@ -11,7 +11,7 @@ from multidraft.bench.action import listed
 from multidraft.bench.measure import Measurement
 from multidraft.engine.lossless import Difference
 from multidraft.policies.titles import policy_title
-from multidraft.service.odd import ODD
+from multidraft.service.odd import ODD, REPEATS, repeats
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.markup import count, macros, message_html, number, percent, place
 from storage.figures import FEWEST_TOKENS, SIDES, timed_side
@@ -65,8 +65,10 @@ def status_html(
         return message_html("busy", _scoring(job, counts))
     if generation.status == "error":
         return message_html("error", f"The run failed: {generation.error}. Please try again or report it.")
-    kind = "cancelled" if generation.status == "cancelled" else "done" if fits else "done md-odd"
     odd = "" if fits else f" {ODD}"
+    if fits and generation.status == "completed" and repeats(generation.token_ids):
+        odd = f" {REPEATS}"
+    kind = "cancelled" if generation.status == "cancelled" else "done md-odd" if odd else "done"
     left_out = " Regret not computed: stopped." if job.unscored else ""
     failed = f" {generation.failures}" if generation.benched else ""
     unsaved = "" if recorded else " Not in the history yet: see the Dashboard tab."
@@ -132,24 +134,47 @@ def tiles_html(run: Run | None = None, differences: Sequence[Difference] | None 
         ),
         ("Speed", number(rate, 0 if rate and rate >= 100 else 1), "tokens/s", "Emitted tokens per second of decoding"),
     ]
-    return markup.tiles_html(tiles) + markup.note_html(_note(run, differences))
-
-
-def _note(run: Run | None, differences: Sequence[Difference] | None) -> str:
     if run is None or run.baseline is None:
-        return f"{_how(None)}."
-    g, baseline, scores = run.generation, run.baseline, run.scores
+        return markup.tiles_html(tiles) + markup.note_html(f"{_how(None)}.")
+    details = markup.folded("How it was measured", markup.note_html(_details(run, run.baseline, differences)))
+    return markup.tiles_html(tiles) + markup.note_html(_outcome(run, differences)) + details
+
+
+def _outcome(run: Run, differences: Sequence[Difference] | None) -> str:
+    """What drafting was good for, in plain words."""
+    g = run.generation
+    if all(r.arm is None for r in g.rounds):
+        if len(g.token_ids) < FEWEST_TOKENS:
+            return ""
+        return (
+            "This run drafts nothing: it is autoregressive decoding as well, so its speed-up only shows how far two "
+            "measurements of the same thing differ."
+        )
+    said = f"{count(len(g.rounds), 'call')} of the target instead of {len(g.token_ids):,}"
+    if differences is not None:
+        faulty = any(not d.rounding for d in differences)
+        said += "." if faulty else ", and the text is the same as without drafters."
+        said += f" {_checked(g.token_ids, differences)}" if faulty else ""
+    else:
+        said += "."
+    if run.speedup and run.speedup_uncertainty:
+        side = timed_side(run.speedup, run.speedup_uncertainty)
+        said += {
+            1: "",
+            0: " Whether it was faster too, the noise of the machine hides.",
+            -1: " Slower all the same: drafts take time too, and too few tokens were accepted.",
+        }[side]
+    return said
+
+
+def _details(run: Run, baseline: Baseline, differences: Sequence[Difference] | None) -> str:
+    g, scores = run.generation, run.scores
     sentences = [
         f"Autoregressive decoding just after it: {baseline.tokens_per_second:.1f} tokens/s "
         f"({count(baseline.tokens, 'token')}, {_mean(baseline)} time per token)."
     ]
     if run.speedup and run.speedup_uncertainty:
         sentences.append(_noise(g.uncertainty, baseline.uncertainty, run.speedup_uncertainty))
-    if len(g.token_ids) >= FEWEST_TOKENS and all(r.arm is None for r in g.rounds):
-        sentences.append(
-            "This run drafts nothing: it is autoregressive decoding as well, so its speed-up only shows how far two "
-            "measurements of the same thing differ."
-        )
     if g.rounds and differences is not None:
         sentences.append(_checked(g.token_ids, differences))
     if g.prior:

@@ -85,7 +85,7 @@ class Race(controls.PromptTab):
         line.followed_by(
             self.follow,
             [self.settings[0], self.stage],
-            [*self.examples.components, *self.lanes, *self.settings, self.legend],
+            [self.prompt, *self.examples.components, *self.lanes, *self.settings, self.legend],
         )
 
     def follow(self, max_new_tokens: float | None, stage: Any) -> Updates:

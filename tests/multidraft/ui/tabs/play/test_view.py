@@ -10,6 +10,7 @@ import pytest
 from drafters.sampling import SamplingParams
 from drafters.traffic import Prior
 from multidraft.engine.lossless import Difference
+from multidraft.service.odd import repeats
 from multidraft.ui.tabs.play import view
 from multidraft.ui.widgets.markup import message_html, progress_html
 from storage import figures
@@ -199,8 +200,8 @@ def test_a_speed_up_says_how_certain_it_is(
     assert html.index("Mean accepted tokens") < html.index("Speed-up")
 
 
-def test_the_longest_note_fits_the_room_kept_for_it(make_generation, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Six lines of a hundred characters (``play.css``): what is below must not move when a run ends."""
+def test_the_longest_outcome_fits_the_room_kept_for_it(make_generation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two lines of a hundred characters (``play.css``): what is below must not move when a run ends."""
     for module in (figures, view):
         monkeypatch.setattr(module, "FEWEST_TOKENS", 1)
     monkeypatch.setattr(type(make_generation()), "uncertainty", 0.44)
@@ -214,7 +215,26 @@ def test_the_longest_note_fits_the_room_kept_for_it(make_generation, monkeypatch
         best_drafter="translation",
         drafter_rounds={"translation": 21, "general": 33},
     )
-    note = unescape(html[html.index("Autoregressive decoding") :].removesuffix("</p>"))
+    outcome, note = unescape(html).partition("</dl>")[2].split("<details")
     for part in ("Noise of the machine", "near-ties", "It started from 120 earlier runs", "regret +11"):
         assert part in note
-    assert len(note) < 600
+    assert "calls of the target instead of 6, and the text is the same" in outcome and "Slower" in outcome
+    assert len(outcome.removeprefix('<p class="md-note">').removesuffix("</p>")) < 200
+
+
+@pytest.mark.parametrize(("rate", "said"), [(1, ""), (1000, "Slower all the same: drafts take time too")])
+def test_the_outcome_says_where_drafts_did_not_pay(make_generation, monkeypatch, rate: int, said: str) -> None:
+    for module in (figures, view):
+        monkeypatch.setattr(module, "FEWEST_TOKENS", 1)
+    monkeypatch.setattr(type(make_generation()), "uncertainty", 0.01)
+    html = tiles(make_generation(status="stopped"), [], baseline=Baseline("answer", 6, 1 / rate, 0.0, 0.01))
+    outcome = unescape(html).partition("</dl>")[2].partition("<details")[0]
+    assert "the text is the same" in outcome and said in outcome and ("Slower" in outcome) == bool(said)
+
+
+def test_an_answer_that_repeats_itself_is_told_from_one_that_makes_sense(make_generation) -> None:
+    assert repeats([5, 6, 7] * 16) and repeats([1, 2, *[9] * 48])
+    assert not repeats([9] * 47) and not repeats(list(range(60))) and not repeats([*range(13)] * 5)
+    for status, told in (("completed", True), ("stopped", False)):
+        ended = make_generation(token_ids=[3] * 60, status=status)
+        assert ("repeating itself" in view.status_html(job(ended))) == told
