@@ -89,7 +89,10 @@ def _left_out(advice: Advice) -> str:
     if not advice.left_out:
         return ""
     texts = count(advice.left_out, "text")
-    return f"This verdict leaves out {texts} of other pools, machines or settings: filter by these for one on them."
+    return (
+        f"This verdict leaves out {texts} of other pools, machines or settings, perhaps of the same prompts: filter by "
+        "these for one on them, or compare two batches in Results."
+    )
 
 
 def _freed(advice: Advice) -> str:
@@ -111,7 +114,7 @@ def _kept_or_not(advice: Advice) -> str:
     unsure = [*fates.get("alone", []), *fates.get("open", [])]
     parts.append(f"not settled: {listed(unsure)}" if unsure and any(parts) else "")
     said = "; ".join(filter(None, parts))
-    return f"Drafters, by replays: {said}." if said else ""
+    return f"Drafters under `{advice.about.spec}`, by replays: {said}." if said else ""
 
 
 def _repeated(ran: Advice) -> str:
@@ -278,7 +281,9 @@ def _lengths(advice: Advice) -> list[str]:
     parts.append(f"not significantly faster than those of up to {listed(level)}" if level else "")
     said = f"Drafts of up to {about.length} tokens under `{about.spec}`, by replays: {'; '.join(filter(None, parts))}."
     if advice.text and about.length == advice.text.params.draft_length:
-        said += " Longer ones were not recorded."
+        said += (
+            " Longer ones were not recorded: to try them, run a batch of a greater draft length and compare the two."
+        )
     return [said]
 
 

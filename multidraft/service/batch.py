@@ -93,6 +93,7 @@ class BatchJob(Job[None]):
         origin = Origin(source, suite=suite.name if suite else None, batch_id=self.id, learn=learn)
         self.workbench, self.items, self.params, self.seed = workbench, items, params, seed
         self.source, self.suite, self.file = source, suite, file
+        self.learn = learn
         self.texts_at_once, self.shares_forwards = texts_at_once, hasattr(pool.target.decoder, "runs")
         self.figures: list[BatchFigures] = []
         self._run: SuiteRun | None

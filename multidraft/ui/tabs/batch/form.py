@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
+
 from drafters.errors import SuiteError
 from multidraft.bench.suites import load_suite, suite_names
 from multidraft.service.batch import BatchJob
@@ -25,7 +27,10 @@ def form_of(batch: BatchJob | KeptBatch, workbench: Workbench) -> tuple[Any, ...
     params = batch.params
     draft_length = 0 if params.draft_length == workbench.pool.draft_length else params.draft_length
     settings = (params.max_new_tokens, batch.texts_at_once, draft_length, params.temperature)
-    return suite, file, batch.policies, _most(file or suite, batch.prompt_count), *settings, _note(batch.id, workbench)
+    most, note = _most(file or suite, batch.prompt_count), _note(batch.id, workbench)
+    # Who opted out then has not opted in by coming back; who has opted out since, stays out.
+    learn = gr.skip() if batch.learn else False
+    return suite, file, batch.policies, most, *settings, note, learn
 
 
 def _most(source: str | None, prompts: int) -> int:

@@ -34,6 +34,8 @@ class KeptBatch:
     drafters: list[str]
     numbers: list[int]
     """Of the runs, row by row."""
+    learn: bool
+    """Whether its runs may be learnt from."""
 
     seed = None
     figures = ()
@@ -104,4 +106,6 @@ def kept_batch(path: Path, id: str) -> KeptBatch | None:
     of_rows = [places[values["prompt"]] for values in found]
     rows = [replace(Row.recorded(values), id=items[place].id) for values, place in zip(found, of_rows, strict=True)]
     numbers = [values["id"] for values in found]
-    return KeptBatch(path, listed[0], rows, items, of_rows, run.params, list(run.generation.drafters), numbers)
+    return KeptBatch(
+        path, listed[0], rows, items, of_rows, run.params, list(run.generation.drafters), numbers, run.origin.learn
+    )

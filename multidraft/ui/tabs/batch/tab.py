@@ -152,7 +152,7 @@ class Batch:
             ]
         for control in (suite, file):
             control.change(self.preview, [suite, file], read, concurrency_limit=1, **HIDDEN)
-        form = [suite, file, policies, limit, length, at_once, draft, heat, note]
+        form = [suite, file, policies, limit, length, at_once, draft, heat, note, line.learn]
         for chosen in (suite, file, policies, limit, length, at_once):
             chosen.change(self.takes, form[:6], takes, **LAST)
         policies.change(self.completed, policies, policies, **LAST)
@@ -161,7 +161,7 @@ class Batch:
         file.upload(lambda: None, None, suite, **QUICK)
         file.clear(lambda: first, None, suite, **QUICK)
         suite.input(lambda: None, None, file, **QUICK)
-        self.buttons.start([self.buttons.run.click], self.start, [*form, line.learn], self.status)
+        self.buttons.start([self.buttons.run.click], self.start, form, self.status)
         forget_refusal(form, self.status, _IDLE)
         shown = [self.status, self.rows, self.detail, self.verdict, self.summary, *self.charts, *self.downloads]
         self.buttons.wire(page, form, self._form, self.show, self._gone, shown)
@@ -262,7 +262,7 @@ class Batch:
 
     def more(self, id: str, event: gr.EventData) -> list[Any]:
         """The values of the form for what the verdict on a batch suggests; the rest as in the batch."""
-        suite, file, _, limit, length, at_once, draft, *rest = self._form(id) or [gr.skip()] * 9
+        suite, file, _, limit, length, at_once, draft, *rest = self._form(id) or [gr.skip()] * 10
         policies, other = clicked(event, "policies").split("\n"), run_number(clicked(event, "length"))
         return [suite, file, policies, limit, length, at_once, other or draft, *rest]
 

@@ -264,7 +264,7 @@ def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, tmp_path: 
     held = threading.Event()
     workbench.jobs.do(lambda: held.wait(30))
     tab = placed(workbench)
-    values = ["pocket", None, ["ucb:beta=0.5"], 3, 12, 4, 3, 0.5, " <b>why "]
+    values = ["pocket", None, ["ucb:beta=0.5"], 3, 12, 4, 3, 0.5, " <b>why ", False]
     begun = tab.start(*values)
     id, (run, stop) = begun[tab.buttons.asked], tab.buttons.both
     assert not begun[run].interactive and begun[stop].interactive, "a second start would be followed as well"
@@ -275,12 +275,13 @@ def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, tmp_path: 
     assert workbench.store.flush()
     there = linked(batch=id)
     assert there[tab.buttons.asked] == there[tab.buttons.id] == id
-    assert [there[field] for field in tab.buttons.form] == [*values[:-1], "<b>why"]
+    assert [there[field] for field in tab.buttons.form] == [*values[:-2], "<b>why", False]
     assert there[stop].interactive and not there[run].interactive
     id, path = started(tab, tmp_path), str(tmp_path / "mine.txt")
     assert [linked(batch=id)[field] for field in tab.buttons.form][:6] == [None, path, ["ucb", "fixed:near"], 0, 8, 1]
     more = tab.more(id, Visit(policies="ucb\nexp3", length="5"))  # type: ignore[arg-type]
     assert more[:7] == [None, path, ["ucb", "exp3"], 0, 8, 1, 5]
+    assert more[-1] == gr.skip(), "whoever did not opt out then may have done so since"
     Path(path).unlink()
     assert linked(batch=id)[tab.buttons.form[1]] is None
     assert linked() == {tab.buttons.asked: gr.skip()}, "one that was started meanwhile is still followed"
