@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from drafters.errors import UserError
-from multidraft.bench.action import MOST_PROMPTS, listed
 from multidraft.bench.baseline import BASELINE
 from multidraft.bench.summary import Row, speedups
-from multidraft.bench.table import NOTHING, count, percent
-from multidraft.bench.verdict import MOST_NAMED
-from multidraft.bench.verdict_tables import Table, times
+from multidraft.bench.table import count
 from multidraft.replay.options import Option
 from storage.figures import FEWEST_TO_TELL, FEWEST_TOKENS, Ratio, prompts_to_settle, ratio_of_ratios, ratio_of_totals
 
@@ -56,6 +54,8 @@ class Paired:
             where a baseline is unknown.
         settled_by: how many prompts in all would tell them apart, if what is found is true.
         short: of the prompts that both ran, those whose answers are too short for a speed-up.
+        same_rounds: whether both took as many rounds for as many tokens on each prompt.
+        repeated: in A and in B, on how many prompts it began with what that very prompt had taught.
     """
 
     specs: tuple[str, str]
@@ -66,6 +66,8 @@ class Paired:
     relative: Ratio | None
     settled_by: float | None
     short: int
+    same_rounds: bool
+    repeated: tuple[int, int]
 
     @property
     def name(self) -> str:
@@ -112,17 +114,19 @@ class Comparison:
         differs: what they were made with, where that differs, as ``(name, in A, in B)``.
         pairs: the policies in both.
         baseline: how many times as fast autoregressive decoding was in B, on the prompts that both ran, if it is known.
+        seconds_apart: between the beginnings of both, if they are known.
     """
 
     differs: list[tuple[str, str, str]]
     pairs: list[Paired]
     baseline: Ratio | None
+    seconds_apart: float | None = None
 
     @classmethod
     def of(
         cls, first: Sequence[Row], second: Sequence[Row], made: tuple[Mapping[str, Any], Mapping[str, Any]]
     ) -> Comparison:
-        """Of the rows of both, and what they were made with, by the keys of ``NAMES``.
+        """Of the rows of both, and what they were made with, by the keys of ``NAMES``, and when, as ``created_at``.
 
         Raises:
             UserError: no finished run of one of them was timed alone, or they have no prompt in common.
@@ -154,114 +158,9 @@ class Comparison:
         ]
         if not pairs:
             raise UserError("no policy ran on a prompt in both experiments, so there is nothing to compare")
-        return cls(differs, pairs, _baselines(a, b))
-
-
-def sentences(found: Comparison) -> list[str]:
-    """The verdict, the conclusion over all policies first; names of policies stand in backticks."""
-    apart = bool(found.baseline and found.baseline.side)
-    quick = f"Autoregressive decoding itself is {times(found.baseline)} as fast in B"
-    said = [overall(found)]
-    if apart:
-        judged = "so the verdicts compare speed-ups, each over its own autoregressive decoding"
-        judged = judged if found.pairs[0].relative else "which the verdicts, by the clock, do not allow for"
-        said.append(f"The machine, or the target's own decoding, was not equally fast in both. {quick}, {judged}.")
-    said += [_conclusion(pair) for pair in found.pairs[:MOST_NAMED]]
-    if more := len(found.pairs[MOST_NAMED:]):
-        said.append(f"The table has {count(more, 'more policy')}.")
-    if found.differs:
-        said.append(
-            "They differ in " + "; ".join(f"{name} ({one} → {other})" for name, one, other in found.differs) + "."
-        )
-    else:
-        said.append("They were made with the same settings, version, pool and machine: what differs is chance.")
-    if found.baseline and not apart:
-        said.append(f"{quick}, which is no significant difference.")
-    return [*said, "Intervals: 95 %, paired bootstrap over the prompts that both ran."]
-
-
-def overall(found: Comparison) -> str:
-    """Which experiment is better for which policies, and what to do."""
-    a, b = sides(found)
-    by: dict[str, list[Paired]] = {}
-    for pair in found.pairs:
-        by.setdefault(pair.said, []).append(pair)
-    better = {side: by[said] for side, said in ((a, "slower"), (b, "faster")) if said in by}
-    said = [f"{side} is better for {_policies(pairs)}" for side, pairs in better.items()]
-    said += [f"for {_policies(by[ALIKE])} either will do"] if ALIKE in by else []
-    said += (
-        [f"for {_policies(by[NO_DIFFERENCE])} these prompts cannot tell which is better"] if NO_DIFFERENCE in by else []
-    )
-    if TOO_FEW in by:
-        said.append(f"for {_policies(by[TOO_FEW])} there are too few prompts: it takes {FEWEST_TO_TELL}")
-    first, *more = said
-    return f"{'; '.join([first[0].upper() + first[1:], *more])}. What to do: {_action(a, b, better, by)}."
-
-
-def _action(a: str, b: str, better: Mapping[str, list[Paired]], by: Mapping[str, list[Paired]]) -> str:
-    a, b = (side if side in ("A", "B") else side[0].lower() + side[1:] for side in (a, b))
-    if len(better) == 2:
-        one, other = better.values()
-        return f"keep {a} for {_policies(one)}, take {b} for {_policies(other)}"
-    if better:
-        return f"keep {a}" if "slower" in by else f"take {b}"
-    if by.keys() == {ALIKE}:
-        return f"take either, {a} or {b}: whole requests are equally fast within 5 %"
-    return f"keep {a} until more prompts have run under both"
-
-
-def sides(found: Comparison) -> tuple[str, str]:
-    """What the two are called: by what they differ in, if that is one thing, else A and B."""
-    if len(found.differs) != 1:
-        return "A", "B"
-    ((name, one, other),) = found.differs
-    name = name[0].upper() + name[1:]
-    return f"{name} {one}", f"{name} {other}"
-
-
-def _policies(pairs: Sequence[Paired]) -> str:
-    named = [pair.name for pair in pairs[:MOST_NAMED]]
-    return listed([*named, *([f"{more} more"] if (more := len(pairs) - len(named)) else [])])
-
-
-def table(found: Comparison) -> Table:
-    """A line for each policy."""
-    columns = "policy|verdict on B|prompts|request speed-up in A|request speed-up in B|request speed-up, B over A"
-    columns += "|tokens per round, B over A|decode by the clock, B over A|request by the clock, B over A"
-    rows = [
-        (
-            pair.name.replace("`", ""),
-            pair.verdict,
-            str(pair.judged.prompts)
-            + (f" of {pair.request.prompts}" if pair.judged.prompts < pair.request.prompts else ""),
-            *(map(times, (*pair.speedups, pair.relative, pair.rounds, pair.decode, pair.request))),
-        )
-        for pair in found.pairs
-    ]
-    return Table("Policies", tuple(columns.split("|")), rows, 7)
-
-
-def _conclusion(pair: Paired) -> str:
-    clock = f"decoding is {times(pair.decode)} and whole requests are {times(pair.request)} as fast"
-    if pair.said == TOO_FEW:
-        return f"{pair.name}: {pair.on}, and to call one faster takes {FEWEST_TO_TELL}; by the clock {clock} so far."
-    fewer = 1 - 1 / pair.rounds.value
-    calls = "as many" if abs(fewer) < 0.005 else f"{percent(abs(fewer))} {'fewer' if fewer > 0 else 'more'}"
-    speeds = f"by the clock {clock}"
-    if pair.relative:
-        a, b = (f"{ratio.value:.2f}×" if ratio else NOTHING for ratio in pair.speedups)
-        speeds = f"the speed-up of whole requests is {b} in B and {a} in A, {times(pair.relative)} as high"
-    verdict = pair.verdict
-    if pair.said in SETTLED:
-        verdict = f"B has the {verdict}" if pair.relative else f"B is {verdict}"
-    said = f"{pair.name}: {verdict}; {speeds}, with {calls} calls of the target, {pair.on}."
-    if pair.said != NO_DIFFERENCE:
-        return said
-    said += " These prompts cannot tell which is better."
-    needed = pair.settled_by
-    if needed is None or needed > MOST_PROMPTS:
-        return said
-    return f"{said} About {count(max(round(needed) - pair.judged.prompts, 1), 'more prompt')} would settle it."
+        begun = [datetime.fromisoformat(each["created_at"]) for each in made if "created_at" in each]
+        apart = abs((begun[1] - begun[0]).total_seconds()) if len(begun) == 2 else None
+        return cls(differs, pairs, _baselines(a, b), apart)
 
 
 def _of(rows: Sequence[Row], spec: str) -> list[Row]:
@@ -285,6 +184,8 @@ def _paired(first: Sequence[Row], second: Sequence[Row], specs: tuple[str, str])
         sorted((row for row in rows if row.prompt in common), key=lambda row: row.prompt) for rows in (first, second)
     )
     lengths = _by_prompt(a, "tokens")
+    same = all(_by_prompt(a, name) == _by_prompt(b, name) for name in ("tokens", "rounds"))
+    seen = tuple(len({row.prompt for row in rows if row.repeated}) for rows in (a, b))
     one, other = _as_long(specs[0], a, lengths), _as_long(specs[1], b, lengths)
     rounds = ratio_of_totals(one.rounds, other.rounds)
     assert rounds is not None, "a finished run has a round"
@@ -305,6 +206,8 @@ def _paired(first: Sequence[Row], second: Sequence[Row], specs: tuple[str, str])
         relative,
         needed if relative else other.prompts_to_settle(one),
         len(short),
+        same,
+        (seen[0], seen[1]),
     )
 
 

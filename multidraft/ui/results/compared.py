@@ -9,13 +9,15 @@ from typing import Any
 
 from markupsafe import Markup
 
-from multidraft.bench import comparison
+from drafters.errors import UserError
+from multidraft.bench import comparison_verdict
 from multidraft.bench.comparison import Comparison, Paired
 from multidraft.bench.summary import Row
 from multidraft.policies.titles import policy_title
 from multidraft.ui.results import drawing
+from multidraft.ui.results.conditions import experiment_facts, foot_of, settings_of
 from multidraft.ui.results.drawing import Bar
-from multidraft.ui.results.result import Result, experiment, facts_of, foot_of, name_of, place_of, settings_of, short
+from multidraft.ui.results.result import Result, experiment, name_of, place_of, short
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.markup import number
 from storage import experiments
@@ -34,16 +36,23 @@ def comparison_result(path: Path, first: str, second: str) -> Result | None:
     """Two experiments compared; ``None`` if one of them is unknown.
 
     Raises:
-        UserError: nothing of them can be compared.
+        UserError: nothing of them can be compared, or they are the same.
     """
-    about = experiment(path, first), experiment(path, second)
-    if about[0] is None or about[1] is None:
+    about_a, about_b = experiment(path, first), experiment(path, second)
+    if about_a is None or about_b is None:
         return None
+    if first == second:
+        raise UserError("an experiment cannot be compared with itself; choose another one")
     values = [experiments.figures(path, id) for id in (first, second)]
     a, b = (list(map(Row.recorded, side)) for side in values)
     prompts = {run["prompt_hash"]: run["prompt"] for run in values[0]}
-    found = Comparison.of(a, b, (about[0], about[1]))
-    return _of_comparison(found, about[0], about[1], _prompts(found, prompts, (a, b)))
+    found = Comparison.of(a, b, (about_a, about_b))
+    facts = [
+        (f"{side}: {name.lower()}", value)
+        for side, one, runs in zip("AB", (about_a, about_b), values, strict=True)
+        for name, value in experiment_facts(path, one, runs)
+    ]
+    return _of_comparison(found, about_a, about_b, _prompts(found, prompts, (a, b)), facts)
 
 
 def _prompts(found: Comparison, prompts: Mapping[int, str], sides: tuple[Sequence[Row], Sequence[Row]]) -> Markup:
@@ -61,23 +70,35 @@ def _prompts(found: Comparison, prompts: Mapping[int, str], sides: tuple[Sequenc
         {
             "Prompt": short(prompts[prompt], SHOWN_IN_TABLE),
             "Policy": title,
-            "A": run(one.id, number(one.mean_accepted_tokens, 2)),
-            "B": run(other.id, number(other.mean_accepted_tokens, 2)),
-            "B over A": number((other.mean_accepted_tokens or 0) / (one.mean_accepted_tokens or 1), 2, "×"),
+            "Tokens per round in A": run(one.id, number(one.mean_accepted_tokens, 2)),
+            "Tokens per round in B": run(other.id, number(other.mean_accepted_tokens, 2)),
+            "Tokens per round, B over A": _over(other.mean_accepted_tokens, one.mean_accepted_tokens),
+            "Request speed-up in A": number(one.request_speedup, 2, "×"),
+            "Request speed-up in B": number(other.request_speedup, 2, "×"),
+            "Request speed-up, B over A": _over(other.request_speedup, one.request_speedup),
         }
         for prompt, title, one, other in lines[:MOST_LINES]
     ]
-    table = markup.table_of(shown, figures=3, label="Tokens per round by prompt")
-    return markup.folded(
-        "By prompt: tokens per round" + (f", the first {MOST_LINES} lines" if lines[MOST_LINES:] else ""), table
-    )
+    table = markup.table_of(shown, figures=6, kind="md-comparison", label="Figures by prompt")
+    rows = f"the first {MOST_LINES} of {len(lines):,} rows" if lines[MOST_LINES:] else markup.count(len(lines), "row")
+    return markup.folded(f"By prompt, one run each ({rows})", table)
+
+
+def _over(above: float | None, below: float | None) -> str:
+    return number(above / below if above and below else None, 2, "×")
 
 
 def _title(pair: Paired) -> str:
     return " / ".join(policy_title(spec) for spec in dict.fromkeys(pair.specs))
 
 
-def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any], prompts: Markup) -> Result:
+def _of_comparison(
+    found: Comparison,
+    a: Mapping[str, Any],
+    b: Mapping[str, Any],
+    prompts: Markup,
+    facts: Sequence[tuple[str, str]],
+) -> Result:
     first = found.pairs[0]
     differs = ", ".join(f"{name} {other} against {one}" for name, one, other in found.differs) or "made alike"
     title = f"{a['suite'] if a['suite'] and a['suite'] == b['suite'] else 'B against A'}: {differs}"
@@ -88,11 +109,11 @@ def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]
     what = "Request speed-up, B over A" if first.relative else "Requests by the clock, B over A"
     many = markup.count(first.judged.prompts, "prompt")
     subtitle = f"{what}, paired on {many}, with 95 % intervals"
-    shown = comparison.table(found)
+    shown = comparison_verdict.table(found)
     page = markup.macros("results/page.html")
-    rows = [map(markup.ratio_html, row) for row in shown.rows]
+    rows = [(_title(p), *map(markup.ratio_html, row[1:])) for p, row in zip(found.pairs, shown.rows, strict=True)]
     body = markup.table_html(shown.columns, rows, figures=shown.figures, kind="md-comparison", label=shown.title)
-    body += prompts
+    body += markup.caption_html(comparison_verdict.by_clock(found)) + prompts
     body += page.sides([(name_of(one), place_of(one), settings_of(one), one) for one in (a, b)])
     figures = [
         {
@@ -114,32 +135,28 @@ def _of_comparison(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]
         place=f"comparison/{a['id']}/{b['id']}",
         title=title,
         description=f"A: {name_of(a)}, {settings_of(a)}. B: {name_of(b)}, {settings_of(b)}. {subtitle}.",
-        picture=drawing.ratios(title, subtitle, bars, foot_of(b), _sides(found, a, b)),
-        said=[sentence.split("`") for sentence in comparison.sentences(found)],
+        picture=drawing.ratios(title, subtitle, bars, foot_of(a, b), _sides(found, a, b)),
+        said=[sentence.split("`") for sentence in comparison_verdict.sentences(found)],
         body=body,
-        facts=[
-            (f"{side}: {name.lower()}", value)
-            for side, one in (("A", a), ("B", b))
-            for name, value in [*facts_of(one), ("Settings", settings_of(one))]
-        ],
+        facts=facts,
         figures=figures,
         data={
             "a": a,
             "b": b,
-            "verdict": comparison.sentences(found),
+            "verdict": comparison_verdict.sentences(found),
             "policies": figures,
             "autoregressive_speed_by_clock_b_over_a": found.baseline and asdict(found.baseline),
         },
         app="",
-        made=b,
-        settings=[f"{side}: {settings_of(one)}, {foot_of(one, ', ')}" for side, one in (("A", a), ("B", b))],
+        made=[a, b],
+        settings=[settings_of(a), settings_of(b)],
     )
 
 
 def _sides(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, str]:
     """What is faster to the left and to the right of 1. A and B are told apart by what alone they differ in, else by
     when they were made."""
-    one, other = comparison.sides(found)
+    one, other = comparison_verdict.sides(found)
     if (one, other) == ("A", "B"):
         one, other = (f"{made['created_at'][:16].replace('T', ' ')} UTC" for made in (a, b))
     words = "higher in {}, {}" if found.pairs[0].relative else "{}, {}, is faster"

@@ -144,18 +144,18 @@ class Results:
 
     def _advised(self, found: Result) -> Advised:
         """The verdict on a batch or benchmark of the history."""
-        return advice_on(self._verdicts, found.made["id"]) if self._verdicts and self._is_batch(found) else Advised()
+        return advice_on(self._verdicts, found.made[0]["id"]) if self._verdicts and self._is_batch(found) else Advised()
 
     def _lab(self, found: Result) -> str:
         """Query of the app's address that replays it in the Lab, if that can be."""
         if not self._verdicts or not self._is_batch(found):
             return ""
-        asked = [("tab", "lab"), ("lab_batch", found.made["id"])]
+        asked = [("tab", "lab"), ("lab_batch", found.made[0]["id"])]
         return urlencode([*asked, *(("lab_policy", line["policy"]) for line in found.figures)])
 
     def _is_batch(self, found: Result) -> bool:
         """Whether it is a batch or benchmark, of the history and not of the example."""
-        return found.place.startswith("batch/") and in_history(self._path, found.made["id"])
+        return found.place.startswith("batch/") and in_history(self._path, found.made[0]["id"])
 
     def _found(self, place: str) -> Result:
         try:
@@ -200,7 +200,7 @@ def _page(found: Result, root: str, advice: Advised, lab: str) -> str:
         advised=advice,
         lab=lab,
         frame=(WIDTH // 2, HEIGHT // 2 + 24),
-        bibtex=cite.bibtex(found.place, found.title, found.made, address, "; ".join(found.settings)),
+        bibtex=cite.bibtex(found.place, found.title, found.made, address, found.settings),
     )
 
 

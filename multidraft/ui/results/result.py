@@ -21,6 +21,7 @@ from multidraft.replay.advice import Advice
 from multidraft.service import odd
 from multidraft.service.odd import Fits, unjudged
 from multidraft.ui.results import drawing
+from multidraft.ui.results.conditions import experiment_facts, facts_of, foot_of, settings_of
 from multidraft.ui.results.drawing import Bar
 from multidraft.ui.results.picture import Picture
 from multidraft.ui.widgets import markup, tokens
@@ -54,9 +55,9 @@ class Result:
         figures: what the picture draws, a line each.
         data: all of it as plain values.
         app: query of the app's address that opens it there.
-        made: when, and on what: the keys ``created_at`` and ``MADE_ON``.
+        made: when, and on what: the keys ``created_at`` and ``MADE_ON``; of a comparison, of both.
         warning: of prompts that the target knows nothing of.
-        settings: what a citation says of them: policies, lengths and so on.
+        settings: what a citation says of each: policies, lengths and so on.
     """
 
     place: str
@@ -69,9 +70,9 @@ class Result:
     figures: Sequence[Mapping[str, Any]]
     data: Mapping[str, Any]
     app: str
-    made: Mapping[str, Any]
+    made: Sequence[Mapping[str, Any]]
+    settings: Sequence[str]
     warning: str = ""
-    settings: Sequence[str] = ()
 
 
 @kept
@@ -92,7 +93,8 @@ def experiment_result(path: Path, id: str, fits: Fits = unjudged) -> Result | No
     found = experiments.figures(path, id)
     lanes = experiments.runs(path, id, MOST_LANES) if about["prompts"] == 1 else []
     warning = odd.warning(fits, about["card_hash"] or "", (values["prompt"] for values in found))
-    return _of_experiment(about, [Row.recorded(values) for values in found], lanes, warning)
+    facts = experiment_facts(path, about, found)
+    return _of_experiment(about, [Row.recorded(values) for values in found], lanes, facts, warning)
 
 
 def experiment(path: Path, id: str) -> dict[str, Any] | None:
@@ -107,43 +109,10 @@ def name_of(about: Mapping[str, Any]) -> str:
     return f"{kind}: {about['suite'] or short(about['prompt'])}"
 
 
-def settings_of(about: Mapping[str, Any]) -> str:
-    """What an experiment was set to: most tokens of an answer, and so on."""
-    temperature = about["temperature"]
-    parts = [f"at most {about['max_new_tokens']} tokens", f"draft length {about['draft_length']}"]
-    parts.append("greedy" if not temperature else f"temperature {temperature:g}")
-    if about["streams"] > 1:
-        parts.append(f"{about['streams']} texts at once")
-    return ", ".join(parts)
-
-
-def foot_of(made: Mapping[str, Any], between: str = "  ·  ") -> str:
-    """The line at the foot of a picture: without its conditions a speed-up says nothing."""
-    parts = (
-        f"pool {made['pool']}",
-        made["hardware"],
-        made["dtype"],
-        f"version {made['version']}",
-        made["created_at"][:10],
-    )
-    return between.join(str(part) for part in parts if part)
-
-
 def short(text: str, most: int = SHOWN_PROMPT) -> str:
     """A prompt on one line, cut."""
     line = " ".join(text.split())
     return line if len(line) <= most else line[:most].rstrip() + "…"
-
-
-def facts_of(made: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """When, and on what, by name."""
-    unknown = "unknown"
-    return [
-        ("Made", f"{made['created_at'][:19].replace('T', ' ')} UTC"),
-        ("Pool", f"{made['pool']}, card {made['card_hash'] or unknown}"),
-        ("Hardware", f"{made['hardware'] or unknown}, {made['dtype'] or unknown}"),
-        ("Version", str(made["version"] or unknown)),
-    ]
 
 
 def _of_run(run: Run, warning: str) -> Result:
@@ -187,9 +156,9 @@ def _of_run(run: Run, warning: str) -> Result:
         figures=[_round(r) for r in values["rounds"]],
         data=values,
         app=f"tab=dashboard&run={run.id}",
-        made=made,
+        made=[made],
         warning=warning,
-        settings=[f"policy {g.policy}", ", ".join(f"{name} {value}" for name, value in settings.items())],
+        settings=[", ".join((f"policy {g.policy}", *(f"{name} {value}" for name, value in settings.items())))],
     )
 
 
@@ -215,7 +184,13 @@ def _round(r: Mapping[str, Any]) -> dict[str, Any]:
             "seconds": seconds, "text": r["text"]}  # fmt: skip
 
 
-def _of_experiment(about: Mapping[str, Any], rows: Sequence[Row], lanes: Sequence[Run], warning: str) -> Result:
+def _of_experiment(
+    about: Mapping[str, Any],
+    rows: Sequence[Row],
+    lanes: Sequence[Run],
+    facts: Sequence[tuple[str, str]],
+    warning: str,
+) -> Result:
     figures = [{"policy": policy, **found} for policy, found in summary.overall(rows).items()]
     figures.sort(key=lambda line: -(line["request_speedup"] or 0.0))  # as the verdict ranks them
     titles = policy_titles([line["policy"] for line in figures])
@@ -244,7 +219,6 @@ def _of_experiment(about: Mapping[str, Any], rows: Sequence[Row], lanes: Sequenc
         body += markup.macros("results/page.html").texts(lanes[0].generation.prompt, outputs, legend)
     kind, _ = (place := place_of(about)).split("/", 1)
     noted = [("Note", about["note"])] if about["note"] else []
-    settings = f"{settings_of(about)}; {count(about['runs'], 'run')}, {about['finished']} finished"
     return Result(
         place=place,
         title=title,
@@ -252,13 +226,13 @@ def _of_experiment(about: Mapping[str, Any], rows: Sequence[Row], lanes: Sequenc
         picture=drawing.bars(title, odd.below_title(warning, subtitle), bars, foot_of(about), unit),
         said=said,
         body=body,
-        facts=[*noted, *facts_of(about), ("Settings", settings)],
+        facts=[*noted, *facts],
         figures=figures,
         data={**about, "figures": figures, **summary.as_json(rows)},
         app=f"tab={kind}&{kind}={about['id']}",
-        made=about,
+        made=[about],
         warning=warning,
-        settings=[settings_of(about), f"policies {', '.join(line['policy'] for line in figures)}"],
+        settings=[f"{settings_of(about)}; policies {', '.join(line['policy'] for line in figures)}"],
     )
 
 

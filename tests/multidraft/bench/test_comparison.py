@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from drafters.errors import UserError
-from multidraft.bench.comparison import Comparison, sentences, table
+from multidraft.bench.comparison import Comparison
+from multidraft.bench.comparison_verdict import by_clock, sentences, table
 from multidraft.bench.summary import Row
 from storage import experiments
 from storage.store import Store
@@ -45,21 +46,33 @@ def rows(
 
 
 def test_a_difference_is_found_and_what_differs_is_named() -> None:
-    found = Comparison.of(rows({"ucb": 1.0}), rows({"ucb": 0.8}), (ALIKE, {**ALIKE, "version": "2"}))
+    made = {**ALIKE, "version": "2", "created_at": "2026-01-01T10:00:00+00:00"}
+    second = [Row(**{**vars(row), "rounds": row.rounds - 1}) for row in rows({"ucb": 0.8})]
+    found = Comparison.of(rows({"ucb": 1.0}), second, ({**ALIKE, "created_at": "2026-01-01T09:35:00+00:00"}, made))
     (pair,) = found.pairs
-    assert pair.said == "faster" and pair.decode.value == pytest.approx(1.25) and pair.rounds.value == 1.0
-    overall, first, *_, differs, machine, _ = sentences(found)
+    assert pair.said == "faster" and pair.decode.value == pytest.approx(1.25) and pair.rounds.value == 180 / 172
+    overall, apart, first, *_, differs, machine, _ = sentences(found)
+    assert apart == "They were timed 25 minutes apart; a machine's speed may change in between."
     assert overall == "Version 2 is better for `ucb`. What to do: take version 2."
     assert first.startswith(
         "`ucb`: B has the higher speed-up; the speed-up of whole requests is 2.46× in B and 1.98× in A, 1.24×"
     )
-    assert first.endswith("as high, with as many calls of the target, on 8 prompts that both ran.")
+    assert first.endswith("as high; B called the target 4 % less often than A, on 8 prompts that both ran.")
     assert differs == "They differ in version (1 → 2)." and "no significant difference" in machine
+
+
+def test_where_the_rounds_are_the_same_only_time_can_differ() -> None:
+    found = Comparison.of(rows({"ucb": 1.0}), rows({"ucb": 0.8}, repeated=True), (ALIKE, {**ALIKE, "version": "2"}))
+    overall, same, first, *more = sentences(found)
+    assert overall == "Version 2 is better for `ucb`. What to do: take version 2, if a repetition finds the same."
+    assert same.startswith("Under `ucb` both made the same rounds on every prompt. What differs is time: ")
+    assert "B called the target as often as A" in first and "timed" not in "".join(more)
+    assert more[-2].startswith("Prompts seen before: the pool had already learnt from 8 of these 8 when `ucb` ran in B")
 
 
 def test_noise_is_not_taken_for_a_difference() -> None:
     found = Comparison.of(rows({"ucb": 1.0}), rows({"ucb": 1.0}, noise=0.2), (ALIKE, ALIKE))
-    overall, first, same, *_ = sentences(found)
+    overall, _, first, same, *_ = sentences(found)
     assert overall == (
         "For `ucb` these prompts cannot tell which is better. What to do: keep A until more prompts have run under "
         "both."
@@ -70,7 +83,7 @@ def test_noise_is_not_taken_for_a_difference() -> None:
 
 def test_either_will_do_only_where_both_are_equal_within_a_few_percent() -> None:
     found = Comparison.of(rows({"ucb": 1.0}), rows({"ucb": 1.0}, noise=0.01), (ALIKE, ALIKE))
-    overall, first, *_ = sentences(found)
+    overall, _, first, *_ = sentences(found)
     assert overall.startswith("For `ucb` either will do. What to do: take either, A or B: ")
     assert first.startswith("`ucb`: equal within 5 %; ")
 
@@ -81,13 +94,13 @@ def test_one_headline_over_all_policies() -> None:
     found = Comparison.of(first, second, ({**ALIKE, "draft_length": 12}, {**ALIKE, "draft_length": 4}))
     assert sentences(found)[0] == (
         "Draft length 12 is better for `ucb` and `exp3`; for `hedge` these prompts cannot tell which is better. "
-        "What to do: keep draft length 12."
+        "What to do: keep draft length 12, if a repetition finds the same."
     )
     second = rows({"ucb": 1.3, "exp3": 0.7, "hedge": 1.0})
     found = Comparison.of(first, second, (ALIKE, ALIKE))
     assert sentences(found)[0] == (
         "A is better for `ucb`; B is better for `exp3`; for `hedge` either will do. "
-        "What to do: keep A for `ucb`, take B for `exp3`."
+        "What to do: keep A for `ucb`, take B for `exp3`, if a repetition finds the same."
     )
 
 
@@ -95,17 +108,17 @@ def test_prompts_without_a_speedup_are_told_beside_their_number() -> None:
     short: dict[str, Any] = {"tokens": 4, "rounds": 2, "speedup": None, "prompt": 99}
     first, second = (rows({"ucb": each}) + rows({"ucb": each}, prompts=1, **short) for each in (1.0, 0.8))
     found = Comparison.of(first, second, (ALIKE, ALIKE))
-    assert sentences(found)[1].endswith("on 9 prompts that both ran, 8 with a speed-up (1 answer too short for one).")
+    assert sentences(found)[2].endswith("on 9 prompts that both ran, 8 with a speed-up (1 answer too short for one).")
     assert table(found).rows[0][2] == "8 of 9"
 
 
 def test_a_faster_machine_is_told_from_a_faster_policy() -> None:
     found = Comparison.of(rows({"ucb": 1.0}), rows({"ucb": 0.5}, baseline=1.0), (ALIKE, {**ALIKE, "hardware": "GPU"}))
-    _, machine, verdict, *_ = sentences(found)
+    _, _, machine, verdict, *_ = sentences(found)
     assert machine.startswith("The machine") and "2.00× (2.00–2.00) as fast in B, so the verdicts compare" in machine
     assert verdict.startswith("`ucb`: equal within 5 %")
     assert table(found).rows[0][-2:] == ("2.00× (2.00–2.00)", "2.00× (2.00–2.00)"), "by the clock"
-    assert table(found).rows[0][5] == "1.00× (1.00–1.00)"
+    assert table(found).rows[0][5] == "1.00× (1.00–1.00)" and "The verdict is on the speed-up" in by_clock(found)
 
 
 def test_a_faster_policy_on_a_slower_machine_is_faster() -> None:
@@ -119,7 +132,8 @@ def test_without_a_baseline_the_clock_decides_and_says_so() -> None:
     blind = rows({"ucb": 0.5}, baseline_seconds=None, speedup=None)
     found = Comparison.of(rows({"ucb": 1.0}), blind, (ALIKE, ALIKE))
     assert found.pairs[0].relative is None and found.pairs[0].said == "faster"
-    assert "B is faster; by the clock decoding is 2.00×" in sentences(found)[1]
+    assert "B is faster; by the clock decoding is 2.00×" in sentences(found)[2]
+    assert "since some run has no speed-up" in by_clock(found)
 
 
 def test_answers_of_other_lengths_are_compared_by_the_token() -> None:
@@ -141,12 +155,12 @@ def test_only_prompts_of_both_count_and_settled_policies_come_first() -> None:
 
 def test_without_a_common_policy_the_fastest_of_each_are_compared() -> None:
     found = Comparison.of(rows({"ucb": 1.0, "exp3": 3.0}), rows({"hedge": 0.5}), (ALIKE, ALIKE))
-    assert sentences(found)[1].startswith("`hedge` of B against `ucb` of A: B has the higher speed-up")
+    assert sentences(found)[2].startswith("`hedge` of B against `ucb` of A: B has the higher speed-up")
 
 
 def test_too_few_prompts_are_no_verdict() -> None:
     found = Comparison.of(rows({"ucb": 1.0}, prompts=2), rows({"ucb": 0.5}, prompts=2), (ALIKE, ALIKE))
-    assert "to call one faster takes 6" in sentences(found)[1] and found.pairs[0].said == "too few prompts to say"
+    assert "to call one faster takes 6" in sentences(found)[2] and found.pairs[0].said == "too few prompts to say"
 
 
 @pytest.mark.parametrize(

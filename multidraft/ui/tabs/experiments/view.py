@@ -10,7 +10,8 @@ from markupsafe import Markup
 
 from multidraft.policies.titles import policy_title
 from multidraft.service.batch import BatchJob
-from multidraft.ui.results.result import name_of, place_of, settings_of, verdict
+from multidraft.ui.results.conditions import settings_of
+from multidraft.ui.results.result import name_of, place_of, verdict
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.markup import count, number
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import io
 import json
 import re
+import shlex
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
@@ -17,7 +21,10 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from drafters.sampling import SamplingParams
-from multidraft.bench.suites import SuiteItem
+from multidraft.bench.runner import seed_of
+from multidraft.bench.suites import SuiteItem, load_suite, spread
+from multidraft.commands import bench
+from multidraft.commands.options import check_decoding, limited, split_specs
 from multidraft.replay import advice
 from multidraft.service.batch import BatchJob
 from multidraft.service.lab import LabWork
@@ -111,8 +118,13 @@ def test_figures_are_those_of_the_runs(browser: TestClient) -> None:
     page = browser.get("/result/comparison/a/b").text
     assert "version (1+a → 1+b)" in page and "B has the lower speed-up" in page
     assert page.count('<a href="../../run/') == 24, "two policies on six prompts, on both sides"
+    assert "By prompt, one run each (12 rows)" in page and ">Request speed-up, B over A</th>" in page
+    assert "They were timed" in page and "By the clock: seconds themselves" in page
+    note = page.split("<h2>Cite this</h2>")[1].split("note = ")[1].split("\n")[0]
+    assert note.startswith("{A: multidraft 1, commit a;") and ". B: multidraft 1, commit b;" in note
     picture = browser.get("/result/comparison/a/b.svg").text
     assert "higher in A, version 1+a" in picture and "higher in B, version 1+b" in picture and ">0.8×<" in picture
+    assert "version 1+a → 1+b" in picture
 
 
 @pytest.mark.parametrize(
@@ -128,6 +140,8 @@ def test_an_unknown_result_is_not_found(browser: TestClient, place: str) -> None
 def test_what_cannot_be_compared_is_said(browser: TestClient) -> None:
     answer = browser.get("/result/comparison/a/r")
     assert answer.status_code == 422 and "no prompt in common" in answer.text
+    answer = browser.get("/result/comparison/a/a")
+    assert answer.status_code == 422 and "cannot be compared with itself" in answer.text
 
 
 def test_addresses_of_the_app_have_the_tags_of_what_they_name(path: Path) -> None:
@@ -201,21 +215,24 @@ def test_no_part_of_a_title_is_lost_and_keys_tell_results_apart() -> None:
     shown = drawing.bars(title, "subtitle", [], "foot", "unit").svg()
     assert "…" not in shown and all(f">{line}</text>" in shown for line in wrapped(title, 32, 1080))
     made = {"version": "1", "created_at": "2026", "hardware": None, "dtype": None, "pool": "p", "card_hash": None}
-    keys = {bibtex(f"comparison/{'a' * 32}/{id * 32}", "t", made, "x").split(",")[0] for id in "bc"}
+    keys = {bibtex(f"comparison/{'a' * 32}/{id * 32}", "t", [made], "x", [""]).split(",")[0] for id in "bc"}
     assert len(keys) == 2
 
 
 def test_bibtex_holds_nothing_that_latex_would_run() -> None:
     made = {"version": "0.1.0+ab_c", "created_at": "2026-11-23T", "pool": "my_pool", "card_hash": None}
-    entry = bibtex("run/1", r"\input{x} 50 % & 2.0×", {**made, "hardware": "CPU #1", "dtype": "float32"}, "http://x/{}")
+    entry = bibtex(
+        "run/1", r"\input{x} 50 % & 2.0×", [{**made, "hardware": "CPU #1", "dtype": "float32"}], "http://x/{}", [""]
+    )
     assert r"\textbackslash{}input\{x\} 50 \% \& 2.0$\times$" in entry and r"my\_pool, card unknown" in entry
     assert "multidraft 0.1.0, commit ab\\_c" in entry and "url = {http://x/%7B%7D}" in entry
+    assert re.search(r"urldate = \{\d{4}-\d\d-\d\d\}", entry)
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
 def test_an_address_that_only_this_machine_can_open_is_not_cited(host: str) -> None:
     made = {"created_at": "2026-01-02", "version": "0.1.0", "pool": "p", "card_hash": "", "hardware": "", "dtype": ""}
-    assert "url" not in bibtex("run/1", "t", made, f"http://{host}:7860/result/run/1")
+    assert "url" not in bibtex("run/1", "t", [made], f"http://{host}:7860/result/run/1", [""])
 
 
 @pytest.mark.parametrize("place", ["race/\0", "run/\x08\U0010add5", "comparison/1/\x7f\r"])
@@ -247,3 +264,35 @@ def test_a_batch_that_cannot_be_replayed_says_so_on_its_page(workbench: Workbenc
     found = experiments.listed(path, limit=1)[0]
     said = advised.advice_on(verdicts, found["id"])
     assert "No advice on drafters and draft length: no run can be replayed" in said.line and not said.verdict
+
+
+@pytest.mark.parametrize("changes", [{}, {"suite": "mine"}, {"pool": "mine"}, {"streams": 2}, {"seed": 1}])
+def test_a_command_runs_the_prompts_of_a_bundled_suite_again(tmp_path: Path, changes: dict[str, Any]) -> None:
+    items = spread(load_suite("pocket").items, 6)
+    libraries = {"python": "3.12.1", "torch": "2.13.0"}
+    with Store(path := tmp_path / "runs.db") as store:
+        for item in items:
+            for policy in ("autoregressive", "ucb:beta=0.1,reward=be", "fixed:math"):
+                values = {"batch_id": "a", "source": "bench", "suite": "pocket", "temperature": 0.5, **changes}
+                seed = values.pop("seed", seed_of(3, item))
+                store.add(make_run(prompt=item.prompt, policy=policy, seed=seed, libraries=libraries, **values))
+    page = TestClient(Starlette(routes=Results(path).routes())).get("/result/batch/a").text
+    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
+    assert facts["Libraries"] == "python 3.12.1, torch 2.13.0" and facts["Texts at once"] == str(
+        changes.get("streams", 1)
+    )
+    if changes:
+        assert "Run it again" not in facts
+        return
+    assert facts["Seed"] == "3"
+    command = shlex.split(unescape(re.sub("<.*?>", "", facts["Run it again"])))
+    assert command[:4] == ["python", "-m", "multidraft", "bench"]
+    parser = argparse.ArgumentParser()
+    bench.add(parser)
+    asked = parser.parse_args(command[4:])
+    assert limited(load_suite(asked.suites[0]), asked.limit).items == items
+    specs = split_specs(asked.policies)
+    assert (asked.pool, specs) == ("pocket", ["ucb:beta=0.1,reward=be", "fixed:math"])
+    check_decoding(asked, specs)
+    assert (asked.max_new_tokens, asked.draft_length, asked.temperature) == (6, 3, 0.5)
+    assert (asked.top_p, asked.top_k, asked.seed, asked.repeat) == (1.0, 0, 3, 1)

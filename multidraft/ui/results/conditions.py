@@ -1,0 +1,110 @@
+"""What a result was made with, in words, and the command that makes it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from drafters.card import pool_names
+from multidraft.bench.baseline import BASELINE
+from multidraft.bench.runner import seed_of
+from multidraft.bench.suites import load_suite, spread, suite_names
+from multidraft.ui.widgets import markup
+from multidraft.ui.widgets.markup import count
+from storage import experiments
+from storage.run import Run
+
+MOST_SEEDS = 100
+"""An experiment's seed is found among so many: its runs have seeds that follow from it."""
+
+UNKNOWN = "unknown"
+
+
+def settings_of(about: Mapping[str, Any]) -> str:
+    """What an experiment was set to: most tokens of an answer, and so on."""
+    temperature = about["temperature"]
+    parts = [f"at most {about['max_new_tokens']} tokens", f"draft length {about['draft_length']}"]
+    parts.append("greedy" if not temperature else f"temperature {temperature:g}")
+    if about["streams"] > 1:
+        parts.append(f"{about['streams']} texts at once")
+    return ", ".join(parts)
+
+
+def foot_of(*made: Mapping[str, Any], between: str = "  ·  ") -> str:
+    """The line at the foot of a picture: without its conditions a speed-up says nothing. Where several results differ,
+    each has its own."""
+    columns = ("pool", "pool "), ("hardware", ""), ("dtype", ""), ("version", "version "), ("created_at", "")
+    dated = [{**each, "created_at": each["created_at"][:10]} for each in made]
+    parts = []
+    for name, before in columns:
+        if values := dict.fromkeys(str(each[name]) for each in dated if each[name]):
+            parts.append(before + " → ".join(values))
+    return between.join(parts)
+
+
+def facts_of(made: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """When, and on what, by name."""
+    return [
+        ("Made", f"{made['created_at'][:19].replace('T', ' ')} UTC"),
+        ("Pool", f"{made['pool']}, card {made['card_hash'] or UNKNOWN}"),
+        ("Hardware", f"{made['hardware'] or UNKNOWN}, {made['dtype'] or UNKNOWN}"),
+        ("Version", str(made["version"] or UNKNOWN)),
+    ]
+
+
+def experiment_facts(path: Path, about: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """The same of an experiment (``experiments.listed``) with these runs (``experiments.figures``), and what it was set
+    to; where a command makes it again, that too."""
+    (first,) = experiments.runs(path, about["id"], 1)
+    libraries = ", ".join(f"{name} {version}" for name, version in first.conditions.libraries.items())
+    finished = f"{count(about['runs'], 'run')}, {about['finished']} finished"
+    seed = _seed(about, first)
+    if seed is None:
+        seed = first.seed if about["prompts"] == 1 else None
+    facts = [
+        *facts_of(about),
+        ("Libraries", libraries or UNKNOWN),
+        ("Settings", f"{settings_of(about)}; {finished}"),
+        ("Texts at once", str(about["streams"])),
+        ("Seed", "each run has its own" if seed is None else str(seed)),
+    ]
+    command = command_of(about, first, runs)
+    return [*facts, ("Run it again", markup.macros("results/page.html").command(command))] if command else facts
+
+
+def command_of(about: Mapping[str, Any], first: Run, runs: Sequence[Mapping[str, Any]]) -> str:
+    """What runs the same prompts of a bundled suite and pool again; empty where nothing does."""
+    seed = _seed(about, first)
+    if seed is None or about["pool"] not in pool_names() or about["streams"] > 1:
+        return ""
+    items = load_suite(about["suite"]).items
+    if {item.prompt for item in spread(items, about["prompts"])} != {run["prompt"] for run in runs}:
+        return ""
+    policies = [spec for spec in dict.fromkeys(run["policy"] for run in runs) if spec != BASELINE] or [BASELINE]
+    repeat = max(Counter((run["policy"], run["prompt"]) for run in runs).values())
+    params = first.params
+    given = [
+        ("pool", about["pool"], None),
+        ("policies", ",".join(policies), None),
+        ("limit", about["prompts"], len(items)),
+        ("max-new-tokens", params.max_new_tokens, None),
+        ("draft-length", params.draft_length, None),
+        ("temperature", f"{params.temperature:g}", None),
+        ("top-p", params.top_p, 1.0),
+        ("top-k", params.top_k, 0),
+        ("seed", seed, 0),
+        ("repeat", repeat, 1),
+    ]
+    options = [part for name, value, usual in given if value != usual for part in (f"--{name}", str(value))]
+    return shlex.join(["python", "-m", "multidraft", "bench", about["suite"], *options])
+
+
+def _seed(about: Mapping[str, Any], first: Run) -> int | None:
+    """The seed of a batch or benchmark of a bundled suite, from which that of its first run follows."""
+    if about["source"] not in ("batch", "bench") or about["suite"] not in suite_names():
+        return None
+    of_prompt = [item for item in load_suite(about["suite"]).items if item.prompt == first.generation.prompt]
+    return next((seed for seed in range(MOST_SEEDS) for item in of_prompt if seed_of(seed, item) == first.seed), None)
