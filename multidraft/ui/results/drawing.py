@@ -11,10 +11,14 @@ from storage.records import Round
 
 MARGIN = 60
 MOST_BARS = 7
+COLOURS = "One block per token, in the colour of the drafter that proposed it; grey: the target's own."
 TICKS = (0.02, 0.05, 0.1, 0.2, 0.25, 0.5)
 """Between numbers of an axis, the smallest that leaves them room."""
 
-_LEFT, _TOP, _BOTTOM = 400, 212, HEIGHT - 84
+BODY = 206
+"""Where title and subtitle end."""
+
+_LEFT, _TOP, _BOTTOM = 400, BODY + 6, HEIGHT - 84
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,8 @@ def tokens(
     drafters: Sequence[str],
     foot: str,
 ) -> Picture:
-    """The tokens of a run, each in the colour of the drafter that proposed it, below its figures."""
+    """The tokens of a run, each in the colour of the drafter that proposed it, below its figures; then what that
+    means."""
     picture = _begun(title, subtitle, foot)
     for place, (value, name) in enumerate(figures):
         x = MARGIN + place * (WIDTH - 2 * MARGIN) / len(figures)
@@ -109,10 +114,11 @@ def tokens(
     ]
     top, rows = _TOP + 110, max(1, min(4, -(-len(colours) // 64)))
     across = max(-(-len(colours) // rows), 24)
-    width, height = (WIDTH - 2 * MARGIN) / across, (_BOTTOM - top - 10) / rows
+    width, height = (WIDTH - 2 * MARGIN) / across, (_BOTTOM - top - 34) / rows
     for place, colour in enumerate(colours):
         row, column = divmod(place, across)
         picture.box(MARGIN + column * width, top + row * height, width - min(2, width / 5), height - 6, colour)
+    picture.text(MARGIN, _BOTTOM - 6, COLOURS, 20, colour="faint")
     return picture
 
 

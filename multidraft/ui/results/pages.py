@@ -30,6 +30,7 @@ from multidraft.service.odd import Fits, unjudged
 from multidraft.service.verdicts import Verdicts
 from multidraft.ui.results import cite, compared, result
 from multidraft.ui.results.advised import Advised, advice_on
+from multidraft.ui.results.drawing import BODY
 from multidraft.ui.results.picture import HEIGHT, WIDTH, Picture
 from multidraft.ui.results.result import Result
 from multidraft.ui.widgets import markup, theme
@@ -193,7 +194,7 @@ def _page(found: Result, root: str, advice: Advised, lab: str) -> str:
         "results/page.html",
         title=found.title,
         found=found,
-        picture=Markup(found.picture.svg()),  # its texts are escaped there
+        picture=Markup(found.picture.svg(top=BODY)),  # its texts are escaped there
         preview={**_preview(found, root), "width": WIDTH, "height": HEIGHT},
         address=address,
         root=root,

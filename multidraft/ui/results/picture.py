@@ -57,15 +57,21 @@ class Picture:
         """A line of text on the baseline ``y``, cut where it would take more than ``width``."""
         self._shapes.append(("text", (x, y, size), colour, _cut(text, size, width, bold), anchor, bold))
 
-    def svg(self) -> str:
-        """An SVG document; its colours are variables with a default, so that a page can have it in its own."""
+    def svg(self, top: float = 0) -> str:
+        """An SVG document; its colours are variables with a default, so that a page can have it in its own.
+
+        Args:
+            top: what stands above it is left out, for a page that says it itself.
+        """
         family = escape(", ".join(theme.SANS), quote=True)
         parts = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {top:g} {WIDTH} {HEIGHT - top:g}" role="img" '
             f'font-family="{family}"><title>{escape(self.about)}</title>',
             f'<rect width="{WIDTH}" height="{HEIGHT}" style="fill:{_variable("ground")}"/>',
         ]
         for kind, place, colour, text, anchor, bold in self._shapes:
+            if place[1] < top:
+                continue
             style = f"fill:{_variable(colour)}"
             if kind == "box":
                 x, y, width, height = place

@@ -23,6 +23,7 @@ from multidraft.service.odd import Fits, unjudged
 from multidraft.ui.results import drawing
 from multidraft.ui.results.conditions import experiment_facts, facts_of, foot_of, settings_of
 from multidraft.ui.results.drawing import Bar
+from multidraft.ui.results.outputs import lossless, outputs_html, sameness
 from multidraft.ui.results.picture import Picture
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.markup import count, number, percent
@@ -136,12 +137,6 @@ def _of_run(run: Run, warning: str) -> Result:
         (percent(g.acceptance_rate if any(r.drafted for r in g.rounds) else None), "acceptance rate"),
     ]
     described = f"{short(g.prompt)} – {number(g.mean_accepted_tokens, 2)} tokens per round, {speed}."
-    texts = markup.macros("results/page.html").texts
-    body = texts(
-        g.prompt,
-        [("Output", tokens.rounds_html(g.rounds, g.drafters))],
-        tokens.legend_html(g.drafters, g.drafter_shares),
-    )
     settings = {**asdict(run.params), "seed": run.seed}
     return Result(
         place=f"run/{run.id}",
@@ -150,8 +145,11 @@ def _of_run(run: Run, warning: str) -> Result:
         picture=drawing.tokens(
             title, odd.below_title(warning, short(g.prompt)), figures, g.rounds, g.drafters, foot_of(made)
         ),
-        said=[[f"One run, on one prompt: {number(g.mean_accepted_tokens, 2)} tokens per round, {speed}."]],
-        body=body + tokens.rounds_table_html(g.rounds),
+        said=[
+            [f"One run, on one prompt: {number(g.mean_accepted_tokens, 2)} tokens per round, {speed}."],
+            *([[known]] if (known := lossless([run])) else []),
+        ],
+        body=outputs_html([run]) + tokens.rounds_table_html(g.rounds),
         facts=[*facts_of(made), ("Settings", ", ".join(f"{name} {value}" for name, value in settings.items()))],
         figures=[_round(r) for r in values["rounds"]],
         data=values,
@@ -211,18 +209,15 @@ def _of_experiment(
     body += markup.table_of([_line(titles, line) for line in figures], figures=6, kind="md-policies", label="Policies")
     body += _tasks(rows) if len({row.task for row in rows}) > 1 else Markup()
     if lanes:
-        outputs = [
-            (policy_title(r.generation.policy), tokens.rounds_html(r.generation.rounds, r.generation.drafters))
-            for r in lanes
-        ]
-        legend = tokens.legend_html(lanes[0].generation.drafters)
-        body += markup.macros("results/page.html").texts(lanes[0].generation.prompt, outputs, legend)
+        body += outputs_html(lanes)
+    if about["source"] == "race" and (known := sameness(lanes)):
+        said = [*said, [known]]
     kind, _ = (place := place_of(about)).split("/", 1)
     noted = [("Note", about["note"])] if about["note"] else []
     return Result(
         place=place,
         title=title,
-        description=f"{warning} {name}. {subtitle}. {foot_of(about)}".lstrip(),
+        description=f"{warning} {markup.sentence(name)} {subtitle}. {foot_of(about)}".lstrip(),
         picture=drawing.bars(title, odd.below_title(warning, subtitle), bars, foot_of(about), unit),
         said=said,
         body=body,

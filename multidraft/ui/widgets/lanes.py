@@ -70,13 +70,12 @@ def replay_data(runs: Sequence[Run], lasting: float | None = None) -> dict[str, 
     generations = [run.generation for run in runs]
     seconds = max(g.seconds for g in generations)
     slow_enough = [speed for speed in SPEEDS if lasting is None or seconds / speed >= lasting]
-    greedy, lossless = all(run.params.greedy for run in runs), [run.scores.lossless for run in runs]
     return {
         "ready": True,
         "seconds": round(seconds, DIGITS),
         "speed": None if lasting is None else max(slow_enough, default=min(SPEEDS)),
         "result": result(runs),
-        "verdict": verdict(generations, greedy=greedy, lossless=lossless),
+        "verdict": verdict_of(runs),
         "lanes": [_lane(run, place) for run, place in zip(runs, places(runs), strict=True)],
     }
 
@@ -120,6 +119,12 @@ def result(runs: Sequence[Run]) -> str:
 
 def _and(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def verdict_of(runs: Sequence[Run]) -> dict[str, str]:
+    """What can be said of the outputs of finished runs, see :func:`verdict`."""
+    greedy, lossless = all(run.params.greedy for run in runs), [run.scores.lossless for run in runs]
+    return verdict([run.generation for run in runs], greedy=greedy, lossless=lossless)
 
 
 def verdict(generations: Sequence[Generation], *, greedy: bool, lossless: Sequence[bool | None] = ()) -> dict[str, str]:

@@ -55,7 +55,7 @@ def sentence(text: object) -> str:
     first, *_ = text.split(maxsplit=1) or [""]
     if first.replace("-", "").isalpha():
         text = text[:1].upper() + text[1:]
-    return text + ("" if text.endswith((".", "?")) else ".")
+    return text + ("" if text.endswith((".", "?", "!", "…")) else ".")
 
 
 _environment = Environment(

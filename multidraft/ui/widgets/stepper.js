@@ -6,7 +6,7 @@ const STEP_MS = { guess: 420, check: 1500, accept: 1300, reject: 1500, own: 1300
 const SLOW = 2.5; // times as long
 const BEFORE = 160, LINES = 2; // of the text so far, in characters
 
-const quoted = (text) => `“${visible(text)}”`;
+const quoted = (text) => `“${visible(text).trim() || "␣"}”`;
 const visible = (text) => text.replaceAll("\n", "↵") || "…"; // a part of a character has no text of its own
 
 let stepper; // made when it is first asked for

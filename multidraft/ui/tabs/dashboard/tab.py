@@ -28,7 +28,7 @@ from multidraft.ui.widgets import events
 from multidraft.ui.widgets.charts import plot
 from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, Updates
 from multidraft.ui.widgets.exports import export_file
-from multidraft.ui.widgets.markup import count, heading_html, message_html, problem_html
+from multidraft.ui.widgets.markup import heading_html, message_html, problem_html
 from multidraft.ui.widgets.verdict import watched_lessons, watched_verdict
 from storage import aggregates, queries
 from storage.export import EXPORTS
@@ -255,12 +255,11 @@ class Dashboard:
         if view is None:
             elsewhere = queries.count(path, replace(chosen, pool=None, hardware=None))
             return {**hidden, self.note: note + tables.nothing_fits_html(elsewhere)}
-        title = f"Show only the most frequent conditions: {count(view.usual_runs, 'run')}"
         return {
             self.note: note,
             self.body: gr.Column(visible=True),
             self.mixture: view.mixture,
-            self.restrict: gr.Button(title, visible=bool(view.mixture)),
+            self.restrict: gr.Button(view.usual_title, visible=bool(view.usual_title)),
             self.summary: view.summary,
             self.legend: view.legend,
             self.usual: view.usual,

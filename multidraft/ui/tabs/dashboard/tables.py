@@ -53,6 +53,9 @@ PHASES = (
 )
 
 
+MIXED = "* Ranks are over runs under different conditions, so a verdict may differ."
+
+
 def nothing_fits_html(elsewhere: int) -> Markup:
     """No run fits the filters; ``elsewhere`` fit those other than pool and hardware."""
     if not elsewhere:
@@ -76,11 +79,14 @@ def legend_html(drawn: Sequence[str], others: int = 0) -> Markup:
     return template.legend([(key_html(policy, drawn), titles[policy]) for policy in drawn], others)
 
 
-def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = ()) -> Markup:
+def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = (), mixed: bool = False) -> Markup:
     """The policies ranked, one a line (``ranking.policy_summary``); under each figure its interval. Those of too few
-    prompts stand below, without a rank, and so do those that are not compared with the others."""
+    prompts stand below, without a rank, and so do those that are not compared with the others. ``mixed``: the runs were
+    made under different conditions."""
     columns = (
-        markup.tip("Rank", "By whole requests; policies that cannot be told apart at the 95 % level share one"),
+        markup.tip(
+            "Rank" + "*" * mixed, "By whole requests; policies that cannot be told apart at the 95 % level share one"
+        ),
         "Policy",
         markup.tip("Decode speed-up", f"Seconds of the baseline ÷ seconds of the runs, decoding only, {_INTERVAL}"),
         markup.tip("Request speed-up", f"The same of whole requests, prefill and routing included, {_INTERVAL}"),
@@ -107,7 +113,8 @@ def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = ()) -> Markup:
     )
     table = markup.table_html(columns, rows, figures=7, kind="md-ranking", label="Policies ranked")
     apart = AT_ONE_SPEED if summary["apart"].any() else ""
-    said = f"{compared_on(summary)} {apart} {markup.left_out(int(summary['short_runs'].sum()))}".strip()
+    mix = MIXED if mixed and summary["rank"].notna().any() else ""
+    said = f"{compared_on(summary)} {mix} {apart} {markup.left_out(int(summary['short_runs'].sum()))}".strip()
     return table + (markup.caption_html(said) if said else "")
 
 
@@ -116,9 +123,10 @@ def compared_on(summary: pd.DataFrame) -> str:
     common, others = int(summary["common"].max() or 0), int((~summary["compared"].astype(bool)).sum())
     if len(summary) < 2:
         return ""
-    ranked = f"The {len(summary) - others} ranked policies are compared on"
     of = f"{count(common, 'prompt')} that all of them ran" if common else "prompts of their own, which may differ"
-    said = f"Each prompt counts once. {ranked} {of}."
+    said = f"Each prompt counts once. Ranked policies are compared on {of}."
+    if summary["rank"].isna().all():
+        said = f"Each prompt counts once. No policy is ranked: a rank takes {FEWEST_PROMPTS} prompts with a speed-up."
     if not summary["rank"].dropna().is_unique:
         said += " Those that cannot be told apart at the 95 % level share a rank."
     apart = "did not run all of them and is listed" if others == 1 else "did not run all of them and are listed"

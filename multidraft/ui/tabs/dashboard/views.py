@@ -33,14 +33,14 @@ PAGE = 20
 
 
 _NAMES = {
-    "pool": "Pools",
-    "card_hash": "Cards",
+    "pool": "Pool",
+    "card_hash": "Card",
     "hardware": "Hardware",
-    "dtype": "Dtypes",
-    "version": "Code versions",
+    "dtype": "Dtype",
+    "version": "Code version",
     "baseline_kind": "Autoregressive baseline",
-    "draft_length": "Draft lengths",
-    "temperature": "Temperatures",
+    "draft_length": "Draft length",
+    "temperature": "Temperature",
     "max_new_tokens": "Most new tokens",
 }
 _FIELDS = {
@@ -141,14 +141,14 @@ class Overview:
     Attributes:
         mixture: says what forbids a comparison; empty where nothing does.
         usual: the fields of ``filters.Chosen`` that leave just the runs under the most frequent conditions.
-        usual_runs: how many these are.
+        usual_title: what a button says that chooses them; empty where that changes nothing.
     """
 
     summary: Markup
     legend: Markup
     mixture: Markup
     usual: dict[str, str]
-    usual_runs: int
+    usual_title: str
 
 
 @kept
@@ -170,13 +170,13 @@ def overview(path: Path, filter: Filter) -> Overview | None:
     if summary.empty:
         return None
     conditions = aggregates.conditions(path, filter)
-    chosen, runs = usual(conditions)
+    mixture = mixture_html(conditions)
     return Overview(
-        summary=tables.summary_html(summary, drawn),
+        summary=tables.summary_html(summary, drawn, mixed=bool(mixture)),
         legend=tables.legend_html(drawn, len(summary) - len(drawn)),
-        mixture=mixture_html(conditions),
-        usual=chosen,
-        usual_runs=runs,
+        mixture=mixture,
+        usual=usual(conditions),
+        usual_title=usual_title(conditions),
     )
 
 
@@ -194,23 +194,43 @@ def running_html(path: Path, filter: Filter, jobs: Sequence[Job[Any]]) -> Markup
 def mixture_html(conditions: pd.DataFrame) -> Markup:
     """A note on the conditions (``aggregates.conditions``), with how many runs there are of each; empty where all have
     the same."""
-    frame = conditions.replace({"baseline_kind": BASELINES, "temperature": GREEDY})
-    parts = []
-    for column, name in _NAMES.items():
-        unknown = "no baseline" if column == "baseline_kind" else "unknown"
-        counts = frame.fillna({column: unknown}).groupby(column)["runs"].sum().sort_values(ascending=False)
-        if len(counts) > 1:
-            shown = [f"{value} ({count(n, 'run')})" for value, n in counts[:LISTED_VALUES].items()]
-            if rest := len(counts) - len(shown):
-                shown.append(f"{rest} more")
-            parts.append((name, shown))
+    frame, parts = _in_words(conditions), []
+    for column, name in _mixed(frame).items():
+        counts = frame.groupby(column)["runs"].sum().sort_values(ascending=False)
+        shown = [f"{value} ({count(n, 'run')})" for value, n in counts[:LISTED_VALUES].items()]
+        if rest := len(counts) - len(shown):
+            shown.append(f"{rest} more")
+        parts.append((name, shown))
     return tables.template.mixture(parts) if parts else Markup()
 
 
-def usual(conditions: pd.DataFrame) -> tuple[dict[str, str], int]:
-    """The fields of ``filters.Chosen`` for the most frequent of them, of at least one run, and how many runs it has."""
-    most = conditions.loc[conditions["runs"].idxmax()].fillna("")  # what is unknown cannot be chosen
-    return {_FIELDS.get(column, column): str(most[column]) for column in aggregates.CONDITIONS}, int(most["runs"])
+def usual(conditions: pd.DataFrame) -> dict[str, str]:
+    """The fields of ``filters.Chosen`` for the most frequent of them, of at least one run."""
+    most = _most(conditions).fillna("")  # what is unknown cannot be chosen
+    return {_FIELDS.get(column, column): str(most[column]) for column in aggregates.CONDITIONS}
+
+
+def usual_title(conditions: pd.DataFrame) -> str:
+    """Which these are, of those that are mixed, and how many runs; empty where none of them can be chosen."""
+    frame, known = _in_words(conditions), _most(conditions).notna()
+    most = _most(frame)
+    named = [f"{name.lower()} {most[column]}" for column, name in _mixed(frame).items() if known[column]]
+    return f"Show only {count(int(most['runs']), 'run')}: {', '.join(named)}" if named else ""
+
+
+def _most(conditions: pd.DataFrame) -> pd.Series:
+    return conditions.loc[conditions["runs"].idxmax()]
+
+
+def _mixed(frame: pd.DataFrame) -> dict[str, str]:
+    """The conditions that differ, with their names."""
+    return {column: name for column, name in _NAMES.items() if frame[column].nunique() > 1}
+
+
+def _in_words(conditions: pd.DataFrame) -> pd.DataFrame:
+    """The conditions as they are shown."""
+    unknown = {column: "no baseline" if column == "baseline_kind" else "unknown" for column in _NAMES}
+    return conditions.replace({"baseline_kind": BASELINES, "temperature": GREEDY}).fillna(unknown)
 
 
 @kept

@@ -14,8 +14,8 @@ from multidraft.bench.baseline import BASELINE
 from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.service.race import FEWEST, MOST, RaceJob, State
 from multidraft.ui.pool_line import PoolLine
-from multidraft.ui.widgets import controls, lanes, markup, tokens
-from multidraft.ui.widgets.events import PRIVATE, Updates, forget_refusal, scroll_down_to
+from multidraft.ui.widgets import controls, lanes, markup, policy_fields, tokens
+from multidraft.ui.widgets.events import LAST, PRIVATE, Updates, forget_refusal, scroll_down_to
 from multidraft.ui.widgets.jobs import AddressedJobs
 from multidraft.ui.widgets.markup import (
     ended_html,
@@ -69,6 +69,8 @@ class Race(controls.PromptTab):
                 self.build_prompt()
             with gr.Column(min_width=320):
                 self.lanes = self._build_lanes()
+                told = self.explained(*(lane.value for lane in self.lanes))
+                self.how = gr.HTML(told, js_on_load=None, elem_id="race-explanation")
                 self.buttons = AddressedJobs("race", "Race", self.workbench.jobs, RaceJob)
                 self.build_settings("Settings, the same for all lanes")
         self.status = gr.HTML(_IDLE, js_on_load=None, elem_id="race-status")
@@ -80,6 +82,7 @@ class Race(controls.PromptTab):
         self.buttons.start(begin, self.start, [self.buttons.id, *form, line.learn], self.status)
         forget_refusal(form, self.status, _IDLE)
         self.buttons.run.click(None, js=scroll_down_to("#race-status"), **PRIVATE)
+        gr.on([lane.change for lane in self.lanes], self.explained, self.lanes, self.how, **LAST)
         shown = [self.status, self.stage, self.figures, self.legend]
         self.buttons.wire(page, form, self._form, self.show, self._gone, shown)
         line.followed_by(
@@ -113,6 +116,11 @@ class Race(controls.PromptTab):
                     )
                     lanes.append(lane)
         return lanes
+
+    def explained(self, *lanes: str | None) -> Markup:
+        """How the policy of each lane chooses."""
+        specs = dict.fromkeys(spec.strip() for spec in lanes if spec and spec.strip())
+        return policy_fields.explanations_html(list(specs), self.drafters)
 
     def start(self, shown: str, prompt: str, *fields: Any) -> Updates:
         """Start a race: its id, or none and what is wrong; then the replay of the last one stays. Then the buttons.

@@ -188,6 +188,31 @@ def test_a_run_is_headed_by_the_calls_that_it_saved(browser: TestClient) -> None
     assert "<h1>UCB: 9 tokens with 3 calls of the target model instead of 9</h1>" in browser.get("/result/run/1").text
 
 
+def test_a_page_says_once_what_it_shows_and_what_it_is(browser: TestClient) -> None:
+    page = browser.get("/result/run/1").text
+    assert page.count(">UCB: 9 tokens with 3 calls of the target model instead of 9<") == 1, (
+        "not in the picture as well"
+    )
+    assert ">UCB: 9 tokens with 3 calls" in browser.get("/result/run/1.svg").text and ">One block per token, " in page
+    assert '<a href="http://testserver/">Try it</a>' in page
+    assert page.index(">Output<") < page.index("md-legend") < page.index("md-round")
+
+
+def test_a_race_shows_the_text_once_and_says_that_it_is_that_of_plain_decoding(tmp_path: Path) -> None:
+    with Store(path := tmp_path / "runs.db") as store:
+        for batch, gap in (("r", 0.0), ("tie", 0.1)):
+            for policy in ("ucb", "autoregressive"):
+                rounds = [make_round(index) for index in range(3)]
+                values = {"batch_id": batch, "source": "race", "lossless": True, "near_tie_gap": gap}
+                store.add(make_run(prompt="It ends.", policy=policy, rounds=rounds, **values))
+    browser = TestClient(Starlette(routes=Results(path).routes()))
+    page, tie = (browser.get(f"/result/race/{batch}").text for batch in ("r", "tie"))
+    assert "Both outputs are identical, token by token (9 tokens). The output is identical to plain decoding" in page
+    assert page.count("<summary>The same text under ") == 1 and page.index("md-legend") < page.index("md-round")
+    assert "near-ties apart" in tie and "Race: It ends. Speed-up" in page
+    assert "The output is identical to plain decoding" in browser.get("/result/run/1").text
+
+
 def test_pictures_are_drawn_once_and_not_all_are_held(path: Path) -> None:
     results = Results(path)
     browser = TestClient(Starlette(routes=results.routes()))

@@ -169,7 +169,7 @@ def test_a_day_that_cannot_be_is_told(filled: Dashboard) -> None:
 def test_mixed_conditions_are_told_and_can_be_left(filled: Dashboard, context_of) -> None:
     context_of(filled.store, hardware="another machine", version="0.0.1")
     shown = overview(filled)
-    assert "another machine (1 run)" in shown["mixture"] and "Code versions" in shown["mixture"]
+    assert "another machine (1 run)" in shown["mixture"] and "Code version:" in shown["mixture"]
     assert shown["restrict"].visible is True and "3 runs" in shown["restrict"].value
     updates = filled.restricted(shown["usual"], 4, *ALL)
     controls, times = controls_of(filled, updates), updates[filled.narrowed]

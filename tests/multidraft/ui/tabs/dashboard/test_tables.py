@@ -58,7 +58,15 @@ def test_policies_of_few_runs_have_no_rank_and_say_why() -> None:
             line |= {name: value, f"{name}_low": value, f"{name}_high": value}
             line |= {f"{name}_runs": runs, f"{name}_prompts": runs}
         lines.append(line)
-    many, few = dashboard_tables.summary_html(pd.DataFrame(lines)).split("<tr>")[2:]
+    html = dashboard_tables.summary_html(pd.DataFrame(lines))
+    mixed = dashboard_tables.summary_html(pd.DataFrame(lines), mixed=True)
+    assert (
+        dashboard_tables.MIXED in mixed
+        and ">Rank*<" in mixed
+        and ">Rank<" in html
+        and dashboard_tables.MIXED not in html
+    )
+    many, few = html.split("<tr>")[2:]
     assert many.startswith("<td>1</td>") and "too few prompts" not in many
     assert few.startswith("<td>–</td>") and "has 1" in few and "too few prompts to rank" in few
     assert few.index("2.67×") < few.index('<td class="md-figure">1</td>'), "speed-up stands beside the policy"
@@ -68,10 +76,12 @@ def test_the_table_says_on_which_prompts_the_policies_are_compared() -> None:
     ranked = (("ucb", True, 1.0), ("exp3", True, 1.0), ("sh", False, nan))
     lines = [{"policy": policy, "compared": c, "common": 4, "rank": rank} for policy, c, rank in ranked]
     said = dashboard_tables.compared_on(pd.DataFrame(lines))
-    assert "The 2 ranked policies are compared on 4 prompts that all of them ran. Those that cannot be told" in said
+    assert "Ranked policies are compared on 4 prompts that all of them ran. Those that cannot be told" in said
     assert "1 policy did not run all of them and is listed below, without a rank." in said
     own = dashboard_tables.compared_on(pd.DataFrame([line | {"compared": True, "common": 0} for line in lines]))
-    assert "The 3 ranked policies are compared on prompts of their own, which may differ." in own
+    assert "Ranked policies are compared on prompts of their own, which may differ." in own
+    none = dashboard_tables.compared_on(pd.DataFrame([line | {"compared": True, "rank": nan} for line in lines]))
+    assert none == "Each prompt counts once. No policy is ranked: a rank takes 3 prompts with a speed-up."
     assert dashboard_tables.compared_on(pd.DataFrame(lines[:1])) == ""
 
 

@@ -149,6 +149,13 @@ def test_more_lanes_than_four_are_refused(workbench: Workbench) -> None:
         RaceJob(workbench, PROMPT, ["ucb"] * 5, PARAMS)
 
 
+def test_how_the_policies_of_the_lanes_choose_is_told(workbench: Workbench) -> None:
+    tab = placed(workbench)
+    told = tab.explained("autoregressive", " ucb", "ucb", "", None, "nonsense")
+    assert told.count("<p>") == 2 and "<b>No drafter.</b>" in told and "<b>UCB.</b>" in told
+    assert tab.how.value == tab.explained(*(lane.value for lane in tab.lanes)) and "RateHedge" in tab.how.value
+
+
 def test_the_same_policy_may_run_twice(workbench: Workbench) -> None:
     data = raced(workbench, "ucb", "ucb")
     assert [lane["title"] for lane in data["lanes"]] == ["UCB", "UCB"]
