@@ -105,6 +105,23 @@ def test_a_race_of_two_lanes(page: Page) -> None:
     assert page.locator("#race-figures tbody tr").count() == 2
 
 
+def test_the_figures_of_four_lanes_fit_into_their_cards(page: Page) -> None:
+    open_race(page, tokens=32)
+    choose_lane(page, 4, "Random drafter · random")
+    expect(page.locator("#race-explanation")).to_contain_text("Random drafter.")
+    page.locator("#race-run").click()
+    expect(page.locator(PLAY)).to_be_enabled()
+    scrub(page, 1)
+    page.locator("#race-stage dd").evaluate_all("all => all.forEach(dd => dd.textContent = '10.61× ± 0.22')")
+    for width in (1400, 1100, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        over = page.locator("#race-stage .md-lane-figures > div").evaluate_all(
+            "all => all.filter(cell => cell.scrollWidth > cell.clientWidth || "
+            "cell.getBoundingClientRect().right > cell.closest('.md-lane').getBoundingClientRect().right).length"
+        )
+        assert over == 0, f"of a page {width} px wide"
+
+
 def test_the_prompt_of_play_comes_along(page: Page) -> None:
     choose_policy(page, "EXP3Spec · exp3spec")
     page.locator("#prompt textarea").fill("Count the apples.")
