@@ -73,6 +73,7 @@ def test_a_round_of_the_recording_step_by_step(page: Page) -> None:
         said.append(say.inner_text())
         dialog.press("ArrowRight")
     assert any("One forward pass of the target checks" in line for line in said), said
+    assert not any(re.search("“ | ”", line) for line in said), said
     expect(say).to_contain_text("for one pass")
     assert places.locator(".md-step-choice.md-own").count() == 1
     assert dialog.locator(".md-kept").count() + 1 == int(re.findall(r"(\d+) tokens", say.inner_text())[0])

@@ -83,6 +83,7 @@ def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = (), mixed: bool =
     """The policies ranked, one a line (``ranking.policy_summary``); under each figure its interval. Those of too few
     prompts stand below, without a rank, and so do those that are not compared with the others. ``mixed``: the runs were
     made under different conditions."""
+    mixed = mixed and bool(summary["rank"].notna().any())
     columns = (
         markup.tip(
             "Rank" + "*" * mixed, "By whole requests; policies that cannot be told apart at the 95 % level share one"
@@ -113,8 +114,7 @@ def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = (), mixed: bool =
     )
     table = markup.table_html(columns, rows, figures=7, kind="md-ranking", label="Policies ranked")
     apart = AT_ONE_SPEED if summary["apart"].any() else ""
-    mix = MIXED if mixed and summary["rank"].notna().any() else ""
-    said = f"{compared_on(summary)} {mix} {apart} {markup.left_out(int(summary['short_runs'].sum()))}".strip()
+    said = f"{compared_on(summary)} {MIXED * mixed} {apart} {markup.left_out(int(summary['short_runs'].sum()))}".strip()
     return table + (markup.caption_html(said) if said else "")
 
 

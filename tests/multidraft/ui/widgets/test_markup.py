@@ -50,6 +50,7 @@ def test_only_templates_make_html() -> None:
         ("max_new_tokens must be at least 1", "max_new_tokens must be at least 1."),
         ("max new tokens must be at least 1.", "Max new tokens must be at least 1."),
         ("top-p must be above 0", "Top-p must be above 0."),
+        ("Race: it ends. Or does it…", "Race: it ends. Or does it…"),
         ("", "."),
     ],
 )

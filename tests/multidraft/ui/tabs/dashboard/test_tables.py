@@ -66,6 +66,8 @@ def test_policies_of_few_runs_have_no_rank_and_say_why() -> None:
         and ">Rank<" in html
         and dashboard_tables.MIXED not in html
     )
+    unranked = pd.DataFrame(lines).assign(rank=nan)
+    assert "Rank*" not in dashboard_tables.summary_html(unranked, mixed=True), "there is none to doubt"
     many, few = html.split("<tr>")[2:]
     assert many.startswith("<td>1</td>") and "too few prompts" not in many
     assert few.startswith("<td>–</td>") and "has 1" in few and "too few prompts to rank" in few

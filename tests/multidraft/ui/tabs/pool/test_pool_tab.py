@@ -120,6 +120,7 @@ def test_the_list_tells_what_is_loaded_and_what_a_pool_needs(
 def test_the_tab_says_whose_weights_a_drafter_uses(kinds_card: Path) -> None:
     html = pool_html(load_pool(kinds_card), "a CPU", "1.0")
     assert html.count("shared with eagle-1<") == html.count("shared with eagle-3<") == 1
+    assert html.count("Latencies are averages of the last rounds on this server") == 1
 
 
 class Click:
