@@ -218,9 +218,9 @@ def _resampled(sums: np.ndarray) -> Ratio | None:
         ratios = (drawn[:, ::2] / drawn[:, 1::2]).prod(axis=1)
     t = stdtrit(count - 1, (1 + CONFIDENCE) / 2)
     tail = ndtr(-t * (count / (count - 1)) ** 0.5)
-    with np.errstate(divide="ignore"):
-        logs = np.log(ratios)  # of which those of the inverse ratio are the same with the other sign
-    low, high = np.exp(np.quantile(logs[np.isfinite(logs)], (tail, 1 - tail)))
+    # Logarithms: those of the inverse ratio are the same with the other sign. A total may be 0.
+    logs = np.log(ratios[np.isfinite(ratios)].clip(min=np.finfo(float).tiny))
+    low, high = np.exp(np.quantile(logs, (tail, 1 - tail)))
     return Ratio(value, float(low), float(high), count)
 
 

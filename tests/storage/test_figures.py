@@ -178,3 +178,14 @@ def test_runs_beside_different_baselines_are_of_different_times():
     runs = {"a": {1: (2.0, 1.0), 2: (3.0, 1.0)}, "b": {1: (2.0, 1.5)}, "plain": {1: (9.0, 9.0)}}
     assert not at_different_times(runs, "plain") and at_different_times(runs)
     assert at_different_times({**runs, "b": {2: (3.1, 1.0)}}, "plain")
+
+
+def test_a_ratio_and_its_inverse_have_one_interval():
+    """Whichever of two is called the first, the verdict is the same; and totals may be 0."""
+    rng = np.random.default_rng(4)
+    above, below = rng.uniform(1, 2, 14).tolist(), rng.uniform(1, 2, 14).tolist()
+    one, other = ratio_of_totals(above, below), ratio_of_totals(below, above)
+    assert one and other and one.low and other.low and other.high
+    assert (one.value, one.low, one.high) == pytest.approx((1 / other.value, 1 / other.high, 1 / other.low))
+    nothing = ratio_of_totals([0.0] * 5, below[:5])
+    assert nothing and nothing.value == 0.0 and nothing.high == pytest.approx(0.0)
