@@ -6,7 +6,8 @@ What they were made with is read off their runs. Every function opens its own re
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ FIGURES = """
     baseline_prefill_seconds
 """.split()
 
-_SOUGHT = ("prompt", "suite", "policy", "task", "'draft length ' || draft_length")
+_SOUGHT = ("prompt", "suite", "policy", "task", "version", "'draft length ' || draft_length")
 
 
 @dataclass(frozen=True)
@@ -51,26 +52,30 @@ class Sought:
 
     Attributes:
         runs: what their runs must be.
-        words: each of them stands in a prompt, in the suite's name, a policy, a task, the draft length or the note, or
-            is the id.
+        words: each of them stands in a prompt, in the suite's name, a policy, a task, the version, the draft length or
+            the note, or is the id.
+        titles: of policies, by spec: a word may stand in these too.
         order: one of :data:`ORDERS`.
     """
 
     runs: Filter = ALL
     words: tuple[str, ...] = ()
     order: str = "newest"
+    titles: Mapping[str, str] = field(default_factory=dict)
 
     def where(self) -> tuple[str, list[Any]]:
         """The WHERE clause over ``runs`` and its parameters."""
         conditions, more = ["batch_id IS NOT NULL"], list[Any]()
         for word in self.words:
             pattern = "%" + word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+            titled = [spec for spec, title in self.titles.items() if word.lower() in title.lower()]
             found = " OR ".join(f"{column} LIKE ? ESCAPE '\\'" for column in _SOUGHT)
+            found += f" OR policy IN ({', '.join('?' * len(titled))})"
             conditions.append(
                 f"(batch_id = ? OR batch_id IN (SELECT batch_id FROM runs WHERE batch_id IS NOT NULL AND ({found})) "
                 "OR batch_id IN (SELECT batch_id FROM notes WHERE note LIKE ? ESCAPE '\\'))"
             )
-            more += [word, *[pattern] * (len(_SOUGHT) + 1)]
+            more += [word, *[pattern] * len(_SOUGHT), *titled, pattern]
         where, values = self.runs.where(*conditions)
         return where, [*more, *values]  # the conditions stand first
 

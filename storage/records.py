@@ -23,6 +23,16 @@ Status = Literal["running", "completed", "stopped", "context_limit", "cancelled"
 target's context window (context_limit), by the caller (cancelled), by an error, or with the server (interrupted), when
 nothing is known of what it had written."""
 
+STATUS_TITLES = {
+    "completed": "at max tokens",
+    "stopped": "completed",
+    "context_limit": "context window full",
+    "cancelled": "cancelled",
+    "error": "failed",
+    "interrupted": "interrupted",
+}
+"""What people are told of it; programs are told the status."""
+
 FINISHED = ("completed", "stopped", "context_limit")
 """Statuses of runs that came to an end of their own: only these have a regret."""
 

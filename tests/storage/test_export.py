@@ -22,7 +22,7 @@ def test_csv(filled: Path, tmp_path: Path) -> None:
     assert export_csv(filled, HEDGE, file) == 2
     frame = pd.read_csv(file)
     assert list(frame.columns) == [column for column in columns_of("runs") if column not in PACKED]
-    assert list(frame["id"]) == [2, 5]
+    assert list(frame["id"]) == [2, 5] and set(frame["status"]) == {"at max tokens"}
     assert export_csv(filled, Filter(pool="unknown"), file) == 0
     assert file.read_text().startswith("id,created_at,source,task,")
 
@@ -32,6 +32,7 @@ def test_json(filled: Path, tmp_path: Path) -> None:
     assert export_json(filled, HEDGE, file) == 2
     first, second = json.loads(file.read_text())
     assert (first["id"], first["draft_length"], first["drafter_rounds"]) == (2, 3, None)
+    assert first["status"] == "completed", "as it is stored"
     assert (second["id"], second["task"]) == (5, None) and "acceptance" not in second
 
 

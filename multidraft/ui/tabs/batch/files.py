@@ -15,7 +15,7 @@ from multidraft.bench.summary import Row
 from multidraft.service.batch import BatchJob
 from multidraft.ui.tabs.batch.kept import KeptBatch
 from multidraft.ui.widgets.exports import offered_file
-from storage.export import cell
+from storage.export import cell, csv_status
 
 FILES = {"csv": "CSV", "json": "JSON", "parquet": "Parquet"}
 """Suffixes and names."""
@@ -24,11 +24,12 @@ FILES = {"csv": "CSV", "json": "JSON", "parquet": "Parquet"}
 def written(batch: BatchJob | KeptBatch, version: str) -> list[Path | None]:
     """One for each of ``FILES``; ``version`` is this server's."""
     name = batch.suite.name if batch.suite else "batch"
+    made_by = batch.about["version"] if isinstance(batch, KeptBatch) else version
     about = {
         "pool": batch.pool,
         "hardware": batch.hardware,
         "dtype": batch.dtype,
-        "version": batch.about["version"] if isinstance(batch, KeptBatch) else version,
+        "version": made_by,
         "batch": batch.id,
         "parameters": asdict(batch.params),
         "texts_at_once": batch.texts_at_once,
@@ -38,15 +39,18 @@ def written(batch: BatchJob | KeptBatch, version: str) -> list[Path | None]:
         "suite": name,
     }
     prompts = [batch.items[place].prompt for place in batch.items_of_rows]
-    return [offered_file(f"{name}.{suffix}", lambda path: write(path, batch.rows, prompts, about)) for suffix in FILES]
+    title = "-".join((name, batch.id[:8], str(made_by).replace("+", "-")))
+    return [offered_file(f"{title}.{suffix}", lambda path: write(path, batch.rows, prompts, about)) for suffix in FILES]
 
 
 def write(path: Path, rows: Sequence[Row], prompts: Sequence[str], about: Mapping[str, object]) -> None:
     """All rows with all columns, the output included, in the format of the file's suffix; in JSON also ``about`` and
-    the summary. Tables have the text of each row's prompt beside the number that tells it apart."""
+    the summary. CSV has statuses in the page's words. Tables have the text of each row's prompt beside the number that
+    tells it apart."""
     frame = pd.DataFrame(list(rows), columns=summary.COLUMNS).rename(columns={"prompt": "prompt_hash"})
     frame.insert(frame.columns.get_loc("task"), "prompt", list(prompts))
     if path.suffix == ".csv":
+        frame["status"] = frame["status"].map(csv_status)
         frame.map(cell).to_csv(path, index=False, lineterminator="\r\n")
     elif path.suffix == ".parquet":
         types = {**dict.fromkeys(summary.NUMBERS, float), "lossless": "boolean"}  # even if all are missing

@@ -22,6 +22,7 @@ from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.controls import known_tasks
 from multidraft.ui.widgets.markup import UNKNOWN, count, macros, message_html, number, progress_html, times
 from storage.figures import FEWEST_TO_TELL, Ratio
+from storage.records import STATUS_TITLES
 
 ALL_TASKS, ALL_PROMPTS = "all tasks", "all prompts"
 
@@ -30,8 +31,6 @@ SHOWN_TASKS = 20
 
 FIGURES = 5
 """Columns of figures at the right of the table of results."""
-
-_STATUS_TITLES = {"completed": "at max tokens", "stopped": "completed", "context_limit": "context window full"}
 
 _template = macros("tabs/batch/batch.html")
 
@@ -162,7 +161,7 @@ def row_html(row: Row, item: int, prompt: str) -> Markup:
 
 def _ended(row: Row) -> Markup:
     """How a run ended, in a word."""
-    return _template.status(_STATUS_TITLES.get(row.status, row.status), row.finished)
+    return _template.status(STATUS_TITLES.get(row.status, row.status), row.finished)
 
 
 def throughput_html(run: BatchJob) -> Markup:

@@ -10,6 +10,7 @@ from typing import Any
 
 import gradio as gr
 
+from multidraft.policies.titles import policy_titles
 from multidraft.service.batch import BatchJob
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.experiments import view
@@ -70,7 +71,7 @@ class Experiments:
         gr.HTML(heading_html("Results", about), js_on_load=None)
         with gr.Row(elem_classes="md-filters"):
             words: Any = gr.Textbox(
-                label="Search prompts, suites, notes …", min_width=260, max_lines=1, elem_id="sought-words"
+                label="Search prompts, suites, policies, notes …", min_width=260, max_lines=1, elem_id="sought-words"
             )
             kind = gr.Dropdown([(title, kind) for kind, title in KINDS.items()], value="", label="Kind", min_width=160)
             version = gr.Dropdown(
@@ -141,9 +142,11 @@ class Experiments:
         runs = Filter(sources=sources, version=version or None)
         single = tuple((words or "").split()[:8])
         # A phrase stands together; where none has it so, its words may stand apart.
-        sought = Sought(runs, (" ".join(single),) if single else (), order if order in ORDERS else "newest")
         try:
             path = self._path(kind)
+            titles = policy_titles(aggregates.filters(path)["policies"]) if single else {}
+            phrase = (" ".join(single),) if single else ()
+            sought = Sought(runs, phrase, order if order in ORDERS else "newest", titles)
             total = experiments.count(path, sought)
             if not total and single[1:]:
                 sought = replace(sought, words=single)

@@ -86,8 +86,10 @@ def test_downloads_hold_every_row_and_column(tmp_path: Path) -> None:
     assert len(lines) == len(ROWS) and list(lines[0]) == [columns[0], "prompt", *columns[1:]]
     assert [line["prompt"] for line in lines] == ["'=1+1", *prompts[1:]], "as text, not as a formula"
     assert lines[0]["output"] == "x" and lines[3]["status"] == "too long"
+    assert [line["status"] for line in lines[:2]] == ["at max tokens", "completed"], "as the page says"
     batch_files.write(tmp_path / "r.json", ROWS, prompts, {"pool": "tiny", "suite": "mine"})
     report = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+    assert [row["status"] for row in report["rows"][:2]] == ["completed", "stopped"]
     assert (report["pool"], report["suite"], len(report["rows"]), len(report["summary"])) == ("tiny", "mine", 5, 2)
 
 

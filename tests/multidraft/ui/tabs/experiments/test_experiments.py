@@ -37,7 +37,7 @@ def filled(store: Store) -> Store:
     for batch, source, version, prompts in (("one", "batch", "1.0", 4), ("two", "race", "1.1", 1)):
         for number in range(prompts):
             values = {"batch_id": batch, "source": source, "version": version, "prompt": f"<i>add {number}"}
-            store.add(make_run(rounds=ROUNDS, policy="ucb", **values))
+            store.add(make_run(rounds=ROUNDS, policy="ucb" if source == "batch" else "rate-hedge", **values))
     assert store.flush()
     return store
 
@@ -59,7 +59,14 @@ def test_experiments_are_listed_with_their_figures_and_pages(filled: Store) -> N
 
 @pytest.mark.parametrize(
     ("sought", "found"),
-    [(("add 3", "", ""), {"one"}), (("", "race", ""), {"two"}), (("", "", "1.0"), {"one"}), (("none", "", ""), set())],
+    [
+        (("add 3", "", ""), {"one"}),
+        (("1.1", "", ""), {"two"}),
+        (("hedge (OUR", "", ""), {"two"}),
+        (("", "race", ""), {"two"}),
+        (("", "", "1.0"), {"one"}),
+        (("none", "", ""), set()),
+    ],
 )
 def test_only_what_is_sought_is_listed(filled: Store, sought: tuple[str, str, str], found: set[str]) -> None:
     tab = build(filled)
