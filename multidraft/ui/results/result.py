@@ -268,7 +268,9 @@ def _tasks(rows: Sequence[Row]) -> Markup:
         {"Task": line["task"], **_line(policy_titles([line["policy"]]), line)}
         for line in summary.summarise(rows).to_dict("records")
     ]
-    return markup.folded("By task", markup.table_of(lines, figures=6, label="Policies by task"))
+    return markup.folded(
+        f"By task ({count(len(lines), 'row')})", markup.table_of(lines, figures=6, label="Policies by task")
+    )
 
 
 def _line(titles: Mapping[str, str], line: Mapping[str, Any]) -> dict[str, str]:
