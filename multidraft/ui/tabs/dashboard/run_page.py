@@ -17,7 +17,6 @@ from markupsafe import Markup
 from multidraft.policies.titles import policy_title
 from multidraft.replay.regret import regret_by_round
 from multidraft.ui.tabs.dashboard.filters import BASELINES, SOURCES
-from multidraft.ui.tabs.dashboard.tables import STATUS
 from multidraft.ui.widgets import tokens
 from multidraft.ui.widgets.charts import POLICY_HEIGHT, REFERENCE, arms_chart, base_figure, plot, plot_of, weights_chart
 from multidraft.ui.widgets.events import Updates
@@ -36,7 +35,7 @@ from multidraft.ui.widgets.markup import (
 from multidraft.ui.widgets.theme import policy_colour
 from storage import queries
 from storage.problems import StorageError
-from storage.records import Round
+from storage.records import STATUS_TITLES, Round
 from storage.run import Reported, Run
 
 _template = macros("tabs/dashboard/run.html")
@@ -47,7 +46,7 @@ def head_html(run: Run) -> Markup:
     g, origin, made_on, scores = run.generation, run.origin, run.conditions, run.scores
     if run.reported:
         return _reported_html(run, run.reported)
-    ended = STATUS.get(g.status, g.status) + (f": {g.error}" if g.error else "")
+    ended = STATUS_TITLES.get(g.status, g.status) + (f": {g.error}" if g.error else "")
     drafted = any(r.drafted for r in g.rounds)
     certain = len(g.token_ids), run.speedup_uncertainty
     over = f"over autoregressive {BASELINES[run.baseline.kind]}" if run.baseline else "no baseline"

@@ -14,6 +14,7 @@ from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.charts import policy_style
 from multidraft.ui.widgets.markup import UNKNOWN, count, number, signed
 from storage.figures import FEWEST_PROMPTS
+from storage.records import STATUS_TITLES
 
 template = markup.macros("tabs/dashboard/tables.html")
 
@@ -34,14 +35,6 @@ _MARKERS = {
 }
 _DASHES = {"solid": "", "dash": "7 3", "dot": "2 2.5", "dashdot": "7 2.5 2 2.5"}
 
-STATUS = {
-    "completed": "at max tokens",
-    "stopped": "completed",
-    "context_limit": "context window full",
-    "cancelled": "cancelled",
-    "error": "failed",
-    "interrupted": "interrupted",
-}
 
 _INTERVAL = "with the 95 % interval over prompts"
 
@@ -142,7 +135,7 @@ def list_html(runs: pd.DataFrame) -> Markup:
             "Prompt": template.prompt(line.prompt),
             "Policy": policy_title(line.policy),
             "Task": UNKNOWN if pd.isna(line.task) else line.task,
-            "End": STATUS.get(line.status, line.status),
+            "End": STATUS_TITLES.get(line.status, line.status),
             "Tokens": number(line.output_tokens, 0),
             "Rounds": number(line.round_count, 0),
             "Tokens/s": number(line.tokens_per_second, 1),
