@@ -64,8 +64,8 @@ class RateHedge(Policy):
     has to read first is spread over as many rounds as there have been. ``D_k`` is how many of ``k`` tokens are drafted:
     as many as are accepted, and those beyond, geometric for drafters that end their drafts when unsure. So to try one
     that may know nothing is cheap where it notices. Where a drafter has nothing to say, a round takes as long as one
-    without a draft. In a batch verification is cheaper, since texts share what it takes whatever they do, so drafts have
-    to be the better. Of renewals with rewards the best has the largest ratio
+    without a draft. In a batch verification is cheaper, since texts share what
+    it takes whatever they do, so drafts have to be the better. Of renewals with rewards the best has the largest ratio
     of the means (Ross 1996, 3.6).
 
     *Evaluations.* Each round tells about the drafter that was played, for nothing. All are evaluated together when that
