@@ -6,8 +6,7 @@ What they were made with is read off their runs. Every function opens its own re
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,21 +53,21 @@ class Sought:
         runs: what their runs must be.
         words: each of them stands in a prompt, in the suite's name, a policy, a task, the version, the draft length or
             the note, or is the id.
-        titles: of policies, by spec: a word may stand in these too.
         order: one of :data:`ORDERS`.
+        titles: of policies, as pairs of spec and title: a word may stand in these too.
     """
 
     runs: Filter = ALL
     words: tuple[str, ...] = ()
     order: str = "newest"
-    titles: Mapping[str, str] = field(default_factory=dict)
+    titles: tuple[tuple[str, str], ...] = ()
 
     def where(self) -> tuple[str, list[Any]]:
         """The WHERE clause over ``runs`` and its parameters."""
         conditions, more = ["batch_id IS NOT NULL"], list[Any]()
         for word in self.words:
             pattern = "%" + word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
-            titled = [spec for spec, title in self.titles.items() if word.lower() in title.lower()]
+            titled = [spec for spec, title in self.titles if word.lower() in title.lower()]
             found = " OR ".join(f"{column} LIKE ? ESCAPE '\\'" for column in _SOUGHT)
             found += f" OR policy IN ({', '.join('?' * len(titled))})"
             conditions.append(

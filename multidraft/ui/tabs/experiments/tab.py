@@ -144,7 +144,7 @@ class Experiments:
         # A phrase stands together; where none has it so, its words may stand apart.
         try:
             path = self._path(kind)
-            titles = policy_titles(aggregates.filters(path)["policies"]) if single else {}
+            titles = tuple(policy_titles(aggregates.filters(path)["policies"]).items()) if single else ()
             phrase = (" ".join(single),) if single else ()
             sought = Sought(runs, phrase, order if order in ORDERS else "newest", titles)
             total = experiments.count(path, sought)
